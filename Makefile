@@ -1,0 +1,132 @@
+# `make help` lists what there is. Every target does its own set-up; the second time that takes no time.
+#
+# Set-up makes .venv and two stamps in it. .venv/.packages: the pinned packages are in. .venv/.project: the project is
+# in too, editable; it holds the clone's path, since what pip installs breaks when the clone is moved.
+
+SHELL := /bin/sh
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# No cluster is reached but one that we start. What PYTHONPATH and the like name is none of ours either.
+unexport KUBECONFIG KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT
+unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
+
+TESTS ?= tests/
+E2E_TESTS ?= e2e/
+PYTHONS := python3 python3.13 python3.12 python3.11 python3.14
+
+usable := $(shell [ "$$(cat .venv/.project 2>/dev/null)" = "$$(pwd -P)" ] && .venv/bin/python -c '' 2>/dev/null && echo yes)
+ifneq ($(usable),yes)
+.PHONY: .venv/.packages
+endif
+
+.PHONY: help demo test bench setup check unit e2e binaries format lock clean
+
+help:
+	@echo 'make demo     see a small cluster fill its GPUs, in the terminal'
+	@echo 'make test     everything: check, unit, e2e'
+	@echo 'make check    format, lint, types, imports'
+	@echo 'make unit     tests that need no cluster        (TESTS=tests/… for some of them)'
+	@echo 'make e2e      tests on a real kube-apiserver    (E2E_TESTS=e2e/… for some; needs Go >= 1.26)'
+	@echo 'make bench    measure speed and memory on a real kube-apiserver (needs Go >= 1.26)'
+	@echo 'make format   rewrite the sources as the format check wants them'
+	@echo 'make lock     pin the newest versions that requirements/*.in allow (needs uv)'
+	@echo 'make clean    remove what make made in this clone'
+	@echo 'PYTHON=/path/to/python3 chooses the Python, 3.11 or newer, that .venv is made of.'
+
+demo: setup
+	@.venv/bin/gpushare-scheduler demo
+
+test: check unit e2e
+	@echo 'make test: passed'
+
+check: setup
+	@echo '== format';  .venv/bin/ruff format --check .
+	@echo '== lint';    .venv/bin/ruff check .
+	@echo '== types';   .venv/bin/mypy
+	@echo '== imports'; .venv/bin/lint-imports --no-logo
+
+unit: setup
+	@echo '== unit and property tests'
+	@.venv/bin/python -m pytest -q $(TESTS)
+
+e2e: setup
+	@echo '== tests on a real kube-apiserver'
+	@if go=$$($(go_1_26)); then $(MAKE) --no-print-directory binaries && .venv/bin/python -m pytest -q $(E2E_TESTS); \
+	else echo "skipped: $(E2E_TESTS), the tests on a real kube-apiserver: they need Go >= 1.26 and $$go$${CI:+; \
+	CI is set, so this is a failure}"; [ -z "$$CI" ]; fi
+
+bench: setup
+	@go=$$($(go_1_26)) || { echo "bench needs Go >= 1.26, and $$go"; exit 1; }
+	@$(MAKE) --no-print-directory binaries
+	@.venv/bin/python -m e2e.bench
+
+binaries: setup
+	@echo '== Kubernetes servers: build, or take those of the last build'
+	@.venv/bin/python -m e2e.binaries
+
+format: setup
+	@.venv/bin/ruff format .
+	@.venv/bin/ruff check --fix .
+
+lock:
+	@uv --version >/dev/null 2>&1 || { echo 'make lock needs uv on PATH'; exit 1; }
+	@$(call lock,runtime)
+	@$(call lock,dev)
+
+clean:
+	rm -rf .venv build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+setup: .venv/.project
+
+.venv/.project: .venv/.packages pyproject.toml requirements/runtime.in
+	@echo 'set-up 3/3: gpushare-scheduler itself, editable'
+	@$(pip) install --quiet --no-deps --no-build-isolation --editable .
+	@pwd -P >$@
+
+# From nothing each time, so that no package stays which no requirement names.
+.venv/.packages: requirements/dev.txt
+	@python=$$($(choose_python)) || { echo "set-up: $$python" >&2; exit 1; }; \
+	echo "set-up 1/3: .venv, from $$python ($$("$$python" --version))"; \
+	"$$python" -m venv --clear .venv
+	@$(install_packages)
+	@touch $@
+
+pip := .venv/bin/python -m pip --disable-pip-version-check --no-input
+
+# A line for each package while pip fetches them; pip's errors come through, and so does its exit status.
+define install_packages
+total=$$(grep -c '^[a-z].*==' requirements/dev.txt); \
+echo "set-up 2/3: up to $$total pinned packages, about a minute"; \
+rm -f .venv/.failed; \
+{ $(pip) install --progress-bar off --require-hashes -r requirements/dev.txt || touch .venv/.failed; } | \
+while read -r word package rest; do case $$word in \
+Collecting) n=$$((n + 1)); echo "    $$n $$package";; \
+Installing) echo "    unpacking";; \
+esac; done; \
+[ ! -e .venv/.failed ]
+endef
+
+# Prints the Python to use. When there is none: prints what is missing instead, and fails.
+define choose_python
+missing="Python >= 3.11 is needed and $${PYTHON:-none of $(PYTHONS)} is $${PYTHON:+not }one: \
+install it, or name it with PYTHON=/path/to/python3"; \
+for python in "$${PYTHON:-python3}" $(if $(PYTHON),,$(PYTHONS)); do \
+"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+"$$python" -c 'import ensurepip, venv' 2>/dev/null && { command -v "$$python"; exit 0; }; \
+missing="the venv module of $$python is missing: install it (Debian, Ubuntu: apt install python3-venv)"; \
+done; echo "$$missing"; exit 1
+endef
+
+# Succeeds if Go is there and new enough; else prints what is the case instead, and fails.
+define go_1_26
+version=$$(go env GOVERSION 2>/dev/null) || { echo 'there is no go on PATH'; exit 1; }; \
+echo "go on PATH is $$version"; \
+.venv/bin/python -c 'import re, sys; v = re.search(r"go(\d+)\.(\d+)", sys.argv[1]); \
+sys.exit(v is None or (int(v[1]), int(v[2])) < (1, 26))' "$$version"
+endef
+
+lock = uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+--custom-compile-command 'make lock' --output-file requirements/$(1).txt requirements/$(1).in

@@ -1,0 +1,46 @@
+"""Durations as Kubernetes writes them ("4s", "500ms", "1m30s"), or as a number of seconds. Pure.
+
+Source: Go's time.ParseDuration and metav1.Duration; a number without a unit is ours.
+"""
+
+import math
+import re
+from typing import Annotated, Final, TypeAlias
+
+from pydantic import BeforeValidator
+
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_NUMBER: Final = r"(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})"
+_PART: Final = re.compile(rf"({_NUMBER})({'|'.join(_UNITS)})")
+_WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+")
+_BARE: Final = re.compile(_NUMBER)
+
+
+def seconds(value: object) -> float:
+    """The duration in seconds, finite and >= 0.
+
+    value: Go-style text, a number of seconds, or such a number as text (the environment has nothing but text).
+    Raises ValueError for anything else.
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf:
+        return float(value)
+    if isinstance(value, str) and _BARE.fullmatch(value):
+        return float(value)
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        return math.fsum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value))
+    message = f"expected a duration such as 500ms, 4s or 1m30s, or a number of seconds, found {str(value)[:64]!r}"
+    raise ValueError(message)
+
+
+def text(duration_s: float) -> str:
+    """The duration in the largest units that are whole: 90.0 -> `1m30s`, 0.5 -> `500ms`; >= 0, to the millisecond."""
+    millis = round(duration_s * 1000)
+    parts = []
+    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, millis = divmod(millis, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+Seconds: TypeAlias = Annotated[float, BeforeValidator(seconds)]

@@ -1,0 +1,159 @@
+"""The cards that a node announces, in one annotation (PROTOCOL: `gpushare/inventory`).
+
+The device plugin encodes, the scheduler decodes. A document that breaks a rule is refused whole, since
+half an inventory would give away memory that is not there.
+"""
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Final
+
+import msgspec
+
+VERSION: Final = 1
+_LARGEST_TEXT: Final = 262_144  # Kubernetes' own limit for all annotations of an object
+MAX_CARDS: Final = 256
+MAX_UNITS: Final = 2**24
+
+
+class InventoryError(ValueError):
+    """An inventory that cannot be used; the text says where and what was expected."""
+
+
+class Health(StrEnum):
+    """What the node says of a card. HEALTHY and CORDONED take new pods (cordons are read elsewhere)."""
+
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    UNHEALTHY = "unhealthy"
+    CORDONED = "cordoned"
+
+
+_KNOWN_HEALTH: Final = frozenset(health.value for health in Health)
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One card as announced.
+
+    memory_mib: what programs can use, in MiB. units: whole memory units that may be given away, >= 0.
+    reason: one word for a health that is not healthy, such as `mig` or `xid-79`; "" otherwise.
+    links: index of another card -> the kind of link, such as `NV12`.
+    """
+
+    index: int
+    uuid: str
+    model: str
+    memory_mib: int
+    units: int
+    health: Health = Health.HEALTHY
+    reason: str = ""
+    numa: int | None = None
+    pci: str = ""
+    links: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """A node's cards, ordered by index; UUIDs and indexes are unique. unit_mib: MiB in one memory unit."""
+
+    unit_mib: int
+    driver: str
+    cards: tuple[Card, ...]
+
+
+class _WireCard(msgspec.Struct, rename="camel", omit_defaults=True):
+    index: Annotated[int, msgspec.Meta(ge=0, le=65535)]
+    uuid: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+    units: Annotated[int, msgspec.Meta(ge=0, le=MAX_UNITS)]
+    model: str = ""
+    memory_mib: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = msgspec.field(default=0, name="memoryMiB")
+    health: str = "healthy"
+    reason: str = ""
+    numa: int | None = None
+    pci: str = ""
+    links: dict[str, str] = {}
+
+
+class _WireInventory(msgspec.Struct, rename="camel"):
+    version: int
+    unit_mib: Annotated[int, msgspec.Meta(ge=1, le=2**30)] = msgspec.field(name="unitMiB")
+    cards: Annotated[list[_WireCard], msgspec.Meta(max_length=MAX_CARDS)]
+    driver: str = ""
+
+
+class _WireVersion(msgspec.Struct):
+    version: int
+
+
+def encode(inventory: Inventory) -> str:
+    """The annotation's text."""
+    cards = [
+        _WireCard(
+            index=card.index,
+            uuid=card.uuid,
+            units=card.units,
+            model=card.model,
+            memory_mib=card.memory_mib,
+            health=card.health.value,
+            reason=card.reason,
+            numa=card.numa,
+            pci=card.pci,
+            links=card.links,
+        )
+        for card in inventory.cards
+    ]
+    # `health` is always written: people read this annotation.
+    documents = [msgspec.to_builtins(card) | {"health": card.health} for card in cards]
+    whole = {"version": VERSION, "unitMiB": inventory.unit_mib, "driver": inventory.driver, "cards": documents}
+    return json.dumps(whole, separators=(",", ":"))
+
+
+def decode(text: str) -> Inventory:
+    """The inventory in an annotation's text.
+
+    An unknown health counts as suspect: a newer device plugin's word for a card that is not simply healthy.
+    Raises InventoryError when the text is no JSON, has another version, or breaks a rule of the document.
+    """
+    if len(text) > _LARGEST_TEXT:
+        message = f"inventory has {len(text)} characters; expected at most {_LARGEST_TEXT}"
+        raise InventoryError(message)
+    try:
+        version = msgspec.json.decode(text, type=_WireVersion).version
+        if version != VERSION:
+            message = f"inventory version is {version}; this scheduler reads version {VERSION}"
+            raise InventoryError(message)
+        wire = msgspec.json.decode(text, type=_WireInventory)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        message = f"inventory cannot be read: {error}"
+        raise InventoryError(message) from error
+    cards = tuple(sorted((_card(card) for card in wire.cards), key=lambda card: card.index))
+    _refuse_twins("UUID", [card.uuid for card in cards])
+    _refuse_twins("index", [str(card.index) for card in cards])
+    return Inventory(unit_mib=wire.unit_mib, driver=wire.driver, cards=cards)
+
+
+def _card(wire: _WireCard) -> Card:
+    known = wire.health in _KNOWN_HEALTH
+    return Card(
+        index=wire.index,
+        uuid=wire.uuid,
+        model=wire.model,
+        memory_mib=wire.memory_mib,
+        units=wire.units,
+        health=Health(wire.health) if known else Health.SUSPECT,
+        reason=wire.reason if known else f"unknown-health-{wire.health[:32]}",
+        numa=wire.numa,
+        pci=wire.pci,
+        links=wire.links,
+    )
+
+
+def _refuse_twins(what: str, values: list[str]) -> None:
+    seen: set[str] = set()
+    for value in values:
+        if value in seen:
+            message = f"inventory names card {what} {value} twice; expected each once"
+            raise InventoryError(message)
+        seen.add(value)

@@ -1,0 +1,240 @@
+"""Kubernetes manifests as far as a cluster file reads them, and the pods that a workload's controllers would make.
+
+Names, labels and owners are what the controllers of Kubernetes 1.36 write (pkg/controller/{deployment,replicaset,
+statefulset,job}); what is random there is worked out from the names here, so that a file always means the same. Pure.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+Manifest: TypeAlias = dict[str, object]
+Count: TypeAlias = Annotated[int, Field(ge=0, le=100_000)]
+
+_NAMESPACE: Final = uuid.UUID("6f1d6c1e-0b0e-5d43-9a39-6b8c6f3c2c55")
+_SAFE_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # those of Kubernetes' names: no vowels, nothing ambiguous
+_API_VERSIONS: Final = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "Job": "batch/v1"}
+
+
+class _Open(BaseModel):
+    """An object of which only the named fields are looked at; the others pass through untouched."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", alias_generator=to_camel)
+
+
+class Metadata(_Open):
+    """The head of an object."""
+
+    namespace: str = "default"
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class NamedMetadata(Metadata):
+    """The head of an object that has its name already."""
+
+    name: str = Field(min_length=1, max_length=253)
+    uid: str = ""
+
+
+class _Container(_Open):
+    name: str = Field(min_length=1)
+
+
+class PodSpec(_Open):
+    """What a pod runs."""
+
+    containers: tuple[_Container, ...] = Field(min_length=1)
+    volumes: tuple[Manifest, ...] = ()
+
+
+class PodManifest(_Open):
+    """v1.Pod."""
+
+    api_version: Literal["v1"] = "v1"
+    kind: Literal["Pod"] = "Pod"
+    metadata: NamedMetadata
+    spec: PodSpec
+
+
+class NodeStatus(_Open):
+    """What a node offers."""
+
+    allocatable: dict[str, str | int | float] = {}
+    capacity: dict[str, str | int | float] = {}
+
+
+class NodeSpec(_Open):
+    """What an operator says of a node."""
+
+    taints: tuple[Manifest, ...] = ()
+
+
+class NodeManifest(_Open):
+    """v1.Node."""
+
+    api_version: Literal["v1"] = "v1"
+    kind: Literal["Node"] = "Node"
+    metadata: NamedMetadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class _Template(_Open):
+    metadata: Metadata = Metadata()
+    spec: PodSpec
+
+
+class _Ordinals(_Open):
+    start: Count = 0
+
+
+class _WorkloadSpec(_Open):
+    """The fields that decide on the pods; each kind has some of them."""
+
+    template: _Template
+    replicas: Count = 1
+    ordinals: _Ordinals = _Ordinals()
+    service_name: str = ""
+    volume_claim_templates: tuple["_ClaimTemplate", ...] = ()
+    parallelism: Count = 1
+    completions: Count | None = None
+    completion_mode: Literal["NonIndexed", "Indexed"] = "NonIndexed"
+    suspend: bool = False
+
+
+class _ClaimTemplate(_Open):
+    metadata: NamedMetadata
+
+
+class Workload(_Open):
+    """An object whose controller makes pods."""
+
+    api_version: str = ""
+    kind: Literal["Deployment", "ReplicaSet", "StatefulSet", "Job"]
+    metadata: NamedMetadata
+    spec: _WorkloadSpec
+
+
+def plain(model: BaseModel) -> Manifest:
+    """The manifest that `model` was read from, without the fields that it did not name."""
+    return model.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def stable_uuid(*names: str) -> str:
+    """A UUID that is always the same for these names."""
+    return str(uuid.uuid5(_NAMESPACE, "/".join(names)))
+
+
+def pods_of(workload: Workload) -> list[Manifest]:
+    """The pods that exist at the same time while none finishes.
+
+    All at once, also where the controller would wait for one to be ready before it makes the next.
+    """
+    makers = {"StatefulSet": _of_stateful_set, "Job": _of_job}
+    return [_manifest(workload, pod) for pod in makers.get(workload.kind, _of_replica_set)(workload)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    """What tells a pod from its template. owner: kind and name of its controller. spec: laid over the template's."""
+
+    name: str
+    owner: tuple[str, str]
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    spec: Manifest = field(default_factory=dict)
+
+
+def _of_replica_set(workload: Workload) -> Iterator[_Pod]:
+    name, labels = workload.metadata.name, {}
+    if workload.kind == "Deployment":  # which makes a ReplicaSet
+        labels = {"pod-template-hash": _template_hash(workload)}
+        name = f"{name}-{labels['pod-template-hash']}"
+    for number in range(workload.spec.replicas):
+        yield _Pod(f"{name}-{_suffix(name, number)}", ("ReplicaSet", name), labels)
+
+
+def _of_stateful_set(workload: Workload) -> Iterator[_Pod]:
+    name, spec = workload.metadata.name, workload.spec
+    revision = {"controller-revision-hash": f"{name}-{_template_hash(workload)}"}
+    for ordinal in range(spec.ordinals.start, spec.ordinals.start + spec.replicas):
+        pod = f"{name}-{ordinal}"
+        labels = {"statefulset.kubernetes.io/pod-name": pod, "apps.kubernetes.io/pod-index": str(ordinal)}
+        claims: list[Manifest] = [
+            {"name": claim.metadata.name, "persistentVolumeClaim": {"claimName": f"{claim.metadata.name}-{pod}"}}
+            for claim in spec.volume_claim_templates
+        ]
+        over: Manifest = {"hostname": pod, "subdomain": spec.service_name} if spec.service_name else {}
+        over |= {"volumes": [*spec.template.spec.volumes, *claims]} if claims else {}
+        yield _Pod(pod, ("StatefulSet", name), labels | revision, spec=over)
+
+
+def _of_job(workload: Workload) -> Iterator[_Pod]:
+    name, spec = workload.metadata.name, workload.spec
+    wanted = spec.parallelism if spec.completions is None else spec.completions
+    labels = dict.fromkeys(("batch.kubernetes.io/job-name", "job-name"), name)
+    labels |= dict.fromkeys(("batch.kubernetes.io/controller-uid", "controller-uid"), _uid(workload, "Job", name))
+    for number in range(0 if spec.suspend else min(spec.parallelism, wanted)):
+        suffix = _suffix(name, number)
+        if spec.completion_mode == "NonIndexed":
+            yield _Pod(f"{name}-{suffix}", ("Job", name), labels)
+            continue
+        index = {"batch.kubernetes.io/job-completion-index": str(number)}
+        over: Manifest = {"hostname": f"{name}-{number}"}
+        yield _Pod(f"{name}-{number}-{suffix}", ("Job", name), labels | index, index, over)
+
+
+def _manifest(workload: Workload, pod: _Pod) -> Manifest:
+    template = workload.spec.template
+    kind, owner = pod.owner
+    reference = {
+        "apiVersion": _API_VERSIONS[kind],
+        "kind": kind,
+        "name": owner,
+        "uid": _uid(workload, kind, owner),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    metadata = {
+        **plain(template.metadata),
+        "name": pod.name,
+        "namespace": workload.metadata.namespace,
+        "labels": template.metadata.labels | pod.labels,
+        "annotations": template.metadata.annotations | pod.annotations,
+        "ownerReferences": [reference],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": plain(template.spec) | pod.spec}
+
+
+def _uid(workload: Workload, kind: str, name: str) -> str:
+    given = workload.metadata.uid if workload.kind == kind else ""
+    return given or stable_uuid(kind, workload.metadata.namespace, name)
+
+
+def _template_hash(workload: Workload) -> str:
+    text = json.dumps(plain(workload.spec.template), sort_keys=True)
+    return _letters(_digest(text), 10)
+
+
+def _suffix(name: str, number: int) -> str:
+    """Five letters, others for each number below 27**5: the factor has no divisor in common with that."""
+    return _letters((_digest(name) + number * 7_654_321) % len(_SAFE_LETTERS) ** 5, 5)
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
+
+
+def _letters(value: int, count: int) -> str:
+    letters = ""
+    for _ in range(count):
+        value, letter = divmod(value, len(_SAFE_LETTERS))
+        letters += _SAFE_LETTERS[letter]
+    return letters

@@ -1,0 +1,68 @@
+"""YAML text as plain values: mappings with text keys, lists, text, numbers, booleans, None. Pure.
+
+Like Kubernetes' own reading of YAML, a mapping that has a key twice is refused, a key with nothing
+behind it (as an author leaves it who comments its lines out) is as good as none, and a date stays the text that it is.
+"""
+
+from collections.abc import Hashable
+from typing import Final
+
+import yaml
+
+try:
+    from yaml import CSafeLoader as _Loader  # twelve times as fast, where PyYAML was built with it
+except ImportError:  # pragma: no cover
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]  # the same for what is used here
+
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
+
+
+class DocumentError(ValueError):
+    """Text that is not YAML, or not the YAML that is read here; the text says where."""
+
+
+class _PlainLoader(_Loader):
+    yaml_implicit_resolvers = {  # noqa: RUF012  (PyYAML's own attribute, read only)
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+        for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:  # noqa: FBT001, FBT002  (PyYAML's signature)
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == _MERGE:
+                continue
+            key = self.construct_object(key_node, deep=True)
+            line = key_node.start_mark.line + 1
+            if not isinstance(key, str):
+                message = f"line {line}: key {key!r} is not text; write it in quotes"
+                raise DocumentError(message)
+            if key in seen:
+                message = f"line {line}: key {key} is there twice in one mapping"
+                raise DocumentError(message)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def parse(text: str) -> list[object]:
+    """Every document in `text`, in order; those with nothing in them are left out. Raises DocumentError."""
+    try:
+        return [_without_nulls(document) for document in yaml.load_all(text, _PlainLoader) if document is not None]
+    except DocumentError:
+        raise
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        message = f"{line}{error.problem or error.context}"
+        raise DocumentError(message) from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        message = f"is not YAML: {str(error)[:200]}"
+        raise DocumentError(message) from error
+
+
+def _without_nulls(value: object) -> object:
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return value

@@ -1,0 +1,77 @@
+"""The form that all configuration models share, and how to find one's way through them by the names in a file. Pure."""
+
+from collections.abc import Iterator
+from types import UnionType
+from typing import Annotated, Literal, Union, get_args, get_origin
+
+from pydantic import AliasChoices, BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
+from typing_extensions import TypeIs
+
+
+class Section(BaseModel):
+    """A mapping in a configuration file: camelCase there, snake_case here, never changed, no unknown field."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_alias=True,
+        validate_by_name=True,
+        allow_inf_nan=False,
+    )
+
+
+def name_in_file(name: str, field: FieldInfo) -> str:
+    """What the field `name` is called in a file; the first of its names, where it has several."""
+    alias = field.validation_alias
+    if isinstance(alias, AliasChoices):
+        alias = alias.choices[0]
+    return alias if isinstance(alias, str) else name
+
+
+def children(annotation: object, part: str | int) -> list[object]:
+    """The types that the value at `part` of a value of type `annotation` may have; none when it has no such part.
+
+    part: a field's name in any case, the index of a list's item, or what tells one member of a union from the
+    others, which pydantic names in the location of a mistake.
+    """
+    return [child for option in options(annotation) for child in _children_of_one(option, part)]
+
+
+def options(annotation: object) -> Iterator[object]:
+    """The types behind unions, None and Annotated."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from options(get_args(annotation)[0])
+    elif origin in {Union, UnionType}:
+        for option in get_args(annotation):
+            yield from options(option)
+    elif annotation is not type(None):
+        yield annotation
+
+
+def field_names(model: object, location: tuple[str | int, ...]) -> list[str]:
+    """The fields that the mapping at `location` may have, by their names in a file, in order."""
+    types: list[object] = [model]
+    for part in location:
+        types = [child for one in types for child in children(one, part)]
+    sections = [option for one in types for option in options(one) if is_model(option)]
+    return list(dict.fromkeys(name_in_file(n, f) for section in sections for n, f in section.model_fields.items()))
+
+
+def is_model(annotation: object) -> TypeIs[type[BaseModel]]:
+    """Whether it is a pydantic model."""
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _children_of_one(option: object, part: str | int) -> Iterator[object]:
+    if is_model(option):
+        for name, field in option.model_fields.items():
+            if name_in_file(name, field).casefold() == str(part).casefold():
+                yield field.annotation
+            elif get_origin(field.annotation) is Literal and get_args(field.annotation) == (part,):
+                yield option
+    elif isinstance(part, int) and get_origin(option) in {tuple, list}:
+        yield get_args(option)[0]

@@ -1,0 +1,1 @@
+"""Benchmarks on real API servers, ours beside kube-scheduler: `python -m e2e.bench --help`."""

@@ -1,0 +1,183 @@
+"""The engine alone: how many pods per second are read, queued, decided, assumed and confirmed, without any server.
+
+    python -m e2e.bench.engine              the standard rows, into docs/benchmarks.md
+    python -m e2e.bench.engine --quick      one short run of each, printed only
+
+One process, one core. Each pod comes in as the object that the watch has decoded, and comes back bound, through
+the same event handlers as in the scheduler.
+"""
+
+import argparse
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from config.scheduler import SchedulerConfiguration
+from e2e.bench import document, machine, workload
+from e2e.bench.contenders import ROOT
+from e2e.bench.workload import Size
+from scheduler import objects
+from scheduler.engine import Engine
+from scheduler.event_handlers import EventHandlers
+from scheduler.ports import Changed
+from scheduler.scheduling_cycle import Placement
+from scheduler.service import build_engine
+
+_PODS: Final = 3000
+_CONFIRMED_AFTER: Final = 64  # as many binds are in flight
+Wire = objects.Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One benchmark. least: pods per second that it must reach; None where only a ratio of rows is asked."""
+
+    name: str
+    nodes: int
+    pods: Callable[[int], Iterator[Wire]]
+    least: float | None
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure every row, print the table, write it where asked."""
+    parser = argparse.ArgumentParser(prog="python -m e2e.bench.engine", description="Measure the engine alone.")
+    parser.add_argument("--quick", action="store_true", help="500 pods, one run, printed only")
+    parser.add_argument("--runs", type=int, default=3)
+    chosen = parser.parse_args(arguments)
+    runs, count = (1, 500) if chosen.quick else (chosen.runs, _PODS)
+    rates = {row.name: [_rate(row, count) for _ in range(runs)] for row in ROWS}
+    text = _markdown(rates)
+    Console().print(_table(rates))
+    if not chosen.quick:
+        path = ROOT / "docs" / "benchmarks.md"
+        body = f"## The engine alone\n\n{text}\n\n{runs} runs each, {machine.today()}. {machine.description()}."
+        path.write_text(document.with_section(path.read_text() if path.exists() else "", "engine", body))
+    return 0
+
+
+def _same_template(count: int) -> Iterator[Wire]:
+    yield from _decoded(workload.pods(Size(nodes=0, pods=count, templates=1)))
+
+
+def _fifty_templates(count: int) -> Iterator[Wire]:
+    yield from _decoded(workload.pods(Size(nodes=0, pods=count, templates=50)))
+
+
+def _stateful_sets(count: int) -> Iterator[Wire]:
+    for number, pod in enumerate(_fifty_templates(count)):
+        own = {"statefulset.kubernetes.io/pod-name": pod.metadata.name, "apps.kubernetes.io/pod-index": str(number)}
+        meta = msgspec.structs.replace(pod.metadata, labels={**(pod.metadata.labels or {}), **own})
+        yield msgspec.structs.replace(pod, metadata=meta)
+
+
+def _all_different(count: int) -> Iterator[Wire]:
+    for number, pod in enumerate(_same_template(count)):
+        first, *others = pod.spec.containers
+        resources = first.resources or objects.Resources()
+        asked = objects.Resources({**(resources.requests or {}), "memory": str(2**20 + number)}, resources.limits)
+        containers = (msgspec.structs.replace(first, resources=asked), *others)
+        yield msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
+
+
+ROWS: Final = (
+    Row("same template, 5,000 nodes", 5000, _same_template, 6000),
+    Row("50 templates mixed, 5,000 nodes", 5000, _fifty_templates, 3000),
+    Row("50 StatefulSets (unique labels), 5,000 nodes", 5000, _stateful_sets, 3000),
+    Row("every pod another spec, 5,000 nodes", 5000, _all_different, 500),
+    Row("same template, 15,000 nodes", 15_000, _same_template, None),
+)
+
+
+def _rate(row: Row, count: int) -> float:
+    """Pods per second."""
+    engine, reader = build_engine(SchedulerConfiguration())
+    handlers = EventHandlers(
+        engine, reader, now_s=time.monotonic, report=lambda problem: sys.exit(str(problem)), ignored=lambda *_: None
+    )
+    for node in workload.nodes(Size(nodes=row.nodes, pods=count, templates=1)):
+        handlers.nodes([Changed(msgspec.convert(node, objects.Node))])
+    pods = list(row.pods(count))
+    gc.collect()
+    gc.freeze()
+    began_s = time.perf_counter()
+    placed = _drive(engine, handlers, pods)
+    took_s = time.perf_counter() - began_s
+    gc.unfreeze()
+    if placed != count:
+        message = f"{row.name}: placed {placed} of {count} pods"
+        raise SystemExit(message)
+    return count / took_s
+
+
+def _drive(engine: Engine, handlers: EventHandlers, pods: list[Wire]) -> int:
+    by_uid = {pod.metadata.uid: pod for pod in pods}
+    for start in range(0, len(pods), 256):
+        handlers.pods([Changed(pod) for pod in pods[start : start + 256]])
+    unconfirmed: list[Placement] = []
+    placed = 0
+    while (decision := engine.decide(time.monotonic(), time.time_ns())) is not None:
+        if isinstance(decision.outcome, Placement):
+            placed += 1
+            unconfirmed.append(decision.outcome)
+        if len(unconfirmed) == _CONFIRMED_AFTER:
+            _confirm(engine, handlers, unconfirmed, by_uid)
+    _confirm(engine, handlers, unconfirmed, by_uid)
+    return placed
+
+
+def _confirm(engine: Engine, handlers: EventHandlers, placed: list[Placement], by_uid: dict[str, Wire]) -> None:
+    for placement in placed:
+        engine.bound(placement)
+    handlers.pods([Changed(_bound(by_uid[placement.pod.key.uid], placement)) for placement in placed])
+    placed.clear()
+
+
+def _bound(pod: Wire, placement: Placement) -> Wire:
+    meta = msgspec.structs.replace(
+        pod.metadata, annotations={**(pod.metadata.annotations or {}), **placement.annotations}
+    )
+    return msgspec.structs.replace(pod, metadata=meta, spec=msgspec.structs.replace(pod.spec, node_name=placement.node))
+
+
+def _decoded(manifests: Iterator[dict[str, Any]]) -> Iterator[Wire]:
+    for number, manifest in enumerate(manifests):
+        pod = msgspec.json.decode(msgspec.json.encode(manifest), type=objects.Pod)
+        meta = msgspec.structs.replace(pod.metadata, uid=f"uid-{number}", namespace="default")
+        yield msgspec.structs.replace(pod, metadata=meta)
+
+
+def _lines(rates: dict[str, list[float]]) -> Iterator[tuple[str, str, str]]:
+    for row in ROWS:
+        found = sorted(rates[row.name])
+        middle = statistics.median(found)
+        goal = (
+            "" if row.least is None else f"≥ {row.least:,.0f} /s, {'reached' if middle >= row.least else '**missed**'}"
+        )
+        yield row.name, f"{middle:,.0f} /s ({found[0]:,.0f} - {found[-1]:,.0f})", goal
+    small, large = (statistics.median(rates[name]) for name in (ROWS[0].name, ROWS[-1].name))
+    ratio = small / large
+    yield "one decision at 15,000 nodes ÷ at 5,000", f"{ratio:.2f}", f"≤ 2, {'reached' if ratio <= 2 else '**missed**'}"  # noqa: PLR2004
+
+
+def _markdown(rates: dict[str, list[float]]) -> str:
+    head = ["| pods | median (minimum - maximum) | must reach |", "|---|---:|---|"]
+    return "\n".join([*head, *(f"| {' | '.join(cells)} |" for cells in _lines(rates))])
+
+
+def _table(rates: dict[str, list[float]]) -> Table:
+    table = Table("pods", "median (minimum - maximum)", "must reach", title="The engine alone")
+    for cells in _lines(rates):
+        table.add_row(*cells)
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""The judge of a race finds what it has to find."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from config import names
+from e2e.bench import ledger, workload
+from e2e.bench.ledger import Json, Verdict
+from e2e.bench.workload import UNITS_PER_CARD, Size
+
+NODE = next(workload.nodes(Size(1, 1, 1)))
+NODE_NAME = NODE["metadata"]["name"]
+UUIDS = list(ledger.card_units(NODE))
+ASKED = workload.template(0).gpu_mem
+
+
+def placed(*, card: int = 0, units: int = ASKED, uuid: str | None = None) -> Json:
+    """A pod of the workload, bound to the node and booked on one card."""
+    pod = workload.pod(0, workload.template(0))
+    pod["spec"]["nodeName"] = NODE_NAME
+    pod["status"] = {"phase": "Pending"}
+    pod["metadata"]["annotations"] = dict.fromkeys(names.ALLOCATION_KEYS, "") | {
+        names.ALLOCATION: json.dumps({"0": {str(card): units}}),
+        names.CARDS: json.dumps({str(card): uuid or UUIDS[card]}),
+    }
+    return pod
+
+
+def without(key: str) -> Json:
+    pod = placed()
+    del pod["metadata"]["annotations"][key]
+    return pod
+
+
+def finished() -> Json:
+    return placed() | {"status": {"phase": "Succeeded"}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "verdict"),
+    [
+        pytest.param([placed(), placed(card=1)], Verdict(2, 0, 0, 0, 0), id="all is well"),
+        pytest.param([placed()] * (UNITS_PER_CARD // ASKED), Verdict(9, 0, 0, 0, 0), id="a full card"),
+        pytest.param([placed()] * (UNITS_PER_CARD // ASKED + 1), Verdict(10, 0, 0, 1, 0), id="one pod too many"),
+        pytest.param([without(names.MEM_IDX)], Verdict(1, 1, 0, 0, 0), id="an allocation key is missing"),
+        pytest.param([placed(units=1)], Verdict(1, 0, 1, 0, 0), id="less booked than asked"),
+        pytest.param([placed(uuid="GPU-of-another-node")], Verdict(1, 0, 1, 1, 0), id="a card that the node lacks"),
+        pytest.param([finished()], Verdict(0, 0, 0, 0, 0), id="a finished pod holds nothing"),
+    ],
+)
+def test_the_verdict_names_what_is_wrong(pods: list[Json], verdict: Verdict) -> None:
+    assert ledger.judged([NODE], pods) == verdict
+
+
+def test_a_node_that_took_more_than_it_has_is_over_committed_whatever_the_annotations_say() -> None:
+    bare = [without(names.CARDS) for _ in range(8 * UNITS_PER_CARD // ASKED + 1)]
+    assert ledger.judged([NODE], bare).overcommitted_nodes == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "names_of"), [(workload.nodes, Size(30, 1, 1)), (workload.pods, Size(1, 3000, 50))], ids=["nodes", "pods"]
+)
+def test_the_names_of_a_workload_are_unique(make: Callable[[Size], list[Json]], names_of: Size) -> None:
+    made = [thing["metadata"]["name"] for thing in make(names_of)]
+    assert len(set(made)) == len(made)
+
+
+def test_fifty_templates_ask_fifty_different_things() -> None:
+    asks = {(t.gpu_mem, t.cpu_millis, t.memory_mib) for t in map(workload.template, range(50))}
+    assert len(asks) == 50

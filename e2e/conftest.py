@@ -1,0 +1,59 @@
+"""Fixtures for tests on a real API server.
+
+cluster    one for the whole run, from the provider that E2E_PROVIDER names
+admin      a client of it, in the test's own event loop
+namespace  a fresh one, gone after the test
+
+A test that stays inside its namespace says so by `@pytest.mark.any_cluster`; all others run only
+where the cluster is ours alone.
+"""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from e2e import namespaces, provider
+from e2e.admin import Admin
+
+_PROVIDER = pytest.StashKey[provider.Provider]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the provider, so that a wrong choice ends the run before any test."""
+    config.addinivalue_line("markers", "any_cluster: stays inside a namespace of its own, on any cluster")
+    try:
+        config.stash[_PROVIDER] = provider.chosen(os.environ)
+    except provider.NoSuchProvider as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out, and count as left out, what may not run on somebody else's cluster."""
+    if config.stash[_PROVIDER].ours_alone:
+        return
+    kept = [item for item in items if item.get_closest_marker("any_cluster")]
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
+
+
+@pytest.fixture(scope="session")
+def cluster(pytestconfig: pytest.Config) -> Iterator[provider.Target]:
+    with pytestconfig.stash[_PROVIDER].started() as started:
+        yield started
+
+
+@pytest.fixture
+async def admin(cluster: provider.Target) -> AsyncIterator[Admin]:
+    async with Admin(cluster.access()) as client:
+        yield client
+
+
+@pytest.fixture
+async def namespace(admin: Admin, pytestconfig: pytest.Config) -> AsyncIterator[str]:
+    name = await namespaces.create(admin)
+    yield name
+    if pytestconfig.stash[_PROVIDER].has_controllers:
+        await namespaces.remove(admin, name)
+    else:
+        await namespaces.remove_without_controllers(admin, name)

@@ -1,0 +1,100 @@
+"""Keys and certificates of one throw-away control plane, made by the `openssl` program.
+
+`openssl` (3.x, or LibreSSL 3) and not a Python package: it is on every machine that clones over
+HTTPS, and it keeps the dependencies of the project to those that the scheduler itself needs.
+The certificates pass Python's strict checks (RFC 5280 extensions), as a client of 3.13 asks.
+"""
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_DAYS: Final = "7"
+_CONFIG: Final = """\
+[req]
+distinguished_name = name
+prompt = no
+[name]
+CN = gpushare-e2e
+[authority]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+[server]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = serverAuth
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
+subjectAltName = IP:127.0.0.1, IP:10.0.0.1, DNS:localhost, DNS:kubernetes.default.svc
+"""
+
+
+class OpensslUnavailable(Exception):
+    """`openssl` is not on PATH, or refused; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pki:
+    """The folder of the files; all of them PEM, there once `make` has returned."""
+
+    folder: Path
+
+    @property
+    def ca_certificate(self) -> Path:
+        """The authority that clients trust."""
+        return self.folder / "ca.crt"
+
+    @property
+    def server_certificate(self) -> Path:
+        """For 127.0.0.1 and localhost."""
+        return self.folder / "tls.crt"
+
+    @property
+    def server_key(self) -> Path:
+        """Of the server certificate."""
+        return self.folder / "tls.key"
+
+    @property
+    def service_account_key(self) -> Path:
+        """Signs ServiceAccount tokens."""
+        return self.folder / "sa.key"
+
+    @property
+    def service_account_public_key(self) -> Path:
+        """Verifies ServiceAccount tokens."""
+        return self.folder / "sa.pub"
+
+
+def make(files: Pki) -> None:
+    """Write a fresh authority, a server certificate and a token signing key.
+
+    The folder exists and is private to the caller. Raises OpensslUnavailable.
+    """
+    config, ca_key, request = (files.folder / name for name in ("cnf", "ca.key", "tls.csr"))
+    config.write_text(_CONFIG)
+    for key in (ca_key, files.server_key, files.service_account_key):
+        _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", key)
+    new = ("req", "-new", "-config", config, "-sha256")
+    as_authority = ("-x509", "-days", _DAYS, "-extensions", "authority")
+    ca = files.ca_certificate
+    _openssl(*new, *as_authority, "-key", ca_key, "-subj", "/CN=gpushare-e2e", "-out", ca)
+    _openssl(*new, "-key", files.server_key, "-subj", "/CN=kube-apiserver", "-out", request)
+    signed_by = ("-CA", ca, "-CAkey", ca_key, "-set_serial", "2", "-days", _DAYS, "-sha256")
+    shaped_by = ("-extfile", config, "-extensions", "server", "-out", files.server_certificate)
+    _openssl("x509", "-req", "-in", request, *signed_by, *shaped_by)
+    public_key = files.service_account_public_key
+    _openssl("ec", "-in", files.service_account_key, "-pubout", "-out", public_key)
+
+
+def _openssl(*arguments: str | Path) -> None:
+    program = shutil.which("openssl")
+    if program is None:
+        message = "openssl is not on PATH: the local control plane takes its certificates from it"
+        raise OpensslUnavailable(message)
+    answer = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        message = f"openssl {arguments[0]}: {answer.stderr.strip()}"
+        raise OpensslUnavailable(message)

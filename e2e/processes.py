@@ -1,0 +1,101 @@
+"""Child processes that end when we say so, and when we are gone.
+
+    start -> running --stop (SIGTERM, wait, SIGKILL)--> ended
+                     --our own death (tether)--> killed
+
+Each runs in a session of its own, so that Ctrl-C reaches only us and we choose the order of ends.
+A child is tied to the thread that started it: start from a thread that outlives it (the main one).
+"""
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+# Below the range that outgoing connections use: a client that retries against a stopped server
+# must not be given the server's own port as its source, and so talk to itself.
+_PORTS: Final = range(20_000, 32_768)
+_TETHER: Final = Path(__file__).with_name("tether.py")
+_SWEEPER: Final = Path(__file__).with_name("sweeper.py")
+_STANDALONE_PYTHON: Final = (sys.executable, "-I", "-S")
+
+
+class Died(Exception):
+    """A child ended by itself; the message ends with the last lines of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One running program and the file that its output goes to."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        """Process id; the program itself, since the tether turns into it."""
+        return self.process.pid
+
+    def check_alive(self) -> None:
+        """Raise Died if it has ended."""
+        if (exit_code := self.process.poll()) is not None:
+            tail = self.log.read_text(errors="replace")[-3000:]
+            message = f"{self.name} ended with exit code {exit_code}\n{tail}"
+            raise Died(message)
+
+    def stop(self, *, grace_s: float = 10.0) -> None:
+        """SIGTERM, and SIGKILL if it still runs after `grace_s`; returns once it has ended."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start(name: str, command: Sequence[str | Path], log: Path, environment: Mapping[str, str]) -> Child:
+    """Start `command` (its first word an absolute path); output is appended to `log`.
+
+    environment: all of it: nothing is inherited, so no KUBECONFIG and no proxy reaches a server.
+    """
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [*_STANDALONE_PYTHON, _TETHER, str(os.getpid()), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=dict(environment),
+            start_new_session=True,
+        )
+    return Child(name, process, log)
+
+
+def sweep_when_gone(folder: Path) -> subprocess.Popen[bytes]:
+    """Start the process that removes `folder` when its standard input, or we, are closed."""
+    return subprocess.Popen([*_STANDALONE_PYTHON, _SWEEPER, folder], stdin=subprocess.PIPE, start_new_session=True)
+
+
+def free_ports(count: int) -> list[int]:
+    """Different loopback ports that nobody listens on at this moment."""
+    chosen: list[int] = []
+    with ExitStack() as held:
+        for port in secrets.SystemRandom().sample(_PORTS, k=len(_PORTS)):
+            probe = held.enter_context(socket.socket())
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            chosen.append(port)
+            if len(chosen) == count:
+                return chosen
+    message = f"no {count} free loopback ports in {_PORTS.start}-{_PORTS.stop - 1}"
+    raise OSError(message)

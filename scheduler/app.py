@@ -1,0 +1,135 @@
+"""The composition root: the only file that builds the concrete parts and starts them."""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+
+from config.scheduler import SchedulerConfiguration
+from scheduler.kube.client import ClientOptions, KubeCluster
+from scheduler.kube.connect import Connection, ConnectMistake, connect
+from scheduler.kube.watching import WatchOptions
+from scheduler.ports import ApiError
+from scheduler.service import Service, build_engine
+from scheduler.telemetry import Telemetry
+from scheduler.web.metrics import Metrics
+from scheduler.web.server import serve
+
+log = structlog.get_logger()
+# Beside the binds: the watches, reads, and the recorder's senders.
+_OTHER_CONNECTIONS = 20
+_RIGHTS_AGAIN_S = 60.0
+# Two of these fit into the 30 s that Kubernetes gives a pod to end.
+_ANSWERED_WITHIN_S = 10.0
+
+
+class StartMistake(Exception):
+    """The scheduler cannot start as it is configured; the message says what to do."""
+
+
+async def run(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> None:
+    """Schedule the configured cluster until SIGTERM or SIGINT. Raises StartMistake."""
+    try:
+        connection = await connect(
+            environment,
+            kubeconfig=Path(configuration.client_connection.kubeconfig)
+            if configuration.client_connection.kubeconfig
+            else None,
+            context=configuration.client_connection.context or None,
+        )
+    except ConnectMistake as mistake:
+        raise StartMistake(str(mistake)) from mistake
+    rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
+    async with contextlib.aclosing(_cluster(configuration, connection, rng)) as cluster:
+        await _serve(configuration, connection, cluster, rng)
+
+
+def _cluster(configuration: SchedulerConfiguration, connection: Connection, rng: random.Random) -> "_Closing":
+    options = ClientOptions(
+        connections=configuration.max_binds_in_flight + _OTHER_CONNECTIONS,
+        watch=WatchOptions(stall_s=configuration.watch_stall_timeout_s),
+    )
+    return _Closing(connection, rng, options)
+
+
+class _Closing(KubeCluster):
+    """A KubeCluster that `aclosing` can close."""
+
+    async def aclose(self) -> None:
+        """End every connection."""
+        await self.close()
+
+
+async def _serve(
+    configuration: SchedulerConfiguration, connection: Connection, cluster: KubeCluster, rng: random.Random
+) -> None:
+    engine, reader = build_engine(configuration)
+    metrics = Metrics(engine.tables, engine.queue.lengths, per_card=configuration.per_card_metrics)
+    service = Service(
+        cluster,
+        configuration,
+        Telemetry(metrics),
+        engine=engine,
+        reader=reader,
+        instance=f"{socket.gethostname()}-{os.getpid()}",
+        rng=rng,
+    )
+    metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
+    host, port = configuration.listen_address
+    try:
+        server = await serve(host, port, metrics, ready=service.not_ready, alive=lambda: "")
+    except OSError as error:
+        message = f"cannot listen on {configuration.listen}: {error.strerror}; choose another address with --listen"
+        raise StartMistake(message) from error
+    log.info("start", server=connection.url, source=connection.source, listen=configuration.listen)
+    try:
+        await _until_told_to_stop(service, cluster)
+    finally:
+        await server.cleanup()
+
+
+async def _until_told_to_stop(service: Service, cluster: KubeCluster) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with asyncio.TaskGroup() as tasks:
+        working = tasks.create_task(service.run())
+        asking = tasks.create_task(_name_missing_rights(cluster))
+        await stop.wait()
+        log.info("stop", binds_in_flight=service.binds_in_flight)
+        asking.cancel()
+        service.stop()
+        await asyncio.wait({working}, timeout=_ANSWERED_WITHIN_S)
+        working.cancel()
+    await service.recorder.flush(_ANSWERED_WITHIN_S)
+
+
+async def _name_missing_rights(cluster: KubeCluster) -> None:
+    """Say once which rights are missing, and once when they are there."""
+    named: list[str] = []
+    while True:
+        try:
+            missing = await cluster.missing_rights()
+        except ApiError as error:
+            log.warning("rights.unknown", reason=error.message)
+        else:
+            if missing != named:
+                _say_rights(missing)
+            if not missing:
+                return
+            named = missing
+        await asyncio.sleep(_RIGHTS_AGAIN_S)
+
+
+def _say_rights(missing: list[str]) -> None:
+    if missing:
+        log.error("rights.missing", missing=missing, hint="apply deploy/manifests/rbac.yaml")
+    else:
+        log.info("rights.complete")

@@ -1,0 +1,153 @@
+"""Bind a placed pod: wait for Permit, PreBind, then the same POST until its outcome is known.
+
+    POST ── 201 ───────────────────────────────▶ bound
+      │ ├─ 409 ─▶ GET: our node and annotations? ─▶ bound, else refused
+      │ ├─ 404, 403, other 4xx ────────────────▶ refused
+      │ ├─ 429 ─▶ not executed: wait, again
+      │ └─ no answer, 5xx ─▶ unknown: wait, the identical POST again
+      └─ for 60 s no POST that may still take effect, and this one failed ─▶ GET decides
+
+A refusal after a POST without an answer is not believed at once: that POST may still take effect.
+
+While the outcome is unknown the pod stays assumed: the first POST may still take effect, and nobody else would
+catch two pods on one card. Source of the API server's answers: pkg/registry/core/pod/storage/storage.go.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler import objects
+from scheduler.ports import (
+    ApiConflict,
+    ApiError,
+    ApiFailed,
+    ApiNotFound,
+    ApiRefused,
+    ApiThrottled,
+    Binding,
+    Cluster,
+)
+
+# kube-apiserver's --request-timeout: a request older than this can no longer take effect.
+SERVER_REQUEST_TIMEOUT_S: Final = 60.0
+_INTERNAL_ERROR: Final = 500
+
+
+class BindRefused(Exception):
+    """Told no: the placement is undone and the pod backs off."""
+
+    def __init__(self, reason: str, *, status: int = 0, gone: bool = False, assigned: bool = False) -> None:
+        """status: HTTP status of the answer, 0 when a GET decided.
+
+        gone: the pod itself does not exist any more. assigned: it has another place. No POST can change either.
+        """
+        super().__init__(reason)
+        self.reason = reason
+        self.status = status
+        self.gone = gone
+        self.settled = gone or assigned
+
+
+class BindUnknown(Exception):
+    """No definite answer: stay assumed and send the identical POST again."""
+
+    def __init__(self, reason: str, *, may_take_effect: bool = False, retry_after_s: float | None = None) -> None:
+        """may_take_effect: this POST, still. retry_after_s: the server asks to wait; None when it has failed."""
+        super().__init__(reason)
+        self.reason = reason
+        self.may_take_effect = may_take_effect
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """The shell's clock and sleep, so that tests need not wait. monotonic_s: seconds."""
+
+    monotonic_s: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Binder:
+    """Sends Bindings.
+
+    timeout_s: of one POST. backoff_s: how long to wait after so many attempts in a row without a definite answer.
+    on_retry: told of each of them.
+    """
+
+    cluster: Cluster
+    time: Time
+    timeout_s: float
+    backoff_s: Callable[[int], float]
+    on_retry: Callable[[Binding, str], None]
+
+    async def bind(self, binding: Binding) -> None:
+        """Return when the pod is bound as `binding` says; raise BindRefused when it is not and will not be."""
+        last_open_s: float | None = None  # when the last POST was sent that may still take effect
+        first_s = self.time.monotonic_s()
+        attempt = 0
+        while True:
+            sent_s = self.time.monotonic_s()
+            try:
+                await self._once(binding)
+            except BindUnknown as unknown:
+                failure = unknown
+            except BindRefused as refused:
+                if refused.settled or last_open_s is None or sent_s - last_open_s >= SERVER_REQUEST_TIMEOUT_S:
+                    raise
+                failure = BindUnknown(f"{refused.status}: {refused.reason}")
+            else:
+                return
+            attempt += 1
+            self.on_retry(binding, failure.reason)
+            if failure.may_take_effect:
+                last_open_s = sent_s
+            elif failure.retry_after_s is None and self._outlasted(first_s if last_open_s is None else last_open_s):
+                await self._decide_by_reading(binding)
+                return
+            await self.time.sleep(max(self.backoff_s(attempt), failure.retry_after_s or 0.0))
+
+    def _outlasted(self, since_s: float) -> bool:
+        return self.time.monotonic_s() - since_s >= SERVER_REQUEST_TIMEOUT_S
+
+    async def _once(self, binding: Binding) -> None:
+        """One POST: bound, or BindRefused, or BindUnknown."""
+        try:
+            await self.cluster.bind(binding, self.timeout_s)
+        except ApiConflict as conflict:
+            await self._decide_by_reading(binding, conflict.message)
+        except ApiNotFound as missing:
+            raise BindRefused(missing.message, gone=True, status=missing.status) from missing
+        except ApiThrottled as throttled:
+            message = f"429: {throttled.message}"
+            raise BindUnknown(message, retry_after_s=throttled.retry_after_s) from throttled
+        except ApiRefused as refused:
+            raise BindRefused(refused.message, status=refused.status) from refused
+        except ApiError as error:
+            ended = isinstance(error, ApiFailed) and error.status == _INTERNAL_ERROR
+            message = f"{error.status or 'no answer'}: {error.message}"
+            raise BindUnknown(message, may_take_effect=not ended) from error
+
+    async def _decide_by_reading(self, binding: Binding, refusal: str = "the API server failed to bind it") -> None:
+        """GET the pod until there is an answer; BindRefused unless it is bound as `binding` says."""
+        attempt = 0
+        while True:
+            try:
+                pod = await self.cluster.pod(binding.pod.namespace, binding.pod.name)
+                break
+            except ApiError as error:
+                attempt += 1
+                self.on_retry(binding, f"reading the pod: {error.message}")
+                await self.time.sleep(self.backoff_s(attempt))
+        if pod is None or pod.metadata.uid != binding.pod.uid:
+            message = f"pod {binding.pod} does not exist any more"
+            raise BindRefused(message, gone=True)
+        if not is_bound_as(pod, binding.node, binding.annotations):
+            raise BindRefused(refusal, assigned=bool(pod.spec.node_name))
+
+
+def is_bound_as(pod: objects.Pod, node: str, annotations: Mapping[str, str]) -> bool:
+    """Whether the pod is on `node` with all of `annotations`: only our Binding can have done that."""
+    written = pod.metadata.annotations or {}
+    return pod.spec.node_name == node and all(written.get(key) == value for key, value in annotations.items())

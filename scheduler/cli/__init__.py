@@ -1,0 +1,1 @@
+"""The commands: `gpushare-scheduler run | demo | simulate` and `kubectl inspect gpushare`."""

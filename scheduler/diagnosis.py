@@ -1,0 +1,68 @@
+"""Objections -> the message that a user reads on a pod that fits nowhere. Pure.
+
+Source of the format: kube-scheduler, pkg/scheduler/framework/types.go, FitError.Error.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.framework.plugin import Numbers, Objection
+from scheduler.state.arrays import BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonCount:
+    """nodes: how many nodes have the reason first. numbers: the best over those nodes."""
+
+    reason: str
+    nodes: int
+    numbers: Numbers | None = None
+
+    def __str__(self) -> str:
+        """`3 Insufficient GPU memory on one card: wants 12, most free 8 (of 16)`."""
+        words = f"{self.nodes} {self.reason}"
+        return words if self.numbers is None else f"{words}: {self.numbers}"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why a pod fits nowhere. nodes: how many there are. rejected: words that hold for every node, or ""."""
+
+    nodes: int
+    reasons: tuple[ReasonCount, ...] = ()
+    rejected: str = ""
+
+    @property
+    def message(self) -> str:
+        """For the event and the PodScheduled condition."""
+        if self.nodes == 0 and not self.rejected:
+            return "no nodes available to schedule pods"
+        words = self.rejected or ", ".join(sorted(str(reason) for reason in self.reasons))
+        return f"0/{self.nodes} nodes are available: {words}."
+
+    @property
+    def constant_text(self) -> tuple[str, ...]:
+        """The message without its numbers: while this stays, the condition need not be patched often."""
+        return (self.rejected, *sorted(reason.reason for reason in self.reasons))
+
+
+def count_reasons(valid: BoolArray, objections: Iterable[Iterable[Objection]]) -> tuple[ReasonCount, ...]:
+    """Counts each node under every reason of the first rule that objects to it.
+
+    valid: bool[nodes]. objections: one group per rule, in the order of the rules, over all rows.
+    """
+    left = valid.copy()
+    counts = []
+    for group in objections:
+        rejected = np.zeros_like(left)
+        for objection in group:
+            counted = objection.rejected & left
+            nodes = int(np.count_nonzero(counted))
+            if nodes:
+                numbers = objection.numbers(counted) if objection.numbers else None
+                counts.append(ReasonCount(objection.reason, nodes, numbers))
+                rejected |= counted
+        left &= ~rejected
+    return tuple(counts)

@@ -1,0 +1,103 @@
+"""The whole scheduler without the world: queue, tables and one cycle per profile. Pure; time is an argument.
+
+    decide ── pops the best pod ─▶ Placement (assumed; the shell binds it, then tells bound / refused)
+                                └▶ NoFit     (waits until a row that could take it changes)
+    check  ── asks for one class that waits how much the changed rows could take, and wakes as many pods
+
+The app and the simulator drive the same engine.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.framework.runtime import ClassKey
+from scheduler.pod import Pod
+from scheduler.queue.entry import QueuedPod
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
+from scheduler.state.tables import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of one attempt. queued: the pod with its attempts and times."""
+
+    queued: QueuedPod
+    outcome: Outcome
+
+
+class Engine:
+    """Owned by the event loop; no method awaits."""
+
+    def __init__(self, tables: Tables, queue: SchedulingQueue, cycles: Mapping[str, SchedulingCycle]) -> None:
+        """cycles: by scheduler name."""
+        self.tables = tables
+        self.queue = queue
+        self._cycles = cycles
+        self.scheduler_names = frozenset(cycles)
+
+    def waiting(self, pod: Pod, now_s: float) -> None:
+        """A pod of ours without a node was seen. One that we have placed already is told apart by the tables."""
+        if self.tables.record(pod.key.uid) is None:
+            self.queue.add_or_update(pod, now_s)
+
+    def assigned(self, pod: Pod) -> None:
+        """A pod with a node was seen: nobody needs to place it any more."""
+        if not self.tables.is_assumed(pod.key.uid):
+            self.queue.delete(pod.key.uid)
+
+    def decide(self, now_s: float, now_ns: int) -> Decision | None:
+        """One attempt for the next pod; None when no pod is ready. now_ns: Unix nanoseconds, for the annotations."""
+        self.note_openings()
+        queued = self.queue.pop(now_s)
+        if queued is None:
+            return None
+        outcome = self._cycles[queued.pod.scheduler_name].schedule(queued.pod, now_ns)
+        if isinstance(outcome, NoFit):
+            self.queue.unschedulable(queued.pod.key.uid, self._key(queued.pod), now_s, wakeable=outcome.wakeable)
+        return Decision(queued, outcome)
+
+    def check(self, now_s: float) -> bool:
+        """Wake pods of one class that changed rows could take. False when there is nothing to check."""
+        self.note_openings()
+        check = self.queue.next_check()
+        if check is None:
+            return False
+        if self._key(check.pod) != check.class_key:
+            # Which labels the rules read depends on the terms of other pods, which have changed.
+            self.queue.reclassify(check, self._key)
+            return True
+        rows = np.flatnonzero(self.tables.valid) if check.rows is None else np.array(sorted(check.rows), dtype=np.intp)
+        room = self._cycles[check.pod.scheduler_name].room(check.pod, rows)
+        self.queue.woken(check, room, now_s)
+        return True
+
+    def bound(self, placement: Placement) -> None:
+        """The API server has bound the pod."""
+        self.queue.done(placement.pod.key.uid)
+
+    def refused(self, placement: Placement, now_s: float, *, gone: bool) -> None:
+        """The pod did not get its place. gone: it does not exist any more."""
+        pod = placement.pod
+        self._cycles[pod.scheduler_name].unreserve(pod)
+        if gone:
+            self.queue.delete(pod.key.uid)
+            self.queue.done(pod.key.uid)
+        elif self.tables.record(pod.key.uid) is not None:
+            # Somebody else bound it meanwhile.
+            self.queue.done(pod.key.uid)
+        else:
+            self.queue.failed(pod.key.uid, now_s)
+
+    def _key(self, pod: Pod) -> ClassKey:
+        return (pod.scheduler_name, self._cycles[pod.scheduler_name].class_key(pod))
+
+    def note_openings(self) -> None:
+        """Tell the queue where something may have become possible."""
+        rows, everything = self.tables.take_openings()
+        if everything:
+            self.queue.everything_changed()
+        elif rows:
+            self.queue.rows_changed(rows)

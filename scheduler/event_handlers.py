@@ -1,0 +1,150 @@
+"""Watch events -> the tables and the queue. kube-scheduler's eventhandlers.go.
+
+Nothing here awaits. What is wrong with an object is reported and costs that object only.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from config import names
+from config.quantity import QuantityError
+from scheduler import objects
+from scheduler.engine import Engine
+from scheduler.pod import Pod, PodReader
+from scheduler.ports import Changed, Deleted, Undecodable, WatchEvent
+
+_LARGEST_INDEX: Final = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with an object of the cluster. kind: Pod, Node, ConfigMap; name: `namespace/name` or name.
+
+    uid: "" where it is not known. on_object: whether its owner should see an Event on it.
+    """
+
+    kind: str
+    name: str
+    text: str
+    uid: str = ""
+    on_object: bool = True
+
+
+class EventHandlers:
+    """One method per kind; each takes a batch of events in order."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        reader: PodReader,
+        *,
+        now_s: Callable[[], float],
+        report: Callable[[Problem], None],
+        ignored: Callable[[Pod, str], None],
+    ) -> None:
+        """now_s: monotonic seconds. report: told of each Problem. ignored: (pod, preference that is not built)."""
+        self._engine = engine
+        self._tables = engine.tables
+        self._reader = reader
+        self._now_s = now_s
+        self._report = report
+        self._ignored = ignored
+
+    def pods(self, events: Iterable[WatchEvent[objects.Pod]]) -> None:
+        """Pods that have a node go to the tables, those that wait for us to the queue."""
+        for event in events:
+            if isinstance(event, Changed):
+                self._pod_changed(event.object)
+            elif isinstance(event, Deleted):
+                self._pod_gone(event.object.metadata.uid)
+            elif isinstance(event, Undecodable):
+                self._report(Problem("Pod", event.name, event.error, on_object=False))
+
+    def nodes(self, events: Iterable[WatchEvent[objects.Node]]) -> None:
+        """Nodes and what they announce."""
+        for event in events:
+            if isinstance(event, Changed):
+                self._node_changed(event.object)
+            elif isinstance(event, Deleted):
+                self._tables.remove_node(event.object.metadata.name)
+            elif isinstance(event, Undecodable):
+                # The node may be another than we think: nothing new may be placed there.
+                self._tables.remove_node(event.name)
+                self._report(Problem("Node", event.name, event.error, on_object=False))
+
+    def namespaces(self, events: Iterable[WatchEvent[objects.Namespace]]) -> None:
+        """Labels of namespaces, which anti-affinity terms may select."""
+        for event in events:
+            if isinstance(event, Changed):
+                meta = event.object.metadata
+                self._tables.set_namespace(meta.name, meta.labels or {})
+            elif isinstance(event, Deleted):
+                self._tables.set_namespace(event.object.metadata.name, None)
+
+    def config_maps(self, events: Iterable[WatchEvent[objects.ConfigMap]]) -> None:
+        """The original's lists of sick cards; every other ConfigMap is passed over."""
+        for event in events:
+            if not isinstance(event, Changed | Deleted):
+                continue
+            meta = event.object.metadata
+            if not meta.name.startswith(names.UNHEALTHY_PREFIX):
+                continue
+            text = "" if isinstance(event, Deleted) else (event.object.data or {}).get(names.UNHEALTHY_KEY, "")
+            indexes, wrong = _indexes(text)
+            self._tables.condemn(meta.name.removeprefix(names.UNHEALTHY_PREFIX), indexes)
+            if wrong:
+                message = f"key {names.UNHEALTHY_KEY}: {wrong[:64]!r} is not a card index; expected such as 0,2"
+                self._report(Problem("ConfigMap", f"{meta.namespace}/{meta.name}", message, on_object=False))
+
+    def _pod_changed(self, wire: objects.Pod) -> None:
+        try:
+            pod = self._reader.read(wire)
+        except QuantityError as error:
+            meta = wire.metadata
+            self._report(Problem("Pod", f"{meta.namespace}/{meta.name}", str(error), meta.uid))
+            return
+        if pod.finished:
+            self._pod_gone(pod.key.uid)
+        elif pod.node_name:
+            self._assigned(pod)
+        elif pod.scheduler_name in self._engine.scheduler_names:
+            self._waiting(pod)
+
+    def _assigned(self, pod: Pod) -> None:
+        self._engine.assigned(pod)
+        problem = self._tables.add(pod)
+        if problem:
+            self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
+
+    def _waiting(self, pod: Pod) -> None:
+        if pod.terminating:
+            self._engine.queue.delete(pod.key.uid)
+            return
+        for preference in pod.template.unbuilt_preferences:
+            self._ignored(pod, preference)
+        self._engine.waiting(pod, self._now_s())
+
+    def _pod_gone(self, uid: str) -> None:
+        self._tables.remove(uid)
+        self._engine.queue.delete(uid)
+
+    def _node_changed(self, node: objects.Node) -> None:
+        try:
+            problem = self._tables.upsert_node(node)
+        except QuantityError as error:
+            self._tables.remove_node(node.metadata.name)
+            problem = str(error)
+        if problem:
+            self._report(Problem("Node", node.metadata.name, problem, node.metadata.uid))
+
+
+def _indexes(text: str) -> tuple[frozenset[int], str]:
+    """The indexes in a comma list, and the first entry that is none."""
+    good, wrong = set(), ""
+    for entry in (part.strip() for part in text.split(",")):
+        if entry.isascii() and entry.isdigit() and len(entry) <= len(str(_LARGEST_INDEX)):
+            good.add(int(entry))
+        elif entry:
+            wrong = wrong or entry
+    return frozenset(good), wrong

@@ -1,0 +1,249 @@
+"""GpuShare: the only judge of `gpu-mem`, per card and per node.
+
+Source: PROTOCOL, "Requests"; DESIGN, "One pod's way through". What a card or node has free is in
+`scheduler.state.cards`; which of the fitting cards is taken, and which node is preferred, is decided here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from config import allocation
+from config.allocation import Allocation, LegacyFields
+from scheduler.demand import Demand, Policy, Selection
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import (
+    MAX_SCORE,
+    FilterPlugin,
+    Numbers,
+    Objection,
+    PreFilterPlugin,
+    PreFilterResult,
+    Rejected,
+    Relevance,
+    Reservation,
+    ReservePlugin,
+    ScorePlugin,
+)
+from scheduler.pod import Pod
+from scheduler.state.announcement import GpuState
+from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.booking import CardShare
+from scheduler.state.cards import CardColumns
+from scheduler.state.tables import Tables
+
+_STATE_REASONS: Final[Mapping[GpuState, str]] = {
+    GpuState.NO_CARDS: "node(s) had no GPU memory to share",
+    GpuState.UNREADABLE: "node(s) announced cards that cannot be read",
+    GpuState.OTHER_UNIT: "node(s) announced GPU memory in another unit",
+    GpuState.NOT_ALLOCATABLE: "node(s) had no allocatable gpu-mem (device plugin not there yet, or away)",
+}
+# Binpack, in shares of MAX_SCORE: a card in use before a free card, a node in use before an empty node,
+# then the fuller node. Source of the order: PACKING, 1.5 (used cards, free cards on used nodes, empty nodes).
+_USED_CARDS: Final = MAX_SCORE * 50 // 100
+_USED_NODE: Final = MAX_SCORE * 20 // 100
+_FULLNESS: Final = MAX_SCORE - _USED_CARDS - _USED_NODE
+_NEVER: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class GpuShareArgs:
+    """The profile's policies, where the pod names none."""
+
+    card_policy: Policy = Policy.BINPACK
+    node_policy: Policy = Policy.BINPACK
+
+
+class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
+    """Fits, prefers and takes cards by their memory."""
+
+    name: ClassVar[str] = "GpuShare"
+
+    def __init__(self, args: GpuShareArgs, gpu_mem: str) -> None:
+        """gpu_mem: the configured resource name, for messages."""
+        self._args = args
+        self._gpu_mem = gpu_mem
+
+    def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
+        """Reject a wrong ask; leave pods without gpu-mem alone."""
+        if pod.template.demand_error:
+            return Rejected(pod.template.demand_error)
+        return Relevance.JUDGE if pod.template.demand else Relevance.SKIP
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+        """Too little memory on enough cards, or on the node in all; cards that cannot be given out."""
+        demand, cards = _demand(pod), tables.cards
+        states = cards.state[rows]
+        ready = np.equal(states, GpuState.READY)
+        objections = []
+        if not ready.all():
+            objections += [Objection(np.equal(states, s), reason) for s, reason in _STATE_REASONS.items()]
+        fits = fitting(cards, demand, rows)
+        short = ready & (fits.sum(axis=0) < demand.cards)
+        if short.any():
+            objections += self._card_objections(cards, demand, rows, short)
+        node_free = cards.allocatable[rows] - cards.counted[rows]
+        scarce = ready & ~short & (node_free < demand.units)
+        if scarce.any():
+            objections.append(self._node_objection(cards, demand, rows, scarce))
+        return objections
+
+    def room(self, pod: Pod, tables: Tables, rows: RowArray) -> Int64Array | None:
+        """Copies that the free memory of the fitting cards holds."""
+        demand, cards = pod.template.demand, tables.cards
+        if demand is None:
+            return None
+        fits = fitting(cards, demand, rows)
+        per_card = (
+            np.ones_like(fits, dtype=np.int64) if demand.exclusive else cards.free[:, rows] // demand.units_per_card
+        )
+        on_cards = np.where(fits, per_card, 0).sum(axis=0) // demand.cards
+        on_node = (cards.allocatable[rows] - cards.counted[rows]) // demand.units
+        return np.asarray(np.minimum(on_cards, on_node), dtype=np.int64)
+
+    def scores(self, pod: Pod) -> bool:
+        """Pods without gpu-mem get nothing from here on any node."""
+        return pod.template.demand is not None
+
+    def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:  # noqa: ARG002
+        """How well the node's best cards suit the node policy, 0..MAX_SCORE."""
+        demand = _demand(pod)
+        packed = binpack_score(tables.cards, demand, self._card_policy(demand), rows)
+        spread = (demand.node_policy or self._args.node_policy) is Policy.SPREAD
+        return MAX_SCORE - packed if spread else packed
+
+    def reserve(self, pod: Pod, tables: Tables, state: CycleState, row: int, now_ns: int) -> Reservation:  # noqa: ARG002
+        """The cards by the card policy, and the annotations that say so."""
+        demand, cards = pod.template.demand, tables.cards
+        if demand is None:
+            return Reservation()
+        one = np.array([row], dtype=np.intp)
+        chosen = sorted(chosen_slots(cards, demand, self._card_policy(demand), one)[:, 0].tolist())
+        has_uuids = tables.announced(tables.names[row]).has_uuids
+        shares = tuple(_share(cards, slot, row, demand, has_uuids=has_uuids) for slot in chosen)
+        legacy = LegacyFields(pod.template.gpu_units, int(cards.units[chosen[0], row]), now_ns)
+        return Reservation(shares, allocation.encode(_allocation(demand, shares), legacy))
+
+    def _card_policy(self, demand: Demand) -> Policy:
+        return demand.card_policy or self._args.card_policy
+
+    def _card_objections(self, cards: CardColumns, demand: Demand, rows: Rows, short: BoolArray) -> list[Objection]:
+        enough = (_eligible(cards, demand, rows) & (cards.units[:, rows] > 0)).sum(axis=0) >= demand.cards
+        objections = []
+        if demand.models or demand.uuids:
+            objections.append(Objection(short & ~enough, "node(s) had too few cards of those the pod asks for"))
+            short = short & enough
+        how_many = "one card" if demand.cards == 1 else f"{demand.cards} cards"
+        what = f"Insufficient GPU memory on {how_many}"
+        if demand.exclusive:
+            what = f"Insufficient GPU memory on {how_many} without other pods"
+
+        def numbers(counted: BoolArray) -> Numbers:
+            return _card_numbers(cards, demand, rows, counted)
+
+        return [*objections, Objection(short, what, numbers)]
+
+    def _node_objection(self, cards: CardColumns, demand: Demand, rows: Rows, scarce: BoolArray) -> Objection:
+        def numbers(counted: BoolArray) -> Numbers:
+            free = (cards.allocatable[rows] - cards.counted[rows])[counted]
+            best = int(free.argmax())
+            return Numbers(demand.units, int(free[best]), int(cards.allocatable[rows][counted][best]))
+
+        return Objection(scarce, f"Insufficient {self._gpu_mem}", numbers)
+
+
+def fitting(cards: CardColumns, demand: Demand, rows: Rows) -> BoolArray:
+    """bool[cards, rows]: the card may be given and has `units_per_card` free."""
+    return np.logical_and(_eligible(cards, demand, rows), cards.free[:, rows] >= demand.units_per_card)
+
+
+def chosen_slots(cards: CardColumns, demand: Demand, policy: Policy, rows: Rows) -> NDArray[np.intp]:
+    """intp[demand.cards, rows]: the slots that the policy takes: the tightest first, or the emptiest; ties by slot.
+
+    A row with fewer fitting cards than asked gets slots that do not fit.
+    """
+    free = cards.free[:, rows]
+    order = np.where(fitting(cards, demand, rows), free if policy is Policy.BINPACK else -free, _NEVER)
+    if demand.cards == 1:
+        return np.asarray(order.argmin(axis=0)[np.newaxis], dtype=np.intp)
+    return np.asarray(order.argsort(axis=0, kind="stable")[: demand.cards], dtype=np.intp)
+
+
+def binpack_score(cards: CardColumns, demand: Demand, policy: Policy, rows: Rows) -> Int64Array:
+    """int64[rows], 0..MAX_SCORE: half for landing on cards in use, a fifth for a node in use, the rest by how full
+    the node's usable cards are with the pod on them.
+    """  # noqa: D205 - one sentence
+    holders, units, usable = cards.holders[:, rows], cards.units[:, rows], cards.usable[:, rows]
+    slots = chosen_slots(cards, demand, policy, rows)
+    on_used_cards = (np.take_along_axis(holders, slots, axis=0) > 0).all(axis=0)
+    in_use = (holders > 0).any(axis=0)
+    total = np.where(usable, units, 0).sum(axis=0, dtype=np.int64)
+    free = np.where(usable, cards.free[:, rows], 0).sum(axis=0, dtype=np.int64)
+    full = np.clip(total - free + demand.units, 0, total) * _FULLNESS // np.maximum(total, 1)
+    return np.asarray(on_used_cards * _USED_CARDS + in_use * _USED_NODE + full, dtype=np.int64)
+
+
+def _eligible(cards: CardColumns, demand: Demand, rows: Rows) -> BoolArray:
+    """Cards that may be given to this pod, whatever they have free."""
+    may = np.logical_and(cards.usable[:, rows], cards.exclusive[:, rows] == 0)
+    if demand.exclusive:
+        may &= cards.holders[:, rows] == 0
+    if demand.models:
+        may &= _of_models(cards, demand.models, rows)
+    if demand.uuids:
+        may &= _of_uuids(cards, demand.uuids, rows)
+    return may
+
+
+def _of_models(cards: CardColumns, models: Selection, rows: Rows) -> BoolArray:
+    codes = [code for model, code in cards.model_code.items() if models.accepts(model)]
+    return np.isin(cards.model[:, rows], codes)
+
+
+def _of_uuids(cards: CardColumns, uuids: Selection, rows: Rows) -> BoolArray:
+    taken = np.full(cards.units.shape, not uuids.wanted, dtype=np.bool_)
+    for names, mark in ((uuids.wanted, True), (uuids.excluded, False)):
+        for uuid in names:
+            for slot, row in cards.places.get(uuid, ()):
+                taken[slot, row] = mark
+    return np.asarray(taken[:, rows], dtype=np.bool_)
+
+
+def _card_numbers(cards: CardColumns, demand: Demand, rows: Rows, counted: BoolArray) -> Numbers:
+    free = np.where(_eligible(cards, demand, rows), cards.free[:, rows], -1)[:, counted]
+    # With N cards asked, the N-th freest card of a node is what it lacks.
+    rank = min(demand.cards, free.shape[0]) - 1
+    order = (-free).argsort(axis=0, kind="stable")[rank]
+    nth_free = np.take_along_axis(free, order[np.newaxis], axis=0)[0]
+    best = int(nth_free.argmax())
+    total = int(cards.units[:, rows][:, counted][order[best], best])
+    return Numbers(demand.units_per_card, max(0, int(nth_free[best])), total)
+
+
+def _demand(pod: Pod) -> Demand:
+    demand = pod.template.demand
+    if demand is None:
+        message = f"pod {pod.key} asks no GPU memory; expected a pod that PreFilter did not skip"
+        raise TypeError(message)
+    return demand
+
+
+def _share(cards: CardColumns, slot: int, row: int, demand: Demand, *, has_uuids: bool) -> CardShare:
+    card = cards.slots[row][slot].card
+    return CardShare(card.index, card.uuid if has_uuids else "", demand.units_per_card)
+
+
+def _allocation(demand: Demand, shares: Sequence[CardShare]) -> Allocation:
+    indexes = [share.index for share in shares]
+    return Allocation(
+        containers=_per_container(demand.containers, indexes),
+        init_containers=_per_container(demand.init_containers, indexes),
+        cards={share.index: share.uuid for share in shares if share.uuid},
+    )
+
+
+def _per_container(units: Sequence[int], indexes: Sequence[int]) -> dict[int, dict[int, int]]:
+    return {number: dict.fromkeys(indexes, own) for number, own in enumerate(units) if own}

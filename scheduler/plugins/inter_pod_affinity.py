@@ -1,0 +1,56 @@
+"""InterPodAffinity: respects the required anti-affinity of pods that are there already.
+
+The pod's own terms are not built yet: `scheduler.unbuilt` keeps a pod that requires them pending.
+Source: kube-scheduler, plugins/interpodaffinity/filtering.go, satisfyExistingPodsAntiAffinity.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import ClassVar, Final
+
+from scheduler.framework.cycle_state import CycleState, StateKey
+from scheduler.framework.plugin import FilterPlugin, Objection
+from scheduler.pod import Pod
+from scheduler.state.anti_affinity import AntiAffinity, Term
+from scheduler.state.arrays import Rows
+from scheduler.state.tables import Tables
+
+REASON: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
+# (AntiAffinity.terms_version, the terms that match pods of this class)
+_AGAINST: Final[StateKey[tuple[int, tuple[Term, ...]]]] = StateKey("inter_pod_affinity.against")
+
+
+class InterPodAffinity(FilterPlugin):
+    """Judges the topology domains of other pods' terms."""
+
+    name: ClassVar[str] = "InterPodAffinity"
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+        """Nodes in a domain where a pod has a term against this one."""
+        if not tables.anti_affinity:
+            return ()
+        against = _against(pod, tables.anti_affinity, state)
+        if not against:
+            return ()
+        rejected = against[0].over(tables.labels, rows)
+        for term in against[1:]:
+            rejected |= term.over(tables.labels, rows)
+        return (Objection(rejected, REASON),)
+
+    def epoch(self, tables: Tables) -> int:
+        """A pod with a term closes its whole domain, not its own row only."""
+        return tables.anti_affinity.epoch
+
+    def class_key(self, pod: Pod, tables: Tables) -> Hashable:
+        """The namespace, and the labels that some term looks at."""
+        return tables.anti_affinity.class_key(pod.key.namespace, pod.labels)
+
+
+def _against(pod: Pod, index: AntiAffinity, state: CycleState) -> tuple[Term, ...]:
+    try:
+        version, against = state.read(_AGAINST)
+    except KeyError:
+        version, against = -1, ()
+    if version != index.terms_version:
+        against = index.against(pod.key.namespace, pod.labels)
+        state.write(_AGAINST, (index.terms_version, against))
+    return against

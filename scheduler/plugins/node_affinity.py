@@ -1,0 +1,183 @@
+"""NodeAffinity: nodeSelector and node affinity, required and preferred, as algebra on label columns.
+
+Source: kube-scheduler, plugins/nodeaffinity/node_affinity.go;
+k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, TypeAlias
+
+import numpy as np
+
+from scheduler import objects
+from scheduler.framework.cycle_state import CycleState, StateKey
+from scheduler.framework.plugin import (
+    FilterPlugin,
+    Normalization,
+    Objection,
+    PreFilterPlugin,
+    PreFilterResult,
+    Rejected,
+    Relevance,
+    ScorePlugin,
+)
+from scheduler.pod import Pod, Template
+from scheduler.state.arrays import BoolArray, Int64Array, Rows
+from scheduler.state.row_masks import mask_of
+from scheduler.state.selectors import Matcher, all_parsed, equalities
+from scheduler.state.tables import Tables
+
+REASON: Final = "node(s) didn't match Pod's node affinity/selector"
+CONFLICT: Final = "pod affinity terms conflict"
+_NAME_FIELD: Final = "metadata.name"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeField:
+    """One of `matchFields`: the node's name is `value`, or, `negated`, it is not."""
+
+    value: str
+    negated: bool
+
+    def over(self, tables: Tables, rows: Rows) -> BoolArray:
+        """bool[rows]: which of them match."""
+        row = tables.row_of.get(self.value)
+        named = mask_of(() if row is None else (row,), rows, tables.capacity)
+        return ~named if self.negated else named
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Expressions and fields, ANDed. At least one of them is there."""
+
+    expressions: tuple[Matcher, ...]
+    fields: tuple[NodeField, ...] = ()
+
+    def over(self, tables: Tables, rows: Rows) -> BoolArray:
+        """bool[rows]: which of them match."""
+        masks = [matcher.over(tables.labels, rows) for matcher in self.expressions]
+        masks += [field.over(tables, rows) for field in self.fields]
+        matched = masks[0]
+        for mask in masks[1:]:
+            matched &= mask
+        return matched
+
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    """What a node must have. selector: the nodeSelector, or None. terms: ORed; None when there is no affinity."""
+
+    selector: Term | None
+    terms: tuple[Term, ...] | None
+
+    def over(self, tables: Tables, rows: Rows) -> BoolArray:
+        """bool[rows]: which of them match."""
+        matched = None if self.selector is None else self.selector.over(tables, rows)
+        if self.terms is None:
+            return np.ones_like(tables.valid[rows]) if matched is None else matched
+        any_term = np.zeros_like(tables.valid[rows])
+        for term in self.terms:
+            any_term |= term.over(tables, rows)
+        return any_term if matched is None else matched & any_term
+
+
+Preferred: TypeAlias = tuple[tuple[int, Term], ...]
+_REQUIRED: Final[StateKey[Required]] = StateKey("node_affinity.required")
+_PREFERRED: Final[StateKey[Preferred]] = StateKey("node_affinity.preferred")
+
+
+class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
+    """Judges the nodes' labels and names."""
+
+    name: ClassVar[str] = "NodeAffinity"
+    normalization: ClassVar[Normalization] = Normalization.BY_MAX
+
+    def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
+        """Work the required part out; reject terms that no node can meet."""
+        wanted = required(pod.template)
+        if wanted is None:
+            return Relevance.SKIP
+        if names_conflict(pod.template):
+            return Rejected(CONFLICT)
+        state.write(_REQUIRED, wanted)
+        return Relevance.JUDGE
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+        """Nodes that do not match the selector and one of the required terms."""
+        return (Objection(~state.read(_REQUIRED).over(tables, rows), REASON),)
+
+    def scores(self, pod: Pod) -> bool:
+        """Pods that prefer something."""
+        affinity = pod.template.node_affinity
+        return affinity is not None and bool(affinity.preferred_during_scheduling_ignored_during_execution)
+
+    def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
+        """int64[rows]: the weights of the preferred terms that match, added up."""
+        total = np.zeros(len(tables.valid[rows]), dtype=np.int64)
+        for weight, term in _preferred(pod, state):
+            total += weight * term.over(tables, rows)
+        return total
+
+
+def required(template: Template) -> Required | None:
+    """What the pod requires; None when it requires nothing. A term that is not valid matches no node."""
+    affinity = template.node_affinity
+    wanted = None if affinity is None else affinity.required_during_scheduling_ignored_during_execution
+    if wanted is None and not template.node_selector:
+        return None
+    selector = tuple(Matcher(expression) for expression in equalities(template.node_selector))
+    terms = None
+    if wanted is not None:
+        terms = tuple(term for written in wanted.node_selector_terms if (term := parsed_term(written)) is not None)
+    return Required(Term(selector) if selector else None, terms)
+
+
+def preferred(template: Template) -> Preferred:
+    """(weight, term) of what the pod prefers.
+
+    A term that is not valid is left out: a preference cannot object. kube-scheduler ends the attempt with an error.
+    """
+    affinity = template.node_affinity
+    written = () if affinity is None else affinity.preferred_during_scheduling_ignored_during_execution
+    terms = [(preference.weight, parsed_term(preference.preference)) for preference in written]
+    return tuple((weight, term) for weight, term in terms if term is not None)
+
+
+def parsed_term(term: objects.NodeSelectorTerm) -> Term | None:
+    """The term; None when it is empty or not valid: it matches no node."""
+    expressions = all_parsed(term.match_expressions)
+    fields = [_parsed_field(requirement) for requirement in term.match_fields]
+    valid = tuple(field for field in fields if field is not None)
+    if expressions is None or len(valid) < len(fields) or not (expressions or valid):
+        return None
+    return Term(tuple(Matcher(expression) for expression in expressions), valid)
+
+
+def names_conflict(template: Template) -> bool:
+    """Whether every required term asks for node names that exclude each other."""
+    affinity = template.node_affinity
+    wanted = None if affinity is None else affinity.required_during_scheduling_ignored_during_execution
+    if wanted is None or not wanted.node_selector_terms:
+        return False
+    for term in wanted.node_selector_terms:
+        asked = [frozenset(r.values) for r in term.match_fields if r.key == _NAME_FIELD and r.operator == "In"]
+        if not asked or frozenset.intersection(*asked):
+            return False
+    return True
+
+
+def _parsed_field(requirement: objects.Requirement) -> NodeField | None:
+    """The API server admits no other field, no other operator and no more values than one."""
+    valid = requirement.key == _NAME_FIELD and requirement.operator in {"In", "NotIn"} and len(requirement.values) == 1
+    return NodeField(requirement.values[0], requirement.operator == "NotIn") if valid else None
+
+
+def _preferred(pod: Pod, state: CycleState) -> Preferred:
+    """Worked out at the first Score: a profile may leave the Filter, and with it PreFilter, out."""
+    try:
+        return state.read(_PREFERRED)
+    except KeyError:
+        terms = preferred(pod.template)
+        state.write(_PREFERRED, terms)
+        return terms

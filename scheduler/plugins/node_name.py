@@ -1,0 +1,36 @@
+"""NodeName: a pod that names its node goes there or nowhere.
+
+Source: kube-scheduler, plugins/nodename/node_name.go.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import ClassVar, Final
+
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
+from scheduler.pod import Pod
+from scheduler.state.arrays import Rows
+from scheduler.state.row_masks import mask_of
+from scheduler.state.tables import Tables
+
+REASON: Final = "node(s) didn't match the requested node name"
+
+
+class NodeName(PreFilterPlugin, FilterPlugin):
+    """Judges `spec.nodeName`, which a pod that waits for a scheduler does not have."""
+
+    name: ClassVar[str] = "NodeName"
+
+    def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
+        """Leave pods alone that name no node."""
+        return Relevance.JUDGE if pod.node_name else Relevance.SKIP
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+        """Every node but the one named."""
+        row = tables.row_of.get(pod.node_name)
+        named = mask_of(() if row is None else (row,), rows, tables.capacity)
+        return (Objection(~named, REASON),)
+
+    def class_key(self, pod: Pod, tables: Tables) -> Hashable:  # noqa: ARG002 - as above
+        """The name, where there is one."""
+        return pod.node_name or None

@@ -1,0 +1,33 @@
+"""NodeUnschedulable: no new pods on a node that `kubectl cordon` took out of use.
+
+Source: kube-scheduler, plugins/nodeunschedulable/node_unschedulable.go.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
+from scheduler.objects import Taint
+from scheduler.plugins.taint_toleration import tolerated
+from scheduler.pod import Pod
+from scheduler.state.arrays import Rows
+from scheduler.state.tables import Tables
+
+REASON: Final = "node(s) were unschedulable"
+# The taint that the node controller sets beside `spec.unschedulable`: who tolerates one, tolerates the other.
+_TAINT: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+
+
+class NodeUnschedulable(PreFilterPlugin, FilterPlugin):
+    """Judges `spec.unschedulable` of the nodes."""
+
+    name: ClassVar[str] = "NodeUnschedulable"
+
+    def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
+        """Leave pods alone that tolerate it."""
+        return Relevance.SKIP if tolerated(_TAINT, pod.template.tolerations) else Relevance.JUDGE
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+        """Nodes out of use."""
+        return (Objection(tables.unschedulable[rows], REASON),)

@@ -1,0 +1,11 @@
+"""PrioritySort: the pod of the highest priority is next.
+
+Source: kube-scheduler, plugins/queuesort/priority_sort.go.
+"""
+
+from scheduler.pod import Pod
+
+
+def sort_key(pod: Pod) -> int:
+    """Smaller is earlier. Computed once, at enqueue; pods with the same key go in the order in which they came."""
+    return -pod.priority

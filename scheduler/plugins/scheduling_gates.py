@@ -1,0 +1,19 @@
+"""SchedulingGates: a pod with scheduling gates is not queued.
+
+Source: kube-scheduler, plugins/schedulinggates/scheduling_gates.go.
+"""
+
+from typing import ClassVar
+
+from scheduler.framework.plugin import PreEnqueuePlugin
+from scheduler.pod import Pod
+
+
+class SchedulingGates(PreEnqueuePlugin):
+    """Waits until somebody has removed every gate."""
+
+    name: ClassVar[str] = "SchedulingGates"
+
+    def pre_enqueue(self, pod: Pod) -> str | None:
+        """Name the gates that are left."""
+        return f"waiting for scheduling gates: [{' '.join(pod.gates)}]" if pod.gates else None

@@ -1,0 +1,95 @@
+"""TaintToleration: keeps pods off nodes whose taints they do not tolerate, and prefers nodes with few soft ones.
+
+Source: kube-scheduler, plugins/tainttoleration/taint_toleration.go; k8s.io/api/core/v1/toleration.go, ToleratesTaint,
+with the gate TaintTolerationComparisonOperators off, as it is by default.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar, Final
+
+import numpy as np
+
+from scheduler.framework.cycle_state import CycleState, StateKey
+from scheduler.framework.plugin import (
+    FilterPlugin,
+    Normalization,
+    Objection,
+    PreFilterPlugin,
+    PreFilterResult,
+    Relevance,
+    ScorePlugin,
+)
+from scheduler.objects import Taint, Toleration
+from scheduler.pod import Pod
+from scheduler.state.arrays import Int64Array, Rows
+from scheduler.state.tables import Tables
+from scheduler.state.taints import TaintSet, Verdicts
+
+REASON: Final = "node(s) had untolerated taint(s)"
+_HARD: Final = frozenset({"NoSchedule", "NoExecute"})
+_SOFT: Final = "PreferNoSchedule"
+_UNTOLERATED: Final[StateKey[Verdicts]] = StateKey("taint_toleration.untolerated")
+_SOFT_COUNTS: Final[StateKey[Verdicts]] = StateKey("taint_toleration.soft_counts")
+
+
+class TaintToleration(PreFilterPlugin, FilterPlugin, ScorePlugin):
+    """Judges the nodes' taints."""
+
+    name: ClassVar[str] = "TaintToleration"
+    normalization: ClassVar[Normalization] = Normalization.BY_MAX_REVERSED
+
+    def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - nodes are judged later
+        """Keep what the pod makes of each set of taints."""
+        state.write(_UNTOLERATED, Verdicts(partial(has_untolerated, tolerations=pod.template.tolerations), np.bool_))
+        return Relevance.JUDGE
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+        """Nodes with a taint NoSchedule or NoExecute that the pod does not tolerate."""
+        return (Objection(state.read(_UNTOLERATED).over(tables.taints, rows), REASON),)
+
+    def scores(self, pod: Pod) -> bool:  # noqa: ARG002 - whether any node has soft taints is not the pod's to say
+        """Every pod."""
+        return True
+
+    def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
+        """int64[rows]: taints PreferNoSchedule that the pod does not tolerate."""
+        return _soft_counts(pod, state).over(tables.taints, rows)
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether one toleration tolerates one taint: effect, key ("" is any) and value."""
+    if toleration.effect not in {"", taint.effect} or toleration.key not in {"", taint.key}:
+        return False
+    match toleration.operator:
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case "Exists":
+            return True
+        case _:
+            return False
+
+
+def tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    """Whether any of `tolerations` tolerates the taint."""
+    return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+def has_untolerated(taints: TaintSet, tolerations: Sequence[Toleration]) -> bool:
+    """Whether some taint NoSchedule or NoExecute is not tolerated."""
+    return any(taint.effect in _HARD and not tolerated(taint, tolerations) for taint in taints)
+
+
+def soft_untolerated(taints: TaintSet, tolerations: Sequence[Toleration]) -> int:
+    """How many taints PreferNoSchedule are not tolerated."""
+    return sum(taint.effect == _SOFT and not tolerated(taint, tolerations) for taint in taints)
+
+
+def _soft_counts(pod: Pod, state: CycleState) -> Verdicts:
+    """Made at the first Score: a profile may leave the Filter, and with it PreFilter, out."""
+    try:
+        return state.read(_SOFT_COUNTS)
+    except KeyError:
+        counts = Verdicts(partial(soft_untolerated, tolerations=pod.template.tolerations), np.int64)
+        state.write(_SOFT_COUNTS, counts)
+        return counts

@@ -1,0 +1,77 @@
+"""One pod in the queue, and the states that it can be in."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import Enum, auto
+from math import inf
+from typing import TypeAlias
+
+from scheduler.pod import Pod
+
+# (-priority, place in the order of arrival): the least comes first.
+SortKey: TypeAlias = tuple[int, int]
+
+
+class TransitionError(Exception):
+    """A verb that the pod's state does not allow: our own bug, so the process ends and starts clean."""
+
+
+def expect(holds: bool, message: str) -> None:  # noqa: FBT001 - reads like an assertion, which it is
+    """Raise TransitionError unless it holds."""
+    if not holds:
+        raise TransitionError(message)
+
+
+class State(Enum):
+    """Where a pod is; drawn in scheduling_queue.py."""
+
+    GATED = auto()
+    ACTIVE = auto()
+    BACKING_OFF = auto()
+    UNSCHEDULABLE = auto()
+    IN_FLIGHT = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedPod:
+    """One attempt. attempts: this one included, >= 1.
+
+    first_queued_s: when the pod first became active. queued_s: when it did so before this attempt.
+    """
+
+    pod: Pod
+    attempts: int
+    first_queued_s: float
+    queued_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """What the queue knows of one pod; changed by the queue only.
+
+    sequence: place in the order of arrival. sort_key: as computed when the pod last became active.
+    attempts: pops. no_fits: attempts that found no node. errors: failures in a row since then; above 0 in
+    BACKING_OFF means that the back-off is for an error.
+    gate: PreEnqueue's words, "" when not GATED. class_key: None when in no class.
+    woken: ACTIVE because a check of its class showed a place. tried_at: see PodClass.
+    ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is tried again whatever happens.
+    gone: deleted in flight. changed: updated in flight, in a way that may matter.
+    """
+
+    pod: Pod
+    state: State = State.GATED
+    sequence: int = 0
+    sort_key: SortKey = (0, 0)
+    attempts: int = 0
+    no_fits: int = 0
+    errors: int = 0
+    gate: str = ""
+    class_key: Hashable = None
+    woken: bool = False
+    tried_at: int = 0
+    ready_s: float = 0.0
+    leftover_s: float = 0.0
+    first_queued_s: float = inf
+    queued_s: float = 0.0
+    gone: bool = False
+    changed: bool = False

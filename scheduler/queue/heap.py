@@ -1,0 +1,76 @@
+"""A heap that also forgets from its middle.
+
+Forgotten items stay inside until they come up, or until they are the greater part.
+"""
+
+from collections.abc import Collection, Hashable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K", float, tuple[int, int])
+T = TypeVar("T", bound=Hashable)
+
+_FEW_FORGOTTEN: Final = 64
+
+
+class Heap(Collection[T], Generic[K, T]):
+    """Distinct items, least key first, equal keys in the order of their pushes. Iterates in no order."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self._heap: list[tuple[K, int, T]] = []
+        self._pushes = 0
+        # Item -> number of the push that counts; every other entry of the heap is forgotten.
+        self._live: dict[T, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._live
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._live)
+
+    def push(self, item: T, key: K) -> None:
+        """Add the item; one that is here already gets the new key."""
+        self._pushes += 1
+        self._live[item] = self._pushes
+        heappush(self._heap, (key, self._pushes, item))
+        self._compact()
+
+    def discard(self, item: T) -> None:
+        """Forget the item, if it is here."""
+        if self._live.pop(item, None) is not None:
+            self._compact()
+
+    def first(self) -> tuple[K, T] | None:
+        """The least key and its item; None when empty."""
+        heap = self._heap
+        while heap:
+            key, push, item = heap[0]
+            if self._live.get(item) == push:
+                return key, item
+            heappop(heap)
+        return None
+
+    def pop(self) -> T | None:
+        """Take the item with the least key; None when empty."""
+        first = self.first()
+        if first is None:
+            return None
+        heappop(self._heap)
+        del self._live[first[1]]
+        return first[1]
+
+    def pop_until(self, key: K) -> Iterator[T]:
+        """Take the items whose keys are at most `key`, least first."""
+        while (first := self.first()) is not None and first[0] <= key:
+            heappop(self._heap)
+            del self._live[first[1]]
+            yield first[1]
+
+    def _compact(self) -> None:
+        if len(self._heap) > 2 * len(self._live) + _FEW_FORGOTTEN:
+            self._heap = [entry for entry in self._heap if self._live.get(entry[2]) == entry[1]]
+            heapify(self._heap)

@@ -1,0 +1,315 @@
+"""Every pod of ours that has no place yet, and whose turn it is.
+
+    absent ──▶ GATED ──PreEnqueue agrees──▶ ACTIVE ──pop──▶ IN_FLIGHT ──done──▶ absent
+       │                                     ▲ ▲               │  │
+       └────────────add_or_update────────────┘ │               │  └─ failed ────────▶ BACKING_OFF ──┐
+                                               │               └─ unschedulable ──▶ UNSCHEDULABLE ──┤
+                                               └────(back-off ended; woken, updated, left over)─────┘
+
+    delete: any state ─▶ absent; from IN_FLIGHT when the attempt has ended.
+
+GATED:         PreEnqueue said no; asked again when the pod changes.
+ACTIVE:        ready, by priority, then in the order of arrival (for a gated pod: of the gate's opening).
+BACKING_OFF:   failed (an error: the back-off is always served), or found no fit while a check still shows a place
+               for its class (no fit: see unschedulable_pods.py). Two counters: errors in a row, attempts without fit.
+UNSCHEDULABLE: found no fit; waits for a check that shows a place, for an update, or for the leftover time (5 min).
+IN_FLIGHT:     popped: being decided, then, with a place, being bound.
+
+A pod keeps its place in the order of arrival, however often it is tried. One that cannot fit is not ACTIVE, so it
+blocks nobody.
+
+kube-scheduler logs the events that arrive while a pod is in flight, lest it sleep through the one that it waits
+for. Nothing of the kind is needed here. From `pop` to `unschedulable` nobody awaits, so no change can come between
+what the decision saw and the pod's entry among those that wait; whatever is noted later finds it there. A pod in
+flight with a place is not waiting for a change: when its bind fails it backs off and is decided on the tables of
+that time. For the same reason a woken pod counts as decided when it is popped: its place, if it gets one, is booked
+in the tables before the next check asks them.
+
+Owned by the event loop. No method awaits, so each one is atomic. now_s: monotonic seconds, never going back.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from scheduler.pod import Pod
+from scheduler.queue.backoff import backoff_s
+from scheduler.queue.entry import Entry, QueuedPod, SortKey, State, TransitionError, expect
+from scheduler.queue.heap import Heap
+from scheduler.queue.unschedulable_pods import UnschedulablePods
+from scheduler.queue.waking import Check
+
+
+class Gate(Protocol):
+    """A PreEnqueue plugin, as the queue sees it."""
+
+    def pre_enqueue(self, pod: Pod) -> str | None:
+        """Why the pod may not be queued; None when it may."""
+
+
+_NO_GATES: Final[Mapping[str, Sequence[Gate]]] = MappingProxyType({})
+
+
+class SchedulingQueue:
+    """See the module. A verb in a state that does not have it raises TransitionError."""
+
+    def __init__(
+        self,
+        *,
+        initial_backoff_s: float = 1.0,
+        max_backoff_s: float = 10.0,
+        pre_enqueue: Mapping[str, Sequence[Gate]] = _NO_GATES,
+    ) -> None:
+        """Back-offs as in `backoff_s`, > 0. pre_enqueue: by scheduler name, asked in order."""
+        self._initial_s = initial_backoff_s
+        self._max_s = max_backoff_s
+        self._pre_enqueue = pre_enqueue
+        self._entries: dict[str, Entry] = {}
+        self._active: Heap[SortKey, Entry] = Heap()
+        self._failed: Heap[float, Entry] = Heap()
+        self._gated: dict[Entry, None] = {}
+        self._no_fit = UnschedulablePods(initial_backoff_s=initial_backoff_s, max_backoff_s=max_backoff_s)
+        self._arrivals = 0
+
+    # The pod's own events
+
+    def __contains__(self, uid: str) -> bool:
+        """Whether the pod is in any state, in flight included."""
+        return uid in self._entries
+
+    def add_or_update(self, pod: Pod, now_s: float) -> None:
+        """A pod that waits for us was seen, with or without changes. In flight: the next attempt takes this version.
+
+        A change matters that may help it: its template, labels, gates or priority. A mere status change does not.
+        """
+        entry = self._entries.get(pod.key.uid)
+        if entry is None:
+            entry = self._entries[pod.key.uid] = Entry(pod)
+            self._admit(entry, now_s)
+            return
+        matters = _may_matter(entry.pod, pod)
+        entry.pod = pod
+        if entry.state is State.IN_FLIGHT:
+            entry.gone = False
+            entry.changed |= matters
+        elif matters or entry.state is State.GATED:
+            self._reconsider(entry, now_s)
+
+    def delete(self, uid: str) -> None:
+        """The pod is gone or needs us no more; nothing when it is absent. In flight: forgotten when that ends."""
+        entry = self._entries.get(uid)
+        if entry is None:
+            return
+        if entry.state is State.IN_FLIGHT:
+            entry.gone = True
+        else:
+            self._leave(entry)
+            del self._entries[uid]
+
+    # Attempts
+
+    def pop(self, now_s: float) -> QueuedPod | None:
+        """The next pod to decide, now IN_FLIGHT; None when none is ready. Flushes first."""
+        self.flush(now_s)
+        entry = self._active.pop()
+        if entry is None:
+            return None
+        if entry.woken:
+            self._no_fit.decide(entry)
+        entry.state = State.IN_FLIGHT
+        entry.attempts += 1
+        entry.changed = False
+        return QueuedPod(entry.pod, entry.attempts, entry.first_queued_s, entry.queued_s)
+
+    def done(self, uid: str) -> None:
+        """The pod in flight is bound, or gone."""
+        self._in_flight(uid)
+        del self._entries[uid]
+
+    def unschedulable(self, uid: str, class_key: Hashable, now_s: float, *, wakeable: bool) -> None:
+        """The pod in flight fits nowhere. Not to be called after an await since `pop`: see the module.
+
+        class_key: equal for pods that every rule answers alike, not None. wakeable: False when no change of the
+        cluster can help, only one of the pod.
+        """
+        entry = self._in_flight(uid)
+        entry.no_fits += 1
+        entry.errors = 0
+        if entry.gone:
+            del self._entries[uid]
+        elif entry.changed:
+            self._admit(entry, now_s)
+        else:
+            self._no_fit.add(entry, class_key if wakeable else None, now_s)
+
+    def failed(self, uid: str, now_s: float) -> None:
+        """The attempt in flight ended in an error, such as a refused bind. Backs off, whatever else happens."""
+        entry = self._in_flight(uid)
+        entry.errors += 1
+        if entry.gone:
+            del self._entries[uid]
+        elif entry.changed and self._gate_words(entry.pod):
+            self._admit(entry, now_s)
+        else:
+            entry.state = State.BACKING_OFF
+            entry.ready_s = now_s + backoff_s(entry.errors, initial_s=self._initial_s, max_s=self._max_s)
+            self._failed.push(entry, entry.ready_s)
+
+    # Time
+
+    def flush(self, now_s: float) -> None:
+        """Activate pods whose back-off ended, and those left UNSCHEDULABLE for 5 minutes."""
+        for entry in self._failed.pop_until(now_s):
+            self._activate(entry, now_s)
+        for entry in self._no_fit.take_ready(now_s):
+            self._activate(entry, now_s)
+
+    def next_ready_s(self) -> float | None:
+        """When `flush` will next activate a pod, past when it can already; None when no pod waits for time."""
+        failed, no_fit = self._failed.first(), self._no_fit.next_ready_s()
+        if failed is None or no_fit is None:
+            return no_fit if failed is None else failed[0]
+        return min(failed[0], no_fit)
+
+    # Changes of the cluster
+
+    def rows_changed(self, rows: Iterable[int]) -> None:
+        """Something may have become possible on these rows of the tables."""
+        if self._no_fit.classes:
+            self._no_fit.rounds.note(rows)
+
+    def everything_changed(self) -> None:
+        """Something may have become possible on any row."""
+        if self._no_fit.classes:
+            self._no_fit.rounds.note_everything()
+
+    def next_check(self) -> Check | None:
+        """The next question to answer by `woken`, at once or later; None when there is none.
+
+        Of the classes with something to ask, that of the best waiting pod comes first.
+        """
+        return self._no_fit.next_check()
+
+    def woken(self, check: Check, room: int, now_s: float) -> int:
+        """`room` more pods like `check.pod` fit on `check.rows`, at most; returns how many were activated for it.
+
+        Pods woken for the class and not decided yet take from `room`. 0: the rows are full, and of no interest to
+        the class until they change again.
+        """
+        entries = self._no_fit.wake(check, room)
+        for entry in entries:
+            self._activate(entry, now_s)
+        return len(entries)
+
+    def reclassify(self, check: Check, key_of: Callable[[Pod], Hashable]) -> None:
+        """Work out anew which class each pod of the check's class is in: the key of `check.pod` has changed.
+
+        What a rule reads of a pod may depend on other pods. Their next checks cover the rows of this one.
+        """
+        self._no_fit.reclassify(check, key_of)
+
+    # What is known
+
+    def lengths(self) -> dict[str, int]:
+        """Pods by the values that kube-scheduler's scheduler_pending_pods has for its label `queue`."""
+        return {
+            "active": len(self._active),
+            "backoff": len(self._failed) + len(self._no_fit.backing_off),
+            "unschedulable": len(self._no_fit.unschedulable),
+            "gated": len(self._gated),
+        }
+
+    def state(self, uid: str) -> State | None:
+        """Where the pod is; None when absent."""
+        entry = self._entries.get(uid)
+        return None if entry is None else entry.state
+
+    def gate(self, uid: str) -> str:
+        """PreEnqueue's words for a GATED pod, else ""."""
+        entry = self._entries.get(uid)
+        return "" if entry is None else entry.gate
+
+    def validate(self) -> None:
+        """Recompute every cross-reference; TransitionError names the first that is wrong."""
+        self._no_fit.validate()
+        for uid, entry in self._entries.items():
+            name = f"pod {entry.pod.key}"
+            homes = [state for state, pods in self._homes() if entry in pods]
+            expect(entry.pod.key.uid == uid, f"{name} is kept as {uid}")
+            # In flight is where a pod is in no other collection.
+            expect((homes or [State.IN_FLIGHT]) == [entry.state], f"{name} is {entry.state.name}, kept as {homes}")
+            expect(bool(entry.gate) == (entry.state is State.GATED), f"{name} is gated by {entry.gate!r}")
+            expect(not entry.woken or entry.state is State.ACTIVE, f"{name} is woken and {entry.state.name}")
+        kept = sum(len(pods) for _, pods in self._homes())
+        expected = sum(entry.state is not State.IN_FLIGHT for entry in self._entries.values())
+        expect(kept == expected, f"{kept} pods are kept outside of flight; expected {expected}")
+
+    # The parts of the verbs
+
+    def _homes(self) -> tuple[tuple[State, Collection[Entry]], ...]:
+        return (
+            (State.GATED, self._gated),
+            (State.ACTIVE, self._active),
+            (State.BACKING_OFF, self._failed),
+            (State.BACKING_OFF, self._no_fit.backing_off),
+            (State.UNSCHEDULABLE, self._no_fit.unschedulable),
+        )
+
+    def _in_flight(self, uid: str) -> Entry:
+        entry = self._entries.get(uid)
+        if entry is None or entry.state is not State.IN_FLIGHT:
+            message = f"pod {uid} is {'absent' if entry is None else entry.state.name}; expected IN_FLIGHT"
+            raise TransitionError(message)
+        return entry
+
+    def _admit(self, entry: Entry, now_s: float) -> None:
+        """Into GATED or ACTIVE, from no other collection."""
+        words = self._gate_words(entry.pod)
+        entry.gate = words
+        if words:
+            entry.state = State.GATED
+            # Its place in the order of arrival is that of the gate's opening.
+            entry.sequence = 0
+            self._gated[entry] = None
+        else:
+            self._activate(entry, now_s)
+
+    def _activate(self, entry: Entry, now_s: float) -> None:
+        if not entry.sequence:
+            self._arrivals += 1
+            entry.sequence = self._arrivals
+        entry.sort_key = (-entry.pod.priority, entry.sequence)
+        entry.state = State.ACTIVE
+        entry.queued_s = now_s
+        entry.first_queued_s = min(entry.first_queued_s, now_s)
+        self._active.push(entry, entry.sort_key)
+
+    def _reconsider(self, entry: Entry, now_s: float) -> None:
+        """After an update outside of flight."""
+        if entry.state is State.BACKING_OFF and entry.errors and not self._gate_words(entry.pod):
+            return
+        self._leave(entry)
+        self._admit(entry, now_s)
+
+    def _leave(self, entry: Entry) -> None:
+        """Out of every collection but `_entries`."""
+        self._gated.pop(entry, None)
+        self._active.discard(entry)
+        self._failed.discard(entry)
+        self._no_fit.remove(entry)
+
+    def _gate_words(self, pod: Pod) -> str:
+        for plugin in self._pre_enqueue.get(pod.scheduler_name, ()):
+            words = plugin.pre_enqueue(pod)
+            if words is not None:
+                return words
+        return ""
+
+
+def _may_matter(old: Pod, new: Pod) -> bool:
+    return (
+        old.template is not new.template
+        or old.labels != new.labels
+        or old.gates != new.gates
+        or old.priority != new.priority
+    )

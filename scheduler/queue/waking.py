@@ -1,0 +1,152 @@
+"""Which classes of waiting pods are to be asked for, about which rows, and in which order.
+
+Rows of the tables change one by one; thousands of classes may wait. So a change is noted once, not per class, and
+is offered in rounds: a round takes all rows that changed before it began and asks for each class in the order of
+its best pod. Rows that change meanwhile are for the next round: every change is offered to the better pod first,
+and a steady stream of changes keeps no class from being asked for.
+"""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from scheduler.pod import Pod
+from scheduler.queue.entry import Entry, SortKey
+from scheduler.queue.heap import Heap
+
+# None: all rows.
+SomeRows: TypeAlias = frozenset[int] | None
+NO_ROWS: Final[frozenset[int]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A question: how many pods like `pod` can `rows` take now? rows: None for all of them.
+
+    class_key: as `unschedulable` was told; stale when the pod now has another: see `reclassify`.
+    """
+
+    class_key: Hashable
+    pod: Pod
+    rows: SomeRows
+
+
+@dataclass(slots=True, eq=False)
+class PodClass:
+    """Pods that every rule answers alike and that found no fit.
+
+    waiting: UNSCHEDULABLE. woken: ACTIVE for a place that a check has shown, and not decided yet.
+    open_rows: rows not found full since they changed; while there are any, a pod that finds no fit is `tried`:
+    those rows were no use to it, so it backs off until they have been found full, or something changes again, or
+    its back-off ends. Without open rows nothing is tried.
+    asked_in: the last round in which the class was asked for.
+    """
+
+    key: Hashable
+    asked_in: int
+    waiting: Heap[SortKey, Entry] = field(default_factory=Heap)
+    tried: Heap[SortKey, Entry] = field(default_factory=Heap)
+    woken: dict[Entry, None] = field(default_factory=dict)
+    open_rows: SomeRows = NO_ROWS
+
+    @property
+    def open(self) -> bool:
+        """Whether some rows were not found full."""
+        return self.open_rows is None or bool(self.open_rows)
+
+    @property
+    def empty(self) -> bool:
+        """Whether the class has no pods."""
+        return not (self.waiting or self.tried or self.woken)
+
+    def best(self) -> Entry | None:
+        """The pod to ask for; None when every pod of the class is active."""
+        first = self.waiting.first() or self.tried.first()
+        return None if first is None else first[1]
+
+
+class Rounds:
+    """The changes not offered yet, and the classes still to be asked for.
+
+    number: of the last round. changes: how often something was noted.
+    """
+
+    def __init__(self) -> None:
+        """No change, nobody to ask for."""
+        self.number = 0
+        self.changes = 0
+        self._changed: set[int] = set()
+        self._all_changed = False
+        self._offered: SomeRows = NO_ROWS
+        # By the best pod's place, or by a better one that has left since.
+        self._due: Heap[SortKey, PodClass] = Heap()
+
+    def note(self, rows: Iterable[int]) -> None:
+        """These rows changed."""
+        self.changes += 1
+        self._changed.update(rows)
+
+    def note_everything(self) -> None:
+        """Something changed that may matter on any row."""
+        self.changes += 1
+        self._all_changed = True
+
+    def begin(self) -> bool:
+        """Offer what has changed, unless the last round goes on. Whether a round began: ask for every class then."""
+        if self._first() is not None or not (self._changed or self._all_changed):
+            return False
+        self._offered = None if self._all_changed else frozenset(self._changed)
+        self._changed.clear()
+        self._all_changed = False
+        self.number += 1
+        return True
+
+    def ask_for(self, pod_class: PodClass) -> None:
+        """Make the class due, at its best pod's place; nothing when none of its pods waits."""
+        best = pod_class.best()
+        if best is not None:
+            self._due.push(pod_class, best.sort_key)
+
+    def reorder(self, pod_class: PodClass) -> None:
+        """The class may have a better pod than before."""
+        if pod_class in self._due:
+            self.ask_for(pod_class)
+
+    def drop(self, pod_class: PodClass) -> None:
+        """The class need not be asked for."""
+        self._due.discard(pod_class)
+
+    def next_check(self) -> Check | None:
+        """The question for the due class with the best pod."""
+        first = self._first()
+        if first is None:
+            return None
+        best, pod_class = first
+        return Check(pod_class.key, best.pod, self._rows_for(pod_class))
+
+    def best_due(self) -> SortKey | None:
+        """The place of the best pod of the due classes; None when no class is due."""
+        first = self._first()
+        return None if first is None else first[0].sort_key
+
+    def _first(self) -> tuple[Entry, PodClass] | None:
+        while (first := self._due.first()) is not None:
+            key, pod_class = first
+            best = pod_class.best()
+            if best is not None and best.sort_key == key:
+                return best, pod_class
+            self._due.discard(pod_class)
+            self.ask_for(pod_class)
+        return None
+
+    def _rows_for(self, pod_class: PodClass) -> SomeRows:
+        if pod_class.asked_in == self.number:
+            return pod_class.open_rows
+        return union(pod_class.open_rows, self._offered)
+
+
+def union(left: SomeRows, right: SomeRows) -> SomeRows:
+    """Rows that are in either; copied only when both have some."""
+    if left is None or right is None:
+        return None
+    return left | right if left and right else left or right

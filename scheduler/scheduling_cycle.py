@@ -1,0 +1,118 @@
+"""One pod against the tables: a place, or why there is none. Pure.
+
+PreFilter → Filter → Score → pick → assume → Reserve → Permit. Nothing here awaits, so nothing can change under it.
+"""
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from scheduler.diagnosis import Diagnosis, count_reasons
+from scheduler.framework.memo import Judgement
+from scheduler.framework.plugin import Rejected, Wait
+from scheduler.framework.runtime import NOWHERE, ClassKey, Runtime
+from scheduler.pod import Pod
+from scheduler.state.arrays import RowArray
+from scheduler.state.booking import CardShare
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a pod goes: assumed in the tables, not yet bound.
+
+    annotations: of the Binding. waits: Permit plugins that hold the pod, with their time-outs in seconds.
+    """
+
+    pod: Pod
+    node: str
+    cards: tuple[CardShare, ...]
+    annotations: dict[str, str]
+    waits: tuple[Wait, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoFit:
+    """No node takes the pod. wakeable: False when only a change of the pod itself can help."""
+
+    pod: Pod
+    diagnosis: Diagnosis
+    wakeable: bool
+
+
+Outcome: TypeAlias = Placement | NoFit
+
+
+class SchedulingCycle:
+    """Decides, for one profile."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        """runtime: the profile over the tables that this cycle also changes."""
+        self._runtime = runtime
+        self._diagnoses: dict[ClassKey, tuple[int, Diagnosis]] = {}
+
+    def schedule(self, pod: Pod, now_ns: int) -> Outcome:
+        """Place the pod (it is then assumed) or say why not. now_ns: Unix nanoseconds."""
+        key = self._runtime.class_key(pod)
+        judgement = self._runtime.judge(pod, key)
+        row = NOWHERE if judgement.never else self._runtime.best_row(judgement)
+        if row == NOWHERE:
+            return NoFit(pod, self._diagnose(pod, key, judgement), wakeable=not judgement.never)
+        return self._take(pod, judgement, row, now_ns)
+
+    def class_key(self, pod: Pod) -> ClassKey:
+        """Equal for pods that every rule answers alike while the tables stay as they are."""
+        return self._runtime.class_key(pod)
+
+    def room(self, pod: Pod, rows: RowArray) -> int:
+        """How many pods like this one `rows` could take now, at most."""
+        judgement = self._runtime.judge(pod, self._runtime.class_key(pod))
+        return 0 if judgement.never else self._runtime.room(pod, judgement, rows)
+
+    def unreserve(self, pod: Pod) -> None:
+        """Undo a placement: the plugins in reverse order, then the tables."""
+        for plugin in reversed(self._runtime.profile.reserve):
+            plugin.unreserve(pod)
+        if self._runtime.tables.is_assumed(pod.key.uid):
+            self._runtime.tables.forget(pod.key.uid)
+
+    def _take(self, pod: Pod, judgement: Judgement, row: int, now_ns: int) -> Outcome:
+        tables, profile = self._runtime.tables, self._runtime.profile
+        cards: tuple[CardShare, ...] = ()
+        annotations: dict[str, str] = {}
+        waits = []
+        with ExitStack() as undo:
+            for reserver in profile.reserve:
+                reservation = reserver.reserve(pod, tables, judgement.state, row, now_ns)
+                undo.callback(reserver.unreserve, pod)
+                cards += reservation.cards
+                annotations.update(reservation.annotations or {})
+            tables.assume(pod, row, cards)
+            undo.callback(tables.forget, pod.key.uid)
+            for permitter in profile.permit:
+                answer = permitter.permit(pod, tables.names[row])
+                if isinstance(answer, Rejected):
+                    nodes = len(tables.row_of)
+                    return NoFit(pod, Diagnosis(nodes, rejected=answer.reason), wakeable=True)
+                if isinstance(answer, Wait):
+                    waits.append(answer)
+            undo.pop_all()
+        return Placement(pod, tables.names[row], cards, annotations, tuple(waits))
+
+    def _diagnose(self, pod: Pod, key: ClassKey, judgement: Judgement) -> Diagnosis:
+        """Words for a pod that fits nowhere, worked out once per class while the tables stay as they are."""
+        tables = self._runtime.tables
+        kept = self._diagnoses.get(key)
+        if kept is not None and kept[0] == tables.changes.version:
+            return kept[1]
+        if kept is None and len(self._diagnoses) >= _MOST_DIAGNOSES:
+            self._diagnoses.clear()
+        nodes = len(tables.row_of)
+        if judgement.never:
+            diagnosis = Diagnosis(nodes, rejected=judgement.never)
+        else:
+            diagnosis = Diagnosis(nodes, count_reasons(tables.valid, self._runtime.objections(pod, judgement)))
+        self._diagnoses[key] = (tables.changes.version, diagnosis)
+        return diagnosis
+
+
+_MOST_DIAGNOSES = 1024

@@ -1,0 +1,258 @@
+"""The scheduler at work on one cluster: watches feed the engine, the engine decides, tasks bind.
+
+    reflectors ─events─▶ handlers ─▶ tables, queue
+                                        │
+    deciding  ◀──────── wake ◀──────────┤   (a slice of a few milliseconds, then the loop breathes)
+        └─▶ binding tasks ─▶ recorder   ┘
+
+One event loop owns everything here. A bug raises, the TaskGroup ends, the process restarts clean.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from cachetools import LRUCache
+from tenacity.wait import wait_exponential
+
+from config.scheduler import SchedulerConfiguration, resolve
+from scheduler import ports
+from scheduler.binding_cycle import Binder, BindRefused, Time
+from scheduler.demand import ResourceNames
+from scheduler.engine import Decision, Engine
+from scheduler.event_handlers import EventHandlers, Problem
+from scheduler.framework.runtime import Runtime
+from scheduler.plugins import registry
+from scheduler.pod import Pod, PodReader
+from scheduler.ports import Binding, Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
+from scheduler.queue.entry import QueuedPod
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.recorder import Recorder
+from scheduler.reflector import Backoff, reflect
+from scheduler.scheduling_cycle import NoFit, Placement, SchedulingCycle
+from scheduler.state.tables import Tables
+from scheduler.telemetry import Telemetry
+
+_SLICE_S: Final = 0.005
+_PROBLEMS_REMEMBERED: Final = 4096
+_LAG_EVERY_S: Final = 0.25
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Where time comes from. wall_ns: Unix nanoseconds; started_s: monotonic seconds at the process's start."""
+
+    monotonic_s: Callable[[], float] = time.monotonic
+    wall_ns: Callable[[], int] = time.time_ns
+    started_s: float = time.monotonic()
+
+
+def build_engine(configuration: SchedulerConfiguration) -> tuple[Engine, PodReader]:
+    """Tables, queue and cycles as configured, empty; and the reader of pods that suits them."""
+    names = ResourceNames(
+        configuration.resources.gpu_mem, configuration.resources.gpu_count, configuration.resources.gpu_core
+    )
+    tables = Tables(names, configuration.memory_unit_mib)
+    cycles: dict[str, SchedulingCycle] = {}
+    gates = []
+    for profile in resolve(configuration):
+        built = registry.build(profile, configuration.resources)
+        cycle = SchedulingCycle(Runtime(built, tables))
+        cycles.update(dict.fromkeys(profile.scheduler_names, cycle))
+        gates.append((profile.scheduler_names, built.pre_enqueue))
+    queue = SchedulingQueue(
+        initial_backoff_s=configuration.pod_initial_backoff_seconds,
+        max_backoff_s=configuration.pod_max_backoff_seconds,
+        pre_enqueue={name: plugins for names_, plugins in gates for name in names_},
+    )
+    return Engine(tables, queue, cycles), PodReader(names)
+
+
+class Service:
+    """Runs until stopped. telemetry: told of what happens; the tables and the queue are read through `engine`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        configuration: SchedulerConfiguration,
+        telemetry: Telemetry,
+        *,
+        engine: Engine,
+        reader: PodReader,
+        instance: str,
+        rng: random.Random,
+        clock: Clock | None = None,
+    ) -> None:
+        """instance: this process, as events name it. rng: spreads retries."""
+        self.engine = engine
+        self._cluster = cluster
+        self._configuration = configuration
+        self._telemetry = telemetry
+        self._clock = clock or Clock()
+        self._rng = rng
+        self._handlers = EventHandlers(
+            engine, reader, now_s=self._clock.monotonic_s, report=self._report, ignored=self._ignored
+        )
+        controller = resolve(configuration)[0].scheduler_names[0]
+        self.recorder = Recorder(
+            cluster,
+            controller=controller,
+            instance=f"{controller}-{instance}",
+            now_s=lambda: self._clock.wall_ns() / 1e9,
+            busy=lambda: self._in_flight > 0,
+            on_lost=telemetry.record_lost,
+        )
+        self._binder = Binder(
+            cluster,
+            Time(self._clock.monotonic_s, asyncio.sleep),
+            configuration.bind_request_timeout_s,
+            backoff_s=Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s,
+            on_retry=telemetry.bind_retried,
+        )
+        self._in_flight = 0
+        self._wake = asyncio.Event()
+        self._until_stop: list[asyncio.Task[None]] = []
+        self._unlisted = {kind.name for kind in (ports.PODS, ports.NODES, ports.NAMESPACES, ports.CONFIG_MAPS)}
+        self._listed = asyncio.Event()
+        self._told: LRUCache[Problem, bool] = LRUCache(maxsize=_PROBLEMS_REMEMBERED)
+        self._ignored_kinds: set[str] = set()
+
+    @property
+    def binds_in_flight(self) -> int:
+        """Bindings under way."""
+        return self._in_flight
+
+    def not_ready(self) -> str:
+        """What is missing before pods are scheduled; "" when nothing is."""
+        return f"waiting for the first list of {', '.join(sorted(self._unlisted))}" if self._unlisted else ""
+
+    async def run(self) -> None:
+        """Schedule until `stop`; returns when the binds that were under way then are answered."""
+        async with asyncio.TaskGroup() as bindings, asyncio.TaskGroup() as tasks:
+            self._until_stop = [
+                tasks.create_task(self._reflect(ports.PODS, self._handlers.pods)),
+                tasks.create_task(self._reflect(ports.NODES, self._handlers.nodes)),
+                tasks.create_task(self._reflect(ports.NAMESPACES, self._handlers.namespaces)),
+                tasks.create_task(self._reflect(ports.CONFIG_MAPS, self._handlers.config_maps)),
+                tasks.create_task(self.recorder.run()),
+                tasks.create_task(self._watch_lag()),
+                tasks.create_task(self._decide_for_ever(bindings)),
+            ]
+
+    def stop(self) -> None:
+        """Decide nothing more."""
+        for task in self._until_stop:
+            task.cancel()
+
+    async def _reflect(self, kind: Kind[T], handle: Callable[[list[WatchEvent[T]]], None]) -> None:
+        backoff = Backoff(self._rng)
+        async for batch in reflect(self._cluster, kind, backoff=backoff, on_trouble=self._telemetry.watch_trouble):
+            handle(batch)
+            for event in batch:
+                if isinstance(event, ListBegins):
+                    self._telemetry.list_began(kind.name)
+                elif isinstance(event, ListEnds):
+                    self._first_list(kind.name)
+            self._wake.set()
+
+    def _first_list(self, kind: str) -> None:
+        if kind in self._unlisted:
+            self._unlisted.discard(kind)
+            log.info("cluster.listed", kind=kind, missing=sorted(self._unlisted))
+        if not self._unlisted:
+            self._listed.set()
+
+    async def _decide_for_ever(self, bindings: asyncio.TaskGroup) -> None:
+        await self._listed.wait()
+        await self._outwait_predecessor()
+        while True:
+            if self._decide_for_a_slice(bindings):
+                await asyncio.sleep(0)
+            else:
+                await self._until_something_happens()
+
+    async def _outwait_predecessor(self) -> None:
+        # A POST of the process before us may still take effect until its time-out has passed.
+        left_s = self._configuration.bind_timeout_s - (self._clock.monotonic_s() - self._clock.started_s)
+        if left_s > 0:
+            log.info("start.waiting", seconds=round(left_s, 1), reason="a predecessor's bind may still take effect")
+            await asyncio.sleep(left_s)
+
+    def _decide_for_a_slice(self, bindings: asyncio.TaskGroup) -> bool:
+        """Decide for a few milliseconds; False when there is nothing left to do until something happens."""
+        clock, engine, most = self._clock, self.engine, self._configuration.max_binds_in_flight
+        until_s = clock.monotonic_s() + _SLICE_S
+        while self._in_flight < most:
+            began_s = clock.monotonic_s()
+            if began_s > until_s:
+                return True
+            decision = engine.decide(began_s, clock.wall_ns())
+            if decision is not None:
+                self._telemetry.decided(decision, clock.monotonic_s() - began_s)
+                self._follow_up(decision, bindings)
+            elif not engine.check(began_s):
+                return False
+        return False
+
+    async def _until_something_happens(self) -> None:
+        ready_s = self.engine.queue.next_ready_s()
+        timer = None
+        if ready_s is not None and self._in_flight < self._configuration.max_binds_in_flight:
+            delay_s = max(0.0, ready_s - self._clock.monotonic_s())
+            timer = asyncio.get_running_loop().call_later(delay_s, self._wake.set)
+        await self._wake.wait()
+        self._wake.clear()
+        if timer is not None:
+            timer.cancel()
+
+    def _follow_up(self, decision: Decision, bindings: asyncio.TaskGroup) -> None:
+        outcome = decision.outcome
+        if isinstance(outcome, NoFit):
+            self.recorder.failed_scheduling(outcome.pod, outcome.diagnosis)
+            return
+        self._in_flight += 1
+        bindings.create_task(self._bind(decision.queued, outcome))
+
+    async def _bind(self, queued: QueuedPod, placement: Placement) -> None:
+        pod = placement.pod
+        try:
+            await self._binder.bind(Binding(pod.key, placement.node, placement.annotations))
+        except BindRefused as refused:
+            self.engine.refused(placement, self._clock.monotonic_s(), gone=refused.gone)
+            self._telemetry.refused(placement, refused)
+            if not refused.gone:
+                message = f"binding to {placement.node} was refused: {refused.reason}"
+                self.recorder.scheduler_error(pod, message)
+        else:
+            self.engine.bound(placement)
+            self._telemetry.bound(queued, placement, self._clock.monotonic_s())
+            self.recorder.scheduled(pod, placement.node)
+        finally:
+            self._in_flight -= 1
+            self._wake.set()
+
+    async def _watch_lag(self) -> None:
+        while True:
+            due_s = self._clock.monotonic_s() + _LAG_EVERY_S
+            await asyncio.sleep(_LAG_EVERY_S)
+            self._telemetry.loop_lagged(max(0.0, self._clock.monotonic_s() - due_s))
+
+    def _report(self, problem: Problem) -> None:
+        if problem in self._told:
+            return
+        self._told[problem] = True
+        self._telemetry.bad_object(problem.kind)
+        log.warning("object.bad", kind=problem.kind, name=problem.name, problem=problem.text)
+        if problem.on_object:
+            self.recorder.about(problem.kind, problem.name, problem.uid, "BadAnnotation", problem.text)
+
+    def _ignored(self, pod: Pod, preference: str) -> None:
+        if preference not in self._ignored_kinds:
+            self._ignored_kinds.add(preference)
+            log.warning("preference.ignored", preference=preference, first_pod=str(pod.key))

@@ -1,0 +1,93 @@
+"""The Events that clients have written, in order, as a server would accept them.
+
+A note that is too long is cut, as a client does before it sends it; all else that is wrong is refused.
+Source of what is refused: pkg/apis/core/validation/events.go (validateV1EventSeries and its like), Kubernetes 1.36.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from scheduler.ports import ApiConflict, ApiNotFound, ApiRefused, EventRecord, EventSeries
+
+_NOTE_BYTES: Final = 1024
+_WORD_BYTES: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An Event. series: None until it was seen a second time."""
+
+    record: EventRecord
+    series: EventSeries | None = None
+
+
+class EventLog:
+    """namespace_exists: asked before an Event is created."""
+
+    def __init__(self, namespace_exists: Callable[[str], bool]) -> None:
+        self._namespace_exists = namespace_exists
+        self._events: dict[tuple[str, str], StoredEvent] = {}
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __iter__(self) -> Iterator[StoredEvent]:
+        """In order of creation."""
+        return iter(self._events.values())
+
+    def about(self, namespace: str, name: str) -> list[StoredEvent]:
+        """Those about one object, in order of creation; looks at every event."""
+        return [e for e in self if (e.record.namespace, e.record.object_name) == (namespace, name)]
+
+    def create(self, record: EventRecord) -> None:
+        """Store a new event; raises ApiRefused, ApiNotFound (no such namespace), ApiConflict (the name is taken)."""
+        if problem := _problem(record):
+            message = f'Event "{record.name}" is invalid: {problem}'
+            raise ApiRefused(message, 422)
+        key = _key(record)
+        if not self._namespace_exists(key[0]):
+            message = f'namespaces "{key[0]}" not found'
+            raise ApiNotFound(message, 404)
+        if key in self._events:
+            message = f'events.events.k8s.io "{record.name}" already exists'
+            raise ApiConflict(message, 409)
+        self._events[key] = StoredEvent(replace(record, note=_cut(record.note)))
+
+    def update(self, record: EventRecord, series: EventSeries) -> None:
+        """Set the series; raises ApiNotFound."""
+        key = _key(record)
+        if key not in self._events:
+            message = f'events.events.k8s.io "{record.name}" not found'
+            raise ApiNotFound(message, 404)
+        self._events[key] = replace(self._events[key], series=series)
+
+    def expire(self) -> None:
+        """Forget every event, as the server does an hour after the last write to each."""
+        self._events.clear()
+
+
+def _key(record: EventRecord) -> tuple[str, str]:
+    return record.namespace or "default", record.name
+
+
+def _problem(record: EventRecord) -> str | None:
+    """The first thing that a server would refuse. Lengths are in bytes, as Go's `len` does."""
+    words = {
+        "reportingController": record.reporting_controller,
+        "reportingInstance": record.reporting_instance,
+        "action": record.action,
+        "reason": record.reason,
+    }
+    for name, word in words.items():
+        if not word:
+            return f"{name}: Required value"
+        if len(word.encode()) > _WORD_BYTES:
+            return f"{name}: can have at most {_WORD_BYTES} characters"
+    if record.type not in {"Normal", "Warning"}:
+        return f'type: Invalid value: "{record.type}"'
+    return None
+
+
+def _cut(note: str) -> str:
+    return note.encode()[:_NOTE_BYTES].decode(errors="ignore")

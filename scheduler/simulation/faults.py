@@ -1,0 +1,208 @@
+"""What may go wrong between a client and the API server, and when.
+
+A `Rule` says which requests a `Fault` hits: of one verb, so many, by chance, by a predicate. `Faults` holds the rules;
+the first one that applies to a request decides what becomes of it.
+
+    fault           the client gets                  the request
+    Throttle        429, Retry-After                 is not executed
+    Refuse          403, 404, 409, other 4xx; 410    is not executed
+    Fail            500, 503, ...                    as `effect` says
+    Silence         nothing (ApiSilent)              as `effect` says
+    Slow            the true answer, late            is executed in between
+    Overtaken       the true answer                  is executed just after another scheduler has bound the pod
+    WatchBreaks     its events up to a number, then the break
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import Final, TypeAlias
+
+from scheduler.ports import ApiConflict, ApiError, ApiForbidden, ApiNotFound, ApiRefused, Binding, WatchExpired
+
+
+class Verb(Enum):
+    """One per method of `ports.Cluster` that asks the server something."""
+
+    WATCH = "watch"
+    BIND = "bind"
+    READ_POD = "read pod"
+    SET_CONDITION = "set condition"
+    CREATE_EVENT = "create event"
+    UPDATE_EVENT = "update event"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a predicate sees. about: the kind's name for a watch, "namespace/name" of the object otherwise."""
+
+    verb: Verb
+    about: str
+    binding: Binding | None = None
+
+
+class Effect(Enum):
+    """What a request does although its answer does not say so."""
+
+    NONE = "never executed"
+    AT_ONCE = "executed before the client is told"
+    LATER = "executed after the client has given up, if the server then still would"
+
+
+class Break(Enum):
+    """How a watch stops delivering."""
+
+    ENDED = "the server closes it in good order"
+    LOST = "the connection is reset: ApiSilent"
+    EXPIRED = "410 in the stream: WatchExpired"
+    STALLED = "nothing comes, until resumed; ApiSilent after the silence that the client bears"
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """429. retry_after_s: 0 when the server names no time."""
+
+    retry_after_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """A definite no. status: 4xx."""
+
+    status: int = 403
+    message: str = "refused by an injected fault"
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """5xx. late_s: with Effect.LATER, seconds until it takes effect; None: at `MemoryCluster.deliver_late()`."""
+
+    status: int = 500
+    effect: Effect = Effect.NONE
+    late_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """No answer.
+
+    after_s: seconds until the client knows; None: its whole time-out; 0: the connection is reset at once.
+    late_s: as in `Fail`, counted from when the client knows.
+    """
+
+    effect: Effect = Effect.NONE
+    after_s: float | None = None
+    late_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """Executed after `before_s` seconds, answered `after_s` seconds later: a watch may tell of it first."""
+
+    before_s: float = 0.0
+    after_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """Another scheduler binds the same pod just before. node: None for the very node that we chose."""
+
+    node: str | None = None
+    annotations: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchBreaks:
+    """A watch that breaks after it has delivered so many events, those of its list included."""
+
+    how: Break
+    after_events: int = 0
+
+
+Fault: TypeAlias = Throttle | Refuse | Fail | Silence | Slow | Overtaken | WatchBreaks
+
+_ONLY_FOR: Final[dict[type[Fault], Verb]] = {Overtaken: Verb.BIND, WatchBreaks: Verb.WATCH}
+
+
+def _always(_: Request) -> bool:
+    return True
+
+
+@dataclass(slots=True)
+class Rule:
+    """One fault and the requests that it hits.
+
+    count: requests still to hit, None without end. probability: of hitting one that applies, 0 to 1.
+    hits: requests hit so far.
+    """
+
+    verb: Verb
+    fault: Fault
+    count: int | None = None
+    probability: float = 1.0
+    when: Callable[[Request], bool] = _always
+    hits: int = 0
+
+    def applies(self, request: Request, chance: Random) -> bool:
+        """Whether it hits this request; counts it if so."""
+        if request.verb is not self.verb or self.count == 0 or not self.when(request):
+            return False
+        if self.probability < 1.0 and chance.random() >= self.probability:
+            return False
+        self.hits += 1
+        if self.count is not None:
+            self.count -= 1
+        return True
+
+
+class Faults:
+    """The rules in force, asked in the order in which they were added. seed: of every chance taken here."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._rules: list[Rule] = []
+        self._chance = Random(seed)  # noqa: S311 - chance that can be repeated is the purpose
+
+    def add(
+        self,
+        verb: Verb,
+        fault: Fault,
+        *,
+        count: int | None = None,
+        probability: float = 1.0,
+        when: Callable[[Request], bool] = _always,
+    ) -> Rule:
+        """Put a rule in force; raises ValueError for a fault that cannot happen to that verb."""
+        if _ONLY_FOR.get(type(fault), verb) is not verb:
+            message = f"{type(fault).__name__} cannot happen to {verb.value}"
+            raise ValueError(message)
+        rule = Rule(verb, fault, count, probability, when)
+        self._rules.append(rule)
+        return rule
+
+    def remove(self, rule: Rule) -> None:
+        """Take one rule out of force; raises ValueError when it is not in force."""
+        self._rules.remove(rule)
+
+    def clear(self) -> None:
+        """Take every rule out of force."""
+        self._rules.clear()
+
+    def hitting(self, request: Request) -> Fault | None:
+        """What becomes of this request; None when nothing goes wrong."""
+        for rule in self._rules:
+            if rule.applies(request, self._chance):
+                return rule.fault
+        return None
+
+
+def refusal(fault: Refuse) -> ApiError:
+    """The error that a client makes of this status."""
+    errors: dict[int, type[ApiError]] = {
+        401: ApiForbidden,
+        403: ApiForbidden,
+        404: ApiNotFound,
+        409: ApiConflict,
+        410: WatchExpired,
+    }
+    return errors.get(fault.status, ApiRefused)(fault.message, fault.status)

@@ -1,0 +1,241 @@
+"""The scheduler's engine on a described cluster, as fast as it can: virtual time, no waiting, no chance.
+
+    play the next time's steps ─▶ tell the engine ─▶ decide until nothing is ready ─▶ the next time ...
+
+A pod that is decided is bound at once, and its engine is told as a watch would. It ends when nothing can happen any
+more: no step is left, no pod runs that will finish, and nothing has changed since each waiting pod was last tried.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, Generic
+
+from config.clusterfile import ClusterFile
+from config.scheduler import SchedulerConfiguration
+from scheduler.demand import ResourceNames
+from scheduler.engine import Decision, Engine
+from scheduler.event_handlers import EventHandlers, Problem
+from scheduler.objects import Node, Pod
+from scheduler.pod import PodReader
+from scheduler.ports import NODES, PODS, Binding, Changed, Deleted, Kind, T
+from scheduler.queue.entry import State
+from scheduler.scheduling_cycle import NoFit, Placement
+from scheduler.simulation.operator import Operator
+from scheduler.simulation.report import FINISHED, LOST, Placed, Report, Waits
+from scheduler.simulation.selection import shown_by
+from scheduler.simulation.store import Collection
+from scheduler.simulation.timeline import Step, timeline
+from scheduler.simulation.usage import Usage
+from scheduler.simulation.world import World
+
+EPOCH_S: Final = 1_767_225_600  # 2026-01-01T00:00:00Z: what the world's clock shows at the start
+
+
+def replay(cluster: ClusterFile, configuration: SchedulerConfiguration, built: tuple[Engine, PodReader]) -> Report:
+    """What becomes of the pods of `cluster`; always the same for the same files.
+
+    built: an empty engine of this configuration, and its reader of pods.
+    Raises ConfigurationError for objects that an API server would not take.
+    """
+    named = configuration.resources
+    resources = ResourceNames(named.gpu_mem, named.gpu_count, named.gpu_core)
+    steps = timeline(cluster, resources, configuration.memory_unit_mib)
+    return replace(_Replay(steps, *built).run(), ignored=tuple(cluster.ignored))
+
+
+@dataclass(slots=True)
+class _Try:
+    """The last attempt for a pod that waits. version: of the tables then."""
+
+    attempts: int
+    reason: str
+    version: int
+
+
+class _Feed(Generic[T]):
+    """What a watch of one kind would tell, batch by batch."""
+
+    def __init__(
+        self, collection: Collection[T], kind: Kind[T], handle: Callable[[list[Changed[T] | Deleted[T]]], None]
+    ) -> None:
+        self._collection: Collection[T] = collection
+        self._shown: Callable[[T], bool] = shown_by(kind)
+        self._handle: Callable[[list[Changed[T] | Deleted[T]]], None] = handle
+        self._position = collection.end
+
+    def deliver(self) -> None:
+        """Tell what has changed since the last time."""
+        behind = self._collection.end - self._position
+        changes = self._collection.changes(self._position, behind) or []
+        self._position += len(changes)
+        events: list[Changed[T] | Deleted[T]] = []
+        for change in changes:
+            if change.after is not None and self._shown(change.after):
+                events.append(Changed(change.after))
+            elif change.before is not None and self._shown(change.before):
+                events.append(Deleted(change.before))
+        if events:
+            self._handle(events)
+
+
+class _Replay:
+    def __init__(self, steps: list[Step], engine: Engine, reader: PodReader) -> None:
+        self._now_s = 0.0
+        self._engine = engine
+        self._world = World(lambda: EPOCH_S + self._now_s)
+        self._operator = Operator(self._world, steps)
+        self._handlers = EventHandlers(
+            engine, reader, now_s=lambda: self._now_s, report=self._note_problem, ignored=lambda _pod, _preference: None
+        )
+        self._feeds = (
+            _Feed(self._world.nodes.collection, NODES, self._nodes_told),
+            _Feed(self._world.pods.collection, PODS, self._pods_told),
+        )
+        self._usage = Usage()
+        self._created_s: dict[str, float] = {}
+        self._placed: dict[str, Placed] = {}
+        self._tries: dict[str, _Try] = {}
+        self._problems: dict[Problem, None] = {}
+        self._by_others: set[str] = set()
+        self._decisions = 0
+
+    def run(self) -> Report:
+        while (now_s := self._next_s()) is not None:
+            self._now_s = now_s
+            while self._operator.next_s == now_s:  # a pod that runs for 0 s ends at the time at which it started
+                self._operator.play_next()
+                self._deliver()
+                self._decide_all()
+            self._decide_all()
+        return self._report()
+
+    # Time
+
+    def _next_s(self) -> float | None:
+        """When something happens next; None: never again."""
+        outside_s, ready_s = self._operator.next_s, self._engine.queue.next_ready_s()
+        if outside_s is None and not self._worth_trying():
+            return None
+        times = [at_s for at_s in (outside_s, ready_s) if at_s is not None]
+        return max(self._now_s, min(times)) if times else None
+
+    def _worth_trying(self) -> bool:
+        """Whether a pod waits for nothing but time, and something has changed since it was tried."""
+        queue, version = self._engine.queue, self._engine.tables.changes.version
+        return any(
+            tried.version != version and queue.state(uid) is State.BACKING_OFF for uid, tried in self._tries.items()
+        )
+
+    # The watch
+
+    def _deliver(self) -> None:
+        for feed in self._feeds:
+            feed.deliver()
+
+    def _nodes_told(self, events: list[Changed[Node] | Deleted[Node]]) -> None:
+        self._handlers.nodes(events)
+        for event in events:
+            name = event.object.metadata.name
+            if name in self._engine.tables.row_of:
+                self._usage.announced(name, self._engine.tables.announced(name))
+            else:
+                self._usage.node_gone(name)
+
+    def _pods_told(self, events: list[Changed[Pod] | Deleted[Pod]]) -> None:
+        self._handlers.pods(events)
+        for event in events:
+            uid = event.object.metadata.uid
+            if isinstance(event, Deleted):
+                self._pod_ended(event.object)
+                continue
+            self._created_s.setdefault(uid, self._now_s)
+            record = self._engine.tables.record(uid)
+            if record is not None:
+                self._usage.begins(uid, record.node, record.booking, self._now_s)
+                if uid not in self._placed:
+                    self._by_others.add(uid)
+
+    def _pod_ended(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        self._usage.ends(uid, self._now_s)
+        if uid in self._placed:
+            how = FINISHED if self._world.pods.find(pod.metadata.namespace, pod.metadata.name) else LOST
+            self._placed[uid] = replace(self._placed[uid], ended_s=self._now_s, ended=how)
+
+    def _note_problem(self, problem: Problem) -> None:
+        self._problems[problem] = None
+
+    # Decisions
+
+    def _decide_all(self) -> None:
+        """Until no pod is ready and no class has anything to ask."""
+        while True:
+            decision = self._engine.decide(self._now_s, int((EPOCH_S + self._now_s) * 1e9))
+            if decision is not None:
+                self._decisions += 1
+                self._follow_up(decision)
+            elif not self._engine.check(self._now_s):
+                return
+
+    def _follow_up(self, decision: Decision) -> None:
+        outcome, uid = decision.outcome, decision.queued.pod.key.uid
+        if isinstance(outcome, NoFit):
+            version = self._engine.tables.changes.version
+            self._tries[uid] = _Try(decision.queued.attempts, outcome.diagnosis.message, version)
+            return
+        self._tries.pop(uid, None)
+        self._bind(decision, outcome)
+
+    def _bind(self, decision: Decision, placement: Placement) -> None:
+        key = placement.pod.key
+        self._placed[key.uid] = Placed(
+            pod=str(key),
+            node=placement.node,
+            cards=placement.cards,
+            bound_s=self._now_s,
+            wait_s=round(self._now_s - self._created_s[key.uid], 6),
+            attempts=decision.queued.attempts,
+        )
+        pod = self._world.pods.assign(Binding(key, placement.node, placement.annotations))
+        self._engine.bound(placement)
+        self._operator.started(pod, self._now_s)
+        self._deliver()
+
+    # The end
+
+    def _report(self) -> Report:
+        return Report(
+            placed=tuple(self._placed.values()),
+            waiting=tuple(self._waits(pod) for pod in self._world.pods if not pod.spec.node_name and _lives(pod)),
+            nodes=tuple(self._usage.nodes(self._now_s)),
+            cards=tuple(self._usage.cards(self._now_s)),
+            end_s=self._now_s,
+            by_others=len(self._by_others),
+            decisions=self._decisions,
+            problems=tuple(f"{problem.kind} {problem.name}: {problem.text}" for problem in self._problems),
+        )
+
+    def _waits(self, pod: Pod) -> Waits:
+        meta = pod.metadata
+        tried = self._tries.get(meta.uid)
+        return Waits(
+            pod=f"{meta.namespace}/{meta.name}",
+            since_s=self._created_s[meta.uid],
+            attempts=tried.attempts if tried else 0,
+            reason=tried.reason if tried else self._untried(pod),
+        )
+
+    def _untried(self, pod: Pod) -> str:
+        """Why a pod was never decided on."""
+        name = pod.spec.scheduler_name
+        if name not in self._engine.scheduler_names:
+            return f"its schedulerName is {name}: another scheduler's pod"
+        if words := self._engine.queue.gate(pod.metadata.uid):
+            return words
+        if pod.metadata.deletion_timestamp:
+            return "it is being deleted"
+        return "it cannot be read: see the problems"
+
+
+def _lives(pod: Pod) -> bool:
+    return pod.status.phase not in ("Succeeded", "Failed")

@@ -1,0 +1,59 @@
+"""Which objects of a collection a `Kind` shows: the namespace in its path and its field selector."""
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Final, TypeAlias
+
+from scheduler.ports import ApiRefused, Kind, T
+
+Field: TypeAlias = Callable[[object], str]
+
+_OF_EVERY_RESOURCE: Final[dict[str, Field]] = {
+    "metadata.name": attrgetter("metadata.name"),
+    "metadata.namespace": attrgetter("metadata.namespace"),
+}
+# Of those that pkg/apis/core/v1/conversion.go offers, the ones whose fields this project decodes.
+_OF_PODS: Final[dict[str, Field]] = {
+    "spec.nodeName": attrgetter("spec.node_name"),
+    "spec.schedulerName": attrgetter("spec.scheduler_name"),
+    "status.phase": attrgetter("status.phase"),
+    "status.nominatedNodeName": attrgetter("status.nominated_node_name"),
+}
+
+
+def resource_of(kind: Kind[T]) -> str:
+    """The plural name of the resource: `/api/v1/namespaces/kube-system/configmaps` is of `configmaps`."""
+    return kind.path.rsplit("/", 1)[-1]
+
+
+def namespace_of(kind: Kind[T]) -> str:
+    """The one namespace that the path is about, "" for all."""
+    match kind.path.split("/"):
+        case [*_, "namespaces", namespace, _]:
+            return namespace
+    return ""
+
+
+def shown_by(kind: Kind[T]) -> Callable[[T], bool]:
+    """Says of an object whether the kind shows it; raises ApiRefused for a selector that the server would refuse."""
+    fields = _OF_EVERY_RESOURCE | (_OF_PODS if resource_of(kind) == "pods" else {})
+    terms = [_term(text, fields) for text in kind.field_selector.split(",") if text]
+    if namespace := namespace_of(kind):
+        terms.append((fields["metadata.namespace"], namespace, True))
+
+    def shown(candidate: T) -> bool:
+        return all((field(candidate) == value) is equal for field, value, equal in terms)
+
+    return shown
+
+
+def _term(text: str, fields: dict[str, Field]) -> tuple[Field, str, bool]:
+    """`a=b`, `a==b` or `a!=b` as (field, value, whether they must be equal)."""
+    name, operator, value = text.partition("!=") if "!=" in text else text.replace("==", "=").partition("=")
+    if not operator:
+        message = f"invalid field selector: {text!r}"
+        raise ApiRefused(message, 400)
+    if name not in fields:
+        message = f"field label not supported: {name}"
+        raise ApiRefused(message, 400)
+    return fields[name], value, operator == "="

@@ -1,0 +1,150 @@
+"""A cluster file -> what happens, and when: the steps that a simulation takes from outside. Pure.
+
+Here are the nodes, what becomes of their cards, and the pods that are created. When a pod finishes depends on when it
+got its place: see `operator.py`.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from config.cluster import Fault
+from config.clusterfile import ClusterFile, node_manifests, pod_manifests
+from config.mistakes import ConfigurationError, Mistake
+from config.quantity import QuantityError
+from scheduler.demand import ResourceNames
+from scheduler.objects import Node, Pod
+from scheduler.simulation.card_faults import APPLICATION_XIDS, LOST, WELL, CardState, after_xid, card_named, with_cards
+from scheduler.simulation.defaults import new_node
+from scheduler.simulation.identity import decoded
+
+K = TypeVar("K", Node, Pod)
+
+
+@dataclass(frozen=True, slots=True)
+class PodComes:
+    """A user creates a pod. runs_s: how long after its start it finishes; None: never."""
+
+    at_s: float
+    pod: Pod
+    runs_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIs:
+    """A node is there and looks like this, new or changed. words: what happened, for people."""
+
+    at_s: float
+    node: Node
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGoes:
+    """A node is gone, and its pods with it. words: as above."""
+
+    at_s: float
+    name: str
+    words: str
+
+
+Step: TypeAlias = PodComes | NodeIs | NodeGoes
+
+_NODES_AND_FAULTS_FIRST: Final = PodComes  # of one time
+
+
+def timeline(cluster: ClusterFile, resources: ResourceNames, unit_mib: int) -> list[Step]:
+    """Every step by time, seconds from the start; of one time nodes come first, then faults, then pods, as in the file.
+
+    resources, unit_mib: as the scheduler is configured. Raises ConfigurationError with every object in the file that
+    an API server would not take, and every fault of a card that is not there.
+    """
+    mistakes: list[Mistake] = []
+    manifests = node_manifests(cluster, unit_mib, gpu_mem=resources.gpu_mem, gpu_count=resources.gpu_count)
+    nodes = [new_node(node) for manifest in manifests if (node := _read(manifest, Node, mistakes)) is not None]
+    troubles = _Troubles({node.metadata.name: node for node in nodes}, resources, mistakes)
+    steps: list[Step] = [NodeIs(0.0, node, f"node {node.metadata.name} joins") for node in nodes]
+    for fault in sorted(cluster.faults, key=lambda fault: fault.at_s):
+        steps += troubles.take(fault)
+    steps += _pods(cluster, mistakes)
+    if mistakes:
+        raise ConfigurationError(mistakes)
+    return sorted(steps, key=lambda step: (step.at_s, isinstance(step, _NODES_AND_FAULTS_FIRST)))
+
+
+@dataclass(slots=True)
+class _Troubles:
+    """Nodes and their cards while faults go over them. described: node name -> as the file has it."""
+
+    described: dict[str, Node]
+    resources: ResourceNames
+    mistakes: list[Mistake]
+    states: dict[str, dict[int, CardState]] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+    def take(self, fault: Fault) -> Iterator[Step]:
+        """The steps that a fault makes; none when it changes nothing, such as a card's fault on a node that is gone."""
+        if fault.node not in self.described:  # it was no good and is among the mistakes
+            return
+        if fault.card is None:
+            yield from self._whole_node(fault)
+            return
+        try:
+            card = card_named(self.described[fault.node], str(fault.card), self.resources)
+        except QuantityError:
+            return  # of the node's totals; the scheduler will say so
+        if card is None:
+            message = f"node {fault.node} has no card {fault.card}"
+            self.mistakes.append(Mistake("", f"fault at {fault.at_s:g} s", message))
+        elif fault.node not in self.gone:
+            yield self._card(fault, card.index)
+
+    def _whole_node(self, fault: Fault) -> Iterator[Step]:
+        if fault.lost and fault.node not in self.gone:
+            self.gone.add(fault.node)
+            yield NodeGoes(fault.at_s, fault.node, f"node {fault.node} is lost")
+        elif fault.back:
+            self.gone.discard(fault.node)
+            self.states.pop(fault.node, None)
+            words = f"node {fault.node} is back, all its cards well"
+            yield NodeIs(fault.at_s, self.described[fault.node], words)
+
+    def _card(self, fault: Fault, index: int) -> NodeIs:
+        states = self.states.setdefault(fault.node, {})
+        where = f"card {index} of node {fault.node}"
+        before = states.get(index, WELL)
+        if fault.xid is not None:
+            states[index] = after_xid(before, fault.xid)
+            harmless = fault.xid in APPLICATION_XIDS
+            words = f"{where} reports XID {fault.xid}: " + ("a program's error" if harmless else "unhealthy")
+        elif fault.lost:
+            states[index], words = LOST, f"{where} is lost"
+        else:
+            states[index], words = WELL, f"{where} is back"
+        return NodeIs(fault.at_s, with_cards(self.described[fault.node], states, self.resources), words)
+
+
+def _pods(cluster: ClusterFile, mistakes: list[Mistake]) -> Iterable[PodComes]:
+    wrong: set[int] = set()  # ids of specs: the pods of a group share one, and so its mistake
+    for timed in pod_manifests(cluster):
+        spec = id(timed.manifest.get("spec"))
+        found: list[Mistake] = []
+        pod = _read(timed.manifest, Pod, found)
+        if pod is not None:
+            yield PodComes(timed.at_s, pod, timed.runs_s)
+        elif spec not in wrong:
+            wrong.add(spec)
+            mistakes += found
+
+
+def _read(manifest: dict[str, Any], kind: type[K], mistakes: list[Mistake]) -> K | None:
+    try:
+        return decoded(manifest, kind)
+    except msgspec.ValidationError as error:
+        metadata = manifest["metadata"]
+        label = "/".join(metadata[key] for key in ("namespace", "name") if metadata.get(key))
+        message, _, path = str(error).partition(" - at `$.")
+        mistakes.append(Mistake(path.removesuffix("`"), f"{kind.__name__} {label}", message.lower()))
+        return None

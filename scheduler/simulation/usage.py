@@ -1,0 +1,161 @@
+"""How much of each card and node was booked: at the end, at most, and on average over time. Pure.
+
+One meter a card and one a node. Booked means what the scheduler books: a pod whose cards nobody knows counts against
+every card of its node.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from config.inventory import Card
+from scheduler.state.announcement import Announcement
+from scheduler.state.booking import Booking
+
+
+@dataclass(slots=True)
+class Meter:
+    """Units over time. now_s of every call: seconds from the start, never going back."""
+
+    used: int = 0
+    peak: int = 0
+    _unit_seconds: float = 0.0
+    _since_s: float = 0.0
+
+    def add(self, units: int, now_s: float) -> None:
+        """From now on `units` more, or fewer."""
+        self._unit_seconds += self.used * (now_s - self._since_s)
+        self._since_s = now_s
+        self.used += units
+        self.peak = max(self.peak, self.used)
+
+    def average(self, end_s: float) -> float:
+        """Units over the time from the start to `end_s`, not before the last call; what is used when that is 0."""
+        if end_s <= 0.0:
+            return float(self.used)
+        return (self._unit_seconds + self.used * (end_s - self._since_s)) / end_s
+
+
+@dataclass(frozen=True, slots=True)
+class CardUse:
+    """One card. units: as first announced. health: as announced now, "lost" when it is not.
+
+    used, peak, average: units, the average over the whole time, to thousandths.
+    """
+
+    node: str
+    index: int
+    uuid: str
+    model: str
+    units: int
+    health: str
+    used: int
+    peak: int
+    average: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """A node's cards together. units: of the cards as first announced. pods: with GPU memory, there now."""
+
+    node: str
+    units: int
+    used: int
+    peak: int
+    average: float
+    pods: int
+
+
+@dataclass(slots=True)
+class _NodeMeters:
+    """cards: by UUID, `#index` where the node announces none."""
+
+    whole: Meter = field(default_factory=Meter)
+    cards: dict[str, tuple[Card, Meter]] = field(default_factory=dict)
+    now: dict[str, Card] = field(default_factory=dict)
+    pods: int = 0
+
+
+class Usage:
+    """Told of what nodes announce and of where pods are; at most once of each pod at a time."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _NodeMeters] = {}
+        self._booked: dict[str, tuple[str, list[tuple[Meter, int]]]] = {}  # uid -> node, what its meters were given
+
+    def announced(self, node: str, announcement: Announcement) -> None:
+        """The node shows these cards."""
+        meters = self._nodes.setdefault(node, _NodeMeters())
+        meters.now = {card.uuid: card for card in announcement.cards}
+        for card in announcement.cards:
+            meters.cards.setdefault(card.uuid, (card, Meter()))
+
+    def node_gone(self, node: str) -> None:
+        """The node shows nothing any more."""
+        self._nodes.setdefault(node, _NodeMeters()).now = {}
+
+    def begins(self, uid: str, node: str, booking: Booking, now_s: float) -> None:
+        """A pod occupies what `booking` says. A card that the node never announced is nowhere to be counted."""
+        if not booking.units or uid in self._booked:
+            return
+        meters = self._nodes.setdefault(node, _NodeMeters())
+        given = [(meter, units) for meter, units in _on_cards(meters, booking)]
+        given.append((meters.whole, booking.units))
+        meters.pods += 1
+        self._booked[uid] = (node, given)
+        for meter, units in given:
+            meter.add(units, now_s)
+
+    def ends(self, uid: str, now_s: float) -> None:
+        """The pod occupies nothing any more; nothing happens when it did not."""
+        node, given = self._booked.pop(uid, ("", []))
+        for meter, units in given:
+            meter.add(-units, now_s)
+        if given:
+            self._nodes[node].pods -= 1
+
+    def cards(self, end_s: float) -> list[CardUse]:
+        """Every card that was ever announced, by node and index."""
+        return [
+            CardUse(
+                node,
+                card.index,
+                card.uuid if not card.uuid.startswith("#") else "",
+                card.model,
+                card.units,
+                _health(meters.now.get(card.uuid)),
+                meter.used,
+                meter.peak,
+                round(meter.average(end_s), 3),
+            )
+            for node, meters in sorted(self._nodes.items())
+            for card, meter in sorted(meters.cards.values(), key=lambda both: both[0].index)
+        ]
+
+    def nodes(self, end_s: float) -> list[NodeUse]:
+        """Every node with cards, by name."""
+        return [
+            NodeUse(
+                node,
+                sum(card.units for card, _ in meters.cards.values()),
+                meters.whole.used,
+                meters.whole.peak,
+                round(meters.whole.average(end_s), 3),
+                meters.pods,
+            )
+            for node, meters in sorted(self._nodes.items())
+            if meters.cards
+        ]
+
+
+def _on_cards(meters: _NodeMeters, booking: Booking) -> Iterable[tuple[Meter, int]]:
+    if booking.unknown:
+        return [(meter, booking.units) for _, meter in meters.cards.values()]
+    by_index = {card.index: uuid for uuid, (card, _) in meters.cards.items()}
+    uuids = [(share.uuid or by_index.get(share.index, ""), share.units) for share in booking.shares]
+    return [(meters.cards[uuid][1], units) for uuid, units in uuids if uuid in meters.cards]
+
+
+def _health(card: Card | None) -> str:
+    if card is None:
+        return "lost"
+    return f"{card.health.value}: {card.reason}" if card.reason else card.health.value

@@ -1,0 +1,100 @@
+"""Which row belongs to which node, in which order names sort, and which rows changed when.
+
+A node that goes leaves an invalid row, which the next new node takes. Ties between nodes break by `rank`,
+the order of names, never by row number, which depends on history.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int64Array, RowArray, resized
+
+_LONGEST_LOG: Final = 65_536
+
+
+class ChangeLog:
+    """Rows in the order in which they changed. version: changes noted so far, ever."""
+
+    def __init__(self) -> None:
+        """Nothing noted."""
+        self._rows: list[int] = []
+        self._forgotten = 0
+
+    @property
+    def version(self) -> int:
+        """Moves by one at every change."""
+        return self._forgotten + len(self._rows)
+
+    def note(self, row: int) -> None:
+        """One row changed."""
+        if len(self._rows) >= _LONGEST_LOG:
+            del self._rows[: _LONGEST_LOG // 2]
+            self._forgotten += _LONGEST_LOG // 2
+        self._rows.append(row)
+
+    def since(self, version: int) -> RowArray | None:
+        """The distinct rows that changed after `version`; None when that is too long ago to say."""
+        start = version - self._forgotten
+        if start < 0:
+            return None
+        return np.array(list(set(self._rows[start:])), dtype=np.intp)
+
+
+class RowTable:
+    """valid: bool[nodes]. names: one per row, "" in holes. row_of: node name -> row."""
+
+    def __init__(self) -> None:
+        """No nodes, room for a few."""
+        self.valid: BoolArray = np.zeros(FIRST_CAPACITY, dtype=np.bool_)
+        self.names: list[str] = [""] * FIRST_CAPACITY
+        self.row_of: dict[str, int] = {}
+        self._free = list(range(FIRST_CAPACITY - 1, -1, -1))
+        self._rank: Int64Array | None = None
+
+    @property
+    def capacity(self) -> int:
+        """Rows that every column has."""
+        return len(self.names)
+
+    @property
+    def full(self) -> bool:
+        """Whether the next new node needs `grow` first."""
+        return not self._free
+
+    @property
+    def rank(self) -> Int64Array:
+        """int64[nodes]: the place of each node's name in sorted order; holes come last."""
+        if self._rank is None:
+            order = sorted(self.row_of, key=lambda name: name)
+            rank = np.full(self.capacity, self.capacity, dtype=np.int64)
+            rank[[self.row_of[name] for name in order]] = np.arange(len(order))
+            self._rank = rank
+        return self._rank
+
+    def take(self, name: str) -> int:
+        """A row for a new node."""
+        row = self._free.pop()
+        self.row_of[name] = row
+        self.names[row] = name
+        self.valid[row] = True
+        self._rank = None
+        return row
+
+    def release(self, name: str) -> int:
+        """Give the row of a node back."""
+        row = self.row_of.pop(name)
+        self.names[row] = ""
+        self.valid[row] = False
+        self._free.append(row)
+        self._rank = None
+        return row
+
+    def grow(self) -> int:
+        """Double the capacity; returns the new one."""
+        old, new = self.capacity, 2 * self.capacity
+        self.valid = resized(self.valid, (new,), 0)
+        self.names.extend([""] * old)
+        self._free.extend(range(new - 1, old - 1, -1))
+        self._rank = None
+        return new

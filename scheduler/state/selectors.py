@@ -1,0 +1,155 @@
+"""Label selectors: over the labels of one object, and as algebra over the columns of all nodes.
+
+Source: k8s.io/apimachinery/pkg/labels/selector.go (NewRequirement, Requirement.Matches) and
+pkg/apis/meta/v1/helpers.go (LabelSelectorAsSelector).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from config.quantity import MAX_INT64
+from scheduler import objects
+from scheduler.state.arrays import BoolArray, Rows
+from scheduler.state.labels import LabelColumn, Labels
+from scheduler.state.vocabulary import Vocabulary
+
+_LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)
+
+
+class Operator(StrEnum):
+    """As on the wire. NOT_IN and DOES_NOT_EXIST also take an object that lacks the key."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+
+
+_OF_LABEL_SELECTORS: Final = frozenset({Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST})
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One valid requirement. values: of IN and NOT_IN. bound: of GT and LT."""
+
+    key: str
+    operator: Operator
+    values: frozenset[str] = frozenset()
+    bound: int = 0
+
+    def accepts(self, value: str | None) -> bool:
+        """Whether an object with this value of the key matches; None: it lacks the key."""
+        match self.operator:
+            case Operator.IN:
+                return value in self.values
+            case Operator.NOT_IN:
+                return value not in self.values
+            case Operator.EXISTS:
+                return value is not None
+            case Operator.DOES_NOT_EXIST:
+                return value is None
+        number = None if value is None else _integer(value)
+        if number is None:
+            return False
+        return number > self.bound if self.operator is Operator.GT else number < self.bound
+
+    def verdicts(self, vocabulary: Vocabulary[str]) -> BoolArray:
+        """bool[codes + 1]: `accepts` by code; the last one, which ABSENT indexes, is for rows that lack the key."""
+        others = self.operator in {Operator.NOT_IN, Operator.EXISTS}
+        table = np.full(len(vocabulary) + 1, others, dtype=np.bool_)
+        table[-1] = self.accepts(None)
+        if self.operator in {Operator.GT, Operator.LT}:
+            for value, code in vocabulary.items():
+                table[code] = self.accepts(value)
+            return table
+        listed = [known for value in self.values if (known := vocabulary.code(value)) is not None]
+        table[listed] = not others
+        return table
+
+
+Expressions: TypeAlias = tuple[Expression, ...]
+
+
+class Matcher:
+    """An expression over the rows. Verdicts are kept by code of the value: rows that change cost one look-up."""
+
+    __slots__ = ("_column", "_expression", "_verdicts", "_version")
+
+    def __init__(self, expression: Expression) -> None:
+        """Nothing worked out yet."""
+        self._expression = expression
+        self._column: LabelColumn | None = None
+        self._version = -1
+        self._verdicts: BoolArray = np.zeros(0, dtype=np.bool_)
+
+    def over(self, labels: Labels, rows: Rows) -> BoolArray:
+        """bool[rows], the caller's own: which of them match."""
+        column = labels.column(self._expression.key)
+        if column is not self._column or column.values.version != self._version:
+            self._column, self._version = column, column.values.version
+            self._verdicts = self._expression.verdicts(column.values)
+        return self._verdicts[column.codes[rows]]
+
+
+def parsed(requirement: objects.Requirement) -> Expression | None:
+    """The expression; None when it is not a valid one, which the API server does not rule out for node affinity."""
+    try:
+        operator = Operator(requirement.operator)
+    except ValueError:
+        return None
+    values = requirement.values
+    if not all(_LABEL_VALUE.fullmatch(value) for value in values):
+        return None
+    match operator:
+        case Operator.IN | Operator.NOT_IN:
+            return Expression(requirement.key, operator, frozenset(values)) if values else None
+        case Operator.EXISTS | Operator.DOES_NOT_EXIST:
+            return None if values else Expression(requirement.key, operator)
+    bound = _integer(values[0]) if len(values) == 1 else None
+    return None if bound is None else Expression(requirement.key, operator, bound=bound)
+
+
+def equalities(labels: Mapping[str, str]) -> Expressions:
+    """All of `labels`, as a nodeSelector or matchLabels."""
+    return tuple(Expression(key, Operator.IN, frozenset({labels[key]})) for key in sorted(labels))
+
+
+def all_parsed(requirements: Iterable[objects.Requirement]) -> Expressions | None:
+    """The expressions; None when one is not valid."""
+    expressions = [parsed(requirement) for requirement in requirements]
+    valid = tuple(expression for expression in expressions if expression is not None)
+    return valid if len(valid) == len(expressions) else None
+
+
+def of_label_selector(selector: objects.LabelSelector | None) -> Expressions | None:
+    """The expressions, ANDed: none of them matches everything; None when the selector matches nothing.
+
+    That is so for an absent selector, and for one that is not valid.
+    """
+    if selector is None:
+        return None
+    expressions = all_parsed(selector.match_expressions)
+    if expressions is None or any(e.operator not in _OF_LABEL_SELECTORS for e in expressions):
+        return None
+    return (*equalities(selector.match_labels or {}), *expressions)
+
+
+def match(expressions: Expressions, labels: Mapping[str, str]) -> bool:
+    """Whether one object's labels match all of `expressions`."""
+    return all(expression.accepts(labels.get(expression.key)) for expression in expressions)
+
+
+def _integer(text: str) -> int | None:
+    """The int64 that `text` writes, or None. Source: Go's strconv.ParseInt with base 10."""
+    if _INTEGER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -MAX_INT64 - 1 <= number <= MAX_INT64 else None

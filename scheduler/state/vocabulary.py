@@ -1,0 +1,67 @@
+"""Values in use and their codes: what stands in an int32 column for a label's value or for a set of taints."""
+
+from collections.abc import Hashable, ItemsView
+from typing import Generic, TypeVar
+
+ValueT = TypeVar("ValueT", bound=Hashable)
+
+
+class Vocabulary(Generic[ValueT]):
+    """Codes are counted, and given to another value once nobody uses them: no more codes than values ever at once.
+
+    version: moves when a code comes to stand for another value, so that what was worked out per code can be kept.
+    """
+
+    def __init__(self) -> None:
+        """Nothing in use."""
+        self.version = 0
+        self._code_of: dict[ValueT, int] = {}
+        self._value_of: list[ValueT] = []
+        self._uses: list[int] = []
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        """Entries that a table by code needs: every code is less."""
+        return len(self._value_of)
+
+    def take(self, value: ValueT) -> int:
+        """The code of `value`, used once more."""
+        code = self._code_of.get(value)
+        if code is None:
+            code = self._code_of[value] = self._new_code(value)
+        self._uses[code] += 1
+        return code
+
+    def drop(self, code: int) -> None:
+        """The code is used once less."""
+        self._uses[code] -= 1
+        if self._uses[code] == 0:
+            del self._code_of[self._value_of[code]]
+            self._free.append(code)
+
+    def value(self, code: int) -> ValueT:
+        """What a code in use stands for."""
+        return self._value_of[code]
+
+    def code(self, value: ValueT) -> int | None:
+        """The code of `value`; None when nobody uses it."""
+        return self._code_of.get(value)
+
+    def uses(self, value: ValueT) -> int:
+        """How often `value` is used."""
+        code = self._code_of.get(value)
+        return 0 if code is None else self._uses[code]
+
+    def items(self) -> ItemsView[ValueT, int]:
+        """(value, code) of everything in use."""
+        return self._code_of.items()
+
+    def _new_code(self, value: ValueT) -> int:
+        self.version += 1
+        if self._free:
+            code = self._free.pop()
+            self._value_of[code] = value
+            return code
+        self._value_of.append(value)
+        self._uses.append(0)
+        return len(self._value_of) - 1

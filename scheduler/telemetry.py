@@ -1,0 +1,92 @@
+"""What the service tells people and machines about its work: log lines and metrics."""
+
+from typing import Final
+
+import structlog
+
+from scheduler import ports
+from scheduler.binding_cycle import BindRefused
+from scheduler.engine import Decision
+from scheduler.ports import Binding, Kind, T
+from scheduler.queue.entry import QueuedPod
+from scheduler.scheduling_cycle import NoFit, Placement
+from scheduler.web.metrics import Metrics
+
+_FORBIDDEN: Final = 403
+log = structlog.get_logger()
+
+
+class Telemetry:
+    """One line per attempt that fails and per bind; counts for everything."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        """metrics: where to count."""
+        self._metrics = metrics
+
+    def decided(self, decision: Decision, took_s: float) -> None:
+        """One attempt was made."""
+        self._metrics.algorithm_s.observe(took_s)
+        outcome, pod = decision.outcome, decision.queued.pod
+        if isinstance(outcome, NoFit):
+            self._metrics.attempts.labels("unschedulable", pod.scheduler_name).inc()
+            log.info(
+                "pod.unschedulable",
+                pod=str(pod.key),
+                attempt=decision.queued.attempts,
+                reason=outcome.diagnosis.message,
+            )
+
+    def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
+        """The API server has bound the pod."""
+        pod = placement.pod
+        self._metrics.attempts.labels("scheduled", pod.scheduler_name).inc()
+        self._metrics.pod_attempts.observe(queued.attempts)
+        self._metrics.sli_s.labels(str(min(queued.attempts, 16))).observe(now_s - queued.first_queued_s)
+        cards = {share.index: share.units for share in placement.cards}
+        log.info("pod.bound", pod=str(pod.key), node=placement.node, cards=cards, attempt=queued.attempts)
+
+    def refused(self, placement: Placement, refused: BindRefused) -> None:
+        """The API server has refused the binding."""
+        pod = placement.pod
+        if refused.gone:
+            log.info("pod.gone", pod=str(pod.key), node=placement.node, reason=refused.reason)
+            return
+        self._metrics.attempts.labels("error", pod.scheduler_name).inc()
+        fields = {"pod": str(pod.key), "node": placement.node, "reason": refused.reason, "status": refused.status}
+        if refused.status == _FORBIDDEN:
+            hint = "grant create on pods/binding (deploy/manifests/rbac.yaml), or look for an admission policy"
+            log.error("bind.forbidden", hint=hint, **fields)
+        else:
+            log.warning("bind.refused", **fields)
+
+    def bind_retried(self, binding: Binding, reason: str) -> None:
+        """A bind request had no definite answer and is sent again."""
+        self._metrics.bind_retries.inc()
+        log.warning("bind.again", pod=str(binding.pod), node=binding.node, reason=reason)
+
+    def record_lost(self, what: str, why: str) -> None:
+        """An event or condition could not be written."""
+        self._metrics.lost_records.inc()
+        log.warning("record.lost", what=what, why=why)
+
+    def list_began(self, kind: str) -> None:
+        """A complete list is being taken."""
+        self._metrics.relists.labels(kind).inc()
+
+    def watch_trouble(self, kind: Kind[T], error: ports.ApiError | None) -> None:
+        """A watch fails in another way than before, or works again."""
+        if error is None:
+            log.info("watch.well", kind=kind.name)
+        elif isinstance(error, ports.ApiForbidden):
+            hint = f"grant get, list and watch on {kind.name} (deploy/manifests/rbac.yaml)"
+            log.error("watch.forbidden", kind=kind.name, reason=error.message, hint=hint)
+        else:
+            log.warning("watch.trouble", kind=kind.name, reason=error.message, status=error.status)
+
+    def bad_object(self, kind: str) -> None:
+        """An object was left out or corrected."""
+        self._metrics.problems.labels(kind).inc()
+
+    def loop_lagged(self, late_s: float) -> None:
+        """The event loop was so late."""
+        self._metrics.loop_lag_s.observe(late_s)

@@ -1,0 +1,12 @@
+"""Lets the assertions of the suite tell what they saw: pytest by itself rewrites only the files that it collects."""
+
+import pytest
+
+pytest.register_assert_rewrite(
+    "tests.contract.binding_contract",
+    "tests.contract.event_contract",
+    "tests.contract.following",
+    "tests.contract.status_contract",
+    "tests.contract.under_test",
+    "tests.contract.watch_contract",
+)

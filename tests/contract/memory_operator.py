@@ -1,0 +1,59 @@
+"""Moves a cluster in memory for the contract suite."""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from scheduler import objects
+from scheduler.simulation.identity import merge_patched
+from scheduler.simulation.world import World
+from tests.contract.under_test import Manifest, SeenEvent
+
+
+class MemoryOperator:
+    """Satisfies `Operator`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def create_node(self, manifest: Manifest) -> None:
+        self._world.nodes.add(manifest)
+
+    async def label_node(self, name: str, labels: Mapping[str, str | None]) -> None:
+        self._world.nodes.patch(name, labels=labels)
+
+    async def delete_node(self, name: str) -> None:
+        self._world.nodes.delete(name)
+
+    async def create_pod(self, manifest: Manifest) -> objects.Pod:
+        return self._world.pods.create(manifest)
+
+    async def annotate_pod(self, namespace: str, name: str, annotations: Mapping[str, str | None]) -> None:
+        def annotated(pod: objects.Pod) -> objects.Pod:
+            merged = merge_patched(pod.metadata.annotations or {}, annotations)
+            return replace(pod, metadata=replace(pod.metadata, annotations=merged))
+
+        self._world.pods.update(namespace, name, annotated)
+
+    async def set_phase(self, namespace: str, name: str, phase: str, reason: str = "") -> None:
+        self._world.pods.set_phase(namespace, name, phase, reason=reason)
+
+    async def delete_pod(self, namespace: str, name: str, grace_s: int = 30) -> None:
+        self._world.pods.delete(namespace, name, grace_s=grace_s)
+
+    async def release_pod(self, namespace: str, name: str) -> None:
+        self._world.pods.release(namespace, name)
+
+    async def set_config_map(self, namespace: str, name: str, data: Mapping[str, str]) -> None:
+        config_maps = self._world.config_maps
+        if config_maps.collection.find(namespace, name) is None:
+            config_maps.create(namespace, name, data)
+        else:
+            config_maps.update(namespace, name, data)
+
+    async def event(self, namespace: str, name: str) -> SeenEvent | None:
+        for stored in self._world.events:
+            if (stored.record.namespace or "default", stored.record.name) == (namespace, name):
+                count = stored.series.count if stored.series else 0
+                return SeenEvent(stored.record.reason, stored.record.note, stored.record.object_uid, count)
+        return None

@@ -1,0 +1,46 @@
+"""Conditions of pods."""
+
+import pytest
+
+from scheduler.objects import Pod, PodCondition
+from scheduler.ports import ApiConflict, ApiNotFound, PodKey
+from tests.contract.under_test import ClusterUnderTest, key_of
+
+WAITS = PodCondition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")
+READY = PodCondition("Ready", "False", "ContainersNotReady", "")
+
+
+def conditions(pod: Pod) -> dict[str, PodCondition]:
+    return {condition.type: condition for condition in pod.status.conditions}
+
+
+class StatusContract:
+    """What `ports.Cluster.set_pod_condition` does."""
+
+    async def test_a_condition_is_added_and_the_others_stay(self, under_test: ClusterUnderTest) -> None:
+        key = key_of(await under_test.pod())
+        for condition in (READY, WAITS):
+            await under_test.cluster.set_pod_condition(key, condition)
+
+        assert conditions(await under_test.read()) == {"Ready": READY, "PodScheduled": WAITS}
+
+    async def test_a_condition_takes_the_place_of_the_whole_one_of_its_type(self, under_test: ClusterUnderTest) -> None:
+        key = key_of(await under_test.pod())
+        await under_test.cluster.set_pod_condition(key, WAITS)
+
+        await under_test.cluster.set_pod_condition(key, PodCondition("PodScheduled", "True"))
+
+        assert conditions(await under_test.read()) == {"PodScheduled": PodCondition("PodScheduled", "True")}
+
+    async def test_the_condition_of_another_uid_is_a_conflict(self, under_test: ClusterUnderTest) -> None:
+        pod = await under_test.pod()
+        other = PodKey(under_test.namespace, "p", "00000000-0000-0000-0000-000000000000")
+
+        with pytest.raises(ApiConflict):
+            await under_test.cluster.set_pod_condition(other, WAITS)
+
+        assert await under_test.read() == pod
+
+    async def test_the_condition_of_a_pod_that_is_gone_is_not_found(self, under_test: ClusterUnderTest) -> None:
+        with pytest.raises(ApiNotFound):
+            await under_test.cluster.set_pod_condition(PodKey(under_test.namespace, "nobody", "u"), WAITS)

@@ -1,0 +1,35 @@
+"""The contract of `ports.Cluster`, kept by the cluster in memory."""
+
+import pytest
+
+from scheduler.simulation.cluster import MemoryCluster
+from scheduler.simulation.world import World
+from tests.contract.binding_contract import BindingContract
+from tests.contract.event_contract import EventContract
+from tests.contract.memory_operator import MemoryOperator
+from tests.contract.status_contract import StatusContract
+from tests.contract.under_test import ClusterUnderTest
+from tests.contract.watch_contract import WatchContract
+
+
+@pytest.fixture
+def under_test() -> ClusterUnderTest:
+    world = World(lambda: 1_800_000_000.0)
+    world.namespaces.create("contract")
+    return ClusterUnderTest(MemoryCluster(world), MemoryOperator(world), "contract")
+
+
+class TestBinding(BindingContract):
+    pass
+
+
+class TestEvents(EventContract):
+    pass
+
+
+class TestStatus(StatusContract):
+    pass
+
+
+class TestWatching(WatchContract):
+    pass

@@ -1,0 +1,146 @@
+"""An API server on a loopback port, as far as the client speaks to one: lists, pages, streamed lists, watches.
+
+Anything else, and every mistake, is an answer that the test puts in `script`: it is given to the next request.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+Json: TypeAlias = dict[str, Any]
+Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def manifest(name: str, **metadata: object) -> Json:
+    """A pod with one volume, as the server would send it; `spec` and `status` beside the metadata on purpose."""
+    meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "7"} | metadata
+    volume = {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+    spec = {"containers": [{"name": "main"}], "volumes": [volume]}
+    return {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def line(kind: str, item: Json) -> bytes:
+    return json.dumps({"type": kind, "object": item}).encode() + b"\n"
+
+
+def bookmark(version: str, *, ends_list: bool = False) -> bytes:
+    annotations = {"annotations": {"k8s.io/initial-events-end": "true"}} if ends_list else {}
+    meta = {"resourceVersion": version, "creationTimestamp": None} | annotations
+    return line("BOOKMARK", {"kind": "Pod", "metadata": meta, "spec": {"containers": None}})
+
+
+def status(code: int, message: str = "", **headers: str) -> Answer:
+    """A refusal as the API server words it."""
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"kind": "Status", "message": message, "code": code}, status=code, headers=headers)
+
+    return answer
+
+
+def ok(body: Json) -> Answer:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response(body)
+
+    return answer
+
+
+def streamed(*chunks: bytes, then: Awaitable[Any] | None = None) -> Answer:
+    """A watch that sends these chunks, waits for `then` and ends in good order."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        for chunk in chunks:
+            await response.write(chunk)
+        if then is not None:
+            await then
+        return response
+
+    return answer
+
+
+def cut(*chunks: bytes) -> Answer:
+    """A watch whose connection is lost after these chunks."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await streamed(*chunks)(request)
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    return answer
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One request as it arrived."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Json:
+        decoded: Json = json.loads(self.body)
+        return decoded
+
+
+@dataclass
+class ApiServer:
+    """items: what a list shows at `version`. live: lines of a watch after the list. tokens: None accepts everybody."""
+
+    items: list[Json] = field(default_factory=list)
+    version: str = "100"
+    live: list[bytes] = field(default_factory=list)
+    streams_lists: bool = True
+    tokens: set[str] | None = None
+    script: list[Answer] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    url: str = ""
+    held: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator["ApiServer"]:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        async with TestServer(app, host="127.0.0.1") as server:
+            self.url = str(server.make_url("")).rstrip("/")
+            yield self
+            self.held.set()
+
+    def queries(self) -> list[dict[str, str]]:
+        return [seen.query for seen in self.seen]
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        headers = dict(request.headers)
+        self.seen.append(Seen(request.method, request.path, dict(request.query), headers, await request.read()))
+        if self.tokens is not None and headers.get("Authorization", "").split(" ")[-1] not in self.tokens:
+            return await status(401, "Unauthorized")(request)
+        answer = self.script.pop(0) if self.script else self._default(request)
+        return await answer(request)
+
+    def _default(self, request: web.Request) -> Answer:
+        query = request.query
+        if "watch" not in query:
+            return ok(self._page(int(query.get("limit", "0")), int(query.get("continue", "0"))))
+        if "sendInitialEvents" not in query:
+            return streamed(*self.live)
+        if not self.streams_lists:
+            return status(422, "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
+        listed = [line("ADDED", item) for item in self.items]
+        return streamed(*listed, bookmark(self.version, ends_list=True), *self.live)
+
+    def _page(self, limit: int, start: int) -> Json:
+        items = self.items[start : start + limit]
+        rest = {"continue": str(start + limit)} if start + limit < len(self.items) else {}
+        return {"metadata": {"resourceVersion": self.version} | rest, "items": items}
