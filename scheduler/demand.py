@@ -3,6 +3,7 @@
 Source of the forms: PROTOCOL, "Requests". A wrong ask is a `DemandError` whose text the user reads on the pod.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -84,23 +85,23 @@ def gpu_units(pod: Pod, resource: str) -> int:
 def demand_of(pod: Pod, resources: ResourceNames) -> Demand | None:
     """What the pod asks; None when it asks no GPU memory. Raises DemandError for a wrong ask."""
     units = gpu_units(pod, resources.gpu_mem)
-    keys = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}
+    annotations, labels = pod.metadata.annotations or {}, pod.metadata.labels or {}
     if units == 0:
         return None
     if units > _LARGEST_ASK:
         message = f"{resources.gpu_mem}: asks {units} units; expected at most {_LARGEST_ASK}"
         raise DemandError(message)
-    cards = _count(resources.gpu_count, keys.get(resources.gpu_count))
+    cards = _count(resources.gpu_count, annotations.get(resources.gpu_count, labels.get(resources.gpu_count)))
     return Demand(
         cards=cards,
         units_per_card=units // cards,
         containers=tuple(_share(c, resources.gpu_mem, cards) for c in pod.spec.containers),
         init_containers=tuple(_share(c, resources.gpu_mem, cards) for c in pod.spec.init_containers),
-        exclusive=_exclusive(pod, keys),
-        models=_selection(names.CARD_MODELS, keys),
-        uuids=_selection(names.CARD_UUIDS, keys),
-        card_policy=_policy(names.CARD_POLICY, keys),
-        node_policy=_policy(names.NODE_POLICY, keys),
+        exclusive=_exclusive(labels, annotations),
+        models=_selection(names.CARD_MODELS, annotations),
+        uuids=_selection(names.CARD_UUIDS, annotations),
+        card_policy=_policy(names.CARD_POLICY, annotations),
+        node_policy=_policy(names.NODE_POLICY, annotations),
     )
 
 
@@ -137,23 +138,22 @@ def _count(key: str, text: str | None) -> int:
     return int(text)
 
 
-def _exclusive(pod: Pod, keys: dict[str, str]) -> bool:
-    text = keys.get(names.EXCLUSIVE)
+def _exclusive(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    text = annotations.get(names.EXCLUSIVE)
     if text not in {None, "true", "false"}:
         message = f"{names.EXCLUSIVE}: {str(text)[:64]!r} is unknown; expected true or false"
         raise DemandError(message)
-    placement = (pod.metadata.labels or {}).get(names.PLACEMENT_LABEL)
-    return text == "true" or placement == names.PLACEMENT_WHOLE_DEVICE
+    return text == "true" or labels.get(names.PLACEMENT_LABEL) == names.PLACEMENT_WHOLE_DEVICE
 
 
-def _selection(key: str, keys: dict[str, str]) -> Selection:
-    entries = [entry.strip() for entry in keys.get(key, "").split(",") if entry.strip()]
+def _selection(key: str, annotations: Mapping[str, str]) -> Selection:
+    entries = [entry.strip() for entry in annotations.get(key, "").split(",") if entry.strip()]
     excluded = frozenset(entry[1:].strip() for entry in entries if entry.startswith("!"))
     return Selection(frozenset(entry for entry in entries if not entry.startswith("!")), excluded)
 
 
-def _policy(key: str, keys: dict[str, str]) -> Policy | None:
-    text = keys.get(key)
+def _policy(key: str, annotations: Mapping[str, str]) -> Policy | None:
+    text = annotations.get(key)
     if text is None:
         return None
     try:

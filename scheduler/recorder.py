@@ -1,7 +1,7 @@
 """Events and the PodScheduled condition: sent after the bindings, bounded, repeated ones aggregated.
 
-Nothing waits for these: a full outbox drops the oldest entry and counts it. While pods are being bound, one
-request at a time goes out, so that the API server binds first; afterwards several.
+Nothing waits for these: a full outbox drops the oldest entry and counts it. While a backlog is being bound, they
+trickle, so that the API server binds first; afterwards, or when the outbox fills up, several go out at a time.
 """
 
 import asyncio
@@ -26,6 +26,9 @@ _LONGEST_NAME: Final = 230
 # A condition whose numbers alone changed, and a repeated event, go out at most this often.
 QUIET_S: Final = 30.0
 _SENDERS: Final = 8
+# While busy: one entry at a time, so long apart, unless more wait than the outbox should hold for long.
+_TRICKLE_S: Final = 0.05
+_CROWDED: Final = _OUTBOX // 2
 _TRIES: Final = 4
 
 
@@ -69,7 +72,7 @@ class _Repeated:
 
 
 class Recorder:
-    """Writes what users read. busy: whether pods are being bound at this moment."""
+    """Writes what users read. busy: whether a backlog is being bound at this moment."""
 
     def __init__(
         self,
@@ -125,7 +128,7 @@ class Recorder:
         """Write entries until cancelled."""
         async with asyncio.TaskGroup() as senders:
             for number in range(_SENDERS):
-                senders.create_task(self._send_all(only_when_quiet=number > 0))
+                senders.create_task(self._send_all(trickles=number == 0))
 
     async def flush(self, within_s: float) -> None:
         """Write what is left, as far as that goes in so many seconds; for a clean exit."""
@@ -189,15 +192,16 @@ class Recorder:
         self._outbox.append(entry)
         self._filled.set()
 
-    async def _send_all(self, *, only_when_quiet: bool) -> None:
+    async def _send_all(self, *, trickles: bool) -> None:
         while True:
             if not self._outbox:
                 self._filled.clear()
                 await self._filled.wait()
                 continue
-            if only_when_quiet and self._busy():
-                await asyncio.sleep(0.05)
-                continue
+            if self._busy() and len(self._outbox) < _CROWDED:
+                await asyncio.sleep(_TRICKLE_S)
+                if not trickles or not self._outbox:
+                    continue
             entry = self._outbox.popleft()
             self._sending += 1
             try:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from scheduler.diagnosis import Diagnosis, count_reasons
 from scheduler.framework.memo import Judgement
-from scheduler.framework.plugin import Rejected, Wait
+from scheduler.framework.plugin import PreBindPlugin, Rejected, Wait
 from scheduler.framework.runtime import NOWHERE, ClassKey, Runtime
 from scheduler.pod import Pod
 from scheduler.state.arrays import RowArray
@@ -17,17 +17,26 @@ from scheduler.state.booking import CardShare
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """A Permit plugin holds the pod, at most `timeout_s` seconds."""
+
+    plugin: str
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """Where a pod goes: assumed in the tables, not yet bound.
 
-    annotations: of the Binding. waits: Permit plugins that hold the pod, with their time-outs in seconds.
+    annotations: of the Binding. holds: Permit plugins that have to allow it first. pre_bind: to be called in order.
     """
 
     pod: Pod
     node: str
     cards: tuple[CardShare, ...]
     annotations: dict[str, str]
-    waits: tuple[Wait, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    pre_bind: tuple[PreBindPlugin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +88,7 @@ class SchedulingCycle:
         tables, profile = self._runtime.tables, self._runtime.profile
         cards: tuple[CardShare, ...] = ()
         annotations: dict[str, str] = {}
-        waits = []
+        holds = []
         with ExitStack() as undo:
             for reserver in profile.reserve:
                 reservation = reserver.reserve(pod, tables, judgement.state, row, now_ns)
@@ -94,9 +103,9 @@ class SchedulingCycle:
                     nodes = len(tables.row_of)
                     return NoFit(pod, Diagnosis(nodes, rejected=answer.reason), wakeable=True)
                 if isinstance(answer, Wait):
-                    waits.append(answer)
+                    holds.append(Hold(permitter.name, answer.timeout_s))
             undo.pop_all()
-        return Placement(pod, tables.names[row], cards, annotations, tuple(waits))
+        return Placement(pod, tables.names[row], cards, annotations, tuple(holds), profile.pre_bind)
 
     def _diagnose(self, pod: Pod, key: ClassKey, judgement: Judgement) -> Diagnosis:
         """Words for a pod that fits nowhere, worked out once per class while the tables stay as they are."""

@@ -36,6 +36,7 @@ from scheduler.reflector import Backoff, reflect
 from scheduler.scheduling_cycle import NoFit, Placement, SchedulingCycle
 from scheduler.state.tables import Tables
 from scheduler.telemetry import Telemetry
+from scheduler.waiting_pods import WaitingPods
 
 _SLICE_S: Final = 0.005
 _PROBLEMS_REMEMBERED: Final = 4096
@@ -91,6 +92,7 @@ class Service:
     ) -> None:
         """instance: this process, as events name it. rng: spreads retries."""
         self.engine = engine
+        self.waiting_pods = WaitingPods()
         self._cluster = cluster
         self._configuration = configuration
         self._telemetry = telemetry
@@ -105,7 +107,7 @@ class Service:
             controller=controller,
             instance=f"{controller}-{instance}",
             now_s=lambda: self._clock.wall_ns() / 1e9,
-            busy=lambda: self._in_flight > 0,
+            busy=self._has_backlog,
             on_lost=telemetry.record_lost,
         )
         self._binder = Binder(
@@ -211,6 +213,9 @@ class Service:
         if timer is not None:
             timer.cancel()
 
+    def _has_backlog(self) -> bool:
+        return self._in_flight > 0 and self.engine.queue.lengths()["active"] > 0
+
     def _follow_up(self, decision: Decision, bindings: asyncio.TaskGroup) -> None:
         outcome = decision.outcome
         if isinstance(outcome, NoFit):
@@ -222,6 +227,7 @@ class Service:
     async def _bind(self, queued: QueuedPod, placement: Placement) -> None:
         pod = placement.pod
         try:
+            await self._prepared(placement)
             await self._binder.bind(Binding(pod.key, placement.node, placement.annotations))
         except BindRefused as refused:
             self.engine.refused(placement, self._clock.monotonic_s(), gone=refused.gone)
@@ -236,6 +242,16 @@ class Service:
         finally:
             self._in_flight -= 1
             self._wake.set()
+
+    async def _prepared(self, placement: Placement) -> None:
+        """Wait for Permit, then PreBind; BindRefused when one of them says no."""
+        await self.waiting_pods.wait(placement.pod.key.uid, placement.holds)
+        for plugin in placement.pre_bind:
+            try:
+                await plugin.pre_bind(placement.pod, placement.node)
+            except ports.ApiError as error:
+                message = f"{plugin.name}: {error.message}"
+                raise BindRefused(message, status=error.status) from error
 
     async def _watch_lag(self) -> None:
         while True:

@@ -1,8 +1,11 @@
 """What the service tells people and machines about its work: log lines and metrics."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter, Histogram
 
 from scheduler import ports
 from scheduler.binding_cycle import BindRefused
@@ -13,6 +16,7 @@ from scheduler.scheduling_cycle import NoFit, Placement
 from scheduler.web.metrics import Metrics
 
 _FORBIDDEN: Final = 403
+_MOST_ATTEMPTS: Final = 16
 log = structlog.get_logger()
 
 
@@ -22,6 +26,8 @@ class Telemetry:
     def __init__(self, metrics: Metrics) -> None:
         """metrics: where to count."""
         self._metrics = metrics
+        self._scheduled: dict[str, Counter] = {}
+        self._sli_s: dict[int, Histogram] = {}
 
     def decided(self, decision: Decision, took_s: float) -> None:
         """One attempt was made."""
@@ -39,9 +45,15 @@ class Telemetry:
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
         """The API server has bound the pod."""
         pod = placement.pod
-        self._metrics.attempts.labels("scheduled", pod.scheduler_name).inc()
+        # Finding a labelled child costs more than counting, and this is done for every pod.
+        name, attempts = pod.scheduler_name, min(queued.attempts, _MOST_ATTEMPTS)
+        if name not in self._scheduled:
+            self._scheduled[name] = self._metrics.attempts.labels("scheduled", name)
+        if attempts not in self._sli_s:
+            self._sli_s[attempts] = self._metrics.sli_s.labels(str(attempts))
+        self._scheduled[name].inc()
+        self._sli_s[attempts].observe(now_s - queued.first_queued_s)
         self._metrics.pod_attempts.observe(queued.attempts)
-        self._metrics.sli_s.labels(str(min(queued.attempts, 16))).observe(now_s - queued.first_queued_s)
         cards = {share.index: share.units for share in placement.cards}
         log.info("pod.bound", pod=str(pod.key), node=placement.node, cards=cards, attempt=queued.attempts)
 

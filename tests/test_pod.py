@@ -12,7 +12,7 @@ from scheduler.ports import PodKey
 from tests.builders import manifest
 
 RUNNING = {"phase": "Running", "containerStatuses": [{"name": "c0", "resources": {"requests": {"cpu": "7"}}}]}
-NODE_AFFINITY = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+NODE_AFFINITY: dict[str, object] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
 
 
 def wire(document: dict[str, object]) -> objects.Pod:

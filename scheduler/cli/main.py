@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final, Literal, NoReturn
 
 import typer
 
@@ -58,6 +58,40 @@ def run(
             runner.run(run_scheduler(configuration, os.environ))
     except StartMistake as mistake:
         _give_up(str(mistake))
+
+
+@cli.command()
+def demo(
+    speed: Annotated[float, typer.Option(min=0.1, max=1000, help="How many of its seconds pass in one.")] = 1.0,
+    keep: Annotated[bool, typer.Option("--keep", help="Begin again at the end, until Ctrl-C.")] = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Watch the scheduler at work on a small cluster in memory."""
+    from scheduler.cli.demo import demo as show  # noqa: PLC0415
+
+    raise typer.Exit(show(sys.stdout, speed=speed, keep=keep))
+
+
+@cli.command()
+def simulate(
+    files: Annotated[list[Path], typer.Argument(metavar="CLUSTER.yaml [WORKLOAD.yaml]...", help="Nodes and pods.")],
+    config: Annotated[Path | None, typer.Option(help="Configuration file (SchedulerConfiguration).")] = None,
+    output: Annotated[
+        Literal["table", "json"], typer.Option("--output", "-o", help="For people, or programs.")
+    ] = "table",
+) -> None:
+    """Schedule described pods on described nodes, as fast as it goes."""
+    configuration = _configuration(config, {})
+    from scheduler.cli.simulate import as_json, print_tables  # noqa: PLC0415
+    from scheduler.cli.simulate import simulate as schedule  # noqa: PLC0415
+
+    try:
+        report, took_s = schedule(files, configuration)
+    except ConfigurationError as error:
+        _give_up(str(error))
+    if output == "json":
+        sys.stdout.write(as_json(report))
+    else:
+        print_tables(report, took_s, sys.stdout)
 
 
 def _configuration(config: Path | None, flags: Mapping[str, object]) -> SchedulerConfiguration:

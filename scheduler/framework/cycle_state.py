@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar, cast
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StateKey(Generic[T]):
     """Names a value of type T: `WANTED: Final = StateKey[Demand]("gpu_share.demand")`."""
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from config import allocation
 from config.allocation import Allocation, LegacyFields
 from scheduler.demand import Demand, Policy, Selection
-from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     MAX_SCORE,
     FilterPlugin,
@@ -50,6 +50,18 @@ _NEVER: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class _Fits:
+    """Filter's answer, which Score needs again for the same rows a moment later."""
+
+    rows: Rows
+    version: int
+    fits: BoolArray
+
+
+_FITS: Final = StateKey[_Fits]("gpu_share.fits")
+
+
+@dataclass(frozen=True, slots=True)
 class GpuShareArgs:
     """The profile's policies, where the pod names none."""
 
@@ -73,7 +85,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             return Rejected(pod.template.demand_error)
         return Relevance.JUDGE if pod.template.demand else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """Too little memory on enough cards, or on the node in all; cards that cannot be given out."""
         demand, cards = _demand(pod), tables.cards
         states = cards.state[rows]
@@ -82,11 +94,11 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         if not ready.all():
             objections += [Objection(np.equal(states, s), reason) for s, reason in _STATE_REASONS.items()]
         fits = fitting(cards, demand, rows)
+        state.write(_FITS, _Fits(rows, tables.changes.version, fits))
         short = ready & (fits.sum(axis=0) < demand.cards)
         if short.any():
             objections += self._card_objections(cards, demand, rows, short)
-        node_free = cards.allocatable[rows] - cards.counted[rows]
-        scarce = ready & ~short & (node_free < demand.units)
+        scarce = ready & ~short & (cards.allocatable[rows] - cards.counted[rows] < demand.units)
         if scarce.any():
             objections.append(self._node_objection(cards, demand, rows, scarce))
         return objections
@@ -108,10 +120,12 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         """Pods without gpu-mem get nothing from here on any node."""
         return pod.template.demand is not None
 
-    def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:  # noqa: ARG002
+    def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         """How well the node's best cards suit the node policy, 0..MAX_SCORE."""
-        demand = _demand(pod)
-        packed = binpack_score(tables.cards, demand, self._card_policy(demand), rows)
+        demand, kept = _demand(pod), state.read(_FITS)
+        current = kept.rows is rows and kept.version == tables.changes.version
+        fits = kept.fits if current else fitting(tables.cards, demand, rows)
+        packed = binpack_score(tables.cards, demand, self._card_policy(demand), rows, fits)
         spread = (demand.node_policy or self._args.node_policy) is Policy.SPREAD
         return MAX_SCORE - packed if spread else packed
 
@@ -120,8 +134,9 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         demand, cards = pod.template.demand, tables.cards
         if demand is None:
             return Reservation()
-        one = np.array([row], dtype=np.intp)
-        chosen = sorted(chosen_slots(cards, demand, self._card_policy(demand), one)[:, 0].tolist())
+        one = slice(row, row + 1)
+        fits = fitting(cards, demand, one)
+        chosen = sorted(chosen_slots(cards, demand, self._card_policy(demand), one, fits)[:, 0].tolist())
         has_uuids = tables.announced(tables.names[row]).has_uuids
         shares = tuple(_share(cards, slot, row, demand, has_uuids=has_uuids) for slot in chosen)
         legacy = LegacyFields(pod.template.gpu_units, int(cards.units[chosen[0], row]), now_ns)
@@ -160,30 +175,31 @@ def fitting(cards: CardColumns, demand: Demand, rows: Rows) -> BoolArray:
     return np.logical_and(_eligible(cards, demand, rows), cards.free[:, rows] >= demand.units_per_card)
 
 
-def chosen_slots(cards: CardColumns, demand: Demand, policy: Policy, rows: Rows) -> NDArray[np.intp]:
+def chosen_slots(cards: CardColumns, demand: Demand, policy: Policy, rows: Rows, fits: BoolArray) -> NDArray[np.intp]:
     """intp[demand.cards, rows]: the slots that the policy takes: the tightest first, or the emptiest; ties by slot.
 
-    A row with fewer fitting cards than asked gets slots that do not fit.
+    fits: as `fitting`. A row with fewer fitting cards than asked gets slots that do not fit.
     """
     free = cards.free[:, rows]
-    order = np.where(fitting(cards, demand, rows), free if policy is Policy.BINPACK else -free, _NEVER)
+    order = np.where(fits, free if policy is Policy.BINPACK else -free, _NEVER)
     if demand.cards == 1:
         return np.asarray(order.argmin(axis=0)[np.newaxis], dtype=np.intp)
     return np.asarray(order.argsort(axis=0, kind="stable")[: demand.cards], dtype=np.intp)
 
 
-def binpack_score(cards: CardColumns, demand: Demand, policy: Policy, rows: Rows) -> Int64Array:
-    """int64[rows], 0..MAX_SCORE: half for landing on cards in use, a fifth for a node in use, the rest by how full
-    the node's usable cards are with the pod on them.
-    """  # noqa: D205 - one sentence
-    holders, units, usable = cards.holders[:, rows], cards.units[:, rows], cards.usable[:, rows]
-    slots = chosen_slots(cards, demand, policy, rows)
-    on_used_cards = (np.take_along_axis(holders, slots, axis=0) > 0).all(axis=0)
-    in_use = (holders > 0).any(axis=0)
-    total = np.where(usable, units, 0).sum(axis=0, dtype=np.int64)
-    free = np.where(usable, cards.free[:, rows], 0).sum(axis=0, dtype=np.int64)
-    full = np.clip(total - free + demand.units, 0, total) * _FULLNESS // np.maximum(total, 1)
-    return np.asarray(on_used_cards * _USED_CARDS + in_use * _USED_NODE + full, dtype=np.int64)
+def binpack_score(cards: CardColumns, demand: Demand, policy: Policy, rows: Rows, fits: BoolArray) -> Int64Array:
+    """int64[rows], 0..MAX_SCORE: how well a node suits binpack.
+
+    Half for landing on cards in use, a fifth for a node in use, the rest by how full the node's usable cards are with
+    the pod on them. fits: as `fitting`; rows without enough fitting cards get any number.
+    """
+    slots = chosen_slots(cards, demand, policy, rows, fits)
+    holders = cards.holders[:, rows][slots, np.arange(slots.shape[1])]
+    on_used_cards = holders[0] > 0 if demand.cards == 1 else (holders > 0).all(axis=0)
+    total = cards.total[rows]
+    booked = total - cards.left[rows] + demand.units
+    full = np.minimum(booked * _FULLNESS // np.maximum(total, 1), _FULLNESS)
+    return np.asarray(on_used_cards * _USED_CARDS + (cards.held[rows] > 0) * _USED_NODE + full, dtype=np.int64)
 
 
 def _eligible(cards: CardColumns, demand: Demand, rows: Rows) -> BoolArray:
@@ -195,7 +211,7 @@ def _eligible(cards: CardColumns, demand: Demand, rows: Rows) -> BoolArray:
         may &= _of_models(cards, demand.models, rows)
     if demand.uuids:
         may &= _of_uuids(cards, demand.uuids, rows)
-    return may
+    return np.asarray(may, dtype=np.bool_)
 
 
 def _of_models(cards: CardColumns, models: Selection, rows: Rows) -> BoolArray:

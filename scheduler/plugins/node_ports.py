@@ -12,7 +12,6 @@ from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
 from scheduler.pod import Pod
 from scheduler.state.arrays import Int64Array, RowArray, Rows
-from scheduler.state.row_masks import mask_of
 from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) didn't have free ports for the requested pod ports"
@@ -29,8 +28,8 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
         """Nodes where one of the ports is taken."""
-        taken = tables.host_ports.rows_in_conflict(pod.template.host_ports)
-        return (Objection(mask_of(taken, rows, tables.capacity), REASON),) if taken else ()
+        taken = tables.host_ports.in_conflict(pod.template.host_ports, rows, tables.capacity)
+        return (Objection(taken, REASON),)
 
     def room(self, pod: Pod, tables: Tables, rows: RowArray) -> Int64Array | None:  # noqa: ARG002 - as above
         """One: copies want the same ports."""

@@ -66,11 +66,11 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
         """Nodes without a place for one more pod, or with too little of something."""
         resources = tables.resources
         full = free(resources, PODS_INDEX, rows) < 1
-        objections = [Objection(full, TOO_MANY_PODS)] if full.any() else []
+        objections = [Objection(full, TOO_MANY_PODS)] if np.count_nonzero(full) else []
         for name, amount in state.read(_ASKS):
             index = resources.index.get(name)
             short = np.ones_like(full) if index is None else free(resources, index, rows) < amount
-            if short.any():
+            if np.count_nonzero(short):
                 objections.append(Objection(short, f"Insufficient {name}"))
         return objections
 
@@ -116,7 +116,7 @@ def is_extended(name: str) -> bool:
 
 def free(resources: ResourceColumns, index: int, rows: Rows) -> Int64Array:
     """int64[rows]: allocatable less requested, negative where too much is requested."""
-    return resources.allocatable[index, rows] - resources.requested[index, rows]
+    return resources.allocatable[index][rows] - resources.requested[index][rows]
 
 
 def with_pod(
@@ -126,14 +126,14 @@ def with_pod(
 
     cpu and memory count as if every container asked a little; what the pod does not ask counts for nothing.
     """
-    scoring = {CPU: (CPU_INDEX, template.scoring_cpu_millis), MEMORY: (MEMORY_INDEX, template.scoring_memory_bytes)}
-    if name in scoring:
-        index, ask = scoring[name]
-        return resources.scoring_requested[index, rows] + ask, resources.allocatable[index, rows]
+    if name in {CPU, MEMORY}:
+        index = CPU_INDEX if name == CPU else MEMORY_INDEX
+        ask = template.scoring_cpu_millis if name == CPU else template.scoring_memory_bytes
+        return resources.scoring_requested[index][rows] + ask, resources.allocatable[index][rows]
     found, ask = resources.index.get(name), template.requests.get(name, 0)
     if found is None or (ask == 0 and name != EPHEMERAL_STORAGE):
         return None
-    return resources.requested[found, rows] + ask, resources.allocatable[found, rows]
+    return resources.requested[found][rows] + ask, resources.allocatable[found][rows]
 
 
 def least_allocated(requested: Int64Array, allocatable: Int64Array) -> Float64Array:

@@ -64,17 +64,18 @@ class Operator:
     def _take(self, step: Step) -> list[str]:
         match step:
             case PodComes():
-                return self._create(step)
+                self._create(step)
+                return []  # what becomes of it is told by the scheduler
             case NodeIs():
                 self._show(step.node)
             case NodeGoes():
                 self._lose(step.name)
         return [step.words]
 
-    def _create(self, step: PodComes) -> list[str]:
+    def _create(self, step: PodComes) -> None:
         wanted, pods = step.pod, self._world.pods
         if wanted.status.phase in FINISHED:
-            return []  # it holds nothing any more
+            return  # it holds nothing any more
         made = pods.create(wanted)
         key = made.metadata.namespace, made.metadata.name
         if wanted.status.phase or wanted.metadata.deletion_timestamp:
@@ -88,7 +89,6 @@ class Operator:
             self._runs_s[made.metadata.uid] = step.runs_s
         if made.spec.node_name:
             self.started(made, step.at_s)
-        return [f"pod {'/'.join(key)} is created"]
 
     def _show(self, node: Node) -> None:
         nodes = self._world.nodes

@@ -20,6 +20,7 @@ from scheduler.pod import PodReader
 from scheduler.ports import NODES, PODS, Binding, Changed, Deleted, Kind, T
 from scheduler.queue.entry import State
 from scheduler.scheduling_cycle import NoFit, Placement
+from scheduler.simulation.cursor import Cursor
 from scheduler.simulation.operator import Operator
 from scheduler.simulation.report import FINISHED, LOST, Placed, Report, Waits
 from scheduler.simulation.selection import shown_by
@@ -58,18 +59,14 @@ class _Feed(Generic[T]):
     def __init__(
         self, collection: Collection[T], kind: Kind[T], handle: Callable[[list[Changed[T] | Deleted[T]]], None]
     ) -> None:
-        self._collection: Collection[T] = collection
+        self._cursor: Cursor[T] = Cursor(collection)
         self._shown: Callable[[T], bool] = shown_by(kind)
         self._handle: Callable[[list[Changed[T] | Deleted[T]]], None] = handle
-        self._position = collection.end
 
     def deliver(self) -> None:
         """Tell what has changed since the last time."""
-        behind = self._collection.end - self._position
-        changes = self._collection.changes(self._position, behind) or []
-        self._position += len(changes)
         events: list[Changed[T] | Deleted[T]] = []
-        for change in changes:
+        for change in self._cursor.take():
             if change.after is not None and self._shown(change.after):
                 events.append(Changed(change.after))
             elif change.before is not None and self._shown(change.before):

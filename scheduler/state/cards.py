@@ -51,6 +51,7 @@ class CardColumns:
     places: UUID -> (slot, row) of every announced card of that UUID.
     state: int8[nodes], a GpuState. allocatable: int64[nodes], the kubelet's total of gpu-mem.
     counted: int64[nodes], asks of live pods that are not on sick cards.
+    total, left: int64[nodes], units and free units over the usable cards. held: int64[nodes], holders over all cards.
     """
 
     def __init__(self) -> None:
@@ -66,6 +67,9 @@ class CardColumns:
         self.state = np.zeros(FIRST_CAPACITY, dtype=np.int8)
         self.allocatable: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.counted: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
+        self.total: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
+        self.left: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
+        self.held: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.slots: list[list[Slot]] = [[] for _ in range(FIRST_CAPACITY)]
         self.model_code: dict[str, int] = {}
         self.places: dict[str, set[tuple[int, int]]] = {}
@@ -79,7 +83,10 @@ class CardColumns:
             self.units[slot, row] = self.free[slot, row] = card.units
             self.sick[slot, row] = card.health is Health.UNHEALTHY
             right_unit = announced.state in {GpuState.READY, GpuState.NOT_ALLOCATABLE}
-            self.usable[slot, row] = right_unit and announced.takes_new_pods(card, condemned)
+            if right_unit and announced.takes_new_pods(card, condemned):
+                self.usable[slot, row] = True
+                self.total[row] += card.units
+                self.left[row] += card.units
             self.model[slot, row] = self.model_code.setdefault(card.model, len(self.model_code))
             self.places.setdefault(card.uuid, set()).add((slot, row))
 
@@ -110,6 +117,7 @@ class CardColumns:
         self.model[:, row] = NO_MODEL
         self.state[row] = GpuState.NO_CARDS
         self.allocatable[row] = self.counted[row] = 0
+        self.total[row] = self.left[row] = self.held[row] = 0
         for number, slot in enumerate(self.slots[row]):
             self._forget_place(slot.card.uuid, (number, row))
         self.slots[row] = []
@@ -120,6 +128,9 @@ class CardColumns:
         self.state = resized(self.state, (capacity,), 0)
         self.allocatable = resized(self.allocatable, (capacity,), 0)
         self.counted = resized(self.counted, (capacity,), 0)
+        self.total = resized(self.total, (capacity,), 0)
+        self.left = resized(self.left, (capacity,), 0)
+        self.held = resized(self.held, (capacity,), 0)
         self.slots.extend([] for _ in range(capacity - len(self.slots)))
 
     def codes(self, models: Iterable[str]) -> list[int]:
@@ -127,20 +138,21 @@ class CardColumns:
         return [self.model_code[model] for model in models if model in self.model_code]
 
     def _counted(self, row: int, held: Held, sign: int) -> Held:
+        places = held.shares
         if held.unknown:
-            slots = [number for number, slot in enumerate(self.slots[row]) if not slot.lost]
             units = min(held.units, _MOST_UNITS)
-            self.free[slots, row] -= sign * units
-            self.holders[slots, row] += sign
-            self.exclusive[slots, row] += sign * held.exclusive
+            places = tuple((number, units) for number, slot in enumerate(self.slots[row]) if not slot.lost)
             self.counted[row] += sign * held.units
-            return held
-        for slot, units in held.shares:
+        for slot, units in places:
             self.free[slot, row] -= sign * units
             self.holders[slot, row] += sign
-            self.exclusive[slot, row] += sign * held.exclusive
-            if not self.sick[slot, row]:
+            if held.exclusive:
+                self.exclusive[slot, row] += sign
+            if self.usable[slot, row]:
+                self.left[row] -= sign * units
+            if not held.unknown and not self.sick[slot, row]:
                 self.counted[row] += sign * units
+        self.held[row] += sign * len(places)
         return held
 
     def _slot_of(self, row: int, uuid: str, index: int) -> int | None:

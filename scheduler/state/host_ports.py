@@ -1,10 +1,12 @@
 """Which ports of which node are taken by pods on it."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from scheduler.pod import HostPort
+from scheduler.state.arrays import BoolArray, Rows
+from scheduler.state.row_masks import mask_of
 
 _EVERY_ADDRESS: Final = frozenset({"", "0.0.0.0"})  # noqa: S104 - compared with, not bound to
 
@@ -30,14 +32,15 @@ class HostPorts:
         """Forget a row that leaves."""
         self._of_row.pop(row, None)
 
-    def rows_in_conflict(self, wanted: Iterable[HostPort]) -> list[int]:
-        """Rows where one of `wanted` is taken.
+    def in_conflict(self, wanted: Collection[HostPort], rows: Rows, capacity: int) -> BoolArray:
+        """bool[rows]: one of `wanted` is taken there. capacity: of the tables.
 
         The same protocol and port conflict when the addresses are equal or one of them is every address.
         Source: kube-scheduler, framework/types.go, HostPortInfo.CheckConflict.
         """
-        ports = tuple(wanted)
-        return [row for row, taken in self._of_row.items() if any(_conflicts(p, t) for p in ports for t in taken)]
+        judged = self._of_row if isinstance(rows, slice) else [row for row in rows.tolist() if row in self._of_row]
+        found = [row for row in judged if any(_conflicts(p, taken) for p in wanted for taken in self._of_row[row])]
+        return mask_of(found, rows, capacity)
 
 
 def _conflicts(one: HostPort, other: HostPort) -> bool:

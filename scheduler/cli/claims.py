@@ -1,0 +1,156 @@
+"""What the demo says that it has shown. Each sentence is checked against the cluster before it is printed.
+
+The pods are those of scheduler/simulation/demo.yaml.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from scheduler.simulation.witness import Bound, SickSpell, Witness
+from scheduler.state.ledger import NodeLedger
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A sentence, and whether it is true. words: with what was found, so that a false one says what is wrong."""
+
+    words: str
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the claims are held against.
+
+    witness: what the API server had, write by write. ledger: of the scheduler's own tables, at the end.
+    waiting: pod name -> the scheduler's last words about it, of the pods that wait at the end.
+    """
+
+    witness: Witness
+    ledger: Mapping[str, NodeLedger]
+    waiting: Mapping[str, str]
+
+
+def claims(evidence: Evidence) -> list[Claim]:
+    """Everything that one round of the demo shows, in the order in which it happens."""
+    witness = evidence.witness
+    return [
+        _binpack(witness),
+        _pair(witness),
+        _alone(witness),
+        _woken(witness),
+        *_sick_card(witness),
+        _old_node(witness),
+        _other_model(witness),
+        _refused(evidence, "too-big", "wants 100"),
+        _refused(evidence, "odd", "does not divide"),
+        *_throughout(evidence),
+    ]
+
+
+def _binpack(witness: Witness) -> Claim:
+    found = [_last(witness, f"binpack-{number}") for number in range(3)]
+    places = {(bound.node, share.index, share.uuid) for bound in found for share in bound.shares}
+    units = sorted(share.units for bound in found for share in bound.shares)
+    where = ", ".join(f"card {index} of node {node}, {uuid}" for node, index, uuid in sorted(places))
+    return Claim(f"three replicas of 3 GiB share one card: {where}", len(places) == 1 and units == [3, 3, 3])
+
+
+def _pair(witness: Witness) -> Claim:
+    bound = _last(witness, "pair")
+    shares = " and ".join(f"{share.units} GiB on card {share.index}" for share in bound.shares)
+    even = len({share.uuid for share in bound.shares}) == 2 and {share.units for share in bound.shares} == {15}  # noqa: PLR2004 - as in demo.yaml
+    return Claim(f"a pod that asks for 30 GiB over two cards got {shares} of node {bound.node}", even)
+
+
+def _alone(witness: Witness) -> Claim:
+    bound = _last(witness, "alone")
+    ended_s = next((at_s for name, at_s in witness.ended if name == "alone" and at_s >= bound.at_s), None)
+    card = {(bound.node, share.uuid) for share in bound.shares}
+    others = [
+        other.pod
+        for other in witness.bound
+        if card & {(other.node, share.uuid) for share in other.shares}
+        and bound.at_s < other.at_s < (ended_s or float("inf"))
+    ]
+    where = f"card {bound.shares[0].index} of node {bound.node}" if bound.shares else "no card"
+    words = f"a pod that wants a card for itself had {where} to itself until it ended"
+    return Claim(words if not others else f"{words}, but {', '.join(others)} came there", bool(card) and not others)
+
+
+def _woken(witness: Witness) -> Claim:
+    """`serve-2` finds its place when a notebook has finished."""
+    bound = _last(witness, "serve-2")
+    freed = [(at_s, name) for name, at_s in witness.ended if at_s < bound.at_s]
+    at_s, name = max(freed, default=(bound.at_s, "nothing"))
+    after_ms = (bound.at_s - at_s) * 1000
+    words = f"a pod that waited for memory was bound {after_ms:.0f} ms after {name} had finished"
+    return Claim(words, name.startswith("notebook"))
+
+
+def _sick_card(witness: Witness) -> Iterator[Claim]:
+    if not witness.sick_spells:
+        yield Claim("a card failed", holds=False)
+        return
+    spell = witness.sick_spells[-1]
+    until_s = float("inf") if spell.until_s is None else spell.until_s
+    meanwhile = [bound for bound in witness.bound if spell.since_s <= bound.at_s < until_s]
+    on_it = [bound.pod for bound in meanwhile if _is_on(bound, spell)]
+    where = f"card {spell.index} of node {spell.node}"
+    others = len(meanwhile) - len(on_it)
+    words = f"while {where} was sick (XID 79), pods bound to other cards: {others}, to it: {len(on_it)}"
+    yield Claim(words, bool(others) and not on_it)
+    bound = _last(witness, "needs-t4")
+    words = f"a pod that waited for that card was bound to it {(bound.at_s - until_s) * 1000:.0f} ms after it was back"
+    yield Claim(words, _is_on(bound, spell) and bound.at_s >= until_s)
+
+
+def _old_node(witness: Witness) -> Claim:
+    found = [bound for bound in witness.bound if bound.node == "old"]
+    cards = sorted({share.index for bound in found for share in bound.shares})
+    words = f"a node with the old totals alone took {len(found)} pods, on its equal cards {_listed(cards)}"
+    return Claim(words, bool(found) and not any(share.uuid for bound in found for share in bound.shares))
+
+
+def _other_model(witness: Witness) -> Claim:
+    bound = _last(witness, "not-t4")
+    return Claim(f"a pod that refuses Tesla-T4 went to node {bound.node}", bound.node not in {"", "t4"})
+
+
+def _refused(evidence: Evidence, pod: str, because: str) -> Claim:
+    reason = evidence.waiting.get(pod, "nothing")
+    return Claim(f"{pod} waits and says why: {reason}", because in reason and not evidence.witness.bindings_of(pod))
+
+
+def _throughout(evidence: Evidence) -> Iterator[Claim]:
+    witness = evidence.witness
+    over = [words for words in witness.violations if "bound" not in words]
+    yield Claim(
+        f"no card was over-committed at any moment: counted anew after each of {witness.writes} writes"
+        + "".join(f"; {words}" for words in over),
+        bool(witness.writes) and not over,
+    )
+    wrong = [words for words in witness.violations if "bound" in words]
+    yield Claim(
+        f"each of {len(witness.bound)} bindings carried node and card in one write, to a card that was well"
+        + "".join(f"; {words}" for words in wrong),
+        bool(witness.bound) and not wrong,
+    )
+    yield Claim(
+        "the scheduler's own count of every card is what the API server's objects say",
+        dict(evidence.ledger) == witness.ledger(),
+    )
+
+
+def _last(witness: Witness, pod: str) -> Bound:
+    """The latest binding of the pod; nowhere when there was none."""
+    found = witness.bindings_of(pod)
+    return found[-1] if found else Bound(pod, "", (), float("-inf"))
+
+
+def _is_on(bound: Bound, spell: SickSpell) -> bool:
+    return bound.node == spell.node and any(share.index == spell.index for share in bound.shares)
+
+
+def _listed(numbers: list[int]) -> str:
+    return " and ".join(map(str, numbers)) or "none"

@@ -1,0 +1,261 @@
+"""`gpushare-scheduler demo`: the real scheduler on a cluster in memory, to look at.
+
+    operator ─▶ World ─watch─▶ Service ─bind─▶ World ─▶ witness
+       ▲                                                  │
+       └────────────── started pods ◀─────────────────────┘
+
+The demo's clock stands still while the scheduler has something to do, so that the same happens at every speed.
+"""
+
+import asyncio
+import contextlib
+import random
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import structlog
+import uvloop
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from config.clusterfile import read
+from config.scheduler import SchedulerConfiguration
+from scheduler import simulation
+from scheduler.cli.claims import Claim, Evidence, claims
+from scheduler.cli.picture import Painter, Scene
+from scheduler.cli.story import Line, Story
+from scheduler.demand import ResourceNames
+from scheduler.objects import Pod
+from scheduler.queue.entry import State
+from scheduler.service import Service, build_engine
+from scheduler.simulation.cluster import MemoryCluster
+from scheduler.simulation.operator import Operator
+from scheduler.simulation.pods import FINISHED
+from scheduler.simulation.timeline import Step, timeline
+from scheduler.simulation.witness import Witness
+from scheduler.simulation.world import World
+from scheduler.state.announcement import announcement
+from scheduler.state.ledger import of_tables
+from scheduler.web.metrics import Metrics
+
+_LATENCY_S: Final = 0.01  # of the API server
+_TICK_S: Final = 0.01
+_FRAME_S: Final = 1 / 12
+_QUICKEST_TICK_S: Final = 0.001
+_QUIET_TICKS: Final = 2  # after these, what the last event woke has been decided too
+_LINES_KEPT: Final = 100
+_AT_REST: Final = frozenset({State.UNSCHEDULABLE, State.BACKING_OFF, State.GATED})
+_PIPED_WIDTH: Final = 110
+
+
+def demo(out: TextIO, *, speed: float, keep: bool) -> int:
+    """Show it on `out`: a picture where that is a terminal, else a line for everything that happens.
+
+    speed: how many seconds of the demo pass in one. keep: begin again at the end, until interrupted.
+    Returns the exit code: 1 when something that the demo claims to show is not so.
+    """
+    cluster = read(Path(simulation.__path__[0]) / "demo.yaml")
+    resources = ResourceNames()
+    with _no_log_lines(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_Demo(timeline(cluster, resources, 1024), resources, out, speed).run(keep=keep))
+
+
+@dataclass(slots=True)
+class _View:
+    """console: of `out`. live: the picture, None where there is no terminal."""
+
+    console: Console
+    live: Live | None
+    painter: Painter
+
+    def tell(self, line: Line) -> None:
+        if self.live is None:
+            self.console.print(f"{line.at_s:5.1f}s {line.tone.value:7} {line.words}", markup=False, soft_wrap=True)
+
+    def draw(self, scene: Scene) -> None:
+        if self.live is not None:
+            size = self.console.size
+            self.live.update(self.painter.whole(scene, size.width, size.height - 1), refresh=True)
+
+
+class _Demo:
+    """One cluster and one scheduler; `run` once."""
+
+    def __init__(self, steps: list[Step], resources: ResourceNames, out: TextIO, speed: float) -> None:
+        configuration = SchedulerConfiguration(bind_timeout_s=0, pod_initial_backoff_seconds=1 / speed)
+        self._steps = steps
+        self._resources = resources
+        self._speed = speed
+        self._now_s = 0.0
+        self._round_began_s = 0.0
+        self._world = World(time.time)
+        self._operator = Operator(self._world, steps)
+        self._witness = Witness(
+            self._world,
+            resources,
+            configuration.memory_unit_mib,
+            now_s=time.monotonic,
+            on_bound=self._started,
+        )
+        self._engine, reader = build_engine(configuration)
+        self._view = _view(out)
+        self._lines: deque[Line] = deque(maxlen=_LINES_KEPT)
+        metrics = Metrics(self._engine.tables, self._engine.queue.lengths, per_card=False)
+        self._story = Story(metrics, lambda: self._now_s, self._tell)
+        self._service = Service(
+            MemoryCluster(self._world, latency_s=_LATENCY_S / speed),
+            configuration,
+            self._story,
+            engine=self._engine,
+            reader=reader,
+            instance="demo",
+            rng=random.Random(0),  # noqa: S311 - spreads retries, guards nothing
+        )
+        self._stop = asyncio.Event()
+
+    async def run(self, *, keep: bool) -> int:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._stop.set)
+        shown: list[Claim] = []
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._service.run())
+                with self._view.live or contextlib.nullcontext():
+                    drawing = tasks.create_task(self._draw_for_ever())
+                    shown = await self._play(keep=keep)
+                    drawing.cancel()
+                    self._view.draw(self._scene())
+                self._service.stop()
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+        return self._close(shown)
+
+    async def _play(self, *, keep: bool) -> list[Claim]:
+        """Round after round; what the last whole round has shown, or whatever was false before."""
+        shown: list[Claim] = []
+        while await self._play_round():
+            shown = claims(Evidence(self._witness, of_tables(self._engine.tables), self._story.waiting))
+            if not keep or not all(claim.holds for claim in shown):
+                break
+            await self._clear()
+        return shown
+
+    async def _play_round(self) -> bool:
+        """False when it was interrupted."""
+        while (due_s := self._operator.next_s) is not None:
+            await self._pass_time_until(self._round_began_s + due_s)
+            if self._stop.is_set():
+                return False
+            for words in self._operator.play_next():
+                self._story.happened(words)
+            await self._settle()
+        return not self._stop.is_set()
+
+    async def _pass_time_until(self, due_s: float) -> None:
+        began_s, from_s = time.monotonic(), self._now_s
+        while self._now_s < due_s and not self._stop.is_set():
+            await asyncio.sleep(min(_TICK_S, (due_s - self._now_s) / self._speed))
+            self._now_s = min(due_s, from_s + (time.monotonic() - began_s) * self._speed)
+
+    async def _settle(self) -> None:
+        """Until the scheduler has seen everything and has nothing left to decide."""
+        quiet = 0
+        while quiet < _QUIET_TICKS and not self._stop.is_set():
+            await asyncio.sleep(max(_QUICKEST_TICK_S, _TICK_S / self._speed))
+            quiet = quiet + 1 if self._is_settled() else 0
+
+    def _is_settled(self) -> bool:
+        tables, queue = self._engine.tables, self._engine.queue
+        if self._service.binds_in_flight or self._service.recorder.pending:
+            return False
+        for node in self._world.nodes:
+            name = node.metadata.name
+            if name not in tables.row_of or tables.announced(name) != announcement(node, self._resources, 1024):
+                return False
+        for pod in self._world.pods:
+            uid, record = pod.metadata.uid, tables.record(pod.metadata.uid)
+            if pod.status.phase in FINISHED:
+                known = record is None
+            elif pod.spec.node_name:
+                known = record is not None and not record.assumed
+            else:
+                known = queue.state(uid) in _AT_REST
+            if not known:
+                return False
+        return True
+
+    def _started(self, pod: Pod) -> None:
+        self._operator.started(pod, self._now_s - self._round_began_s)
+
+    async def _clear(self) -> None:
+        """Remove every pod, and begin again."""
+        self._story.happened("everything is deleted, and begins again")
+        for pod in list(self._world.pods):
+            self._world.pods.remove(pod.metadata.namespace, pod.metadata.name)
+        self._story.waiting.clear()
+        await self._settle()
+        self._round_began_s = self._now_s
+        self._operator = Operator(self._world, self._steps)
+
+    # What is seen
+
+    def _tell(self, line: Line) -> None:
+        self._lines.append(line)
+        self._view.tell(line)
+
+    def _scene(self) -> Scene:
+        title = (
+            f"gpushare-scheduler demo {self._now_s:5.1f} s  {self._story.bound_pods} bound  "
+            f"{len(self._story.waiting)} waiting  (units: GiB of GPU memory)"
+        )
+        return Scene(title, self._engine.tables, self._story.waiting, list(self._lines))
+
+    async def _draw_for_ever(self) -> None:
+        while True:
+            self._view.draw(self._scene())
+            await asyncio.sleep(_FRAME_S)
+
+    def _close(self, shown: list[Claim]) -> int:
+        console = self._view.console
+        console.print()
+        if self._view.live is None:
+            console.print(self._view.painter.cards(self._engine.tables, console.width))
+            console.print()
+        if shown:
+            console.print("What this has shown, each line checked:", style="bold")
+        for claim in shown:
+            line = Table.grid(padding=(0, 1, 0, 0))
+            mark = Text("+", style="green") if claim.holds else Text("FALSE", style="bold red")
+            line.add_row(mark, Text(claim.words))
+            console.print(line)
+        wrong = self._witness.violations or not all(claim.holds for claim in shown)
+        return 1 if wrong else 0
+
+
+def _view(out: TextIO) -> _View:
+    console = Console(file=out, highlight=False)
+    if not console.is_terminal:
+        return _View(Console(file=out, highlight=False, width=_PIPED_WIDTH), None, Painter())
+    return _View(console, Live(console=console, auto_refresh=False), Painter())
+
+
+@contextlib.contextmanager
+def _no_log_lines() -> Iterator[None]:
+    """They would tear the picture, and say the same."""
+    before = structlog.get_config()
+    structlog.configure(processors=[_drop], cache_logger_on_first_use=False)
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def _drop(_logger: object, _name: str, _event: Any) -> Any:  # noqa: ANN401 - structlog's own types
+    raise structlog.DropEvent

@@ -1,0 +1,70 @@
+"""What happens in a demo, as lines for people: the scheduler's decisions, and what its cluster does by itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from scheduler.binding_cycle import BindRefused
+from scheduler.engine import Decision
+from scheduler.queue.entry import QueuedPod
+from scheduler.scheduling_cycle import NoFit, Placement
+from scheduler.telemetry import Telemetry
+from scheduler.web.metrics import Metrics
+
+
+class Tone(Enum):
+    """What a line is about."""
+
+    BOUND = "bound"
+    WAITS = "waits"
+    CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """at_s: seconds of the demo."""
+
+    at_s: float
+    tone: Tone
+    words: str
+
+
+class Story(Telemetry):
+    """Telemetry that also tells. waiting: pod name -> why, of pods that were tried in vain and not bound since."""
+
+    def __init__(self, metrics: Metrics, now_s: Callable[[], float], tell: Callable[[Line], None]) -> None:
+        """now_s: seconds of the demo. tell: told of each line."""
+        super().__init__(metrics)
+        self.waiting: dict[str, str] = {}
+        self.bound_pods = 0
+        self._now_s = now_s
+        self._tell = tell
+
+    def happened(self, words: str) -> None:
+        """The cluster did something by itself."""
+        self._say(Tone.CLUSTER, words)
+
+    def decided(self, decision: Decision, took_s: float) -> None:
+        """See Telemetry. The same words about the same pod are told once."""
+        super().decided(decision, took_s)
+        outcome, pod = decision.outcome, decision.queued.pod.key.name
+        if isinstance(outcome, NoFit) and self.waiting.get(pod) != outcome.diagnosis.message:
+            self.waiting[pod] = outcome.diagnosis.message
+            self._say(Tone.WAITS, f"{pod}: {outcome.diagnosis.message}")
+
+    def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
+        """See Telemetry."""
+        super().bound(queued, placement, now_s)
+        pod = placement.pod.key.name
+        self.waiting.pop(pod, None)
+        self.bound_pods += 1
+        cards = " and ".join(f"card {share.index} ({share.units})" for share in placement.cards)
+        self._say(Tone.BOUND, f"{pod} to {placement.node}, {cards}" if cards else f"{pod} to {placement.node}")
+
+    def refused(self, placement: Placement, refused: BindRefused) -> None:
+        """See Telemetry."""
+        super().refused(placement, refused)
+        self._say(Tone.WAITS, f"{placement.pod.key.name}: binding was refused: {refused.reason}")
+
+    def _say(self, tone: Tone, words: str) -> None:
+        self._tell(Line(self._now_s(), tone, words))
