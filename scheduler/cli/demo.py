@@ -14,22 +14,18 @@ import signal
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import structlog
 import uvloop
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from config.clusterfile import read
 from config.scheduler import SchedulerConfiguration
 from scheduler import simulation
 from scheduler.cli.claims import Claim, Evidence, claims
-from scheduler.cli.picture import Painter, Scene
+from scheduler.cli.picture import Scene
+from scheduler.cli.screen import screen
 from scheduler.cli.story import Line, Story
 from scheduler.demand import ResourceNames
 from scheduler.objects import Pod
@@ -52,7 +48,8 @@ _QUICKEST_TICK_S: Final = 0.001
 _QUIET_TICKS: Final = 2  # after these, what the last event woke has been decided too
 _LINES_KEPT: Final = 100
 _AT_REST: Final = frozenset({State.UNSCHEDULABLE, State.BACKING_OFF, State.GATED})
-_PIPED_WIDTH: Final = 110
+_PATIENCE_S: Final = 10.0
+_INTERRUPTED: Final = 130  # as a shell counts SIGINT
 
 
 def demo(out: TextIO, *, speed: float, keep: bool) -> int:
@@ -65,24 +62,6 @@ def demo(out: TextIO, *, speed: float, keep: bool) -> int:
     resources = ResourceNames()
     with _no_log_lines(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_Demo(timeline(cluster, resources, 1024), resources, out, speed).run(keep=keep))
-
-
-@dataclass(slots=True)
-class _View:
-    """console: of `out`. live: the picture, None where there is no terminal."""
-
-    console: Console
-    live: Live | None
-    painter: Painter
-
-    def tell(self, line: Line) -> None:
-        if self.live is None:
-            self.console.print(f"{line.at_s:5.1f}s {line.tone.value:7} {line.words}", markup=False, soft_wrap=True)
-
-    def draw(self, scene: Scene) -> None:
-        if self.live is not None:
-            size = self.console.size
-            self.live.update(self.painter.whole(scene, size.width, size.height - 1), refresh=True)
 
 
 class _Demo:
@@ -105,7 +84,7 @@ class _Demo:
             on_bound=self._started,
         )
         self._engine, reader = build_engine(configuration)
-        self._view = _view(out)
+        self._screen = screen(out)
         self._lines: deque[Line] = deque(maxlen=_LINES_KEPT)
         metrics = Metrics(self._engine.tables, self._engine.queue.lengths, per_card=False)
         self._story = Story(metrics, lambda: self._now_s, self._tell)
@@ -119,32 +98,39 @@ class _Demo:
             rng=random.Random(0),  # noqa: S311 - spreads retries, guards nothing
         )
         self._stop = asyncio.Event()
+        self._stuck = False
 
     async def run(self, *, keep: bool) -> int:
+        """The exit code."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._stop.set)
         shown: list[Claim] = []
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._service.run())
-                with self._view.live or contextlib.nullcontext():
+                with self._screen.opened():
                     drawing = tasks.create_task(self._draw_for_ever())
                     shown = await self._play(keep=keep)
                     drawing.cancel()
-                    self._view.draw(self._scene())
+                    self._screen.draw(self._scene())
                 self._service.stop()
         finally:
             loop.remove_signal_handler(signal.SIGINT)
-        return self._close(shown)
+        self._screen.close(self._scene(), shown)
+        if self._witness.violations or not all(claim.holds for claim in shown):
+            return 1
+        return _INTERRUPTED if self._stop.is_set() and not keep else 0
 
     async def _play(self, *, keep: bool) -> list[Claim]:
-        """Round after round; what the last whole round has shown, or whatever was false before."""
+        """Round after round; what the last whole one has shown."""
         shown: list[Claim] = []
         while await self._play_round():
             shown = claims(Evidence(self._witness, of_tables(self._engine.tables), self._story.waiting))
+            if self._stuck:
+                shown.append(Claim(f"the scheduler came to rest within {_PATIENCE_S:g} s", holds=False))
             if not keep or not all(claim.holds for claim in shown):
                 break
-            await self._clear()
+            await self._begin_again()
         return shown
 
     async def _play_round(self) -> bool:
@@ -155,7 +141,8 @@ class _Demo:
                 return False
             for words in self._operator.play_next():
                 self._story.happened(words)
-            await self._settle()
+            if not await self._settle():
+                break
         return not self._stop.is_set()
 
     async def _pass_time_until(self, due_s: float) -> None:
@@ -164,12 +151,16 @@ class _Demo:
             await asyncio.sleep(min(_TICK_S, (due_s - self._now_s) / self._speed))
             self._now_s = min(due_s, from_s + (time.monotonic() - began_s) * self._speed)
 
-    async def _settle(self) -> None:
-        """Until the scheduler has seen everything and has nothing left to decide."""
-        quiet = 0
+    async def _settle(self) -> bool:
+        """Until the scheduler has seen everything and has nothing left to decide; False when that takes too long."""
+        quiet, began_s = 0, time.monotonic()
         while quiet < _QUIET_TICKS and not self._stop.is_set():
             await asyncio.sleep(max(_QUICKEST_TICK_S, _TICK_S / self._speed))
             quiet = quiet + 1 if self._is_settled() else 0
+            self._stuck = time.monotonic() - began_s > _PATIENCE_S
+            if self._stuck:
+                return False
+        return True
 
     def _is_settled(self) -> bool:
         tables, queue = self._engine.tables, self._engine.queue
@@ -194,13 +185,17 @@ class _Demo:
     def _started(self, pod: Pod) -> None:
         self._operator.started(pod, self._now_s - self._round_began_s)
 
-    async def _clear(self) -> None:
-        """Remove every pod, and begin again."""
-        self._story.happened("everything is deleted, and begins again")
+    async def _begin_again(self) -> None:
+        """Remove every pod and node, and play everything from the start."""
+        self._story.happened("everything goes, and it begins again")
         for pod in list(self._world.pods):
             self._world.pods.remove(pod.metadata.namespace, pod.metadata.name)
+        for node in list(self._world.nodes):
+            self._world.nodes.delete(node.metadata.name)
         self._story.waiting.clear()
+        self._world.events.expire()
         await self._settle()
+        self._witness.begin_again()
         self._round_began_s = self._now_s
         self._operator = Operator(self._world, self._steps)
 
@@ -208,7 +203,7 @@ class _Demo:
 
     def _tell(self, line: Line) -> None:
         self._lines.append(line)
-        self._view.tell(line)
+        self._screen.tell(line)
 
     def _scene(self) -> Scene:
         title = (
@@ -219,31 +214,8 @@ class _Demo:
 
     async def _draw_for_ever(self) -> None:
         while True:
-            self._view.draw(self._scene())
+            self._screen.draw(self._scene())
             await asyncio.sleep(_FRAME_S)
-
-    def _close(self, shown: list[Claim]) -> int:
-        console = self._view.console
-        console.print()
-        if self._view.live is None:
-            console.print(self._view.painter.cards(self._engine.tables, console.width))
-            console.print()
-        if shown:
-            console.print("What this has shown, each line checked:", style="bold")
-        for claim in shown:
-            line = Table.grid(padding=(0, 1, 0, 0))
-            mark = Text("+", style="green") if claim.holds else Text("FALSE", style="bold red")
-            line.add_row(mark, Text(claim.words))
-            console.print(line)
-        wrong = self._witness.violations or not all(claim.holds for claim in shown)
-        return 1 if wrong else 0
-
-
-def _view(out: TextIO) -> _View:
-    console = Console(file=out, highlight=False)
-    if not console.is_terminal:
-        return _View(Console(file=out, highlight=False, width=_PIPED_WIDTH), None, Painter())
-    return _View(console, Live(console=console, auto_refresh=False), Painter())
 
 
 @contextlib.contextmanager

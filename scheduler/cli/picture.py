@@ -140,7 +140,7 @@ def _waiting_lines(waiting: Mapping[str, str], width: int, at_most: int) -> list
         entry = Text.assemble((f"{pod}: ", "bold yellow"), reason.removesuffix("."))
         wrapped = entry.wrap(console, width)
         if len(lines) + len(wrapped) > at_most:
-            lines.append(Text(f"and {len(waiting)} in all", style="yellow"))
+            lines.append(Text(f"… {len(waiting)} in all", style="yellow"))
             break
         lines += list(wrapped)
     return lines

@@ -35,11 +35,13 @@ from scheduler.state.booking import CardShare
 from scheduler.state.cards import CardColumns
 from scheduler.state.tables import Tables
 
-_STATE_REASONS: Final[Mapping[GpuState, str]] = {
-    GpuState.NO_CARDS: "node(s) had no GPU memory to share",
-    GpuState.UNREADABLE: "node(s) announced cards that cannot be read",
-    GpuState.OTHER_UNIT: "node(s) announced GPU memory in another unit",
-    GpuState.NOT_ALLOCATABLE: "node(s) had no allocatable gpu-mem (device plugin not there yet, or away)",
+# As plain numbers: comparing an array with an IntEnum's member takes ten times as long.
+_READY: Final = int(GpuState.READY)
+_STATE_REASONS: Final[Mapping[int, str]] = {
+    int(GpuState.NO_CARDS): "node(s) had no GPU memory to share",
+    int(GpuState.UNREADABLE): "node(s) announced cards that cannot be read",
+    int(GpuState.OTHER_UNIT): "node(s) announced GPU memory in another unit",
+    int(GpuState.NOT_ALLOCATABLE): "node(s) had no allocatable gpu-mem (device plugin not there yet, or away)",
 }
 # Binpack, in shares of MAX_SCORE: a card in use before a free card, a node in use before an empty node,
 # then the fuller node. Source of the order: PACKING, 1.5 (used cards, free cards on used nodes, empty nodes).
@@ -47,18 +49,8 @@ _USED_CARDS: Final = MAX_SCORE * 50 // 100
 _USED_NODE: Final = MAX_SCORE * 20 // 100
 _FULLNESS: Final = MAX_SCORE - _USED_CARDS - _USED_NODE
 _NEVER: Final = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Fits:
-    """Filter's answer, which Score needs again for the same rows a moment later."""
-
-    rows: Rows
-    version: int
-    fits: BoolArray
-
-
-_FITS: Final = StateKey[_Fits]("gpu_share.fits")
+# Filter's answer (rows, version of the tables, `fitting`), which Score needs again a moment later.
+_FITS: Final = StateKey[tuple[Rows, int, BoolArray]]("gpu_share.fits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +80,16 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """Too little memory on enough cards, or on the node in all; cards that cannot be given out."""
         demand, cards = _demand(pod), tables.cards
-        states = cards.state[rows]
-        ready = np.equal(states, GpuState.READY)
-        objections = []
-        if not ready.all():
-            objections += [Objection(np.equal(states, s), reason) for s, reason in _STATE_REASONS.items()]
         fits = fitting(cards, demand, rows)
-        state.write(_FITS, _Fits(rows, tables.changes.version, fits))
-        short = ready & (fits.sum(axis=0) < demand.cards)
-        if short.any():
-            objections += self._card_objections(cards, demand, rows, short)
-        scarce = ready & ~short & (cards.allocatable[rows] - cards.counted[rows] < demand.units)
-        if scarce.any():
-            objections.append(self._node_objection(cards, demand, rows, scarce))
+        state.write(_FITS, (rows, tables.changes.version, fits))
+        ready = cards.state[rows] == _READY
+        enough = np.logical_or.reduce(fits) if demand.cards == 1 else fits.sum(axis=0) >= demand.cards
+        roomy = cards.allocatable[rows] - cards.counted[rows] >= demand.units
+        if np.count_nonzero(ready & enough & roomy) == len(ready):
+            return ()
+        objections = [Objection(cards.state[rows] == s, reason) for s, reason in _STATE_REASONS.items()]
+        objections += self._card_objections(cards, demand, rows, ready & ~enough)
+        objections.append(self._node_objection(cards, demand, rows, ready & enough & ~roomy))
         return objections
 
     def room(self, pod: Pod, tables: Tables, rows: RowArray) -> Int64Array | None:
@@ -122,9 +111,10 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         """How well the node's best cards suit the node policy, 0..MAX_SCORE."""
-        demand, kept = _demand(pod), state.read(_FITS)
-        current = kept.rows is rows and kept.version == tables.changes.version
-        fits = kept.fits if current else fitting(tables.cards, demand, rows)
+        demand = _demand(pod)
+        judged, version, fits = state.read(_FITS)
+        if judged is not rows or version != tables.changes.version:
+            fits = fitting(tables.cards, demand, rows)
         packed = binpack_score(tables.cards, demand, self._card_policy(demand), rows, fits)
         spread = (demand.node_policy or self._args.node_policy) is Policy.SPREAD
         return MAX_SCORE - packed if spread else packed

@@ -84,9 +84,11 @@ class UnschedulablePods:
             pod_class.waiting.discard(entry)
             pod_class.tried.discard(entry)
             pod_class.woken.pop(entry, None)
-            self._settle(pod_class)
             if pod_class.empty:
                 self._drop(pod_class)
+            elif pod_class.open:
+                # If it was woken, the place that it leaves is free now, whatever becomes of the others.
+                self.rounds.ask_for(pod_class)
 
     def take_ready(self, now_s: float) -> Iterator[Entry]:
         """Take the pods whose back-off ended, and those left over for too long."""

@@ -40,7 +40,10 @@ class SickSpell:
 
 
 class Witness:
-    """Owned by the world's event loop. Forgets nothing: for worlds that do not run for long."""
+    """Owned by the world's event loop. writes: after which cards were counted.
+
+    bound, ended, sick_spells, writes: since the last `begin_again`; violations: ever.
+    """
 
     def __init__(
         self,
@@ -67,6 +70,13 @@ class Witness:
         self._nodes = Cursor(world.nodes.collection)
         world.pods.collection.listeners.append(self._pods_written)
         world.nodes.collection.listeners.append(self._nodes_written)
+
+    def begin_again(self) -> None:
+        """Forget what was seen, but not what was wrong with it."""
+        self.bound.clear()
+        self.ended.clear()
+        self.sick_spells = [spell for spell in self.sick_spells if spell.until_s is None]
+        self.writes = 0
 
     def bindings_of(self, pod: str) -> list[Bound]:
         """Each time that a pod of this name was bound, the latest last."""

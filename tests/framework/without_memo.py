@@ -1,0 +1,34 @@
+"""The decision for a pod as it is made when nothing is remembered: what the class memo is held against."""
+
+from scheduler.diagnosis import Diagnosis, count_reasons
+from scheduler.framework.memo import Judgement
+from scheduler.framework.runtime import NOWHERE, Profile, Runtime
+from scheduler.pod import Pod
+from scheduler.scheduling_cycle import NoFit, Outcome, Placement
+from scheduler.state.booking import CardShare
+from scheduler.state.tables import Tables
+
+
+def judgement(profile: Profile, tables: Tables, pod: Pod) -> tuple[Runtime, Judgement]:
+    """Every row judged now, by a runtime that knows nothing yet."""
+    runtime = Runtime(profile, tables)
+    return runtime, runtime.judge(pod, runtime.class_key(pod))
+
+
+def decision(profile: Profile, tables: Tables, pod: Pod, now_ns: int) -> Outcome:
+    """What `SchedulingCycle.schedule` has to answer; the tables stay as they are."""
+    runtime, judged = judgement(profile, tables, pod)
+    nodes = len(tables.row_of)
+    if judged.never:
+        return NoFit(pod, Diagnosis(nodes, rejected=judged.never), wakeable=False)
+    row = runtime.best_row(judged)
+    if row == NOWHERE:
+        reasons = count_reasons(tables.valid, runtime.objections(pod, judged))
+        return NoFit(pod, Diagnosis(nodes, reasons), wakeable=True)
+    cards: tuple[CardShare, ...] = ()
+    annotations: dict[str, str] = {}
+    for plugin in profile.reserve:
+        reservation = plugin.reserve(pod, tables, judged.state, row, now_ns)
+        cards += reservation.cards
+        annotations.update(reservation.annotations or {})
+    return Placement(pod, tables.names[row], cards, annotations)

@@ -1,0 +1,1 @@
+"""The whole scheduler on a cluster in memory, in virtual time."""

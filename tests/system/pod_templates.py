@@ -1,0 +1,110 @@
+"""Pods of random histories: what users ask, and what other schedulers write on theirs."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from config import names
+from config.allocation import Allocation, LegacyFields, encode
+from tests.builders import manifest
+from tests.system.node_plans import TAINT, ZONE, NodePlan
+
+_PREFERS_B: Final = {
+    "nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 5, "preference": {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["b"]}]}}
+        ]
+    }
+}
+_NOT_B: Final = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "NotIn", "values": ["b"]}]}]
+        }
+    }
+}
+_ON_PORT: Final = [{"name": "c0", "ports": [{"containerPort": 80, "hostPort": 8080}]}]
+
+# By name: arguments of `tests.builders.manifest`.
+OURS: Final[Mapping[str, dict[str, Any]]] = {
+    "one unit": {"gpu_mem": 1},
+    "three units": {"gpu_mem": 3},
+    "seven units": {"gpu_mem": 7},
+    "sixteen units": {"gpu_mem": 16},
+    "two containers": {"gpu_mem": [2, 3]},
+    "init container": {"gpu_mem": 2, "init_gpu_mem": [6]},
+    "two cards": {"gpu_mem": 6, "annotations": {names.GPU_COUNT: "2"}},
+    "four cards": {"gpu_mem": 8, "labels": {names.GPU_COUNT: "4"}},
+    "exclusive": {"gpu_mem": 2, "annotations": {names.EXCLUSIVE: "true"}},
+    "whole device": {"gpu_mem": 4, "labels": {names.PLACEMENT_LABEL: names.PLACEMENT_WHOLE_DEVICE}},
+    "spread": {"gpu_mem": 2, "annotations": {names.CARD_POLICY: "spread", names.NODE_POLICY: "spread"}},
+    "model X": {"gpu_mem": 4, "annotations": {names.CARD_MODELS: "X"}},
+    "not that card": {"gpu_mem": 4, "annotations": {names.CARD_UUIDS: "!GPU-twin-0"}},
+    "zone a": {"gpu_mem": 2, "nodeSelector": {ZONE: "a"}},
+    "not zone b": {"gpu_mem": 2, "affinity": _NOT_B},
+    "better in zone b": {"gpu_mem": 2, "affinity": _PREFERS_B},
+    "tolerant": {"gpu_mem": 2, "tolerations": [{"key": TAINT.key, "operator": "Exists"}]},
+    "web": {"gpu_mem": 1, "labels": {"app": "web"}},
+    "important": {"gpu_mem": 7, "priority": 100},
+    "cpu only": {"requests": {"cpu": "1"}},
+    "much cpu": {"gpu_mem": 1, "requests": {"cpu": "40"}},
+    "host port": {"containers": _ON_PORT},
+    "gated": {"gpu_mem": 2, "schedulingGates": [{"name": "wait"}]},
+    "larger than any card": {"gpu_mem": 1000},
+    "does not divide": {"gpu_mem": 5, "annotations": {names.GPU_COUNT: "2"}},
+    "unknown policy": {"gpu_mem": 1, "annotations": {names.CARD_POLICY: "tetris"}},
+    "unknown model": {"gpu_mem": 1, "annotations": {names.CARD_MODELS: "Q"}},
+    "a volume claim": {"gpu_mem": 1, "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+}
+
+
+def _keeps_away(topology: str) -> dict[str, Any]:
+    term = {"topologyKey": topology, "labelSelector": {"matchLabels": {"app": "web"}}}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+# Pods that another scheduler places.
+OTHERS: Final[Mapping[str, dict[str, Any]]] = {
+    "small": {"gpu_mem": 2},
+    "large": {"gpu_mem": 20},
+    "cpu": {"requests": {"cpu": "1"}},
+    "on a port": {"containers": _ON_PORT},
+    "away from web on the node": _keeps_away("kubernetes.io/hostname"),
+    "away from web in the zone": _keeps_away(ZONE),
+    "exclusive": {"gpu_mem": 2, "annotations": {names.EXCLUSIVE: "true"}},
+}
+WRITTEN: Final = ("nothing", "legacy", "legacy, no such card", "allocation", "index only", "wrong sum", "broken")
+
+
+def ours(template: str, name: str, uid: str) -> dict[str, Any]:
+    """A pod that waits for us."""
+    return manifest(name, uid=uid, **OURS[template])
+
+
+def others(template: str, name: str, uid: str) -> dict[str, Any]:
+    """A pod that waits for another scheduler."""
+    return manifest(name, uid=uid, scheduler="default-scheduler", **OTHERS[template])
+
+
+def annotations(written: str, units: int, plan: NodePlan, index: int) -> dict[str, str]:
+    """What another scheduler writes into its binding: on one card, whatever is there already."""
+    uuids = {card.index: card.uuid for card in plan.cards}
+    match written:
+        case "legacy":
+            return {names.MEM_IDX: str(index)}
+        case "legacy, no such card":
+            return {names.MEM_IDX: "77"}
+        case "allocation":
+            return _encoded(units, index, uuids.get(index, ""))
+        case "index only":
+            return _encoded(units, index, "")
+        case "wrong sum":
+            return _encoded(units + 1, index, uuids.get(index, ""))
+        case "broken":
+            return {names.ALLOCATION: '{"0":', names.CARDS: "[]"}
+        case _:
+            return {}
+
+
+def _encoded(units: int, index: int, uuid: str) -> dict[str, str]:
+    allocation = Allocation({0: {index: units}}, {}, {index: uuid} if uuid else {})
+    return encode(allocation, LegacyFields(units, units, 1))
