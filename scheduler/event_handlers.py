@@ -70,7 +70,7 @@ class EventHandlers:
                 self._tables.remove_node(event.object.metadata.name)
             elif isinstance(event, Undecodable):
                 # The node may be another than we think: nothing new may be placed there.
-                self._tables.remove_node(event.name)
+                self._tables.remove_node(event.name.rpartition("/")[2])
                 self._report(Problem("Node", event.name, event.error, on_object=False))
 
     def namespaces(self, events: Iterable[WatchEvent[objects.Namespace]]) -> None:

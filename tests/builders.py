@@ -1,6 +1,6 @@
 """Builders with defaults: wire objects, pods, nodes, and whole clusters as tables."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -25,7 +25,7 @@ def card(index: int, units: int, *, node: str = "a", health: Health = Health.HEA
 
 def wire_node(
     name: str,
-    cards: list[int] | list[Card] | None = None,
+    cards: Sequence[int | Card] | None = None,
     *,
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
@@ -33,11 +33,15 @@ def wire_node(
     unschedulable: bool = False,
     gpu_mem: int | None = None,
     unit_mib: int = UNIT_MIB,
+    more: Mapping[str, str] | None = None,
     **allocatable: str,
 ) -> objects.Node:
-    """A node of 64 cores and 256 GiB; `cards` in units, or as announced. gpu_mem: allocatable, by default their sum."""
+    """A node of 64 cores and 256 GiB; `cards` in units, or as announced; more, allocatable: resources.
+
+    gpu_mem: what is allocatable, by default the sum of the cards that are not sick.
+    """
     amounts: dict[str, str | int | float] = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "1Ti"}
-    amounts |= {key.replace("_", "-"): value for key, value in allocatable.items()}
+    amounts |= {key.replace("_", "-"): value for key, value in allocatable.items()} | dict(more or {})
     written = dict(annotations or {})
     if cards is not None:
         announced = tuple(c if isinstance(c, Card) else card(i, c, node=name) for i, c in enumerate(cards))

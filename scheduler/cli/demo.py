@@ -41,6 +41,7 @@ from scheduler.state.announcement import announcement
 from scheduler.state.ledger import of_tables
 from scheduler.web.metrics import Metrics
 
+_UNIT_MIB: Final = 1024
 _LATENCY_S: Final = 0.01  # of the API server
 _TICK_S: Final = 0.01
 _FRAME_S: Final = 1 / 12
@@ -61,14 +62,16 @@ def demo(out: TextIO, *, speed: float, keep: bool) -> int:
     cluster = read(Path(simulation.__path__[0]) / "demo.yaml")
     resources = ResourceNames()
     with _no_log_lines(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_Demo(timeline(cluster, resources, 1024), resources, out, speed).run(keep=keep))
+        return runner.run(_Demo(timeline(cluster, resources, _UNIT_MIB), resources, out, speed).run(keep=keep))
 
 
 class _Demo:
     """One cluster and one scheduler; `run` once."""
 
     def __init__(self, steps: list[Step], resources: ResourceNames, out: TextIO, speed: float) -> None:
-        configuration = SchedulerConfiguration(bind_timeout_s=0, pod_initial_backoff_seconds=1 / speed)
+        configuration = SchedulerConfiguration(
+            memory_unit_mib=_UNIT_MIB, bind_timeout_s=0, pod_initial_backoff_seconds=1 / speed
+        )
         self._steps = steps
         self._resources = resources
         self._speed = speed
@@ -79,7 +82,7 @@ class _Demo:
         self._witness = Witness(
             self._world,
             resources,
-            configuration.memory_unit_mib,
+            _UNIT_MIB,
             now_s=time.monotonic,
             on_bound=self._started,
         )
@@ -168,7 +171,7 @@ class _Demo:
             return False
         for node in self._world.nodes:
             name = node.metadata.name
-            if name not in tables.row_of or tables.announced(name) != announcement(node, self._resources, 1024):
+            if name not in tables.row_of or tables.announced(name) != announcement(node, self._resources, _UNIT_MIB):
                 return False
         for pod in self._world.pods:
             uid, record = pod.metadata.uid, tables.record(pod.metadata.uid)

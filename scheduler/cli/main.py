@@ -24,11 +24,6 @@ cli = typer.Typer(
 )
 
 
-@cli.callback()
-def _program() -> None:
-    """A callback makes the name of a command necessary, also while there is one command only."""
-
-
 @cli.command()
 def run(
     config: Annotated[Path | None, typer.Option(help="Configuration file (SchedulerConfiguration).")] = None,

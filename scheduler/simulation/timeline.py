@@ -92,14 +92,11 @@ class _Troubles:
             yield from self._whole_node(fault)
             return
         try:
-            card = card_named(self.described[fault.node], str(fault.card), self.resources)
+            step = self._card(fault)
         except QuantityError:
-            return  # of the node's totals; the scheduler will say so
-        if card is None:
-            message = f"node {fault.node} has no card {fault.card}"
-            self.mistakes.append(Mistake("", f"fault at {fault.at_s:g} s", message))
-        elif fault.node not in self.gone:
-            yield self._card(fault, card.index)
+            return  # in the node's totals; the scheduler will say so
+        if step is not None:
+            yield step
 
     def _whole_node(self, fault: Fault) -> Iterator[Step]:
         if fault.lost and fault.node not in self.gone:
@@ -111,8 +108,14 @@ class _Troubles:
             words = f"node {fault.node} is back, all its cards well"
             yield NodeIs(fault.at_s, self.described[fault.node], words)
 
-    def _card(self, fault: Fault, index: int) -> NodeIs:
-        states = self.states.setdefault(fault.node, {})
+    def _card(self, fault: Fault) -> NodeIs | None:
+        card = card_named(self.described[fault.node], str(fault.card), self.resources)
+        if card is None:
+            message = f"node {fault.node} has no card {fault.card}"
+            self.mistakes.append(Mistake("", f"fault at {fault.at_s:g} s", message))
+        if card is None or fault.node in self.gone:
+            return None
+        states, index = self.states.setdefault(fault.node, {}), card.index
         where = f"card {index} of node {fault.node}"
         before = states.get(index, WELL)
         if fault.xid is not None:

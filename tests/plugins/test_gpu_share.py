@@ -20,7 +20,7 @@ NOW_NS = 1_700_000_000_000_000_000
 
 def place(built: Engine, name: str = "p", gpu_mem: int | list[int] = 3, **options: object) -> Placement | NoFit:
     """Queue one pod and decide for it."""
-    built.waiting(pod(name, gpu_mem, **options), 0.0)  # type: ignore[arg-type]
+    built.waiting(pod(name, gpu_mem, **options), 0.0)
     decision = built.decide(0.0, NOW_NS)
     assert decision is not None
     return decision.outcome
@@ -97,7 +97,8 @@ def test_an_exclusive_pod_takes_an_empty_card_and_keeps_others_off() -> None:
     assert where(place(built, "whole", 3, annotations={names.EXCLUSIVE: "true"})) == [("a", 1)]
     assert where(place(built, "next", 3)) == [("a", 0)]
     assert why(place(built, "second-whole", 3, labels={names.PLACEMENT_LABEL: names.PLACEMENT_WHOLE_DEVICE})) == (
-        "0/1 nodes are available: 1 Insufficient GPU memory on one card without other pods: wants 3, most free 0 (of 16)."
+        "0/1 nodes are available: "
+        "1 Insufficient GPU memory on one card without other pods: wants 3, most free 0 (of 16)."
     )
 
 

@@ -163,7 +163,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert queued is not None
         assert queued.pod is self.pods[expected]
         self.queue.unschedulable(expected, key_of(queued.pod), self.cluster.now_s, wakeable=not hopeless)
-        if not hopeless and self.room_for(self.units(expected)):
+        if self.room_for(self.units(expected)):
             self.vain.add(self.units(expected))
 
     @precondition(lambda self: self.in_state(State.IN_FLIGHT))

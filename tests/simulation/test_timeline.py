@@ -67,6 +67,13 @@ def test_a_fault_of_a_card_is_nothing_while_its_node_is_gone() -> None:
     assert [told(step) for step in found] == ["0 node a joins", "1 node a is lost"]
 
 
+def test_a_fault_on_a_node_whose_totals_are_no_quantities_is_left_to_the_scheduler_s_words() -> None:
+    status = {"allocatable": {names.GPU_MEM: "many"}, "capacity": {names.GPU_MEM: "many", names.GPU_COUNT: "1"}}
+    manifest = {"metadata": {"name": "a"}, "status": status}
+    found = steps([{"node": manifest}, node("b", 16)], faults=[fault(1, card=0, xid=79)])
+    assert [told(step) for step in found] == ["0 node a joins", "0 node b joins"]
+
+
 def test_everything_that_an_api_server_would_not_take_is_named_at_once() -> None:
     old = {"name": "a", "allocatable": {names.GPU_MEM: 4, names.GPU_COUNT: 1}}
     group = pod("p", priority="high") | {"count": 3}

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from config import names
 from config.allocation import Allocation, LegacyFields, encode
 from config.inventory import Card, Health
-from scheduler import objects
+from scheduler import objects  # noqa: TC001 - hypothesis reads annotations at run time
 from scheduler.demand import ResourceNames
 from scheduler.pod import Pod
 from scheduler.state.booking import Booking, CardShare
@@ -44,9 +44,9 @@ class Histories(RuleBasedStateMachine):
         self.made = 0
 
     @rule(data=st.data(), name=st.sampled_from(NODES), gpu=st.booleans(), extra=st.integers(0, 3))
-    def node_comes_or_changes(self, data: st.DataObject, name: str, gpu: bool, extra: int) -> None:
+    def node_comes_or_changes(self, data: st.DataObject, name: str, gpu: bool, extra: int) -> None:  # noqa: FBT001 - hypothesis draws it
         announced = data.draw(cards(name)) if gpu else None
-        node = wire_node(name, announced, **{f"example.com/r{extra}": "5"})
+        node = wire_node(name, announced, more={f"example.com/r{extra}": "5"})
         self.nodes[name] = node
         self.tables.upsert_node(node)
 
@@ -66,7 +66,7 @@ class Histories(RuleBasedStateMachine):
         how=st.sampled_from(["uuids", "indexes", "legacy", "none", "broken", "wrong sum"]),
         exclusive=st.booleans(),
     )
-    def somebody_binds(self, name: str, index: int, units: int, how: str, exclusive: bool) -> None:
+    def somebody_binds(self, name: str, index: int, units: int, how: str, exclusive: bool) -> None:  # noqa: FBT001 - as above
         annotations = {
             "uuids": written([(index, f"GPU-{name}-{index}", units)], uuids=True),
             "indexes": written([(index, "", units)], uuids=False),
@@ -95,7 +95,7 @@ class Histories(RuleBasedStateMachine):
 
     @precondition(lambda self: self.pods)
     @rule(data=st.data(), elsewhere=st.booleans())
-    def the_watch_shows_a_pod(self, data: st.DataObject, elsewhere: bool) -> None:
+    def the_watch_shows_a_pod(self, data: st.DataObject, elsewhere: bool) -> None:  # noqa: FBT001 - as above
         waiting, name, booking = self.pods[data.draw(st.sampled_from(sorted(self.pods)))]
         if booking is not None:
             share = booking.shares[0]

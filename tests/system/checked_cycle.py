@@ -1,0 +1,66 @@
+"""A scheduling cycle that proves each of its decisions before it is used."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from config.inventory import Health
+from scheduler.framework.runtime import Profile, Runtime
+from scheduler.pod import Pod
+from scheduler.scheduling_cycle import Outcome, Placement, SchedulingCycle
+from scheduler.state.arrays import RowArray
+from scheduler.state.ledger import NodeLedger
+from scheduler.state.tables import Tables
+from tests.framework.without_memo import decision, judgement
+
+_OPEN: Final = frozenset({Health.HEALTHY, Health.CORDONED})
+
+
+class CheckedCycle(SchedulingCycle):
+    """Each decision is the one without the memo, and takes only what is free in the ledger counted from scratch.
+
+    ledger: what there is free by what the process was told, and has assumed itself.
+    """
+
+    def __init__(self, profile: Profile, tables: Tables, ledger: Callable[[], Mapping[str, NodeLedger]]) -> None:
+        super().__init__(Runtime(profile, tables))
+        self._profile = profile
+        self._tables = tables
+        self._ledger = ledger
+        self.placed = 0
+        self.refused = 0
+
+    def schedule(self, pod: Pod, now_ns: int) -> Outcome:
+        expected = decision(self._profile, self._tables, pod, now_ns)
+        before = self._ledger()
+        outcome = super().schedule(pod, now_ns)
+        assert outcome == expected, f"{outcome} with the memo, {expected} without"
+        if isinstance(outcome, Placement):
+            self.placed += 1
+            self._assert_free(outcome, before[outcome.node])
+        else:
+            self.refused += 1
+        return outcome
+
+    def room(self, pod: Pod, rows: RowArray) -> int:
+        runtime, judged = judgement(self._profile, self._tables, pod)
+        expected = 0 if judged.never else runtime.room(pod, judged, rows)
+        answered = super().room(pod, rows)
+        assert answered == expected
+        return answered
+
+    def _assert_free(self, placement: Placement, before: NodeLedger) -> None:
+        demand, announced = placement.pod.template.demand, self._tables.announced(placement.node)
+        if demand is None:
+            assert not placement.cards
+            return
+        cards = {card.uuid: card for card in announced.cards}
+        by_index = {card.index: card.uuid for card in announced.cards}
+        taken = [share.uuid or by_index[share.index] for share in placement.cards]
+        assert len(set(taken)) == demand.cards
+        assert announced.allocatable - before.counted >= demand.units
+        for uuid in taken:
+            assert cards[uuid].health in _OPEN
+            assert not {uuid, str(cards[uuid].index)} & announced.cordoned
+            assert before.free[uuid] >= demand.units_per_card, f"{placement} on {before}"
+            assert not before.exclusive[uuid]
+            assert not (demand.exclusive and before.holders[uuid])

@@ -1,0 +1,159 @@
+"""What goes wrong between the scheduler and the API server, and with the scheduler's own process."""
+
+import asyncio
+from typing import Final
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from config import names
+from scheduler.ports import CONFIG_MAPS, NAMESPACES, NODES, PODS
+from scheduler.simulation.faults import (
+    Break,
+    Effect,
+    Fail,
+    Fault,
+    Overtaken,
+    Refuse,
+    Silence,
+    Slow,
+    Throttle,
+    Verb,
+    WatchBreaks,
+)
+from scheduler.simulation.world import World
+from tests.system.history import BIND_TIMEOUT_S, EPOCH_S, History
+
+KINDS: Final = (None, PODS, NODES, NAMESPACES, CONFIG_MAPS)
+# A late request takes effect within the 60 s that the server gives it; one that was answered with 500 is over.
+LATE_S: Final = (None, 0.05, 2.0, 20.0, 50.0)
+ANYWHERE: Final[tuple[Fault, ...]] = (
+    Throttle(),
+    Throttle(0.0),
+    Throttle(5.0),
+    Refuse(403),
+    Fail(500),
+    Fail(503),
+    Silence(),
+    Silence(after_s=0.0),
+    Slow(0.05, 0.05),
+)
+WRITES: Final[tuple[Fault, ...]] = (
+    Refuse(409),
+    Refuse(422),
+    Fail(500, Effect.AT_ONCE),
+    Fail(504, Effect.AT_ONCE),
+    Silence(Effect.AT_ONCE),
+    Silence(Effect.AT_ONCE, after_s=0.0),
+    Slow(0.0, 1.0),
+    Slow(1.0, 0.0),
+    Slow(3.0, 3.0),
+    Slow(8.0, 0.0),
+    *(Fail(504, Effect.LATER, late_s) for late_s in LATE_S),
+    *(Silence(Effect.LATER, late_s=late_s) for late_s in LATE_S),
+    *(Silence(Effect.LATER, after_s=0.0, late_s=late_s) for late_s in LATE_S),
+)
+OVERTAKEN: Final = (
+    Overtaken(),
+    Overtaken("twin"),
+    Overtaken("small", {names.MEM_IDX: "0"}),
+    Overtaken("nowhere"),
+)
+WATCHES: Final = (Refuse(410), *(WatchBreaks(how, after) for how in Break for after in (0, 1, 3)))
+# 404 for a pod that exists, and 410 for anything but a watch, are answers that no API server gives.
+POSSIBLE: Final = [
+    *((Verb.BIND, fault) for fault in (*ANYWHERE, *WRITES, *OVERTAKEN)),
+    *((Verb.WATCH, fault) for fault in (*ANYWHERE, *WATCHES)),
+    *((Verb.READ_POD, fault) for fault in ANYWHERE),
+    *((verb, fault) for verb in (Verb.SET_CONDITION, Verb.CREATE_EVENT, Verb.UPDATE_EVENT) for fault in ANYWHERE),
+    *((verb, fault) for verb in (Verb.SET_CONDITION, Verb.CREATE_EVENT) for fault in WRITES),
+]
+
+
+class FaultRules(History):
+    @rule(
+        what=st.sampled_from(POSSIBLE),
+        count=st.sampled_from([1, 1, 2, 5, None]),
+        probability=st.sampled_from([0.5, 1.0]),
+    )
+    def requests_go_wrong(self, what: tuple[Verb, Fault], count: int | None, probability: float) -> None:
+        verb, fault = what
+        self.process.wire.faults.add(verb, fault, count=count, probability=probability)
+        self.happened[f"{verb.value}: {type(fault).__name__}"] += 1
+        self.pass_time()
+
+    @rule(what=st.sampled_from([pair for pair in POSSIBLE if pair[0] is Verb.BIND]), count=st.integers(1, 3))
+    def binds_go_wrong(self, what: tuple[Verb, Fault], count: int) -> None:
+        self.requests_go_wrong_now(what, count)
+
+    def requests_go_wrong_now(self, what: tuple[Verb, Fault], count: int) -> None:
+        self.process.wire.faults.add(*what, count=count)
+        self.happened[f"{what[0].value}: {type(what[1]).__name__}"] += 1
+        self.pass_time()
+
+    @rule()
+    def nothing_goes_wrong_any_more(self) -> None:
+        self.process.wire.faults.clear()
+        self.process.wire.resume_watches()
+        self.pass_time()
+
+    @rule(how=st.sampled_from(sorted(Break, key=lambda how: how.name)), kind=st.sampled_from(KINDS))
+    def watches_break(self, how: Break, kind: object) -> None:
+        self.process.wire.break_watches(how, kind)  # type: ignore[arg-type]  # of whatever type its objects are
+        self.pass_time()
+
+    @rule()
+    def stalled_watches_go_on(self) -> None:
+        self.process.wire.resume_watches()
+        self.pass_time()
+
+    @rule()
+    def history_is_compacted(self) -> None:
+        self.world.compact_history()
+        self.pass_time()
+
+    @rule()
+    def late_requests_take_effect(self) -> None:
+        self.happened["late requests"] += self.process.wire.deliver_late()
+        self.pass_time()
+
+    @rule(seconds=st.sampled_from([0.0, 0.01, 0.2, 1.0, 1.0, 3.0, 10.0, 30.0, 100.0, 330.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.pass_time(seconds)
+
+    @rule(
+        down_s=st.sampled_from([0.0, 0.5, 10.0]),
+        late_s=st.sampled_from([0.0, 0.1, 1.0, BIND_TIMEOUT_S - 0.1]),
+        delivered=st.booleans(),
+    )
+    def process_is_killed_and_another_started(self, down_s: float, late_s: float, delivered: bool) -> None:  # noqa: FBT001 - hypothesis draws it
+        """What it has sent may still take effect until the time-out of its requests."""
+        self.happened["kills"] += 1
+        dead = self.process.wire
+        self.run(self.process.kill())
+        self.posts.open.clear()
+        self.run(asyncio.sleep(min(down_s, late_s)))
+        if late_s <= down_s:
+            self.last_requests_of(dead, delivered=delivered)
+        self.run(asyncio.sleep(max(0.0, down_s - late_s)))
+        self.run(self.begin_process())
+        if late_s > down_s:
+            self.pass_time(late_s - down_s)
+            self.last_requests_of(dead, delivered=delivered)
+        self.pass_time()
+
+    @rule(within_s=st.sampled_from([0.1, 10.0]))
+    def process_is_stopped_and_another_started(self, within_s: float) -> None:
+        self.happened["stops"] += 1
+        dead = self.process.wire
+        self.run(self.process.stop(within_s))
+        self.posts.open.clear()
+        self.last_requests_of(dead, delivered=True)
+        self.run(self.begin_process())
+        self.pass_time()
+
+    def last_requests_of(self, dead: object, *, delivered: bool) -> None:
+        """From now on nothing that a dead process has sent takes effect."""
+        if delivered:
+            self.happened["late requests of the dead"] += dead.deliver_late()  # type: ignore[attr-defined]
+        dead.world = World(lambda: EPOCH_S)  # type: ignore[attr-defined]

@@ -1,0 +1,221 @@
+"""A history of one cluster and of the scheduler processes on it, and what must hold after each of its steps."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize
+
+from config.scheduler import SchedulerConfiguration
+from scheduler import objects
+from scheduler.demand import ResourceNames
+from scheduler.pod import PodReader
+from scheduler.queue.entry import State
+from scheduler.service import build_engine
+from scheduler.simulation.pods import FINISHED
+from scheduler.simulation.world import World
+from scheduler.state.booking import booking_of
+from scheduler.state.ledger import of_tables
+from tests.system.node_plans import PLANS, NodePlan
+from tests.system.process import A_MOMENT_S, EPOCH_S, Process, start
+from tests.system.settling import places_left
+from tests.system.wire import Posts, Wire
+from tests.virtual_time import VirtualLoop
+
+BIND_TIMEOUT_S: Final = 4.0
+# A bind without an answer is settled after 60 s, and whatever else goes wrong is tried again sooner.
+SETTLED_AFTER_S: Final = 150.0
+PICK: Final = st.integers(0, 2**16)
+READER: Final = PodReader(ResourceNames())
+
+
+class History(RuleBasedStateMachine):
+    """The world, the process that runs at present, and the checks. happened: over all histories, for the totals."""
+
+    happened: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = VirtualLoop()
+        self.world = World(lambda: EPOCH_S + self.loop.time())
+        self.posts = Posts()
+        self.plans: dict[str, NodePlan] = {}
+        self.most: Counter[tuple[str, str]] = Counter()
+        self.made = 0
+        self.whole = True
+        self.configuration = SchedulerConfiguration()
+        self.latency_s = 0.0
+        self.process: Process
+
+    @initialize(
+        nodes=st.sets(st.sampled_from(sorted(PLANS)), min_size=2),
+        binds=st.sampled_from([2, 64]),
+        latency_s=st.sampled_from([0.0, 0.003, 0.2]),
+    )
+    def begins(self, nodes: set[str], binds: int, latency_s: float) -> None:
+        for name in sorted(nodes):
+            self.show(PLANS[name])
+        fields = {"bindTimeout": f"{BIND_TIMEOUT_S:g}s", "maxBindsInFlight": binds}
+        self.configuration = SchedulerConfiguration.model_validate(fields)
+        self.latency_s = latency_s
+        self.run(self.begin_process())
+        self.pass_time(BIND_TIMEOUT_S)
+
+    # What rules do
+
+    def show(self, plan: NodePlan) -> None:
+        """The node comes, or is like this now."""
+        self.plans[plan.name] = plan
+        for card, units in plan.units.items():
+            self.most[plan.name, card] = max(self.most[plan.name, card], units)
+        node, nodes = plan.wire(), self.world.nodes
+        if nodes.find(plan.name) is None:
+            nodes.add(node)
+        else:
+            nodes.update(plan.name, lambda old: objects.Node(_head(old, node), node.spec, node.status))
+
+    def pods(self, *, assigned: bool, ours: bool = False) -> list[objects.Pod]:
+        """Live pods, with a node or without."""
+        live = [pod for pod in self.world.pods if pod.status.phase not in FINISHED]
+        live = [pod for pod in live if bool(pod.spec.node_name) == assigned]
+        return [pod for pod in live if pod.spec.scheduler_name in self.process.engine.scheduler_names or not ours]
+
+    async def begin_process(self) -> None:
+        wire = Wire(self.world, self.posts, latency_s=self.latency_s, seed=self.made)
+        self.process = start(wire, self.configuration, seed=self.made)
+
+    def run(self, doing: Coroutine[Any, Any, None]) -> None:
+        try:
+            self.loop.run_until_complete(doing)
+        except BaseException:
+            self.whole = False
+            raise
+
+    def pass_time(self, seconds: float = A_MOMENT_S) -> None:
+        """Let everything happen that is due, and look whether all is as it must be."""
+        self.happened["steps"] += 1
+        self.run(asyncio.sleep(seconds))
+        try:
+            self.check()
+        except BaseException:
+            self.whole = False
+            raise
+
+    # What must hold
+
+    def check(self) -> None:
+        process = self.process
+        if process.task.done():
+            process.task.result()
+        assert of_tables(process.engine.tables) == process.expected_ledger()
+        self.check_sums()
+        process.engine.queue.validate()
+        self.check_nobody_is_lost()
+        self.check_our_bookings()
+
+    def check_sums(self) -> None:
+        """What scores and the node's own limit are read from."""
+        tables = self.process.engine.tables
+        cards = tables.cards
+        assert np.array_equal(cards.total, (cards.units * cards.usable).sum(axis=0))
+        assert np.array_equal(cards.left, (cards.free * cards.usable).sum(axis=0))
+        assert np.array_equal(cards.held, cards.holders.sum(axis=0))
+        announced = {(c.uuid, name) for name in tables.row_of for c in tables.announced(name).cards}
+        assert announced == {(u, tables.names[row]) for u, places in cards.places.items() for _, row in places}
+
+    def check_nobody_is_lost(self) -> None:
+        engine = self.process.engine
+        for pod in self.process.wire.told["pods"]:
+            uid, waits = pod.metadata.uid, not (pod.spec.node_name or pod.metadata.deletion_timestamp)
+            if waits and pod.spec.scheduler_name in engine.scheduler_names:
+                assert uid in engine.queue or engine.tables.record(uid) is not None, f"{pod.metadata.name} is lost"
+        for record in engine.tables.records():
+            key = record.pod.key
+            if record.assumed and engine.queue.state(key.uid) is not State.IN_FLIGHT:
+                found = self.world.pods.find(key.namespace, key.name)
+                still_there = found is not None and found.metadata.uid == key.uid
+                assert not (found and still_there) or found.spec.node_name, f"{key} is assumed, and nobody binds it"
+
+    def check_our_bookings(self) -> None:
+        """Our own bindings alone never book more of a card than it has ever had, nor share what is exclusive."""
+        booked: Counter[tuple[str, str]] = Counter()
+        holders: Counter[tuple[str, str]] = Counter()
+        exclusive: set[tuple[str, str]] = set()
+        for wire in self.pods(assigned=True, ours=True):
+            if self.posts.are_ours(wire):
+                booking = booking_of(READER.read(wire))
+                assert not booking.problem
+                for share in booking.shares:
+                    card = wire.spec.node_name, share.uuid or f"#{share.index}"
+                    booked[card] += share.units
+                    holders[card] += 1
+                    exclusive |= {card} if booking.exclusive else set()
+        over = {card: units for card, units in booked.items() if units > self.most[card]}
+        assert not over, f"over-committed by us: {over}"
+        assert not {card for card in exclusive if holders[card] > 1}
+
+    # The end
+
+    def teardown(self) -> None:
+        try:
+            if self.whole and hasattr(self, "process"):
+                self.check_that_all_ends_well()
+                self.count()
+        finally:
+            self.loop.run_until_complete(self.cancel_everything())
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()
+
+    def check_that_all_ends_well(self) -> None:
+        """Once nothing goes wrong any more, whatever can be placed is bound, and the others say why not."""
+        wire, engine = self.process.wire, self.process.engine
+        wire.faults.clear()
+        wire.resume_watches()
+        self.pass_time(SETTLED_AFTER_S)
+        assert sorted(wire.told["pods"], key=_name) == sorted(self.pods_shown(), key=_name)
+        assert sorted(wire.told["nodes"], key=_name) == sorted(self.world.nodes, key=_name)
+        assert not [record.pod.key for record in engine.tables.records() if record.assumed]
+        assert not self.process.service.binds_in_flight
+        assert places_left(self.world, build_engine(self.configuration)) == []
+        for pod in self.pods(assigned=False, ours=True):
+            said = [c for c in pod.status.conditions if c.type == "PodScheduled" and c.status == "False"]
+            assert said, f"{pod.metadata.name} waits, and nobody says why"
+
+    def pods_shown(self) -> list[objects.Pod]:
+        return [pod for pod in self.world.pods if pod.status.phase not in FINISHED]
+
+    def count(self) -> None:
+        self.happened["placed"] += self.process.cycle.placed
+        self.happened["no fit"] += self.process.cycle.refused
+        self.happened["bound"] += sum(self.posts.are_ours(pod) for pod in self.world.pods)
+        self.happened["waiting at the end"] += len(self.pods(assigned=False, ours=True))
+
+    async def cancel_everything(self) -> None:
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        if rest:
+            await asyncio.wait(rest)
+
+
+def nth(candidates: list[Any], pick: int) -> Any:  # noqa: ANN401 - one of them
+    return candidates[pick % len(candidates)]
+
+
+def _head(old: objects.Node, new: objects.Node) -> objects.ObjectMeta:
+    meta, shown = old.metadata, new.metadata
+    return objects.ObjectMeta(
+        meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        creation_timestamp=meta.creation_timestamp,
+        labels=shown.labels,
+        annotations=shown.annotations,
+    )
+
+
+def _name(found: Any) -> tuple[str, str]:  # noqa: ANN401 - an object of any kind
+    return found.metadata.namespace, found.metadata.name

@@ -1,0 +1,103 @@
+"""One run of the scheduler's process on a world: the real service with the real engine, in virtual time."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from config.scheduler import SchedulerConfiguration, resolve
+from scheduler.demand import ResourceNames
+from scheduler.engine import Engine
+from scheduler.plugins import registry
+from scheduler.pod import PodReader
+from scheduler.service import Clock, Service, build_engine
+from scheduler.simulation.world import World
+from scheduler.state.ledger import NodeLedger, recompute
+from scheduler.telemetry import Telemetry
+from scheduler.web.metrics import Metrics
+from tests.system.checked_cycle import CheckedCycle
+from tests.system.wire import Posts, Wire
+
+EPOCH_S: Final = 1_800_000_000.0
+# Longer than any chain of callbacks; shorter than anything that is timed.
+A_MOMENT_S: Final = 0.001
+AT_ONCE: Final = SchedulerConfiguration.model_validate({"bindTimeout": 0})
+
+
+def world() -> World:
+    """An empty world whose clock is the running loop's."""
+    return World(lambda: EPOCH_S + asyncio.get_running_loop().time())
+
+
+@dataclass
+class Process:
+    """Started; ends by `kill`, or by `stop`."""
+
+    wire: Wire
+    service: Service
+    engine: Engine
+    cycle: CheckedCycle
+    metrics: Metrics
+    task: asyncio.Task[None]
+
+    def expected_ledger(self) -> dict[str, NodeLedger]:
+        """What is booked where, counted anew from what this process was told, and what it has assumed."""
+        reader = PodReader(ResourceNames())
+        told = [reader.read(pod) for pod in self.wire.told["pods"]]
+        assumed = [(r.pod, r.node, r.booking) for r in self.engine.tables.records() if r.assumed]
+        bound = [(pod, pod.node_name, None) for pod in told if pod.node_name]
+        return recompute(self.wire.told["nodes"], [*bound, *assumed], ResourceNames())
+
+    async def kill(self) -> None:
+        """As SIGKILL does: nothing is answered, written or told any more."""
+        self.task.cancel()
+        await asyncio.wait({self.task})
+
+    async def stop(self, within_s: float) -> None:
+        """As SIGTERM does, see `scheduler.app`."""
+        self.service.stop()
+        await asyncio.wait({self.task}, timeout=within_s)
+        await self.kill()
+        await self.service.recorder.flush(within_s)
+
+
+def start(wire: Wire, configuration: SchedulerConfiguration = AT_ONCE, *, seed: int = 0) -> Process:
+    """Start the scheduler; it lists, waits as configured, and schedules."""
+    built, reader = build_engine(configuration)
+    loop = asyncio.get_running_loop()
+    cycle = CheckedCycle(
+        registry.build(resolve(configuration)[0], configuration.resources),
+        built.tables,
+        lambda: process.expected_ledger(),
+    )
+    engine = Engine(built.tables, built.queue, dict.fromkeys(built.scheduler_names, cycle))
+    metrics = Metrics(engine.tables, engine.queue.lengths, per_card=False)
+    service = Service(
+        wire,
+        configuration,
+        Telemetry(metrics),
+        engine=engine,
+        reader=reader,
+        instance="test",
+        rng=random.Random(seed),  # noqa: S311 - repeatable
+        clock=Clock(loop.time, lambda: int((EPOCH_S + loop.time()) * 1e9), loop.time()),
+    )
+    process = Process(wire, service, engine, cycle, metrics, loop.create_task(service.run()))
+    return process
+
+
+@asynccontextmanager
+async def scheduling(
+    of: World, configuration: SchedulerConfiguration = AT_ONCE, *, latency_s: float = 0.0
+) -> AsyncIterator[Process]:
+    """A process that has listed the world and decided what there was to decide."""
+    process = start(Wire(of, Posts(), latency_s=latency_s), configuration)
+    try:
+        await asyncio.sleep(A_MOMENT_S)
+        yield process
+        if process.task.done():
+            process.task.result()
+    finally:
+        await process.kill()

@@ -1,0 +1,121 @@
+"""The way from one scheduler process to the cluster: what it was told, and what it asked for.
+
+Everything is seen as the process sees it, so that it can be judged by what it could know.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from scheduler import objects, ports
+from scheduler.binding_cycle import SERVER_REQUEST_TIMEOUT_S
+from scheduler.ports import ApiFailed, ApiSilent, Binding, Changed, Deleted, Kind, ListBegins, ListEnds, T, WatchEvent
+from scheduler.simulation.cluster import MemoryCluster
+from scheduler.simulation.faults import Faults
+from scheduler.simulation.world import World
+
+_INTERNAL_ERROR: Final = 500
+
+
+class Told:
+    """The objects of one kind as a client knows them from its watches."""
+
+    def __init__(self) -> None:
+        self._objects: dict[tuple[str, str], Any] = {}
+        self._listed: set[tuple[str, str]] | None = None
+        self.lists = 0
+
+    def __iter__(self) -> Any:  # noqa: ANN401 - of whatever kind it is about
+        return iter(self._objects.values())
+
+    def take(self, event: WatchEvent[Any]) -> None:
+        match event:
+            case ListBegins():
+                self._listed = set()
+            case ListEnds():
+                self._objects = {key: o for key, o in self._objects.items() if key in (self._listed or ())}
+                self._listed = None
+                self.lists += 1
+            case Changed(found):
+                self._objects[_key(found)] = found
+                if self._listed is not None:
+                    self._listed.add(_key(found))
+            case Deleted(gone):
+                self._objects.pop(_key(gone), None)
+
+
+@dataclass
+class Posts:
+    """Every Binding that was asked for, by all processes of one world. by_uid: without repetitions.
+
+    open: uid -> the binding that may still take effect, and until when.
+    """
+
+    by_uid: dict[str, list[Binding]] = field(default_factory=dict)
+    open: dict[str, tuple[Binding, float]] = field(default_factory=dict)
+
+    def sending(self, binding: Binding, now_s: float, *, assigned: bool) -> None:
+        """While a binding may still take effect, no other one may be sent for the pod."""
+        uid = binding.pod.uid
+        other, until_s = self.open.get(uid, (binding, 0.0))
+        assert assigned or other == binding or now_s >= until_s, f"{binding} while {other} may still take effect"
+        sent = self.by_uid.setdefault(uid, [])
+        if binding not in sent:
+            sent.append(binding)
+
+    def unanswered(self, binding: Binding, sent_s: float) -> None:
+        self.open[binding.pod.uid] = (binding, sent_s + SERVER_REQUEST_TIMEOUT_S)
+
+    def are_ours(self, pod: objects.Pod) -> bool:
+        """Whether the pod is where one of our bindings has put it."""
+        written = pod.metadata.annotations or {}
+        return any(
+            sent.node == pod.spec.node_name and sent.annotations.items() <= written.items()
+            for sent in self.by_uid.get(pod.metadata.uid, ())
+        )
+
+
+class Wire(MemoryCluster):
+    """One process's client. told: by the name of the kind. garbled: names that arrive as what cannot be decoded."""
+
+    def __init__(self, world: World, posts: Posts, *, latency_s: float = 0.0, seed: int = 0) -> None:
+        super().__init__(world, faults=Faults(seed), latency_s=latency_s)
+        self.posts = posts
+        self.told = {
+            kind.name: Told() for kind in (ports.PODS, ports.NODES, ports.NAMESPACES, ports.CONFIG_MAPS)
+        }
+        self.garbled: set[str] = set()
+
+    async def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
+        told = self.told[kind.name]
+        async with aclosing(cast("Any", super().watch(kind, since))) as batches:
+            async for batch in batches:
+                events = [self._garble(event) for event in batch]
+                for event in events:
+                    told.take(event)
+                yield events
+
+    async def bind(self, binding: Binding, timeout_s: float) -> None:
+        sent_s = asyncio.get_running_loop().time()
+        pod = self.world.pods.find(binding.pod.namespace, binding.pod.name)
+        self.posts.sending(binding, sent_s, assigned=pod is None or bool(pod.spec.node_name))
+        try:
+            await super().bind(binding, timeout_s)
+        except ApiSilent:
+            self.posts.unanswered(binding, sent_s)
+            raise
+        except ApiFailed as failed:
+            if failed.status != _INTERNAL_ERROR:
+                self.posts.unanswered(binding, sent_s)
+            raise
+
+    def _garble(self, event: WatchEvent[T]) -> WatchEvent[T]:
+        if isinstance(event, Changed) and event.object.metadata.name in self.garbled:
+            return ports.Undecodable("/".join(filter(None, _key(event.object))), "expected `object`, got `str`")
+        return event
+
+
+def _key(found: Any) -> tuple[str, str]:  # noqa: ANN401 - an object of any kind
+    return found.metadata.namespace, found.metadata.name
