@@ -1,12 +1,11 @@
 """What happens to nodes and pods without the scheduler."""
 
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
 from msgspec.structs import replace
 
 from config import names
 from scheduler import objects
-from tests.system.history import PICK, READER, History, nth
+from tests.system.history import PICK, READER, History, happens, nth
 from tests.system.node_plans import CHANGES, PLANS
 from tests.system.pod_templates import OTHERS, OURS, WRITTEN, annotations, others, ours
 
@@ -14,13 +13,17 @@ from tests.system.pod_templates import OTHERS, OURS, WRITTEN, annotations, other
 class ClusterRules(History):
     # Nodes
 
-    @rule(name=st.sampled_from(sorted(PLANS)))
+    @happens(6, name=st.sampled_from(sorted(PLANS)))
     def node_comes_or_is_well_again(self, name: str) -> None:
         self.show(PLANS[name])
         self.pass_time()
 
-    @precondition(lambda self: self.plans)
-    @rule(pick=PICK, changes=st.lists(st.sampled_from(sorted(CHANGES)), min_size=1, max_size=2))
+    @happens(
+        6,
+        lambda self: self.plans,
+        pick=PICK,
+        changes=st.lists(st.sampled_from(sorted(CHANGES)), min_size=1, max_size=2),
+    )
     def node_changes(self, pick: int, changes: list[str]) -> None:
         plan = nth(list(self.plans.values()), pick)
         for change in changes:
@@ -28,16 +31,14 @@ class ClusterRules(History):
         self.show(plan)
         self.pass_time()
 
-    @precondition(lambda self: len(self.plans) > 1)
-    @rule(pick=PICK)
+    @happens(1, lambda self: len(self.plans) > 1, pick=PICK)
     def node_goes(self, pick: int) -> None:
         name = nth(list(self.plans), pick)
         del self.plans[name]
         self.world.nodes.delete(name)
         self.pass_time()
 
-    @precondition(lambda self: self.plans)
-    @rule(pick=PICK, gpus=st.sampled_from([None, "0", "0,1", "1, x", ""]))
+    @happens(2, lambda self: self.plans, pick=PICK, gpus=st.sampled_from([None, "0", "0,1", "1, x", ""]))
     def cards_are_condemned(self, pick: int, gpus: str | None) -> None:
         where = names.UNHEALTHY_NAMESPACE, f"{names.UNHEALTHY_PREFIX}{nth(list(self.plans), pick)}"
         config_maps = self.world.config_maps
@@ -50,35 +51,38 @@ class ClusterRules(History):
             config_maps.create(*where, {names.UNHEALTHY_KEY: gpus})
         self.pass_time()
 
-    @rule(labels=st.sampled_from([None, "red", "blue"]))
+    @happens(1, labels=st.sampled_from([None, "red", "blue"]))
     def namespace_is_labelled(self, labels: str | None) -> None:
         self.world.namespaces.label("default", {"team": labels})
         self.pass_time()
 
     # Pods that wait
 
-    @rule(template=st.sampled_from(sorted(OURS)), copies=st.integers(1, 4))
+    @happens(14, template=st.sampled_from(sorted(OURS)), copies=st.integers(1, 4))
     def pods_come(self, template: str, copies: int) -> None:
         for _ in range(copies):
             name, uid = self.new_name()
             self.world.pods.create(ours(template, name, uid))
         self.pass_time()
 
-    @precondition(lambda self: self.gated())
-    @rule(pick=PICK)
+    @happens(2, lambda self: self.gated(), pick=PICK)
     def gates_open(self, pick: int) -> None:
         self.update(nth(self.gated(), pick), lambda pod: replace(pod, spec=replace(pod.spec, scheduling_gates=())))
         self.pass_time()
 
-    @precondition(lambda self: self.pods(assigned=False, ours=True))
-    @rule(pick=PICK, key=st.sampled_from([names.CARD_MODELS, names.CARD_POLICY]), value=st.sampled_from(["X", "M", ""]))
+    @happens(
+        2,
+        lambda self: self.pods(assigned=False, ours=True),
+        pick=PICK,
+        key=st.sampled_from([names.CARD_MODELS, names.CARD_POLICY]),
+        value=st.sampled_from(["X", "M", ""]),
+    )
     def waiting_pod_is_annotated(self, pick: int, key: str, value: str) -> None:
         pod = nth(self.pods(assigned=False, ours=True), pick)
         self.annotate(pod, {key: "spread" if key == names.CARD_POLICY else value})
         self.pass_time()
 
-    @precondition(lambda self: self.pods(assigned=False, ours=True))
-    @rule(pick=PICK)
+    @happens(1, lambda self: self.pods(assigned=False, ours=True), pick=PICK)
     def waiting_pod_is_labelled(self, pick: int) -> None:
         pod = nth(self.pods(assigned=False, ours=True), pick)
         labels = {**(pod.metadata.labels or {}), "app": "web"}
@@ -87,8 +91,7 @@ class ClusterRules(History):
 
     # Pods that end
 
-    @precondition(lambda self: len(self.world.pods))
-    @rule(pick=PICK, grace_s=st.sampled_from([0.0, 30.0]), many=st.booleans())
+    @happens(4, lambda self: len(self.world.pods), pick=PICK, grace_s=st.sampled_from([0.0, 30.0]), many=st.booleans())
     def pods_are_deleted(self, pick: int, grace_s: float, many: bool) -> None:  # noqa: FBT001 - hypothesis draws it
         for _ in range(3 if many else 1):
             if len(self.world.pods):
@@ -96,15 +99,19 @@ class ClusterRules(History):
                 self.world.pods.delete(pod.namespace, pod.name, grace_s=grace_s)
         self.pass_time()
 
-    @precondition(lambda self: self.terminating())
-    @rule(pick=PICK)
+    @happens(3, lambda self: self.terminating(), pick=PICK)
     def terminating_pod_is_gone(self, pick: int) -> None:
         pod = nth(self.terminating(), pick).metadata
         self.world.pods.remove(pod.namespace, pod.name)
         self.pass_time()
 
-    @precondition(lambda self: self.pods(assigned=True))
-    @rule(pick=PICK, phase=st.sampled_from(["Running", "Succeeded", "Failed"]), many=st.booleans())
+    @happens(
+        5,
+        lambda self: self.pods(assigned=True),
+        pick=PICK,
+        phase=st.sampled_from(["Running", "Succeeded", "Failed"]),
+        many=st.booleans(),
+    )
     def pods_run_or_finish(self, pick: int, phase: str, many: bool) -> None:  # noqa: FBT001 - as above
         for _ in range(4 if many else 1):
             if assigned := self.pods(assigned=True):
@@ -112,8 +119,7 @@ class ClusterRules(History):
                 self.world.pods.set_phase(pod.namespace, pod.name, phase)
         self.pass_time()
 
-    @precondition(lambda self: self.pods(assigned=True, ours=True))
-    @rule(pick=PICK)
+    @happens(3, lambda self: self.pods(assigned=True, ours=True), pick=PICK)
     def plugin_marks_the_pod(self, pick: int) -> None:
         """As the original device plugin does at Allocate."""
         pod = nth(self.pods(assigned=True, ours=True), pick)
@@ -122,15 +128,26 @@ class ClusterRules(History):
 
     # Other schedulers
 
-    @precondition(lambda self: self.plans)
-    @rule(pick=PICK, template=st.sampled_from(sorted(OTHERS)), written=st.sampled_from(WRITTEN), index=st.integers(0, 1))
+    @happens(
+        3,
+        lambda self: self.plans,
+        pick=PICK,
+        template=st.sampled_from(sorted(OTHERS)),
+        written=st.sampled_from(WRITTEN),
+        index=st.integers(0, 1),
+    )
     def stranger_is_bound(self, pick: int, template: str, written: str, index: int) -> None:
         name, uid = self.new_name()
         self.bind_by_hand(self.world.pods.create(others(template, name, uid)), pick, written, index)
         self.pass_time()
 
-    @precondition(lambda self: self.pods(assigned=False, ours=True))
-    @rule(pick=PICK, written=st.sampled_from(WRITTEN), index=st.integers(0, 1))
+    @happens(
+        2,
+        lambda self: self.pods(assigned=False, ours=True),
+        pick=PICK,
+        written=st.sampled_from(WRITTEN),
+        index=st.integers(0, 1),
+    )
     def pod_of_ours_is_bound_by_another(self, pick: int, written: str, index: int) -> None:
         waiting = [pod for pod in self.pods(assigned=False, ours=True) if not pod.spec.scheduling_gates]
         if waiting and self.plans:

@@ -4,7 +4,6 @@ import asyncio
 from typing import Final
 
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
 
 from config import names
 from scheduler.ports import CONFIG_MAPS, NAMESPACES, NODES, PODS
@@ -22,7 +21,8 @@ from scheduler.simulation.faults import (
     WatchBreaks,
 )
 from scheduler.simulation.world import World
-from tests.system.history import BIND_TIMEOUT_S, EPOCH_S, History
+from tests.system.history import BIND_TIMEOUT_S, History, happens
+from tests.system.process import EPOCH_S
 
 KINDS: Final = (None, PODS, NODES, NAMESPACES, CONFIG_MAPS)
 # A late request takes effect within the 60 s that the server gives it; one that was answered with 500 is over.
@@ -71,7 +71,8 @@ POSSIBLE: Final = [
 
 
 class FaultRules(History):
-    @rule(
+    @happens(
+        4,
         what=st.sampled_from(POSSIBLE),
         count=st.sampled_from([1, 1, 2, 5, None]),
         probability=st.sampled_from([0.5, 1.0]),
@@ -82,53 +83,48 @@ class FaultRules(History):
         self.happened[f"{verb.value}: {type(fault).__name__}"] += 1
         self.pass_time()
 
-    @rule(what=st.sampled_from([pair for pair in POSSIBLE if pair[0] is Verb.BIND]), count=st.integers(1, 3))
+    @happens(5, what=st.sampled_from([pair for pair in POSSIBLE if pair[0] is Verb.BIND]), count=st.integers(1, 3))
     def binds_go_wrong(self, what: tuple[Verb, Fault], count: int) -> None:
-        self.requests_go_wrong_now(what, count)
+        self.requests_go_wrong(what, count, 1.0)
 
-    def requests_go_wrong_now(self, what: tuple[Verb, Fault], count: int) -> None:
-        self.process.wire.faults.add(*what, count=count)
-        self.happened[f"{what[0].value}: {type(what[1]).__name__}"] += 1
-        self.pass_time()
-
-    @rule()
+    @happens(4)
     def nothing_goes_wrong_any_more(self) -> None:
         self.process.wire.faults.clear()
         self.process.wire.resume_watches()
         self.pass_time()
 
-    @rule(how=st.sampled_from(sorted(Break, key=lambda how: how.name)), kind=st.sampled_from(KINDS))
+    @happens(3, how=st.sampled_from(sorted(Break, key=lambda how: how.name)), kind=st.sampled_from(KINDS))
     def watches_break(self, how: Break, kind: object) -> None:
         self.process.wire.break_watches(how, kind)  # type: ignore[arg-type]  # of whatever type its objects are
         self.pass_time()
 
-    @rule()
+    @happens(1)
     def stalled_watches_go_on(self) -> None:
         self.process.wire.resume_watches()
         self.pass_time()
 
-    @rule()
+    @happens(2)
     def history_is_compacted(self) -> None:
         self.world.compact_history()
         self.pass_time()
 
-    @rule()
+    @happens(3)
     def late_requests_take_effect(self) -> None:
         self.happened["late requests"] += self.process.wire.deliver_late()
         self.pass_time()
 
-    @rule(seconds=st.sampled_from([0.0, 0.01, 0.2, 1.0, 1.0, 3.0, 10.0, 30.0, 100.0, 330.0]))
+    @happens(18, seconds=st.sampled_from([0.0, 0.01, 0.2, 1.0, 1.0, 3.0, 10.0, 30.0, 100.0, 330.0]))
     def time_passes(self, seconds: float) -> None:
         self.pass_time(seconds)
 
-    @rule(
+    @happens(
+        1,
         down_s=st.sampled_from([0.0, 0.5, 10.0]),
         late_s=st.sampled_from([0.0, 0.1, 1.0, BIND_TIMEOUT_S - 0.1]),
         delivered=st.booleans(),
     )
     def process_is_killed_and_another_started(self, down_s: float, late_s: float, delivered: bool) -> None:  # noqa: FBT001 - hypothesis draws it
         """What it has sent may still take effect until the time-out of its requests."""
-        self.happened["kills"] += 1
         dead = self.process.wire
         self.run(self.process.kill())
         self.posts.open.clear()
@@ -142,9 +138,8 @@ class FaultRules(History):
             self.last_requests_of(dead, delivered=delivered)
         self.pass_time()
 
-    @rule(within_s=st.sampled_from([0.1, 10.0]))
+    @happens(1, within_s=st.sampled_from([0.1, 10.0]))
     def process_is_stopped_and_another_started(self, within_s: float) -> None:
-        self.happened["stops"] += 1
         dead = self.process.wire
         self.run(self.process.stop(within_s))
         self.posts.open.clear()

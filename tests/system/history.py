@@ -2,12 +2,14 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
-from typing import Any, ClassVar, Final
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from config.scheduler import SchedulerConfiguration
 from scheduler import objects
@@ -30,6 +32,37 @@ BIND_TIMEOUT_S: Final = 4.0
 SETTLED_AFTER_S: Final = 150.0
 PICK: Final = st.integers(0, 2**16)
 READER: Final = PodReader(ResourceNames())
+
+
+HappeningT = TypeVar("HappeningT", bound=Callable[..., None])
+
+
+@dataclass(frozen=True)
+class Happening:
+    """Something that may happen in a step. weight: how often, beside the others. possible: asked each time."""
+
+    name: str
+    weight: int
+    possible: Callable[[Any], object]
+    arguments: Mapping[str, st.SearchStrategy[Any]]
+
+
+def happens(
+    weight: int, possible: Callable[[Any], object] = bool, **arguments: st.SearchStrategy[Any]
+) -> Callable[[HappeningT], HappeningT]:
+    """A rule with a weight: hypothesis' own rules are all as likely, and it leaves some out of each history."""
+
+    def mark(method: HappeningT) -> HappeningT:
+        method.happening = Happening(method.__name__, weight, possible, arguments)  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+@cache
+def happenings(machine: type) -> tuple[Happening, ...]:
+    methods = (getattr(machine, name) for name in sorted(dir(machine)))
+    return tuple(method.happening for method in methods if hasattr(method, "happening"))
 
 
 class History(RuleBasedStateMachine):
@@ -64,7 +97,17 @@ class History(RuleBasedStateMachine):
         self.run(self.begin_process())
         self.pass_time(BIND_TIMEOUT_S)
 
-    # What rules do
+    @rule(data=st.data())
+    def step(self, data: st.DataObject) -> None:
+        possible = [h for h in happenings(type(self)) if h.possible(self)]
+        names = [h.name for h in possible for _ in range(h.weight)]
+        name = data.draw(st.sampled_from(names), label="what happens")
+        chosen = next(h for h in possible if h.name == name)
+        arguments = {key: data.draw(strategy, label=key) for key, strategy in chosen.arguments.items()}
+        self.happened[name] += 1
+        getattr(self, name)(**arguments)
+
+    # What happenings do
 
     def show(self, plan: NodePlan) -> None:
         """The node comes, or is like this now."""

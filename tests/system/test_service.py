@@ -16,7 +16,8 @@ def test_three_replicas_of_three_units_share_one_card() -> None:
             for n in range(3):
                 of.pods.create(manifest(f"b-{n}", 3))
             await asyncio.sleep(1)
-            print([ (x.spec.node_name, x.metadata.annotations) for x in of.pods])
+            print([(x.spec.node_name, x.metadata.annotations) for x in of.pods])
             print(list(of.events))
             assert p.engine.tables.cards.free[:, 0].tolist()[:2] == [7, 16]
+
     run(main())

@@ -83,9 +83,7 @@ class Wire(MemoryCluster):
     def __init__(self, world: World, posts: Posts, *, latency_s: float = 0.0, seed: int = 0) -> None:
         super().__init__(world, faults=Faults(seed), latency_s=latency_s)
         self.posts = posts
-        self.told = {
-            kind.name: Told() for kind in (ports.PODS, ports.NODES, ports.NAMESPACES, ports.CONFIG_MAPS)
-        }
+        self.told = {kind.name: Told() for kind in (ports.PODS, ports.NODES, ports.NAMESPACES, ports.CONFIG_MAPS)}
         self.garbled: set[str] = set()
 
     async def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
