@@ -136,11 +136,14 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return demand.card_policy or self._args.card_policy
 
     def _card_objections(self, cards: CardColumns, demand: Demand, rows: Rows, short: BoolArray) -> list[Objection]:
-        enough = (_eligible(cards, demand, rows) & (cards.units[:, rows] > 0)).sum(axis=0) >= demand.cards
-        objections = []
+        there = cards.units[:, rows] > 0
+        few = there.sum(axis=0) < demand.cards
+        objections = [Objection(short & few, "node(s) had fewer cards than the pod asks for")]
+        short = short & ~few
         if demand.models or demand.uuids:
-            objections.append(Objection(short & ~enough, "node(s) had too few cards of those the pod asks for"))
-            short = short & enough
+            few = (there & _eligible(cards, demand, rows)).sum(axis=0) < demand.cards
+            objections.append(Objection(short & few, "node(s) had too few cards of those the pod asks for"))
+            short = short & ~few
         how_many = "one card" if demand.cards == 1 else f"{demand.cards} cards"
         what = f"Insufficient GPU memory on {how_many}"
         if demand.exclusive:
