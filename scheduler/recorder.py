@@ -188,7 +188,7 @@ class Recorder:
 
     def _put(self, entry: _Entry) -> None:
         if len(self._outbox) >= _OUTBOX:
-            self._on_lost(_what(self._outbox.popleft()), f"more than {_OUTBOX} entries wait")
+            self._lost(self._outbox.popleft(), f"more than {_OUTBOX} entries wait")
         self._outbox.append(entry)
         self._filled.set()
 
@@ -222,11 +222,17 @@ class Recorder:
                     continue
                 return
             except ApiError as error:
-                self._on_lost(_what(entry), error.message)
+                self._lost(entry, error.message)
                 return
             else:
                 return
-        self._on_lost(_what(entry), "the API server asked to wait too often")
+        self._lost(entry, "the API server asked to wait too often")
+
+    def _lost(self, entry: _Entry, why: str) -> None:
+        if isinstance(entry, _ConditionPatch):
+            # Nobody has read it: the next attempt says it again.
+            self._said.pop(entry.pod.uid, None)
+        self._on_lost(_what(entry), why)
 
     async def _write(self, entry: _Entry) -> None:
         if isinstance(entry, EventRecord):

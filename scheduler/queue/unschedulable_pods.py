@@ -119,7 +119,6 @@ class UnschedulablePods:
         if pod_class is None:
             return []
         self.rounds.drop(pod_class)
-        pod_class.asked_in = self.rounds.number
         if room <= 0:
             pod_class.open_rows = NO_ROWS
             self._restore(pod_class, self.rounds.changes + 1)
@@ -183,7 +182,7 @@ class UnschedulablePods:
     def _class(self, key: Hashable) -> PodClass:
         pod_class = self.classes.get(key)
         if pod_class is None:
-            pod_class = self.classes[key] = PodClass(key, asked_in=self.rounds.number)
+            pod_class = self.classes[key] = PodClass(key)
         return pod_class
 
     def _rest(self, entry: Entry) -> None:

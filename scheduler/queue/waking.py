@@ -39,11 +39,9 @@ class PodClass:
     open_rows: rows not found full since they changed; while there are any, a pod that finds no fit is `tried`:
     those rows were no use to it, so it backs off until they have been found full, or something changes again, or
     its back-off ends. Without open rows nothing is tried.
-    asked_in: the last round in which the class was asked for.
     """
 
     key: Hashable
-    asked_in: int
     waiting: Heap[SortKey, Entry] = field(default_factory=Heap)
     tried: Heap[SortKey, Entry] = field(default_factory=Heap)
     woken: dict[Entry, None] = field(default_factory=dict)
@@ -68,12 +66,11 @@ class PodClass:
 class Rounds:
     """The changes not offered yet, and the classes still to be asked for.
 
-    number: of the last round. changes: how often something was noted.
+    changes: how often something was noted.
     """
 
     def __init__(self) -> None:
         """No change, nobody to ask for."""
-        self.number = 0
         self.changes = 0
         self._changed: set[int] = set()
         self._all_changed = False
@@ -98,7 +95,6 @@ class Rounds:
         self._offered = None if self._all_changed else frozenset(self._changed)
         self._changed.clear()
         self._all_changed = False
-        self.number += 1
         return True
 
     def ask_for(self, pod_class: PodClass) -> None:
@@ -122,7 +118,7 @@ class Rounds:
         if first is None:
             return None
         best, pod_class = first
-        return Check(pod_class.key, best.pod, self._rows_for(pod_class))
+        return Check(pod_class.key, best.pod, union(pod_class.open_rows, self._offered))
 
     def best_due(self) -> SortKey | None:
         """The place of the best pod of the due classes; None when no class is due."""
@@ -139,14 +135,9 @@ class Rounds:
             self.ask_for(pod_class)
         return None
 
-    def _rows_for(self, pod_class: PodClass) -> SomeRows:
-        if pod_class.asked_in == self.number:
-            return pod_class.open_rows
-        return union(pod_class.open_rows, self._offered)
-
 
 def union(left: SomeRows, right: SomeRows) -> SomeRows:
-    """Rows that are in either; copied only when both have some."""
+    """Rows that are in either; copied only when it has to be."""
     if left is None or right is None:
         return None
-    return left | right if left and right else left or right
+    return left | right if left and right and left is not right else left or right

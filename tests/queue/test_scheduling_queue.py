@@ -161,6 +161,14 @@ def test_the_place_in_the_line_is_taken_when_the_gate_opens() -> None:
     assert cluster.decide_all() == ["other", "gated"]
 
 
+def test_a_pod_that_becomes_gated_loses_its_place_in_the_line() -> None:
+    cluster = ToyCluster(2)
+    cluster.add(pod("first"), pod("second"))
+    cluster.add(pod("first", gates=("a",)))
+    cluster.add(pod("first"))
+    assert cluster.decide_all() == ["second", "first"]
+
+
 def test_a_pod_that_becomes_gated_leaves_every_other_state() -> None:
     cluster = full(pod("waits"))
     cluster.add(pod("ready"))
@@ -214,6 +222,17 @@ def test_a_pod_that_changes_while_it_is_decided_is_tried_again() -> None:
     queued = cluster.queue.pop(0.0)
     assert queued is not None
     assert queued.pod.template is UNITS[2]
+
+
+def test_a_change_in_flight_counts_for_one_attempt_only() -> None:
+    cluster = ToyCluster(1)
+    cluster.add(pod("p"))
+    cluster.decide()
+    cluster.add(pod("p", 2))
+    cluster.refused("p")
+    cluster.after(1)
+    assert cluster.decide_all() == ["p"]
+    assert cluster.queue.state("p") is State.UNSCHEDULABLE
 
 
 def test_a_pod_whose_status_changes_while_it_is_decided_waits_like_any_other() -> None:

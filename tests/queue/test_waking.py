@@ -56,11 +56,12 @@ def test_places_freed_on_several_rows_add_up() -> None:
 
 
 def test_pods_woken_and_not_decided_yet_use_the_place_that_they_were_woken_for() -> None:
-    cluster = full(*_pods(5))
+    cluster = full(*_pods(5), rows=2)
     cluster.free(0, 2)
     cluster.check_all()
-    cluster.free(0, 1)
+    cluster.free(1, 1)
     assert cluster.check_all() == 1
+    assert _rows_asked(cluster) == [[0], [0, 1]]
     assert _active(cluster) == 3
 
 
@@ -108,6 +109,15 @@ def test_full_rows_are_not_asked_about_again_until_they_change() -> None:
     assert _rows_asked(cluster) == [[0], [1]]
 
 
+def test_rows_found_full_are_not_asked_about_when_others_change() -> None:
+    cluster = full(*_pods(2), rows=2)
+    cluster.free(0, 1)
+    cluster.settle()
+    cluster.free(1, 1)
+    cluster.settle()
+    assert _rows_asked(cluster) == [[0], [0], [1]]
+
+
 def test_a_change_that_concerns_no_row_is_a_question_about_all_rows() -> None:
     cluster = full(pod("p"), pod("q", 2), rows=2)
     cluster.room[1] = 1
@@ -126,9 +136,16 @@ def test_classes_are_asked_for_in_the_order_of_their_best_pods() -> None:
 def test_a_freed_place_goes_to_the_better_pod_of_another_class_before_the_next_of_this_one() -> None:
     best, worst = pod("best", 2, priority=9), pod("worst", 2)
     cluster = full(best, pod("between", 1, priority=5), worst)
-    cluster.free(0, 3)
+    cluster.free(0, 4)
     assert cluster.settle() == ["best", "between"]
     assert set(cluster.placed) == {"best", "between"}
+
+
+def test_the_next_of_this_class_follows_when_the_better_pod_of_another_was_asked_for() -> None:
+    cluster = full(pod("best", 2, priority=9), pod("between", 1, priority=5), pod("worst", 2))
+    cluster.free(0, 9)
+    assert cluster.check_all() == 3
+    assert [check.pod.key.name for check in cluster.asked] == ["best", "between", "worst"]
 
 
 def test_rows_that_change_during_a_round_are_offered_to_the_best_class_first() -> None:
@@ -180,6 +197,18 @@ def test_changes_while_nobody_waits_are_not_kept() -> None:
     assert cluster.asked == []
 
 
+def test_classes_whose_pods_have_left_are_forgotten() -> None:
+    cluster = full(*[pod(f"p{units}", units) for units in range(1, 8)])
+    cluster.free(0, 100)
+    assert len(cluster.settle()) == 7
+    cluster.add(pod("huge", 1))
+    cluster.room[0] = 0
+    cluster.settle()
+    cluster.free(0, 0)
+    cluster.settle()
+    assert len(cluster.queue._no_fit.classes) == 1  # noqa: SLF001 - what it holds on to is the point
+
+
 # A place that was shown in vain: the check sees room, the attempt finds none (a Permit plugin says no)
 
 
@@ -219,6 +248,15 @@ def test_a_pod_that_was_shown_a_place_in_vain_is_woken_by_the_next_change_whatev
     _in_vain(cluster)
     cluster.free(1, 1)
     assert cluster.settle() == ["p"]
+
+
+def test_a_pod_that_was_shown_a_place_in_vain_is_tried_at_once_when_it_changes() -> None:
+    cluster = full(pod("p"))
+    cluster.free(0, 1)
+    cluster.check_all()
+    _in_vain(cluster)
+    cluster.add(with_labels(pod("p"), app="x"))
+    assert cluster.queue.state("p") is State.ACTIVE
 
 
 def test_what_an_attempt_in_vain_gives_back_does_not_wake_its_pod() -> None:
@@ -271,6 +309,7 @@ def test_every_pod_of_a_class_moves_whatever_its_state() -> None:
     cluster.queue.reclassify(check, lambda each: each.key.uid)
     cluster.queue.validate()
     assert sorted(cluster.settle()) == ["p0", "p1"]
+    cluster.queue.validate()
 
 
 @pytest.mark.parametrize(
