@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
 
 import structlog
@@ -16,7 +17,7 @@ from config.scheduler import SchedulerConfiguration
 from scheduler.kube.client import ClientOptions, KubeCluster
 from scheduler.kube.connect import Connection, ConnectMistake, connect
 from scheduler.kube.watching import WatchOptions
-from scheduler.ports import ApiError
+from scheduler.ports import ApiError, ApiSilent
 from scheduler.service import Service, build_engine
 from scheduler.telemetry import Telemetry
 from scheduler.web.metrics import Metrics
@@ -122,7 +123,9 @@ async def _name_missing_rights(cluster: KubeCluster) -> None:
         try:
             missing = await cluster.missing_rights()
         except ApiError as error:
-            log.warning("rights.unknown", reason=error.message)
+            # Else the watches fail for the same reason, and say so.
+            if not isinstance(error, ApiSilent) and error.status != HTTPStatus.UNAUTHORIZED:
+                log.warning("rights.unknown", reason=error.message)
         else:
             if missing != named:
                 _say_rights(missing)

@@ -40,7 +40,7 @@ class Engine:
 
     def waiting(self, pod: Pod, now_s: float) -> None:
         """A pod of ours without a node was seen. One that we have placed already is told apart by the tables."""
-        if self.tables.record(pod.key.uid) is None:
+        if self.tables.record(pod.key.uid) is None or pod.key.uid in self.queue:
             self.queue.add_or_update(pod, now_s)
 
     def assigned(self, pod: Pod) -> None:
@@ -56,6 +56,8 @@ class Engine:
             return None
         outcome = self._cycles[queued.pod.scheduler_name].schedule(queued.pod, now_ns)
         if isinstance(outcome, NoFit):
+            # What the attempt itself gave back (Permit said no) is no news for the pod that gave it back.
+            self.note_openings()
             self.queue.unschedulable(queued.pod.key.uid, self._key(queued.pod), now_s, wakeable=outcome.wakeable)
         return Decision(queued, outcome)
 

@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from cachetools import LRUCache
@@ -26,7 +26,7 @@ from scheduler.demand import ResourceNames
 from scheduler.engine import Decision, Engine
 from scheduler.event_handlers import EventHandlers, Problem
 from scheduler.framework.runtime import Runtime
-from scheduler.plugins import registry
+from scheduler.plugins import priority_sort, registry
 from scheduler.pod import Pod, PodReader
 from scheduler.ports import Binding, Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
 from scheduler.queue.entry import QueuedPod
@@ -37,6 +37,9 @@ from scheduler.scheduling_cycle import NoFit, Placement, SchedulingCycle
 from scheduler.state.tables import Tables
 from scheduler.telemetry import Telemetry
 from scheduler.waiting_pods import WaitingPods
+
+if TYPE_CHECKING:
+    from scheduler.framework.plugin import PreEnqueuePlugin
 
 _SLICE_S: Final = 0.005
 _PROBLEMS_REMEMBERED: Final = 4096
@@ -61,16 +64,17 @@ def build_engine(configuration: SchedulerConfiguration) -> tuple[Engine, PodRead
     )
     tables = Tables(names, configuration.memory_unit_mib)
     cycles: dict[str, SchedulingCycle] = {}
-    gates = []
+    gates: dict[str, tuple[PreEnqueuePlugin, ...]] = {}
     for profile in resolve(configuration):
         built = registry.build(profile, configuration.resources)
         cycle = SchedulingCycle(Runtime(built, tables))
         cycles.update(dict.fromkeys(profile.scheduler_names, cycle))
-        gates.append((profile.scheduler_names, built.pre_enqueue))
+        gates.update(dict.fromkeys(profile.scheduler_names, built.pre_enqueue))
     queue = SchedulingQueue(
         initial_backoff_s=configuration.pod_initial_backoff_seconds,
         max_backoff_s=configuration.pod_max_backoff_seconds,
-        pre_enqueue={name: plugins for names_, plugins in gates for name in names_},
+        pre_enqueue=gates,
+        queue_sort=priority_sort.sort_key,
     )
     return Engine(tables, queue, cycles), PodReader(names)
 
@@ -194,11 +198,13 @@ class Service:
             began_s = clock.monotonic_s()
             if began_s > until_s:
                 return True
+            # One check per decision: a pod that waits for freed memory does not wait behind a backlog as well.
+            checked = engine.check(began_s)
             decision = engine.decide(began_s, clock.wall_ns())
             if decision is not None:
                 self._telemetry.decided(decision, clock.monotonic_s() - began_s)
                 self._follow_up(decision, bindings)
-            elif not engine.check(began_s):
+            elif not checked:
                 return False
         return False
 

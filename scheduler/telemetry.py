@@ -1,5 +1,6 @@
 """What the service tells people and machines about its work: log lines and metrics."""
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -15,7 +16,6 @@ from scheduler.queue.entry import QueuedPod
 from scheduler.scheduling_cycle import NoFit, Placement
 from scheduler.web.metrics import Metrics
 
-_FORBIDDEN: Final = 403
 _MOST_ATTEMPTS: Final = 16
 log = structlog.get_logger()
 
@@ -28,6 +28,9 @@ class Telemetry:
         self._metrics = metrics
         self._scheduled: dict[str, Counter] = {}
         self._sli_s: dict[int, Histogram] = {}
+        # Every watch meets the same trouble with the server as a whole: one line is enough for all of them.
+        self._cut_off: set[str] = set()
+        self._cut_off_reasons: set[str] = set()
 
     def decided(self, decision: Decision, took_s: float) -> None:
         """One attempt was made."""
@@ -65,7 +68,7 @@ class Telemetry:
             return
         self._metrics.attempts.labels("error", pod.scheduler_name).inc()
         fields = {"pod": str(pod.key), "node": placement.node, "reason": refused.reason, "status": refused.status}
-        if refused.status == _FORBIDDEN:
+        if refused.status == HTTPStatus.FORBIDDEN:
             hint = "grant create on pods/binding (deploy/manifests/rbac.yaml), or look for an admission policy"
             log.error("bind.forbidden", hint=hint, **fields)
         else:
@@ -87,13 +90,39 @@ class Telemetry:
 
     def watch_trouble(self, kind: Kind[T], error: ports.ApiError | None) -> None:
         """A watch fails in another way than before, or works again."""
+        if isinstance(error, ports.ApiSilent) or (error is not None and error.status == HTTPStatus.UNAUTHORIZED):
+            self._say_cut_off(kind.name, error)
+            return
+        was_cut_off = kind.name in self._cut_off
+        self._say_connected(kind.name)
         if error is None:
-            log.info("watch.well", kind=kind.name)
+            if not was_cut_off:
+                log.info("watch.well", kind=kind.name)
         elif isinstance(error, ports.ApiForbidden):
             hint = f"grant get, list and watch on {kind.name} (deploy/manifests/rbac.yaml)"
             log.error("watch.forbidden", kind=kind.name, reason=error.message, hint=hint)
         else:
             log.warning("watch.trouble", kind=kind.name, reason=error.message, status=error.status)
+
+    def _say_cut_off(self, kind: str, error: ports.ApiError) -> None:
+        self._cut_off.add(kind)
+        if error.message in self._cut_off_reasons:
+            return
+        self._cut_off_reasons.add(error.message)
+        if error.status == HTTPStatus.UNAUTHORIZED:
+            hint = "renew the token, certificate or plugin that the kubeconfig names; tried again until it is accepted"
+            log.error("api.unauthorized", reason=error.message, hint=hint)
+        else:
+            hint = "check the server's address and the network between; tried again until it answers"
+            log.warning("api.unreachable", reason=error.message, hint=hint)
+
+    def _say_connected(self, kind: str) -> None:
+        if kind not in self._cut_off:
+            return
+        self._cut_off.discard(kind)
+        if not self._cut_off:
+            self._cut_off_reasons.clear()
+            log.info("api.reachable")
 
     def bad_object(self, kind: str) -> None:
         """An object was left out or corrected."""

@@ -1,6 +1,6 @@
 """Runs a profile's plugins over the tables: which rows are feasible for a pod, and which is best."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -37,7 +37,6 @@ _FEW: Final = 8
 class Profile:
     """The plugins of one profile, per extension point, in order. score: (plugin, weight)."""
 
-    sort_key: Callable[[Pod], int]
     pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()
     pre_filter: tuple[PreFilterPlugin, ...] = ()
     filter: tuple[FilterPlugin, ...] = ()

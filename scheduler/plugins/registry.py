@@ -22,7 +22,6 @@ from scheduler.plugins.node_name import NodeName
 from scheduler.plugins.node_ports import NodePorts
 from scheduler.plugins.node_resources_fit import NodeResourcesFit, NodeResourcesFitArgs
 from scheduler.plugins.node_unschedulable import NodeUnschedulable
-from scheduler.plugins.priority_sort import sort_key
 from scheduler.plugins.scheduling_gates import SchedulingGates
 from scheduler.plugins.taint_toleration import TaintToleration
 from scheduler.plugins.unbuilt_rules import UnbuiltRules
@@ -71,7 +70,6 @@ def build(profile: ConfiguredProfile, resources: Resources) -> Profile:
         return tuple(plugin for name in names if isinstance(plugin := plugins[name], kind))
 
     return Profile(
-        sort_key=sort_key,
         pre_enqueue=at(chosen.pre_enqueue, PreEnqueuePlugin),
         pre_filter=at(chosen.filter, PreFilterPlugin),
         filter=at(chosen.filter, FilterPlugin),

@@ -47,6 +47,10 @@ class Gate(Protocol):
         """Why the pod may not be queued; None when it may."""
 
 
+def _by_priority(pod: Pod) -> int:
+    return -pod.priority
+
+
 _NO_GATES: Final[Mapping[str, Sequence[Gate]]] = MappingProxyType({})
 
 
@@ -59,8 +63,13 @@ class SchedulingQueue:
         initial_backoff_s: float = 1.0,
         max_backoff_s: float = 10.0,
         pre_enqueue: Mapping[str, Sequence[Gate]] = _NO_GATES,
+        queue_sort: Callable[[Pod], int] = _by_priority,
     ) -> None:
-        """Back-offs as in `backoff_s`, > 0. pre_enqueue: by scheduler name, asked in order."""
+        """Back-offs as in `backoff_s`, > 0. pre_enqueue: by scheduler name, asked in order.
+
+        queue_sort: the least goes first, equals in the order of arrival; asked once, when a pod becomes active.
+        """
+        self._queue_sort = queue_sort
         self._initial_s = initial_backoff_s
         self._max_s = max_backoff_s
         self._pre_enqueue = pre_enqueue
@@ -278,7 +287,7 @@ class SchedulingQueue:
         if not entry.sequence:
             self._arrivals += 1
             entry.sequence = self._arrivals
-        entry.sort_key = (-entry.pod.priority, entry.sequence)
+        entry.sort_key = (self._queue_sort(entry.pod), entry.sequence)
         entry.state = State.ACTIVE
         entry.queued_s = now_s
         entry.first_queued_s = min(entry.first_queued_s, now_s)

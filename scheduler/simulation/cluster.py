@@ -77,7 +77,7 @@ class MemoryCluster:
         self._latency_s = latency_s
         self._timing = timing
         self._request_timeout_s = request_timeout_s
-        self._open: set[Connection[Any]] = set()
+        self._open: dict[Connection[Any], None] = {}  # in the order of opening, so that every run is the same
         self._stalled: set[str] = set()
         self._late: dict[int, Callable[[], object]] = {}
         self._late_made = 0
@@ -93,12 +93,12 @@ class MemoryCluster:
         connection = Connection(kind, collection, since, timing=self._timing, sleep=self._sleep, breaks=breaks)
         if kind.name in self._stalled:
             connection.break_off(Break.STALLED)
-        self._open.add(connection)
+        self._open[connection] = None
         try:
             while (batch := await connection.next_batch()) is not None:
                 yield batch
         finally:
-            self._open.discard(connection)
+            self._open.pop(connection, None)
             connection.close()
 
     async def bind(self, binding: Binding, timeout_s: float) -> None:

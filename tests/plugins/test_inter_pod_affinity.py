@@ -10,7 +10,6 @@ from scheduler.demand import ResourceNames
 from scheduler.framework.plugin import PreFilterPlugin
 from scheduler.framework.runtime import Profile, Runtime
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity
-from scheduler.plugins.priority_sort import sort_key
 from scheduler.pod import Pod
 from scheduler.state.tables import Tables
 from tests.builders import bound, pod, wire_node
@@ -84,7 +83,7 @@ class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.tables = Tables(ResourceNames())
-        self.runtime = Runtime(Profile(sort_key=sort_key, filter=(InterPodAffinity(),)), self.tables)
+        self.runtime = Runtime(Profile(filter=(InterPodAffinity(),)), self.tables)
         self.nodes: dict[str, str] = {}
         self.pods: dict[str, tuple[str, str, list[dict[str, Any]]]] = {}
         self.teams: dict[str, str] = {}
