@@ -128,9 +128,7 @@ class GpuSite:
         """Wait for the pod's event of that reason."""
         path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
         query = {"fieldSelector": f"reason={reason}"}
-        return await seen(
-            self.admin, path, lambda event: event["regarding"]["name"] == pod, query, within_s=_SOON_S
-        )
+        return await seen(self.admin, path, lambda event: event["regarding"]["name"] == pod, query, within_s=_SOON_S)
 
     async def clear(self) -> None:
         """Remove all of it; returns when the scheduler has seen that."""

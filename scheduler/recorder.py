@@ -72,7 +72,11 @@ class _Repeated:
 
 
 class Recorder:
-    """Writes what users read. busy: whether a backlog is being bound at this moment."""
+    """Writes what users read.
+
+    busy: whether a backlog is being bound at this moment. waits: by uid, whether the pod still waits for a place: what
+    was said of it must not land on a pod that has one.
+    """
 
     def __init__(
         self,
@@ -82,6 +86,7 @@ class Recorder:
         instance: str,
         now_s: Callable[[], float],
         busy: Callable[[], bool],
+        waits: Callable[[str], bool],
         on_lost: Callable[[str, str], None],
     ) -> None:
         """now_s: Unix seconds. on_lost: told (what, why) of each entry that could not be written."""
@@ -90,6 +95,7 @@ class Recorder:
         self._instance = instance
         self._now_s = now_s
         self._busy = busy
+        self._waits = waits
         self._on_lost = on_lost
         self._outbox: deque[_Entry] = deque()
         self._filled = asyncio.Event()
@@ -211,6 +217,8 @@ class Recorder:
 
     async def _send(self, entry: _Entry) -> None:
         for attempt in range(_TRIES):
+            if isinstance(entry, _ConditionPatch) and not self._still_true(entry):
+                return
             try:
                 await self._write(entry)
             except ApiThrottled as throttled:
@@ -227,6 +235,11 @@ class Recorder:
             else:
                 return
         self._lost(entry, "the API server asked to wait too often")
+
+    def _still_true(self, patch: _ConditionPatch) -> bool:
+        """Whether the pod waits, and nothing newer was said of it."""
+        said = self._said.get(patch.pod.uid)
+        return self._waits(patch.pod.uid) and (said is None or said.message == patch.condition.message)
 
     def _lost(self, entry: _Entry, why: str) -> None:
         if isinstance(entry, _ConditionPatch):

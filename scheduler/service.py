@@ -29,7 +29,7 @@ from scheduler.framework.runtime import Runtime
 from scheduler.plugins import priority_sort, registry
 from scheduler.pod import Pod, PodReader
 from scheduler.ports import Binding, Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
-from scheduler.queue.entry import QueuedPod
+from scheduler.queue.entry import QueuedPod, State
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.recorder import Recorder
 from scheduler.reflector import Backoff, reflect
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from scheduler.framework.plugin import PreEnqueuePlugin
 
 _SLICE_S: Final = 0.005
+_BREATH_S: Final = 0.005
+_SMALL_BATCH: Final = 64
 _PROBLEMS_REMEMBERED: Final = 4096
 _LAG_EVERY_S: Final = 0.25
 
@@ -112,6 +114,7 @@ class Service:
             instance=f"{controller}-{instance}",
             now_s=lambda: self._clock.wall_ns() / 1e9,
             busy=self._has_backlog,
+            waits=lambda uid: self.engine.queue.state(uid) not in {None, State.IN_FLIGHT},
             on_lost=telemetry.record_lost,
         )
         self._binder = Binder(
@@ -166,6 +169,9 @@ class Service:
                 elif isinstance(event, ListEnds):
                     self._first_list(kind.name)
             self._wake.set()
+            # The API server sends every change by itself; a short breath lets them come in batches, which cost less.
+            if len(batch) < _SMALL_BATCH:
+                await asyncio.sleep(_BREATH_S)
 
     def _first_list(self, kind: str) -> None:
         if kind in self._unlisted:
@@ -238,7 +244,7 @@ class Service:
         except BindRefused as refused:
             self.engine.refused(placement, self._clock.monotonic_s(), gone=refused.gone)
             self._telemetry.refused(placement, refused)
-            if not refused.gone:
+            if not refused.settled:
                 message = f"binding to {placement.node} was refused: {refused.reason}"
                 self.recorder.scheduler_error(pod, message)
         else:

@@ -69,6 +69,7 @@ class Desk:
             instance="gpushare-scheduler-host-1",
             now_s=lambda: self.now_s,
             busy=busy,
+            waits=lambda _uid: True,
             on_lost=lambda what, why: self.lost.append((what, why)),
         )
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from config.inventory import Health
+from scheduler import objects
 from scheduler.framework.runtime import Profile, Runtime
 from scheduler.pod import Pod
 from scheduler.scheduling_cycle import Outcome, Placement, SchedulingCycle
@@ -16,13 +17,21 @@ _OPEN: Final = frozenset({Health.HEALTHY, Health.CORDONED})
 
 
 class CheckedCycle(SchedulingCycle):
-    """Each decision is the one without the memo, and takes only what is free in the ledger counted from scratch.
+    """Each decision is for the pod as it was last seen, is the one without the memo, and takes only what is free.
 
-    ledger: what there is free by what the process was told, and has assumed itself.
+    seen: uid -> the pod that was told last. ledger: what there is free, counted from scratch, by what the process was
+    told, and has assumed itself.
     """
 
-    def __init__(self, profile: Profile, tables: Tables, ledger: Callable[[], Mapping[str, NodeLedger]]) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        tables: Tables,
+        seen: Callable[[str], objects.Pod],
+        ledger: Callable[[], Mapping[str, NodeLedger]],
+    ) -> None:
         super().__init__(Runtime(profile, tables))
+        self._seen = seen
         self._profile = profile
         self._tables = tables
         self._ledger = ledger
@@ -30,6 +39,8 @@ class CheckedCycle(SchedulingCycle):
         self.refused = 0
 
     def schedule(self, pod: Pod, now_ns: int) -> Outcome:
+        meta = self._seen(pod.key.uid).metadata
+        assert (pod.labels, pod.annotations) == (meta.labels or {}, meta.annotations or {}), f"{pod.key} has changed"
         expected = decision(self._profile, self._tables, pod, now_ns)
         before = self._ledger()
         outcome = super().schedule(pod, now_ns)

@@ -70,6 +70,7 @@ def start(wire: Wire, configuration: SchedulerConfiguration = AT_ONCE, *, seed: 
     cycle = CheckedCycle(
         registry.build(resolve(configuration)[0], configuration.resources),
         built.tables,
+        wire.pod_told,
         lambda: process.expected_ledger(),
     )
     engine = Engine(built.tables, built.queue, dict.fromkeys(built.scheduler_names, cycle))

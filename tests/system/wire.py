@@ -85,6 +85,11 @@ class Wire(MemoryCluster):
         self.posts = posts
         self.told = {kind.name: Told() for kind in (ports.PODS, ports.NODES, ports.NAMESPACES, ports.CONFIG_MAPS)}
         self.garbled: set[str] = set()
+        self._placed: set[str] = set()
+
+    def pod_told(self, uid: str) -> objects.Pod:
+        """The pod as it was last told of; StopIteration when it was not."""
+        return next(pod for pod in self.told["pods"] if pod.metadata.uid == uid)
 
     async def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
         told = self.told[kind.name]
@@ -95,12 +100,26 @@ class Wire(MemoryCluster):
                     told.take(event)
                 yield events
 
+    async def set_pod_condition(self, pod: ports.PodKey, condition: objects.PodCondition) -> None:
+        """Nobody is said to wait who is known to have a place."""
+        told = next((found for found in self.told["pods"] if found.metadata.uid == pod.uid), None)
+        has_place = pod.uid in self._placed or (told is not None and told.spec.node_name)
+        assert not (condition.status == "False" and has_place), f"{pod} has a place, and is said to wait"
+        await super().set_pod_condition(pod, condition)
+
+    async def pod(self, namespace: str, name: str) -> objects.Pod | None:
+        found = await super().pod(namespace, name)
+        if found is not None and found.spec.node_name:
+            self._placed.add(found.metadata.uid)
+        return found
+
     async def bind(self, binding: Binding, timeout_s: float) -> None:
         sent_s = asyncio.get_running_loop().time()
         pod = self.world.pods.find(binding.pod.namespace, binding.pod.name)
         self.posts.sending(binding, sent_s, assigned=pod is None or bool(pod.spec.node_name))
         try:
             await super().bind(binding, timeout_s)
+            self._placed.add(binding.pod.uid)
         except ApiSilent:
             self.posts.unanswered(binding, sent_s)
             raise
