@@ -114,8 +114,17 @@ async def test_another_reason_changes_the_condition_at_once() -> None:
     desk = Desk()
     waiting = pod("p", 12)
     desk.recorder.failed_scheduling(waiting, no_fit(8))
+    await desk.flush()
     desk.recorder.failed_scheduling(waiting, Diagnosis(1, (ReasonCount("node(s) were unschedulable", 1),)))
     assert len((await desk.flush()).conditions) == 2
+
+
+async def test_of_two_conditions_that_wait_to_be_written_only_the_newer_is() -> None:
+    desk = Desk()
+    waiting, newer = pod("p", 12), Diagnosis(1, (ReasonCount("node(s) were unschedulable", 1),))
+    desk.recorder.failed_scheduling(waiting, no_fit(8))
+    desk.recorder.failed_scheduling(waiting, newer)
+    assert [condition.message for condition in (await desk.flush()).conditions] == [newer.message]
 
 
 async def test_a_condition_that_the_pod_has_already_is_not_written_again() -> None:

@@ -1,0 +1,1 @@
+"""What `kubectl inspect gpushare` shows, worked out from nodes and pods, and its exact text. Pure."""
