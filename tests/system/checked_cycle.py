@@ -32,7 +32,7 @@ class CheckedCycle(SchedulingCycle):
     ) -> None:
         super().__init__(Runtime(profile, tables))
         self._seen = seen
-        self._profile = profile
+        self.profile = profile
         self._tables = tables
         self._ledger = ledger
         self.placed = 0
@@ -41,7 +41,7 @@ class CheckedCycle(SchedulingCycle):
     def schedule(self, pod: Pod, now_ns: int) -> Outcome:
         meta = self._seen(pod.key.uid).metadata
         assert (pod.labels, pod.annotations) == (meta.labels or {}, meta.annotations or {}), f"{pod.key} has changed"
-        expected = decision(self._profile, self._tables, pod, now_ns)
+        expected = decision(self.profile, self._tables, pod, now_ns)
         before = self._ledger()
         outcome = super().schedule(pod, now_ns)
         assert outcome == expected, f"{outcome} with the memo, {expected} without"
@@ -53,7 +53,7 @@ class CheckedCycle(SchedulingCycle):
         return outcome
 
     def room(self, pod: Pod, rows: RowArray) -> int:
-        runtime, judged = judgement(self._profile, self._tables, pod)
+        runtime, judged = judgement(self.profile, self._tables, pod)
         expected = 0 if judged.never else runtime.room(pod, judged, rows)
         answered = super().room(pod, rows)
         assert answered == expected

@@ -2,10 +2,11 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from functools import wraps
+from typing import Any, Final, ParamSpec
 
 from config.scheduler import SchedulerConfiguration, resolve
 from scheduler.demand import ResourceNames
@@ -14,16 +15,34 @@ from scheduler.plugins import registry
 from scheduler.pod import PodReader
 from scheduler.service import Clock, Service, build_engine
 from scheduler.simulation.world import World
-from scheduler.state.ledger import NodeLedger, recompute
+from scheduler.state.ledger import NodeLedger, of_tables, recompute
 from scheduler.telemetry import Telemetry
 from scheduler.web.metrics import Metrics
 from tests.system.checked_cycle import CheckedCycle
 from tests.system.wire import Posts, Wire
+from tests.virtual_time import run
+
+P = ParamSpec("P")
 
 EPOCH_S: Final = 1_800_000_000.0
 # Longer than any chain of callbacks; shorter than anything that is timed.
 A_MOMENT_S: Final = 0.001
 AT_ONCE: Final = SchedulerConfiguration.model_validate({"bindTimeout": 0})
+
+
+def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """A test that takes no time, however long it waits."""
+
+    @wraps(test)
+    def in_a_loop_of_its_own(*args: P.args, **kwargs: P.kwargs) -> None:
+        run(test(*args, **kwargs))
+
+    return in_a_loop_of_its_own
+
+
+def now_s() -> float:
+    """Seconds since the test began."""
+    return asyncio.get_running_loop().time()
 
 
 def world() -> World:
@@ -41,6 +60,11 @@ class Process:
     cycle: CheckedCycle
     metrics: Metrics
     task: asyncio.Task[None]
+
+    @property
+    def free(self) -> dict[str, int]:
+        """Units left on each card, by UUID."""
+        return {card: units for node in of_tables(self.engine.tables).values() for card, units in node.free.items()}
 
     def expected_ledger(self) -> dict[str, NodeLedger]:
         """What is booked where, counted anew from what this process was told, and what it has assumed."""

@@ -11,12 +11,13 @@ from hypothesis import HealthCheck, settings
 
 from tests.system.cluster_rules import ClusterRules
 from tests.system.fault_rules import FaultRules
+from tests.system.prompt_rules import PromptRules
 
 EXAMPLES: Final = 110
 STEPS: Final = 50
 
 
-class Histories(ClusterRules, FaultRules):
+class Histories(ClusterRules, FaultRules, PromptRules):
     pass
 
 

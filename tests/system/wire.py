@@ -86,6 +86,9 @@ class Wire(MemoryCluster):
         self.told = {kind.name: Told() for kind in (ports.PODS, ports.NODES, ports.NAMESPACES, ports.CONFIG_MAPS)}
         self.garbled: set[str] = set()
         self._placed: set[str] = set()
+        # (when, pod, message) of every condition asked for, and when each binding was.
+        self.conditions: list[tuple[float, str, str]] = []
+        self.bindings: list[tuple[float, Binding]] = []
 
     def pod_told(self, uid: str) -> objects.Pod:
         """The pod as it was last told of; StopIteration when it was not."""
@@ -105,6 +108,7 @@ class Wire(MemoryCluster):
         told = next((found for found in self.told["pods"] if found.metadata.uid == pod.uid), None)
         has_place = pod.uid in self._placed or (told is not None and told.spec.node_name)
         assert not (condition.status == "False" and has_place), f"{pod} has a place, and is said to wait"
+        self.conditions.append((asyncio.get_running_loop().time(), pod.name, condition.message))
         await super().set_pod_condition(pod, condition)
 
     async def pod(self, namespace: str, name: str) -> objects.Pod | None:
@@ -115,6 +119,7 @@ class Wire(MemoryCluster):
 
     async def bind(self, binding: Binding, timeout_s: float) -> None:
         sent_s = asyncio.get_running_loop().time()
+        self.bindings.append((sent_s, binding))
         pod = self.world.pods.find(binding.pod.namespace, binding.pod.name)
         self.posts.sending(binding, sent_s, assigned=pod is None or bool(pod.spec.node_name))
         try:
