@@ -62,15 +62,11 @@ async def backlog(cluster: provider.Target, admin: Admin, namespace: str) -> Asy
     await admin.delete(NODES)
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-async def test_a_scheduler_that_ends_in_the_middle_goes_on_where_it_was(
-    backlog: Backlog, tmp_path: Path, end: signal.Signals
-) -> None:
+async def test_a_scheduler_that_is_killed_in_the_middle_goes_on_where_it_was(backlog: Backlog, tmp_path: Path) -> None:
     bound_at_s = backlog.history.bound_at_s
     with SchedulerProcess(backlog.cluster.kubeconfig_path(), tmp_path, NO_PREDECESSOR) as first:
         await backlog.until_bound(FIRST)
-        first.child.process.send_signal(end)
-        await asyncio.to_thread(first.child.process.wait)
+        first.kill()
     before = len(bound_at_s)
 
     with SchedulerProcess(backlog.cluster.kubeconfig_path(), tmp_path, SHIPPED) as second:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from config import names
 from scheduler import objects
 from scheduler.ports import (
     ApiConflict,
@@ -32,6 +33,8 @@ from scheduler.ports import (
 # kube-apiserver's --request-timeout: a request older than this can no longer take effect.
 SERVER_REQUEST_TIMEOUT_S: Final = 60.0
 _INTERNAL_ERROR: Final = 500
+# By the original device plugin, at Allocate (PROTOCOL, part 2, B).
+_OVERWRITTEN: Final = frozenset({names.MEM_ASSIGNED, names.MEM_ASSUME_TIME})
 
 
 class BindRefused(Exception):
@@ -148,6 +151,10 @@ class Binder:
 
 
 def is_bound_as(pod: objects.Pod, node: str, annotations: Mapping[str, str]) -> bool:
-    """Whether the pod is on `node` with all of `annotations`: only our Binding can have done that."""
+    """Whether the pod is on `node` with all of `annotations`: only our Binding can have done that.
+
+    What a device plugin may have overwritten since is not looked at.
+    """
     written = pod.metadata.annotations or {}
-    return pod.spec.node_name == node and all(written.get(key) == value for key, value in annotations.items())
+    ours = {key: value for key, value in annotations.items() if key not in _OVERWRITTEN}
+    return pod.spec.node_name == node and ours.items() <= written.items()

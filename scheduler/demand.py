@@ -10,7 +10,7 @@ from typing import Final
 
 from config import names, quantity
 from scheduler.objects import Container, Pod
-from scheduler.requests import combined, is_sidecar
+from scheduler.requests import MOST, combined, is_sidecar
 
 _MOST_CARDS: Final = 256
 _LARGEST_ASK: Final = 2**31 - 1
@@ -78,8 +78,8 @@ class ResourceNames:
 
 
 def gpu_units(pod: Pod, resource: str) -> int:
-    """The pod's effective ask of `resource` over all cards, whatever its annotations say."""
-    return combined(pod.spec, lambda container: {resource: _limit(container, resource)}).get(resource, 0)
+    """The pod's effective ask of `resource` over all cards, whatever its annotations say; at most MOST."""
+    return min(MOST, combined(pod.spec, lambda container: {resource: _limit(container, resource)}).get(resource, 0))
 
 
 def demand_of(pod: Pod, resources: ResourceNames) -> Demand | None:

@@ -16,7 +16,7 @@ from cachetools import LRUCache
 from scheduler import objects
 from scheduler.diagnosis import Diagnosis
 from scheduler.pod import Pod
-from scheduler.ports import ApiError, ApiNotFound, ApiThrottled, Cluster, EventRecord, EventSeries, PodKey
+from scheduler.ports import ApiConflict, ApiError, ApiNotFound, ApiThrottled, Cluster, EventRecord, EventSeries, PodKey
 
 _OUTBOX: Final = 20_000
 _REMEMBERED: Final = 20_000
@@ -212,6 +212,9 @@ class Recorder:
             self._sending += 1
             try:
                 await self._send(entry)
+            except asyncio.CancelledError:
+                self._outbox.appendleft(entry)  # for `flush`
+                raise
             finally:
                 self._sending -= 1
 
@@ -223,6 +226,10 @@ class Recorder:
                 await self._write(entry)
             except ApiThrottled as throttled:
                 await asyncio.sleep(max(throttled.retry_after_s, 0.2 * 2**attempt))
+            except ApiConflict as conflict:
+                if not isinstance(entry, EventRecord):
+                    self._lost(entry, conflict.message)
+                return  # an event of this name is one that was sent before its sender was cancelled
             except ApiNotFound:
                 if isinstance(entry, _SeriesPatch):
                     # The first event has expired meanwhile: this one starts anew.

@@ -145,7 +145,7 @@ class Service:
         """Schedule until `stop`; returns when the binds that were under way then are answered."""
         async with asyncio.TaskGroup() as bindings, asyncio.TaskGroup() as tasks:
             self._until_stop = [
-                tasks.create_task(self._reflect(ports.PODS, self._handlers.pods)),
+                tasks.create_task(self._reflect_pods()),
                 tasks.create_task(self._reflect(ports.NODES, self._handlers.nodes)),
                 tasks.create_task(self._reflect(ports.NAMESPACES, self._handlers.namespaces)),
                 tasks.create_task(self._reflect(ports.CONFIG_MAPS, self._handlers.config_maps)),
@@ -173,6 +173,11 @@ class Service:
             if len(batch) < _SMALL_BATCH:
                 await asyncio.sleep(_BREATH_S)
 
+    async def _reflect_pods(self) -> None:
+        # Listed after the wait: what a predecessor has bound in that time is in the list, however slow the watch is.
+        await self._outwait_predecessor()
+        await self._reflect(ports.PODS, self._handlers.pods)
+
     def _first_list(self, kind: str) -> None:
         if kind in self._unlisted:
             self._unlisted.discard(kind)
@@ -182,7 +187,6 @@ class Service:
 
     async def _decide_for_ever(self, bindings: asyncio.TaskGroup) -> None:
         await self._listed.wait()
-        await self._outwait_predecessor()
         while True:
             if self._decide_for_a_slice(bindings):
                 await asyncio.sleep(0)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -14,7 +15,8 @@ settings.load_profile("project")
 
 @pytest.fixture(scope="session", autouse=True)
 def _empty_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No `~/.kube/config`, whatever a test does to KUBECONFIG."""
+    """No `~/.kube/config`, whatever a test does to KUBECONFIG; the cache stays, so that nothing is built anew."""
     with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"))
         environment.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         yield

@@ -1,5 +1,7 @@
 """The manifests fit each other and the program."""
 
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,12 @@ import yaml
 from config.load import load
 from config.scheduler import SchedulerConfiguration
 from scheduler.kube.rights import NEEDED
+from scheduler.web.metrics import Metrics
+from scheduler.web.server import serve
+from tests.builders import cluster
 
-FOLDER = Path(__file__).parent.parent / "deploy" / "manifests"
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "deploy" / "manifests"
 NAME, NAMESPACE = "gpushare-scheduler", "kube-system"
 
 
@@ -83,3 +89,60 @@ def test_the_pod_has_no_privileges() -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
+
+
+def test_whatever_has_a_namespace_is_in_that_of_the_account() -> None:
+    cluster_wide = {"ClusterRole", "ClusterRoleBinding", "FlowSchema"}
+    spaced = [document for document in documents() if document["kind"] not in cluster_wide]
+    assert {document["metadata"]["namespace"] for document in spaced} == {NAMESPACE}
+    assert all("namespace" not in document["metadata"] for document in documents() if document not in spaced)
+
+
+def test_what_the_deployment_refers_to_is_there() -> None:
+    spec = one("Deployment")["spec"]
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    (volume,) = pod["volumes"]
+    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+    assert volume["configMap"]["name"] == one("ConfigMap")["metadata"]["name"]
+    assert [mount["name"] for mount in container["volumeMounts"]] == [volume["name"]]
+
+
+async def test_the_probes_ask_for_what_the_program_serves() -> None:
+    (container,) = one("Deployment")["spec"]["template"]["spec"]["containers"]
+    runner = await serve("127.0.0.1", 0, Metrics(cluster(), dict, per_card=False), ready=str, alive=str)
+    served = {resource.canonical for resource in runner.app.router.resources()}
+    await runner.cleanup()
+    for probe in ("livenessProbe", "readinessProbe"):
+        asked = container[probe]["httpGet"]
+        assert asked["port"] in {port["name"] for port in container["ports"]}
+        assert asked["path"] in served
+
+
+def test_the_api_server_hears_the_account_before_the_workloads() -> None:
+    schemas = [document for document in documents() if document["kind"] == "FlowSchema"]
+    accounts = [rule["subjects"] for document in schemas for rule in document["spec"]["rules"]]
+    levels = {
+        document["metadata"]["name"]: document["spec"]["priorityLevelConfiguration"]["name"] for document in schemas
+    }
+    precedence = [document["spec"]["matchingPrecedence"] for document in schemas]
+    account = {"kind": "ServiceAccount", "serviceAccount": {"name": NAME, "namespace": NAMESPACE}}
+    assert accounts == [[account]] * len(schemas)
+    assert levels == {"gpushare-scheduler-leases": "leader-election", "gpushare-scheduler": "workload-high"}
+    # 9000: kube-apiserver's own schema for service accounts, which leads into workload-low.
+    assert precedence == sorted(precedence)
+    assert precedence[-1] < 9000
+
+
+def test_the_image_is_made_of_what_is_here_and_starts_the_program() -> None:
+    dockerfile = (ROOT / "deploy/image/Dockerfile").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    copied = {word for line in re.findall(r"^COPY (?!--)(.+) \S+$", dockerfile, re.MULTILINE) for word in line.split()}
+    packages = {pattern.rstrip("*") for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    (program,) = re.findall(r'^ENTRYPOINT \["\S+/(\S+)"\]$', dockerfile, re.MULTILINE)
+    assert all((ROOT / name).exists() for name in copied)
+    assert packages | {"pyproject.toml", "requirements"} <= copied
+    assert program in project["project"]["scripts"]
+    assert "USER 65532:65532" in dockerfile
+    pod = one("Deployment")["spec"]["template"]["spec"]
+    assert (pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]) == (65532, 65532)

@@ -1,80 +1,64 @@
 """`kubectl inspect gpushare [-d] [node ...]`: who holds how much of which card.
 
-The default output is the original's, byte for byte; `-o json`, `--context` and `--kubeconfig` only add. Read through
-kubeconfig (`KUBECONFIG`, or `~/.kube/config`) from any cluster that shares GPUs by memory, ours or the original's.
+The default output is the original's, byte for byte; `-o json`, `--context`, `--kubeconfig` and further nodes only add.
+Read through kubeconfig (`KUBECONFIG`, or `~/.kube/config`) from any cluster that shares GPUs by memory, ours or the
+original's. Rights needed: list nodes and pods, or with nodes named, get nodes and list pods.
 """
 
 import argparse
+import os
+import ssl
 import sys
-from collections.abc import Sequence
-from typing import Any, Final
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 import msgspec
 
+from scheduler.inspect import wire
+from scheduler.inspect.document import as_json
 from scheduler.inspect.tables import details, summary
-from scheduler.inspect.view import Node, NodeView, Pod, view
+from scheduler.inspect.view import view
 
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+_NODES: Final = "/api/v1/nodes"
+_PODS: Final = "/api/v1/pods"
 _PAGE: Final = 500
+_CONNECT_S, _READ_S = 15.0, 60.0
+# The view leaves finished pods out by itself; asking for none saves fetching them.
+_LIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
-class _Page(msgspec.Struct):
-    items: list[msgspec.Raw] = []
-    metadata: dict[str, Any] = {}
+class InspectFailed(Exception):
+    """The cluster cannot be read; the message says why."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script. Exit code 1, with one line, when the cluster cannot be read."""
+    """The console script. Exit code 1, with the reason on standard output as the original, when it cannot be read."""
     chosen = _parser().parse_intermixed_args(arguments)
     try:
-        nodes = _read(chosen)
-    except Exception as error:  # noqa: BLE001 - whatever the library raises, the original says it in one line
-        sys.stdout.write(f"Failed due to {_first_line(error)}\n")
+        node_items, pod_items = _fetch(chosen)
+    except Exception as error:  # noqa: BLE001 - kubeconfig, TLS, proxies and HTTP: the libraries raise what they like
+        # The original ends this line without a line end.
+        sys.stdout.write(f"Failed due to {_first_line(error)}")
         raise SystemExit(1) from None
-    if chosen.output == "json":
-        sys.stdout.write(as_json(nodes))
-    else:
-        sys.stdout.write(details(nodes) if chosen.details else summary(nodes))
-
-
-def as_json(nodes: Sequence[NodeView]) -> str:
-    """The view as JSON; the shape is documented in docs/inspect.md."""
-    document = {
-        "nodes": [
-            {
-                "name": node.name,
-                "address": node.address,
-                "totalUnits": node.total,
-                "allocatedUnits": node.allocated,
-                "pendingUnits": node.pending,
-                "cards": [
-                    {
-                        "index": card.index,
-                        "uuid": card.uuid,
-                        "health": card.health,
-                        "totalUnits": card.total,
-                        "allocatedUnits": card.allocated,
-                        "freeUnits": card.total - card.allocated,
-                    }
-                    for card in node.cards
-                ],
-                "pods": [
-                    {
-                        "namespace": holder.namespace,
-                        "name": holder.name,
-                        "cards": {str(index): units for index, units in sorted(holder.units.items()) if index >= 0},
-                        "pendingUnits": holder.pending,
-                    }
-                    for holder in node.holders
-                ],
-            }
-            for node in nodes
-        ]
-    }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    nodes, unread_nodes = wire.read(node_items, wire.Node)
+    pods, unread_pods = wire.read(pod_items, wire.Pod)
+    sys.stderr.writelines(f"{problem}\n" for problem in (*unread_nodes, *unread_pods))
+    shown = view(nodes, pods, with_gpu_memory_only=not chosen.nodes)
+    write = as_json if chosen.output == "json" else details if chosen.details else summary
+    sys.stdout.write(write(shown))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="kubectl inspect gpushare", description="Who holds how much of which card.")
+    parser = argparse.ArgumentParser(
+        prog="kubectl inspect gpushare", description="Who holds how much of which card.", allow_abbrev=False
+    )
     parser.add_argument("nodes", nargs="*", metavar="node", help="only these nodes (default: all with GPU memory)")
     parser.add_argument("-d", dest="details", action="store_true", help="one line per pod")
     parser.add_argument("-o", dest="output", choices=("json",), help="for programs")
@@ -83,37 +67,82 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _read(chosen: argparse.Namespace) -> tuple[NodeView, ...]:
-    from kubernetes import client, config  # noqa: PLC0415 - slow to import, and `--help` does not need it
+def _fetch(chosen: argparse.Namespace) -> tuple[list[msgspec.Raw], list[msgspec.Raw]]:
+    """The nodes and the pods to look at. Raises InspectFailed, and whatever the libraries raise."""
+    with _client(_kubeconfig(chosen.kubeconfig, os.environ), chosen.context) as api:
+        if not chosen.nodes:
+            return list(_listed(api, _NODES)), list(_listed(api, _PODS, f"spec.nodeName!=,{_LIVE}"))
+        names = sorted(set(chosen.nodes))
+        nodes = [msgspec.Raw(_get(api, f"{_NODES}/{quote(name, safe='')}")) for name in names]
+        return nodes, [pod for name in names for pod in _listed(api, _PODS, f"spec.nodeName={name},{_LIVE}")]
+
+
+def _kubeconfig(named: str | None, environment: Mapping[str, str]) -> str:
+    """The path, or several joined as in PATH. Raises InspectFailed when there is none."""
+    paths = named or environment.get("KUBECONFIG") or "~/.kube/config"
+    if not any(Path(path).expanduser().exists() for path in paths.split(os.pathsep) if path):
+        message = f"there is no kubeconfig {paths}; name one with --kubeconfig or KUBECONFIG"
+        raise InspectFailed(message)
+    return paths
+
+
+def _client(kubeconfig: str, context: str | None) -> "ApiClient":
+    # Slow to import, and `--help` does not need it.
+    from kubernetes import client, config  # noqa: PLC0415
 
     configuration = client.Configuration()
-    config.load_kube_config(chosen.kubeconfig, chosen.context, client_configuration=configuration)
-    with client.ApiClient(configuration) as api:
-        nodes = [msgspec.json.decode(item, type=Node) for item in _items(api, "/api/v1/nodes")]
-        missing = set(chosen.nodes) - {node.metadata.name for node in nodes}
-        if missing:
-            message = f'nodes "{min(missing)}" not found'
-            raise LookupError(message)
-        pods = [msgspec.json.decode(item, type=Pod) for item in _items(api, "/api/v1/pods")]
-    return view(nodes, pods, only=frozenset(chosen.nodes))
+    configuration.retries = False  # its retries log a warning each, and only put off what a person waits for
+    config.load_kube_config(kubeconfig, context, client_configuration=configuration)
+    # Of a kubeconfig that says `insecure-skip-tls-verify`: whoever wrote that knows, and kubectl says nothing either.
+    warnings.filterwarnings("ignore", message="Unverified HTTPS request")
+    api = client.ApiClient(configuration)
+    api.rest_client.pool_manager.connection_pool_kw["ssl_context"] = _tls(
+        verify=configuration.verify_ssl, own_ca=bool(configuration.ssl_ca_cert)
+    )
+    return api
 
 
-def _items(api: Any, path: str) -> list[msgspec.Raw]:  # noqa: ANN401 - the library's ApiClient is untyped
-    items: list[msgspec.Raw] = []
-    more = ""
+def _tls(*, verify: bool, own_ca: bool) -> ssl.SSLContext:
+    """What the library would make, less VERIFY_X509_STRICT.
+
+    From Python 3.13 on, that refuses CAs without an authority key identifier, which kubectl and every other client
+    accept. CA and client certificate are loaded by the library.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = verify
+    context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
+    if verify and not own_ca:
+        context.load_default_certs()
+    return context
+
+
+def _listed(api: "ApiClient", path: str, field_selector: str = "") -> Iterator[msgspec.Raw]:
+    """Every item of a list, fetched in pages."""
+    query = {"limit": str(_PAGE)} | ({"fieldSelector": field_selector} if field_selector else {})
     while True:
-        query = [("limit", str(_PAGE)), *([("continue", more)] if more else [])]
-        request = api.param_serialize("GET", path, query_params=query, auth_settings=["BearerToken"])
-        answer = api.call_api(*request)
-        body = answer.read()
-        if answer.status != 200:  # noqa: PLR2004 - OK
-            message = f"{path}: {answer.status} {answer.reason}: {body.decode(errors='replace')[:300]}"
-            raise LookupError(message)
-        page = msgspec.json.decode(body, type=_Page)
-        items += page.items
-        more = page.metadata.get("continue") or ""
-        if not more:
-            return items
+        page = msgspec.json.decode(_get(api, path, query), type=wire.Page)
+        yield from page.items or ()
+        if not page.metadata.rest:
+            return
+        query["continue"] = page.metadata.rest
+
+
+def _get(api: "ApiClient", path: str, query: Mapping[str, str] | None = None) -> bytes:
+    from kubernetes.client.exceptions import ApiException  # noqa: PLC0415 - as above
+
+    method, url, headers, *_ = api.param_serialize(
+        "GET", path, query_params=[*(query or {}).items()], auth_settings=["BearerToken"]
+    )
+    # A token file that a person wrote ends in a newline, and a header must not.
+    headers = {name: value.strip() for name, value in headers.items()}
+    try:
+        answer = api.call_api(method, url, headers, _request_timeout=(_CONNECT_S, _READ_S))
+    except ApiException as error:  # a certificate: the library puts what is wrong with it on another line
+        raise InspectFailed(str(error.__context__ or error)) from error
+    body: bytes = answer.read()
+    if answer.status != HTTPStatus.OK:
+        raise InspectFailed(wire.refusal(body) or f"{path}: the server answered {answer.status} {answer.reason}")
+    return body
 
 
 def _first_line(error: Exception) -> str:

@@ -1,130 +1,64 @@
-"""Nodes and pods -> who holds how much of which card, as the original's inspect counts it.
+"""Nodes and pods -> who holds how much of which card, as the original's inspect counts it. Pure.
 
-Counted are pods with a node that are neither Succeeded nor Failed, terminating ones too. A pod's cards come from the
-allocation annotation, else from `ALIYUN_COM_GPU_MEM_IDX`, else it is pending. Where a node announces its cards
-(`gpushare/inventory`), each has its own total; otherwise all have the node's total divided by their number. On equal
-cards both are the same. Source: PROTOCOL, part 2 G.
+Counted are pods with a node that are neither Succeeded nor Failed, terminating ones too. A pod asks the sum of the
+limits of its containers; a pod that asks nothing is not shown. Its cards are those of the allocation annotation, else
+that of `ALIYUN_COM_GPU_MEM_IDX`, else it is pending. Source: PROTOCOL, part 2 G.
+
+Where that is silent:
+- A node that announces its cards (`gpushare/inventory`) shows each with its own total, so that cards of 16 and 80
+  units are told apart. On equal, healthy cards this is the original's figure, the node's allocatable units divided by
+  the number of cards; the original would spread what a sick card takes from allocatable over all of them.
+- There, the UUID in `gpushare/cards` says which card an index meant: indexes change when the driver renumbers.
+- Units on a card that the node does not have are pending; the original leaves them out of the node's sum.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from config import allocation, inventory, names, quantity
+from scheduler.inspect.wire import Node, Pod, Quantities
 
-PENDING: Final = -1
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
-Quantities = dict[str, str | int | float]
-
-
-class _Wire(msgspec.Struct, rename="camel", frozen=True):
-    """Wire data, naming only what is read."""
-
-
-class Metadata(_Wire, frozen=True):
-    """The head of an object."""
-
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    annotations: dict[str, str] | None = None
-
-
-class Address(_Wire, frozen=True):
-    """One address of a node."""
-
-    type: str = ""
-    address: str = ""
-
-
-class NodeStatus(_Wire, frozen=True):
-    """What a node offers, and where it is."""
-
-    allocatable: Quantities | None = None
-    addresses: tuple[Address, ...] = ()
-
-
-class Node(_Wire, frozen=True):
-    """v1.Node."""
-
-    metadata: Metadata
-    status: NodeStatus = NodeStatus()
-
-
-class Resources(_Wire, frozen=True):
-    """What a container may use."""
-
-    limits: Quantities | None = None
-
-
-class Container(_Wire, frozen=True):
-    """One container."""
-
-    resources: Resources = Resources()
-
-
-class PodSpec(_Wire, frozen=True):
-    """Where a pod is, and what it asks."""
-
-    node_name: str = ""
-    containers: tuple[Container, ...] = ()
-
-
-class PodStatus(_Wire, frozen=True):
-    """phase: Pending, Running, Succeeded, Failed, Unknown."""
-
-    phase: str = ""
-
-
-class Pod(_Wire, frozen=True):
-    """v1.Pod."""
-
-    metadata: Metadata
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+_ADDRESS_TYPE: Final = "InternalIP"
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One card. uuid, health: "" where the node does not announce them. total, allocated: units."""
+    """One card. total, allocated: units. uuid, health: "" where the node does not announce them."""
 
     index: int
     total: int
-    allocated: int
+    allocated: int = 0
     uuid: str = ""
     health: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """One pod on the node. units: by card index, PENDING for what nobody knows where."""
+    """One pod on the node. units: card index -> units; pending: units that are on no card of the node."""
 
-    name: str
     namespace: str
-    units: dict[int, int]
-
-    @property
-    def pending(self) -> int:
-        """Units on an unknown card."""
-        return self.units.get(PENDING, 0)
+    name: str
+    units: Mapping[int, int]
+    pending: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node. address: its InternalIP, or `unknown`. total: allocatable units."""
+    """One node.
+
+    address: its InternalIP, or `unknown`. total: allocatable units. cards: by index, which may leave gaps.
+    holders: pending ones first, then by their first card, namespace and name. unit_mib: MiB in one unit, None where the
+    node does not say.
+    """
 
     name: str
     address: str
     total: int
     cards: tuple[Card, ...]
-    holders: tuple[Holder, ...] = field(default=())
-
-    @property
-    def allocated(self) -> int:
-        """Units held, pending ones included."""
-        return sum(sum(holder.units.values()) for holder in self.holders)
+    holders: tuple[Holder, ...]
+    unit_mib: int | None = None
 
     @property
     def pending(self) -> int:
@@ -132,83 +66,120 @@ class NodeView:
         return sum(holder.pending for holder in self.holders)
 
     @property
-    def units_per_card(self) -> int:
-        """The node's total divided by its cards; 0 without cards."""
-        return self.total // len(self.cards) if self.cards else 0
+    def allocated(self) -> int:
+        """Units held, pending ones included."""
+        return self.pending + sum(card.allocated for card in self.cards)
 
 
-def view(nodes: Iterable[Node], pods: Iterable[Pod], *, only: frozenset[str] = frozenset()) -> tuple[NodeView, ...]:
-    """The nodes with GPU memory, or those named in `only`, by name."""
-    by_node: dict[str, list[Pod]] = {}
+@dataclass(frozen=True, slots=True)
+class _Announced:
+    """A node's cards before anything is held. by_uuid: empty where only totals are known."""
+
+    cards: tuple[Card, ...]
+    by_uuid: Mapping[str, int]
+    unit_mib: int | None = None
+
+
+def view(nodes: Iterable[Node], pods: Iterable[Pod], *, with_gpu_memory_only: bool = True) -> tuple[NodeView, ...]:
+    """The nodes by name, with what is held on them; by default only those that have GPU memory to allocate."""
+    on_node: dict[str, list[Pod]] = {}
     for pod in {pod.metadata.uid or (pod.metadata.namespace, pod.metadata.name): pod for pod in pods}.values():
-        if pod.spec.node_name and pod.status.phase not in _FINISHED:
-            by_node.setdefault(pod.spec.node_name, []).append(pod)
-    shown = (
-        n for n in nodes if (n.metadata.name in only if only else _amount(n.status.allocatable, names.GPU_MEM) > 0)
+        if pod.status.phase not in _FINISHED:
+            on_node.setdefault(pod.spec.node_name, []).append(pod)
+    shown = [node for node in nodes if _total(node) > 0 or not with_gpu_memory_only]
+    shown.sort(key=lambda node: node.metadata.name)
+    return tuple(_node(node, on_node.get(node.metadata.name, [])) for node in shown)
+
+
+def _node(node: Node, pods: Iterable[Pod]) -> NodeView:
+    announced = _announced(node)
+    holders = [holder for pod in pods if (holder := _holder(pod, announced)) is not None]
+    holders.sort(key=lambda held: (held.pending == 0, min(held.units, default=-1), held.namespace, held.name))
+    cards = tuple(
+        Card(card.index, card.total, sum(held.units.get(card.index, 0) for held in holders), card.uuid, card.health)
+        for card in announced.cards
     )
-    return tuple(
-        _node(node, by_node.get(node.metadata.name, [])) for node in sorted(shown, key=lambda node: node.metadata.name)
-    )
+    addresses = [entry.address for entry in node.status.addresses or () if entry.type == _ADDRESS_TYPE]
+    address = addresses[0] if addresses else "unknown"
+    return NodeView(node.metadata.name, address, _total(node), cards, tuple(holders), announced.unit_mib)
 
 
-def _node(node: Node, pods: list[Pod]) -> NodeView:
-    holders = [Holder(p.metadata.name, p.metadata.namespace, units) for p in pods if (units := _held(p))]
-    holders.sort(key=lambda holder: (min(holder.units), holder.namespace, holder.name))
-    total = _amount(node.status.allocatable, names.GPU_MEM)
-    cards = _cards(node, total)
-    known = {card.index for card in cards}
-    # A card that the node does not list holds nothing that could be shown: the units are pending.
-    holders = [Holder(h.name, h.namespace, _on_known(h.units, known)) for h in holders]
-    counted = tuple(
-        Card(c.index, c.total, sum(h.units.get(c.index, 0) for h in holders), c.uuid, c.health) for c in cards
-    )
-    address = next((a.address for a in node.status.addresses if a.type == "InternalIP"), "unknown")
-    return NodeView(node.metadata.name, address, total, counted, tuple(holders))
-
-
-def _on_known(units: dict[int, int], known: set[int]) -> dict[int, int]:
-    shown: dict[int, int] = {}
-    for index, amount in units.items():
-        place = index if index in known else PENDING
-        shown[place] = shown.get(place, 0) + amount
-    return shown
-
-
-def _cards(node: Node, total: int) -> tuple[Card, ...]:
+def _announced(node: Node) -> _Announced:
+    """The cards of the inventory; equal ones when there is none that can be read."""
     text = (node.metadata.annotations or {}).get(names.INVENTORY)
     if text is not None:
         try:
-            announced = inventory.decode(text)
+            found = inventory.decode(text)
         except inventory.InventoryError:
-            announced = None
-        if announced is not None:
-            return tuple(Card(c.index, c.units, 0, c.uuid, c.health.value) for c in announced.cards)
+            return _equal_cards(node)
+        # A column is shown for each index up to the largest: an absurd one would fill the terminal.
+        if all(card.index < inventory.MAX_CARDS for card in found.cards):
+            cards = tuple(Card(card.index, card.units, 0, card.uuid, card.health.value) for card in found.cards)
+            return _Announced(cards, {card.uuid: card.index for card in cards}, found.unit_mib)
+    return _equal_cards(node)
+
+
+def _equal_cards(node: Node) -> _Announced:
     count = min(_amount(node.status.allocatable, names.GPU_COUNT), inventory.MAX_CARDS)
-    return tuple(Card(index, total // count, 0) for index in range(count))
+    return _Announced(tuple(Card(index, _total(node) // count) for index in range(count)), {})
 
 
-def _held(pod: Pod) -> dict[int, int]:
-    """Units by card index; empty for a pod that asks none."""
-    asked = sum(_amount(container.resources.limits, names.GPU_MEM) for container in pod.spec.containers)
+def _holder(pod: Pod, announced: _Announced) -> Holder | None:
+    """None: the pod asks no GPU memory."""
+    containers = pod.spec.containers or ()
+    asked = sum(_amount(container.resources.limits, names.GPU_MEM) for container in containers)
     if asked <= 0:
-        return {}
+        return None
     annotations = pod.metadata.annotations or {}
+    written = _allocated(annotations)
+    if not written:
+        index = allocation.legacy_index(annotations)
+        written = {} if index is None else {index: asked}
+    known, units = {card.index for card in announced.cards}, dict[int, int]()
+    for index, own in _renumbered(written, annotations, announced).items():
+        if index in known:
+            units[index] = own
+    pending = (sum(written.values()) if written else asked) - sum(units.values())
+    return Holder(pod.metadata.namespace, pod.metadata.name, units, pending)
+
+
+def _allocated(annotations: Mapping[str, str]) -> dict[int, int]:
+    """Card index -> units over all containers; empty when the annotation is absent, empty or cannot be read."""
+    per_card: dict[int, int] = {}
+    for shares in _decoded(annotations, names.ALLOCATION).containers.values():
+        for index, units in shares.items():
+            per_card[index] = per_card.get(index, 0) + units
+    return per_card
+
+
+def _renumbered(written: Mapping[int, int], annotations: Mapping[str, str], announced: _Announced) -> Mapping[int, int]:
+    """The units by the indexes that the cards have now; cards that the node has no more are left out."""
+    uuids = _decoded(annotations, names.ALLOCATION, names.CARDS).cards
+    if not announced.by_uuid or not uuids:
+        return written
+    now: dict[int, int] = {}
+    for index, units in written.items():
+        place = announced.by_uuid.get(uuids[index]) if index in uuids else index
+        if place is not None:
+            now[place] = now.get(place, 0) + units
+    return now
+
+
+def _decoded(annotations: Mapping[str, str], *keys: str) -> allocation.Allocation:
+    """What these annotations say, whatever the others hold; nothing when one of them cannot be read."""
     try:
-        written = allocation.decode(annotations)
+        found = allocation.decode({key: annotations[key] for key in keys if key in annotations})
     except allocation.AllocationError:
-        written = None
-    if written is not None:
-        per_card: dict[int, int] = {}
-        for shares in written.containers.values():
-            for index, units in shares.items():
-                per_card[index] = per_card.get(index, 0) + units
-        if per_card:
-            return per_card
-    known = allocation.legacy_index(annotations)
-    return {PENDING if known is None else known: asked}
+        found = None
+    return found or allocation.Allocation({}, {}, {})
+
+
+def _total(node: Node) -> int:
+    return _amount(node.status.allocatable, names.GPU_MEM)
 
 
 def _amount(quantities: Quantities | None, name: str) -> int:
+    """A quantity in whole units, >= 0; 0 when it is absent or none."""
     try:
         return max(0, quantity.whole(str((quantities or {}).get(name, 0))))
     except quantity.QuantityError:

@@ -222,7 +222,7 @@ def _of_uuids(cards: CardColumns, uuids: Selection, rows: Rows) -> BoolArray:
 
 
 def _card_numbers(cards: CardColumns, demand: Demand, rows: Rows, counted: BoolArray) -> Numbers:
-    free = np.where(_eligible(cards, demand, rows), cards.free[:, rows], -1)[:, counted]
+    free = np.where(_eligible(cards, demand, rows), np.maximum(cards.free[:, rows], 0), -1)[:, counted]
     # With N cards asked, the N-th freest card of a node is what it lacks.
     rank = min(demand.cards, free.shape[0]) - 1
     order = (-free).argsort(axis=0, kind="stable")[rank]

@@ -47,6 +47,11 @@ class Announcement:
         return card.health in _OPEN and not out
 
 
+def nameless(index: int) -> str:
+    """What stands for the UUID of a card of which only totals are announced."""
+    return f"#{index}"
+
+
 def announcement(node: Node, resources: ResourceNames, unit_mib: int) -> Announcement:
     """What `node` announces, in units of `unit_mib` MiB. Never raises for what the annotation holds."""
     annotations = node.metadata.annotations or {}
@@ -74,7 +79,7 @@ def _old_totals(node: Node, resources: ResourceNames, allocatable: int, cordoned
     if not 0 < count <= MAX_CARDS or capacity // count > MAX_UNITS:
         problem = f"{resources.gpu_mem} {capacity} on {resources.gpu_count} {count}; expected 1 to {MAX_CARDS} cards"
         return Announcement(GpuState.UNREADABLE, allocatable=allocatable, problem=problem)
-    cards = tuple(Card(index, f"#{index}", "", 0, capacity // count) for index in range(count))
+    cards = tuple(Card(index, nameless(index), "", 0, capacity // count) for index in range(count))
     state = GpuState.READY if allocatable > 0 else GpuState.NOT_ALLOCATABLE
     return Announcement(state, cards, allocatable, cordoned, has_uuids=False)
 

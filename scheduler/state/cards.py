@@ -10,15 +10,15 @@ from typing import Final
 
 import numpy as np
 
-from config.inventory import Card, Health
-from scheduler.state.announcement import Announcement, GpuState
+from config.inventory import MAX_UNITS, Card, Health
+from scheduler.state.announcement import Announcement, GpuState, nameless
 from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int32Array, Int64Array, resized
 from scheduler.state.booking import Booking
 
 _FIRST_SLOTS: Final = 4
 NO_MODEL: Final = -1
-# Columns are int32; a booking that absurd would wrap, so it is cut off where it already means "full for ever".
-_MOST_UNITS: Final = 2**28
+# Columns are int32; bookings that absurd would wrap, so each is cut off where it already fills the largest card.
+MOST_UNITS: Final = MAX_UNITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class CardColumns:
                     return self._counted(row, Held((), True, booking.units, booking.exclusive), 1)  # noqa: FBT003
                 slot = self._append(row, Slot(_lost_card(share.index, share.uuid), lost=True))
                 self.sick[slot, row] = True
-            shares.append((slot, min(share.units, _MOST_UNITS)))
+            shares.append((slot, min(share.units, MOST_UNITS)))
         held = Held(tuple(shares), booking.unknown, booking.units, booking.exclusive)
         return self._counted(row, held, 1)
 
@@ -140,7 +140,7 @@ class CardColumns:
     def _counted(self, row: int, held: Held, sign: int) -> Held:
         places = held.shares
         if held.unknown:
-            units = min(held.units, _MOST_UNITS)
+            units = min(held.units, MOST_UNITS)
             places = tuple((number, units) for number, slot in enumerate(self.slots[row]) if not slot.lost)
             self.counted[row] += sign * held.units
         for slot, units in places:
@@ -156,8 +156,10 @@ class CardColumns:
         return held
 
     def _slot_of(self, row: int, uuid: str, index: int) -> int | None:
+        # A node that announces totals only has no UUIDs: there a card is known by its index.
+        wanted = {uuid, nameless(index)}
         for number, slot in enumerate(self.slots[row]):
-            if (slot.card.uuid == uuid) if uuid else (slot.card.index == index and not slot.lost):
+            if (slot.card.uuid in wanted) if uuid else (slot.card.index == index and not slot.lost):
                 return number
         return None
 

@@ -6,13 +6,14 @@ Pure and slow on purpose: no columns, no increments. It is what the tests hold t
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from config.inventory import Health
+from config.inventory import Card, Health
 from scheduler.demand import ResourceNames
 from scheduler.objects import Node
 from scheduler.pod import Pod
 from scheduler.requests import PODS, Amounts
-from scheduler.state.announcement import Announcement, announcement
-from scheduler.state.booking import Booking, booking_of
+from scheduler.state.announcement import Announcement, announcement, nameless
+from scheduler.state.booking import Booking, CardShare, booking_of
+from scheduler.state.cards import MOST_UNITS
 from scheduler.state.tables import Tables
 
 
@@ -71,10 +72,9 @@ def _book(entry: NodeLedger, announced: Announcement, pod: Pod, booking: Booking
     for name, amount in (pod.template.requests | {PODS: 1}).items():
         entry.requested[name] = entry.requested.get(name, 0) + amount
     known = {card.uuid: card for card in announced.cards}
-    by_index = {card.index: card.uuid for card in announced.cards}
-    places = [(share.uuid or by_index.get(share.index, ""), share.units) for share in booking.shares]
+    places = [(_card_of(share, known), min(share.units, MOST_UNITS)) for share in booking.shares]
     if booking.unknown or any(not uuid for uuid, _ in places):
-        places = [(uuid, booking.units) for uuid in known]
+        places = [(uuid, min(booking.units, MOST_UNITS)) for uuid in known]
         entry.counted += booking.units
     else:
         sick = {card.uuid for card in announced.cards if card.health is Health.UNHEALTHY}
@@ -83,6 +83,14 @@ def _book(entry: NodeLedger, announced: Announcement, pod: Pod, booking: Booking
         entry.free[uuid] = entry.free.get(uuid, 0) - units
         entry.holders[uuid] = entry.holders.get(uuid, 0) + 1
         entry.exclusive[uuid] = entry.exclusive.get(uuid, 0) + booking.exclusive
+
+
+def _card_of(share: CardShare, known: Mapping[str, Card]) -> str:
+    """The UUID that counts, "" when the node has no such card; a node of the old totals knows indexes only."""
+    if nameless(share.index) in known:
+        return nameless(share.index)
+    by_index = {card.index: uuid for uuid, card in known.items()}
+    return share.uuid or by_index.get(share.index, "")
 
 
 def _row(tables: Tables, row: int) -> NodeLedger:

@@ -133,7 +133,8 @@ class Tables:
         self.cards.clear(row)
         del self._announced[name]
         for record in self._pods_on.get(name, {}).values():
-            self.anti_affinity.remove(record.pod.key.uid)
+            if record.pod.template.anti_affinity:
+                self._keep_away(record, row, -1)
         self._opened(row)
 
     def condemn(self, node: str, indexes: frozenset[int]) -> None:

@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -131,9 +131,8 @@ class Histories:
         """A pod that another scheduler has placed somewhere."""
         self.made += 1
         template, plan = self.rng.choice(list(OTHERS)), self.rng.choice(list(self.first.values()))
-        waiting = READER.read(
-            wire_pod(f"s{self.made}", namespace=self.rng.choice(NAMESPACES), **_selecting(OTHERS[template], self.rng))
-        )
+        options = _selecting(OTHERS[template], self.rng)
+        waiting = READER.read(wire_pod(f"s{self.made}", namespace=self.rng.choice(NAMESPACES), **options))
         written = annotations(self.rng.choice(WRITTEN), waiting.template.gpu_units, plan, self.rng.randrange(2))
         self.tables.add(bound(waiting, plan.name, written))
         self.pods.append(waiting)
@@ -148,12 +147,12 @@ class Histories:
         return replace(read, labels={**read.labels, "pod-index": str(self.made)})
 
 
-def _selecting(options: dict[str, object], rng: random.Random) -> dict[str, object]:
+def _selecting(options: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     """Half of the terms look at namespaces by their labels."""
     affinity = options.get("affinity")
     if affinity is None or rng.random() < 0.5:
         return options
-    term = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]  # type: ignore[index]
+    term = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
     wider = {**term, "namespaceSelector": {"matchLabels": {"team": "red"}}}
     return {
         **options,

@@ -1,12 +1,16 @@
 """The decision for a pod as it is made when nothing is remembered: what the class memo is held against."""
 
+from typing import TYPE_CHECKING
+
 from scheduler.diagnosis import Diagnosis, count_reasons
 from scheduler.framework.memo import Judgement
 from scheduler.framework.runtime import NOWHERE, Profile, Runtime
 from scheduler.pod import Pod
 from scheduler.scheduling_cycle import NoFit, Outcome, Placement
-from scheduler.state.booking import CardShare
 from scheduler.state.tables import Tables
+
+if TYPE_CHECKING:
+    from scheduler.state.booking import CardShare
 
 
 def judgement(profile: Profile, tables: Tables, pod: Pod) -> tuple[Runtime, Judgement]:

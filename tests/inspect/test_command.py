@@ -1,136 +1,163 @@
 """The whole command, as kubectl starts it, against an API server of the test's own on loopback."""
 
 import json
+import socket
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, urlparse
 
 import pytest
 import yaml
 
-from config import names
+from tests.inspect.api_server import TOKEN, ApiServer, serving
+from tests.inspect.golden_clusters import CLUSTERS, Json, golden, pod
 
-ROOT = Path(__file__).parent.parent.parent
-GOLDEN = Path(__file__).parent / "golden"
-
-
-def node(name: str, units: str, count: str, *addresses: str) -> dict[str, Any]:
-    status = {
-        "allocatable": {names.GPU_MEM: units, names.GPU_COUNT: count},
-        "addresses": [{"type": "InternalIP", "address": address} for address in addresses],
-    }
-    return {"metadata": {"name": name}, "status": status}
-
-
-def pod(name: str, units: str, index: str) -> dict[str, Any]:
-    return {
-        "metadata": {"name": name, "namespace": "default", "uid": name, "annotations": {names.MEM_IDX: index}},
-        "spec": {"nodeName": "gpu-node-a", "containers": [{"resources": {"limits": {names.GPU_MEM: units}}}]},
-        "status": {"phase": "Running"},
-    }
-
-
-LISTS: dict[str, list[dict[str, Any]]] = {
-    "/api/v1/nodes": [node("gpu-node-b", "15", "1"), node("gpu-node-a", "30", "2", "192.168.0.71")],
-    "/api/v1/pods": [pod("binpack-1", "4", "1"), pod("binpack-0", "3", "0")],
-}
-
-
-class Api(BaseHTTPRequestHandler):
-    """Answers with one item a page, to those who have the token."""
-
-    def do_GET(self) -> None:
-        url = urlparse(self.path)
-        start = int(parse_qs(url.query).get("continue", ["0"])[0])
-        if self.headers["Authorization"] != "Bearer secret":
-            self.answer(403, {"message": "nodes is forbidden"})
-            return
-        items = LISTS[url.path]
-        more = str(start + 1) if start + 1 < len(items) else ""
-        self.answer(200, {"metadata": {"continue": more}, "items": items[start : start + 1]})
-
-    def answer(self, status: int, document: dict[str, Any]) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(json.dumps(document).encode())
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-        """Keep the test's output clean."""
+ROOT = Path(__file__).parents[2]
+_, NODES, PODS = CLUSTERS["summary"]
 
 
 @pytest.fixture
-def server() -> Iterator[str]:
-    api = ThreadingHTTPServer(("127.0.0.1", 0), Api)
-    thread = threading.Thread(target=api.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{api.server_port}"
-    api.shutdown()
-    thread.join()
-    api.server_close()
+def server() -> Iterator[ApiServer]:
+    with serving(NODES, PODS) as started:
+        yield started
 
 
-def kubeconfig(folder: Path, server: str, token: str) -> Path:
+def kubeconfig(path: Path, server: str, user: Json | None = None) -> Path:
+    """Two contexts: `test`, the current one, and `nobody`, whose user has no token."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "test",
         "clusters": [{"name": "test", "cluster": {"server": server}}],
-        "users": [{"name": "test", "user": {"token": token}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "users": [{"name": "test", "user": user or {"token": TOKEN}}, {"name": "nobody", "user": {}}],
+        "contexts": [{"name": name, "context": {"cluster": "test", "user": name}} for name in ("test", "nobody")],
     }
-    file = folder / "config"
-    file.write_text(yaml.safe_dump(document))
-    return file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path
 
 
-def inspect(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def inspect(home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "scheduler.cli.inspect", *arguments]
-    environment = {"KUBECONFIG": str(config), "PYTHONPATH": str(ROOT), "HOME": str(config.parent)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    environment = {"PYTHONPATH": str(ROOT), "HOME": str(home)} | environment
+    return subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize(("arguments", "golden"), [((), "summary"), (("-d",), "details")])
-def test_the_command_prints_what_the_originals_prints(
-    server: str, tmp_path: Path, arguments: tuple[str, ...], golden: str
-) -> None:
-    ran = inspect(kubeconfig(tmp_path, server, "secret"), *arguments)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout == (GOLDEN / f"{golden}.txt").read_text()
+def at(server: ApiServer, folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return inspect(folder, *arguments, KUBECONFIG=str(kubeconfig(folder / "config", server.url)))
 
 
-def test_one_node_may_be_named_before_or_after_the_flag(server: str, tmp_path: Path) -> None:
-    config = kubeconfig(tmp_path, server, "secret")
-    before, after = inspect(config, "gpu-node-b", "-d"), inspect(config, "-d", "gpu-node-b")
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_the_command_prints_what_the_original_prints(tmp_path: Path, name: str) -> None:
+    flags, nodes, pods = CLUSTERS[name]
+    with serving(nodes, pods) as server:
+        ran = at(server, tmp_path, *flags)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert ran.stdout.decode() == golden(name)
+
+
+def test_lists_are_read_in_pages_of_500_without_finished_pods(server: ApiServer, tmp_path: Path) -> None:
+    at(server, tmp_path)
+    selector = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+    assert server.requests == [
+        ("/api/v1/nodes", {"limit": "500"}),
+        ("/api/v1/nodes", {"limit": "500", "continue": "1"}),
+        ("/api/v1/pods", {"limit": "500"} | selector),
+        ("/api/v1/pods", {"limit": "500", "continue": "1"} | selector),
+    ]
+
+
+def test_one_node_may_be_named_before_or_after_the_flag(server: ApiServer, tmp_path: Path) -> None:
+    before, after = at(server, tmp_path, "gpu-node-b", "-d"), at(server, tmp_path, "-d", "gpu-node-b")
     assert before.stdout == after.stdout
-    assert "gpu-node-b" in before.stdout
-    assert "gpu-node-a" not in before.stdout
+    assert b"gpu-node-b" in before.stdout
+    assert b"gpu-node-a" not in before.stdout
 
 
-def test_json_says_the_same_for_programs(server: str, tmp_path: Path) -> None:
-    (first, _) = json.loads(inspect(kubeconfig(tmp_path, server, "secret"), "-o", "json").stdout)["nodes"]
+def test_of_a_named_node_nothing_else_is_read(server: ApiServer, tmp_path: Path) -> None:
+    ran = at(server, tmp_path, "gpu-node-a")
+    assert b"7/30 (23%)" in ran.stdout
+    assert {path for path, _ in server.requests} == {"/api/v1/nodes/gpu-node-a", "/api/v1/pods"}
+    assert all("spec.nodeName=gpu-node-a," in query.get("fieldSelector", "") for _, query in server.requests[1:])
+
+
+def test_json_says_the_same_for_programs(server: ApiServer, tmp_path: Path) -> None:
+    (first, _) = json.loads(at(server, tmp_path, "-o", "json").stdout)["nodes"]
     assert (first["name"], first["totalUnits"], first["allocatedUnits"]) == ("gpu-node-a", 30, 7)
     assert [card["freeUnits"] for card in first["cards"]] == [12, 11]
-    assert first["pods"][0] == {"namespace": "default", "name": "binpack-0", "cards": {"0": 3}, "pendingUnits": 0}
+
+
+def test_an_object_that_cannot_be_read_is_named_beside_the_output(tmp_path: Path) -> None:
+    broken = pod("broken", "1")
+    broken["metadata"]["annotations"] = "none"
+    with serving(NODES, [*PODS, broken]) as server:
+        ran = at(server, tmp_path)
+    assert ran.stdout.decode() == golden("summary")
+    assert ran.stderr.startswith(b"pod default/broken is left out: ")
+
+
+def test_a_named_kubeconfig_wins_over_the_environment_which_wins_over_the_home(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    wrong = str(kubeconfig(tmp_path / "wrong", "http://127.0.0.1:9"))
+    right = str(kubeconfig(tmp_path / "home/.kube/config", server.url))
+    summary = golden("summary").encode()
+    assert inspect(tmp_path, "--kubeconfig", right, KUBECONFIG=wrong).stdout == summary
+    assert inspect(tmp_path, KUBECONFIG=right).stdout == summary
+    assert inspect(tmp_path / "home", KUBECONFIG="").stdout == summary
+    assert inspect(tmp_path / "home").stdout == summary
+
+
+def test_a_token_file_may_end_in_a_newline(server: ApiServer, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    config = kubeconfig(tmp_path / "config", server.url, {"tokenFile": str(tmp_path / "token")})
+    assert inspect(tmp_path, KUBECONFIG=str(config)).stdout.decode() == golden("summary")
 
 
 @pytest.mark.parametrize(
-    ("token", "arguments", "words"),
+    ("arguments", "words"),
     [
-        pytest.param("wrong", (), "Failed due to", id="forbidden"),
-        pytest.param("secret", ("nobody",), 'Failed due to nodes "nobody" not found', id="no such node"),
-        pytest.param("secret", ("--context", "other"), "Failed due to", id="no such context"),
+        pytest.param(("--context", "nobody"), "nodes is forbidden: User cannot list", id="forbidden"),
+        pytest.param(("nobody",), 'nodes "nobody" not found', id="no such node"),
+        pytest.param(("--context", "other"), "Expected object with name other in", id="no such context"),
+        pytest.param(("--kubeconfig", "/dev/null/none"), "there is no kubeconfig /dev/null/none", id="no such file"),
+        pytest.param(("--kubeconfig", "/dev/null"), "/dev/null", id="an empty file"),
     ],
 )
-def test_what_goes_wrong_is_one_line_and_exit_code_1(
-    server: str, tmp_path: Path, token: str, arguments: tuple[str, ...], words: str
+def test_what_goes_wrong_is_said_as_the_original_says_it(
+    server: ApiServer, tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
-    ran = inspect(kubeconfig(tmp_path, server, token), *arguments)
-    assert ran.returncode == 1
-    assert ran.stdout.startswith(words)
-    assert ran.stdout.count("\n") == 1
+    ran = at(server, tmp_path, *arguments)
+    assert (ran.returncode, ran.stderr) == (1, b"")
+    said = ran.stdout.decode()
+    assert said.startswith("Failed due to ")
+    assert words in said
+    assert "\n" not in said
+
+
+def test_a_server_that_cannot_be_reached_is_one_line_at_once(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    config = kubeconfig(tmp_path / "config", f"http://127.0.0.1:{port}")
+    began_s = time.monotonic()
+    ran = inspect(tmp_path, KUBECONFIG=str(config))
+    assert (ran.returncode, ran.stderr) == (1, b"")
+    assert b"Connection refused" in ran.stdout
+    assert time.monotonic() - began_s < 30
+
+
+def test_help_does_not_load_the_kubernetes_client(tmp_path: Path) -> None:
+    program = "import sys\nfrom scheduler.cli.inspect import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0
+    assert {"kubernetes", "numpy", "aiohttp", "rich"} & set(ran.stdout.split()) == set()
+    assert "--kubeconfig" in ran.stdout

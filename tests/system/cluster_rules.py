@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from config import names
 from scheduler import objects
-from tests.system.history import PICK, READER, History, happens, nth
+from tests.system.happening import PICK, happens, nth
+from tests.system.history import READER, History
 from tests.system.node_plans import CHANGES, PLANS
 from tests.system.pod_templates import OTHERS, OURS, WRITTEN, annotations, others, ours
 

@@ -21,7 +21,8 @@ from scheduler.simulation.faults import (
     WatchBreaks,
 )
 from scheduler.simulation.world import World
-from tests.system.history import BIND_TIMEOUT_S, History, happens
+from tests.system.happening import happens
+from tests.system.history import BIND_TIMEOUT_S, History
 from tests.system.process import EPOCH_S
 
 KINDS: Final = (None, PODS, NODES, NAMESPACES, CONFIG_MAPS)

@@ -2,10 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
-from functools import cache
-from typing import Any, ClassVar, Final, TypeVar
+from collections.abc import Coroutine
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from hypothesis import strategies as st
@@ -21,6 +19,7 @@ from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.world import World
 from scheduler.state.booking import booking_of
 from scheduler.state.ledger import of_tables
+from tests.system.happening import happenings
 from tests.system.node_plans import PLANS, NodePlan
 from tests.system.process import A_MOMENT_S, EPOCH_S, Process, start
 from tests.system.settling import places_left
@@ -31,40 +30,7 @@ BIND_TIMEOUT_S: Final = 4.0
 # A bind without an answer is settled after 60 s, and whatever else goes wrong is tried again sooner.
 SETTLED_AFTER_S: Final = 150.0
 LEFTOVER_S: Final = 310.0
-PICK: Final = st.integers(0, 2**16)
 READER: Final = PodReader(ResourceNames())
-
-
-HappeningT = TypeVar("HappeningT", bound=Callable[..., None])
-
-
-@dataclass(frozen=True)
-class Happening:
-    """Something that may happen in a step. weight: how often, beside the others. possible: asked each time."""
-
-    name: str
-    weight: int
-    possible: Callable[[Any], object]
-    arguments: Mapping[str, st.SearchStrategy[Any]]
-
-
-def happens(
-    weight: int, possible: Callable[[Any], object] = bool, **arguments: st.SearchStrategy[Any]
-) -> Callable[[HappeningT], HappeningT]:
-    """A rule with a weight: hypothesis' own rules are all as likely, and it leaves some out of each history."""
-
-    def mark(method: HappeningT) -> HappeningT:
-        method.happening = Happening(method.__name__, weight, possible, arguments)  # type: ignore[attr-defined]
-        return method
-
-    return mark
-
-
-@cache
-def happenings(machine: type) -> tuple[Happening, ...]:
-    methods = (getattr(machine, name) for name in sorted(dir(machine)))
-    # The likeliest first: it is what hypothesis draws more often than its share.
-    return tuple(sorted((m.happening for m in methods if hasattr(m, "happening")), key=lambda h: -h.weight))
 
 
 class History(RuleBasedStateMachine):
@@ -247,10 +213,6 @@ class History(RuleBasedStateMachine):
             task.cancel()
         if rest:
             await asyncio.wait(rest)
-
-
-def nth(candidates: list[Any], pick: int) -> Any:  # noqa: ANN401 - one of them
-    return candidates[pick % len(candidates)]
 
 
 def _head(old: objects.Node, new: objects.Node) -> objects.ObjectMeta:

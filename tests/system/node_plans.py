@@ -62,7 +62,7 @@ class NodePlan:
             unschedulable=self.unschedulable,
             gpu_mem=self.gpu_mem,
             unit_mib=self.unit_mib,
-            **amounts,
+            more=amounts,
         )
 
 

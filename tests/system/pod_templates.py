@@ -85,7 +85,9 @@ def others(template: str, name: str, uid: str) -> dict[str, Any]:
     return manifest(name, uid=uid, scheduler="default-scheduler", **OTHERS[template])
 
 
-def annotations(written: str, units: int, plan: NodePlan, index: int) -> dict[str, str]:
+def annotations(  # noqa: PLR0911 - one per way of writing
+    written: str, units: int, plan: NodePlan, index: int
+) -> dict[str, str]:
     """What another scheduler writes into its binding: on one card, whatever is there already."""
     uuids = {card.index: card.uuid for card in plan.cards}
     match written:

@@ -2,17 +2,20 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Final, ParamSpec
+from typing import Any, Final, ParamSpec, TypeVar
 
+from config.quantity import QuantityError
 from config.scheduler import SchedulerConfiguration, resolve
+from scheduler import objects
 from scheduler.demand import ResourceNames
 from scheduler.engine import Engine
 from scheduler.plugins import registry
 from scheduler.pod import PodReader
+from scheduler.requests import amounts
 from scheduler.service import Clock, Service, build_engine
 from scheduler.simulation.world import World
 from scheduler.state.ledger import NodeLedger, of_tables, recompute
@@ -23,10 +26,12 @@ from tests.system.wire import Posts, Wire
 from tests.virtual_time import run
 
 P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 
 EPOCH_S: Final = 1_800_000_000.0
-# Longer than any chain of callbacks; shorter than anything that is timed.
-A_MOMENT_S: Final = 0.001
+# Longer than the breath between two batches of a watch, shorter than anything else that is timed.
+A_MOMENT_S: Final = 0.02
 AT_ONCE: Final = SchedulerConfiguration.model_validate({"bindTimeout": 0})
 
 
@@ -69,10 +74,11 @@ class Process:
     def expected_ledger(self) -> dict[str, NodeLedger]:
         """What is booked where, counted anew from what this process was told, and what it has assumed."""
         reader = PodReader(ResourceNames())
-        told = [reader.read(pod) for pod in self.wire.told["pods"]]
+        pods = _readable(reader.read, self.wire.told["pods"])
+        nodes = _readable(_checked, self.wire.told["nodes"])
         assumed = [(r.pod, r.node, r.booking) for r in self.engine.tables.records() if r.assumed]
-        bound = [(pod, pod.node_name, None) for pod in told if pod.node_name]
-        return recompute(self.wire.told["nodes"], [*bound, *assumed], ResourceNames())
+        bound = [(pod, pod.node_name, None) for pod in pods if pod.node_name]
+        return recompute(nodes, [*bound, *assumed], ResourceNames())
 
     async def kill(self) -> None:
         """As SIGKILL does: nothing is answered, written or told any more."""
@@ -87,6 +93,19 @@ class Process:
         await self.service.recorder.flush(within_s)
 
 
+def _checked(node: objects.Node) -> objects.Node:
+    amounts(node.status.allocatable)
+    amounts(node.status.capacity)
+    return node
+
+
+def _readable(read: Callable[[T], R], found: Iterable[T]) -> Iterator[R]:
+    """What has no amount that is none; the others are left out, as PROTOCOL says."""
+    for one in found:
+        with suppress(QuantityError):
+            yield read(one)
+
+
 def start(wire: Wire, configuration: SchedulerConfiguration = AT_ONCE, *, seed: int = 0) -> Process:
     """Start the scheduler; it lists, waits as configured, and schedules."""
     built, reader = build_engine(configuration)
@@ -95,7 +114,7 @@ def start(wire: Wire, configuration: SchedulerConfiguration = AT_ONCE, *, seed: 
         registry.build(resolve(configuration)[0], configuration.resources),
         built.tables,
         wire.pod_told,
-        lambda: process.expected_ledger(),
+        lambda: process.expected_ledger(),  # noqa: PLW0108 - made below
     )
     engine = Engine(built.tables, built.queue, dict.fromkeys(built.scheduler_names, cycle))
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=False)
@@ -122,7 +141,8 @@ async def scheduling(
     try:
         await asyncio.sleep(A_MOMENT_S)
         yield process
-        if process.task.done():
-            process.task.result()
     finally:
+        # What has ended it says more than what it has left undone.
+        if process.task.done() and not process.task.cancelled():
+            process.task.result()
         await process.kill()

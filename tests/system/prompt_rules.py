@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scheduler.queue.entry import State
 from scheduler.scheduling_cycle import Placement
 from tests.framework.without_memo import decision
-from tests.system.history import PICK, READER, SETTLED_AFTER_S, History, happens, nth
+from tests.system.happening import PICK, happens, nth
+from tests.system.history import READER, SETTLED_AFTER_S, History
 from tests.system.node_plans import CHANGES, PLANS
 
 AT_ONCE_S: Final = 0.1

@@ -92,7 +92,8 @@ class Wire(MemoryCluster):
 
     def pod_told(self, uid: str) -> objects.Pod:
         """The pod as it was last told of; StopIteration when it was not."""
-        return next(pod for pod in self.told["pods"] if pod.metadata.uid == uid)
+        found: objects.Pod = next(pod for pod in self.told["pods"] if pod.metadata.uid == uid)
+        return found
 
     async def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
         told = self.told[kind.name]

@@ -1,0 +1,65 @@
+"""Small worlds, and what there is to see in them."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from config import names
+from scheduler import objects
+from scheduler.simulation.world import World
+from tests.builders import manifest, wire_node
+from tests.system.process import world
+
+A_SECOND_S = 1.0
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def cluster(**nodes: list[int]) -> World:
+    of = world()
+    for name, cards in nodes.items():
+        of.nodes.add(wire_node(name, cards))
+    return of
+
+
+def comes(of: World, name: str, gpu_mem: int | list[int] = 0, *, to: str = "", **options: Any) -> None:  # noqa: ANN401 - as `manifest`
+    """to: the only node that it may go to."""
+    if to:
+        options["nodeSelector"] = {HOSTNAME: to}
+    of.pods.create(manifest(name, gpu_mem, **options))
+
+
+def node_of(of: World, name: str) -> str:
+    return of.pods.collection.existing("default", name).spec.node_name
+
+
+def card_of(of: World, name: str) -> str:
+    return (of.pods.collection.existing("default", name).metadata.annotations or {})[names.CARDS]
+
+
+def events(of: World, name: str) -> list[tuple[str, str]]:
+    return [(event.record.reason, event.record.note) for event in of.events.about("default", name)]
+
+
+def condition(of: World, name: str) -> str:
+    """`status message` of PodScheduled, "" when there is none."""
+    found = of.pods.collection.existing("default", name).status.conditions
+    return next((f"{c.status} {c.message}".strip() for c in found if c.type == "PodScheduled"), "")
+
+
+def label(of: World, name: str, value: str) -> None:
+    of.pods.update("default", name, lambda pod: replace(pod, metadata=replace(pod.metadata, labels={"changed": value})))
+
+
+def plugin_marks(of: World, name: str) -> None:
+    """As the original device plugin does at Allocate."""
+
+    def marked(pod: objects.Pod) -> objects.Pod:
+        written = {**(pod.metadata.annotations or {}), names.MEM_ASSIGNED: "true", names.MEM_ASSUME_TIME: "5"}
+        return replace(pod, metadata=replace(pod.metadata, annotations=written))
+
+    of.pods.update("default", name, marked)
+
+
+def warnings(of: World, name: str, namespace: str = "default") -> list[tuple[str, str]]:
+    about = of.events.about(namespace, name)
+    return [(e.record.reason, e.record.note) for e in about if e.record.type == "Warning"]

@@ -1,0 +1,85 @@
+"""What becomes of pods and cards while the API server throttles, fails or answers too late."""
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from scheduler.simulation.faults import Break, Effect, Fail, Silence, Slow, Throttle, Verb
+from tests.system.looking import cluster, comes, events, node_of, plugin_marks
+from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
+
+
+@in_virtual_time
+async def test_a_throttling_server_is_asked_again_when_it_says_and_not_before() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        for verb in (Verb.BIND, Verb.CREATE_EVENT):
+            process.wire.faults.add(verb, Throttle(2.0), count=3)
+        comes(of, "p", 3)
+        await asyncio.sleep(20)
+
+        sent = process.wire.bindings
+        assert [binding for _, binding in sent] == [sent[0][1]] * 4
+        assert all(later - earlier > 1.999 for (earlier, _), (later, _) in pairwise(sent))
+        assert (node_of(of, "p"), [reason for reason, _ in events(of, "p")]) == ("a", ["Scheduled"])
+
+
+@in_virtual_time
+async def test_a_server_that_throttles_for_long_keeps_no_card_twice_and_loses_no_pod() -> None:
+    of = cluster(a=[16, 16])
+    async with scheduling(of) as process:
+        rules = [process.wire.faults.add(verb, Throttle(1.0), probability=0.9) for verb in Verb if verb != Verb.WATCH]
+        for n in range(10):
+            comes(of, f"p{n}", 4)
+        await asyncio.sleep(60)
+        for rule in rules:
+            process.wire.faults.remove(rule)
+        await asyncio.sleep(30)
+
+        assert sorted(process.free.values()) == [0, 0]
+        assert sum(bool(pod.spec.node_name) for pod in of.pods) == 8
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Silence(Effect.AT_ONCE), id="time-out that took effect"),
+        pytest.param(Silence(Effect.LATER, late_s=20.0), id="time-out that takes effect later"),
+        pytest.param(Fail(504, Effect.LATER, 30.0), id="504 that takes effect later"),
+        pytest.param(Fail(500, Effect.AT_ONCE), id="500 that took effect"),
+        pytest.param(Slow(2.0, 4.0), id="executed in time, answered too late"),
+        pytest.param(Silence(), id="time-out without effect"),
+    ],
+)
+@in_virtual_time
+async def test_a_bind_without_an_answer_keeps_its_cards_until_there_is_one(fault: Any) -> None:  # noqa: ANN401
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        process.wire.faults.add(Verb.BIND, fault, count=1)
+        comes(of, "first", 10)
+        await asyncio.sleep(A_MOMENT_S)
+        comes(of, "second", 10)
+        await asyncio.sleep(150)
+
+        assert (node_of(of, "first"), node_of(of, "second")) == ("a", "")
+        assert len({str(binding) for _, binding in process.wire.bindings}) == 1
+        assert process.free == {"GPU-a-0": 6}
+
+
+@in_virtual_time
+async def test_our_binding_is_recognised_after_a_device_plugin_has_marked_the_pod() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        process.wire.faults.add(Verb.BIND, Slow(1.0, 9.0), count=1)  # takes effect, and the answer is lost
+        comes(of, "first", 10)
+        comes(of, "second", 10)
+        await asyncio.sleep(0.5)
+        process.wire.break_watches(Break.STALLED)
+        await asyncio.sleep(1)
+        plugin_marks(of, "first")
+        await asyncio.sleep(20)
+
+        assert (node_of(of, "first"), node_of(of, "second")) == ("a", "")
+        assert [reason for reason, _ in events(of, "first")] == ["Scheduled"]

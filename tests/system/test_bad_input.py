@@ -1,0 +1,326 @@
+"""Objects that are not as they should be: each costs itself only, and somebody is told."""
+
+import asyncio
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from config import names
+from config.inventory import Card, Inventory, encode
+from scheduler import objects
+from tests.builders import UNIT_MIB, card, wire_node
+from tests.system.looking import comes, condition, node_of, warnings
+from tests.system.process import Process, in_virtual_time, scheduling, world
+
+UNREADABLE = "node(s) announced cards that cannot be read"
+OTHER_UNIT = "node(s) announced GPU memory in another unit"
+
+
+def bad_objects(process: Process, kind: str) -> float:
+    return process.metrics.registry.get_sample_value("gpushare_scheduler_bad_objects_total", {"kind": kind}) or 0.0
+
+
+def problems(logs: list[MutableMapping[str, Any]]) -> list[tuple[str, str]]:
+    return [(line["kind"], line["name"]) for line in logs if line["event"] == "object.bad"]
+
+
+def wrong_inventory(text: str) -> Callable[[objects.Node], objects.Node]:
+    def change(node: objects.Node) -> objects.Node:
+        return replace(node, metadata=replace(node.metadata, annotations={names.INVENTORY: text}))
+
+    return change
+
+
+def amounts(**wrong: str) -> Callable[[objects.Node], objects.Node]:
+    def change(node: objects.Node) -> objects.Node:
+        named = {names.GPU_MEM if name == "gpu_mem" else name: text for name, text in wrong.items()}
+        allocatable = {**(node.status.allocatable or {}), **named}
+        return replace(node, status=objects.NodeStatus(allocatable, allocatable))
+
+    return change
+
+
+def old_totals(gpu_mem: str, gpu_count: str) -> Callable[[objects.Node], objects.Node]:
+    def change(node: objects.Node) -> objects.Node:
+        totals: objects.Quantities = {"cpu": "64", "pods": "110", names.GPU_MEM: gpu_mem, names.GPU_COUNT: gpu_count}
+        return replace(node, metadata=replace(node.metadata, annotations={}), status=objects.NodeStatus(totals, totals))
+
+    return change
+
+
+def inventory(*cards: str) -> str:
+    return f'{{"version":1,"unitMiB":1024,"cards":[{",".join(cards)}]}}'
+
+
+def a_card(index: int = 0, uuid: str = "GPU-x", units: str = "16", more: str = "") -> str:
+    return f'{{"index":{index},"uuid":"{uuid}","units":{units}{more}}}'
+
+
+# Nodes
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        pytest.param(wrong_inventory("{"), UNREADABLE, id="broken JSON"),
+        pytest.param(wrong_inventory(""), UNREADABLE, id="empty"),
+        pytest.param(wrong_inventory("null"), UNREADABLE, id="null"),
+        pytest.param(wrong_inventory("[" * 100_000), UNREADABLE, id="nested deeper than any stack"),
+        pytest.param(wrong_inventory("\ud800"), UNREADABLE, id="no Unicode"),
+        pytest.param(wrong_inventory("x" * 2**20), UNREADABLE, id="1 MiB"),
+        pytest.param(wrong_inventory('{"version":2,"cards":[]}'), UNREADABLE, id="another version"),
+        pytest.param(wrong_inventory('{"gpus":[{"id":0,"mem":"16Gi"}]}'), UNREADABLE, id="of another tool"),
+        pytest.param(wrong_inventory(inventory(a_card(units="-1"))), UNREADABLE, id="negative units"),
+        pytest.param(wrong_inventory(inventory(a_card(units="99999999999"))), UNREADABLE, id="absurd units"),
+        pytest.param(wrong_inventory(inventory(a_card(units="1e400"))), UNREADABLE, id="units beyond all numbers"),
+        pytest.param(wrong_inventory(inventory(a_card(units='"16"'))), UNREADABLE, id="units as text"),
+        pytest.param(wrong_inventory(inventory(a_card(-1))), UNREADABLE, id="negative index"),
+        pytest.param(wrong_inventory(inventory(a_card(uuid=""))), UNREADABLE, id="no UUID"),
+        pytest.param(wrong_inventory(inventory(a_card(0), a_card(1))), UNREADABLE, id="a UUID twice"),
+        pytest.param(wrong_inventory(inventory(a_card(0), a_card(0, "GPU-y"))), UNREADABLE, id="an index twice"),
+        pytest.param(
+            wrong_inventory(encode(Inventory(1, "", (card(0, 16000),)))), OTHER_UNIT, id="another memory unit"
+        ),
+        pytest.param(old_totals("16", "300"), UNREADABLE, id="totals of more cards than there are"),
+        pytest.param(old_totals("9223372036854775807", "1"), UNREADABLE, id="absurd totals"),
+        pytest.param(amounts(gpu_mem="much"), "", id="gpu-mem that is no quantity"),
+        pytest.param(amounts(cpu="lots"), "", id="cpu that is no quantity"),
+        pytest.param(amounts(memory="1e9999999999"), "", id="memory beyond all quantities"),
+    ],
+)
+@in_virtual_time
+async def test_a_node_that_cannot_be_read_is_left_out_and_its_owner_is_told(wrong: Any, reason: str) -> None:  # noqa: ANN401
+    of = world()
+    of.nodes.add(wrong(wire_node("bad", [16])))
+    of.nodes.add(wire_node("good", [16]))
+    with capture_logs() as logs:
+        async with scheduling(of) as process:
+            comes(of, "there", 3, to="bad")
+            comes(of, "anywhere", 3)
+            await asyncio.sleep(1)
+
+            assert (node_of(of, "there"), node_of(of, "anywhere")) == ("", "good")
+            assert reason in condition(of, "there")
+            assert problems(logs) == [("Node", "bad")]
+            assert bad_objects(process, "Node") == 1
+            assert [found for found, _ in warnings(of, "bad")] == ["BadAnnotation"]
+
+            of.nodes.update("bad", lambda old: replace(wire_node("bad", [16]), metadata=_mended(old)))
+            await asyncio.sleep(1)
+
+            assert node_of(of, "there") == "bad"
+
+
+def _mended(old: objects.Node) -> objects.ObjectMeta:
+    return replace(old.metadata, annotations=wire_node("bad", [16]).metadata.annotations)
+
+
+@in_virtual_time
+async def test_a_node_that_becomes_unreadable_keeps_its_pods_and_gets_no_more() -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [16]))
+    async with scheduling(of) as process:
+        comes(of, "before", 3)
+        await asyncio.sleep(1)
+        of.nodes.patch("a", annotations={names.INVENTORY: "{"})
+        comes(of, "meanwhile", 3)
+        await asyncio.sleep(1)
+        assert node_of(of, "meanwhile") == ""
+
+        of.nodes.patch("a", annotations={names.INVENTORY: wire_node("a", [16]).metadata.annotations[names.INVENTORY]})  # type: ignore[index]
+        await asyncio.sleep(1)
+
+        assert node_of(of, "meanwhile") == "a"
+        assert process.free == {"GPU-a-0": 10}
+
+
+@in_virtual_time
+async def test_a_node_without_its_inventory_counts_as_equal_cards_and_gives_none_twice() -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [16, 16]))
+    async with scheduling(of):
+        for n in range(2):
+            comes(of, f"before-{n}", 12)
+        await asyncio.sleep(1)
+        of.nodes.patch("a", annotations={names.INVENTORY: None})
+        comes(of, "after", 12)
+        comes(of, "small", 4)
+        await asyncio.sleep(1)
+
+        assert (node_of(of, "after"), node_of(of, "small")) == ("", "a")
+
+
+@in_virtual_time
+async def test_a_card_whose_health_nobody_knows_takes_no_new_pod_and_the_others_do() -> None:
+    of = world()
+    sick, well = a_card(0, "GPU-0", "16", ',"health":"feverish"'), a_card(1, "GPU-1", "8")
+    of.nodes.add(wrong_inventory(inventory(sick, well))(wire_node("a", [16, 8])))
+    async with scheduling(of) as process:
+        comes(of, "large", 12)
+        comes(of, "small", 6)
+        await asyncio.sleep(1)
+
+        assert (node_of(of, "large"), node_of(of, "small")) == ("", "a")
+        assert process.free == {"GPU-0": 16, "GPU-1": 2}
+
+
+@in_virtual_time
+async def test_two_nodes_that_announce_the_same_card_are_booked_each_for_itself() -> None:
+    of = world()
+    for name in ("a", "b"):
+        of.nodes.add(wire_node(name, [Card(0, "GPU-same", "M", 16 * UNIT_MIB, 16)]))
+    async with scheduling(of) as process:
+        for n in range(3):
+            comes(of, f"p{n}", 10, annotations={names.CARD_UUIDS: "GPU-same"})
+        await asyncio.sleep(1)
+        of.nodes.delete("a")
+        await asyncio.sleep(1)
+
+        assert sorted(node_of(of, f"p{n}") for n in range(3)) == ["", "a", "b"]
+        assert process.free == {"GPU-same": 6}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "told"),
+    [
+        pytest.param("0,x", 1, id="one entry is no index"),
+        pytest.param("-1, ,0", 1, id="negative"),
+        pytest.param("0,99999999999999999999", 1, id="absurd"),
+        pytest.param("0" + "," * 2**20, 0, id="1 MiB of nothing"),
+    ],
+)
+@in_virtual_time
+async def test_of_a_list_of_sick_cards_everything_readable_counts(gpus: str, told: int) -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [16, 8]))
+    of.config_maps.create(names.UNHEALTHY_NAMESPACE, f"{names.UNHEALTHY_PREFIX}a", {names.UNHEALTHY_KEY: gpus})
+    async with scheduling(of) as process:
+        comes(of, "large", 12)
+        comes(of, "small", 6)
+        await asyncio.sleep(1)
+
+        assert (node_of(of, "large"), process.free) == ("", {"GPU-a-0": 16, "GPU-a-1": 2})
+        assert bad_objects(process, "ConfigMap") == told
+
+
+@in_virtual_time
+async def test_taints_of_an_effect_that_nobody_knows_keep_nobody_out() -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [16], taints=(objects.Taint("k", "NoBreakfast"),)))
+    async with scheduling(of):
+        comes(of, "p", 3)
+        await asyncio.sleep(1)
+
+        assert node_of(of, "p") == "a"
+
+
+@in_virtual_time
+async def test_an_object_that_cannot_be_decoded_costs_itself_only() -> None:
+    of = world()
+    for name in ("a", "b"):
+        of.nodes.add(wire_node(name, [16]))
+    with capture_logs() as logs:
+        async with scheduling(of) as process:
+            process.wire.garbled |= {"a", "garbled"}
+            of.nodes.patch("a", labels={"any": "change"})
+            comes(of, "garbled", 3)
+            comes(of, "p", 3)
+            await asyncio.sleep(1)
+            assert (node_of(of, "garbled"), node_of(of, "p")) == ("", "b")
+            assert sorted(problems(logs)) == [("Node", "a"), ("Pod", "default/garbled")]
+            assert (bad_objects(process, "Node"), bad_objects(process, "Pod")) == (1, 1)
+
+            process.wire.garbled.clear()
+            of.nodes.patch("a", labels={"any": "other"})
+            of.pods.update("default", "garbled", lambda pod: replace(pod, spec=replace(pod.spec, priority=1)))
+            await asyncio.sleep(1)
+
+            assert node_of(of, "garbled") == "b"
+            assert set(process.engine.tables.row_of) == {"a", "b"}
+
+
+# Pods that somebody has bound
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        pytest.param({names.ALLOCATION: "{"}, id="broken JSON"),
+        pytest.param({names.ALLOCATION: "x" * 2**20}, id="1 MiB"),
+        pytest.param({names.ALLOCATION: "[" * 60_000}, id="nested deeper than any stack"),
+        pytest.param({names.ALLOCATION: '[{"gpu":0,"mem":3}]'}, id="of another tool"),
+        pytest.param({names.ALLOCATION: '{"main":{"0":3}}'}, id="a container's name"),
+        pytest.param({names.ALLOCATION: '{"0":{"0":-3}}'}, id="negative units"),
+        pytest.param({names.ALLOCATION: '{"0":{"0":2}}'}, id="less than the pod asks"),
+        pytest.param({names.ALLOCATION: '{"0":{"0":3}}', names.CARDS: "[]"}, id="cards of another tool"),
+        pytest.param({names.ALLOCATION: '{"0":{"0":3}}', names.INIT_ALLOCATION: "no"}, id="init containers broken"),
+    ],
+)
+@in_virtual_time
+async def test_a_pod_whose_cards_cannot_be_read_counts_on_every_card(written: dict[str, str]) -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [4, 4, 4]))
+    comes(of, "theirs", 3, scheduler="other")
+    of.pods.bind("default", "theirs", "a", written)
+    with capture_logs() as logs:
+        async with scheduling(of) as process:
+            comes(of, "ours", 2)
+            await asyncio.sleep(1)
+
+            assert process.free == {"GPU-a-0": 1, "GPU-a-1": 1, "GPU-a-2": 1}
+            assert condition(of, "ours").startswith(
+                "False 0/1 nodes are available: 1 Insufficient GPU memory on one card"
+            )
+            assert problems(logs) == [("Pod", "default/theirs")]
+            assert bad_objects(process, "Pod") == 1
+            assert [reason for reason, _ in warnings(of, "theirs")] == ["BadAnnotation"]
+
+
+@in_virtual_time
+async def test_absurd_asks_of_pods_that_others_have_bound_fill_their_node_and_stop_nothing() -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [16, 16]))
+    of.nodes.add(wire_node("b", [16]))
+    async with scheduling(of) as process:
+        for n in range(20):
+            most = 2**63 - 1
+            comes(of, f"theirs-{n}", [most, most], scheduler="other", requests={"cpu": str(most)})
+            of.pods.bind("default", f"theirs-{n}", "a", {names.MEM_IDX: "0"} if n % 2 else {})
+        comes(of, "ours", 3)
+        comes(of, "there", 3, to="a")
+        await asyncio.sleep(1)
+        assert (node_of(of, "ours"), node_of(of, "there")) == ("b", "")
+
+        for n in range(20):
+            of.pods.remove("default", f"theirs-{n}")
+        await asyncio.sleep(1)
+
+        assert node_of(of, "there") == "a"
+        assert process.free == {"GPU-a-0": 13, "GPU-a-1": 16, "GPU-b-0": 13}
+
+
+# Pods that wait for us
+
+
+@in_virtual_time
+async def test_a_pod_with_an_amount_that_is_none_waits_until_it_is_mended() -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [16]))
+    with capture_logs() as logs:
+        async with scheduling(of) as process:
+            comes(of, "bad", 3, requests={"cpu": "lots"})
+            comes(of, "good", 3)
+            await asyncio.sleep(1)
+            assert (node_of(of, "bad"), node_of(of, "good")) == ("", "a")
+            assert problems(logs) == [("Pod", "default/bad")]
+            assert bad_objects(process, "Pod") == 1
+            assert [reason for reason, _ in warnings(of, "bad")] == ["BadAnnotation"]
+
+            mended = of.pods.collection.existing("default", "good").spec.containers
+            of.pods.update("default", "bad", lambda pod: replace(pod, spec=replace(pod.spec, containers=mended)))
+            await asyncio.sleep(1)
+
+            assert node_of(of, "bad") == "a"

@@ -1,0 +1,111 @@
+"""Asks that can never be met wait with the exact reason, and their owner is warned once."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from config import names
+from tests.builders import wire_node
+from tests.system.looking import HOSTNAME, comes, condition, node_of, warnings
+from tests.system.process import in_virtual_time, scheduling, world
+
+_UNKNOWN_OPERATOR = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": HOSTNAME, "operator": "Resembles", "values": ["a"]}]}]
+        }
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param(
+            {"gpu_mem": 1000}, "1 Insufficient GPU memory on one card: wants 1000, most free 16 (of 16)", id="too much"
+        ),
+        pytest.param(
+            {"gpu_mem": 2**40},
+            "aliyun.com/gpu-mem: asks 1099511627776 units; expected at most 2147483647",
+            id="absurdly much",
+        ),
+        pytest.param(
+            {"gpu_mem": 5, "annotations": {names.GPU_COUNT: "2"}},
+            "aliyun.com/gpu-mem: container c0 asks 5, which does not divide by aliyun.com/gpu-count 2; "
+            "expected a multiple of 2",
+            id="does not divide",
+        ),
+        pytest.param(
+            {"gpu_mem": [4, 3], "labels": {names.GPU_COUNT: "2"}},
+            "aliyun.com/gpu-mem: container c1 asks 3, which does not divide by aliyun.com/gpu-count 2; "
+            "expected a multiple of 2",
+            id="the second container's does not divide",
+        ),
+        pytest.param(
+            {"gpu_mem": 2, "labels": {names.GPU_COUNT: "two"}},
+            "aliyun.com/gpu-count: 'two' is not a number of cards; expected 1 to 256",
+            id="count in words",
+        ),
+        pytest.param(
+            {"gpu_mem": 2, "annotations": {names.CARD_POLICY: "tetris"}},
+            "gpushare/card-policy: 'tetris' is unknown; expected one of: binpack, spread",
+            id="unknown card policy",
+        ),
+        pytest.param(
+            {"gpu_mem": 2, "annotations": {names.NODE_POLICY: "x" * 1000}},
+            f"gpushare/node-policy: '{'x' * 64}' is unknown; expected one of: binpack, spread",
+            id="unknown node policy, long",
+        ),
+        pytest.param(
+            {"gpu_mem": 2, "annotations": {names.NODE_POLICY: "fragmentation"}},
+            "pod asks for gpushare/node-policy: fragmentation, which this scheduler does not support yet",
+            id="policy that is not built",
+        ),
+        pytest.param(
+            {"gpu_mem": 2, "annotations": {names.EXCLUSIVE: "maybe"}},
+            "gpushare/exclusive: 'maybe' is unknown; expected true or false",
+            id="neither exclusive nor not",
+        ),
+        pytest.param(
+            {"gpu_mem": 2, "annotations": {names.CARD_MODELS: "Q9000"}},
+            "1 node(s) had too few cards of those the pod asks for",
+            id="unknown card model",
+        ),
+        pytest.param(
+            {"gpu_mem": 2, "annotations": {names.CARD_UUIDS: "GPU-elsewhere"}},
+            "1 node(s) had too few cards of those the pod asks for",
+            id="unknown card",
+        ),
+        pytest.param(
+            {"gpu_mem": 2, "affinity": _UNKNOWN_OPERATOR},
+            "1 node(s) didn't match Pod's node affinity/selector",
+            id="unknown operator of affinity",
+        ),
+        pytest.param(
+            {"gpu_mem": 2, "tolerations": [{"key": "k", "operator": "Likes"}], "nodeSelector": {"tainted": "yes"}},
+            "1 node(s) didn't match Pod's node affinity/selector",
+            id="unknown operator of a toleration",
+        ),
+    ],
+)
+@in_virtual_time
+async def test_an_ask_that_cannot_be_met_waits_with_the_reason_and_one_warning(
+    options: dict[str, Any], words: str
+) -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [16, 16]))
+    async with scheduling(of) as process:
+        comes(of, "p", **options)
+        for n in range(60):  # an hour of a lively cluster
+            comes(of, f"other-{n}", 16)
+            of.nodes.patch("a", labels={"minute": str(n)})
+            await asyncio.sleep(60)
+            of.pods.remove("default", f"other-{n}")
+        await asyncio.sleep(1)
+
+        assert node_of(of, "p") == ""
+        assert condition(of, "p") == f"False 0/1 nodes are available: {words}."
+        assert warnings(of, "p") == [("FailedScheduling", f"0/1 nodes are available: {words}.")]
+        assert process.cycle.refused > 10
+        assert process.cycle.placed == 60

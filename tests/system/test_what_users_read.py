@@ -1,0 +1,131 @@
+"""Events and conditions that the running service writes."""
+
+import asyncio
+from itertools import pairwise
+
+from config import names
+from config.scheduler import SchedulerConfiguration
+from scheduler.simulation.faults import Overtaken, Refuse, Throttle, Verb
+from tests.system.looking import A_SECOND_S, cluster, comes, condition, events, label, node_of
+from tests.system.process import in_virtual_time, scheduling
+
+
+@in_virtual_time
+async def test_events_go_out_after_the_backlog_is_bound() -> None:
+    of = cluster(**{f"n{n}": [16] * 4 for n in range(4)})
+    for n in range(100):
+        comes(of, f"p{n}", 1)
+    configuration = SchedulerConfiguration.model_validate({"bindTimeout": 0, "maxBindsInFlight": 4})
+    async with scheduling(of, configuration, latency_s=0.037) as process:
+        while not all(pod.spec.node_name for pod in of.pods):  # noqa: ASYNC110 - virtual time: nothing waits
+            await asyncio.sleep(0.01)
+        assert len(of.events) < 50
+
+        await asyncio.sleep(A_SECOND_S)
+
+        assert len(of.events) == 100
+        assert process.service.recorder.pending == 0
+
+
+@in_virtual_time
+async def test_a_condition_is_patched_when_its_words_change() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        comes(of, "first", 10)
+        comes(of, "waits", 8)
+        await asyncio.sleep(A_SECOND_S)
+        for n in range(5):  # news, but not for the pod
+            of.nodes.patch("a", labels={"news": str(n)})
+            await asyncio.sleep(310)
+        of.nodes.patch("a", unschedulable=True)
+        await asyncio.sleep(310)
+
+        assert [message for _, name, message in process.wire.conditions if name == "waits"] == [
+            "0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 8, most free 6 (of 16).",
+            "0/1 nodes are available: 1 node(s) were unschedulable.",
+        ]
+
+
+@in_virtual_time
+async def test_a_condition_whose_numbers_alone_change_is_patched_every_30_s_at_most() -> None:
+    of = cluster(a=[100])
+    async with scheduling(of) as process:
+        comes(of, "first", 10)
+        comes(of, "waits", 99)
+        for n in range(80):  # each second other numbers, and something that makes the scheduler try again
+            comes(of, f"other-{n}", 1)
+            label(of, "waits", str(n))
+            await asyncio.sleep(A_SECOND_S)
+
+        written_s = [when_s for when_s, name, _ in process.wire.conditions if name == "waits"]
+        assert len(written_s) == 3
+        assert all(later - earlier > 29.9 for earlier, later in pairwise(written_s))
+
+
+@in_virtual_time
+async def test_numbers_say_that_nothing_is_free_on_a_card_that_others_have_booked_twice_over() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of):
+        for n in range(3):
+            comes(of, f"theirs-{n}", 10, scheduler="other")
+            of.pods.bind("default", f"theirs-{n}", "a", {names.MEM_IDX: "0"})
+        comes(of, "waits", 4)
+        await asyncio.sleep(A_SECOND_S)
+
+        assert condition(of, "waits").endswith("wants 4, most free 0 (of 16).")
+
+
+@in_virtual_time
+async def test_a_condition_that_could_not_be_written_is_written_at_the_next_attempt() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        process.wire.faults.add(Verb.SET_CONDITION, Refuse(403), count=1)
+        comes(of, "p", 20)
+        await asyncio.sleep(A_SECOND_S)
+        assert condition(of, "p") == ""
+
+        await asyncio.sleep(310)
+
+        assert condition(of, "p").startswith("False 0/1 nodes are available: 1 Insufficient GPU memory")
+
+
+@in_virtual_time
+async def test_a_pod_that_another_scheduler_was_quicker_to_bind_is_not_said_to_wait() -> None:
+    of = cluster(a=[16], b=[16])
+    async with scheduling(of) as process:
+        process.wire.faults.add(Verb.BIND, Overtaken("b"), count=1)
+        comes(of, "p", 3)
+        await asyncio.sleep(A_SECOND_S)
+
+        assert (node_of(of, "p"), condition(of, "p")) == ("b", "True")
+        assert [reason for reason, _ in events(of, "p")] == []
+        assert process.wire.conditions == []
+
+
+@in_virtual_time
+async def test_what_was_said_of_a_pod_does_not_land_on_it_after_it_has_got_its_place() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        process.wire.faults.add(Verb.SET_CONDITION, Throttle(5.0), count=1)
+        comes(of, "first", 10)
+        comes(of, "second", 10)
+        await asyncio.sleep(A_SECOND_S)
+        of.pods.remove("default", "first")
+        await asyncio.sleep(20)
+
+        assert (node_of(of, "second"), condition(of, "second")) == ("a", "True")
+
+
+@in_virtual_time
+async def test_a_refused_bind_is_said_once_and_tried_again_after_the_back_off() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        process.wire.faults.add(Verb.BIND, Refuse(403, "pods p is forbidden"), count=2)
+        comes(of, "p", 3)
+        await asyncio.sleep(10)
+
+        assert [round(sent_s) for sent_s, _ in process.wire.bindings] == [0, 1, 3]
+        assert events(of, "p") == [
+            ("FailedScheduling", "binding to a was refused: pods p is forbidden"),
+            ("Scheduled", "Successfully assigned default/p to a"),
+        ]

@@ -1,0 +1,83 @@
+"""What is said of the connection: one line for the server as a whole, one for each right that is missing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from config.scheduler import SchedulerConfiguration
+from scheduler import ports
+from scheduler.service import build_engine
+from scheduler.telemetry import Telemetry
+from scheduler.web.metrics import Metrics
+
+KINDS: tuple[ports.Kind[Any], ...] = (ports.PODS, ports.NODES, ports.NAMESPACES, ports.CONFIG_MAPS)
+SILENT = ports.ApiSilent("connection refused")
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    engine, _ = build_engine(SchedulerConfiguration())
+    return Telemetry(Metrics(engine.tables, engine.queue.lengths, per_card=False))
+
+
+def said(telemetry: Telemetry, error: ports.ApiError | None) -> Sequence[Mapping[str, Any]]:
+    """What is logged when every watch meets that, one after the other."""
+    with capture_logs() as lines:
+        for kind in KINDS:
+            telemetry.watch_trouble(kind, error)
+    return lines
+
+
+def events(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [line["event"] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("error", "event", "advice"),
+    [
+        pytest.param(SILENT, "api.unreachable", "check the server's address", id="unreachable"),
+        pytest.param(
+            ports.ApiForbidden("Unauthorized", 401), "api.unauthorized", "renew the token", id="no credentials"
+        ),
+    ],
+)
+def test_what_all_watches_meet_is_said_once_with_advice(
+    telemetry: Telemetry, error: ports.ApiError, event: str, advice: str
+) -> None:
+    (line,) = said(telemetry, error)
+
+    assert (line["event"], line["reason"]) == (event, error.message)
+    assert advice in line["hint"]
+
+
+def test_it_is_said_again_when_the_reason_changes_and_when_all_watches_are_well(telemetry: Telemetry) -> None:
+    assert events(said(telemetry, SILENT)) == ["api.unreachable"]
+    assert events(said(telemetry, SILENT)) == []
+    assert events(said(telemetry, ports.ApiSilent("no answer within 30 s"))) == ["api.unreachable"]
+
+    assert events(said(telemetry, None)) == ["api.reachable"]
+    assert events(said(telemetry, SILENT)) == ["api.unreachable"]
+
+
+def test_a_right_that_is_missing_is_said_of_each_kind(telemetry: Telemetry) -> None:
+    lines = said(telemetry, ports.ApiForbidden("pods is forbidden", 403))
+
+    assert events(lines) == ["watch.forbidden"] * 4
+    assert [line["kind"] in line["hint"] for line in lines] == [True] * 4
+    assert events(said(telemetry, None)) == ["watch.well"] * 4
+
+
+def test_a_server_that_comes_back_and_forbids_is_reachable(telemetry: Telemetry) -> None:
+    said(telemetry, SILENT)
+
+    lines = said(telemetry, ports.ApiForbidden("forbidden", 403))
+
+    assert sorted(events(lines)) == ["api.reachable", *["watch.forbidden"] * 4]
+
+
+def test_a_server_that_fails_is_said_with_its_status(telemetry: Telemetry) -> None:
+    assert {(line["event"], line["status"]) for line in said(telemetry, ports.ApiFailed("etcd is away", 500))} == {
+        ("watch.trouble", 500)
+    }
