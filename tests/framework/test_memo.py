@@ -53,6 +53,7 @@ class Histories:
                     self.node_is_as_at_first,
                     self.node_is_as_at_first,
                     self.node_goes,
+                    self.cards_are_condemned,
                     self.pod_goes,
                     self.pod_goes,
                     self.stranger,
@@ -109,9 +110,11 @@ class Histories:
         name, change = self.rng.choice(list(self.plans)), self.rng.choice(list(CHANGES))
         self.plans[name] = CHANGES[change](self.plans[name])
         self.tables.upsert_node(self.plans[name].wire())
-        if self.rng.random() < 0.1:
-            self.tables.condemn(name, frozenset({self.rng.randrange(2)} if self.rng.random() < 0.5 else ()))
         self.happened[change] += 1
+
+    def cards_are_condemned(self) -> None:
+        indexes = self.rng.choice([frozenset(), frozenset(), frozenset({0}), frozenset({0, 1})])
+        self.tables.condemn(self.rng.choice(list(self.first)), indexes)
 
     def node_goes(self) -> None:
         if len(self.plans) > 2 and self.rng.random() < 0.2:

@@ -39,7 +39,9 @@ class CheckedCycle(SchedulingCycle):
         self.refused = 0
 
     def schedule(self, pod: Pod, now_ns: int) -> Outcome:
-        meta = self._seen(pod.key.uid).metadata
+        seen = self._seen(pod.key.uid)
+        meta = seen.metadata
+        assert not (seen.spec.node_name or meta.deletion_timestamp), f"{pod.key} needs no place"
         assert (pod.labels, pod.annotations) == (meta.labels or {}, meta.annotations or {}), f"{pod.key} has changed"
         expected = decision(self.profile, self._tables, pod, now_ns)
         before = self._ledger()

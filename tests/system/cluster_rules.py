@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from config import names
 from scheduler import objects
+from scheduler.queue.entry import State
 from tests.system.happening import PICK, happens, nth
 from tests.system.history import READER, History
 from tests.system.node_plans import CHANGES, PLANS
@@ -90,6 +91,17 @@ class ClusterRules(History):
         self.update(pod, lambda old: replace(old, metadata=replace(old.metadata, labels=labels)))
         self.pass_time()
 
+    @happens(4, lambda self: self.being_bound(), pick=PICK, how=st.sampled_from(["annotated", "deleted", "bound"]))
+    def pod_that_is_being_bound_changes(self, pick: int, how: str) -> None:
+        pod = nth(self.being_bound(), pick)
+        if how == "annotated":
+            self.annotate(pod, {names.CARD_MODELS: "X"})
+        elif how == "deleted":
+            self.world.pods.delete(pod.metadata.namespace, pod.metadata.name)
+        elif self.plans:
+            self.bind_by_hand(pod, pick, "nothing", 0)
+        self.pass_time()
+
     # Pods that end
 
     @happens(4, lambda self: len(self.world.pods), pick=PICK, grace_s=st.sampled_from([0.0, 30.0]), many=st.booleans())
@@ -150,7 +162,7 @@ class ClusterRules(History):
         index=st.integers(0, 1),
     )
     def pod_of_ours_is_bound_by_another(self, pick: int, written: str, index: int) -> None:
-        waiting = [pod for pod in self.pods(assigned=False, ours=True) if not pod.spec.scheduling_gates]
+        waiting = [pod for pod in self.pods(assigned=False, ours=True) if _may_be_bound(pod)]
         if waiting and self.plans:
             self.bind_by_hand(nth(waiting, pick), pick, written, index)
         self.pass_time()
@@ -177,8 +189,17 @@ class ClusterRules(History):
         written = {**(pod.metadata.annotations or {}), **more}
         self.update(pod, lambda old: replace(old, metadata=replace(old.metadata, annotations=written)))
 
+    def being_bound(self) -> list[objects.Pod]:
+        state = self.process.engine.queue.state
+        waiting = [pod for pod in self.pods(assigned=False, ours=True) if not pod.metadata.deletion_timestamp]
+        return [pod for pod in waiting if state(pod.metadata.uid) is State.IN_FLIGHT]
+
     def gated(self) -> list[objects.Pod]:
         return [pod for pod in self.pods(assigned=False, ours=True) if pod.spec.scheduling_gates]
 
     def terminating(self) -> list[objects.Pod]:
         return [pod for pod in self.world.pods if pod.metadata.deletion_timestamp]
+
+
+def _may_be_bound(pod: objects.Pod) -> bool:
+    return not (pod.spec.scheduling_gates or pod.metadata.deletion_timestamp)

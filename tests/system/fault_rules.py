@@ -84,9 +84,12 @@ class FaultRules(History):
         self.happened[f"{verb.value}: {type(fault).__name__}"] += 1
         self.pass_time()
 
-    @happens(5, what=st.sampled_from([pair for pair in POSSIBLE if pair[0] is Verb.BIND]), count=st.integers(1, 3))
-    def binds_go_wrong(self, what: tuple[Verb, Fault], count: int) -> None:
-        self.requests_go_wrong(what, count, 1.0)
+    @happens(6, faults=st.lists(st.sampled_from((*ANYWHERE, *WRITES, *OVERTAKEN)), min_size=1, max_size=3))
+    def binds_go_wrong_one_after_the_other(self, faults: list[Fault]) -> None:
+        for fault in faults:
+            self.process.wire.faults.add(Verb.BIND, fault, count=1)
+            self.happened[f"bind: {type(fault).__name__}"] += 1
+        self.pass_time()
 
     @happens(4)
     def nothing_goes_wrong_any_more(self) -> None:
@@ -128,7 +131,7 @@ class FaultRules(History):
         """What it has sent may still take effect until the time-out of its requests."""
         dead = self.process.wire
         self.run(self.process.kill())
-        self.posts.open.clear()
+        self.posts.end_by(self.loop.time() + BIND_TIMEOUT_S)
         self.run(asyncio.sleep(min(down_s, late_s)))
         if late_s <= down_s:
             self.last_requests_of(dead, delivered=delivered)
@@ -143,7 +146,7 @@ class FaultRules(History):
     def process_is_stopped_and_another_started(self, within_s: float) -> None:
         dead = self.process.wire
         self.run(self.process.stop(within_s))
-        self.posts.open.clear()
+        self.posts.end_by(self.loop.time())
         self.last_requests_of(dead, delivered=True)
         self.run(self.begin_process())
         self.pass_time()

@@ -22,7 +22,7 @@ from scheduler.state.ledger import of_tables
 from tests.system.happening import happenings
 from tests.system.node_plans import PLANS, NodePlan
 from tests.system.process import A_MOMENT_S, EPOCH_S, Process, start
-from tests.system.settling import places_left
+from tests.system.settling import fresh, places_left, views
 from tests.system.wire import Posts, Wire
 from tests.virtual_time import VirtualLoop
 
@@ -191,7 +191,10 @@ class History(RuleBasedStateMachine):
         assert sorted(wire.told["nodes"], key=_name) == sorted(self.world.nodes, key=_name)
         assert not [record.pod.key for record in engine.tables.records() if record.assumed]
         assert not self.process.service.binds_in_flight
-        assert places_left(self.world, build_engine(self.configuration)) == []
+        knows_nothing_yet = fresh(self.world, build_engine(self.configuration))
+        profile = self.process.cycle.profile
+        assert views(profile, engine.tables) == views(profile, knows_nothing_yet.tables)
+        assert places_left(knows_nothing_yet) == []
         # What could not be written is written at the next attempt, which a pod that nothing can help makes seldom.
         self.pass_time(LEFTOVER_S)
         for pod in self.pods(assigned=False, ours=True):

@@ -48,6 +48,7 @@ OURS: Final[Mapping[str, dict[str, Any]]] = {
     "cpu only": {"requests": {"cpu": "1"}},
     "much cpu": {"gpu_mem": 1, "requests": {"cpu": "40"}},
     "host port": {"containers": _ON_PORT},
+    "with a finalizer": {"gpu_mem": 3},
     "gated": {"gpu_mem": 2, "schedulingGates": [{"name": "wait"}]},
     "larger than any card": {"gpu_mem": 1000},
     "does not divide": {"gpu_mem": 5, "annotations": {names.GPU_COUNT: "2"}},
@@ -77,7 +78,10 @@ WRITTEN: Final = ("nothing", "legacy", "legacy, no such card", "allocation", "in
 
 def ours(template: str, name: str, uid: str) -> dict[str, Any]:
     """A pod that waits for us."""
-    return manifest(name, uid=uid, **OURS[template])
+    made = manifest(name, uid=uid, **OURS[template])
+    if template == "with a finalizer":
+        made["metadata"] |= {"finalizers": ["example.com/keep"]}  # type: ignore[operator]
+    return made
 
 
 def others(template: str, name: str, uid: str) -> dict[str, Any]:

@@ -68,6 +68,10 @@ class Posts:
     def unanswered(self, binding: Binding, sent_s: float) -> None:
         self.open[binding.pod.uid] = (binding, sent_s + SERVER_REQUEST_TIMEOUT_S)
 
+    def end_by(self, until_s: float) -> None:
+        """Nothing that was sent so far takes effect later than that."""
+        self.open = {uid: (binding, min(late_s, until_s)) for uid, (binding, late_s) in self.open.items()}
+
     def are_ours(self, pod: objects.Pod) -> bool:
         """Whether the pod is where one of our bindings has put it."""
         written = pod.metadata.annotations or {}
@@ -126,7 +130,7 @@ class Wire(MemoryCluster):
         try:
             await super().bind(binding, timeout_s)
             self._placed.add(binding.pod.uid)
-        except ApiSilent:
+        except (ApiSilent, asyncio.CancelledError):
             self.posts.unanswered(binding, sent_s)
             raise
         except ApiFailed as failed:
