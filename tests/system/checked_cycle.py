@@ -41,7 +41,8 @@ class CheckedCycle(SchedulingCycle):
     def schedule(self, pod: Pod, now_ns: int) -> Outcome:
         seen = self._seen(pod.key.uid)
         meta = seen.metadata
-        assert not (seen.spec.node_name or meta.deletion_timestamp), f"{pod.key} needs no place"
+        assert not meta.deletion_timestamp, f"{pod.key} is being deleted"
+        assert not seen.spec.node_name, f"{pod.key} has a place"
         assert (pod.labels, pod.annotations) == (meta.labels or {}, meta.annotations or {}), f"{pod.key} has changed"
         expected = decision(self.profile, self._tables, pod, now_ns)
         before = self._ledger()
