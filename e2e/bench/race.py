@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+import uvloop
+
 from e2e.admin import Admin
 from e2e.bench import ledger, process, workload
 from e2e.bench.contenders import CONTENDERS
@@ -56,7 +58,8 @@ def run(scheduler: str, size: Size) -> Run:
     """Race one scheduler on a fresh control plane. Raises Stalled, and what Cluster raises."""
     with Cluster(load_tuned=True) as cluster:
         try:
-            return asyncio.run(_race(scheduler, size, cluster))
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return runner.run(_race(scheduler, size, cluster))
         except ExceptionGroup as failures:
             # What failed first ended the other tasks: it alone says what happened.
             raise failures.exceptions[0] from failures

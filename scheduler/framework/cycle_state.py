@@ -29,3 +29,7 @@ class CycleState:
     def read(self, key: StateKey[T]) -> T:
         """The value; KeyError when PreFilter did not write it."""
         return cast("T", self._values[key.name])
+
+    def find(self, key: StateKey[T]) -> T | None:
+        """The value; None when nobody wrote it, as when the extension point that does is disabled."""
+        return cast("T | None", self._values.get(key.name))

@@ -141,11 +141,11 @@ def with_pod(
 
 def least_allocated(requested: Int64Array, allocatable: Int64Array) -> Float64Array:
     """float64[rows], 0..1: what is left over; 0 where nothing is allocatable or too much is requested."""
-    left = np.maximum(allocatable - requested, 0)
-    return np.asarray(left / np.maximum(allocatable, 1), dtype=np.float64)
+    left: Float64Array = np.maximum(allocatable - requested, 0) / np.maximum(allocatable, 1)
+    return left
 
 
 def most_allocated(requested: Int64Array, allocatable: Int64Array) -> Float64Array:
     """float64[rows], 0..1: what is requested; 0 where nothing is allocatable, 1 where too much is requested."""
-    used = np.minimum(requested, allocatable)
-    return np.asarray(used / np.maximum(allocatable, 1), dtype=np.float64)
+    used: Float64Array = np.minimum(requested, allocatable) / np.maximum(allocatable, 1)
+    return used
