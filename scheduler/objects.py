@@ -49,10 +49,15 @@ class Resources(_Wire, frozen=True):
 class ContainerPort(_Wire, frozen=True):
     """host_port: 0 when the container takes no port of the node."""
 
-    container_port: int = 0
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
+
+
+class RestartRule(_Wire, frozen=True):
+    """action: Restart (the container) or RestartAllContainers (of the pod)."""
+
+    action: str = ""
 
 
 class Container(_Wire, frozen=True):
@@ -62,6 +67,7 @@ class Container(_Wire, frozen=True):
     resources: Resources | None = None
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""
+    restart_policy_rules: tuple[RestartRule, ...] = ()
 
 
 class Requirement(_Wire, frozen=True):
@@ -205,12 +211,14 @@ class PodCondition(_Wire, frozen=True):
 
 
 class PodStatus(_Wire, frozen=True):
-    """phase: Pending, Running, Succeeded, Failed or Unknown."""
+    """phase: Pending, Running, Succeeded, Failed or Unknown. resources, allocated_resources: of the pod as a whole."""
 
     phase: str = ""
     reason: str = ""
     message: str = ""
     nominated_node_name: str = ""
+    resources: Resources | None = None
+    allocated_resources: Quantities | None = None
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()

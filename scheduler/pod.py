@@ -130,7 +130,7 @@ class PodReader:
         """Equal for pods that ask the same; names, volumes' names and unread labels do not enter."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
         labels, annotations = meta.labels or _EMPTY, meta.annotations or _EMPTY
-        resized = tuple(s for s in (*status.container_statuses, *status.init_container_statuses) if s.resources)
+        resized = [s for s in (*status.container_statuses, *status.init_container_statuses) if s.resources]
         return self._encode(
             (
                 spec.containers,
@@ -147,7 +147,9 @@ class PodReader:
                 [labels.get(key) for key in self._labels_read],
                 [annotations.get(key) for key in self._annotations_read],
                 resized,
-                [c for c in status.conditions if c.type == "PodResizePending"] if resized else (),
+                status.resources,
+                status.allocated_resources,
+                [c for c in status.conditions if c.type == "PodResizePending"] if resized or status.resources else (),
             )
         )
 

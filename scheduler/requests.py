@@ -61,7 +61,7 @@ def combined(spec: PodSpec, of_container: Callable[[Container], Amounts]) -> Amo
 def effective_requests(pod: Pod) -> Amounts:
     """Every resource that the pod occupies on its node, each at most MOST; zero amounts are left out."""
     total = combined(pod.spec, _by_container(pod))
-    total.update(_pod_level(pod.spec, total))
+    total.update(_pod_level(pod, total))
     _add(total, amounts(pod.spec.overhead))
     return {name: min(amount, MOST) for name, amount in total.items() if amount}
 
@@ -71,7 +71,7 @@ def scoring_requests(pod: Pod) -> tuple[int, int]:
     of_container = _by_container(pod)
     default = {CPU: DEFAULT_CPU_MILLIS, MEMORY: DEFAULT_MEMORY_BYTES}
     total = combined(pod.spec, lambda container: default | of_container(container))
-    total.update(_pod_level(pod.spec, combined(pod.spec, of_container)))
+    total.update(_pod_level(pod, combined(pod.spec, of_container)))
     _add(total, amounts(pod.spec.overhead))
     return min(total.get(CPU, 0), MOST), min(total.get(MEMORY, 0), MOST)
 
@@ -82,16 +82,25 @@ def _by_container(pod: Pod) -> Callable[[Container], Amounts]:
     # An ordinary init container is over before it could be resized.
     lasting = {c.name for c in spec.containers} | {c.name for c in spec.init_containers if is_sidecar(c)}
     statuses = {s.name: s for s in (*status.container_statuses, *status.init_container_statuses) if s.name in lasting}
-    infeasible = any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in status.conditions)
+    infeasible = _resize_infeasible(pod)
     return lambda container: _container_requests(container, statuses.get(container.name), infeasible=infeasible)
+
+
+def _resize_infeasible(pod: Pod) -> bool:
+    return any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in pod.status.conditions)
 
 
 def _container_requests(container: Container, status: ContainerStatus | None, *, infeasible: bool) -> Amounts:
     own = amounts(_requests(container.resources))
     if status is None or status.resources is None:
         return own
-    occupied = amounts(status.resources.requests)
-    _raise(occupied, amounts(status.allocated_resources))
+    return _while_resized(own, status.resources, status.allocated_resources, infeasible=infeasible)
+
+
+def _while_resized(own: Amounts, actuated: Resources, admitted: Quantities | None, *, infeasible: bool) -> Amounts:
+    """What counts while the size asked, the size that runs and the size that was admitted may differ: the largest."""
+    occupied = amounts(actuated.requests)
+    _raise(occupied, amounts(admitted))
     if not infeasible:
         # Else the kubelet has said that the new size can never be given: what is actuated or admitted counts.
         _raise(occupied, own)
@@ -107,18 +116,25 @@ def _requests(resources: Resources | None) -> Quantities | None:
     return {**resources.limits, **(resources.requests or {})}
 
 
-def _pod_level(spec: PodSpec, of_containers: Amounts) -> Amounts:
-    """What the pod asks as a whole, of the resources for which it can.
+def _pod_level(pod: Pod, of_containers: Amounts) -> Amounts:
+    """What the pod asks as a whole, of the resources for which it can, with its resize in place taken into account.
 
     of_containers: their sum, which counts where the pod has a limit only.
     Source of that: pkg/apis/core/v1/defaults.go, defaultPodRequests.
     """
+    spec, status = pod.spec, pod.status
     if spec.resources is None:
         return {}
     asked = amounts(spec.resources.limits)
     asked.update({name: of_containers[name] for name in (CPU, MEMORY) if name in asked and name in of_containers})
     asked.update(amounts(spec.resources.requests))
-    return {name: amount for name, amount in asked.items() if name in {CPU, MEMORY} or name.startswith("hugepages-")}
+    asked = {name: amount for name, amount in asked.items() if name in {CPU, MEMORY} or name.startswith("hugepages-")}
+    if status.resources is None:
+        return asked
+    infeasible = _resize_infeasible(pod)
+    occupied = _while_resized(asked, status.resources, status.allocated_resources, infeasible=infeasible)
+    # A resource that the pod as a whole does not ask for stays the sum of its containers.
+    return {name: occupied.get(name, 0) for name in asked}
 
 
 def _add(total: Amounts, more: Amounts) -> None:

@@ -14,6 +14,8 @@ from scheduler.demand import ResourceNames
 # Volumes that need nothing of the scheduler: they are made on whatever node the pod runs.
 _LOCAL_VOLUMES: Final = frozenset({"configMap", "secret", "emptyDir", "projected", "downwardAPI", "hostPath", "image"})
 
+_RESTART_ALL: Final = "restartPolicyRules with RestartAllContainers"
+
 
 @dataclass(frozen=True, slots=True)
 class Unbuilt:
@@ -26,7 +28,13 @@ class Unbuilt:
 def unbuilt_rules(pod: objects.Pod, resources: ResourceNames) -> Unbuilt:
     """What the pod asks that is not built."""
     return Unbuilt(
-        requirements=(*_volumes(pod.spec), *_affinity(pod.spec), *_groups(pod.spec), *_gpu(pod, resources)),
+        requirements=(
+            *_volumes(pod.spec),
+            *_affinity(pod.spec),
+            *_groups(pod.spec),
+            *_declared(pod.spec),
+            *_gpu(pod, resources),
+        ),
         preferences=_preferences(pod.spec),
     )
 
@@ -55,6 +63,12 @@ def _groups(spec: objects.PodSpec) -> tuple[str, ...]:
     if spec.scheduling_group is not None:
         found.append("pod groups")
     return tuple(found)
+
+
+def _declared(spec: objects.PodSpec) -> tuple[str, ...]:
+    # Source: component-helpers, nodedeclaredfeatures/features/restartallcontainers: only on nodes that declare it.
+    rules = (rule for c in (*spec.containers, *spec.init_containers) for rule in c.restart_policy_rules)
+    return (_RESTART_ALL,) if any(rule.action == "RestartAllContainers" for rule in rules) else ()
 
 
 def _gpu(pod: objects.Pod, resources: ResourceNames) -> tuple[str, ...]:

@@ -151,8 +151,10 @@ _CONTAINER: Final = (
     judged("restartPolicy", "Always makes an init container a sidecar"),
     Field(
         "restartPolicyRules",
-        Verdict.KUBELET,
-        "the action RestartAllContainers needs a feature that nodes declare (beta in 1.36)",
+        Verdict.REFUSED,
+        "with the action RestartAllContainers, which needs a feature that nodes declare (beta in 1.36)",
+        {"containers": [{"name": "c", "restartPolicyRules": [{"action": "RestartAllContainers"}]}]},
+        "restartPolicyRules with RestartAllContainers",
     ),
     *irrelevant(
         _INSIDE,

@@ -76,6 +76,9 @@ def test_pods_that_ask_the_same_share_their_template(reader: PodReader, options:
         pytest.param({"annotations": {names.CARD_ANTI_AFFINITY: "a=b"}}, id="card anti-affinity"),
         pytest.param({"status": RUNNING}, id="a resize in place"),
         pytest.param(
+            {"status": {"resources": {"requests": {"cpu": "1"}}}}, id="a resize in place of the pod as a whole"
+        ),
+        pytest.param(
             {
                 "status": {
                     **RUNNING,

@@ -48,8 +48,7 @@ def test_a_preference_that_is_ignored_keeps_nobody_waiting_and_is_named(schema: 
 @pytest.mark.parametrize("schema", STRUCTS)
 def test_whatever_is_read_is_in_the_table_and_decides_something(schema: str) -> None:
     deciding = {field.name for field in TABLE[schema] if field.verdict is not Verdict.IRRELEVANT}
-    # A port of the pod is decoded for nothing: it comes with the host port.
-    assert read_fields(schema) - deciding <= {"containerPort"}
+    assert read_fields(schema) - deciding == set()
 
 
 @pytest.mark.parametrize(

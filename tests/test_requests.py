@@ -162,6 +162,35 @@ def test_pod_level_counts_for_cpu_memory_and_huge_pages_only() -> None:
     assert effective_requests(pod) == {"cpu": 1000, "memory": 2 * MIB, "hugepages-2Mi": 2 * MIB, "x.com/dev": 1}
 
 
+LEVEL = {"requests": {"cpu": "2"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "cpu_millis"),
+    [
+        pytest.param({}, 2000, id="no status yet"),
+        pytest.param({"resources": {"requests": {"cpu": "3"}}}, 3000, id="shrinking"),
+        pytest.param({"resources": {"requests": {"cpu": "1"}}}, 2000, id="growing"),
+        pytest.param(
+            {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "4"}}, 4000, id="admitted"
+        ),
+        pytest.param({"allocatedResources": {"cpu": "4"}}, 2000, id="admitted, and nothing actuated"),
+        pytest.param({"resources": {"requests": {"cpu": "3"}}, "conditions": DEFERRED}, 3000, id="deferred"),
+        pytest.param({"resources": {"requests": {"cpu": "1"}}, "conditions": INFEASIBLE}, 1000, id="infeasible"),
+        pytest.param({"resources": {}, "conditions": INFEASIBLE}, 0, id="infeasible, and nothing actuated"),
+    ],
+)
+def test_a_resize_in_place_of_the_pod_as_a_whole(status: dict[str, Any], cpu_millis: int) -> None:
+    pod = wire([c("1", {"memory": "1Mi"})], resources=LEVEL, status=status)
+    assert effective_requests(pod) == {name: n for name, n in (("cpu", cpu_millis), ("memory", MIB)) if n}
+
+
+def test_a_resize_of_the_pod_touches_only_what_the_pod_as_a_whole_asks() -> None:
+    status = {"resources": {"requests": {"cpu": "3", "memory": "9Mi"}}}
+    pod = wire([c("1", {"memory": "1Mi"})], resources=LEVEL, status=status)
+    assert effective_requests(pod) == {"cpu": 3000, "memory": MIB}
+
+
 def test_what_no_node_has_is_cut_off_where_sums_over_pods_cannot_wrap() -> None:
     absurd = wire([c("8E", {"memory": "8Ei"}), c("", {"memory": "8Ei"})], resources={"requests": {"memory": "8Ei"}})
     assert effective_requests(absurd) == {"cpu": MOST, "memory": MOST}

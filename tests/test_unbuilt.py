@@ -7,6 +7,7 @@ from scheduler.demand import ResourceNames
 from scheduler.unbuilt import Unbuilt, unbuilt_rules
 from tests.builders import wire_pod
 
+RESTART_ALL = "restartPolicyRules with RestartAllContainers"
 TERM = {"topologyKey": "zone", "labelSelector": {}}
 WEIGHTED = {"weight": 1, "podAffinityTerm": TERM}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -28,6 +29,11 @@ def core(where: str) -> list[dict[str, object]]:
     return [{"name": "c", "resources": {where: {names.GPU_CORE: "30"}}}]
 
 
+def restarting(action: str) -> list[dict[str, object]]:
+    """A container with a rule of restart."""
+    return [{"name": "c", "restartPolicyRules": [{"action": action, "exitCodes": {"operator": "In", "values": [3]}}]}]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -45,6 +51,8 @@ def core(where: str) -> list[dict[str, object]]:
         pytest.param(spread("DoNotSchedule"), "topology spread with DoNotSchedule", id="spread"),
         pytest.param({"resourceClaims": [{"name": "r"}]}, "resource claims", id="claims"),
         pytest.param({"schedulingGroup": {"podGroupName": "g"}}, "pod groups", id="pod group"),
+        pytest.param({"containers": restarting("RestartAllContainers")}, RESTART_ALL, id="restart all"),
+        pytest.param({"initContainers": restarting("RestartAllContainers")}, RESTART_ALL, id="restart all, init"),
         pytest.param({"annotations": {names.CARD_AFFINITY: "a=b"}}, "gpushare/card-affinity", id="card affinity"),
         pytest.param({"annotations": {names.CARD_ANTI_AFFINITY: "a=b"}}, "gpushare/card-anti-affinity", id="card anti"),
         pytest.param(
@@ -87,6 +95,7 @@ def test_a_volume_that_any_node_can_make_needs_no_rule(kind: str) -> None:
     "options",
     [
         pytest.param({}, id="plain"),
+        pytest.param({"containers": restarting("Restart")}, id="a container that restarts alone"),
         pytest.param({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}}, id="node affinity"),
         pytest.param({"affinity": {"podAffinity": {}, "podAntiAffinity": {}}}, id="empty affinity"),
         pytest.param({"annotations": {names.CARD_POLICY: "spread"}}, id="a policy that is there"),
