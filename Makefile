@@ -21,7 +21,7 @@ ifneq ($(usable),yes)
 .PHONY: .venv/.packages
 endif
 
-.PHONY: help demo test bench setup check unit e2e binaries format lock clean
+.PHONY: help demo test bench setup check unit e2e binaries format protos lock clean
 
 help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal'
@@ -31,6 +31,7 @@ help:
 	@echo 'make e2e      tests on a real kube-apiserver    (E2E_TESTS=e2e/… for some; needs Go >= 1.26)'
 	@echo 'make bench    measure speed and memory on a real kube-apiserver (needs Go >= 1.26)'
 	@echo 'make format   rewrite the sources as the format check wants them'
+	@echo 'make protos   generate the code of the kubelet interfaces anew'
 	@echo 'make lock     pin the newest versions that requirements/*.in allow (needs uv)'
 	@echo 'make clean    remove what make made in this clone'
 	@echo 'PYTHON=/path/to/python3 chooses the Python, 3.11 or newer, that .venv is made of.'
@@ -70,6 +71,9 @@ binaries: setup
 format: setup
 	@.venv/bin/ruff format .
 	@.venv/bin/ruff check --fix .
+
+protos: setup
+	@.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. deviceplugin/v1beta1/*.proto
 
 lock:
 	@uv --version >/dev/null 2>&1 || { echo 'make lock needs uv on PATH'; exit 1; }

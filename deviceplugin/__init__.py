@@ -1,5 +1,1 @@
-"""The node daemon: announces the cards of its node, and gives each container the cards that the scheduler chose.
-
-It carries decisions out and never makes one: where the scheduler's choice is missing or does not match, it refuses.
-Shares `config` with the scheduler and never imports it.
-"""
+"""The node daemon: announces the node's cards and gives each container exactly those that the scheduler chose."""

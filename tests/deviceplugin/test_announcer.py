@@ -1,0 +1,125 @@
+"""The node object says what the plugin wants it to say, whatever happens to it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+
+from deviceplugin.announcer import Announcement, Announcer, differing
+from scheduler import objects
+from scheduler.ports import ApiError, ApiSilent
+
+WANTED = Announcement({"inv": "{}"}, {"x.com/count": 2})
+
+
+def node(annotations: dict[str, str] | None = None, capacity: objects.Quantities | None = None) -> objects.Node:
+    return objects.Node(objects.ObjectMeta("n", annotations=annotations), status=objects.NodeStatus(capacity=capacity))
+
+
+class ServedNode:
+    """A node object that changes as it is written; the announcer sees every change, as from a watch."""
+
+    def __init__(self, failures: list[ApiError] | None = None) -> None:
+        self.annotations: dict[str, str] = {"other": "stays"}
+        self.capacity: objects.Quantities = {"cpu": "2"}
+        self.failures = failures or []
+        self.writes: asyncio.Queue[Mapping[str, object]] = asyncio.Queue()
+        self.announcer = Announcer(self, lambda _: 0.0)
+
+    async def annotate(self, annotations: Mapping[str, str]) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.annotations |= annotations
+        self.writes.put_nowait(annotations)
+        self.show()
+
+    async def set_capacity(self, capacity: Mapping[str, int]) -> None:
+        self.capacity = {**self.capacity, **{name: str(amount) for name, amount in capacity.items()}}
+        self.writes.put_nowait(capacity)
+        self.show()
+
+    def show(self) -> None:
+        self.announcer.seen(node(dict(self.annotations), dict(self.capacity)))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["ServedNode"]:
+        task = asyncio.create_task(self.announcer.run())
+        yield self
+        assert not task.done()
+        task.cancel()
+
+    async def written(self) -> Mapping[str, object]:
+        return await asyncio.wait_for(self.writes.get(), 5)
+
+
+@pytest.mark.parametrize(
+    ("seen", "missing"),
+    [
+        pytest.param(node(), WANTED, id="nothing there"),
+        pytest.param(node({"inv": "{}"}, {"x.com/count": "2"}), Announcement(), id="all there"),
+        pytest.param(node({"inv": "{}"}, {"x.com/count": 2}), Announcement(), id="a number"),
+        pytest.param(node({"inv": "{}", "y": "z"}, {"x.com/count": "2", "cpu": "1"}), Announcement(), id="and more"),
+        pytest.param(node({"inv": "[]"}, {"x.com/count": "2"}), Announcement({"inv": "{}"}), id="another text"),
+        pytest.param(node({"inv": "{}"}, {"x.com/count": "0"}), Announcement({}, {"x.com/count": 2}), id="zeroed"),
+        pytest.param(node({"inv": "{}"}, {"x.com/count": "2k"}), Announcement({}, {"x.com/count": 2}), id="other"),
+        pytest.param(node({"inv": "{}"}, {"x.com/count": "?"}), Announcement({}, {"x.com/count": 2}), id="no number"),
+    ],
+)
+def test_what_differs_is_what_is_written(seen: objects.Node, missing: Announcement) -> None:
+    assert differing(seen, WANTED) == missing
+
+
+async def test_both_are_written_once_and_what_others_wrote_stays() -> None:
+    async with ServedNode().running() as served:
+        served.show()
+        served.announcer.want(WANTED)
+        assert await served.written() == WANTED.annotations
+        assert await served.written() == WANTED.capacity
+        assert served.annotations == {"other": "stays", "inv": "{}"}
+        assert served.announcer.announced
+        served.show()
+        await asyncio.sleep(0)
+        assert served.writes.empty()
+
+
+async def test_what_somebody_removes_is_put_back() -> None:
+    async with ServedNode().running() as served:
+        served.announcer.want(WANTED)
+        served.show()
+        await served.written()
+        await served.written()
+        del served.annotations["inv"]
+        served.show()
+        assert await served.written() == WANTED.annotations
+
+
+async def test_a_node_that_is_made_anew_is_told_everything_again() -> None:
+    async with ServedNode().running() as served:
+        served.announcer.want(WANTED)
+        served.show()
+        await served.written()
+        await served.written()
+        served.announcer.seen(None)
+        assert not served.announcer.announced
+        served.annotations, served.capacity = {}, {}
+        served.show()
+        assert await served.written() == WANTED.annotations
+        assert await served.written() == WANTED.capacity
+
+
+async def test_a_write_that_fails_is_tried_again() -> None:
+    async with ServedNode([ApiSilent("no answer"), ApiSilent("no answer")]).running() as served:
+        served.announcer.want(WANTED)
+        served.show()
+        assert await served.written() == WANTED.annotations
+        assert served.failures == []
+
+
+async def test_nothing_is_written_before_the_node_and_the_cards_are_known() -> None:
+    async with ServedNode().running() as served:
+        served.show()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert served.writes.empty()
+        assert not served.announcer.announced
