@@ -128,21 +128,22 @@ def configuration_markdown() -> str:
     """The whole of docs/configuration.md."""
     parts = [
         _INTRODUCTION,
-        _section("## Fields", SchedulerConfiguration),
-        _section("### `resources`", Resources),
-        _section("### `clientConnection`", ClientConnection),
-        _section("## Profiles: `profiles[]`", SchedulerProfile),
+        section("## Fields", SchedulerConfiguration),
+        section("### `resources`", Resources),
+        section("### `clientConnection`", ClientConnection),
+        section("## Profiles: `profiles[]`", SchedulerProfile),
         _plugins(),
-        _section("### GpuShare", GpuShareArgs),
-        _section("### NodeResourcesFit", NodeResourcesFitArgs),
-        _section("`scoringStrategy`:", ScoringStrategy),
-        _section("`scoringStrategy.resources[]`:", WeightedResource),
+        section("### GpuShare", GpuShareArgs),
+        section("### NodeResourcesFit", NodeResourcesFitArgs),
+        section("`scoringStrategy`:", ScoringStrategy),
+        section("`scoringStrategy.resources[]`:", WeightedResource),
         _ABSENT,
     ]
     return "\n".join(parts)
 
 
-def _section(heading: str, model: type[BaseModel]) -> str:
+def section(heading: str, model: type[BaseModel]) -> str:
+    """A heading, what the model says of itself, and a table of its fields."""
     contract = " ".join((model.__doc__ or "").split())
     lines = [f"{heading}\n\n{contract}\n\n| field | type | default | meaning |\n|---|---|---|---|"]
     for name, field in model.model_fields.items():
@@ -182,7 +183,7 @@ def _bounds(field: FieldInfo) -> str:
     said = []
     for bound in field.metadata:
         if isinstance(bound, Ge):
-            said.append(f"at least {bound.ge}")
+            said.append(f"at least {duration.text(float(str(bound.ge))) if _is_duration(field) else bound.ge}")
         elif isinstance(bound, Gt):
             said.append(f"more than {bound.gt}")
         elif isinstance(bound, Le):

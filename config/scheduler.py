@@ -15,6 +15,7 @@ from typing import Annotated, Final, Literal, Self, TypeAlias
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from config import names
+from config.address import Address, host_and_port
 from config.duration import Seconds
 from config.plugins import ChosenPlugins, Plugins, Weight, choose
 from config.schema import Section
@@ -26,8 +27,6 @@ DEFAULT_BIND_TIMEOUT_S: Final = 4.0
 _LONGEST_WAIT_S: Final = 3600.0
 _LARGEST_UNIT_MIB: Final = 2**30
 _MOST_BINDS: Final = 1024
-_HIGHEST_PORT: Final = 65_535
-_LISTEN: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\s]*):([0-9]{1,5})")
 _PREFIX: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
 _RESOURCE: Final = re.compile(rf"{_PREFIX}/[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
@@ -37,14 +36,6 @@ def _extended_resource(name: str) -> str:
         message = f"expected the name of an extended resource, domain/name, found {name[:80]!r}"
         raise ValueError(message)
     return name
-
-
-def _address(text: str) -> str:
-    match = _LISTEN.fullmatch(text)
-    if match is None or int(match[2]) > _HIGHEST_PORT:
-        message = f"expected host:port such as 0.0.0.0:10261 or [::1]:10261, found {text[:80]!r}"
-        raise ValueError(message)
-    return text
 
 
 ResourceName: TypeAlias = Annotated[str, AfterValidator(_extended_resource)]
@@ -213,7 +204,7 @@ class SchedulerConfiguration(Section):
     client_connection: ClientConnection = Field(
         default=ClientConnection(), description="How the API server is reached."
     )
-    listen: Annotated[str, AfterValidator(_address)] = Field(
+    listen: Address = Field(
         default="0.0.0.0:10261",
         description="Address and port of `/healthz`, `/readyz` and `/metrics`; port 0: any free one.",
     )
@@ -248,8 +239,7 @@ class SchedulerConfiguration(Section):
     @property
     def listen_address(self) -> tuple[str, int]:
         """Host ("" for all addresses; an IPv6 address without its brackets) and port of `listen`."""
-        host, _, port = self.listen.rpartition(":")
-        return host.removeprefix("[").removesuffix("]"), int(port)
+        return host_and_port(self.listen)
 
     @property
     def bind_request_timeout_s(self) -> float:

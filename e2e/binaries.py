@@ -1,15 +1,15 @@
-"""The Kubernetes servers as programs, built from the Go modules under `servers/`.
+"""The programs of a control plane and of a node, built from the Go modules under `servers/`.
 
-    python -m e2e.binaries                  build all of them, or say that they are there
+    python -m e2e.binaries                  build all that can be used here, or say that they are there
     python -m e2e.binaries etcd kube-apiserver
 
 They lie in the cache folder of the user, one folder per hash of what goes into them (module files,
-flags, Go's version), so another version never overwrites one in use. Exit codes: 0 all there,
-1 a build failed, 3 Go is missing or too old.
+flags, Go's version), so another version never overwrites one in use. Those of a node are of use to
+root only. Exit codes: 0 all there, 1 a build failed, 3 Go or something else that a build takes is
+missing or too old.
 """
 
 import argparse
-import fcntl
 import hashlib
 import os
 import re
@@ -18,24 +18,32 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
+
+from e2e import cache, debian
+from e2e.cache import Say
 
 MODULES: Final = Path(__file__).parent / "servers"
 PROGRESS_EVERY_S: Final = 15.0
-GO_UNAVAILABLE_EXIT: Final = 3
+UNAVAILABLE_EXIT: Final = 3
 
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
 _BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false")
-
-Say: TypeAlias = Callable[[str], None]
+# Of a module: without tags, runc cannot set up the seccomp filter that the kubelet asks for, and
+# containerd wants the header files of btrfs.
+_TAGS: Final = {"containerd": "no_btrfs", "runc": "seccomp,netgo,osusergo"}
+_LIBRARY: Final = "libseccomp-dev"
 
 
 class GoUnavailable(Exception):
     """Go is not on PATH, or is older than the module asks for and may not fetch a newer one."""
+
+
+class CompilerUnavailable(Exception):
+    """A program is written in C in part, and what compiles that is not on PATH."""
 
 
 class BuildFailed(Exception):
@@ -55,14 +63,22 @@ SERVERS: Final[dict[str, Server]] = {
     "kube-apiserver": Server("kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
     "kube-scheduler": Server("kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
     "kube-controller-manager": Server("kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    "kubelet": Server("kubernetes", "k8s.io/kubernetes/cmd/kubelet"),
+    "containerd": Server("containerd", "github.com/containerd/containerd/v2/cmd/containerd"),
+    "containerd-shim-runc-v2": Server("containerd", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"),
+    "ctr": Server("containerd", "github.com/containerd/containerd/v2/cmd/ctr"),
+    "runc": Server("runc", "github.com/opencontainers/runc"),
+    "pause": Server("pause", "."),
 }
+OF_A_NODE: Final = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "pause")
 
 
 def ensure(names: Iterable[str], say: Say | None = None) -> dict[str, Path]:
     """Paths of the named servers, built where they are not there yet (minutes when cold).
 
     names: keys of `SERVERS`. say: gets progress, one line at a time; default: standard error.
-    Raises GoUnavailable, BuildFailed, KeyError for an unknown name.
+    Raises GoUnavailable, BuildFailed, KeyError for an unknown name; for runc also CompilerUnavailable
+    and debian.PackageUnavailable.
     """
     wanted = {name: SERVERS[name] for name in names}
     modules = {server.module for server in wanted.values()}
@@ -102,6 +118,8 @@ def etcd_version() -> str:
 
 def linker_flags(module: str) -> str:
     """Flags for `go build -ldflags`: small, and for Kubernetes the version that it announces."""
+    if module == "runc":
+        return "-s -w -extldflags -static"
     if module != "kubernetes":
         return "-s -w"
     version = kubernetes_version()
@@ -113,14 +131,11 @@ def linker_flags(module: str) -> str:
 def folder_of(module: str, version_of_go: str) -> Path:
     """Where the programs of a module lie: one folder per content that goes into the build."""
     digest = hashlib.sha256()
-    for part in (
-        (MODULES / module / "go.mod").read_bytes(),
-        (MODULES / module / "go.sum").read_bytes(),
-        " ".join((*_BUILD_FLAGS, linker_flags(module), version_of_go)).encode(),
-    ):
+    sources = [path.read_bytes() for path in sorted((MODULES / module).iterdir())]
+    flags = " ".join((*_BUILD_FLAGS, *_tags(module), linker_flags(module), version_of_go))
+    for part in (*sources, flags.encode()):
         digest.update(hashlib.sha256(part).digest())
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "gpushare-scheduler" / "servers" / digest.hexdigest()[:16]
+    return cache.folder() / "servers" / digest.hexdigest()[:16]
 
 
 def _ensure_one(name: str, server: Server, folder: Path, say: Say) -> Path:
@@ -128,26 +143,16 @@ def _ensure_one(name: str, server: Server, folder: Path, say: Say) -> Path:
     if target.exists():
         return target
     folder.mkdir(parents=True, exist_ok=True)
-    with _only_builder(folder / ".lock", say):
+    with cache.alone(folder / ".lock", "building the Kubernetes servers", say):
         if not target.exists():
             _build(name, server, target, say)
     return target
 
 
-@contextmanager
-def _only_builder(lock: Path, say: Say) -> Iterator[None]:
-    with lock.open("w") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("another process is building the Kubernetes servers: waiting for it")
-            fcntl.flock(held, fcntl.LOCK_EX)
-        yield
-
-
 def _build(name: str, server: Server, target: Path, say: Say) -> None:
     """Build beside the target and rename, so that a program is there whole or not at all."""
     started_s = time.monotonic()
+    environment = os.environ | {"GOWORK": "off"} | _c_settings(server.module, say)
     say(f"building {name} (once; minutes when Go's cache is cold)")
     with (
         tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as scratch,
@@ -157,7 +162,7 @@ def _build(name: str, server: Server, target: Path, say: Say) -> None:
         build = subprocess.Popen(
             [*_lowest_priority(), *_go_build(server, half_made)],
             cwd=MODULES / server.module,
-            env=os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"},
+            env=environment,
             stdout=log,
             stderr=log,
         )
@@ -184,7 +189,30 @@ def _wait(build: subprocess.Popen[bytes], still_running: Callable[[], None]) -> 
 
 
 def _go_build(server: Server, target: Path) -> list[str]:
-    return ["go", "build", *_BUILD_FLAGS, "-ldflags", linker_flags(server.module), "-o", str(target), server.package]
+    flags = [*_BUILD_FLAGS, *_tags(server.module), "-ldflags", linker_flags(server.module)]
+    return ["go", "build", *flags, "-o", str(target), server.package]
+
+
+def _tags(module: str) -> list[str]:
+    return ["-tags", _TAGS[module]] if module in _TAGS else []
+
+
+def _c_settings(module: str, say: Say) -> dict[str, str]:
+    """Environment for `go build`: no C, but for runc, which enters namespaces before Go starts."""
+    if module != "runc":
+        return {"CGO_ENABLED": "0"}
+    missing = [program for program in ("gcc", "pkg-config") if shutil.which(program) is None]
+    if missing:
+        message = f"{missing[0]} is not on PATH; building runc takes it"
+        raise CompilerUnavailable(message)
+    files = debian.unpacked(_LIBRARY, say) / "usr"
+    (described,) = files.glob("lib/*/pkgconfig")
+    return {
+        "CGO_ENABLED": "1",
+        "CGO_CFLAGS": f"-I{files / 'include'}",
+        "CGO_LDFLAGS": f"-L{described.parent}",
+        "PKG_CONFIG_PATH": str(described),
+    }
 
 
 def _lowest_priority() -> list[str]:
@@ -217,17 +245,33 @@ def main(arguments: list[str] | None = None) -> int:
     """Build what was named and print where it lies."""
     parser = argparse.ArgumentParser(prog="python -m e2e.binaries", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[[], *SERVERS], metavar="NAME")
-    names = parser.parse_args(arguments).names or list(SERVERS)
+    names = parser.parse_args(arguments).names
     try:
-        for name, path in ensure(names).items():
-            sys.stdout.write(f"{name} {path}\n")
-    except GoUnavailable as error:
+        _print(ensure(names or [name for name in SERVERS if name not in OF_A_NODE]))
+    except (GoUnavailable, CompilerUnavailable, debian.PackageUnavailable) as error:
         _to_stderr(f"{error}")
-        return GO_UNAVAILABLE_EXIT
+        return UNAVAILABLE_EXIT
+    except BuildFailed as error:
+        _to_stderr(f"{error}")
+        return 1
+    return 0 if names or os.geteuid() != 0 else _of_a_node()
+
+
+def _of_a_node() -> int:
+    """Build what only a node takes; that it cannot be had here is no failure, the tests that want it say so."""
+    try:
+        _print(ensure(OF_A_NODE))
+    except (GoUnavailable, CompilerUnavailable, debian.PackageUnavailable) as error:
+        _to_stderr(f"not built, the programs of a node: {error}")
     except BuildFailed as error:
         _to_stderr(f"{error}")
         return 1
     return 0
+
+
+def _print(paths: dict[str, Path]) -> None:
+    for name, path in paths.items():
+        sys.stdout.write(f"{name} {path}\n")
 
 
 if __name__ == "__main__":

@@ -43,9 +43,9 @@ def run(
     # What follows is slow to import and needed by this command only.
     import uvloop  # noqa: PLC0415
 
+    from config.logs import configure  # noqa: PLC0415
     from scheduler.app import StartMistake  # noqa: PLC0415
     from scheduler.app import run as run_scheduler  # noqa: PLC0415
-    from scheduler.cli.logs import configure  # noqa: PLC0415
 
     configure(configuration.log_level, configuration.log_format)
     try:

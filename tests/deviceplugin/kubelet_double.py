@@ -26,6 +26,7 @@ class KubeletDouble:
         self.listed: asyncio.Queue[dict[str, str]] = asyncio.Queue()
         self.pods: dict[tuple[str, str], Containers] = {}
         self.refusal = ""
+        self.refused: asyncio.Queue[str] = asyncio.Queue()
         self.options = wire.DevicePluginOptions()
         self._following: asyncio.Task[None] | None = None
         self._plugin: grpc.aio.Channel | None = None
@@ -78,6 +79,7 @@ class KubeletDouble:
 
     async def _register(self, request: wire.RegisterRequest, context: Context) -> wire.Empty:
         if self.refusal:
+            self.refused.put_nowait(self.refusal)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, self.refusal)
         if self._plugin is not None:
             await self._plugin.close()

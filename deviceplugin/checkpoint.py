@@ -1,0 +1,79 @@
+"""What the kubelet has recorded of device plugin resources: `kubelet_internal_checkpoint`. Pure.
+
+A private format of the kubelet, unchanged since 1.20, and the only local place that has pod UIDs and init containers.
+It keeps entries of dead pods until the next allocation: match on the UID, never on device ids alone.
+The checksum is not looked at: it is made over Go's own printing of the values, and the file is replaced by rename.
+Source: pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go of Kubernetes 1.36.
+"""
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+# Ten thousand devices in one pod make 3.4 MB; a larger file by two orders is no checkpoint.
+_LARGEST: Final = 268_435_456
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be read; the text says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one container holds of one resource.
+
+    ids: device ids, of all NUMA nodes. answer: the ContainerAllocateResponse that the kubelet replays at every start of
+    the container, as protobuf; empty when it recorded none.
+    """
+
+    pod_uid: str
+    container: str
+    resource: str
+    ids: frozenset[str]
+    answer: bytes = b""
+
+
+class _WireEntry(msgspec.Struct, rename="pascal"):
+    container_name: str
+    resource_name: str
+    pod_uid: str = msgspec.field(name="PodUID")
+    device_ids: dict[str, list[str] | None] | None = msgspec.field(name="DeviceIDs", default=None)
+    alloc_resp: str | None = None
+
+
+class _WireData(msgspec.Struct, rename="pascal"):
+    pod_device_entries: list[_WireEntry] | None
+
+
+class _WireCheckpoint(msgspec.Struct, rename="pascal"):
+    data: _WireData
+
+
+_DECODE: Final = msgspec.json.Decoder(_WireCheckpoint).decode
+
+
+def parse(text: bytes) -> tuple[Entry, ...]:
+    """Every entry, in the file's order, of every resource. Raises CheckpointError."""
+    if len(text) > _LARGEST:
+        message = f"kubelet checkpoint has {len(text)} bytes; expected at most {_LARGEST}"
+        raise CheckpointError(message)
+    try:
+        wire = _DECODE(text)
+        return tuple(_entry(entry) for entry in wire.data.pod_device_entries or ())
+    except (msgspec.DecodeError, UnicodeError, RecursionError, binascii.Error) as error:
+        message = f"kubelet checkpoint cannot be read: {error}"
+        raise CheckpointError(message) from error
+
+
+def _entry(wire: _WireEntry) -> Entry:
+    by_numa = wire.device_ids or {}
+    return Entry(
+        pod_uid=wire.pod_uid,
+        container=wire.container_name,
+        resource=wire.resource_name,
+        ids=frozenset(device for ids in by_numa.values() for device in ids or ()),
+        answer=base64.b64decode(wire.alloc_resp or "", validate=True),
+    )

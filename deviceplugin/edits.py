@@ -1,0 +1,75 @@
+"""What is added to a container: the containerEdits of the Container Device Interface, which parts combine. Pure.
+
+The cards, the environment, and later each isolation mechanism make one `Edits` each; `combined` puts them together.
+Source: SPEC.md of cncf-tags/container-device-interface, version 1.1.0.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+Json: TypeAlias = Mapping[str, object]  # an object of the specification as it is written there
+
+# Before 0.5.0 a device name had to begin with a letter, and ours are hexadecimal digits.
+LOWEST_VERSION: Final = (0, 5, 0)
+
+_ENV: Final = "env"
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """env: variable -> value. lists: `deviceNodes`, `mounts`, `hooks` and every other list, by its name there.
+
+    objects: what is no list (`intelRdt`). version: of the specification that these need.
+    """
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    lists: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    objects: Mapping[str, object] = field(default_factory=dict)
+    version: tuple[int, int, int] = LOWEST_VERSION
+
+    def wire(self) -> Json:
+        """As `containerEdits`."""
+        env = [f"{name}={value}" for name, value in self.env.items()]
+        lists = {name: list(values) for name, values in self.lists.items() if values}
+        return {**({_ENV: env} if env else {}), **lists, **self.objects}
+
+
+def combined(parts: Iterable[Edits]) -> Edits:
+    """All of them in order: a later value of a variable or object replaces an earlier one, equal list items are one."""
+    env: dict[str, str] = {}
+    lists: dict[str, list[object]] = {}
+    objects: dict[str, object] = {}
+    version = LOWEST_VERSION
+    for part in parts:
+        env.update(part.env)
+        objects.update(part.objects)
+        version = max(version, part.version)
+        for name, values in part.lists.items():
+            known = lists.setdefault(name, [])
+            known.extend(value for value in values if value not in known)
+    return Edits(env, lists, objects, version)
+
+
+def from_wire(document: Json, version: tuple[int, int, int]) -> Edits:
+    """The `containerEdits` of a document of that version; a variable without "=" is left out."""
+    env = document.get(_ENV)
+    variables = [str(item).partition("=") for item in env] if isinstance(env, list) else []
+    others = {name: value for name, value in document.items() if name != _ENV}
+    return Edits(
+        env={name: value for name, sign, value in variables if sign},
+        lists={name: value for name, value in others.items() if isinstance(value, list)},
+        objects={name: value for name, value in others.items() if not isinstance(value, list)},
+        version=max(version, LOWEST_VERSION),
+    )
+
+
+def device_nodes(paths: Iterable[str]) -> Edits:
+    """Those nodes of the host, under the same path."""
+    return Edits(lists={"deviceNodes": [{"path": path} for path in paths]})
+
+
+def read_only_mount(host_path: str, container_path: str) -> Edits:
+    """A file or directory of the host."""
+    options = ["ro", "nosuid", "nodev", "noexec", "bind"]
+    return Edits(lists={"mounts": [{"hostPath": host_path, "containerPath": container_path, "options": options}]})

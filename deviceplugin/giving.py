@@ -1,0 +1,171 @@
+"""Allocate and PreStartContainer: gives each container exactly the cards that the scheduler chose for it.
+
+    CDI:          Allocate answers a handle ──▶ PreStartContainer finds the container, writes the handle's document
+    environment:  Allocate finds the container, answers its environment ──▶ PreStartContainer checks the answer
+
+Neither guesses: what cannot be told is refused, with the words that the pod's events will show.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias
+
+from config.inventory import Card
+from deviceplugin import cdi, identify
+from deviceplugin.cdi_files import HandleFiles
+from deviceplugin.checkpoint import CheckpointError
+from deviceplugin.edits import Edits
+from deviceplugin.environment import container_environment, replay_objection
+from deviceplugin.fake_devices import FakeDevices
+from deviceplugin.identify import Found, NotIdentified, View
+from deviceplugin.kubelet import KubeletSilent
+from deviceplugin.node_view import NodeView
+from deviceplugin.own_pods import OwnPods
+from deviceplugin.pods import NoAllocation, Share, Undecided, decided
+from deviceplugin.server import Answer, Devices, Refused
+from deviceplugin.v1beta1 import deviceplugin_pb2
+
+# PreStartContainer has 30 s (KUBERNETES B6), and the kubelet comes again with back-off: waiting a little for the
+# watch spares the container a round of that.
+_START_WAIT_S: Final = 10.0
+# What may be right a moment later: the watch is behind, the kubelet is busy.
+_MAY_HEAL: Final = (NotIdentified, NoAllocation, CheckpointError, KubeletSilent)
+
+Given: TypeAlias = Callable[[Found, tuple[Share, ...]], None]
+
+
+class CardEdits(Protocol):
+    """How the cards of this node come into a container."""
+
+    def edits(self, uuids: Sequence[str]) -> Edits:
+        """For these cards and no other. Raises cdi.CdiError."""
+        ...
+
+
+@dataclass(slots=True)
+class Site:
+    """What both ways need. cards: as announced now. given: told of every container that gets its cards."""
+
+    view: NodeView
+    devices: FakeDevices
+    cards: Callable[[], Sequence[Card]]
+    node_labels: Callable[[], dict[str, str]]
+    given: Given
+
+    @property
+    def pods(self) -> OwnPods:
+        """Of this node, as the watch shows them."""
+        return self.view.pods
+
+    async def recorded(self, ids: frozenset[str]) -> tuple[View, Found, tuple[Share, ...]]:
+        """The container that starts with `ids`, and its shares. Raises what `_MAY_HEAL` has, and Undecided."""
+        view = await self.view.look()
+        view = await self.view.confirmed(view, {entry.pod_uid for entry in identify.holders(ids, view)})
+        found = identify.starting(ids, view)
+        return view, found, identify.common_shares(found, decided(found.pod, self.cards()))
+
+
+@dataclass(slots=True)
+class ByCdi:
+    """`server.Plugin` for runtimes that know the Container Device Interface."""
+
+    site: Site
+    files: HandleFiles
+    card_edits: CardEdits
+
+    def devices(self) -> AsyncIterator[Devices]:
+        """As the port."""
+        return self.site.devices.follow()
+
+    async def allocate(self, ids: frozenset[str]) -> Answer:
+        """A handle. Asks nobody, so no pod is ever failed by a lookup."""
+        return Answer(cdi_devices=(cdi.qualified(cdi.handle(ids)),))
+
+    async def pre_start(self, ids: frozenset[str]) -> None:
+        """Write the document of the handle for the container that starts."""
+
+        async def attempt() -> None:
+            _, found, shares = await self.site.recorded(ids)
+            environment = container_environment(shares, by_cdi=True, node_labels=self.site.node_labels())
+            edits = self.card_edits.edits([share.uuid for share in shares])
+            document = cdi.document(cdi.handle(ids), [edits, Edits(env=environment)])
+            await asyncio.to_thread(self.files.write, cdi.handle(ids), document)
+            self.site.given(found, shares)
+
+        try:
+            await _within(_START_WAIT_S, self.site.pods, attempt)
+        except (cdi.CdiError, OSError) as error:
+            raise Refused(str(error)) from error
+
+
+@dataclass(slots=True)
+class ByEnvironment:
+    """`server.Plugin` for other runtimes. answered: (pod UID, container) since the last registration."""
+
+    site: Site
+    wait_s: float
+    answered: set[tuple[str, str]] = field(default_factory=set)
+    passed: set[str] = field(default_factory=set)
+
+    def registering(self) -> None:
+        """Take note that the kubelet is about to take us in: what it admitted before has not asked us."""
+        self.answered.clear()
+
+    def devices(self) -> AsyncIterator[Devices]:
+        """As the port."""
+        return self.site.devices.follow()
+
+    async def allocate(self, ids: frozenset[str]) -> Answer:
+        """The environment of the one container that can be asking."""
+        answers: list[Answer] = []
+
+        async def attempt() -> None:
+            view = await self.site.view.look()
+            waiting = identify.unrecorded(view, self.answered)
+            view = await self.site.view.confirmed(view, {found.pod.uid for found in waiting})
+            found = identify.allocating(len(ids), view, answered=self.answered, passed=self.passed)
+            shares = identify.common_shares(found, decided(found.pod, self.site.cards()))
+            self.answered.update((found.pod.uid, container.name) for container in found.containers)
+            labels = self.site.node_labels()
+            answers.append(Answer(container_environment(shares, by_cdi=False, node_labels=labels)))
+            self.site.given(found, shares)
+
+        await _within(self.wait_s, self.site.pods, attempt)
+        return answers[0]
+
+    async def pre_start(self, ids: frozenset[str]) -> None:
+        """Check that what was answered at Allocate is what was decided: the kubelet replays it for ever."""
+
+        async def attempt() -> None:
+            view, found, shares = await self.site.recorded(ids)
+            for entry in identify.holders(ids, view):
+                if entry.pod_uid == found.pod.uid:
+                    answer = deviceplugin_pb2.ContainerAllocateResponse.FromString(entry.answer)
+                    objection = replay_objection(dict(answer.envs), shares)
+                    if objection:
+                        message = f"pod {found.pod}: container {entry.container} must not start: {objection}"
+                        raise Refused(message)
+
+        await _within(_START_WAIT_S, self.site.pods, attempt)
+
+
+async def _within(wait_s: float, pods: OwnPods, attempt: Callable[[], Awaitable[None]]) -> None:
+    """Attempt now and after each change of the node's pods, until it succeeds or the time is over; then Refused."""
+    until_s = time.monotonic() + wait_s
+    while True:
+        changed = asyncio.ensure_future(pods.change())
+        try:
+            await attempt()
+        except _MAY_HEAL as error:
+            left_s = until_s - time.monotonic()
+            done, _ = await asyncio.wait({changed}, timeout=max(0.0, left_s))
+            if not done:
+                raise Refused(str(error)) from error
+        except Undecided as error:
+            raise Refused(str(error)) from error
+        else:
+            return
+        finally:
+            changed.cancel()

@@ -1,0 +1,41 @@
+"""Only one instance per node: the lock on a file in the state directory, held while the process lives."""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final, Self
+
+_FILE: Final = "lock"
+
+
+class AlreadyRunning(Exception):
+    """Another instance holds the lock; the message says where and, as far as it can be told, who."""
+
+
+class InstanceLock:
+    """Enter it to take the lock; the kernel gives it back when the process ends, however it does."""
+
+    def __init__(self, directory: Path) -> None:
+        """directory: made when it is not there."""
+        self._path = directory / _FILE
+        self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        """Raises AlreadyRunning, or OSError when the file cannot be made."""
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.read(descriptor, 32).decode(errors="replace").strip()
+            os.close(descriptor)
+            message = f"{self._path} is locked by another instance (pid {holder or 'unknown'}); one per node is enough"
+            raise AlreadyRunning(message) from error
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        self._descriptor = descriptor
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give it back; the file stays, since removing it would let two hold two files."""
+        os.close(self._descriptor)

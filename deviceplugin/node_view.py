@@ -1,0 +1,86 @@
+"""What is known at the moment of a call: pods from the watch, records and pods of the kubelet. Decides nothing."""
+
+import asyncio
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from config.quantity import QuantityError
+from config.scheduler import Resources
+from deviceplugin import checkpoint
+from deviceplugin.checkpoint import CheckpointError, Entry
+from deviceplugin.identify import Shown, View
+from deviceplugin.journal import Journal
+from deviceplugin.kubelet import Held, PodResources
+from deviceplugin.own_pods import OwnPods
+from deviceplugin.pods import NodePod, read_pod
+
+_ANSWERS_WITHIN_S: Final = 2.0
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class NodeView:
+    """checkpoint: the kubelet's file. Owned by the event loop; files are read in a thread."""
+
+    resources: Resources
+    pods: OwnPods
+    journal: Journal
+    kubelet: PodResources
+    checkpoint: Path
+
+    async def look(self) -> View:
+        """Pods and records, without what the kubelet shows of each pod. Raises CheckpointError."""
+        entries = await asyncio.to_thread(self._entries)
+        return View(self.resources.gpu_mem, self.asking(), entries)
+
+    async def confirmed(self, view: View, uids: Collection[str]) -> View:
+        """The view with what the kubelet shows of these pods, as far as they are known here. Raises KubeletSilent."""
+        wanted = [pod for pod in view.pods if pod.uid in uids]
+        shown = await asyncio.gather(*(self._shown(pod) for pod in wanted))
+        return replace(view, shown={pod.uid: one for pod, one in zip(wanted, shown, strict=True)})
+
+    def asking(self) -> list[NodePod]:
+        """The pods that ask for GPU memory, each with the first allocation that was seen of it."""
+        found = []
+        for wire in self.pods:
+            try:
+                pod = read_pod(wire, gpu_mem=self.resources.gpu_mem, gpu_count=self.resources.gpu_count)
+            except QuantityError as error:
+                log.warning(
+                    "object.bad", kind="Pod", name=f"{wire.metadata.namespace}/{wire.metadata.name}", problem=str(error)
+                )
+                continue
+            if pod.asking():
+                found.append(self._as_first_seen(pod))
+        return found
+
+    def _as_first_seen(self, pod: NodePod) -> NodePod:
+        try:
+            first = self.journal.first(pod.uid, pod.annotations)
+        except OSError as error:
+            log.warning("journal.failed", reason=str(error))
+            first = self.journal.first(pod.uid, pod.annotations)
+        if first.changed:
+            log.warning("allocation.changed", pod=str(pod), keys=first.changed, reason="the first one seen is followed")
+        return replace(pod, annotations=first.annotations)
+
+    async def _shown(self, pod: NodePod) -> Shown | None:
+        held = await self.kubelet.of_pod(pod.namespace, pod.name, timeout_s=_ANSWERS_WITHIN_S)
+        return None if held is None else _by_container(held)
+
+    def _entries(self) -> tuple[Entry, ...]:
+        try:
+            return checkpoint.parse(self.checkpoint.read_bytes())
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            message = f"kubelet checkpoint cannot be read: {error.strerror}"
+            raise CheckpointError(message) from error
+
+
+def _by_container(held: Iterable[Held]) -> Shown:
+    return Shown({one.container: one.ids for one in held})

@@ -1,0 +1,84 @@
+"""Stays registered with the kubelet, from one life of it to the next.
+
+    kubelet.sock appears ──▶ serve our socket anew ──▶ Register ──▶ REGISTERED ──▶ kubelet.sock appears again …
+                                                        └ silent or refuses: again, with back-off
+
+A kubelet that starts removes our socket with all others, so each registration has a server of its own.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from deviceplugin import kubelet, server
+from deviceplugin.kubelet import KubeletSilent, RegistrationRefused
+
+SOCKET_NAME: Final = "gpushare.sock"
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Told what becomes of the registration. registering: before each attempt. problem: why it fails; "" for well."""
+
+    registering: Callable[[], None]
+    registered: Callable[[], None]
+    unregistered: Callable[[], None]
+    problem: Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Registration:
+    """backoff_s: seconds to wait after so many failures in a row."""
+
+    plugin: server.Plugin
+    device_plugin_dir: Path
+    resource: str
+    listeners: Listeners
+    backoff_s: Callable[[int], float]
+
+    async def run(self) -> None:
+        """Serve and register for ever; the socket is gone when this is cancelled."""
+        life: asyncio.Task[None] | None = None
+        try:
+            async for _ in kubelet.restarts(self.device_plugin_dir):
+                await _ended(life)
+                life = asyncio.create_task(self._one_life())
+        finally:
+            await _ended(life)
+
+    async def _one_life(self) -> None:
+        """Serve from one start of the kubelet to the next, which cancels this."""
+        self.listeners.unregistered()
+        async with server.serving(self.plugin, self.device_plugin_dir / SOCKET_NAME):
+            await self._register()
+            await asyncio.get_running_loop().create_future()
+
+    async def _register(self) -> None:
+        failures = 0
+        while True:
+            self.listeners.registering()
+            try:
+                await kubelet.register(self.device_plugin_dir, SOCKET_NAME, self.resource)
+            except (KubeletSilent, RegistrationRefused) as error:
+                failures += 1
+                self.listeners.problem(str(error))
+                log.warning("register.failed", reason=str(error), attempt=failures)
+                await asyncio.sleep(self.backoff_s(failures))
+            else:
+                log.info("registered", resource=self.resource, socket=SOCKET_NAME)
+                self.listeners.problem("")
+                self.listeners.registered()
+                return
+
+
+async def _ended(life: "asyncio.Task[None] | None") -> None:
+    if life is not None:
+        life.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await life
