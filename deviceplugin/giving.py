@@ -109,8 +109,16 @@ class ByEnvironment:
     answered: set[tuple[str, str]] = field(default_factory=set)
     passed: set[str] = field(default_factory=set)
 
-    def registering(self) -> None:
-        """Take note that the kubelet is about to take us in: what it admitted before has not asked us."""
+    async def registering(self) -> None:
+        """Take note that the kubelet is about to take us in: what it has admitted until now has not asked us.
+
+        Raises KubeletSilent, CheckpointError: then it is not known, and registering would be too early.
+        """
+        while not self.site.pods.complete:
+            await self.site.pods.change()
+        view = await self.site.view.look()
+        view = await self.site.view.confirmed(view, {found.pod.uid for found in identify.unrecorded(view)})
+        self.passed = {uid for uid, shown in view.shown.items() if shown is not None}
         self.answered.clear()
 
     def devices(self) -> AsyncIterator[Devices]:

@@ -8,7 +8,7 @@ A kubelet that starts removes our socket with all others, so each registration h
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from deviceplugin import kubelet, server
+from deviceplugin.checkpoint import CheckpointError
 from deviceplugin.kubelet import KubeletSilent, RegistrationRefused
 
 SOCKET_NAME: Final = "gpushare.sock"
@@ -24,9 +25,12 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Told what becomes of the registration. registering: before each attempt. problem: why it fails; "" for well."""
+    """Told what becomes of the registration. problem: why it fails; "" for well.
 
-    registering: Callable[[], None]
+    registering: awaited before each attempt, which it puts off by raising KubeletSilent or CheckpointError.
+    """
+
+    registering: Callable[[], Awaitable[None]]
     registered: Callable[[], None]
     unregistered: Callable[[], None]
     problem: Callable[[str], None]
@@ -62,10 +66,10 @@ class Registration:
     async def _register(self) -> None:
         failures = 0
         while True:
-            self.listeners.registering()
             try:
+                await self.listeners.registering()
                 await kubelet.register(self.device_plugin_dir, SOCKET_NAME, self.resource)
-            except (KubeletSilent, RegistrationRefused) as error:
+            except (KubeletSilent, RegistrationRefused, CheckpointError) as error:
                 failures += 1
                 self.listeners.problem(str(error))
                 log.warning("register.failed", reason=str(error), attempt=failures)

@@ -27,7 +27,7 @@ from deviceplugin.node_view import NodeView
 from deviceplugin.own_pods import OwnPods
 from deviceplugin.pods import Share
 from deviceplugin.v1beta1 import deviceplugin_pb2 as wire
-from scheduler.ports import Changed
+from scheduler.ports import Changed, ListEnds
 from tests.builders import wire_pod
 from tests.deviceplugin.kubelet_double import KubeletDouble
 
@@ -50,6 +50,7 @@ class Rig:
     pods: OwnPods
     site: Site
     given: list[tuple[Found, tuple[Share, ...]]]
+    plugin: server.Plugin
     records: list[dict[str, object]] = field(default_factory=list)
 
     def bound(self, name: str, units: int, card: int) -> None:
@@ -94,9 +95,10 @@ async def rig(folder: Path, plugin: Callable[[Site], server.Plugin]) -> AsyncIte
     pods, resources = OwnPods(), PodResources(folder / "pod-resources.sock", names.GPU_MEM)
     view = NodeView(Resources(), pods, Journal(folder / "state"), resources, folder / "checkpoint")
     site = Site(view, FakeDevices(), lambda: CARDS, dict, lambda found, shares: given.append((found, shares)))
-    async with KubeletDouble(folder).running() as double, server.serving(plugin(site), folder / "p.sock"):
+    served = plugin(site)
+    async with KubeletDouble(folder).running() as double, server.serving(served, folder / "p.sock"):
         await kubelet.register(folder, "p.sock", names.GPU_MEM)
-        yield Rig(folder, double, pods, site, given)
+        yield Rig(folder, double, pods, site, given, served)
         await resources.close()
 
 
@@ -194,6 +196,30 @@ async def test_by_environment_a_pod_without_an_allocation_is_refused_by_name(fol
         with pytest.raises(grpc.aio.AioRpcError, match=r"default/by-hand .*has no allocation"):
             await node.double.allocate(["u0"])
         assert node.given == []
+
+
+async def test_by_environment_a_pod_that_was_admitted_before_we_registered_is_no_candidate(folder: Path) -> None:
+    async with rig(folder, by_environment) as node:
+        assert isinstance(node.plugin, ByEnvironment)
+        node.bound("early", 1, card=0)
+        node.admitted("early")
+        node.pods.apply([ListEnds("1")])
+        await node.plugin.registering()
+        with pytest.raises(grpc.aio.AioRpcError, match=r"early.* before this resource was registered"):
+            await node.double.allocate(["u0"])
+
+
+async def test_by_environment_registering_waits_for_a_whole_list_of_pods(folder: Path) -> None:
+    async with rig(folder, by_environment) as node:
+        assert isinstance(node.plugin, ByEnvironment)
+        registering = asyncio.create_task(node.plugin.registering())
+        await asyncio.sleep(0)
+        node.bound("early", 1, card=0)
+        await asyncio.sleep(0)
+        assert not registering.done()
+        node.pods.apply([ListEnds("1")])
+        await asyncio.wait_for(registering, 5)
+        assert node.plugin.passed == set()
 
 
 async def test_by_environment_an_answer_of_other_cards_must_not_start(folder: Path) -> None:

@@ -36,8 +36,12 @@ class Plugin:
 async def registering(folder: Path) -> AsyncIterator[list[str]]:
     """What the listeners were told, in order."""
     told: list[str] = []
+
+    async def registering_soon() -> None:
+        told.append("registering")
+
     listeners = Listeners(
-        registering=lambda: told.append("registering"),
+        registering=registering_soon,
         registered=lambda: told.append("registered"),
         unregistered=lambda: told.append("unregistered"),
         problem=lambda words: told.append(words.partition(":")[0]),
