@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from e2e import cache, debian
-from e2e.cache import Say
+from e2e.cache import Say, to_stderr
 
 MODULES: Final = Path(__file__).parent / "servers"
 PROGRESS_EVERY_S: Final = 15.0
@@ -84,7 +84,7 @@ def ensure(names: Iterable[str], say: Say | None = None) -> dict[str, Path]:
     modules = {server.module for server in wanted.values()}
     folders = {module: folder_of(module, go_version(MODULES / module)) for module in modules}
     return {
-        name: _ensure_one(name, server, folders[server.module], say or _to_stderr) for name, server in wanted.items()
+        name: _ensure_one(name, server, folders[server.module], say or to_stderr) for name, server in wanted.items()
     }
 
 
@@ -236,11 +236,6 @@ def _first_match(pattern: str, text: str) -> str:
     return found.group(1)
 
 
-def _to_stderr(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Build what was named and print where it lies."""
     parser = argparse.ArgumentParser(prog="python -m e2e.binaries", description=__doc__)
@@ -249,10 +244,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         _print(ensure(names or [name for name in SERVERS if name not in OF_A_NODE]))
     except (GoUnavailable, CompilerUnavailable, debian.PackageUnavailable) as error:
-        _to_stderr(f"{error}")
+        to_stderr(f"{error}")
         return UNAVAILABLE_EXIT
     except BuildFailed as error:
-        _to_stderr(f"{error}")
+        to_stderr(f"{error}")
         return 1
     return 0 if names or os.geteuid() != 0 else _of_a_node()
 
@@ -262,9 +257,9 @@ def _of_a_node() -> int:
     try:
         _print(ensure(OF_A_NODE))
     except (GoUnavailable, CompilerUnavailable, debian.PackageUnavailable) as error:
-        _to_stderr(f"not built, the programs of a node: {error}")
+        to_stderr(f"not built, the programs of a node: {error}")
     except BuildFailed as error:
-        _to_stderr(f"{error}")
+        to_stderr(f"{error}")
         return 1
     return 0
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,12 @@ Say: TypeAlias = Callable[[str], None]
 def folder() -> Path:
     """Where it lies: `gpushare-scheduler` in the user's cache folder; it may not be there yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpushare-scheduler"
+
+
+def to_stderr(line: str) -> None:
+    """Where progress goes unless somebody takes it."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 @contextmanager

@@ -132,9 +132,14 @@ class Cluster:
 
     def kubeconfig_for(self, token: str, name: str) -> Path:
         """Write a kubeconfig for any bearer token, as the token API hands them out; `name` goes into the file's."""
-        path = self.folder / f"{name.replace(':', '-').replace('/', '-')}.kubeconfig"
-        path.write_text(commands.as_yaml(commands.kubeconfig(self.url, self.ca_file, token, self.context)))
-        return path
+        return self._write_kubeconfig({"token": token}, name)
+
+    def node_kubeconfig_path(self, node: str) -> Path:
+        """File for the kubelet of a node of that name, which may come at any time. Raises pki.OpensslUnavailable."""
+        user = f"system:node:{node}"
+        issued = pki.issue(self._pki, f"node-{node}", user, "system:nodes")
+        paths = {"client-certificate": str(issued.certificate), "client-key": str(issued.key)}
+        return self._write_kubeconfig(paths, user)
 
     def stop_apiserver(self) -> None:
         """Refuse every connection from now on; what etcd holds stays."""
@@ -166,6 +171,11 @@ class Cluster:
         document = commands.scheduler_configuration(kubeconfig, configuration)
         path.write_text(commands.as_yaml(document))
         return self._start("kube-scheduler", commands.kube_scheduler(program, kubeconfig, path))
+
+    def _write_kubeconfig(self, credentials: Mapping[str, str], name: str) -> Path:
+        path = self.folder / f"{name.replace(':', '-').replace('/', '-')}.kubeconfig"
+        path.write_text(commands.as_yaml(commands.kubeconfig(self.url, self.ca_file, credentials, self.context)))
+        return path
 
     def _wanted(self) -> list[str]:
         names = ["etcd", "kube-apiserver"]

@@ -82,7 +82,7 @@ def etcd(program: Path, site: EtcdSite, *, load_tuned: bool) -> list[str]:
 
 
 def kube_apiserver(program: Path, site: ApiServerSite) -> list[str]:
-    """RBAC and Node authorization, static tokens.
+    """RBAC and Node authorization, static tokens, client certificates of our own authority.
 
     load_tuned: no priority and fairness, no limits and no compaction in the way of a measurement.
     """
@@ -99,6 +99,7 @@ def kube_apiserver(program: Path, site: ApiServerSite) -> list[str]:
         f"--service-account-signing-key-file={site.pki.service_account_key}",
         "--authorization-mode=Node,RBAC",
         f"--token-auth-file={site.tokens}",
+        f"--client-ca-file={site.pki.ca_certificate}",
         "--service-cluster-ip-range=10.0.0.0/24",
         "--allow-privileged=true",
         "--enable-admission-plugins=NodeRestriction",
@@ -153,13 +154,16 @@ def scheduler_configuration(kubeconfig: Path, overrides: Mapping[str, Any]) -> d
     }
 
 
-def kubeconfig(url: str, ca: Path, token: str, name: str) -> dict[str, Any]:
-    """One cluster, one user, one context, all of the same name."""
+def kubeconfig(url: str, ca: Path, credentials: Mapping[str, str], name: str) -> dict[str, Any]:
+    """One cluster, one user, one context, all of the same name.
+
+    credentials: `token`, or the paths `client-certificate` and `client-key`.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority": str(ca)}}],
-        "users": [{"name": name, "user": {"token": token}}],
+        "users": [{"name": name, "user": dict(credentials)}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,
     }

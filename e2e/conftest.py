@@ -3,6 +3,11 @@
 cluster    one for the whole run, from the provider that E2E_PROVIDER names
 admin      a client of it, in the test's own event loop
 namespace  a fresh one, gone after the test
+node_ready the machine can have nodes (`e2e.node`): for tests that start their own
+node       a real node `n1`, one for the whole run, in a cluster of its own: `node.cluster`
+
+A test on a node is skipped, with the reason, where this machine or this user cannot have one; with
+CI set that is a failure.
 
 A test that stays inside its namespace says so by `@pytest.mark.any_cluster`; all others run only
 where the cluster is ours alone.
@@ -15,6 +20,8 @@ import pytest
 
 from e2e import namespaces, provider
 from e2e.admin import Admin
+from e2e.cluster import Cluster
+from e2e.node import Node, NodeUnavailable, require
 
 _PROVIDER = pytest.StashKey[provider.Provider]()
 
@@ -57,3 +64,19 @@ async def namespace(admin: Admin, pytestconfig: pytest.Config) -> AsyncIterator[
         await namespaces.remove(admin, name)
     else:
         await namespaces.remove_without_controllers(admin, name)
+
+
+@pytest.fixture(scope="session")
+def node_ready() -> None:
+    try:
+        require()
+    except NodeUnavailable as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def node(node_ready: None) -> Iterator[Node]:  # noqa: ARG001 - asked for its skip
+    with Cluster() as own, Node(own, "n1") as started:
+        yield started

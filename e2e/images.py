@@ -7,6 +7,7 @@ same every time. Source: OCI image specification 1.1, image-layout and manifest.
 import hashlib
 import io
 import json
+import platform
 import subprocess
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,13 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from e2e import debian
-from e2e.cache import Say
-
 BUSYBOX: Final = "local.test/busybox:1"
 PAUSE: Final = "local.test/pause:1"
 _FOLDERS: Final = {"bin": 0o755, "dev": 0o755, "etc": 0o755, "proc": 0o755, "sys": 0o755, "tmp": 0o1777}
 _FILES: Final = {"etc/group": b"root:x:0:\n", "etc/passwd": b"root:x:0:0:root:/:/bin/sh\n"}
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}  # as Go calls them
 _OCI: Final = "application/vnd.oci.image"
 
 Json: TypeAlias = dict[str, Any]
@@ -40,12 +39,11 @@ class Image:
         return [f"/bin/{self.links[0] if self.links else self.program.name}"]
 
 
-def busybox(say: Say) -> Image:
-    """A shell and small programs (`sh`, `env`, `sleep`, …). Raises debian.PackageUnavailable."""
-    program = debian.unpacked("busybox-static", say) / "bin" / "busybox"
+def busybox(program: Path) -> Image:
+    """A shell and small programs (`sh`, `env`, `sleep`, …), which are links to the one program."""
     listed = subprocess.run([program, "--list"], capture_output=True, text=True, check=True)
-    applets = [applet for applet in listed.stdout.split() if applet != program.name]
-    return Image(BUSYBOX, program, ["sh", *(applet for applet in applets if applet != "sh")])
+    applets = [applet for applet in listed.stdout.split() if applet not in {program.name, "sh"}]
+    return Image(BUSYBOX, program, ["sh", *applets])
 
 
 def archive(images: Iterable[Image], path: Path) -> None:
@@ -59,7 +57,7 @@ def archive(images: Iterable[Image], path: Path) -> None:
 def _add_image(target: tarfile.TarFile, image: Image) -> Json:
     layer = _add_blob(target, f"{_OCI}.layer.v1.tar", _layer(image))
     configuration = {
-        "architecture": "amd64",
+        "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
         "os": "linux",
         "config": {"Env": ["PATH=/bin"], "Cmd": image.command},
         "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},

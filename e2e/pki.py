@@ -5,6 +5,7 @@ HTTPS, and it keeps the dependencies of the project to those that the scheduler 
 The certificates pass Python's strict checks (RFC 5280 extensions), as a client of 3.13 asks.
 """
 
+import secrets
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -29,6 +30,12 @@ extendedKeyUsage = serverAuth
 subjectKeyIdentifier = hash
 authorityKeyIdentifier = keyid
 subjectAltName = IP:127.0.0.1, IP:10.0.0.1, DNS:localhost, DNS:kubernetes.default.svc
+[client]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = clientAuth
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
 """
 
 
@@ -46,6 +53,16 @@ class Pki:
     def ca_certificate(self) -> Path:
         """The authority that clients trust."""
         return self.folder / "ca.crt"
+
+    @property
+    def ca_key(self) -> Path:
+        """Signs certificates."""
+        return self.folder / "ca.key"
+
+    @property
+    def openssl_configuration(self) -> Path:
+        """What the certificates are like, by kind."""
+        return self.folder / "cnf"
 
     @property
     def server_certificate(self) -> Path:
@@ -68,25 +85,52 @@ class Pki:
         return self.folder / "sa.pub"
 
 
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A certificate and its key, PEM."""
+
+    certificate: Path
+    key: Path
+
+
 def make(files: Pki) -> None:
     """Write a fresh authority, a server certificate and a token signing key.
 
     The folder exists and is private to the caller. Raises OpensslUnavailable.
     """
-    config, ca_key, request = (files.folder / name for name in ("cnf", "ca.key", "tls.csr"))
+    config, ca = files.openssl_configuration, files.ca_certificate
     config.write_text(_CONFIG)
-    for key in (ca_key, files.server_key, files.service_account_key):
-        _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", key)
-    new = ("req", "-new", "-config", config, "-sha256")
-    as_authority = ("-x509", "-days", _DAYS, "-extensions", "authority")
-    ca = files.ca_certificate
-    _openssl(*new, *as_authority, "-key", ca_key, "-subj", "/CN=gpushare-e2e", "-out", ca)
-    _openssl(*new, "-key", files.server_key, "-subj", "/CN=kube-apiserver", "-out", request)
-    signed_by = ("-CA", ca, "-CAkey", ca_key, "-set_serial", "2", "-days", _DAYS, "-sha256")
-    shaped_by = ("-extfile", config, "-extensions", "server", "-out", files.server_certificate)
-    _openssl("x509", "-req", "-in", request, *signed_by, *shaped_by)
+    for key in (files.ca_key, files.service_account_key):
+        _make_key(key)
+    as_authority = ("-x509", "-days", _DAYS, "-extensions", "authority", "-subj", "/CN=gpushare-e2e")
+    _openssl("req", "-new", "-config", config, "-sha256", *as_authority, "-key", files.ca_key, "-out", ca)
+    _sign(files, "server", Issued(files.server_certificate, files.server_key), "/CN=kube-apiserver")
     public_key = files.service_account_public_key
     _openssl("ec", "-in", files.service_account_key, "-pubout", "-out", public_key)
+
+
+def issue(files: Pki, name: str, user: str, group: str) -> Issued:
+    """Write a client certificate for that user of that group; `name` goes into the files'. Raises OpensslUnavailable.
+
+    The API server takes common name and organization for them.
+    """
+    issued = Issued(files.folder / f"{name}.crt", files.folder / f"{name}.key")
+    _sign(files, "client", issued, f"/O={group}/CN={user}")
+    return issued
+
+
+def _sign(files: Pki, kind: str, issued: Issued, subject: str) -> None:
+    config, request = files.openssl_configuration, issued.certificate.with_suffix(".csr")
+    _make_key(issued.key)
+    _openssl("req", "-new", "-config", config, "-sha256", "-key", issued.key, "-subj", subject, "-out", request)
+    serial = str(1 + secrets.randbits(63))
+    signed_by = ("-CA", files.ca_certificate, "-CAkey", files.ca_key, "-set_serial", serial, "-days", _DAYS, "-sha256")
+    shaped_by = ("-extfile", config, "-extensions", kind, "-out", issued.certificate)
+    _openssl("x509", "-req", "-in", request, *signed_by, *shaped_by)
+
+
+def _make_key(path: Path) -> None:
+    _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", path)
 
 
 def _openssl(*arguments: str | Path) -> None:

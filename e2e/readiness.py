@@ -1,12 +1,15 @@
 """Waiting until a server answers, noticing when it dies instead."""
 
 import http.client
+import json
+import socket
 import time
 from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
-from e2e.access import Access
+from e2e.access import Access, ask
 from e2e.processes import Child
 
 START_WITHIN_S: Final = 60.0
@@ -36,38 +39,67 @@ def wait_until(child: Child, answers: Callable[[], str | None]) -> None:
 def missing_at(access: Access, *paths: str) -> Callable[[], str | None]:
     """A question for `wait_until`: which of the paths does not answer 200 yet?"""
 
-    def ask() -> str | None:
+    def question() -> str | None:
         for path in paths:
             status = _status(access, path)
             if status != "200":
                 return f"{path}: {status}"
         return None
 
-    return ask
+    return question
+
+
+def missing_of_node(access: Access, name: str) -> Callable[[], str | None]:
+    """The same for a node: is it there, and does its kubelet say that it is ready?"""
+
+    def question() -> str | None:
+        path = f"/api/v1/nodes/{name}"
+        try:
+            answer = ask(access, path)
+        except (OSError, http.client.HTTPException) as error:
+            return repr(error)
+        if answer.status != HTTPStatus.OK:
+            return f"{path}: {answer.status}"
+        conditions = json.loads(answer.body)["status"].get("conditions", [])
+        ready = next((condition for condition in conditions if condition["type"] == "Ready"), None)
+        return None if ready and ready["status"] == "True" else f"{path}: {ready}"
+
+    return question
 
 
 def missing_at_http(port: int, path: str) -> Callable[[], str | None]:
     """The same for a server without TLS on this machine."""
 
-    def ask() -> str | None:
+    def question() -> str | None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_WITHIN_S)
-        status = _answer(connection, path, {})
+        try:
+            connection.request("GET", path)
+            status = str(connection.getresponse().status)
+        except (OSError, http.client.HTTPException) as error:
+            status = repr(error)
+        finally:
+            connection.close()
         return None if status == "200" else f"{path}: {status}"
 
-    return ask
+    return question
+
+
+def missing_at_socket(path: Path) -> Callable[[], str | None]:
+    """The same for a server on a unix socket: does it take connections?"""
+
+    def question() -> str | None:
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(path))
+            except OSError as error:
+                return f"{path}: {error!r}"
+        return None
+
+    return question
 
 
 def _status(access: Access, path: str) -> str:
-    connection = http.client.HTTPSConnection(urlsplit(access.url).netloc, context=access.tls, timeout=_ANSWER_WITHIN_S)
-    headers = {"Authorization": access.authorization} if access.authorization else {}
-    return _answer(connection, path, headers)
-
-
-def _answer(connection: http.client.HTTPConnection, path: str, headers: dict[str, str]) -> str:
     try:
-        connection.request("GET", path, headers=headers)
-        return str(connection.getresponse().status)
+        return str(ask(access, path).status)
     except (OSError, http.client.HTTPException) as error:
         return repr(error)
-    finally:
-        connection.close()

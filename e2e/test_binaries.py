@@ -82,3 +82,14 @@ def test_the_version_that_a_server_announces_is_the_one_in_go_mod() -> None:
     version = binaries.kubernetes_version()
     assert f"gitVersion={version}" in binaries.linker_flags("kubernetes")
     assert "gitVersion" not in binaries.linker_flags("etcd")
+
+
+def test_every_program_of_a_node_can_be_built_by_its_name() -> None:
+    assert set(binaries.OF_A_NODE) <= set(binaries.SERVERS)
+    assert all((binaries.MODULES / binaries.SERVERS[name].module / "go.mod").is_file() for name in binaries.OF_A_NODE)
+
+
+def test_runc_is_not_built_without_a_compiler_of_c(go: Callable[[str], None]) -> None:
+    go(BUILDS)
+    with pytest.raises(binaries.CompilerUnavailable, match="gcc is not on PATH"):
+        binaries.ensure(["runc"], lambda _: None)
