@@ -29,6 +29,7 @@ help:
 	@echo 'make check    format, lint, types, imports'
 	@echo 'make unit     tests that need no cluster        (TESTS=tests/… for some of them)'
 	@echo 'make e2e      tests on a real kube-apiserver    (E2E_TESTS=e2e/… for some; needs Go >= 1.26)'
+	@echo '              and a kubelet: root, Go >= 1.26.6, gcc, pkg-config, apt-get; skipped with a line without them'
 	@echo 'make bench    measure speed and memory on a real kube-apiserver (needs Go >= 1.26)'
 	@echo 'make format   rewrite the sources as the format check wants them'
 	@echo 'make protos   generate the code of the kubelet interfaces anew'

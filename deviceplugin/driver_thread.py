@@ -18,7 +18,7 @@ class DriverThread:
         """name: of the thread, for people who look at the process."""
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._turn = asyncio.Lock()
-        self._hanging: asyncio.Future[Any] | None = None
+        self._last: asyncio.Future[Any] | None = None
 
     async def call(self, what: str, function: Callable[[], T], *, timeout_s: float = ANSWERS_WITHIN_S) -> T:
         """The function's result. what: for the message.
@@ -26,14 +26,15 @@ class DriverThread:
         Raises SourceFailed: its own, or because it has not answered within `timeout_s`, or an earlier call still hangs.
         """
         async with self._turn:
-            if self._hanging is not None and not self._hanging.done():
+            if self._last is not None and not self._last.done():
                 message = f"{what}: the driver still hangs in an earlier call"
                 raise SourceFailed(message)
             answer = asyncio.get_running_loop().run_in_executor(self._executor, function)
+            # Before the wait: a caller that is cancelled in it leaves the thread at work all the same.
+            self._last = answer
+            answer.add_done_callback(_heard)
             done, _ = await asyncio.wait({answer}, timeout=timeout_s)
             if not done:
-                self._hanging = answer
-                answer.add_done_callback(_heard)
                 message = f"{what}: the driver did not answer within {timeout_s:g} s"
                 raise SourceFailed(message)
             return answer.result()

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import structlog
+from cachetools import LRUCache
 
 from config.quantity import QuantityError
 from config.scheduler import Resources
@@ -19,6 +20,7 @@ from deviceplugin.own_pods import OwnPods
 from deviceplugin.pods import NodePod, read_pod
 
 _ANSWERS_WITHIN_S: Final = 2.0
+_REMEMBERED: Final = 1024
 log = structlog.get_logger()
 
 
@@ -31,6 +33,7 @@ class NodeView:
     journal: Journal
     kubelet: PodResources
     checkpoint: Path
+    _told: LRUCache[str, None] = field(default_factory=lambda: LRUCache(_REMEMBERED))
 
     async def look(self) -> View:
         """Pods and records, without what the kubelet shows of each pod. Raises CheckpointError."""
@@ -63,8 +66,10 @@ class NodeView:
             first = self.journal.first(pod.uid, pod.annotations)
         except OSError as error:
             log.warning("journal.failed", reason=str(error))
+            # It is remembered all the same, and so needs no writing this time.
             first = self.journal.first(pod.uid, pod.annotations)
-        if first.changed:
+        if first.changed and pod.uid not in self._told:
+            self._told[pod.uid] = None
             log.warning("allocation.changed", pod=str(pod), keys=first.changed, reason="the first one seen is followed")
         return replace(pod, annotations=first.annotations)
 

@@ -47,14 +47,13 @@ class Registration:
     backoff_s: Callable[[int], float]
 
     async def run(self) -> None:
-        """Serve and register for ever; the socket is gone when this is cancelled."""
+        """Serve and register for ever; cancelling removes the socket. Raises, in a group, what serving does."""
         life: asyncio.Task[None] | None = None
-        try:
+        # A life that fails, for one because the socket cannot be made, ends the others and this: nobody would serve.
+        async with asyncio.TaskGroup() as lives:
             async for _ in kubelet.restarts(self.device_plugin_dir):
                 await _ended(life)
-                life = asyncio.create_task(self._one_life())
-        finally:
-            await _ended(life)
+                life = lives.create_task(self._one_life())
 
     async def _one_life(self) -> None:
         """Serve from one start of the kubelet to the next, which cancels this."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import msgspec
+import yaml
 
 from scheduler.inspect import wire
 from scheduler.inspect.document import as_json
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = _parser().parse_intermixed_args(arguments)
     try:
         node_items, pod_items = _fetch(chosen)
-    except Exception as error:  # noqa: BLE001 - kubeconfig, TLS, proxies and HTTP: the libraries raise what they like
+    except _unreadable() as error:
         # The original ends this line without a line end.
         sys.stdout.write(f"Failed due to {_first_line(error)}")
         raise SystemExit(1) from None
@@ -53,6 +54,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     shown = view(nodes, pods, with_gpu_memory_only=not chosen.nodes)
     write = as_json if chosen.output == "json" else details if chosen.details else summary
     sys.stdout.write(write(shown))
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    """What a kubeconfig, a credential plugin, TLS, proxies and HTTP end in when not as the libraries expect."""
+    # Slow to import, and needed only when something has failed.
+    from kubernetes.config import ConfigException  # noqa: PLC0415
+    from oauthlib.oauth2 import OAuth2Error  # type: ignore[import-untyped]  # noqa: PLC0415
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
+    own = (InspectFailed, ConfigException, HTTPError, OAuth2Error, yaml.YAMLError, msgspec.MsgspecError)
+    return (*own, OSError, ValueError, LookupError, TypeError, AttributeError)
 
 
 def _parser() -> argparse.ArgumentParser:

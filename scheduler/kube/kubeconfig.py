@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
+import yaml
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException
 from kubernetes.aio.config.exec_provider import ExecProvider
@@ -19,6 +21,18 @@ REREAD_S: Final = 60.0
 PLUGIN_TIMEOUT_S: Final = 60.0
 # Of an exec credential's life: late enough not to run a plugin for every request, early enough that none waits.
 _SPENT: Final = 0.8
+
+# The library's own, and what its providers let pass of HTTP, files, JSON, YAML and base64 that is not as they expect.
+_FAILED: Final = (
+    ConfigException,
+    aiohttp.ClientError,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    yaml.YAMLError,
+)
 
 
 class _Loader(KubeConfigLoader):
@@ -98,8 +112,7 @@ class Kubeconfig:
         except TimeoutError as error:
             message = f"the credential plugin has not answered within {PLUGIN_TIMEOUT_S:.0f} s"
             raise NotRenewed(message) from error
-        # The library's providers raise whatever their HTTP and JSON libraries do; there is no narrower type.
-        except Exception as error:
+        except _FAILED as error:
             raise NotRenewed(str(error) or type(error).__name__) from error
         return self._lifetime()
 

@@ -100,3 +100,18 @@ async def test_the_socket_is_gone_at_the_end(folder: Path) -> None:
             await soon(double.registered)
             assert (folder / SOCKET_NAME).exists()
         assert not (folder / SOCKET_NAME).exists()
+
+
+async def test_a_socket_that_cannot_be_made_ends_the_registration_and_is_not_passed_over(folder: Path) -> None:
+    (folder / SOCKET_NAME).mkdir()
+    plugin = Registration(Plugin(), folder, RESOURCE, quiet(), lambda _: 0.01)
+    async with KubeletDouble(folder).running():
+        with pytest.raises(ExceptionGroup):
+            await asyncio.wait_for(plugin.run(), 5)
+
+
+def quiet() -> Listeners:
+    async def nothing() -> None:
+        pass
+
+    return Listeners(nothing, lambda: None, lambda: None, lambda _: None)
