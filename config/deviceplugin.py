@@ -23,6 +23,7 @@ SHORTEST_RECONCILE_S: Final = 30.0
 _LARGEST_UNIT_MIB: Final = 2**30
 _LARGEST_MEMORY_MIB: Final = 2**30
 _LONGEST_RECONCILE_S: Final = 3600.0
+_SHORTEST_READING_S: Final = 1.0
 # The kubelet handles no other pod while it waits for an Allocate, whose deadline is unbounded (KUBERNETES B6).
 _LONGEST_ALLOCATE_WAIT_S: Final = 5.0
 _LARGEST_XID: Final = 65_535
@@ -154,6 +155,13 @@ class DevicePluginConfiguration(Section):
         default=False, description="Device ids `<UUID>-_-<number>`, as the original plugin had them."
     )
     health_check: bool = Field(default=True, description="Whether sick cards are taken out, and let back in.")
+    reading_interval_s: Seconds = Field(
+        default=10.0,
+        validation_alias="readingInterval",
+        ge=_SHORTEST_READING_S,
+        le=_LONGEST_RECONCILE_S,
+        description="How often each card is asked how it does. A sick card is let back in after several good answers.",
+    )
     ignored_xids: tuple[XidNumber, ...] = Field(
         default=(), description="XIDs that say nothing of the card's health, beside those of applications' errors."
     )

@@ -49,6 +49,8 @@ ALLOCATION_KEYS: Final = (
 # Node annotations. The inventory is written by the device plugin, the cordon by people; the scheduler reads both.
 INVENTORY: Final = "gpushare/inventory"
 CORDON: Final = "gpushare/cordon"
+# Written by people (UUIDs or indexes of cards that are well again), read and taken away by the device plugin.
+CLEAR_HEALTH: Final = "gpushare/clear-health"
 
 # The original's ConfigMap of sick cards: kube-system/unhealthy-gpu-<node>, key "gpus" = "0,2".
 UNHEALTHY_NAMESPACE: Final = "kube-system"

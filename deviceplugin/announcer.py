@@ -6,12 +6,12 @@ want, seen ──▶ differs? ──▶ PATCH node (annotations), PATCH node/sta
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import structlog
 
 from config import quantity
+from deviceplugin.announcement import Announcement
 from scheduler import objects
 from scheduler.ports import ApiError
 
@@ -19,22 +19,14 @@ _CONFIRMED_WITHIN_S: Final = 5.0
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Announcement:
-    """What the node object is to say. annotations: by key. capacity: whole numbers by resource name."""
-
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    capacity: Mapping[str, int] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.annotations or self.capacity)
-
-
 class NodeWriter(Protocol):
     """Writes on our own node. Both methods raise ApiError."""
 
-    async def annotate(self, annotations: Mapping[str, str]) -> None:
-        """Set these annotations and leave the others alone."""
+    async def annotate(self, annotations: Mapping[str, str | None], version: str) -> None:
+        """Set these annotations, remove those that are None, and leave the others alone.
+
+        version: `resourceVersion` of the node as it was seen; refused with ApiConflict when it has another one.
+        """
         ...
 
     async def set_capacity(self, capacity: Mapping[str, int]) -> None:
@@ -84,11 +76,12 @@ class Announcer:
         while True:
             await self._moved.wait()
             self._moved.clear()
-            missing = Announcement() if self._node is None else differing(self._node, self._wanted)
-            if not missing:
+            node = self._node
+            missing = Announcement() if node is None else differing(node, self._wanted)
+            if node is None or not missing:
                 continue
             try:
-                await self._write(missing)
+                await self._write(missing, node.metadata.resource_version)
             except ApiError as error:
                 failures += 1
                 log.warning("announce.failed", reason=error.message, status=error.status, attempt=failures)
@@ -98,9 +91,10 @@ class Announcer:
             failures = 0
             await self._confirmed()
 
-    async def _write(self, missing: Announcement) -> None:
+    async def _write(self, missing: Announcement, version: str) -> None:
         if missing.annotations:
-            await self._writer.annotate(missing.annotations)
+            # People write on the node too: what they have said since must not be lost.
+            await self._writer.annotate(missing.annotations, version)
         if missing.capacity:
             await self._writer.set_capacity(missing.capacity)
         log.info("announced", annotations=sorted(missing.annotations), capacity=dict(missing.capacity))

@@ -26,6 +26,11 @@ class FakeDevices:
             self._moved.set()
             self._moved = asyncio.Event()
 
+    async def shown(self) -> None:
+        """Return once there is a list."""
+        while self._devices is None:
+            await self._moved.wait()
+
     async def follow(self) -> AsyncIterator[Devices]:
         """Yield the list as it is, then each newer one; what was replaced before it could be sent is skipped."""
         while True:

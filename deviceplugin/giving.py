@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
+from config import environment
 from config.inventory import Card
 from deviceplugin import cdi, identify
 from deviceplugin.cdi_files import HandleFiles
@@ -23,7 +24,7 @@ from deviceplugin.identify import Found, NotIdentified, View
 from deviceplugin.kubelet import KubeletSilent
 from deviceplugin.node_view import NodeView
 from deviceplugin.own_pods import OwnPods
-from deviceplugin.pods import NoAllocation, Share, Undecided, decided
+from deviceplugin.pods import NoAllocation, NodePod, Share, Undecided, decided
 from deviceplugin.server import Answer, Devices, Refused
 from deviceplugin.v1beta1 import deviceplugin_pb2
 
@@ -33,7 +34,8 @@ _START_WAIT_S: Final = 10.0
 # What may be right a moment later: the watch is behind, the kubelet is busy.
 _MAY_HEAL: Final = (NotIdentified, NoAllocation, CheckpointError, KubeletSilent)
 
-Given: TypeAlias = Callable[[Found, tuple[Share, ...]], None]
+# The pod, its containers in question, and the UUIDs of the cards that these have.
+Given: TypeAlias = Callable[[NodePod, Sequence[str], frozenset[str]], None]
 
 
 class CardEdits(Protocol):
@@ -58,6 +60,10 @@ class Site:
     def pods(self) -> OwnPods:
         """Of this node, as the watch shows them."""
         return self.view.pods
+
+    def gave(self, found: Found, shares: Sequence[Share]) -> None:
+        """Tell that the container, or one of them after the other, has these cards."""
+        self.given(found.pod, [one.name for one in found.containers], frozenset(share.uuid for share in shares))
 
     async def recorded(self, ids: frozenset[str]) -> tuple[View, Found, tuple[Share, ...]]:
         """The container that starts with `ids`, and its shares. Raises what `_MAY_HEAL` has, and Undecided."""
@@ -88,16 +94,16 @@ class ByCdi:
 
         async def attempt() -> None:
             _, found, shares = await self.site.recorded(ids)
-            environment = container_environment(shares, by_cdi=True, node_labels=self.site.node_labels())
+            variables = container_environment(shares, by_cdi=True, node_labels=self.site.node_labels())
             edits = self.card_edits.edits([share.uuid for share in shares])
-            document = cdi.document(cdi.handle(ids), [edits, Edits(env=environment)])
+            document = cdi.document(cdi.handle(ids), [edits, Edits(env=variables)])
             await asyncio.to_thread(self.files.write, cdi.handle(ids), document)
-            self.site.given(found, shares)
+            self.site.gave(found, shares)
 
         try:
             await _within(_START_WAIT_S, self.site.pods, attempt)
         except (cdi.CdiError, OSError) as error:
-            raise Refused(str(error)) from error
+            raise Refused(str(error), _kind(error)) from error
 
 
 @dataclass(slots=True)
@@ -138,7 +144,7 @@ class ByEnvironment:
             self.answered.update((found.pod.uid, container.name) for container in found.containers)
             labels = self.site.node_labels()
             answers.append(Answer(container_environment(shares, by_cdi=False, node_labels=labels)))
-            self.site.given(found, shares)
+            self.site.gave(found, shares)
 
         await _within(self.wait_s, self.site.pods, attempt)
         return answers[0]
@@ -150,13 +156,20 @@ class ByEnvironment:
             view, found, shares = await self.site.recorded(ids)
             for entry in identify.holders(ids, view):
                 if entry.pod_uid == found.pod.uid:
-                    answer = deviceplugin_pb2.ContainerAllocateResponse.FromString(entry.answer)
-                    objection = replay_objection(dict(answer.envs), shares)
+                    recorded = dict(deviceplugin_pb2.ContainerAllocateResponse.FromString(entry.answer).envs)
+                    # What the container has is what the kubelet replays, wherever it should have been.
+                    has = frozenset(filter(None, recorded.get(environment.CARD_UUIDS, "").split(",")))
+                    self.site.given(found.pod, [entry.container], has)
+                    objection = replay_objection(recorded, shares)
                     if objection:
                         message = f"pod {found.pod}: container {entry.container} must not start: {objection}"
-                        raise Refused(message)
+                        raise Refused(message, "OtherCard")
 
         await _within(_START_WAIT_S, self.site.pods, attempt)
+
+
+def _kind(error: Exception) -> str:
+    return "OSError" if isinstance(error, OSError) else type(error).__name__
 
 
 async def _within(wait_s: float, pods: OwnPods, attempt: Callable[[], Awaitable[None]]) -> None:
@@ -170,9 +183,9 @@ async def _within(wait_s: float, pods: OwnPods, attempt: Callable[[], Awaitable[
             left_s = until_s - time.monotonic()
             done, _ = await asyncio.wait({changed}, timeout=max(0.0, left_s))
             if not done:
-                raise Refused(str(error)) from error
+                raise Refused(str(error), _kind(error)) from error
         except Undecided as error:
-            raise Refused(str(error)) from error
+            raise Refused(str(error), _kind(error)) from error
         else:
             return
         finally:

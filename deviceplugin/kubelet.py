@@ -3,6 +3,8 @@
 Both over unix sockets on the node, root's own. Source: KUBERNETES facts B8 (pod resources), B13 (registration).
 """
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from deviceplugin.v1beta1 import deviceplugin_pb2, podresources_pb2
 SOCKET_NAME: Final = "kubelet.sock"
 API_VERSION: Final = "v1beta1"
 _REGISTER_S: Final = 5.0
+_BREATH_S: Final = 0.02
 # One entry per device id: thousands of ids make answers larger than gRPC's usual 4 MiB. The kubelet's own client: 16.
 _LARGEST_ANSWER: Final = 16 * 2**20
 
@@ -79,15 +82,21 @@ class PodResources:
         Ordinary init containers are never among them. Raises KubeletSilent.
         """
         request = podresources_pb2.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
-        try:
-            answer = await self._get(request, timeout=timeout_s)
-        except grpc.aio.AioRpcError as error:
-            # The kubelet (1.36) says in words that there is no such pod, with a status that says nothing.
-            if error.code() is grpc.StatusCode.NOT_FOUND or "not found" in (error.details() or ""):
-                return None
-            message = f"asking the kubelet for pod {namespace}/{name}: {_words(error)}"
-            raise KubeletSilent(message) from error
-        return self._held([answer.pod_resources])
+        until_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                answer = await self._get(request, timeout=timeout_s)
+            except grpc.aio.AioRpcError as error:
+                # The kubelet (1.36) says in words that there is no such pod, with a status that says nothing.
+                if error.code() is grpc.StatusCode.NOT_FOUND or "not found" in (error.details() or ""):
+                    return None
+                # It answers 100 questions a second, of all who ask together (B8).
+                if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and time.monotonic() + _BREATH_S < until_s:
+                    await asyncio.sleep(_BREATH_S)
+                    continue
+                message = f"asking the kubelet for pod {namespace}/{name}: {_words(error)}"
+                raise KubeletSilent(message) from error
+            return self._held([answer.pod_resources])
 
     async def all(self, *, timeout_s: float) -> list[Held]:
         """Containers of every pod. Disturbs an Allocate that is under way (B12): for the slow reconcile only.

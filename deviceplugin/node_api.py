@@ -26,9 +26,15 @@ class NodeApi:
         self._transport = Transport(connection, _CONNECTIONS)
         self._path = f"/api/v1/nodes/{node}"
 
-    async def annotate(self, annotations: Mapping[str, str]) -> None:
-        """Set these annotations of the node and leave the others alone. Raises ApiError."""
-        await self._patch(self._path, {"metadata": {"annotations": dict(annotations)}})
+    async def annotate(self, annotations: Mapping[str, str | None], version: str = "") -> None:
+        """Set these annotations of the node, remove those that are None, leave the others alone. Raises ApiError.
+
+        version: `resourceVersion` that the node has to have, or it is ApiConflict; "": any.
+        """
+        metadata: dict[str, object] = {"annotations": dict(annotations)}
+        if version:
+            metadata["resourceVersion"] = version
+        await self._patch(self._path, {"metadata": metadata})
 
     async def set_capacity(self, capacity: Mapping[str, int]) -> None:
         """Set these resources of the node's capacity. Raises ApiError."""

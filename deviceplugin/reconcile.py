@@ -45,12 +45,16 @@ class SeenPod:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A process on a card. pod_uid: "" for one that is in no pod; one that ended before it was traced is left out."""
+    """A process on a card. pod_uid: "" for one that is in no pod; one that ended before it was traced is left out.
+
+    container_id: without the runtime's name; "" where its cgroups do not tell.
+    """
 
     uuid: str
     pid: int
     used_mib: int
     pod_uid: str
+    container_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

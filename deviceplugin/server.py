@@ -23,7 +23,14 @@ Devices: TypeAlias = Sequence[tuple[str, bool]]
 
 
 class Refused(Exception):
-    """The kubelet is told no. At Allocate that fails the pod for good; at PreStartContainer it is tried again."""
+    """The kubelet is told no. At Allocate that fails the pod for good; at PreStartContainer it is tried again.
+
+    kind: one of a few constant words, for metrics.
+    """
+
+    def __init__(self, words: str, kind: str) -> None:
+        super().__init__(words)
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Deliberately not the scheduler's own client, so that one cannot hide the other's
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeAlias
@@ -105,7 +105,7 @@ class Admin:
                 return found
             query["continue"] = rest
 
-    async def watch(self, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[bytes]:
+    async def watch(self, path: str, query: Mapping[str, str] | None = None) -> AsyncGenerator[bytes, None]:
         """Yield watch events, one undecoded JSON document each, until the server ends the watch.
 
         Without a resourceVersion in `query` it begins with what there is. Raises UnexpectedAnswer.

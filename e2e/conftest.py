@@ -5,6 +5,8 @@ admin      a client of it, in the test's own event loop
 namespace  a fresh one, gone after the test
 node_ready the machine can have nodes (`e2e.node`): for tests that start their own
 node       a real node `n1`, one for the whole run, in a cluster of its own: `node.cluster`
+on_node    a client of that cluster
+shared     our scheduler and our device plugin there, with simulated cards of 15, 15 and 80 GiB
 
 A test on a node is skipped, with the reason, where this machine or this user cannot have one; with
 CI set that is a failure.
@@ -22,6 +24,7 @@ from e2e import namespaces, provider
 from e2e.admin import Admin
 from e2e.cluster import Cluster
 from e2e.node import Node, NodeUnavailable, require
+from e2e.shared_node import SharedNode, shared_node
 
 _PROVIDER = pytest.StashKey[provider.Provider]()
 
@@ -78,5 +81,17 @@ def node_ready() -> None:
 
 @pytest.fixture(scope="session")
 def node(node_ready: None) -> Iterator[Node]:  # noqa: ARG001 - asked for its skip
-    with Cluster() as own, Node(own, "n1") as started:
+    with Cluster(controller_manager=True) as own, Node(own, "n1") as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def shared(node: Node) -> Iterator[SharedNode]:
+    with shared_node(node, readingInterval="1s") as started:
+        yield started
+
+
+@pytest.fixture
+async def on_node(node: Node) -> AsyncIterator[Admin]:
+    async with Admin(node.cluster.access()) as client:
+        yield client

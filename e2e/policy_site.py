@@ -114,7 +114,12 @@ def pod(name: str, *, node: str = "", account: str = "", **metadata: object) -> 
 def node(name: str, *, cordon: str) -> Json:
     """A node as the kubelet and the plugin have left it."""
     place = {"cpu": "8", "pods": "110", names.GPU_MEM: "16", names.GPU_COUNT: "1"}
-    annotations = {names.INVENTORY: "{}", names.CORDON: cordon, "example.com/owner": "somebody"}
+    annotations = {
+        names.INVENTORY: "{}",
+        names.CORDON: cordon,
+        names.CLEAR_HEALTH: "0",
+        "example.com/owner": "somebody",
+    }
     metadata = {"name": name, "annotations": annotations, "labels": {"zone": "a"}}
     return {"metadata": metadata, "status": {"capacity": place, "allocatable": place}}
 

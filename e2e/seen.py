@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 
 import msgspec
 
@@ -24,11 +25,12 @@ async def seen(
         async with asyncio.timeout(within_s):
             while True:
                 # The server ends a watch now and then; the next one begins with what is there.
-                async for line in admin.watch(path, query):
-                    event = msgspec.json.decode(line)
-                    last = event["object"]
-                    if event["type"] in {"ADDED", "MODIFIED"} and wanted(last):
-                        return last
+                async with aclosing(admin.watch(path, query)) as lines:
+                    async for line in lines:
+                        event = msgspec.json.decode(line)
+                        last = event["object"]
+                        if event["type"] in {"ADDED", "MODIFIED"} and wanted(last):
+                            return last
     except TimeoutError:
         message = f"{path} {dict(query)}: not seen within {within_s} s; the last that was: {last}"
         raise NotSeen(message) from None

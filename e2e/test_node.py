@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
 from http import HTTPStatus
 from pathlib import Path
 
@@ -26,12 +25,6 @@ ROOT = Path(__file__).parent.parent
 NODES = "/api/v1/nodes"
 COLOURED = busybox("echo out; echo err >&2", env=[{"name": "COLOUR", "value": "red = or blue"}])
 SHARED_FOLDERS = ("/var/lib/kubelet", "/run/containerd", "/var/log/pods", "/usr/libexec/kubernetes", "/opt/containerd")
-
-
-@pytest.fixture
-async def nodes_admin(node: Node) -> AsyncIterator[Admin]:
-    async with Admin(node.cluster.access()) as client:
-        yield client
 
 
 def settings() -> dict[str, str]:
@@ -95,45 +88,45 @@ def lives(found: Json) -> list[tuple[str, int]]:
 
 
 async def test_a_pod_that_a_binding_put_on_the_node_runs_and_can_be_read_from_within(
-    node: Node, nodes_admin: Admin
+    node: Node, on_node: Admin
 ) -> None:
-    async with running(nodes_admin, node.name, pod("plain", [COLOURED])) as found:
+    async with running(on_node, node.name, pod("plain", [COLOURED])) as found:
         container = node.container(found)
         assert container.environment()["COLOUR"] == "red = or blue"
         assert container.execute("sh", "-c", "echo $COLOUR; ls /bin/sh").split("\n") == ["red = or blue", "/bin/sh", ""]
         assert sorted(container.output().split()) == ["err", "out"]
 
 
-async def test_a_container_that_does_not_run_is_said_to_be_missing(node: Node, nodes_admin: Admin) -> None:
-    async with running(nodes_admin, node.name, pod("short", restartPolicy="Never")) as found:
+async def test_a_container_that_does_not_run_is_said_to_be_missing(node: Node, on_node: Admin) -> None:
+    async with running(on_node, node.name, pod("short", restartPolicy="Never")) as found:
         container = node.container(found)
         with pytest.raises(NoSuchContainer, match="pod default/short has no container other"):
             node.container(found, "other")
         os.kill(container.pid, signal.SIGKILL)
-        await seen(nodes_admin, PODS, has_failed, {"fieldSelector": "metadata.name=short"}, within_s=20)
+        await seen(on_node, PODS, has_failed, {"fieldSelector": "metadata.name=short"}, within_s=20)
         with pytest.raises(NoSuchContainer, match=container.id):
             container.environment()
 
 
-async def test_a_restart_of_the_kubelet_leaves_containers_running(node: Node, nodes_admin: Admin) -> None:
-    async with running(nodes_admin, node.name, pod("kept")) as found:
+async def test_a_restart_of_the_kubelet_leaves_containers_running(node: Node, on_node: Admin) -> None:
+    async with running(on_node, node.name, pod("kept")) as found:
         before = node.container(found).pid
         node.stop_kubelet()
         assert node.container(found).pid == before
         node.start_kubelet()
-        async with running(nodes_admin, node.name, pod("after-kubelet")):
-            again = (await nodes_admin.get(f"{PODS}/kept")).body
+        async with running(on_node, node.name, pod("after-kubelet")):
+            again = (await on_node.get(f"{PODS}/kept")).body
         assert (node.container(again).pid, lives(again)) == (before, lives(found))
 
 
-async def test_a_restart_of_containerd_leaves_containers_running(node: Node, nodes_admin: Admin) -> None:
-    async with running(nodes_admin, node.name, pod("held")) as found:
+async def test_a_restart_of_containerd_leaves_containers_running(node: Node, on_node: Admin) -> None:
+    async with running(on_node, node.name, pod("held")) as found:
         before = node.container(found).pid
         node.stop_containerd()
         assert node.container(found).pid == before
         node.start_containerd()
         # A pod that was on its way in between would be tried again by the kubelet after 10 s only.
-        again = (await nodes_admin.get(f"{PODS}/held")).body
+        again = (await on_node.get(f"{PODS}/held")).body
         assert (node.container(again).pid, lives(again)) == (before, lives(found))
 
 
@@ -154,22 +147,22 @@ def test_a_program_of_the_node_is_ended_as_politely_as_any_other(node: Node) -> 
     assert program.process.returncode == 3
 
 
-async def test_two_nodes_on_one_machine_run_a_pod_each(node: Node, nodes_admin: Admin) -> None:
+async def test_two_nodes_on_one_machine_run_a_pod_each(node: Node, on_node: Admin) -> None:
     with Node(node.cluster, "n2") as other:
-        async with running(nodes_admin, "n1", pod("one")) as first, running(nodes_admin, "n2", pod("two")) as second:
+        async with running(on_node, "n1", pod("one")) as first, running(on_node, "n2", pod("two")) as second:
             before = (node.container(first).pid, other.container(second).pid)
             other.stop_kubelet()
             other.start_kubelet()
             assert (node.container(first).pid, other.container(second).pid) == before
-        assert {found["metadata"]["name"] for found in await nodes_admin.items(NODES)} == {"n1", "n2"}
-    assert (await nodes_admin.get(f"{NODES}/n2")).status == HTTPStatus.NOT_FOUND
+        assert {found["metadata"]["name"] for found in await on_node.items(NODES)} == {"n1", "n2"}
+    assert (await on_node.get(f"{NODES}/n2")).status == HTTPStatus.NOT_FOUND
 
 
-async def test_nothing_is_left_after_the_end_and_the_machine_was_never_changed(node: Node, nodes_admin: Admin) -> None:
+async def test_nothing_is_left_after_the_end_and_the_machine_was_never_changed(node: Node, on_node: Admin) -> None:
     before = (settings(), shared_folders())
     with Node(node.cluster, "n3") as passing:
         namespace = mount_namespace(passing.pids["kubelet"])
-        async with running(nodes_admin, "n3", pod("passing")) as found:
+        async with running(on_node, "n3", pod("passing")) as found:
             assert len(left_of(passing.folder, namespace)) > len(["folder", "keeper", "kubelet", "containerd", "shim"])
             assert (settings(), shared_folders()) == before
             assert passing.container(found).pid

@@ -194,9 +194,13 @@ class PodSpec(_Wire, frozen=True):
 
 
 class ContainerStatus(_Wire, frozen=True):
-    """resources and allocated_resources: what the kubelet has actuated and admitted (in-place resize)."""
+    """resources and allocated_resources: what the kubelet has actuated and admitted (in-place resize).
+
+    container_id: `<runtime>://<id>` of its present life, "" before the first.
+    """
 
     name: str
+    container_id: str = msgspec.field(name="containerID", default="")
     resources: Resources | None = None
     allocated_resources: Quantities | None = None
 
@@ -247,11 +251,18 @@ class NodeSpec(_Wire, frozen=True):
     taints: tuple[Taint, ...] = ()
 
 
+class NodeInfo(_Wire, frozen=True):
+    """What the kubelet says of its machine. container_runtime_version: such as `containerd://2.1.9`."""
+
+    container_runtime_version: str = ""
+
+
 class NodeStatus(_Wire, frozen=True):
     """allocatable: what pods may request; capacity: what is there."""
 
     allocatable: Quantities | None = None
     capacity: Quantities | None = None
+    node_info: NodeInfo | None = None
 
 
 class Node(_Wire, frozen=True):

@@ -26,6 +26,7 @@ class KubeletDouble:
         self.listed: asyncio.Queue[dict[str, str]] = asyncio.Queue()
         self.pods: dict[tuple[str, str], Containers] = {}
         self.refusal = ""
+        self.too_busy = 0  # so many questions about a pod are refused by the rate limit
         self.refused: asyncio.Queue[str] = asyncio.Queue()
         self.options = wire.DevicePluginOptions()
         self._following: asyncio.Task[None] | None = None
@@ -106,6 +107,10 @@ class KubeletDouble:
         self, request: resources.GetPodResourcesRequest, context: Context
     ) -> resources.GetPodResourcesResponse:
         key = (request.pod_namespace, request.pod_name)
+        if self.too_busy:
+            self.too_busy -= 1
+            # As pkg/kubelet/apis/grpc/ratelimit.go has it.
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
         if key not in self.pods:
             # The kubelet's own words and status (pkg/kubelet/apis/podresources/server_v1.go).
             await context.abort(

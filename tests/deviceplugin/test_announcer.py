@@ -6,15 +6,19 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from deviceplugin.announcer import Announcement, Announcer, differing
+from deviceplugin.announcement import Announcement
+from deviceplugin.announcer import Announcer, differing
 from scheduler import objects
-from scheduler.ports import ApiError, ApiSilent
+from scheduler.ports import ApiConflict, ApiError, ApiSilent
 
 WANTED = Announcement({"inv": "{}"}, {"x.com/count": 2})
 
 
-def node(annotations: dict[str, str] | None = None, capacity: objects.Quantities | None = None) -> objects.Node:
-    return objects.Node(objects.ObjectMeta("n", annotations=annotations), status=objects.NodeStatus(capacity=capacity))
+def node(
+    annotations: dict[str, str] | None = None, capacity: objects.Quantities | None = None, version: str = ""
+) -> objects.Node:
+    meta = objects.ObjectMeta("n", annotations=annotations, resource_version=version)
+    return objects.Node(meta, status=objects.NodeStatus(capacity=capacity))
 
 
 class ServedNode:
@@ -24,13 +28,19 @@ class ServedNode:
         self.annotations: dict[str, str] = {"other": "stays"}
         self.capacity: objects.Quantities = {"cpu": "2"}
         self.failures = failures or []
+        self.version = 1
         self.writes: asyncio.Queue[Mapping[str, object]] = asyncio.Queue()
         self.announcer = Announcer(self, lambda _: 0.0)
 
-    async def annotate(self, annotations: Mapping[str, str]) -> None:
+    async def annotate(self, annotations: Mapping[str, str | None], version: str) -> None:
         if self.failures:
             raise self.failures.pop(0)
-        self.annotations |= annotations
+        if version != str(self.version):
+            message = "the object has been modified"
+            raise ApiConflict(message, 409)
+        self.version += 1
+        both = {**self.annotations, **annotations}
+        self.annotations = {key: text for key, text in both.items() if text is not None}
         self.writes.put_nowait(annotations)
         self.show()
 
@@ -40,7 +50,7 @@ class ServedNode:
         self.show()
 
     def show(self) -> None:
-        self.announcer.seen(node(dict(self.annotations), dict(self.capacity)))
+        self.announcer.seen(node(dict(self.annotations), dict(self.capacity), str(self.version)))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["ServedNode"]:
@@ -90,6 +100,26 @@ async def test_what_somebody_removes_is_put_back() -> None:
         await served.written()
         await served.written()
         del served.annotations["inv"]
+        served.show()
+        assert await served.written() == WANTED.annotations
+
+
+async def test_an_annotation_that_is_to_go_is_removed_and_the_absent_one_is_left_alone() -> None:
+    async with ServedNode().running() as served:
+        served.announcer.want(Announcement({"other": None, "absent": None}))
+        served.show()
+        assert await served.written() == {"other": None}
+        assert served.annotations == {}
+        assert served.announcer.announced
+
+
+async def test_what_somebody_wrote_a_moment_ago_is_seen_before_anything_is_written() -> None:
+    async with ServedNode().running() as served:
+        served.show()
+        served.annotations, served.version = {"other": "stays", "inv": "mine"}, 2
+        served.announcer.want(WANTED)
+        await asyncio.sleep(0.01)
+        assert served.annotations["inv"] == "mine"
         served.show()
         assert await served.written() == WANTED.annotations
 

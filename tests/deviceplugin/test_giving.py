@@ -20,12 +20,11 @@ from deviceplugin.cdi_files import HandleFiles
 from deviceplugin.edits import Edits, combined
 from deviceplugin.fake_devices import FakeDevices
 from deviceplugin.giving import ByCdi, ByEnvironment, Site
-from deviceplugin.identify import Found
 from deviceplugin.journal import Journal
 from deviceplugin.kubelet import PodResources
 from deviceplugin.node_view import NodeView
 from deviceplugin.own_pods import OwnPods
-from deviceplugin.pods import Share
+from deviceplugin.pods import NodePod
 from deviceplugin.v1beta1 import deviceplugin_pb2 as wire
 from scheduler.ports import Changed, ListEnds
 from tests.builders import wire_pod
@@ -49,7 +48,7 @@ class Rig:
     double: KubeletDouble
     pods: OwnPods
     site: Site
-    given: list[tuple[Found, tuple[Share, ...]]]
+    given: list[tuple[str, list[str], frozenset[str]]]
     plugin: server.Plugin
     records: list[dict[str, object]] = field(default_factory=list)
 
@@ -91,10 +90,14 @@ class Rig:
 
 @asynccontextmanager
 async def rig(folder: Path, plugin: Callable[[Site], server.Plugin]) -> AsyncIterator[Rig]:
-    given: list[tuple[Found, tuple[Share, ...]]] = []
+    given: list[tuple[str, list[str], frozenset[str]]] = []
+
+    def gave(pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
+        given.append((pod.name, list(containers), uuids))
+
     pods, resources = OwnPods(), PodResources(folder / "pod-resources.sock", names.GPU_MEM)
     view = NodeView(Resources(), pods, Journal(folder / "state"), resources, folder / "checkpoint")
-    site = Site(view, FakeDevices(), lambda: CARDS, dict, lambda found, shares: given.append((found, shares)))
+    site = Site(view, FakeDevices(), lambda: CARDS, dict, gave)
     served = plugin(site)
     async with KubeletDouble(folder).running() as double, server.serving(served, folder / "p.sock"):
         await kubelet.register(folder, "p.sock", names.GPU_MEM)
@@ -133,8 +136,7 @@ async def test_by_cdi_the_document_of_the_handle_names_the_card_of_the_annotatio
             "ALIYUN_COM_GPU_MEM_DEV=15",
         ]
         assert "/run/gpushare/cards/GPU-1" in str(edits["mounts"])
-        [(found, shares)] = node.given
-        assert (found.pod.name, [share.uuid for share in shares]) == ("p", ["GPU-1"])
+        assert node.given == [("p", ["c0"], frozenset({"GPU-1"}))]
 
 
 async def test_by_cdi_a_container_waits_for_the_watch_to_show_its_pod(folder: Path) -> None:
@@ -225,7 +227,9 @@ async def test_by_environment_registering_waits_for_a_whole_list_of_pods(folder:
 async def test_by_environment_an_answer_of_other_cards_must_not_start(folder: Path) -> None:
     async with rig(folder, by_environment) as node:
         node.bound("p", 1, card=1)
-        wrong = wire.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": "GPU-0"})
+        wrong = wire.ContainerAllocateResponse(envs={"GPUSHARE_CARD_UUIDS": "GPU-0"})
         node.record("p", ["u0"], wrong)
         with pytest.raises(grpc.aio.AioRpcError, match="container c0 must not start"):
             await node.double.pre_start(["u0"])
+        # What it has is told, so that the reconcile sees that it is on another card than decided.
+        assert ("p", ["c0"], frozenset({"GPU-0"})) in node.given

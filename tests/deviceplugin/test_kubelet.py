@@ -29,13 +29,13 @@ class Plugin:
 
     async def allocate(self, ids: frozenset[str]) -> Answer:
         if self.refusal:
-            raise Refused(self.refusal)
+            raise Refused(self.refusal, "Test")
         return Answer({"IDS": ",".join(sorted(ids))}, (Mount("/in", "/out"),), ("gpushare/handle=1",))
 
     async def pre_start(self, ids: frozenset[str]) -> None:
         if self.refusal:
             message = f"{self.refusal}: {sorted(ids)}"
-            raise Refused(message)
+            raise Refused(message, "Test")
 
 
 @pytest.fixture
@@ -97,6 +97,18 @@ async def test_pod_resources_tell_the_ids_of_our_resource(folder: Path) -> None:
         assert await pods.of_pod("ns", "p", timeout_s=5) == expected
         assert await pods.all(timeout_s=5) == expected
         assert await pods.of_pod("ns", "gone", timeout_s=5) is None
+        await pods.close()
+
+
+async def test_a_kubelet_that_is_asked_too_often_is_asked_again(folder: Path) -> None:
+    async with KubeletDouble(folder).running() as double:
+        double.pods["ns", "p"] = {"c": {RESOURCE: ["u0"]}}
+        double.too_busy = 3
+        pods = PodResources(folder / "pod-resources.sock", RESOURCE)
+        assert await pods.of_pod("ns", "p", timeout_s=5) == [Held("ns", "p", "c", frozenset({"u0"}))]
+        double.too_busy = 1_000
+        with pytest.raises(KubeletSilent, match="rejected by rate limit"):
+            await pods.of_pod("ns", "p", timeout_s=0.1)
         await pods.close()
 
 

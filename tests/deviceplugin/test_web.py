@@ -1,13 +1,16 @@
 """Probes, metrics and status over real HTTP on loopback, and the command that asks for the last."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
 from aiohttp import web
+from typer.testing import CliRunner
 
+from deviceplugin.cli import cli
 from deviceplugin.metrics import Metrics
-from deviceplugin.status import CardStatus, ContainerStatus, DifferenceStatus, Status, as_text, decode, encode
+from deviceplugin.status import CardStatus, ContainerStatus, DifferenceStatus, Status, decode, encode
 from deviceplugin.web import StatusUnknown, ask_status, is_loopback, serve
 
 STATUS = Status(
@@ -89,8 +92,11 @@ async def test_the_status_arrives_as_it_was_told(address: str) -> None:
     assert await ask_status(address) == STATUS
 
 
-def test_people_get_tables() -> None:
-    assert as_text(STATUS).rstrip("\n") == AS_TEXT.rstrip("\n")
+@pytest.mark.parametrize(("output", "expected"), [("text", AS_TEXT), ("json", f"{encode(STATUS).decode()}\n")])
+async def test_the_command_prints_the_status(address: str, output: str, expected: str) -> None:
+    arguments = ["status", "--address", address, "-o", output]
+    result = await asyncio.to_thread(CliRunner().invoke, cli, arguments)
+    assert (result.exit_code, result.stdout) == (0, expected)
 
 
 def test_the_document_names_memory_in_mib() -> None:

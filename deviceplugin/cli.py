@@ -1,0 +1,179 @@
+"""`gpushare-device-plugin`: the commands and their flags.
+
+Started without a command, or with a flag first, it runs, as the original device plugin does.
+"""
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Final, Literal, NoReturn
+
+import typer
+
+from config.address import host_and_port
+from config.deviceplugin import ENV_PREFIX, DevicePluginConfiguration
+from config.load import load
+from config.mistakes import ConfigurationError, Mistake
+from deviceplugin.original_flags import as_ours
+
+_MISCONFIGURED: Final = 2
+_UNKNOWN: Final = 1
+_NODE_NAME: Final = "NODE_NAME"
+_DEFAULT_PORT: Final = 10262
+_UNIT_MIB: Final = {"MiB": 1, "GiB": 1024}
+_UNIT: Final = re.compile(r"([1-9][0-9]{0,9})?(MiB|GiB)")
+
+cli = typer.Typer(
+    help="The node's part of GPU sharing by memory: a Kubernetes device plugin.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+@cli.command()
+def run(
+    call: typer.Context,
+    *,
+    config: Annotated[Path | None, typer.Option(help="Configuration file (DevicePluginConfiguration).")] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+    node_name: Annotated[str | None, typer.Option(help="This node (default: the variable NODE_NAME).")] = None,
+    simulate: Annotated[Path | None, typer.Option(help="Cluster file whose cards are announced.")] = None,
+    simulate_control: Annotated[Path | None, typer.Option(help="Socket that takes faults for those cards.")] = None,
+    listen: Annotated[str | None, typer.Option(help="Address of probes and metrics (default: 0.0.0.0:10262).")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error (default: info).")] = None,
+    mode: Annotated[str | None, typer.Option(help="auto, cdi or environment (default: auto).")] = None,
+    cdi_dir: Annotated[Path | None, typer.Option(help="Where CDI specs go (default: /var/run/cdi).")] = None,
+    memory_unit: Annotated[str | None, typer.Option(help="GiB, MiB, or such as 128MiB (default: GiB).")] = None,
+    health_check: Annotated[str | None, typer.Option(metavar="BOOLEAN", help="Watch cards (default: true).")] = None,
+    isolation: Annotated[str | None, typer.Option(help="none: memory limits are advice.")] = None,
+) -> None:
+    """Serve this node's kubelet until told to stop."""
+    flags = {
+        "clientConnection.kubeconfig": _text(kubeconfig),
+        "clientConnection.context": context,
+        "nodeName": node_name,
+        "simulate": _text(simulate),
+        "simulateControl": _text(simulate_control),
+        "listen": listen,
+        "logLevel": log_level,
+        "mode": mode,
+        "cdiDir": _text(cdi_dir),
+        "healthCheck": health_check,
+        "isolation": isolation,
+    }
+    try:
+        configuration = configured(config, os.environ, flags, memory_unit)
+    except ConfigurationError as error:
+        _give_up(str(error), _MISCONFIGURED)
+    _serve(configuration, ignored=call.obj or ())
+
+
+@cli.command()
+def status(
+    address: Annotated[
+        str | None, typer.Option(help="Where the plugin listens (default: 127.0.0.1 and the configured port).")
+    ] = None,
+    output: Annotated[
+        Literal["text", "json"], typer.Option("--output", "-o", help="For people, or programs.")
+    ] = "text",
+) -> None:
+    """Tell how the plugin on this machine does."""
+    from deviceplugin.status import as_text, encode  # noqa: PLC0415 - slow to import, and not needed by `run`'s checks
+    from deviceplugin.web import StatusUnknown, ask_status  # noqa: PLC0415
+
+    try:
+        told = asyncio.run(ask_status(address or local_address(os.environ)))
+    except StatusUnknown as error:
+        _give_up(str(error), _UNKNOWN)
+    sys.stdout.write(as_text(told) if output == "text" else f"{encode(told).decode()}\n")
+
+
+def configured(
+    file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object], memory_unit: str | None
+) -> DevicePluginConfiguration:
+    """The configuration. Raises ConfigurationError with every mistake.
+
+    environ: `NODE_NAME` counts as `GPUSHARE_DEVICE_PLUGIN_NODENAME` where that is not there.
+    memory_unit: of the flag `--memory-unit`, which says in one word what `memoryUnitMiB` says as a number.
+    """
+    unit_mib, mistakes = None, []
+    if memory_unit is not None and (unit_mib := _mib(memory_unit)) is None:
+        message = f"expected GiB, MiB, or a number of them such as 128MiB, found {memory_unit[:80]!r}"
+        mistakes.append(Mistake("memoryUnitMiB", "flag --memory-unit", message))
+    variable = f"{ENV_PREFIX}NODENAME"
+    spoken = {"flag --memory-unit-mi-b": "flag --memory-unit"}
+    if variable not in environ and environ.get(_NODE_NAME):
+        environ = {**environ, variable: environ[_NODE_NAME]}
+        spoken[f"environment {variable}"] = f"environment {_NODE_NAME}"
+    try:
+        configuration = load(
+            DevicePluginConfiguration,
+            file=file,
+            environ=environ,
+            flags={**flags, "memoryUnitMiB": unit_mib},
+            env_prefix=ENV_PREFIX,
+        )
+    except ConfigurationError as error:
+        mistakes += [replace(one, source=spoken.get(one.source, one.source)) for one in error.mistakes]
+    if mistakes:
+        raise ConfigurationError(mistakes)
+    return configuration
+
+
+def local_address(environ: Mapping[str, str]) -> str:
+    """Where a plugin that runs in the same environment listens, as seen from its own machine.
+
+    A port that its file or flags say is not known here.
+    """
+    try:
+        _, port = host_and_port(environ.get(f"{ENV_PREFIX}LISTEN", ""))
+    except ValueError:
+        port = _DEFAULT_PORT
+    return f"127.0.0.1:{port}"
+
+
+def _serve(configuration: DevicePluginConfiguration, *, ignored: Sequence[str]) -> None:
+    # What follows is slow to import and needed by this command only.
+    import structlog  # noqa: PLC0415
+
+    from config.logs import configure  # noqa: PLC0415
+    from deviceplugin.app import StartMistake  # noqa: PLC0415
+    from deviceplugin.app import run as run_plugin  # noqa: PLC0415
+
+    configure(configuration.log_level, configuration.log_format)
+    if ignored:
+        structlog.get_logger().warning("flags.ignored", flags=list(ignored), reason="they mean nothing here")
+    try:
+        asyncio.run(run_plugin(configuration, os.environ))
+    except StartMistake as mistake:
+        _give_up(str(mistake), _MISCONFIGURED)
+
+
+def _mib(unit: str) -> int | None:
+    match = _UNIT.fullmatch(unit)
+    return int(match[1] or 1) * _UNIT_MIB[match[2]] if match else None
+
+
+def _text(path: Path | None) -> str | None:
+    return str(path) if path else None
+
+
+def _give_up(message: str, code: int) -> NoReturn:
+    sys.stderr.write(f"gpushare-device-plugin: {message}\n" if "\n" not in message else f"{message}\n")
+    raise typer.Exit(code)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script. arguments: without the program's name; None: those of this process."""
+    line = as_ours(sys.argv[1:] if arguments is None else arguments)
+    cli(args=line.arguments, obj=line.ignored, prog_name="gpushare-device-plugin")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""Builds the parts of one node's plugin, and runs them together: the only place that knows all of them.
+
+driver ──▶ CardKeeper ──▶ NodeCards ──▶ Announcer ──▶ node object
+                             │  └────▶ FakeDevices ─▶ kubelet ──Allocate, PreStartContainer──▶ giving
+node, pods (watch) ──────────┴───────────────────────────────────────────────────────────────────┘
+kubelet's records, use of the cards ──▶ Reconciler ──▶ Events, metrics, status
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from config.deviceplugin import DevicePluginConfiguration
+from deviceplugin import health
+from deviceplugin.announcer import Announcer
+from deviceplugin.card_states import CardStates
+from deviceplugin.cards import CardSource
+from deviceplugin.cdi_files import HandleFiles
+from deviceplugin.driver import edits_for
+from deviceplugin.fake_devices import FakeDevices
+from deviceplugin.given import GivenCards, Marker
+from deviceplugin.giving import ByCdi, ByEnvironment, Site
+from deviceplugin.health_file import HealthFile
+from deviceplugin.journal import Journal
+from deviceplugin.keeping import CardKeeper, Pace
+from deviceplugin.kubelet import PodResources
+from deviceplugin.last_known import LastKnownFile
+from deviceplugin.measured import Measured
+from deviceplugin.metrics import Metrics
+from deviceplugin.node_api import NodeApi
+from deviceplugin.node_cards import NodeCards
+from deviceplugin.node_status import allocated_units, card_statuses, shown_cards
+from deviceplugin.node_view import NodeView
+from deviceplugin.node_watch import NodeWatch
+from deviceplugin.notices import Notices
+from deviceplugin.own_pods import OwnPods
+from deviceplugin.pods import NodePod
+from deviceplugin.reconciling import Reconciler
+from deviceplugin.registration import Listeners, Registration
+from deviceplugin.runtime_mode import Way, way
+from deviceplugin.simulated import SimulatedSource
+from deviceplugin.status import Status
+from scheduler import objects
+from scheduler.kube.client import KubeCluster
+from scheduler.reflector import Backoff
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_CHECKPOINT: Final = "kubelet_internal_checkpoint"
+log = structlog.get_logger()
+
+
+class NodePlugin:
+    """Make it inside the event loop that runs it. way: known once the node has been seen."""
+
+    def __init__(
+        self,
+        configuration: DevicePluginConfiguration,
+        cluster: KubeCluster,
+        api: NodeApi,
+        source: CardSource,
+        rng: random.Random,
+    ) -> None:
+        c = self._configuration = configuration
+        backoff = Backoff(rng)
+        self.metrics = Metrics(c.node_name, c.memory_unit_mib, dcgm=c.dcgm_metrics)
+        self.way: Way | None = None
+        self._api, self._source, self._backoff = api, source, backoff
+        self._kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
+        self._view = NodeView(
+            c.resources,
+            OwnPods(),
+            Journal(Path(c.state_dir)),
+            self._kubelet,
+            Path(c.kubelet.device_plugin_dir) / _CHECKPOINT,
+        )
+        self._notices = Notices(cluster, c.node_name, time.time)
+        self._given, self._marker = GivenCards(), Marker(api, backoff.delay_s)
+        self._cards, self._keeper = self._make_cards(source)
+        self._edits = edits_for(c, source, lambda: self._keeper.states.cards, lambda: self._cards.cards)
+        self._watch = NodeWatch(cluster, c.node_name, backoff)
+        self._registered, self._kubelet_problem = False, ""
+        self._reconciler: Reconciler | None = None
+
+    async def run(self) -> None:
+        """Serve the node for ever. Raises, in a group, device_ids.TooManyDevices, and whatever is a bug."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for work in (
+                    self._watch.pods(self._view.pods),
+                    self._watch.node(self._node_seen),
+                    self._keeper.run(),
+                    self._cards.run(),
+                    self._cards.follow_pods(),
+                    self._cards.announcer.run(),
+                    self._notices.run(),
+                    self._marker.run(),
+                    self._serve_kubelet(),
+                ):
+                    tasks.create_task(work)
+        finally:
+            await self._kubelet.close()
+
+    def not_ready(self) -> str:
+        """What is missing until pods can get their cards; "" when nothing is."""
+        if not self._cards.latest:
+            return self._keeper.problem or "the driver has not named its cards yet"
+        if not self._registered:
+            return self._kubelet_problem or "the kubelet has not taken the plugin in yet"
+        return "" if self._cards.announcer.announced else "the node does not say yet what it should"
+
+    def status(self) -> Status:
+        """How everything does."""
+        c, found = self._configuration, self._reconciler
+        pods, cards = self._view.asking(), self._cards.cards
+        return Status(
+            node=c.node_name,
+            mode=self.way or c.mode,
+            driver=self._keeper.states.driver,
+            unit_mib=c.memory_unit_mib,
+            announced_units=sum(healthy for _, healthy in self._cards.devices.now),
+            registered=self._registered,
+            simulated=isinstance(self._source, SimulatedSource),
+            toolkit_missing=bool(self._edits.toolkit_missing),
+            problems=tuple(filter(None, self._problems())),
+            cards=card_statuses(cards, allocated_units(pods, cards), self._keeper.states.readings),
+            containers=found.result.containers if found else (),
+            differences=found.result.differences if found else (),
+        )
+
+    def _problems(self) -> Sequence[str]:
+        reconciled = self._reconciler.result.problems if self._reconciler else ()
+        return (self._keeper.problem, self._kubelet_problem, self._cards.problem, *self._edits.problems, *reconciled)
+
+    def _make_cards(self, source: CardSource) -> tuple[NodeCards, CardKeeper]:
+        c, boot_id = self._configuration, _BOOT_ID.read_text(encoding="ascii").strip()
+        healths, last_known = HealthFile(Path(c.state_dir), boot_id), LastKnownFile(Path(c.state_dir), boot_id)
+        known = last_known.load()
+        states = CardStates(health.classes(c.ignored_xids, c.hardware_xids) if c.health_check else None)
+        states.remember(known.cards)
+        states.healths.update(healths.load())
+        for problem in filter(None, (known.problem, healths.problem)):
+            log.warning("state.unread", reason=problem)
+        cards = NodeCards(
+            configuration=c,
+            states=states,
+            view=self._view,
+            announcer=Announcer(self._api, self._backoff.delay_s),
+            devices=FakeDevices(),
+            healths=healths,
+            last_known=last_known,
+            wall_s=time.time,
+            tell=self._notices.tell,
+            changed=self._show_cards,
+        )
+        keeper = CardKeeper(
+            source=source,
+            states=states,
+            forget=not known.same_boot,
+            pace=Pace(reading_s=c.reading_interval_s),
+            wall_s=time.time,
+            on_news=cards.moved,
+            on_xid=lambda xid: self.metrics.xid(xid.uuid, xid.number),
+        )
+        return cards, keeper
+
+    def _node_seen(self, node: objects.Node | None) -> None:
+        self._notices.node_uid = node.metadata.uid if node else ""
+        self._cards.seen(node)
+
+    def _show_cards(self) -> None:
+        states, cards = self._keeper.states, self._cards.cards
+        allocated = allocated_units(self._view.asking(), cards)
+        self.metrics.show_cards(shown_cards(states.cards, cards, allocated, states.readings))
+
+    async def _serve_kubelet(self) -> None:
+        """Once it is known which way, and which devices there are; with the reconcile loop beside it."""
+        c = self._configuration
+        runtime = await self._watch.runtime_version()
+        await self._cards.devices.shown()
+        self.way = way(c.mode, runtime)
+        log.info("mode", mode=self.way, configured=c.mode, runtime=runtime)
+        site = Site(self._view, self._cards.devices, lambda: self._cards.cards, self._watch.labels, self._gave)
+        plugin, registering, files = await self._giver(site)
+        measured = Measured(plugin, self.metrics)
+        self._reconciler = Reconciler(
+            configuration=c,
+            view=self._view,
+            kubelet=self._kubelet,
+            cards=lambda: self._cards.cards,
+            readings=lambda: self._keeper.states.readings,
+            given=self._given,
+            files=files,
+            tell=self._notices.tell,
+            evictor=self._api,
+            metrics=self.metrics,
+            allocating=lambda: bool(measured.allocating),
+            on_outside=self._cards.outside,
+        )
+        listeners = Listeners(registering, self._on_registered, self._on_unregistered, self._on_problem)
+        registration = Registration(
+            measured, Path(c.kubelet.device_plugin_dir), c.resources.gpu_mem, listeners, self._backoff.delay_s
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(registration.run())
+            tasks.create_task(self._reconciler.run())
+
+    async def _giver(
+        self, site: Site
+    ) -> tuple[ByCdi | ByEnvironment, Callable[[], Awaitable[None]], HandleFiles | None]:
+        if self.way == "environment":
+            plugin = ByEnvironment(site, self._configuration.allocate_wait_s)
+            return plugin, plugin.registering, None
+        files = HandleFiles(Path(self._configuration.cdi_dir))
+        await asyncio.to_thread(self._edits.prepare)
+        return ByCdi(site, files, self._edits), _at_once, files
+
+    def _gave(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
+        self._given.note(pod, containers, uuids)
+        if self._configuration.mark_assigned and self._given.complete(pod):
+            self._marker.mark(pod)
+
+    def _on_registered(self) -> None:
+        self._registered = True
+        self.metrics.registered()
+
+    def _on_unregistered(self) -> None:
+        self._registered = False
+        self.metrics.unregistered()
+
+    def _on_problem(self, words: str) -> None:
+        self._kubelet_problem = words
+
+
+async def _at_once() -> None:
+    """With CDI, nothing has to be known before the kubelet takes the plugin in."""

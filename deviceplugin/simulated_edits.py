@@ -1,0 +1,49 @@
+"""How a simulated card comes into a container: as a small read-only file, since it has no device node."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from config.inventory import Card
+from deviceplugin import cdi
+from deviceplugin.cdi import CdiError
+from deviceplugin.edits import Edits, combined
+
+
+class SimulatedEdits:
+    """`giving.CardEdits`. There is no toolkit to be missing here."""
+
+    toolkit_missing = ""
+    problems: tuple[str, ...] = ()
+
+    def __init__(self, directory: Path, cards: Callable[[], Sequence[Card]]) -> None:
+        """directory: of the files, one for each card. cards: as announced now."""
+        self._directory = directory
+        self._cards = cards
+
+    def prepare(self) -> None:
+        """Nothing takes long here."""
+
+    def edits(self, uuids: Sequence[str]) -> Edits:
+        """As the port. Raises CdiError, and OSError when a file cannot be written."""
+        by_uuid = {card.uuid: card for card in self._cards()}
+        return combined(cdi.simulated_card(uuid, str(self._described(uuid, by_uuid.get(uuid)))) for uuid in uuids)
+
+    def _described(self, uuid: str, card: Card | None) -> Path:
+        if card is None:
+            message = f"there is no simulated card {uuid}"
+            raise CdiError(message)
+        # A UUID of a cluster file is whatever somebody wrote there.
+        if "/" in uuid or uuid in {".", ".."}:
+            message = f"simulated card {uuid!r} cannot be a file: expected a UUID without slashes"
+            raise CdiError(message)
+        path = self._directory / uuid
+        about = {"uuid": card.uuid, "index": card.index, "model": card.model, "memoryMiB": card.memory_mib}
+        text = msgspec.json.encode(about) + b"\n"
+        if not path.is_file() or path.read_bytes() != text:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            beside = path.with_suffix(".tmp")
+            beside.write_bytes(text)
+            beside.replace(path)
+        return path

@@ -1,0 +1,131 @@
+"""The commands: where a configuration comes from, its mistakes, and asking for the status."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from config.deviceplugin import DevicePluginConfiguration
+from config.mistakes import ConfigurationError
+from deviceplugin.cli import cli, configured, local_address
+
+ROOT: Final = Path(__file__).parents[2]
+HEAD: Final = "apiVersion: gpushare/v1alpha1\nkind: DevicePluginConfiguration\n"
+
+
+def invoked(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(cli, arguments, env={"NODE_NAME": "n", **environment})
+
+
+def read(
+    environ: Mapping[str, str] = {},
+    flags: Mapping[str, object] = {},
+    *,
+    file: Path | None = None,
+    memory_unit: str | None = None,
+) -> DevicePluginConfiguration:
+    return configured(file, environ, flags, memory_unit)
+
+
+def test_the_node_is_that_of_node_name() -> None:
+    assert read({"NODE_NAME": "node-1"}).node_name == "node-1"
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "name"),
+    [
+        pytest.param({"NODE_NAME": "b"}, {}, "b", id="the environment over the file"),
+        pytest.param({"NODE_NAME": "b", "GPUSHARE_DEVICE_PLUGIN_NODENAME": "c"}, {}, "c", id="our own variable"),
+        pytest.param({"NODE_NAME": "b"}, {"nodeName": "d"}, "d", id="a flag over all"),
+        pytest.param({"NODE_NAME": ""}, {}, "a", id="an empty variable says nothing"),
+    ],
+)
+def test_node_name_counts_as_environment(
+    tmp_path: Path, environ: dict[str, str], flags: dict[str, object], name: str
+) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text(f"{HEAD}nodeName: a\n", encoding="utf-8")
+    assert read(environ, flags, file=file).node_name == name
+
+
+@pytest.mark.parametrize(("unit", "mib"), [("GiB", 1024), ("MiB", 1), ("128MiB", 128), ("2GiB", 2048)])
+def test_a_memory_unit_is_a_word(unit: str, mib: int) -> None:
+    assert read({"NODE_NAME": "n"}, memory_unit=unit).memory_unit_mib == mib
+
+
+def test_without_a_flag_the_files_memory_unit_holds(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text(f"{HEAD}memoryUnitMiB: 256\n", encoding="utf-8")
+    assert read({"NODE_NAME": "n"}, file=file).memory_unit_mib == 256
+
+
+@pytest.mark.parametrize("word", ["true", "1", "T", "TRUE", "false", "0", "f", "False"])
+def test_the_health_check_takes_what_go_takes_for_a_boolean(word: str) -> None:
+    assert read({"NODE_NAME": "n"}, {"healthCheck": word}).health_check is (word.lower() in {"true", "1", "t"})
+
+
+def test_a_mistake_is_blamed_on_what_was_written() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read({"NODE_NAME": "Node_1"}, memory_unit="9999999999GiB")
+    assert [mistake.source for mistake in caught.value.mistakes] == ["environment NODE_NAME", "flag --memory-unit"]
+
+
+EVERY_MISTAKE: Final = """\
+flag --memory-unit: memoryUnitMiB: expected GiB, MiB, or a number of them such as 128MiB, found 'QiB'
+flag --node-name: nodeName: expected the name of a node, as in `kubectl get nodes`, found 'N'
+flag --listen: listen: expected host:port such as 0.0.0.0:10262 or [::1]:10262, found '10262'
+flag --log-level: logLevel: expected 'debug', 'info', 'warning' or 'error', found 'loud'
+flag --mode: mode: expected 'auto', 'cdi' or 'environment', found 'csi'; did you mean cdi?
+flag --cdi-dir: cdiDir: expected an absolute path, found 'cdi'
+flag --simulate-control: simulateControl: expected simulate as well: real cards take no faults
+flag --health-check: healthCheck: expected a valid boolean, unable to interpret input, found 'perhaps'
+flag --isolation: isolation: expected 'none', found 'mps'
+"""
+
+
+def test_every_mistake_on_the_command_line_is_told_at_once_with_exit_code_2() -> None:
+    line = "--memory-unit QiB --node-name N --listen 10262 --log-level loud --mode csi --cdi-dir cdi "
+    result = invoked("run", *(line + "--simulate-control /s --health-check perhaps --isolation mps").split())
+    assert (result.exit_code, result.stderr) == (2, EVERY_MISTAKE)
+
+
+def test_without_a_node_name_it_says_so() -> None:
+    result = invoked("run", NODE_NAME="")
+    assert (result.exit_code, result.stderr) == (2, "gpushare-device-plugin: configuration: nodeName: is missing\n")
+
+
+def test_it_starts_without_a_command_as_the_original_does() -> None:
+    command = [sys.executable, "-m", "deviceplugin.cli", "-logtostderr", "--v=5", "--mps=false", "--health-check=maybe"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GPUSHARE_")}
+    ended = subprocess.run(
+        command, cwd=ROOT, env=environment | {"NODE_NAME": "n"}, capture_output=True, text=True, check=False, timeout=60
+    )
+    # Of all these flags the last alone is wrong; it was read as `run` reads it.
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("gpushare-device-plugin: flag --health-check: healthCheck: expected a valid boolean")
+
+
+@pytest.mark.parametrize(
+    ("environ", "address"),
+    [
+        ({}, "127.0.0.1:10262"),
+        ({"GPUSHARE_DEVICE_PLUGIN_LISTEN": "0.0.0.0:9000"}, "127.0.0.1:9000"),
+        ({"GPUSHARE_DEVICE_PLUGIN_LISTEN": "nonsense"}, "127.0.0.1:10262"),
+    ],
+)
+def test_the_status_is_asked_where_the_plugin_of_this_environment_listens(
+    environ: dict[str, str], address: str
+) -> None:
+    assert local_address(environ) == address
+
+
+def test_a_plugin_that_is_not_there_is_told_with_exit_code_1() -> None:
+    result = invoked("status", "--address", "127.0.0.1:1")
+    assert result.exit_code == 1
+    assert "http://127.0.0.1:1/status" in result.stderr
+    assert "is the plugin running here?" in result.stderr
