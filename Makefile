@@ -21,11 +21,12 @@ ifneq ($(usable),yes)
 .PHONY: .venv/.packages
 endif
 
-.PHONY: help demo test bench setup check unit e2e binaries format protos lock clean
+.PHONY: help demo test test-nightly bench setup check unit e2e binaries format protos lock clean
 
 help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal'
 	@echo 'make test     everything: check, unit, e2e'
+	@echo 'make test-nightly  what takes too long for every change: hundreds of pods on a real node, restarts at random'
 	@echo 'make check    format, lint, types, imports'
 	@echo 'make unit     tests that need no cluster        (TESTS=tests/… for some of them)'
 	@echo 'make e2e      tests on a real kube-apiserver    (E2E_TESTS=e2e/… for some; needs Go >= 1.26)'
@@ -58,6 +59,11 @@ e2e: setup
 	@if go=$$($(go_1_26)); then $(MAKE) --no-print-directory binaries && .venv/bin/python -m pytest -q $(E2E_TESTS); \
 	else echo "skipped: $(E2E_TESTS), the tests on a real kube-apiserver: they need Go >= 1.26 and $$go$${CI:+; \
 	CI is set, so this is a failure}"; [ -z "$$CI" ]; fi
+
+test-nightly: setup
+	@go=$$($(go_1_26)) || { echo "test-nightly needs Go >= 1.26, and $$go"; exit 1; }
+	@$(MAKE) --no-print-directory binaries
+	@CI=true .venv/bin/python -m pytest -q -s --nightly $(E2E_TESTS)
 
 bench: setup
 	@go=$$($(go_1_26)) || { echo "bench needs Go >= 1.26, and $$go"; exit 1; }

@@ -57,6 +57,7 @@ GOOD_FOR_S: Final = 30.0
 _SILENT_AFTER: Final = 3
 _ANSWERS_AGAIN: Final = 2
 
+RECOVERING: Final = "recovering"  # the reason, while it is watched
 _SILENT: Final = "silent"
 _ECC: Final = "ecc"
 _REMAP: Final = "row-remap"
@@ -158,7 +159,7 @@ def cleared(health: CardHealth, now_s: float) -> CardHealth:
 def announced(health: CardHealth) -> tuple[Health, str]:
     """Health and reason as the inventory has them (PROTOCOL: `unhealthy` also while recovering)."""
     if health.state is State.RECOVERING:
-        return Health.UNHEALTHY, State.RECOVERING.value
+        return Health.UNHEALTHY, RECOVERING
     return Health(health.state.value), health.reason
 
 

@@ -1,7 +1,7 @@
 """Counts and times what the kubelet asks, and knows whether an Allocate is under way."""
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,15 +15,27 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Measured:
-    """`server.Plugin` around another one. allocating: Allocates under way."""
+    """`server.Plugin` around another one. left: told when no kubelet follows the devices any more.
+
+    allocating: Allocates under way. following: kubelets that follow the devices, two while one takes over from another.
+    """
 
     plugin: Plugin
     metrics: Metrics
+    left: Callable[[], None]
     allocating: int = 0
+    following: int = 0
 
-    def devices(self) -> AsyncIterator[Devices]:
+    async def devices(self) -> AsyncIterator[Devices]:
         """As the port."""
-        return self.plugin.devices()
+        self.following += 1
+        try:
+            async for devices in self.plugin.devices():
+                yield devices
+        finally:
+            self.following -= 1
+            if not self.following:
+                self.left()
 
     async def allocate(self, ids: frozenset[str]) -> Answer:
         """As the port."""

@@ -22,6 +22,7 @@ from deviceplugin.announcer import Announcer
 from deviceplugin.card_states import CardStates, Turn, turns
 from deviceplugin.checkpoint import CheckpointError, Entry
 from deviceplugin.fake_devices import FakeDevices
+from deviceplugin.health import RECOVERING
 from deviceplugin.health_file import HealthFile
 from deviceplugin.last_known import LastKnownFile
 from deviceplugin.node_inventory import Terms, announcement, cordoned_uuids, node_inventory
@@ -215,12 +216,12 @@ def _cards_of(pod: NodePod | None, container: str, found: Inventory) -> frozense
 
 
 def _notice(turn: Turn) -> Notice:
-    (_, was), (now, reason) = turn.before, turn.now
+    now, reason = turn.now
     of = f"card {turn.card.index} ({turn.card.uuid})"
     if now is Health.HEALTHY:
-        return Notice(
-            "GPUHealthy", f"{of} is healthy again; it was not because of {was or 'its health'}", warning=False
-        )
+        return Notice("GPUHealthy", f"{of} is healthy again", warning=False)
+    if reason == RECOVERING:
+        return Notice("GPURecovering", f"{of} is watched for a while before it takes pods again", warning=False)
     if now is Health.SUSPECT:
         return Notice("GPUSuspect", f"{of} takes no new pods: {reason}")
     return Notice("GPUUnhealthy", f"{of} is unhealthy: {reason}; its units are out of what the node can give away")

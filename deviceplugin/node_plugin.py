@@ -37,7 +37,7 @@ from deviceplugin.node_cards import NodeCards
 from deviceplugin.node_status import allocated_units, card_statuses, shown_cards
 from deviceplugin.node_view import NodeView
 from deviceplugin.node_watch import NodeWatch
-from deviceplugin.notices import Notices
+from deviceplugin.notices import Notice, Notices
 from deviceplugin.own_pods import OwnPods
 from deviceplugin.pods import NodePod
 from deviceplugin.reconciling import Reconciler
@@ -47,6 +47,7 @@ from deviceplugin.simulated import SimulatedSource
 from deviceplugin.status import Status
 from scheduler import objects
 from scheduler.kube.client import KubeCluster
+from scheduler.ports import PodKey
 from scheduler.reflector import Backoff
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -71,19 +72,21 @@ class NodePlugin:
         self.way: Way | None = None
         self._api, self._source, self._backoff = api, source, backoff
         self._kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
+        self._notices = Notices(cluster, c.node_name, time.time)
         self._view = NodeView(
             c.resources,
             OwnPods(),
             Journal(Path(c.state_dir)),
             self._kubelet,
             Path(c.kubelet.device_plugin_dir) / _CHECKPOINT,
+            self._allocation_changed,
         )
-        self._notices = Notices(cluster, c.node_name, time.time)
         self._given, self._marker = GivenCards(), Marker(api, backoff.delay_s)
         self._cards, self._keeper = self._make_cards(source)
         self._edits = edits_for(c, source, lambda: self._keeper.states.cards, lambda: self._cards.cards)
         self._watch = NodeWatch(cluster, c.node_name, backoff)
         self._registered, self._kubelet_problem = False, ""
+        self._announced_anew = asyncio.Event()
         self._reconciler: Reconciler | None = None
 
     async def run(self) -> None:
@@ -176,6 +179,7 @@ class NodePlugin:
         states, cards = self._keeper.states, self._cards.cards
         allocated = allocated_units(self._view.asking(), cards)
         self.metrics.show_cards(shown_cards(states.cards, cards, allocated, states.readings))
+        self._announced_anew.set()
 
     async def _serve_kubelet(self) -> None:
         """Once it is known which way, and which devices there are; with the reconcile loop beside it."""
@@ -185,8 +189,8 @@ class NodePlugin:
         self.way = way(c.mode, runtime)
         log.info("mode", mode=self.way, configured=c.mode, runtime=runtime)
         site = Site(self._view, self._cards.devices, lambda: self._cards.cards, self._watch.labels, self._gave)
-        plugin, registering, files = await self._giver(site)
-        measured = Measured(plugin, self.metrics)
+        plugin, registering, files = self._giver(site)
+        measured = Measured(plugin, self.metrics, self._on_unregistered)
         self._reconciler = Reconciler(
             configuration=c,
             view=self._view,
@@ -208,21 +212,31 @@ class NodePlugin:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(registration.run())
             tasks.create_task(self._reconciler.run())
+            if self.way == "cdi":
+                tasks.create_task(self._prepare_edits())
 
-    async def _giver(
-        self, site: Site
-    ) -> tuple[ByCdi | ByEnvironment, Callable[[], Awaitable[None]], HandleFiles | None]:
+    async def _prepare_edits(self) -> None:
+        """Now, and whenever the cards are others."""
+        while True:
+            self._announced_anew.clear()
+            await asyncio.to_thread(self._edits.prepare)
+            await self._announced_anew.wait()
+
+    def _giver(self, site: Site) -> tuple[ByCdi | ByEnvironment, Callable[[], Awaitable[None]], HandleFiles | None]:
         if self.way == "environment":
             plugin = ByEnvironment(site, self._configuration.allocate_wait_s)
             return plugin, plugin.registering, None
         files = HandleFiles(Path(self._configuration.cdi_dir))
-        await asyncio.to_thread(self._edits.prepare)
         return ByCdi(site, files, self._edits), _at_once, files
 
     def _gave(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
         self._given.note(pod, containers, uuids)
         if self._configuration.mark_assigned and self._given.complete(pod):
             self._marker.mark(pod)
+
+    def _allocation_changed(self, pod: NodePod, keys: Sequence[str]) -> None:
+        note = f"its allocation was changed ({', '.join(keys)}); the first one is followed, which its containers have"
+        self._notices.tell(Notice("GPUAllocationChanged", note, PodKey(pod.namespace, pod.name, pod.uid)))
 
     def _on_registered(self) -> None:
         self._registered = True

@@ -1,7 +1,7 @@
 """What is known at the moment of a call: pods from the watch, records and pods of the kubelet. Decides nothing."""
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -26,13 +26,17 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class NodeView:
-    """checkpoint: the kubelet's file. Owned by the event loop; files are read in a thread."""
+    """checkpoint: the kubelet's file. changed: told once of each pod whose allocation is another one than at first.
+
+    Owned by the event loop; files are read in a thread.
+    """
 
     resources: Resources
     pods: OwnPods
     journal: Journal
     kubelet: PodResources
     checkpoint: Path
+    changed: Callable[[NodePod, Sequence[str]], None]
     _told: LRUCache[str, None] = field(default_factory=lambda: LRUCache(_REMEMBERED))
 
     async def look(self) -> View:
@@ -70,7 +74,7 @@ class NodeView:
             first = self.journal.first(pod.uid, pod.annotations)
         if first.changed and pod.uid not in self._told:
             self._told[pod.uid] = None
-            log.warning("allocation.changed", pod=str(pod), keys=first.changed, reason="the first one seen is followed")
+            self.changed(pod, first.changed)
         return replace(pod, annotations=first.annotations)
 
     async def _shown(self, pod: NodePod) -> Shown | None:

@@ -29,8 +29,14 @@ from e2e.shared_node import SharedNode, shared_node
 _PROVIDER = pytest.StashKey[provider.Provider]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--nightly`: what takes too long for every change, and nothing else."""
+    parser.addoption("--nightly", action="store_true", help="run the tests marked nightly, and no others")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the provider, so that a wrong choice ends the run before any test."""
+    config.addinivalue_line("markers", "nightly: takes long; run by make test-nightly alone")
     config.addinivalue_line("markers", "any_cluster: stays inside a namespace of its own, on any cluster")
     try:
         config.stash[_PROVIDER] = provider.chosen(os.environ)
@@ -39,10 +45,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out, and count as left out, what may not run on somebody else's cluster."""
-    if config.stash[_PROVIDER].ours_alone:
-        return
-    kept = [item for item in items if item.get_closest_marker("any_cluster")]
+    """Leave out, and count as left out, what is not asked for, and what may not run on somebody else's cluster."""
+    nightly, anywhere = config.getoption("--nightly"), config.stash[_PROVIDER].ours_alone
+    kept = [
+        item
+        for item in items
+        if bool(item.get_closest_marker("nightly")) is nightly and (anywhere or item.get_closest_marker("any_cluster"))
+    ]
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
 
@@ -81,7 +90,8 @@ def node_ready() -> None:
 
 @pytest.fixture(scope="session")
 def node(node_ready: None) -> Iterator[Node]:  # noqa: ARG001 - asked for its skip
-    with Cluster(controller_manager=True) as own, Node(own, "n1") as started:
+    # The nightly tests have hundreds of pods on it.
+    with Cluster(controller_manager=True) as own, Node(own, "n1", kubelet={"maxPods": 500}) as started:
         yield started
 
 

@@ -16,12 +16,21 @@ _PLURALS: Final[Mapping[str, str]] = {
     "ServiceAccount": "serviceaccounts",
     "ConfigMap": "configmaps",
     "Deployment": "deployments",
+    "DaemonSet": "daemonsets",
     "FlowSchema": "flowschemas",
     "Role": "roles",
     "RoleBinding": "rolebindings",
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
 }
+
+
+def installed() -> list[str]:
+    """The files that `kubectl apply -k deploy/manifests` applies, in order."""
+    listed: list[str] = yaml.safe_load((FOLDER / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+    return listed
 
 
 def documents(file: str) -> list[Json]:

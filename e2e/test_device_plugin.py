@@ -50,7 +50,13 @@ def rejected(number: int, node: str) -> Json:
 
 
 async def mismatches_of(
-    shared: SharedNode, on_node: Admin, wanted: list[Json], refused: list[Json], *, by_cdi: bool
+    shared: SharedNode,
+    on_node: Admin,
+    wanted: list[Json],
+    refused: list[Json],
+    *,
+    by_cdi: bool,
+    within_s: float = 120.0,
 ) -> list[str]:
     """What is wrong in any container of the pods, all started at once, with pods that are refused in between."""
     step = max(1, len(wanted) // max(1, len(refused)))
@@ -58,7 +64,7 @@ async def mismatches_of(
     for number, one in enumerate(refused):
         between.insert(number * (step + 1), one)
     async with pods(on_node, between) as created:
-        found = {pod["metadata"]["name"]: pod for pod in await all_settled(on_node, created)}
+        found = {pod["metadata"]["name"]: pod for pod in await all_settled(on_node, created, within_s=within_s)}
         failed = {name for name, pod in found.items() if pod["status"]["phase"] == "Failed"}
         assert failed == {one["metadata"]["name"] for one in refused}
         running = [pod for name, pod in found.items() if name not in failed]

@@ -20,7 +20,6 @@ POD = "/api/v1/namespaces/default/pods/p"
 KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 RBAC = manifests.documents("rbac.yaml")
 (CLUSTER_ROLE,) = (document for document in RBAC if document["kind"] == "ClusterRole")
-FILES = ("rbac.yaml", "configmap.yaml", "deployment.yaml", "flow-schema.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +186,7 @@ async def test_what_it_does_not_need_is_forbidden(account: Admin, method: str, p
     "document",
     [
         pytest.param(document, id=f"{document['kind']} in {file}")
-        for file in FILES
+        for file in manifests.installed()
         for document in manifests.documents(file)
     ],
 )

@@ -130,7 +130,7 @@ def test_the_policy_looks_at_every_way_to_write_a_pods_annotations() -> None:
 def test_on_a_node_the_plugin_writes_what_is_ours() -> None:
     spec = policy("gpushare-device-plugin-nodes")
 
-    assert quoted(variable(spec, "annotations")) == [names.INVENTORY, names.CORDON]
+    assert quoted(variable(spec, "annotations")) == [names.INVENTORY, names.CORDON, names.CLEAR_HEALTH]
     assert quoted(variable(spec, "resources")) == [names.GPU_COUNT, names.GPU_CORE]
 
 

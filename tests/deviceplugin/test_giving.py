@@ -49,6 +49,7 @@ class Rig:
     pods: OwnPods
     site: Site
     given: list[tuple[str, list[str], frozenset[str]]]
+    changed: list[tuple[str, Sequence[str]]]
     plugin: server.Plugin
     records: list[dict[str, object]] = field(default_factory=list)
 
@@ -91,17 +92,25 @@ class Rig:
 @asynccontextmanager
 async def rig(folder: Path, plugin: Callable[[Site], server.Plugin]) -> AsyncIterator[Rig]:
     given: list[tuple[str, list[str], frozenset[str]]] = []
+    changed: list[tuple[str, Sequence[str]]] = []
 
     def gave(pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
         given.append((pod.name, list(containers), uuids))
 
     pods, resources = OwnPods(), PodResources(folder / "pod-resources.sock", names.GPU_MEM)
-    view = NodeView(Resources(), pods, Journal(folder / "state"), resources, folder / "checkpoint")
+    view = NodeView(
+        Resources(),
+        pods,
+        Journal(folder / "state"),
+        resources,
+        folder / "checkpoint",
+        lambda pod, keys: changed.append((pod.name, keys)),
+    )
     site = Site(view, FakeDevices(), lambda: CARDS, dict, gave)
     served = plugin(site)
     async with KubeletDouble(folder).running() as double, server.serving(served, folder / "p.sock"):
         await kubelet.register(folder, "p.sock", names.GPU_MEM)
-        yield Rig(folder, double, pods, site, given, served)
+        yield Rig(folder, double, pods, site, given, changed, served)
         await resources.close()
 
 
@@ -159,7 +168,7 @@ async def test_by_cdi_an_allocation_that_contradicts_the_pod_is_refused(folder: 
         assert not (folder / "cdi").exists()
 
 
-async def test_a_change_of_the_annotation_is_not_followed(folder: Path) -> None:
+async def test_a_change_of_the_annotation_is_told_and_not_followed(folder: Path) -> None:
     async with rig(folder, by_cdi(folder)) as node:
         node.bound("p", 1, card=0)
         node.record("p", ["u0"], await node.double.allocate(["u0"]))
@@ -167,6 +176,9 @@ async def test_a_change_of_the_annotation_is_not_followed(folder: Path) -> None:
         node.bound("p", 1, card=1)
         await node.double.pre_start(["u0"])
         assert "GPUSHARE_CARD_UUIDS=GPU-0" in str(node.document(["u0"])["env"])
+        await node.double.pre_start(["u0"])
+        # Told once.
+        assert node.changed == [("p", (names.ALLOCATION, names.CARDS, names.MEM_IDX))]
 
 
 async def test_by_environment_the_answer_names_the_card_of_the_annotation(folder: Path) -> None:

@@ -36,7 +36,7 @@ def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 async def test_an_allocate_is_known_to_be_under_way_and_timed_in_the_end() -> None:
     plugin, metrics = Plugin(), Metrics("n", 1024, dcgm=False)
-    measured = Measured(plugin, metrics)
+    measured = Measured(plugin, metrics, lambda: None)
     call = asyncio.create_task(measured.allocate(frozenset({"u0", "u1"})))
     await asyncio.sleep(0)
     assert measured.allocating == 1
@@ -49,7 +49,7 @@ async def test_an_allocate_is_known_to_be_under_way_and_timed_in_the_end() -> No
 async def test_a_refusal_is_counted_under_its_kind_and_passed_on() -> None:
     plugin, metrics = Plugin(Refused("words", "NotIdentified")), Metrics("n", 1024, dcgm=False)
     plugin.gate.set()
-    measured = Measured(plugin, metrics)
+    measured = Measured(plugin, metrics, lambda: None)
     with pytest.raises(Refused, match="words"):
         await measured.allocate(frozenset({"u0"}))
     assert measured.allocating == 0
@@ -59,7 +59,9 @@ async def test_a_refusal_is_counted_under_its_kind_and_passed_on() -> None:
 
 async def test_the_start_of_a_container_is_timed_and_devices_are_passed_on() -> None:
     metrics = Metrics("n", 1024, dcgm=False)
-    measured = Measured(Plugin(), metrics)
+    left: list[str] = []
+    measured = Measured(Plugin(), metrics, lambda: left.append("left"))
     await measured.pre_start(frozenset({"u0"}))
     assert sample(metrics, "call_duration_seconds_count", call="PreStartContainer") == 1
     assert [devices async for devices in measured.devices()] == [(("u0", True),)]
+    assert (left, measured.following) == (["left"], 0)

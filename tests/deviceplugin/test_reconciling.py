@@ -106,7 +106,7 @@ async def rig(folder: Path, **settings: object) -> AsyncIterator[tuple[Node, Rec
         node.pods.apply([ListEnds("1")])
         loop = Reconciler(
             configuration,
-            NodeView(Resources(), node.pods, journal, kubelet, folder / "checkpoint"),
+            NodeView(Resources(), node.pods, journal, kubelet, folder / "checkpoint", lambda *_: None),
             kubelet,
             lambda: node.cards,
             lambda: node.readings,
@@ -370,7 +370,7 @@ async def _rounds(
     kubelet, pods, journal = PodResources(folder / "none.sock", names.GPU_MEM), OwnPods(), Journal(folder)
     loop = Counted(
         DevicePluginConfiguration(node_name="n", reconcile_interval_s=60),
-        NodeView(Resources(), pods, journal, kubelet, folder / "checkpoint"),
+        NodeView(Resources(), pods, journal, kubelet, folder / "checkpoint", lambda *_: None),
         kubelet,
         tuple,
         dict,
