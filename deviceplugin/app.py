@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import random
 import signal
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from scheduler.kube.client import ClientOptions, KubeCluster
 from scheduler.kube.connect import ConnectMistake, connect
 
 _CONNECTIONS: Final = 8
+_COLLECT_EVERY: Final = 50_000
 log = structlog.get_logger()
 
 
@@ -46,6 +48,9 @@ async def _connected(configuration: DevicePluginConfiguration, environment: Mapp
         kubeconfig=Path(wanted.kubeconfig) if wanted.kubeconfig else None,
         context=wanted.context or None,
     )
+    # What the watches bring lives long: looking through all of it every few hundred objects finds nothing, and takes
+    # as long as ten calls of the kubelet.
+    gc.set_threshold(_COLLECT_EVERY, 20, 100)
     rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
     cluster = KubeCluster(connection, rng, ClientOptions(connections=_CONNECTIONS))
     api = NodeApi(connection, configuration.node_name)

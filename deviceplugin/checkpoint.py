@@ -25,15 +25,25 @@ class CheckpointError(ValueError):
 class Entry:
     """What one container holds of one resource.
 
-    ids: device ids, of all NUMA nodes. answer: the ContainerAllocateResponse that the kubelet replays at every start of
-    the container, as protobuf; empty when it recorded none.
+    ids: device ids, of all NUMA nodes. encoded_answer: as `answer`, in base64.
     """
 
     pod_uid: str
     container: str
     resource: str
     ids: frozenset[str]
-    answer: bytes = b""
+    encoded_answer: str = ""
+
+    def answer(self) -> bytes:
+        """The ContainerAllocateResponse, as protobuf, that the kubelet replays at every start of the container.
+
+        Empty when it recorded none. Raises CheckpointError. Decoded when it is asked for: hardly any is.
+        """
+        try:
+            return base64.b64decode(self.encoded_answer, validate=True)
+        except binascii.Error as error:
+            message = f"kubelet checkpoint: the answer of container {self.container} cannot be read: {error}"
+            raise CheckpointError(message) from error
 
 
 class _WireEntry(msgspec.Struct, rename="pascal"):
@@ -63,7 +73,7 @@ def parse(text: bytes) -> tuple[Entry, ...]:
     try:
         wire = _DECODE(text)
         return tuple(_entry(entry) for entry in wire.data.pod_device_entries or ())
-    except (msgspec.DecodeError, UnicodeError, RecursionError, binascii.Error) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         message = f"kubelet checkpoint cannot be read: {error}"
         raise CheckpointError(message) from error
 
@@ -75,5 +85,5 @@ def _entry(wire: _WireEntry) -> Entry:
         container=wire.container_name,
         resource=wire.resource_name,
         ids=frozenset(device for ids in by_numa.values() for device in ids or ()),
-        answer=base64.b64decode(wire.alloc_resp or "", validate=True),
+        encoded_answer=wire.alloc_resp or "",
     )

@@ -5,7 +5,8 @@
     {"card": 0, "reading": {"remapPending": true, "uncorrectedEcc": 1, "recovery": "reset", "temperatureC": 91}}
     {"slowS": 2.5}    {"hang": true}    {"fail": true}       the driver as a whole; {"fail": false}: well again
 
-The answer is {"ok": true}, or {"ok": false, "error": "…"}. An index or a UUID names a card.
+The answer is {"ok": true}, or {"ok": false, "error": "…"}. An index or a UUID names a card. A line says one of these
+and nothing beside it; of the driver, what it does not say is well again.
 """
 
 import asyncio
@@ -99,9 +100,13 @@ async def tell(path: Path, fault: Mapping[str, object]) -> None:
         reader, writer = await asyncio.open_unix_connection(path)
         try:
             writer.write(msgspec.json.encode(fault) + b"\n")
-            answer = msgspec.json.decode(await reader.readline(), type=_Answer)
+            line = await reader.readline()
         finally:
             writer.close()
+    if not line.endswith(b"\n"):
+        message = f"{path}: the simulation ended before it answered"
+        raise ConnectionError(message)
+    answer = msgspec.json.decode(line, type=_Answer)
     if not answer.ok:
         raise FaultRefused(answer.error)
 
@@ -134,14 +139,17 @@ def _fault(line: _Line) -> Fault:
         said.append(LostFault(card))
     if line.back:
         said.append(BackFault(card))
-    if line.pid is not None and line.used_mib is not None:
-        said.append(UseFault(card, line.pid, line.used_mib))
+    if line.pid is not None or line.used_mib is not None:
+        said.append(UseFault(card, line.pid or 0, line.used_mib or 0))
     if line.reading is not None:
         said.append(ReadingFault(card, _fields(line.reading)))
-    if len(said) != 1:
+    if len(said) != 1 or (line.pid is None) != (line.used_mib is None):
         message = "expected one of xid, lost, back, pid with usedMiB, reading, and of the driver slowS, hang, fail"
         raise FaultMistake(message)
-    if not isinstance(said[0], DriverFault) and line.card is None:
+    if isinstance(said[0], DriverFault) and line.card is not None:
+        message = "expected no card: slowS, hang and fail are of the driver"
+        raise FaultMistake(message)
+    if not isinstance(said[0], DriverFault) and not card:
         message = "expected card: an index or a UUID"
         raise FaultMistake(message)
     return said[0]

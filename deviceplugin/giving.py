@@ -156,7 +156,7 @@ class ByEnvironment:
             view, found, shares = await self.site.recorded(ids)
             for entry in identify.holders(ids, view):
                 if entry.pod_uid == found.pod.uid:
-                    recorded = dict(deviceplugin_pb2.ContainerAllocateResponse.FromString(entry.answer).envs)
+                    recorded = dict(deviceplugin_pb2.ContainerAllocateResponse.FromString(entry.answer()).envs)
                     # What the container has is what the kubelet replays, wherever it should have been.
                     has = frozenset(filter(None, recorded.get(environment.CARD_UUIDS, "").split(",")))
                     self.site.given(found.pod, [entry.container], has)

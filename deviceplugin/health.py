@@ -11,7 +11,8 @@
        └───────────────────────────── well for a while ────────────────────────────────────────┘
 
 SUSPECT takes no new pods, and nothing is done to those that are there. A card that needs a reset never leaves UNHEALTHY
-by time alone. A driver that does not answer says nothing of a card, so silence makes no card worse than SUSPECT.
+by time alone. A driver that does not answer says nothing of a card, so silence makes no card worse than SUSPECT, and
+neither does an error of which the driver does not say whose it is. A clock that is set back begins every wait anew.
 """
 
 from collections.abc import Collection
@@ -22,9 +23,10 @@ from typing import Final
 from config.inventory import Health
 from deviceplugin.cards import CardEvent, Lost, Reading, Xid
 
-# Errors of a program, or that the driver mends by ending it; the card is well. By NVIDIA's catalogue ("Analyzing Xid
-# Errors with the Xid Catalog", docs.nvidia.com/deploy/xid-errors), the action is to restart the program, or none; the
-# same six are passed over by NVIDIA's own device plugin (k8s-device-plugin, internal/rm/health.go).
+# Errors of a program, or that the driver mends by ending it; the card is well. These six are passed over by NVIDIA's
+# own device plugin (k8s-device-plugin, internal/rm/health.go). By NVIDIA's catalogue ("Analyzing Xid Errors with the
+# Xid Catalog", docs.nvidia.com/deploy/xid-errors), the action is to restart the program, or none, for all but 109,
+# after which it may take a reset: a driver that finds so advises it (Reading.recovery).
 APPLICATION_XIDS: Final = {
     13: "graphics engine exception",
     31: "memory page fault of a program",
@@ -33,18 +35,24 @@ APPLICATION_XIDS: Final = {
     68: "video processor exception",
     109: "context switch timed out",
 }
-# The same catalogue: reset the GPU, or the machine.
+# The same catalogue: reset the GPU, or the machine. 74 has a procedure of its own there, which may end in a reset. Not
+# among them: 63 (a row was remapped; one that waits for a reset is seen in the readings) and 94 (contained memory
+# error: the program that met it is restarted). Those are odd, which keeps new pods away for a while.
 HARDWARE_XIDS: Final = {
+    46: "the GPU stopped processing",
     48: "uncorrectable ECC error",
     62: "internal microcontroller halted",
     64: "row remapper failure",
     74: "NVLink error",
     79: "fallen off the bus",
     95: "uncontained memory error",
+    110: "security fault",
     119: "GSP does not answer",
     120: "GSP error",
+    136: "NVLink training failed",
     140: "unrecovered ECC error",
     143: "initialisation failed",
+    158: "fatal timeout",
 }
 
 # An odd error that comes back within this time was no chance.
@@ -79,14 +87,15 @@ class State(StrEnum):
 class CardHealth:
     """Of one card. Times are Unix seconds.
 
-    reason: one word for what it suffers from, "" when it is healthy. bad_s: when it was last told bad of.
-    needs_reset: time does not heal it. good: good answers in a row, since good_s. silent: failures to answer in a row.
-    odd_s: when it had odd errors lately. uncorrected_ecc: as counted last; None before the first answer.
+    reason: one word for what it suffers from, "" when it is healthy. bad_s: when it last had what only a quiet time
+    gets over; None: never. needs_reset: time does not heal it. good: good answers in a row, since good_s. silent:
+    failures to answer in a row. odd_s: when it had odd errors lately. uncorrected_ecc: as counted last; None before
+    the first answer.
     """
 
     state: State = State.HEALTHY
     reason: str = ""
-    bad_s: float = 0.0
+    bad_s: float | None = None
     needs_reset: bool = False
     good: int = 0
     good_s: float = 0.0
@@ -119,8 +128,7 @@ def after_event(health: CardHealth, event: CardEvent, now_s: float, xids: XidCla
             return health
         return _after_xid(health, event, now_s, hardware=event.number in xids.hardware)
     if isinstance(event, Lost):
-        reason = health.reason if health.needs_reset else _LOST
-        return _bad(health, State.UNHEALTHY, reason, now_s, needs_reset=True)
+        return _bad(health, State.UNHEALTHY, _LOST, now_s, needs_reset=True)
     return _recovering(health, now_s)
 
 
@@ -137,7 +145,10 @@ def after_reading(health: CardHealth, reading: Reading, now_s: float) -> CardHea
         health = _recovering(health, now_s)
     if reading.recovery or reading.remap_pending or grown:
         reason = _ADVICE + _DRAIN if reading.recovery else _REMAP if reading.remap_pending else _ECC
-        return _bad(health, State.SUSPECT, reason, now_s)
+        bad = _bad(health, State.SUSPECT, reason, now_s)
+        # What waits is over when the driver says so; an error is over at once, and proves nothing by it.
+        waits = not grown and health.state is not State.RECOVERING
+        return replace(bad, bad_s=health.bad_s) if waits else bad
     return _better(_counted(health, now_s), now_s)
 
 
@@ -166,21 +177,30 @@ def announced(health: CardHealth) -> tuple[Health, str]:
 def _after_xid(health: CardHealth, xid: Xid, now_s: float, *, hardware: bool) -> CardHealth:
     reason = f"xid-{xid.number}"
     if not xid.uuid:
+        if health.state is State.RECOVERING:
+            return replace(health, good=0)
         return _bad(health, State.SUSPECT, reason, now_s)
     if hardware:
         return _bad(health, State.UNHEALTHY, reason, now_s, needs_reset=True)
-    odd_s = (*(then_s for then_s in health.odd_s if now_s - then_s < _ODD_WITHIN_S), now_s)
+    before_s = (min(then_s, now_s) for then_s in health.odd_s)
+    odd_s = (*(then_s for then_s in before_s if now_s - then_s < _ODD_WITHIN_S), now_s)
     state = State.UNHEALTHY if len(odd_s) >= _ODD_AGAIN else State.SUSPECT
     return replace(_bad(health, state, reason, now_s), odd_s=odd_s[-_ODD_AGAIN:])
 
 
 def _bad(health: CardHealth, state: State, reason: str, now_s: float, *, needs_reset: bool = False) -> CardHealth:
-    """Never better than it is: what is bad keeps an unhealthy card so, and ends a recovery."""
+    """Never better than it is: what is bad keeps an unhealthy card so, and ends a recovery.
+
+    Of what needs a reset the first word stays, except the driver's advice: it may be withdrawn, an error may not.
+    """
+    stays = health.needs_reset and not (needs_reset and health.reason.startswith(_ADVICE))
     if health.state is State.RECOVERING:
         state = State.UNHEALTHY
-    elif health.state is State.UNHEALTHY and (state is State.SUSPECT or (health.needs_reset and not needs_reset)):
+    elif health.state is State.UNHEALTHY and (state is State.SUSPECT or stays):
         state, reason, needs_reset = State.UNHEALTHY, health.reason, health.needs_reset
-    return replace(health, state=state, reason=reason, bad_s=now_s, needs_reset=needs_reset, good=0)
+    # Time means nothing to what needs a reset: the same word again is no news, and nothing to write down.
+    bad_s = health.bad_s if needs_reset else now_s
+    return replace(health, state=state, reason=reason, bad_s=bad_s, needs_reset=needs_reset, good=0)
 
 
 def _recovering(health: CardHealth, now_s: float) -> CardHealth:
@@ -192,6 +212,8 @@ def _recovering(health: CardHealth, now_s: float) -> CardHealth:
 
 def _counted(health: CardHealth, now_s: float) -> CardHealth:
     """One more good answer; the first one, and one of before a clock was set back, begins the count."""
+    if health.bad_s is not None and now_s < health.bad_s:
+        health = replace(health, bad_s=now_s)
     if health.good == 0 or now_s < health.good_s:
         return replace(health, good=1, good_s=now_s)
     return replace(health, good=health.good + 1)
@@ -199,10 +221,10 @@ def _counted(health: CardHealth, now_s: float) -> CardHealth:
 
 def _better(health: CardHealth, now_s: float) -> CardHealth:
     steady = health.good >= GOOD_READINGS and now_s - health.good_s >= GOOD_FOR_S
-    quiet = steady and now_s - health.bad_s >= QUIET_S
+    quiet = steady and (health.bad_s is None or now_s - health.bad_s >= QUIET_S)
     if health.state is State.SUSPECT:
-        well = {_SILENT: health.good >= _ANSWERS_AGAIN, _REMAP: steady, _ADVICE + _DRAIN: steady}
-        return _well(health) if well.get(health.reason, quiet) else health
+        well = health.good >= _ANSWERS_AGAIN if health.reason == _SILENT else quiet
+        return _well(health) if well else health
     if health.state is State.RECOVERING:
         return _well(health) if steady else health
     if health.state is State.UNHEALTHY and not health.needs_reset and quiet:

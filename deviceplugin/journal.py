@@ -51,36 +51,41 @@ class Journal:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path = directory / _FILE
         self._pods, self.problem = _load(self._path)
+        self._unsaved = False
 
     def first(self, uid: str, annotations: Mapping[str, str]) -> First:
         """The pod's annotations as they were when it was first seen with an allocation; remembers it if this is then.
 
-        Raises OSError when that cannot be written; it is remembered until the process ends all the same.
+        `save` has to be called before anything is done by it.
         """
         now = {key: annotations[key] for key in _KEYS if key in annotations}
         known = self._pods.get(uid)
         if known is None:
             if any(key in now for key in _DECIDING):
                 self._pods[uid] = now
-                self._save()
+                self._unsaved = True
             return First(annotations)
         changed = tuple(key for key in _KEYS if known.get(key) != now.get(key))
         others = {key: value for key, value in annotations.items() if key not in _KEYS}
         return First({**others, **known}, changed)
 
     def keep(self, uids: Collection[str]) -> None:
-        """Forget every pod but these. Raises OSError as `first` does."""
+        """Forget every pod but these. Raises OSError as `save` does."""
         gone = self._pods.keys() - set(uids)
         for uid in gone:
             del self._pods[uid]
-        if gone:
-            self._save()
+        self._unsaved |= bool(gone)
+        self.save()
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write what has changed since the last time, if anything has. Raises OSError, and tries again the next time."""
+        if not self._unsaved:
+            return
         text = msgspec.json.encode(_Document(_VERSION, self._pods))
         beside = self._path.with_suffix(".tmp")
         beside.write_bytes(text)
         beside.replace(self._path)
+        self._unsaved = False
 
 
 def _load(path: Path) -> tuple[dict[str, dict[str, str]], str]:

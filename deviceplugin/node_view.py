@@ -18,6 +18,7 @@ from deviceplugin.journal import Journal
 from deviceplugin.kubelet import Held, PodResources
 from deviceplugin.own_pods import OwnPods
 from deviceplugin.pods import NodePod, read_pod
+from scheduler import objects
 
 _ANSWERS_WITHIN_S: Final = 2.0
 _REMEMBERED: Final = 1024
@@ -37,6 +38,7 @@ class NodeView:
     kubelet: PodResources
     checkpoint: Path
     changed: Callable[[NodePod, Sequence[str]], None]
+    _read: dict[str, tuple[objects.Pod, NodePod | None]] = field(default_factory=dict)
     _told: LRUCache[str, None] = field(default_factory=lambda: LRUCache(_REMEMBERED))
 
     async def look(self) -> View:
@@ -52,30 +54,39 @@ class NodeView:
 
     def asking(self) -> list[NodePod]:
         """The pods that ask for GPU memory, each with the first allocation that was seen of it."""
-        found = []
-        for wire in self.pods:
-            try:
-                pod = read_pod(wire, gpu_mem=self.resources.gpu_mem, gpu_count=self.resources.gpu_count)
-            except QuantityError as error:
-                log.warning(
-                    "object.bad", kind="Pod", name=f"{wire.metadata.namespace}/{wire.metadata.name}", problem=str(error)
-                )
-                continue
-            if pod.asking():
-                found.append(self._as_first_seen(pod))
-        return found
+        # Every call of the kubelet asks for them, and hardly any pod is another object than the last time.
+        known = self._read
+        self._read = {
+            wire.metadata.uid: seen
+            if (seen := known.get(wire.metadata.uid)) and seen[0] is wire
+            else (wire, self._pod(wire))
+            for wire in self.pods
+        }
+        self._save()
+        return [pod for _, pod in self._read.values() if pod is not None]
 
-    def _as_first_seen(self, pod: NodePod) -> NodePod:
+    def _pod(self, wire: objects.Pod) -> NodePod | None:
+        """None for one that asks for none, or cannot be read."""
         try:
-            first = self.journal.first(pod.uid, pod.annotations)
-        except OSError as error:
-            log.warning("journal.failed", reason=str(error))
-            # It is remembered all the same, and so needs no writing this time.
-            first = self.journal.first(pod.uid, pod.annotations)
+            pod = read_pod(wire, gpu_mem=self.resources.gpu_mem, gpu_count=self.resources.gpu_count)
+        except QuantityError as error:
+            name = f"{wire.metadata.namespace}/{wire.metadata.name}"
+            log.warning("object.bad", kind="Pod", name=name, problem=str(error))
+            return None
+        if not pod.asking():
+            return None
+        first = self.journal.first(pod.uid, pod.annotations)
         if first.changed and pod.uid not in self._told:
             self._told[pod.uid] = None
             self.changed(pod, first.changed)
         return replace(pod, annotations=first.annotations)
+
+    def _save(self) -> None:
+        try:
+            self.journal.save()
+        except OSError as error:
+            # It is remembered all the same, until this process ends.
+            log.warning("journal.failed", reason=str(error))
 
     async def _shown(self, pod: NodePod) -> Shown | None:
         held = await self.kubelet.of_pod(pod.namespace, pod.name, timeout_s=_ANSWERS_WITHIN_S)

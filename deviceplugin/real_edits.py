@@ -1,5 +1,6 @@
 """How real cards come into a container: by NVIDIA's own CDI documents where there are any, else as device nodes."""
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ _Seen: TypeAlias = tuple[tuple[str, int, int], ...]
 class RealEdits:
     """`giving.CardEdits`. toolkit_missing: why containers get device nodes alone; "" while they get everything.
 
+    It is of the cards that were looked at last: by `prepare` all of them, by `edits` those of one container.
     problems: CDI documents that cannot be read.
     """
 
@@ -43,28 +45,25 @@ class RealEdits:
         self._now_s = now_s
         self._tried_s = float("-inf")
         self._not_generated = ""
-        self._seen: _Seen | None = None
-        self._read = NvidiaSpecs(())
+        self._read: tuple[_Seen | None, NvidiaSpecs] = (None, NvidiaSpecs(()))
         self.toolkit_missing = ""
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Of the documents as they were read last."""
-        return self._read.problems
+        return self._read[1].problems
 
     def prepare(self) -> None:
         """Have a document written where no other has every card. Blocks for as long as that takes: for a thread."""
         cards = [card for card in self._cards() if not card.mig]
-        if not cards or self._now_s() < self._tried_s + _AGAIN_S:
+        if not cards:
             return
-        try:
-            missing = cdi.real_cards(cards, self._specs().specs, self._nodes()).toolkit_missing
-        except CdiError as error:
-            missing = str(error)
-        if missing:
+        missing = self._missing(cards)
+        if missing and self._now_s() >= self._tried_s + _AGAIN_S:
             self._tried_s = self._now_s()
-            self._generated.parent.mkdir(parents=True, exist_ok=True)
-            self._not_generated = generate_nvidia(self._generated, timeout_s=_TAKES_AT_MOST_S, ctk=self._ctk)
+            self._not_generated = self._generate()
+            missing = self._missing(cards)
+        self._say(missing)
 
     def edits(self, uuids: Sequence[str]) -> Edits:
         """As the port."""
@@ -74,19 +73,36 @@ class RealEdits:
             message = f"the driver has no card {', '.join(unknown)}"
             raise CdiError(message)
         found = cdi.real_cards([by_uuid[uuid] for uuid in uuids], self._specs().specs, self._nodes())
-        missing = found.toolkit_missing
-        self.toolkit_missing = "; ".join(filter(None, (missing, missing and self._not_generated)))
+        self._say(found.toolkit_missing)
         return found.edits
+
+    def _missing(self, cards: Sequence[Card]) -> str:
+        try:
+            return cdi.real_cards(cards, self._specs().specs, self._nodes()).toolkit_missing
+        except CdiError as error:
+            return str(error)
+
+    def _say(self, missing: str) -> None:
+        self.toolkit_missing = "; ".join(filter(None, (missing, missing and self._not_generated)))
+
+    def _generate(self) -> str:
+        """Why there is no document, "" when there is."""
+        try:
+            self._generated.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            return f"no document can be written: {error}"
+        return generate_nvidia(self._generated, timeout_s=_TAKES_AT_MOST_S, ctk=self._ctk)
 
     def _nodes(self) -> set[str]:
         return {f"/dev/{entry.name}" for entry in self._device_dir.glob(f"{_NODE}*")}
 
     def _specs(self) -> NvidiaSpecs:
         """The documents, read anew when any of the directories' files is another one."""
-        seen = tuple(_files(self._directories))
-        if seen != self._seen:
-            self._read, self._seen = read_nvidia(self._directories), seen
-        return self._read
+        seen = _files(self._directories)
+        if seen != self._read[0]:
+            # One assignment: `prepare` is in another thread, and what was seen belongs to what was read then.
+            self._read = (seen, read_nvidia(self._directories))
+        return self._read[1]
 
 
 def _files(directories: Sequence[Path]) -> _Seen:
@@ -95,6 +111,10 @@ def _files(directories: Sequence[Path]) -> _Seen:
         if directory.is_dir():
             with os.scandir(directory) as entries:
                 # Ours come and go with every container, and are none of NVIDIA's.
-                others = [entry for entry in entries if not entry.name.startswith("gpushare-") and entry.is_file()]
-            found += [(entry.path, entry.stat().st_mtime_ns, entry.stat().st_size) for entry in others]
+                others = [entry for entry in entries if not entry.name.startswith("gpushare-")]
+            for entry in others:
+                # Others' files come and go as well, also between two steps of this.
+                with contextlib.suppress(FileNotFoundError):
+                    now = entry.stat()
+                    found.append((entry.path, now.st_mtime_ns, now.st_size))
     return tuple(sorted(found))

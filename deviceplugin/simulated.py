@@ -21,7 +21,7 @@ _POWER_W: Final = 60.0
 
 
 class SimulationMistake(ValueError):
-    """The cluster file has no cards for this node; the text says which nodes it has."""
+    """The cluster file does not say what cards this node has, or has a fault of another one; the text says which."""
 
 
 class FaultMistake(ValueError):
@@ -90,7 +90,8 @@ class TimedFault:
 def read_simulation(path: Path, node: str) -> tuple[tuple[Card, ...], tuple[TimedFault, ...]]:
     """The cards and the faults that the file has for the node; UUIDs are those that the scheduler's simulator has.
 
-    Raises ConfigurationError for a file with mistakes, SimulationMistake for one without cards for this node.
+    Raises ConfigurationError for a file with mistakes, SimulationMistake for one without cards for this node, and for
+    cards and faults that only an annotation of the node shows to be wrong.
     """
     cluster = clusterfile.read(path)
     metadata: list[Any] = [manifest["metadata"] for manifest in clusterfile.node_manifests(cluster, unit_mib=1)]
@@ -100,8 +101,12 @@ def read_simulation(path: Path, node: str) -> tuple[tuple[Card, ...], tuple[Time
         there = ", ".join(sorted(name for name, text in found.items() if text)) or "none"
         message = f"{path}: there is no node {node} with cards; nodes with cards: {there}"
         raise SimulationMistake(message)
-    cards = tuple(_card(card) for card in inventory.decode(text).cards)
-    return cards, tuple(_timeline(cluster, node))
+    try:
+        cards = tuple(_card(card) for card in inventory.decode(text).cards)
+        return cards, tuple(_timeline(cluster, node, cards))
+    except (inventory.InventoryError, FaultMistake) as error:
+        message = f"{path}: node {node}: {error}"
+        raise SimulationMistake(message) from error
 
 
 @dataclass(slots=True)
@@ -144,7 +149,7 @@ class SimulatedSource:
             while not self._events and not self._closed and self._now_s() < until_s:
                 next_s = min(until_s, self._due[0].at_s if self._due else until_s)
                 self._moved.wait(max(0.0, next_s - self._now_s()))
-                self._answer()
+                self._answer(begun=True)
             events, self._events = self._events, []
             return events
 
@@ -173,11 +178,11 @@ class SimulatedSource:
             self._take(fault)
             self._moved.notify_all()
 
-    def _answer(self) -> None:
-        """Let happen what is due, then be as slow, hung or broken as the driver is now; with the lock held."""
+    def _answer(self, *, begun: bool = False) -> None:
+        """Let happen what is due, then be slow (once: not when `begun`), hung or broken as the driver is; lock held."""
         while self._due and self._due[0].at_s <= self._now_s():
             self._take(self._due.pop(0).fault)
-        slow_until_s = self._now_s() + self._driver.slow_s
+        slow_until_s = self._now_s() + (0.0 if begun else self._driver.slow_s)
         while not self._closed and (self._driver.hang or self._now_s() < slow_until_s):
             self._moved.wait(None if self._driver.hang else slow_until_s - self._now_s())
         if self._driver.fail or self._closed:
@@ -189,16 +194,16 @@ class SimulatedSource:
             case DriverFault():
                 self._driver = fault
             case LostFault(card) | BackFault(card):
-                for uuid in self._named(card):
+                for uuid in _named(self._cards, card):
                     self._lose(uuid, lost=isinstance(fault, LostFault))
             case XidFault(card, number):
-                self._events += [Xid(uuid, number) for uuid in self._named(card) if not self._states[uuid].lost]
+                self._events += [Xid(uuid, number) for uuid in _named(self._cards, card) if not self._states[uuid].lost]
             case UseFault(card, pid, mib):
-                for uuid in self._named(card):
+                for uuid in _named(self._cards, card):
                     self._states[uuid].uses |= {pid: mib}
                     self._states[uuid].uses = {p: used for p, used in self._states[uuid].uses.items() if used}
             case ReadingFault(card, fields):
-                for uuid in self._named(card):
+                for uuid in _named(self._cards, card):
                     self._states[uuid].fields |= fields
 
     def _lose(self, uuid: str, *, lost: bool) -> None:
@@ -207,13 +212,15 @@ class SimulatedSource:
             self._events.append(Lost(uuid) if lost else Back(uuid))
         self._states[uuid].lost = lost
 
-    def _named(self, name: str) -> list[str]:
-        found = [card.uuid for card in self._cards if name in {"", str(card.index), card.uuid}]
-        if not found:
-            there = ", ".join(f"{card.index} ({card.uuid})" for card in self._cards)
-            message = f"there is no card {name}; cards: {there or 'none'}"
-            raise FaultMistake(message)
-        return found
+
+def _named(cards: Sequence[Card], name: str) -> list[str]:
+    """UUIDs. Raises FaultMistake when there are none."""
+    found = [card.uuid for card in cards if name in {"", str(card.index), card.uuid}]
+    if not found:
+        there = ", ".join(f"{card.index} ({card.uuid})" for card in cards)
+        message = f"there is no card {name}; cards: {there or 'none'}"
+        raise FaultMistake(message)
+    return found
 
 
 def _card(card: inventory.Card) -> Card:
@@ -229,12 +236,14 @@ def _card(card: inventory.Card) -> Card:
     )
 
 
-def _timeline(cluster: ClusterFile, node: str) -> list[TimedFault]:
-    return [TimedFault(fault.at_s, _fault(fault)) for fault in cluster.faults if fault.node == node]
+def _timeline(cluster: ClusterFile, node: str, cards: Sequence[Card]) -> list[TimedFault]:
+    return [TimedFault(fault.at_s, _fault(fault, cards)) for fault in cluster.faults if fault.node == node]
 
 
-def _fault(fault: FileFault) -> Fault:
+def _fault(fault: FileFault, cards: Sequence[Card]) -> Fault:
     card = "" if fault.card is None else str(fault.card)
+    # Reading the file has not looked at cards that an annotation describes.
+    _named(cards, card)
     if fault.xid is not None:
         return XidFault(card, fault.xid)
     return LostFault(card) if fault.lost else BackFault(card)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -9,6 +10,8 @@ from config.inventory import Card
 from deviceplugin import cdi
 from deviceplugin.cdi import CdiError
 from deviceplugin.edits import Edits, combined
+
+_BESIDE: Final = ".new"  # no UUID that is taken here begins with a dot
 
 
 class SimulatedEdits:
@@ -35,15 +38,15 @@ class SimulatedEdits:
             message = f"there is no simulated card {uuid}"
             raise CdiError(message)
         # A UUID of a cluster file is whatever somebody wrote there.
-        if "/" in uuid or uuid in {".", ".."}:
-            message = f"simulated card {uuid!r} cannot be a file: expected a UUID without slashes"
+        if "/" in uuid or "\0" in uuid or uuid.startswith("."):
+            message = f"simulated card {uuid!r} cannot be a file: expected a UUID without slashes and no dot before it"
             raise CdiError(message)
         path = self._directory / uuid
         about = {"uuid": card.uuid, "index": card.index, "model": card.model, "memoryMiB": card.memory_mib}
         text = msgspec.json.encode(about) + b"\n"
         if not path.is_file() or path.read_bytes() != text:
             self._directory.mkdir(parents=True, exist_ok=True)
-            beside = path.with_suffix(".tmp")
+            beside = self._directory / _BESIDE
             beside.write_bytes(text)
             beside.replace(path)
         return path

@@ -5,6 +5,7 @@ on, forgets devices of dead pods at its next allocation only, and may give one d
 Source: the behaviour of Kubernetes 1.36 in cm/devicemanager/manager.go and kubelet.go.
 """
 
+import base64
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -99,7 +100,7 @@ class Kubelet:
         if record_lost:
             self.checkpoint = ()
         self.assigned = {(entry.pod_uid, entry.container): entry.ids for entry in self.checkpoint}
-        self.answers = {(entry.pod_uid, entry.container): entry.answer for entry in self.checkpoint}
+        self.answers = {(entry.pod_uid, entry.container): entry.answer() for entry in self.checkpoint}
         self.knows_resource = bool(self.checkpoint)
         self.registered = False
         self.known, self.admitted, self.finished = {}, set(), set()
@@ -121,6 +122,6 @@ class Kubelet:
 
     def _write(self) -> None:
         self.checkpoint = tuple(
-            Entry(uid, name, names.GPU_MEM, ids, self.answers.get((uid, name), b""))
+            Entry(uid, name, names.GPU_MEM, ids, base64.b64encode(self.answers.get((uid, name), b"")).decode())
             for (uid, name), ids in self.assigned.items()
         )

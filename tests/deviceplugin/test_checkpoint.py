@@ -21,7 +21,8 @@ def wire(**changed: object) -> dict[str, object]:
 
 def test_an_entry_is_read() -> None:
     found = parse(text([wire(AllocResp="AQI=")], RegisteredDevices={"r": ["a", "b", "c"]}))
-    assert found == (Entry("u", "c", "r", frozenset("ab"), b"\x01\x02"),)
+    assert found == (Entry("u", "c", "r", frozenset("ab"), "AQI="),)
+    assert found[0].answer() == b"\x01\x02"
 
 
 def test_ids_of_all_numa_nodes_are_one_set() -> None:
@@ -38,7 +39,7 @@ def test_a_kubelet_without_devices_has_no_entries(nothing: object) -> None:
 def test_what_is_missing_from_an_entry_is_empty(nothing: dict[str, object]) -> None:
     (found,) = parse(text([wire(**nothing)]))
     assert found.ids == (frozenset() if "DeviceIDs" in nothing else frozenset("ab"))
-    assert found.answer == b""
+    assert found.answer() == b""
 
 
 def test_fields_of_a_newer_kubelet_are_left_alone() -> None:
@@ -56,13 +57,18 @@ def test_fields_of_a_newer_kubelet_are_left_alone() -> None:
         pytest.param(b'{"Data":{}}', id="no entries"),
         pytest.param(text([{"PodUID": "u"}]), id="half an entry"),
         pytest.param(text([wire(DeviceIDs=["a"])]), id="the form before 1.20"),
-        pytest.param(text([wire(AllocResp="?")]), id="an answer that is no base64"),
         pytest.param(b"[" * 100_000, id="nested too deep"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_words(broken: bytes) -> None:
     with pytest.raises(CheckpointError, match="kubelet checkpoint cannot be read"):
         parse(broken)
+
+
+def test_an_answer_that_is_no_base64_is_refused_when_it_is_asked_for() -> None:
+    (found,) = parse(text([wire(AllocResp="?")]))
+    with pytest.raises(CheckpointError, match="the answer of container c cannot be read"):
+        found.answer()
 
 
 @given(st.binary())

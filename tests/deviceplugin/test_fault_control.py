@@ -59,6 +59,11 @@ async def test_readings_use_and_the_driver_can_be_told(source: SimulatedSource, 
         ({"xid": 79}, "expected card"),
         ({"card": 0}, "expected one of xid"),
         ({"card": 0, "xid": 79, "lost": True}, "expected one of xid"),
+        ({"card": 0, "xid": 79, "pid": 4242}, "expected one of xid"),
+        ({"card": 0, "pid": 4242}, "pid with usedMiB"),
+        ({"card": 0, "lost": True, "usedMiB": 5}, "expected one of xid"),
+        ({"card": "", "xid": 79}, "expected card"),
+        ({"card": 0, "hang": True}, "expected no card"),
         ({"card": 0, "xid": "many"}, "xid"),
         ({"card": 0, "heat": 3}, "heat"),
         ({"card": 0, "reading": {"heat": 3}}, "heat"),
@@ -91,6 +96,16 @@ async def test_a_line_without_end_is_refused(source: SimulatedSource, path: Path
         writer.write(b"x" * 200_000)
         assert "at most 65536 bytes" in json.loads(await reader.readline())["error"]
         writer.close()
+
+
+async def test_a_simulation_that_ends_before_it_answers_is_said_to_have_ended(path: Path) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.close()
+
+    async with await asyncio.start_unix_server(hang_up, path):
+        with pytest.raises(ConnectionError, match="ended before it answered"):
+            await tell(path, {"fail": True})
 
 
 def mode(path: Path) -> str:

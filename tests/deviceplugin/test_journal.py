@@ -46,7 +46,9 @@ def test_the_original_schedulers_index_is_an_allocation(tmp_path: Path) -> None:
 
 
 def test_it_remembers_over_a_restart(tmp_path: Path) -> None:
-    Journal(tmp_path / "new" / "directory").first("u", FIRST)
+    before = Journal(tmp_path / "new" / "directory")
+    before.first("u", FIRST)
+    before.save()
     again = Journal(tmp_path / "new" / "directory")
     assert again.problem == ""
     assert again.first("u", OTHER).annotations == FIRST
@@ -77,14 +79,17 @@ def test_a_broken_file_is_said_and_replaced(tmp_path: Path, text: str, words: st
     journal = Journal(tmp_path)
     assert words in journal.problem
     assert journal.first("u", FIRST) == First(FIRST)
+    journal.save()
     assert Journal(tmp_path).problem == ""
 
 
 def test_no_reader_ever_sees_half_a_file(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.first("u", FIRST)
+    journal.save()
     with (tmp_path / "journal.json").open() as before:
         journal.first("v", FIRST)
+        journal.save()
         assert '"v"' not in before.read()
     assert [path.name for path in tmp_path.iterdir()] == ["journal.json"]
 
@@ -92,6 +97,22 @@ def test_no_reader_ever_sees_half_a_file(tmp_path: Path) -> None:
 def test_what_cannot_be_written_is_still_remembered(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     (tmp_path / "journal.tmp").mkdir()
+    journal.first("u", FIRST)
     with pytest.raises(OSError, match="directory"):
-        journal.first("u", FIRST)
+        journal.save()
     assert journal.first("u", OTHER).annotations == FIRST
+    (tmp_path / "journal.tmp").rmdir()
+    journal.save()
+    assert Journal(tmp_path).first("u", OTHER).annotations == FIRST
+
+
+def test_what_is_saved_is_not_saved_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.save()
+    assert list(tmp_path.iterdir()) == []
+    journal.first("u", FIRST)
+    journal.save()
+    number = (tmp_path / "journal.json").stat().st_ino
+    journal.first("u", OTHER)
+    journal.save()
+    assert (tmp_path / "journal.json").stat().st_ino == number

@@ -99,6 +99,31 @@ def test_a_program_that_fails_is_not_called_all_the_time(site: Site) -> None:
     assert site.calls.read_text().count("called") == 2
 
 
+def test_what_is_missing_is_known_before_any_container_asks(site: Site) -> None:
+    made = site.edits()
+    made.prepare()
+    assert "nvidia-ctk is not installed here" in made.toolkit_missing
+    (site.etc / "nvidia.json").write_text(nvidia_document())
+    made.prepare()
+    assert made.toolkit_missing == ""
+
+
+def test_where_no_document_can_be_written_there_are_device_nodes_and_it_is_said(site: Site) -> None:
+    site.toolkit("exit 0")
+    site.state.touch()
+    made = site.edits()
+    made.prepare()
+    assert "no document can be written" in made.toolkit_missing
+    assert "/dev/nvidia3" in json.dumps(made.edits(["GPU-a"]).wire())
+
+
+def test_a_file_that_is_gone_again_costs_nothing(site: Site) -> None:
+    (site.etc / "gone.json").symlink_to(site.etc / "nowhere")
+    (site.etc / "nvidia.json").write_text(nvidia_document())
+    made = site.edits()
+    assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
+
+
 def test_a_document_that_appears_or_changes_is_used_from_then_on(site: Site) -> None:
     made = site.edits()
     assert "libcuda" not in json.dumps(made.edits(["GPU-a"]).wire())

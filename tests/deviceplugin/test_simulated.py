@@ -1,5 +1,6 @@
 """Cards that are not there: what the cluster file says of them, and what can happen to them."""
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -85,6 +86,36 @@ def test_a_file_with_mistakes_is_refused(tmp_path: Path) -> None:
     path.write_text("nodes: [{name: n, cards: [{model: A100, memoryMiB: lots}]}]")
     with pytest.raises(ConfigurationError, match="memoryMiB"):
         read_simulation(path, "n")
+
+
+ANNOTATED = {"version": 1, "unitMiB": 1024, "cards": [{"index": 0, "uuid": "GPU-x", "units": 4, "memoryMiB": 4096}]}
+
+
+def annotated(folder: Path, inventory_text: str, card: int) -> Path:
+    path = folder / "cluster.yaml"
+    node = {"name": "n", "annotations": {names.INVENTORY: inventory_text}}
+    path.write_text(json.dumps({"nodes": [node], "faults": [{"node": "n", "card": card, "xid": 79}]}))
+    return path
+
+
+def test_cards_of_an_annotation_are_simulated_too(tmp_path: Path) -> None:
+    cards, faults = read_simulation(annotated(tmp_path, json.dumps(ANNOTATED), 0), "n")
+    assert [(card.uuid, card.memory_mib) for card in cards] == [("GPU-x", 4096)]
+    assert faults == (TimedFault(0.0, XidFault("0", 79)),)
+
+
+@pytest.mark.parametrize(
+    ("inventory_text", "card", "words"),
+    [
+        pytest.param(json.dumps(ANNOTATED), 7, r"node n: there is no card 7; cards: 0 \(GPU-x\)", id="unknown card"),
+        pytest.param("{broken", 0, "node n: inventory cannot be read", id="unreadable"),
+    ],
+)
+def test_what_an_annotation_has_wrong_is_found_before_anything_runs(
+    tmp_path: Path, inventory_text: str, card: int, words: str
+) -> None:
+    with pytest.raises(SimulationMistake, match=words):
+        read_simulation(annotated(tmp_path, inventory_text, card), "n")
 
 
 def test_faults_happen_at_their_time() -> None:
@@ -193,6 +224,14 @@ def test_a_slow_driver_takes_its_time() -> None:
     began_s = time.monotonic()
     made.cards()
     assert time.monotonic() - began_s >= 0.1
+
+
+def test_a_slow_driver_that_is_waited_for_is_slow_once() -> None:
+    made = SimulatedSource(CARDS, [TimedFault(0.1, XidFault("0", 79))])
+    happen(made, DriverFault(slow_s=0.6))
+    began_s = time.monotonic()
+    assert made.wait(60) == [Xid("GPU-a", 79)]
+    assert 0.6 <= time.monotonic() - began_s < 1.2
 
 
 def test_whoever_waits_hears_of_a_fault_at_once() -> None:
