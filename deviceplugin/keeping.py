@@ -67,7 +67,7 @@ class CardKeeper:
                     self._failed(str(error))
                     await asyncio.sleep(self.pace.again_s)
         finally:
-            self._thread.close()
+            self._thread.close(self.source.close)
 
     async def _turn(self) -> None:
         if time.monotonic() >= self._cards_at_s + self.pace.cards_s:

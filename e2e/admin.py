@@ -55,6 +55,7 @@ class Admin:
     ) -> None:
         """Close the connections."""
         await self._session.close()
+        await asyncio.sleep(0)  # so that the loop gets to see that
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Answer:
         """Read one object or list."""
@@ -116,10 +117,15 @@ class Admin:
                 message = f"watch {path}: {response.status} {await response.text()}"
                 raise UnexpectedAnswer(message)
             unfinished = b""
-            async for chunk in response.content.iter_any():
-                *lines, unfinished = (unfinished + chunk).split(b"\n")
-                for line in lines:
-                    yield line
+            try:
+                async for chunk in response.content.iter_any():
+                    *lines, unfinished = (unfinished + chunk).split(b"\n")
+                    for line in lines:
+                        yield line
+            finally:
+                # The server goes on talking, so a polite end of the TLS connection would outlast the event loop.
+                if response.connection and response.connection.transport:
+                    response.connection.transport.abort()
 
     async def _create_each(self, path: str, waiting: Iterator[Json]) -> None:
         for body in waiting:

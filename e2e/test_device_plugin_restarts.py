@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -27,6 +28,7 @@ from e2e.shared_node import (
 )
 
 _RESTARTED_WITHIN_S = 60.0
+_ENDS_WITHIN_S = 5.0
 
 
 def off_and_on(stop: Callable[[], None], start: Callable[[], None]) -> None:
@@ -141,6 +143,17 @@ async def test_a_card_that_fails_costs_nothing_on_the_others_whatever_restarts_t
         finally:
             await shared.plugin.happens(card=first, back=True)
             await shared.node_seen(on_node, lambda node: allocatable(node) == 110, within_s=90)
+
+
+async def test_it_ends_at_once_when_it_is_told_to_even_while_the_driver_hangs(shared: SharedNode) -> None:
+    await shared.plugin.happens(hang=True)
+    began_s = time.monotonic()
+    shared.plugin.stop()
+    took_s = time.monotonic() - began_s
+    assert (shared.plugin.child.process.returncode, took_s < _ENDS_WITHIN_S) == (0, True)
+    assert not (shared.node.device_plugins / "gpushare.sock").exists()
+    shared.plugin.start()
+    await shared.plugin.ready()
 
 
 async def test_a_second_plugin_on_the_node_ends_with_the_reason(shared: SharedNode) -> None:

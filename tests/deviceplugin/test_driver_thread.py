@@ -1,6 +1,8 @@
 """A driver that hangs holds up nobody but itself."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -45,6 +47,33 @@ async def test_a_driver_that_hangs_fails_the_call_and_those_after_it_until_it_ha
         await asyncio.sleep(0)
     assert answer == 2
     thread.close()
+
+
+async def test_the_thread_ends_with_a_last_call() -> None:
+    ended = threading.Event()
+    thread = DriverThread("t")
+    thread.close(ended.set)
+    assert await asyncio.to_thread(ended.wait, 5)
+
+
+HANGING = """
+import asyncio, threading
+from deviceplugin.cards import SourceFailed
+from deviceplugin.driver_thread import DriverThread
+async def main():
+    thread = DriverThread("t")
+    try:
+        await thread.call("cards", threading.Event().wait, timeout_s=0.01)
+    except SourceFailed as error:
+        print(error)
+    thread.close()
+asyncio.run(main())
+"""
+
+
+def test_a_driver_that_hangs_for_ever_does_not_keep_the_process_from_ending() -> None:
+    ended = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=30, check=True)
+    assert ended.stdout == "cards: the driver did not answer within 0.01 s\n"
 
 
 async def answer_of(thread: DriverThread) -> int | None:
