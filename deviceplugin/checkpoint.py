@@ -8,7 +8,7 @@ Source: pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go of Kubernetes 1.36
 
 import base64
 import binascii
-from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -21,8 +21,7 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be read; the text says where."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """What one container holds of one resource.
 
     ids: device ids, of all NUMA nodes. encoded_answer: as `answer`, in base64.
@@ -81,9 +80,9 @@ def parse(text: bytes) -> tuple[Entry, ...]:
 def _entry(wire: _WireEntry) -> Entry:
     by_numa = wire.device_ids or {}
     return Entry(
-        pod_uid=wire.pod_uid,
-        container=wire.container_name,
-        resource=wire.resource_name,
-        ids=frozenset(device for ids in by_numa.values() for device in ids or ()),
-        encoded_answer=wire.alloc_resp or "",
+        wire.pod_uid,
+        wire.container_name,
+        wire.resource_name,
+        frozenset(chain.from_iterable(ids or () for ids in by_numa.values())),
+        wire.alloc_resp or "",
     )

@@ -69,7 +69,7 @@ def unrecorded(view: View, answered: Collection[tuple[str, str]] = ()) -> list[F
     recorded.update(answered)
     waiting = []
     for pod in view.pods:
-        first = next((c for c in pod.asking() if (pod.uid, c.name) not in recorded), None)
+        first = next((c for c in pod.containers if c.units > 0 and (pod.uid, c.name) not in recorded), None)
         if first is not None and not pod.finished:
             waiting.append(Found(pod, (first,)))
     return waiting

@@ -78,7 +78,7 @@ class Journal:
         self.save()
 
     def save(self) -> None:
-        """Write what has changed since the last time, if anything has. Raises OSError, and the next call tries again."""
+        """Write what has changed since the last time, if anything has. Raises OSError; the next call tries again."""
         if not self._unsaved:
             return
         text = msgspec.json.encode(_Document(_VERSION, self._pods))

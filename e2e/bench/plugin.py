@@ -1,0 +1,124 @@
+"""The device plugin: how fast it answers the kubelet, what it needs, and a batch of real containers beside it.
+
+    python -m e2e.bench.plugin              the standard sizes, into docs/benchmarks.md (4 minutes)
+    python -m e2e.bench.plugin --quick      20 pods, no real containers, printed only
+
+Exit codes: 0 measured, whatever the figures; 1 it could not be, or a container has not got its card.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from e2e import binaries
+from e2e.admin import Admin
+from e2e.bench import document, machine, plugin_report
+from e2e.bench.contenders import ROOT
+from e2e.bench.plugin_containers import NotRunning, Started, start_containers
+from e2e.bench.plugin_pods import CARDS, Way
+from e2e.bench.plugin_site import Measured, measure, node_with_pods
+from e2e.cluster import Cluster
+from e2e.node import NodeUnavailable, require
+from e2e.processes import Died
+from e2e.readiness import NotReady
+
+DOCUMENT: Final = ROOT / "docs" / "benchmarks.md"
+_SIZES: Final = (500, 110)
+_CONTAINERS: Final = 50
+_WAITING: Final = 15
+_IDLE_S: Final = 60.0
+_QUICK_SIZES: Final = (20,)
+_QUICK_IDLE_S: Final = 5.0
+
+_RULES: Final = """\
+## The device plugin
+
+`gpushare-device-plugin run` with simulated cards ({cards}), on a real kube-apiserver that has so many pods bound to its
+node: 500, and 110, the most that a kubelet runs by default. A double stands for the kubelet, with PodResources and with
+a checkpoint of all pods as the kubelet writes it. Each pod in turn is made one that has just been admitted: its record
+is taken away, Allocate and PreStartContainer are called over the plugin's socket, one at a time as the kubelet calls
+them, and the record is written in between. Timed at the caller, the double's own answers to the plugin included. What
+each container got, by its CDI document or by the answer of Allocate, is compared with the decision. With {waiting} pods
+waiting, so many are bound and not yet admitted, or have no devices yet. Memory and CPU are those of the process with
+500 pods, after {idle_s:.0f} s in which nothing changed and nobody asked."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print the tables, write them where asked."""
+    chosen = _parser().parse_args(arguments)
+    sizes, idle_s = (_QUICK_SIZES, _QUICK_IDLE_S) if chosen.quick else (_SIZES, _IDLE_S)
+    output: Path | None = chosen.output or (None if chosen.quick else DOCUMENT)
+    try:
+        runs = _measured(sizes, idle_s)
+        real, absent = (None, "") if chosen.quick else _containers()
+    except (Died, NotReady, NotRunning) as failure:
+        _tell(str(failure))
+        return 1
+    parts = [plugin_report.calls_table(runs), plugin_report.wrong_line(runs), plugin_report.process_table(runs)]
+    body = "\n\n".join(filter(None, [*parts, plugin_report.containers_table(real) if real else absent]))
+    sys.stdout.write(f"{body}\n\n")
+    if output is not None:
+        rules = _RULES.format(cards=CARDS, waiting=_WAITING, idle_s=idle_s)
+        made_on = f"One run, {machine.today()}. {machine.description()}. {machine.versions()}."
+        text = output.read_text(encoding="utf-8") if output.exists() else ""
+        section = f"{rules}\n\n{body}\n\n{made_on}"
+        output.write_text(document.with_section(text, "device-plugin", section), encoding="utf-8")
+    return _judged(runs, real)
+
+
+def _measured(sizes: Sequence[int], idle_s: float) -> list[Measured]:
+    binaries.ensure(["etcd", "kube-apiserver"])
+    with Cluster(load_tuned=True) as cluster, asyncio.Runner() as runner:
+        return runner.run(_each(cluster, sizes, idle_s))
+
+
+async def _each(cluster: Cluster, sizes: Sequence[int], idle_s: float) -> list[Measured]:
+    async with Admin(cluster.access()) as admin:
+        nodes = [await node_with_pods(admin, count) for count in sizes]
+    ways: tuple[tuple[Way, int], ...] = (("cdi", 1), ("environment", 1), ("environment", _WAITING))
+    runs = []
+    for node in nodes:
+        for way, waiting in ways:
+            folder = cluster.folder / f"{node.name}-{way}-{waiting}"
+            folder.mkdir()
+            idle = idle_s if node is nodes[0] and waiting == 1 else None
+            runs.append(await measure(cluster.kubeconfig_path(), folder, node, way, waiting=waiting, idle_s=idle))
+            _tell(plugin_report.line(runs[-1]))
+    return runs
+
+
+def _containers() -> tuple[Started | None, str]:
+    """What came of them; or None, and a line that says why there were none."""
+    try:
+        require()
+    except NodeUnavailable as reason:
+        line = f"{_CONTAINERS} real containers: skipped: {reason}"
+        _tell(line)
+        return None, line
+    return start_containers(_CONTAINERS), ""
+
+
+def _judged(runs: list[Measured], real: Started | None) -> int:
+    wrong = [words for run in runs for words in run.calls.wrong] + (real.wrong if real else [])
+    for words in wrong:
+        _tell(f"WRONG: {words}")
+    return 1 if wrong else 0
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m e2e.bench.plugin", description="Measure the device plugin.")
+    parser.add_argument("--quick", action="store_true", help="20 pods, no real containers, printed only")
+    parser.add_argument("--output", type=Path, help="Markdown file to write into (default: docs/benchmarks.md)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
