@@ -17,14 +17,14 @@ from config.schema import Section
 API_VERSION: Final = "gpushare/v1alpha1"
 KIND: Final = "DevicePluginConfiguration"
 ENV_PREFIX: Final = "GPUSHARE_DEVICE_PLUGIN_"
-# A List of pod resources disturbs the kubelet while it admits pods (KUBERNETES B12): never more often than this.
+# A List of pod resources disturbs the kubelet while it admits pods (kubernetes pull 137534): never more often.
 SHORTEST_RECONCILE_S: Final = 30.0
 
 _LARGEST_UNIT_MIB: Final = 2**30
 _LARGEST_MEMORY_MIB: Final = 2**30
 _LONGEST_RECONCILE_S: Final = 3600.0
 _SHORTEST_READING_S: Final = 1.0
-# The kubelet handles no other pod while it waits for an Allocate, whose deadline is unbounded (KUBERNETES B6).
+# The kubelet handles no other pod while it waits for an Allocate, without a deadline (devicemanager/endpoint.go).
 _LONGEST_ALLOCATE_WAIT_S: Final = 5.0
 _LARGEST_XID: Final = 65_535
 _LONGEST_NAME: Final = 253

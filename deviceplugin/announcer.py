@@ -30,7 +30,7 @@ class NodeWriter(Protocol):
         ...
 
     async def set_capacity(self, capacity: Mapping[str, int]) -> None:
-        """Set these resources of the capacity; the kubelet copies them to what is allocatable (KUBERNETES C4)."""
+        """Set these resources of the capacity; the kubelet makes them allocatable (nodestatus/setters.go)."""
         ...
 
 

@@ -15,8 +15,8 @@ from typing import Final
 
 from config import inventory
 
-# The kubelet's client sets no limit of its own, so grpc-go's holds (KUBERNETES B11): over it, the stream breaks and
-# every device of the node is unhealthy.
+# The kubelet's client sets no limit of its own, so grpc-go's holds (plugin/v1beta1/client.go): over it, the stream
+# breaks and every device of the node is unhealthy.
 LARGEST_MESSAGE: Final = 4_194_304
 _MIB: Final = 2**20
 _UUID_BYTES: Final = len("GPU-01234567-89ab-cdef-0123-456789abcdef")

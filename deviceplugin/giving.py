@@ -28,8 +28,8 @@ from deviceplugin.pods import NoAllocation, NodePod, Share, Undecided, decided
 from deviceplugin.server import Answer, Devices, Refused
 from deviceplugin.v1beta1 import deviceplugin_pb2
 
-# PreStartContainer has 30 s (KUBERNETES B6), and the kubelet comes again with back-off: waiting a little for the
-# watch spares the container a round of that.
+# PreStartContainer has 30 s (devicemanager/endpoint.go), and the kubelet comes again with back-off: waiting a little
+# for the watch spares the container a round of that.
 _START_WAIT_S: Final = 10.0
 # What may be right a moment later: the watch is behind, the kubelet is busy.
 _MAY_HEAL: Final = (NotIdentified, NoAllocation, CheckpointError, KubeletSilent)

@@ -1,6 +1,7 @@
 """What is asked of the kubelet: to take the plugin in, and which container has which device ids.
 
-Both over unix sockets on the node, root's own. Source: KUBERNETES facts B8 (pod resources), B13 (registration).
+Both over unix sockets on the node, root's own. Source: pkg/kubelet/apis/podresources and
+pkg/kubelet/cm/devicemanager/plugin of Kubernetes 1.36.
 """
 
 import asyncio
@@ -90,7 +91,7 @@ class PodResources:
                 # The kubelet (1.36) says in words that there is no such pod, with a status that says nothing.
                 if error.code() is grpc.StatusCode.NOT_FOUND or "not found" in (error.details() or ""):
                     return None
-                # It answers 100 questions a second, of all who ask together (B8).
+                # It answers 100 questions a second, of all who ask together (apis/podresources).
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and time.monotonic() + _BREATH_S < until_s:
                     await asyncio.sleep(_BREATH_S)
                     continue
@@ -99,7 +100,7 @@ class PodResources:
             return self._held([answer.pod_resources])
 
     async def all(self, *, timeout_s: float) -> list[Held]:
-        """Containers of every pod. Disturbs an Allocate that is under way (B12): for the slow reconcile only.
+        """Containers of every pod. Disturbs an Allocate that is under way (kubernetes pull 137534): for the reconcile only.
 
         Raises KubeletSilent.
         """

@@ -190,7 +190,7 @@ def held_by(
     """Device id -> UUIDs of the cards decided for the containers that hold it; none of them where that is not known.
 
     before: the unhealthy ids. Nobody is given such an id, so one that only a pod that is gone holds is free: the
-    kubelet keeps the records of the dead until its next allocation (KUBERNETES B9).
+    kubelet keeps the records of the dead until its next allocation (devicemanager/manager.go).
     """
     by_uid = {pod.uid: pod for pod in pods}
     holders: dict[str, frozenset[str]] = {}

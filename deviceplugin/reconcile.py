@@ -105,7 +105,7 @@ def units_on_cards(pod: NodePod, decision: Decision) -> dict[str, int]:
 
 
 def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> Iterator[Difference]:
-    """The kubelet's devices against what the containers ask. It lists no ordinary init containers (KUBERNETES B8)."""
+    """The kubelet's devices against what the containers ask. It lists no ordinary init containers (server_v1.go)."""
     pod = seen.pod
     for container in pod.asking():
         ids = held.get((pod.namespace, pod.name, container.name))

@@ -106,7 +106,7 @@ class _Service:
         return wire.DevicePluginOptions(pre_start_required=True)
 
     async def allocate(self, request: wire.AllocateRequest, context: _Context) -> wire.AllocateResponse:
-        """One container each time (KUBERNETES B3); the API allows several."""
+        """One container each time (devicemanager/manager.go); the API allows several."""
         answers = []
         for container in request.container_requests:
             try:
