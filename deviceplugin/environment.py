@@ -35,9 +35,12 @@ def replay_objection(recorded: Mapping[str, str], shares: Sequence[Share]) -> st
     """Why the environment that the kubelet recorded at Allocate must not start with these shares; "" when it may.
 
     The kubelet replays it at every start and asks nobody again, so a wrong one stays wrong for the life of the pod.
+    The original device plugin answered with the index of the card alone: pods of its time go on with that.
     """
     now = container_environment(shares, by_cdi=False)
-    for variable in (environment.CARD_UUIDS, environment.MEM_CONTAINER, names.MEM_POD):
+    original = environment.CARD_UUIDS not in recorded and names.MEM_IDX in recorded
+    which = names.MEM_IDX if original else environment.CARD_UUIDS
+    for variable in (which, environment.MEM_CONTAINER, names.MEM_POD):
         was = recorded.get(variable, "")
         # Cards are listed by index, and a reboot may have changed their order.
         if sorted(was.split(",")) != sorted(now[variable].split(",")):

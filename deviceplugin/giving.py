@@ -48,13 +48,17 @@ class CardEdits(Protocol):
 
 @dataclass(slots=True)
 class Site:
-    """What both ways need. cards: as announced now. given: told of every container that gets its cards."""
+    """What both ways need. cards: as announced now. given: told of every container that gets its cards.
+
+    start_wait_s: how long a PreStartContainer waits for what it lacks.
+    """
 
     view: NodeView
     devices: FakeDevices
     cards: Callable[[], Sequence[Card]]
     node_labels: Callable[[], dict[str, str]]
     given: Given
+    start_wait_s: float = _START_WAIT_S
 
     @property
     def pods(self) -> OwnPods:
@@ -101,7 +105,7 @@ class ByCdi:
             self.site.gave(found, shares)
 
         try:
-            await _within(_START_WAIT_S, self.site.pods, attempt)
+            await _within(self.site.start_wait_s, self.site.pods, attempt)
         except (cdi.CdiError, OSError) as error:
             raise Refused(str(error), _kind(error)) from error
 
@@ -159,15 +163,16 @@ class ByEnvironment:
             for entry in identify.holders(ids, view):
                 if entry.pod_uid == found.pod.uid:
                     recorded = dict(deviceplugin_pb2.ContainerAllocateResponse.FromString(entry.answer()).envs)
-                    # What the container has is what the kubelet replays, wherever it should have been.
-                    has = frozenset(filter(None, recorded.get(environment.CARD_UUIDS, "").split(",")))
-                    self.site.given(found.pod, [entry.container], has)
                     objection = replay_objection(recorded, shares)
                     if objection:
+                        # What the container has is what the kubelet replays, wherever it should have been.
+                        has = frozenset(filter(None, recorded.get(environment.CARD_UUIDS, "").split(",")))
+                        self.site.given(found.pod, [entry.container], has)
                         message = f"pod {found.pod}: container {entry.container} must not start: {objection}"
                         raise Refused(message, "OtherCard")
+            self.site.gave(found, shares)
 
-        await _within(_START_WAIT_S, self.site.pods, attempt)
+        await _within(self.site.start_wait_s, self.site.pods, attempt)
 
 
 def _kind(error: Exception) -> str:

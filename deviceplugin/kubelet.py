@@ -100,7 +100,7 @@ class PodResources:
             return self._held([answer.pod_resources])
 
     async def all(self, *, timeout_s: float) -> list[Held]:
-        """Containers of every pod. Disturbs an Allocate that is under way (kubernetes pull 137534): for the reconcile only.
+        """Containers of every pod. Disturbs an Allocate under way (kubernetes pull 137534): for the reconcile only.
 
         Raises KubeletSilent.
         """

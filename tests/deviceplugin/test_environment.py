@@ -61,6 +61,28 @@ def test_an_answer_that_was_made_for_another_container_is_not_replayed(recorded:
     assert re.search(words, replay_objection(container_environment(recorded, by_cdi=False), TWO))
 
 
+@pytest.mark.parametrize(
+    ("index", "units", "objection"),
+    [
+        ("1", "3", ""),
+        ("0", "3", "it was allocated with ALIYUN_COM_GPU_MEM_IDX=0; its allocation says 1"),
+        ("1", "2", "it was allocated with ALIYUN_COM_GPU_MEM_CONTAINER=2; its allocation says 3"),
+        ("-1", "3", "it was allocated with ALIYUN_COM_GPU_MEM_IDX=-1; its allocation says 1"),
+    ],
+)
+def test_the_answer_of_the_original_device_plugin_is_replayed_for_its_card(
+    index: str, units: str, objection: str
+) -> None:
+    recorded = {
+        "NVIDIA_VISIBLE_DEVICES": index,
+        "ALIYUN_COM_GPU_MEM_IDX": index,
+        "ALIYUN_COM_GPU_MEM_POD": units,
+        "ALIYUN_COM_GPU_MEM_CONTAINER": units,
+        "ALIYUN_COM_GPU_MEM_DEV": "15",
+    }
+    assert replay_objection(recorded, ONE) == objection
+
+
 def test_the_answer_of_another_device_plugin_is_not_replayed() -> None:
     assert replay_objection({"NVIDIA_VISIBLE_DEVICES": "1"}, ONE).startswith(
         "it was allocated with GPUSHARE_CARD_UUIDS=nothing"

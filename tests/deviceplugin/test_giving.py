@@ -106,7 +106,7 @@ async def rig(folder: Path, plugin: Callable[[Site], server.Plugin]) -> AsyncIte
         folder / "checkpoint",
         lambda pod, keys: changed.append((pod.name, keys)),
     )
-    site = Site(view, FakeDevices(), lambda: CARDS, dict, gave)
+    site = Site(view, FakeDevices(), lambda: CARDS, dict, gave, start_wait_s=1.0)
     served = plugin(site)
     async with KubeletDouble(folder).running() as double, server.serving(served, folder / "p.sock"):
         await kubelet.register(folder, "p.sock", names.GPU_MEM)
