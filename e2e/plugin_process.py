@@ -29,7 +29,7 @@ class DevicePluginProcess(ServerProcess):
         self.node = node
         self.token = token
         self.control = node.folder / f"faults-{port}.sock"
-        files = _files(node, port, token, cards_mib, configuration | {"simulateControl": str(self.control)})
+        files = _files(node, port, token, cards_mib, {"simulateControl": str(self.control)} | configuration)
         run = [sys.executable, "-m", "deviceplugin.cli", "run"]
         line = [*run, "--config", str(files), "--listen", f"127.0.0.1:{port}"]
         environment = {"NODE_NAME": node.name, "PYTHONPATH": str(ROOT)}

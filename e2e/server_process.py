@@ -9,6 +9,7 @@ Start it from a thread that outlives it: it is tied to that thread.
 import asyncio
 import json
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -77,6 +78,14 @@ class ServerProcess:
         """Return once `/readyz` answers 200. Raises Died, NotReady."""
         answers = readiness.missing_at_http(self.port, "/readyz")
         await asyncio.to_thread(readiness.wait_until, self.child, answers)
+
+    async def readyz(self) -> str:
+        """What `/readyz` says, whatever its status; ConnectionError while nobody listens."""
+        url = f"http://127.0.0.1:{self.port}/readyz"
+        try:
+            return await asyncio.to_thread(_body, url)
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
 
     async def metrics(self) -> dict[tuple[str, str], float]:
         """Sum up `/metrics`: value by sample name and the value of its first label ("" without labels)."""

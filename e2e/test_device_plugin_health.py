@@ -1,5 +1,9 @@
 """Cards that fail and come back on a real node: what is announced, what the scheduler does, what neighbours notice."""
 
+from pathlib import Path
+
+import pytest
+
 from config import names
 from e2e.admin import Admin
 from e2e.gpu_site import is_unschedulable
@@ -110,3 +114,13 @@ async def test_a_cordon_by_index_becomes_one_by_uuid_and_is_shown(shared: Shared
     assert allocatable(found) == 110
     await on_node.patch(path, {"metadata": {"annotations": {names.CORDON: None}}})
     await shared.node_seen(on_node, lambda node: healths(node) == _WELL)
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia/version").exists(), reason="this machine has an NVIDIA driver")
+async def test_a_node_without_a_driver_has_a_plugin_that_waits_for_one_and_says_so(shared: SharedNode) -> None:
+    """The real NVML, on a machine that has none."""
+    async with shared.instead(simulate="", simulateControl="") as plugin:
+        failed = await plugin.said("driver.failed")
+        assert "NVML" in failed["reason"]
+        assert failed["reason"] in await plugin.readyz()
+        plugin.child.check_alive()

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 import pytest
 
@@ -29,6 +30,7 @@ from e2e.shared_node import (
 
 _RESTARTED_WITHIN_S = 60.0
 _ENDS_WITHIN_S = 5.0
+_REGISTERED_WITHIN_S = 1.0
 
 
 def off_and_on(stop: Callable[[], None], start: Callable[[], None]) -> None:
@@ -94,6 +96,16 @@ async def test_pods_live_through_a_restart_and_those_that_start_get_their_card(
             await shared.plugin.ready()
             found = [await replaced(on_node, name) for name in created]
             assert [wrong for pod in found for wrong in shared.mismatches(pod)] == []
+
+
+async def test_it_is_registered_again_within_a_second_of_the_kubelets_socket(shared: SharedNode) -> None:
+    before = len(shared.plugin.lines("registered"))
+    kubelet(shared)
+    made_s = (shared.node.device_plugins / "kubelet.sock").stat().st_mtime
+    await shared.plugin.ready()
+    *_, last = shared.plugin.lines("registered")[before:]
+    took_s = datetime.fromisoformat(last["timestamp"]).timestamp() - made_s
+    assert took_s < _REGISTERED_WITHIN_S
 
 
 async def test_nothing_is_put_on_a_node_whose_plugin_is_away_and_all_goes_on_when_it_is_back(
