@@ -21,6 +21,7 @@ SOCKET_NAME: Final = "kubelet.sock"
 API_VERSION: Final = "v1beta1"
 _REGISTER_S: Final = 5.0
 _BREATH_S: Final = 0.02
+_RECONNECT_MS: Final = 100
 # One entry per device id: thousands of ids make answers larger than gRPC's usual 4 MiB. The kubelet's own client: 16.
 _LARGEST_ANSWER: Final = 16 * 2**20
 
@@ -147,7 +148,16 @@ _SILENT: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLIN
 
 
 def _channel(socket: Path) -> grpc.aio.Channel:
-    options = [("grpc.max_receive_message_length", _LARGEST_ANSWER), ("grpc.enable_http_proxy", 0)]
+    options = [
+        ("grpc.max_receive_message_length", _LARGEST_ANSWER),
+        ("grpc.enable_http_proxy", 0),
+        # A kubelet that starts has its socket a moment before it listens. gRPC would come again after a second, later
+        # after two minutes, and would have a new channel wait for what an old one has met.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS),
+        ("grpc.min_reconnect_backoff_ms", _RECONNECT_MS),
+        ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS),
+    ]
     return grpc.aio.insecure_channel(f"unix:{socket}", options=options)
 
 

@@ -63,6 +63,13 @@ class SharedNode:
                     wrong.append(f"{name} has {inside}; decided was {expected}")
         return wrong
 
+    async def forget_health(self) -> None:
+        """Start the plugin anew without its memory of sick cards: waiting until they are trusted takes longer."""
+        self.plugin.stop()
+        (self.node.device_plugins / "gpushare" / "health.json").unlink()
+        self.plugin.start()
+        await self.plugin.ready()
+
     @asynccontextmanager
     async def instead(
         self,

@@ -14,6 +14,9 @@ from e2e.node_pods import PODS
 from e2e.seen import seen
 from e2e.shared_node import SharedNode, all_settled, pods, shared_node, shared_pod, sharing
 
+# A minute of waiting: two comparisons are half a minute apart.
+pytestmark = pytest.mark.nightly
+
 # Two comparisons in a row have to show it, and the kubelet can bear one in 30 s.
 _TWO_ROUNDS_S = 120.0
 _EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -101,10 +102,12 @@ async def test_pods_live_through_a_restart_and_those_that_start_get_their_card(
 async def test_it_is_registered_again_within_a_second_of_the_kubelets_socket(shared: SharedNode) -> None:
     before = len(shared.plugin.lines("registered"))
     kubelet(shared)
-    made_s = (shared.node.device_plugins / "kubelet.sock").stat().st_mtime
-    await shared.plugin.ready()
-    *_, last = shared.plugin.lines("registered")[before:]
+    async with asyncio.timeout(_RESTARTED_WITHIN_S):
+        while len(found := shared.plugin.lines("registered")) == before:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.02)
+    made_s, last = (shared.node.device_plugins / "kubelet.sock").stat().st_mtime, found[-1]
     took_s = datetime.fromisoformat(last["timestamp"]).timestamp() - made_s
+    sys.stdout.write(f"registered {took_s * 1e3:.0f} ms after the kubelet made its socket\n")
     assert took_s < _REGISTERED_WITHIN_S
 
 
@@ -153,8 +156,8 @@ async def test_a_card_that_fails_costs_nothing_on_the_others_whatever_restarts_t
             kept = [pod for pod in again if pod["metadata"]["name"] != "on-1-0"]
             assert [lives(pod) for pod in kept] == [lives(found[pod["metadata"]["name"]]) for pod in kept]
         finally:
-            await shared.plugin.happens(card=first, back=True)
-            await shared.node_seen(on_node, lambda node: allocatable(node) == 110, within_s=90)
+            await shared.forget_health()
+            await shared.node_seen(on_node, lambda node: allocatable(node) == 110)
 
 
 async def test_it_ends_at_once_when_it_is_told_to_even_while_the_driver_hangs(shared: SharedNode) -> None:

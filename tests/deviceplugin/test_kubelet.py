@@ -1,6 +1,7 @@
 """What is asked of the kubelet, against a double that serves its sockets."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -87,6 +88,30 @@ async def test_a_kubelet_that_says_no_refuses(folder: Path) -> None:
         double.refusal = "unsupported version"
         with pytest.raises(RegistrationRefused, match="unsupported version"):
             await kubelet.register(folder, "p.sock", RESOURCE)
+
+
+async def test_a_kubelet_that_does_not_listen_yet_is_reached_as_soon_as_it_does(folder: Path) -> None:
+    """Its socket is there a moment before anybody listens, and inotify tells of the file."""
+    resources = PodResources(folder / "pod-resources.sock", RESOURCE)
+    with socket.socket(socket.AF_UNIX) as early, socket.socket(socket.AF_UNIX) as early_too:
+        early.bind(str(folder / "kubelet.sock"))
+        early_too.bind(str(folder / "pod-resources.sock"))
+        with pytest.raises(KubeletSilent):
+            await kubelet.register(folder, "p.sock", RESOURCE)
+        with pytest.raises(KubeletSilent):
+            await resources.of_pod("ns", "p", timeout_s=1)
+    async with KubeletDouble(folder).running(), server.serving(Plugin(), folder / "p.sock"), asyncio.timeout(0.8):
+        await kubelet.register(folder, "p.sock", RESOURCE)
+        while not await answers(resources):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.02)
+    await resources.close()
+
+
+async def answers(resources: PodResources) -> bool:
+    try:
+        return await resources.of_pod("ns", "p", timeout_s=1) is None
+    except KubeletSilent:
+        return False
 
 
 async def test_pod_resources_tell_the_ids_of_our_resource(folder: Path) -> None:
