@@ -26,7 +26,7 @@ endif
 help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal'
 	@echo 'make test     everything: check, unit, e2e'
-	@echo 'make test-nightly  what takes too long for every change: hundreds of pods on a real node, restarts at random'
+	@echo 'make test-nightly  hundreds of pods on a real kubelet, restarts at random: ten minutes'
 	@echo 'make check    format, lint, types, imports'
 	@echo 'make unit     tests that need no cluster        (TESTS=tests/… for some of them)'
 	@echo 'make e2e      tests on a real kube-apiserver    (E2E_TESTS=e2e/… for some; needs Go >= 1.26)'
