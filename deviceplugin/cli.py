@@ -120,10 +120,17 @@ def configured(
             env_prefix=ENV_PREFIX,
         )
     except ConfigurationError as error:
-        mistakes += [replace(one, source=spoken.get(one.source, one.source)) for one in error.mistakes]
+        mistakes += [_spoken(one, spoken) for one in error.mistakes]
     if mistakes:
         raise ConfigurationError(mistakes)
     return configuration
+
+
+def _spoken(mistake: Mistake, spoken: Mapping[str, str]) -> Mistake:
+    """The mistake, blamed on what its author wrote."""
+    if (mistake.path, mistake.message) == ("nodeName", "is missing"):
+        return replace(mistake, message=f"is missing; name this node with --node-name or {_NODE_NAME}")
+    return replace(mistake, source=spoken.get(mistake.source, mistake.source))
 
 
 def local_address(environ: Mapping[str, str]) -> str:

@@ -94,9 +94,10 @@ def test_every_mistake_on_the_command_line_is_told_at_once_with_exit_code_2() ->
     assert (result.exit_code, result.stderr) == (2, EVERY_MISTAKE)
 
 
-def test_without_a_node_name_it_says_so() -> None:
+def test_without_a_node_name_it_says_how_to_give_one() -> None:
     result = invoked("run", NODE_NAME="")
-    assert (result.exit_code, result.stderr) == (2, "gpushare-device-plugin: configuration: nodeName: is missing\n")
+    words = "configuration: nodeName: is missing; name this node with --node-name or NODE_NAME"
+    assert (result.exit_code, result.stderr) == (2, f"gpushare-device-plugin: {words}\n")
 
 
 def test_it_starts_without_a_command_as_the_original_does() -> None:
