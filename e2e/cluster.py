@@ -232,7 +232,9 @@ def main(arguments: list[str] | None = None) -> int:
     up.add_argument("--controller-manager", action="store_true", help="run controllers too")
     up.add_argument("--scheduler", action="store_true", help="run kube-scheduler too")
     chosen = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Ctrl-C too: whoever starts this in the background may have had it ignored.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
     started_s = time.monotonic()
     scheduler: dict[str, Any] | None = {} if chosen.scheduler else None
     try:

@@ -264,7 +264,9 @@ def main(arguments: list[str] | None = None) -> int:
     up.add_argument("--controller-manager", action="store_true", help="run controllers too")
     up.add_argument("names", nargs="*", default=["n1"], metavar="NAME")
     chosen = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Ctrl-C too: whoever starts this in the background may have had it ignored.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
     started_s = time.monotonic()
     try:
         require()
