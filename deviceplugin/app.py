@@ -15,7 +15,7 @@ from config.deviceplugin import DevicePluginConfiguration
 from config.mistakes import ConfigurationError
 from deviceplugin.device_ids import TooManyDevices
 from deviceplugin.driver import controlled, source_for
-from deviceplugin.lock import AlreadyRunning, InstanceLock
+from deviceplugin.lock import AlreadyRunning, InstanceLock, LockUnknown
 from deviceplugin.node_api import NodeApi
 from deviceplugin.node_plugin import NodePlugin
 from deviceplugin.simulated import SimulationMistake
@@ -37,7 +37,7 @@ async def run(configuration: DevicePluginConfiguration, environment: Mapping[str
     try:
         with InstanceLock(Path(configuration.state_dir)):
             await _connected(configuration, environment)
-    except (AlreadyRunning, ConnectMistake, ConfigurationError, SimulationMistake) as mistake:
+    except (AlreadyRunning, LockUnknown, ConnectMistake, ConfigurationError, SimulationMistake) as mistake:
         raise StartMistake(str(mistake)) from mistake
 
 

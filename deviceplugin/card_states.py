@@ -5,7 +5,7 @@ instead of vanishing under containers of other cards. It is forgotten at the nex
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from config.inventory import Health
 from deviceplugin import health
@@ -34,22 +34,29 @@ class CardStates:
     cards: tuple[Card, ...] = ()
     healths: dict[str, CardHealth] = field(default_factory=dict)
     readings: dict[str, Reading] = field(default_factory=dict)
+    _named: frozenset[str] = frozenset()
 
     def remember(self, cards: Iterable[Card]) -> None:
         """Start with the cards that were known before the driver has answered."""
         self.cards = tuple(cards)
 
     def found(self, found: Found, now_s: float, *, forget: bool) -> None:
-        """The driver named its cards. forget: those of before that it does not name do not count any more."""
-        named = {card.uuid for card in found.cards}
-        indexes = {card.index for card in found.cards}
+        """The driver named its cards. forget: those of before that it does not name do not count any more.
+
+        A lost card that it names, and did not name before, is back: whoever tells of Back has not known it as lost when
+        it was left out once, or was lost before this process began.
+        """
+        named = frozenset(card.uuid for card in found.cards)
         gone = [] if forget else [card for card in self.cards if card.uuid not in named]
+        back = [uuid for uuid in named - self._named if health.is_lost(self.of(uuid))]
+        never_had = max((card.index for card in (*found.cards, *self.cards)), default=-1) + 1
+        self.driver, self._named = found.driver, named
+        listed = (*found.cards, *_beside(found.cards, gone, never_had))
+        self.cards = tuple(sorted(listed, key=lambda card: card.index))
         for card in gone:
             self.event(Lost(card.uuid), now_s)
-        # Two cards of one index would make the inventory unreadable; the one that is there keeps it.
-        kept = [card for card in gone if card.index not in indexes]
-        self.driver = found.driver
-        self.cards = tuple(sorted((*found.cards, *kept), key=lambda card: card.index))
+        for uuid in back:
+            self.event(Back(uuid), now_s)
 
     def event(self, event: CardEvent, now_s: float) -> None:
         """The driver reported something; of no card in particular, it is taken for every one."""
@@ -84,6 +91,18 @@ class CardStates:
     def announced(self) -> dict[str, tuple[Health, str]]:
         """UUID -> health and reason as the inventory has them."""
         return {card.uuid: health.announced(self.of(card.uuid)) for card in self.cards}
+
+
+def _beside(there: Sequence[Card], gone: Sequence[Card], never_had: int) -> list[Card]:
+    """The cards that are gone, each with an index of its own: two of one would make the inventory unreadable.
+
+    The driver counts anew without a lost card, so a neighbour may have its index now. never_had: the first index that
+    no card has had: a pod that knows its card by index alone must not be led to one that is gone.
+    """
+    taken = {card.index for card in there}
+    moved = [card for card in gone if card.index in taken]
+    kept = [card for card in gone if card.index not in taken]
+    return kept + [replace(card, index=never_had + place) for place, card in enumerate(moved)]
 
 
 def turns(

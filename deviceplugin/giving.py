@@ -48,7 +48,7 @@ class CardEdits(Protocol):
 
 @dataclass(slots=True)
 class Site:
-    """What both ways need. cards: as announced now. given: told of every container that gets its cards.
+    """What both ways need. cards: as announced now, whole. given: told of every container that gets its cards.
 
     start_wait_s: how long a PreStartContainer waits for what it lacks.
     """
@@ -112,7 +112,10 @@ class ByCdi:
 
 @dataclass(slots=True)
 class ByEnvironment:
-    """`server.Plugin` for other runtimes. answered: (pod UID, container) since the last registration."""
+    """`server.Plugin` for other runtimes. answered: (pod UID, container), since the last registration.
+
+    Those of pods that are gone are forgotten.
+    """
 
     site: Site
     wait_s: float
@@ -147,6 +150,8 @@ class ByEnvironment:
             view = await self.site.view.confirmed(view, like)
             found = identify.allocating(len(ids), view, answered=self.answered, passed=self.passed)
             shares = identify.common_shares(found, decided(found.pod, self.site.cards()))
+            live = {pod.uid for pod in view.pods}
+            self.answered = {one for one in self.answered if one[0] in live}
             self.answered.update((found.pod.uid, container.name) for container in found.containers)
             labels = self.site.node_labels()
             answers.append(Answer(container_environment(shares, by_cdi=False, node_labels=labels)))

@@ -167,6 +167,11 @@ def cleared(health: CardHealth, now_s: float) -> CardHealth:
     return _recovering(health, now_s)
 
 
+def is_lost(health: CardHealth) -> bool:
+    """Whether it suffers from not having been there, and nothing else that takes a reset."""
+    return health.state is State.UNHEALTHY and health.reason == _LOST
+
+
 def announced(health: CardHealth) -> tuple[Health, str]:
     """Health and reason as the inventory has them (PROTOCOL: `unhealthy` also while recovering)."""
     if health.state is State.RECOVERING:

@@ -47,7 +47,7 @@ class Journal:
     """problem: why the file on disk was not used; "" when it was, or when there was none."""
 
     def __init__(self, directory: Path) -> None:
-        """Read what is there. Raises OSError when `directory` cannot be made or read."""
+        """Read what is there. Raises OSError when `directory` cannot be made."""
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path = directory / _FILE
         self._pods, self.problem = _load(self._path)
@@ -93,7 +93,7 @@ def _load(path: Path) -> tuple[dict[str, dict[str, str]], str]:
         document = msgspec.json.decode(path.read_bytes(), type=_Document)
     except FileNotFoundError:
         return {}, ""
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return {}, f"{path.name} cannot be read: {error}; it starts anew"
     if document.version != _VERSION:
         return {}, f"{path.name} has version {document.version}; expected {_VERSION}; it starts anew"

@@ -1,5 +1,6 @@
 """Only one instance per node: the lock on a file in the state directory, held while the process lives."""
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -12,6 +13,10 @@ class AlreadyRunning(Exception):
     """Another instance holds the lock; the message says where and, as far as it can be told, who."""
 
 
+class LockUnknown(Exception):
+    """It cannot be told whether another instance runs: the message says why."""
+
+
 class InstanceLock:
     """Enter it to take the lock; the kernel gives it back when the process ends, however it does."""
 
@@ -21,8 +26,20 @@ class InstanceLock:
         self._descriptor = -1
 
     def __enter__(self) -> Self:
-        """Raises AlreadyRunning, or OSError when the file cannot be made."""
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """Raises AlreadyRunning, or LockUnknown when the file cannot be made or locked."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._descriptor = self._locked()
+        except OSError as error:
+            message = f"{self._path} cannot be locked: {error.strerror}; choose another directory with stateDir"
+            raise LockUnknown(message) from error
+        # Only people read it: a disk that is full keeps nobody from locking.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+            os.write(self._descriptor, f"{os.getpid()}\n".encode())
+        return self
+
+    def _locked(self) -> int:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -31,10 +48,10 @@ class InstanceLock:
             os.close(descriptor)
             message = f"{self._path} is locked by another instance (pid {holder or 'unknown'}); one per node is enough"
             raise AlreadyRunning(message) from error
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
-        self._descriptor = descriptor
-        return self
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def __exit__(self, *_: object) -> None:
         """Give it back; the file stays, since removing it would let two hold two files."""

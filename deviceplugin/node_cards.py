@@ -40,7 +40,8 @@ log = structlog.get_logger()
 class NodeCards:
     """Owned by the event loop. `run` works; everything else only says that there is something to do.
 
-    tell: takes a notice on the node. changed: called after each announcement.
+    tell: takes a notice on the node. changed: called after each announcement. whole: the cards as announced, with the
+    units that are used outside: what was decided for pods stays decided when somebody else fills the card.
     """
 
     configuration: DevicePluginConfiguration
@@ -54,6 +55,7 @@ class NodeCards:
     tell: Callable[[Notice], None]
     changed: Callable[[], None]
     latest: Inventory | None = None
+    whole: tuple[inventory.Card, ...] = ()
     problem: str = ""
     _node: objects.Node | None = None
     _outside_mib: Mapping[str, int] = field(default_factory=dict)
@@ -113,7 +115,7 @@ class NodeCards:
 
         whole, found = described({}), described(self._outside_mib)
         self._check(whole)
-        self.latest = found
+        self.latest, self.whole = found, whole.cards
         wanted = announcement(found, self.configuration.resources, gpu_core=self.configuration.announce_gpu_core)
         self.announcer.want(Announcement({**wanted.annotations, **self._answers(cordon)}, wanted.capacity))
         # Only now: what was wanted of the node as it was before may undo what somebody has just said on it.
@@ -149,7 +151,8 @@ class NodeCards:
 
     def _save(self, found: Inventory) -> None:
         try:
-            self.last_known.save(inventory.encode(found))
+            if self.states.driver:  # What is only remembered must not pass for known since the machine started.
+                self.last_known.save(inventory.encode(found))
             self.healths.save(self.states.healths)
         except OSError as error:
             self.problem = f"the state directory cannot be written: {error}"
@@ -179,7 +182,7 @@ class NodeCards:
                 asyncio.get_running_loop().call_later(_AGAIN_S, self._moved.set)
                 return
             before = frozenset(name for name, healthy in self.devices.now if not healthy)
-            holders = held_by(view.entries, view.pods, found, self.configuration.resources.gpu_mem, before)
+            holders = held_by(view.entries, view.pods, whole, self.configuration.resources.gpu_mem, before)
             unhealthy = device_ids.unhealthy(ids, {**sick, _NO_CARD: given_up}, holders, before)
         self.devices.show(device_ids.listed(ids, unhealthy))
 

@@ -19,9 +19,10 @@ from config.deviceplugin import DevicePluginConfiguration
 from deviceplugin import health
 from deviceplugin.announcer import Announcer
 from deviceplugin.card_states import CardStates
-from deviceplugin.cards import CardSource
+from deviceplugin.cards import CardSource, SourceFailed
 from deviceplugin.cdi_files import HandleFiles
 from deviceplugin.driver import edits_for
+from deviceplugin.driver_thread import DriverThread
 from deviceplugin.fake_devices import FakeDevices
 from deviceplugin.given import GivenCards, Marker
 from deviceplugin.giving import ByCdi, ByEnvironment, Site
@@ -52,6 +53,8 @@ from scheduler.reflector import Backoff
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CHECKPOINT: Final = "kubelet_internal_checkpoint"
+# More than nvidia-ctk is given (real_edits).
+_PREPARED_WITHIN_S: Final = 120.0
 log = structlog.get_logger()
 
 
@@ -130,7 +133,7 @@ class NodePlugin:
             simulated=isinstance(self._source, SimulatedSource),
             toolkit_missing=bool(self._edits.toolkit_missing),
             problems=tuple(filter(None, self._problems())),
-            cards=card_statuses(cards, allocated_units(pods, cards), self._keeper.states.readings),
+            cards=card_statuses(cards, allocated_units(pods, self._cards.whole), self._keeper.states.readings),
             containers=found.result.containers if found else (),
             differences=found.result.differences if found else (),
         )
@@ -146,7 +149,7 @@ class NodePlugin:
         states = CardStates(health.classes(c.ignored_xids, c.hardware_xids) if c.health_check else None)
         states.remember(known.cards)
         states.healths.update(healths.load())
-        for problem in filter(None, (known.problem, healths.problem)):
+        for problem in filter(None, (known.problem, healths.problem, self._view.journal.problem)):
             log.warning("state.unread", reason=problem)
         cards = NodeCards(
             configuration=c,
@@ -177,7 +180,7 @@ class NodePlugin:
 
     def _show_cards(self) -> None:
         states, cards = self._keeper.states, self._cards.cards
-        allocated = allocated_units(self._view.asking(), cards)
+        allocated = allocated_units(self._view.asking(), self._cards.whole)
         self.metrics.show_cards(shown_cards(states.cards, cards, allocated, states.readings))
         self._announced_anew.set()
 
@@ -188,14 +191,14 @@ class NodePlugin:
         await self._cards.devices.shown()
         self.way = way(c.mode, runtime)
         log.info("mode", mode=self.way, configured=c.mode, runtime=runtime)
-        site = Site(self._view, self._cards.devices, lambda: self._cards.cards, self._watch.labels, self._gave)
+        site = Site(self._view, self._cards.devices, lambda: self._cards.whole, self._watch.labels, self._gave)
         plugin, registering, files = self._giver(site)
-        measured = Measured(plugin, self.metrics, self._on_unregistered)
+        measured = Measured(plugin, self.metrics, lambda: self._left(registration))
         self._reconciler = Reconciler(
             configuration=c,
             view=self._view,
             kubelet=self._kubelet,
-            cards=lambda: self._cards.cards,
+            cards=lambda: self._cards.whole,
             readings=lambda: self._keeper.states.readings,
             given=self._given,
             files=files,
@@ -217,10 +220,18 @@ class NodePlugin:
 
     async def _prepare_edits(self) -> None:
         """Now, and whenever the cards are others."""
-        while True:
-            self._announced_anew.clear()
-            await asyncio.to_thread(self._edits.prepare)
-            await self._announced_anew.wait()
+        # nvidia-ctk takes long: in a thread that does not keep the process from ending, as an executor's would.
+        thread = DriverThread("toolkit")
+        try:
+            while True:
+                self._announced_anew.clear()
+                try:
+                    await thread.call("CDI documents", self._edits.prepare, timeout_s=_PREPARED_WITHIN_S)
+                except (SourceFailed, OSError) as error:
+                    log.warning("edits.unprepared", reason=str(error))
+                await self._announced_anew.wait()
+        finally:
+            thread.close()
 
     def _giver(self, site: Site) -> tuple[ByCdi | ByEnvironment, Callable[[], Awaitable[None]], HandleFiles | None]:
         if self.way == "environment":
@@ -245,6 +256,10 @@ class NodePlugin:
     def _on_unregistered(self) -> None:
         self._registered = False
         self.metrics.unregistered()
+
+    def _left(self, registration: Registration) -> None:
+        self._on_unregistered()
+        registration.dropped()
 
     def _on_problem(self, words: str) -> None:
         self._kubelet_problem = words

@@ -49,8 +49,16 @@ class NodeWatch:
         return dict(self._node.metadata.labels or {}) if self._node else {}
 
     async def runtime_version(self) -> str:
-        """Wait for the node, and tell what its kubelet says of its container runtime, such as `containerd://2.1.9`."""
-        await self._seen.wait()
+        """Wait until the node says what its kubelet's container runtime is, such as `containerd://2.1.9`, and tell.
+
+        A node that is made anew, or that somebody makes before its kubelet does, has no such word at first.
+        """
+        while not (version := self._runtime_version()):
+            self._seen.clear()
+            await self._seen.wait()
+        return version
+
+    def _runtime_version(self) -> str:
         info = self._node.status.node_info if self._node else None
         return info.container_runtime_version if info else ""
 

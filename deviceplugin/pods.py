@@ -204,7 +204,8 @@ def _card(pod: NodePod, found: Allocation, index: int, known: tuple[dict[str, Ca
     card = by_uuid.get(uuid) if uuid else by_index.get(index)
     if card is None:
         have = ", ".join(f"{c.index}: {c.uuid}" for c in by_uuid.values()) or "none"
-        raise _wrong(pod, f"the allocation names card {uuid or index}, which this node lacks; its cards are {have}")
+        name = uuid[:64] or index
+        raise _wrong(pod, f"the allocation names card {name}, which this node lacks; its cards are {have}")
     if card.units == 0:
         raise _wrong(pod, f"card {card.uuid} is not shared ({card.reason or 'it has no unit to give'})")
     return card

@@ -113,8 +113,9 @@ def _files(directories: Sequence[Path]) -> _Seen:
                 # Ours come and go with every container, and are none of NVIDIA's.
                 others = [entry for entry in entries if not entry.name.startswith("gpushare-")]
             for entry in others:
-                # Others' files come and go as well, also between two steps of this.
-                with contextlib.suppress(FileNotFoundError):
+                # Others' files come and go as well, also between two steps of this. One that tells nothing of itself
+                # is no document: reading it says why.
+                with contextlib.suppress(OSError):
                     now = entry.stat()
                     found.append((entry.path, now.st_mtime_ns, now.st_size))
     return tuple(sorted(found))

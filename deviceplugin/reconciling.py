@@ -75,7 +75,7 @@ class Result:
 class Reconciler:
     """Owned by the event loop; files are read in a thread.
 
-    cards: as announced now, none before the first announcement. readings: UUID -> the last one, where there is one.
+    cards: as announced, but whole; none before the first announcement. readings: UUID -> the last one, if there is any.
     files: None unless containers get their cards by CDI. allocating: whether the kubelet waits for an Allocate of ours.
     tell: takes a notice. on_outside: told of `outside_mib` whenever it is another one: UUID -> MiB that are used
     outside the books and are to be announced no more.

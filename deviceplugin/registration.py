@@ -1,15 +1,15 @@
 """Stays registered with the kubelet, from one life of it to the next.
 
     kubelet.sock appears ──▶ serve our socket anew ──▶ Register ──▶ REGISTERED ──▶ kubelet.sock appears again …
-                                                        └ silent or refuses: again, with back-off
+                                                        │ ▲             └ dropped: Register, with back-off
+                                                        └─┘ silent or refuses: again, with back-off
 
 A kubelet that starts removes our socket with all others, so each registration has a server of its own.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +45,11 @@ class Registration:
     resource: str
     listeners: Listeners
     backoff_s: Callable[[int], float]
+    _dropped: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def dropped(self) -> None:
+        """Nobody follows the devices any more: a kubelet that goes on has to be asked to take the plugin in again."""
+        self._dropped.set()
 
     async def run(self) -> None:
         """Serve and register for ever; cancelling removes the socket. Raises, in a group, what serving does."""
@@ -59,8 +64,15 @@ class Registration:
         """Serve from one start of the kubelet to the next, which cancels this."""
         self.listeners.unregistered()
         async with server.serving(self.plugin, self.device_plugin_dir / SOCKET_NAME):
-            await self._register()
-            await asyncio.get_running_loop().create_future()
+            drops = 0
+            while True:
+                self._dropped.clear()
+                await self._register()
+                await self._dropped.wait()
+                drops += 1
+                log.warning("dropped", resource=self.resource, times=drops)
+                # A kubelet that ends drops us too: its successor cuts this short.
+                await asyncio.sleep(self.backoff_s(drops))
 
     async def _register(self) -> None:
         failures = 0
@@ -83,5 +95,5 @@ class Registration:
 async def _ended(life: "asyncio.Task[None] | None") -> None:
     if life is not None:
         life.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await life
+        # Not `await life`: to be cancelled meanwhile would be taken for the end of the life, and passed over.
+        await asyncio.wait({life})

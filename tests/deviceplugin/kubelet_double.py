@@ -66,6 +66,12 @@ class KubeletDouble:
         answer = await self._call("Allocate", wire.AllocateResponse)(request)
         return answer.container_responses[0]
 
+    async def stop_following(self) -> None:
+        """End ListAndWatch, and go on."""
+        assert self._following is not None
+        self._following.cancel()
+        await asyncio.wait({self._following})
+
     async def pre_start(self, ids: list[str]) -> None:
         await self._call("PreStartContainer", wire.PreStartContainerResponse)(
             wire.PreStartContainerRequest(devices_ids=ids)

@@ -1,5 +1,7 @@
 """Every card that the node has, and how each does."""
 
+from dataclasses import replace
+
 from config.inventory import Health
 from deviceplugin.card_states import CardStates, Turn, turns
 from deviceplugin.cards import Back, Card, Found, Lost, Reading, Xid
@@ -43,11 +45,47 @@ def test_cards_remembered_from_this_boot_are_kept_and_those_of_another_forgotten
         assert made.cards == expected
 
 
-def test_a_card_in_the_place_of_a_lost_one_has_its_index() -> None:
+def test_a_card_in_the_place_of_a_lost_one_has_its_index_and_the_lost_one_another() -> None:
     made = states(A, B)
     other = Card(1, "GPU-c", "M", 2048)
-    made.found(found(A, other), 1.0, forget=False)
-    assert made.cards == (A, other)
+    for _ in range(2):
+        made.found(found(A, other), 1.0, forget=False)
+        assert made.cards == (A, other, replace(B, index=2))
+
+
+def test_a_card_stays_listed_as_lost_when_the_driver_counts_its_neighbour_anew() -> None:
+    made = states(A, B)
+    counted_anew = replace(B, index=0)
+    made.found(found(counted_anew), 1.0, forget=False)
+    assert made.cards == (counted_anew, replace(A, index=2))
+    assert made.announced() == {"GPU-a": (Health.UNHEALTHY, "lost"), "GPU-b": WELL}
+    made.found(found(A, B), 2.0, forget=False)
+    assert made.cards == (A, B)
+
+
+def test_a_card_that_the_driver_leaves_out_once_recovers() -> None:
+    made = states(A, B)
+    made.found(found(A), 1.0, forget=False)
+    made.found(found(A, B), 2.0, forget=False)
+    assert made.announced() == {"GPU-a": WELL, "GPU-b": (Health.UNHEALTHY, "recovering")}
+
+
+def test_a_card_that_came_back_while_nobody_looked_recovers() -> None:
+    before = states(A, B)
+    before.event(Lost("GPU-a"), 1.0)
+    before.event(Xid("GPU-b", 79), 1.0)
+    made = CardStates(XIDS, healths=before.healths)
+    made.remember((A, REMEMBERED))
+    made.found(found(A, B), 2.0, forget=False)
+    # An error of the hardware is not over because the driver still names the card.
+    assert made.announced() == {"GPU-a": (Health.UNHEALTHY, "recovering"), "GPU-b": (Health.UNHEALTHY, "xid-79")}
+
+
+def test_a_lost_card_that_the_driver_goes_on_naming_is_not_back() -> None:
+    made = states(A)
+    made.event(Lost("GPU-a"), 1.0)
+    made.found(found(A), 2.0, forget=False)
+    assert made.announced() == {"GPU-a": (Health.UNHEALTHY, "lost")}
 
 
 def test_an_error_is_that_of_its_card_or_of_all() -> None:

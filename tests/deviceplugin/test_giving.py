@@ -26,7 +26,7 @@ from deviceplugin.node_view import NodeView
 from deviceplugin.own_pods import OwnPods
 from deviceplugin.pods import NodePod
 from deviceplugin.v1beta1 import deviceplugin_pb2 as wire
-from scheduler.ports import Changed, ListEnds
+from scheduler.ports import Changed, Deleted, ListEnds
 from tests.builders import wire_pod
 from tests.deviceplugin.kubelet_double import KubeletDouble
 
@@ -201,6 +201,17 @@ async def test_by_environment_pods_of_one_size_are_told_apart_by_what_the_kubele
             answer = await node.double.allocate([f"u{number}"])
             assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == f"GPU-{number}"
             node.record(f"p{number}", [f"u{number}"], answer)
+
+
+async def test_by_environment_answers_for_pods_that_are_gone_are_not_remembered_for_ever(folder: Path) -> None:
+    async with rig(folder, by_environment) as node:
+        assert isinstance(node.plugin, ByEnvironment)
+        for number in range(3):
+            node.bound(f"p{number}", 1, card=0)
+            node.admitted(f"p{number}")
+            await node.double.allocate(["u0"])
+            node.pods.apply([Deleted(wire_pod(f"p{number}", 1, uid=f"uid-p{number}", node="n"))])
+        assert node.plugin.answered == {("uid-p2", "c0")}
 
 
 async def test_by_environment_a_pod_without_an_allocation_is_refused_by_name(folder: Path) -> None:

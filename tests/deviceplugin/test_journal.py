@@ -83,6 +83,13 @@ def test_a_broken_file_is_said_and_replaced(tmp_path: Path, text: str, words: st
     assert Journal(tmp_path).problem == ""
 
 
+def test_a_file_that_the_disk_does_not_give_back_is_said_and_does_without(tmp_path: Path) -> None:
+    (tmp_path / "journal.json").mkdir()
+    journal = Journal(tmp_path)
+    assert "cannot be read" in journal.problem
+    assert journal.first("u", FIRST) == First(FIRST)
+
+
 def test_no_reader_ever_sees_half_a_file(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.first("u", FIRST)

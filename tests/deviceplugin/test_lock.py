@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.lock import AlreadyRunning, InstanceLock
+from deviceplugin.lock import AlreadyRunning, InstanceLock, LockUnknown
 
 
 def test_a_second_instance_is_told_who_runs(tmp_path: Path) -> None:
@@ -21,3 +21,18 @@ def test_the_next_instance_takes_it_when_the_first_is_gone(tmp_path: Path) -> No
     for _ in range(2):
         with InstanceLock(tmp_path):
             assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_disk_that_takes_no_pid_is_locked_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to("/dev/full")
+    with InstanceLock(tmp_path), pytest.raises(AlreadyRunning), InstanceLock(tmp_path):
+        pass
+
+
+def test_a_directory_that_cannot_be_used_is_said_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+    with pytest.raises(LockUnknown, match="choose another directory"), InstanceLock(tmp_path / "state"):
+        pass
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(LockUnknown, match="cannot be locked: Is a directory"), InstanceLock(tmp_path):
+        pass

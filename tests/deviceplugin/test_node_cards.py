@@ -30,6 +30,7 @@ from deviceplugin.node_cards import NodeCards, held_by
 from deviceplugin.node_view import NodeView
 from deviceplugin.notices import Notice
 from deviceplugin.own_pods import OwnPods
+from deviceplugin.pods import decided
 from scheduler import objects
 from scheduler.ports import Changed, ListEnds
 from tests.builders import wire_pod
@@ -207,6 +208,20 @@ async def test_a_cordon_by_index_is_rewritten_and_lifting_it_is_never_undone(tmp
         assert names.CORDON not in rig.node.annotations
 
 
+async def test_what_is_remembered_from_before_a_reboot_is_not_taken_for_known_since(tmp_path: Path) -> None:
+    last_boot = LastKnownFile(tmp_path, "last boot")
+    last_boot.save(inventory.encode(inventory.Inventory(1024, "580.1", ANNOUNCED)))
+    async with announcing(tmp_path, found=False) as rig:
+        rig.cards.states.remember(LastKnownFile(tmp_path, "boot").load().cards)
+        rig.cards.moved()
+        await rig.until(lambda: bool(rig.node.cards()))
+        assert not LastKnownFile(tmp_path, "boot").load().same_boot
+        rig.cards.states.found(Found("580.1", (A,)), 0.0, forget=True)
+        rig.cards.moved()
+        await rig.until(lambda: len(rig.node.cards()) == 1)
+        assert LastKnownFile(tmp_path, "boot").load().same_boot
+
+
 async def test_indexes_are_not_believed_before_the_driver_has_named_its_cards(tmp_path: Path) -> None:
     async with announcing(tmp_path, found=False) as rig:
         rig.cards.states.remember((B,))
@@ -226,6 +241,16 @@ async def test_what_is_used_outside_the_books_is_given_away_no_more_and_costs_no
         assert len(rig.cards.devices.now) == 8
         assert len(rig.unhealthy()) == 2
         assert not rig.unhealthy() & {"u6", "u7"}
+
+
+async def test_what_was_decided_stays_so_when_somebody_outside_the_books_fills_the_card(tmp_path: Path) -> None:
+    async with announcing(tmp_path) as rig:
+        rig.running("on-a", ["u6"], card=0)
+        rig.cards.outside({"GPU-a": 4096})
+        await rig.until(lambda: bool(rig.unhealthy()))
+        assert [card.units for card in rig.node.cards()] == [0, 4]
+        (pod,) = rig.cards.view.asking()
+        assert decided(pod, rig.cards.whole).uuids() == {"GPU-a"}
 
 
 async def test_a_unit_that_is_too_small_ends_it_with_one_that_fits(tmp_path: Path) -> None:

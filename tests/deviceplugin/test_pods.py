@@ -109,6 +109,7 @@ def test_a_pod_without_allocation_may_get_one_yet() -> None:
         pytest.param(written('{"0":{"0":3}}', init='{"0":{"0":1}}'), "init container 0; the pod has 0", id="no init"),
         pytest.param(written('{"0":{"7":3}}'), "card 7, which this node lacks; its cards are 0: GPU-a", id="index"),
         pytest.param(written('{"0":{"0":3}}', cards='{"0":"GPU-z"}'), "card GPU-z, which this node lacks", id="UUID"),
+        pytest.param(written('{"0":{"0":3}}', cards=f'{{"0":"{"G" * 9000}"}}'), "card G{64}, which", id="long UUID"),
         pytest.param(written('{"0":{"0":3}}', cards='{"1":"GPU-b"}'), "has no UUID for card 0", id="UUID missing"),
         pytest.param(written('{"0":{"3":3}}'), r"card GPU-m is not shared \(mig\)", id="MIG"),
         pytest.param(written('{"0":{"0":1,"1":2}}'), "1 on card 0, 2 on card 1; expected the same", id="uneven"),

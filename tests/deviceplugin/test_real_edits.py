@@ -124,6 +124,15 @@ def test_a_file_that_is_gone_again_costs_nothing(site: Site) -> None:
     assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
 
 
+def test_a_link_to_itself_is_a_problem_and_costs_nothing_else(site: Site) -> None:
+    (site.etc / "nvidia.json").write_text(nvidia_document())
+    (site.etc / "loop.json").symlink_to("loop.json")
+    made = site.edits()
+    made.prepare()
+    assert made.toolkit_missing == ""
+    assert "loop.json" in str(made.problems)
+
+
 def test_a_document_that_appears_or_changes_is_used_from_then_on(site: Site) -> None:
     made = site.edits()
     assert "libcuda" not in json.dumps(made.edits(["GPU-a"]).wire())

@@ -102,6 +102,36 @@ async def test_the_socket_is_gone_at_the_end(folder: Path) -> None:
         assert not (folder / SOCKET_NAME).exists()
 
 
+async def test_it_ends_when_told_so_while_it_takes_up_a_kubelet_that_has_just_started(folder: Path) -> None:
+    double = KubeletDouble(folder)
+    async with double.running():
+        task = asyncio.create_task(Registration(Plugin(), folder, RESOURCE, quiet(), lambda _: 0.01).run())
+        await soon(double.registered)
+        await soon(double.listed)
+        # Whoever still follows the devices gives the server a second to end, in the midst of which all is to end.
+        (folder / "new.sock").touch()
+        (folder / "new.sock").rename(folder / "kubelet.sock")
+        await asyncio.sleep(0.1)
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=5)
+        assert done
+        assert not (folder / SOCKET_NAME).exists()
+
+
+async def test_a_kubelet_that_stops_following_the_devices_without_ending_is_registered_with_again(folder: Path) -> None:
+    plugin = Plugin()
+    registration = Registration(plugin, folder, RESOURCE, quiet(), lambda _: 0.01)
+    async with KubeletDouble(folder).running() as double:
+        task = asyncio.create_task(registration.run())
+        for _ in range(3):
+            await soon(double.registered)
+            assert await soon(double.listed) == {"u0": "Healthy"}
+            await double.stop_following()
+            registration.dropped()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_socket_that_cannot_be_made_ends_the_registration_and_is_not_passed_over(folder: Path) -> None:
     (folder / SOCKET_NAME).mkdir()
     plugin = Registration(Plugin(), folder, RESOURCE, quiet(), lambda _: 0.01)
