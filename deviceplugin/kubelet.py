@@ -22,6 +22,7 @@ API_VERSION: Final = "v1beta1"
 _REGISTER_S: Final = 5.0
 _BREATH_S: Final = 0.02
 _RECONNECT_MS: Final = 100
+_CONNECT_MS: Final = 5_000
 # One entry per device id: thousands of ids make answers larger than gRPC's usual 4 MiB. The kubelet's own client: 16.
 _LARGEST_ANSWER: Final = 16 * 2**20
 
@@ -155,7 +156,8 @@ def _channel(socket: Path) -> grpc.aio.Channel:
         # after two minutes, and would have a new channel wait for what an old one has met.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS),
-        ("grpc.min_reconnect_backoff_ms", _RECONNECT_MS),
+        # Despite its name, how long an attempt may take: a kubelet that has much to do accepts late.
+        ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
         ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS),
     ]
     return grpc.aio.insecure_channel(f"unix:{socket}", options=options)
