@@ -74,14 +74,14 @@ bench: setup
 
 binaries: setup
 	@echo '== Kubernetes servers: build, or take those of the last build'
-	@.venv/bin/python -m e2e.binaries
+	@.venv/bin/python -m e2e.control_plane.binaries
 
 format: setup
 	@.venv/bin/ruff format .
 	@.venv/bin/ruff check --fix .
 
 protos: setup
-	@.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. deviceplugin/v1beta1/*.proto
+	@.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. deviceplugin/kubelet/v1beta1/*.proto
 
 lock:
 	@uv --version >/dev/null 2>&1 || { echo 'make lock needs uv on PATH'; exit 1; }

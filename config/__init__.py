@@ -1,4 +1,4 @@
-"""The contract between the scheduler and the device plugin: names, codecs and configuration models.
+"""The contract between the scheduler and the device plugin, and what configures both. A leaf: imports neither program.
 
-A leaf: it imports neither program. Everything but `load`, `logs` and `document` is free of I/O.
+`protocol` goes over the wire, `settings` is what an operator says, `clusterfile` describes clusters that are not there.
 """

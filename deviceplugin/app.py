@@ -4,41 +4,42 @@ import asyncio
 import contextlib
 import gc
 import random
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from config.deviceplugin import DevicePluginConfiguration
-from config.mistakes import ConfigurationError
-from deviceplugin.device_ids import TooManyDevices
-from deviceplugin.driver import controlled, source_for
+from config.settings.deviceplugin import DevicePluginConfiguration
+from config.settings.mistakes import ConfigurationError
+from deviceplugin.backends import controlled, source_for
+from deviceplugin.driver.simulated import SimulationError
+from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.lock import AlreadyRunning, InstanceLock, LockUnknown
-from deviceplugin.node_api import NodeApi
+from deviceplugin.node.api import NodeApi
 from deviceplugin.node_plugin import NodePlugin
-from deviceplugin.simulated import SimulationMistake
-from deviceplugin.web import serve
-from scheduler.kube.client import ClientOptions, KubeCluster
-from scheduler.kube.connect import ConnectMistake, connect
+from deviceplugin.report.status_page import status_page
+from scheduler.kube.rest.client import ClientOptions, KubeCluster
+from scheduler.kube.rest.connect import ConnectMistake, connect
+from scheduler.process.probes import serve
+from scheduler.process.stop import stop_requested
 
 _CONNECTIONS: Final = 8
 _COLLECT_EVERY: Final = 50_000
 log = structlog.get_logger()
 
 
-class StartMistake(Exception):
+class StartupError(Exception):
     """The plugin cannot run as it is configured, or where it is; the message says what to do."""
 
 
 async def run(configuration: DevicePluginConfiguration, environment: Mapping[str, str]) -> None:
-    """Serve this node until SIGTERM or SIGINT. Raises StartMistake."""
+    """Serve this node until SIGTERM or SIGINT. Raises StartupError."""
     try:
         with InstanceLock(Path(configuration.state_dir)):
             await _connected(configuration, environment)
-    except (AlreadyRunning, LockUnknown, ConnectMistake, ConfigurationError, SimulationMistake) as mistake:
-        raise StartMistake(str(mistake)) from mistake
+    except (AlreadyRunning, LockUnknown, ConnectMistake, ConfigurationError, SimulationError) as mistake:
+        raise StartupError(str(mistake)) from mistake
 
 
 async def _connected(configuration: DevicePluginConfiguration, environment: Mapping[str, str]) -> None:
@@ -65,27 +66,29 @@ async def _serve(
 ) -> None:
     source = source_for(configuration)
     plugin = NodePlugin(configuration, cluster, api, source, rng)
-    host, port = configuration.listen_address
     try:
-        server = await serve(host, port, plugin.metrics, ready=plugin.not_ready, alive=lambda: "", status=plugin.status)
+        server = await serve(
+            configuration.listen_address,
+            plugin.metrics.registry,
+            ready=plugin.not_ready,
+            alive=lambda: "",
+            pages={"/status": status_page(plugin.status)},
+        )
     except OSError as error:
         message = f"cannot listen on {configuration.listen}: {error.strerror}; choose another address with --listen"
-        raise StartMistake(message) from error
+        raise StartupError(message) from error
     log.info("start", node=configuration.node_name, listen=configuration.listen, simulated=bool(configuration.simulate))
     try:
         async with controlled(configuration, source):
             await _until_told_to_stop(plugin)
     except* TooManyDevices as mistakes:
-        raise StartMistake(_words(mistakes)) from None
+        raise StartupError(_words(mistakes)) from None
     finally:
         await server.cleanup()
 
 
 async def _until_told_to_stop(plugin: NodePlugin) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_requested()
     async with asyncio.TaskGroup() as tasks:
         working = tasks.create_task(plugin.run())
         await stop.wait()

@@ -14,11 +14,11 @@ from typing import Annotated, Final, Literal, NoReturn
 
 import typer
 
-from config.address import host_and_port
-from config.deviceplugin import ENV_PREFIX, DevicePluginConfiguration
-from config.load import load
-from config.mistakes import ConfigurationError, Mistake
-from deviceplugin.original_flags import as_ours
+from config.settings.address import host_and_port
+from config.settings.deviceplugin import ENV_PREFIX, DevicePluginConfiguration
+from config.settings.load import load
+from config.settings.mistakes import ConfigurationError, Mistake
+from deviceplugin.legacy_flags import as_ours
 
 _MISCONFIGURED: Final = 2
 _UNKNOWN: Final = 1
@@ -84,8 +84,8 @@ def status(
     ] = "text",
 ) -> None:
     """Tell how the plugin on this machine does."""
-    from deviceplugin.status import as_text, encode  # noqa: PLC0415 - slow to import, and not needed by `run`'s checks
-    from deviceplugin.web import StatusUnknown, ask_status  # noqa: PLC0415
+    from deviceplugin.report.status import as_text, encode  # noqa: PLC0415 - slow to import, and not needed by `run`'s checks
+    from deviceplugin.report.status_page import StatusUnknown, ask_status  # noqa: PLC0415
 
     try:
         told = asyncio.run(ask_status(address or local_address(os.environ)))
@@ -149,16 +149,16 @@ def _serve(configuration: DevicePluginConfiguration, *, ignored: Sequence[str]) 
     # What follows is slow to import and needed by this command only.
     import structlog  # noqa: PLC0415
 
-    from config.logs import configure  # noqa: PLC0415
-    from deviceplugin.app import StartMistake  # noqa: PLC0415
+    from deviceplugin.app import StartupError  # noqa: PLC0415
     from deviceplugin.app import run as run_plugin  # noqa: PLC0415
+    from scheduler.process.logs import configure  # noqa: PLC0415
 
     configure(configuration.log_level, configuration.log_format)
     if ignored:
         structlog.get_logger().warning("flags.ignored", flags=list(ignored), reason="they mean nothing here")
     try:
         asyncio.run(run_plugin(configuration, os.environ))
-    except StartMistake as mistake:
+    except StartupError as mistake:
         _give_up(str(mistake), _MISCONFIGURED)
 
 

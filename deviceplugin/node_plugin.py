@@ -1,6 +1,6 @@
 """Builds the parts of one node's plugin, and runs them together: the only place that knows all of them.
 
-driver ──▶ CardKeeper ──▶ NodeCards ──▶ Announcer ──▶ node object
+driver ──▶ CardKeeper ──▶ NodeCards ──▶ NodePublisher ──▶ node object
                              │  └────▶ FakeDevices ─▶ kubelet ──Allocate, PreStartContainer──▶ giving
 node, pods (watch) ──────────┴───────────────────────────────────────────────────────────────────┘
 kubelet's records, use of the cards ──▶ Reconciler ──▶ Events, metrics, status
@@ -15,41 +15,41 @@ from typing import Final
 
 import structlog
 
-from config.deviceplugin import DevicePluginConfiguration
-from deviceplugin import health
-from deviceplugin.announcer import Announcer
-from deviceplugin.card_states import CardStates
-from deviceplugin.cards import CardSource, SourceFailed
-from deviceplugin.cdi_files import HandleFiles
-from deviceplugin.driver import edits_for
-from deviceplugin.driver_thread import DriverThread
-from deviceplugin.fake_devices import FakeDevices
-from deviceplugin.given import GivenCards, Marker
-from deviceplugin.giving import ByCdi, ByEnvironment, Site
-from deviceplugin.health_file import HealthFile
-from deviceplugin.journal import Journal
-from deviceplugin.keeping import CardKeeper, Pace
-from deviceplugin.kubelet import PodResources
-from deviceplugin.last_known import LastKnownFile
-from deviceplugin.measured import Measured
-from deviceplugin.metrics import Metrics
-from deviceplugin.node_api import NodeApi
-from deviceplugin.node_cards import NodeCards
-from deviceplugin.node_status import allocated_units, card_statuses, shown_cards
-from deviceplugin.node_view import NodeView
-from deviceplugin.node_watch import NodeWatch
-from deviceplugin.notices import Notice, Notices
-from deviceplugin.own_pods import OwnPods
-from deviceplugin.pods import NodePod
-from deviceplugin.reconciling import Reconciler
-from deviceplugin.registration import Listeners, Registration
-from deviceplugin.runtime_mode import Way, way
-from deviceplugin.simulated import SimulatedSource
-from deviceplugin.status import Status
-from scheduler import objects
-from scheduler.kube.client import KubeCluster
-from scheduler.ports import PodKey
-from scheduler.reflector import Backoff
+from config.settings.deviceplugin import DevicePluginConfiguration
+from deviceplugin.allocation.allocated import GivenCards, Marker
+from deviceplugin.allocation.allocators import CdiAllocator, EnvironmentAllocator, Site
+from deviceplugin.allocation.journal import Journal
+from deviceplugin.allocation.own_pods import OwnPods
+from deviceplugin.allocation.pods import NodePod
+from deviceplugin.allocation.view import NodeView
+from deviceplugin.backends import edits_for
+from deviceplugin.cdi.mode import Mode, mode_of
+from deviceplugin.cdi.spec_files import HandleFiles
+from deviceplugin.driver.cards import CardSource, SourceFailed
+from deviceplugin.driver.simulated import SimulatedSource
+from deviceplugin.driver.thread import DriverThread
+from deviceplugin.health import rules
+from deviceplugin.health.last_known import LastKnownFile
+from deviceplugin.health.monitor import CardKeeper, Pace
+from deviceplugin.health.record import HealthFile
+from deviceplugin.health.states import CardStates
+from deviceplugin.kubelet.client import PodResources
+from deviceplugin.kubelet.device_list import FakeDevices
+from deviceplugin.kubelet.registration import Listeners, Registration
+from deviceplugin.node.api import NodeApi
+from deviceplugin.node.cards import NodeCards
+from deviceplugin.node.events import Notice, Notices
+from deviceplugin.node.publisher import NodePublisher
+from deviceplugin.node.watch import NodeWatch
+from deviceplugin.reconcile.reconciler import Reconciler
+from deviceplugin.report.measured import Measured
+from deviceplugin.report.metrics import Metrics
+from deviceplugin.report.shown import allocated_units, card_statuses, shown_cards
+from deviceplugin.report.status import Status
+from scheduler.kube import objects
+from scheduler.kube.port import PodKey
+from scheduler.kube.reflector import Backoff
+from scheduler.kube.rest.client import KubeCluster
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CHECKPOINT: Final = "kubelet_internal_checkpoint"
@@ -59,7 +59,7 @@ log = structlog.get_logger()
 
 
 class NodePlugin:
-    """Make it inside the event loop that runs it. way: known once the node has been seen."""
+    """Make it inside the event loop that runs it. mode: known once the node has been seen."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class NodePlugin:
         c = self._configuration = configuration
         backoff = Backoff(rng)
         self.metrics = Metrics(c.node_name, c.memory_unit_mib, dcgm=c.dcgm_metrics)
-        self.way: Way | None = None
+        self.mode: Mode | None = None
         self._api, self._source, self._backoff = api, source, backoff
         self._kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
         self._notices = Notices(cluster, c.node_name, time.time)
@@ -93,7 +93,7 @@ class NodePlugin:
         self._reconciler: Reconciler | None = None
 
     async def run(self) -> None:
-        """Serve the node for ever. Raises, in a group, device_ids.TooManyDevices, and whatever is a bug."""
+        """Serve the node forever. Raises, in a group, device_ids.TooManyDevices, and whatever is a bug."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for work in (
@@ -102,7 +102,7 @@ class NodePlugin:
                     self._keeper.run(),
                     self._cards.run(),
                     self._cards.follow_pods(),
-                    self._cards.announcer.run(),
+                    self._cards.publisher.run(),
                     self._notices.run(),
                     self._marker.run(),
                     self._serve_kubelet(),
@@ -117,7 +117,7 @@ class NodePlugin:
             return self._keeper.problem or "the driver has not named its cards yet"
         if not self._registered:
             return self._kubelet_problem or "the kubelet has not taken the plugin in yet"
-        return "" if self._cards.announcer.announced else "the node does not say yet what it should"
+        return "" if self._cards.publisher.announced else "the node does not say yet what it should"
 
     def status(self) -> Status:
         """How everything does."""
@@ -125,7 +125,7 @@ class NodePlugin:
         pods, cards = self._view.asking(), self._cards.cards
         return Status(
             node=c.node_name,
-            mode=self.way or c.mode,
+            mode=self.mode or c.mode,
             driver=self._keeper.states.driver,
             unit_mib=c.memory_unit_mib,
             announced_units=sum(healthy for _, healthy in self._cards.devices.now),
@@ -146,7 +146,7 @@ class NodePlugin:
         c, boot_id = self._configuration, _BOOT_ID.read_text(encoding="ascii").strip()
         healths, last_known = HealthFile(Path(c.state_dir), boot_id), LastKnownFile(Path(c.state_dir), boot_id)
         known = last_known.load()
-        states = CardStates(health.classes(c.ignored_xids, c.hardware_xids) if c.health_check else None)
+        states = CardStates(rules.classes(c.ignored_xids, c.hardware_xids) if c.health_check else None)
         states.remember(known.cards)
         states.healths.update(healths.load())
         for problem in filter(None, (known.problem, healths.problem, self._view.journal.problem)):
@@ -155,7 +155,7 @@ class NodePlugin:
             configuration=c,
             states=states,
             view=self._view,
-            announcer=Announcer(self._api, self._backoff.delay_s),
+            publisher=NodePublisher(self._api, self._backoff.delay_s),
             devices=FakeDevices(),
             healths=healths,
             last_known=last_known,
@@ -189,8 +189,8 @@ class NodePlugin:
         c = self._configuration
         runtime = await self._watch.runtime_version()
         await self._cards.devices.shown()
-        self.way = way(c.mode, runtime)
-        log.info("mode", mode=self.way, configured=c.mode, runtime=runtime)
+        self.mode = mode_of(c.mode, runtime)
+        log.info("mode", mode=self.mode, configured=c.mode, runtime=runtime)
         site = Site(self._view, self._cards.devices, lambda: self._cards.whole, self._watch.labels, self._gave)
         plugin, registering, files = self._giver(site)
         measured = Measured(plugin, self.metrics, lambda: self._left(registration))
@@ -215,7 +215,7 @@ class NodePlugin:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(registration.run())
             tasks.create_task(self._reconciler.run())
-            if self.way == "cdi":
+            if self.mode == "cdi":
                 tasks.create_task(self._prepare_edits())
 
     async def _prepare_edits(self) -> None:
@@ -233,12 +233,14 @@ class NodePlugin:
         finally:
             thread.close()
 
-    def _giver(self, site: Site) -> tuple[ByCdi | ByEnvironment, Callable[[], Awaitable[None]], HandleFiles | None]:
-        if self.way == "environment":
-            plugin = ByEnvironment(site, self._configuration.allocate_wait_s)
+    def _giver(
+        self, site: Site
+    ) -> tuple[CdiAllocator | EnvironmentAllocator, Callable[[], Awaitable[None]], HandleFiles | None]:
+        if self.mode == "environment":
+            plugin = EnvironmentAllocator(site, self._configuration.allocate_wait_s)
             return plugin, plugin.registering, None
         files = HandleFiles(Path(self._configuration.cdi_dir))
-        return ByCdi(site, files, self._edits), _at_once, files
+        return CdiAllocator(site, files, self._edits), _at_once, files
 
     def _gave(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
         self._given.note(pod, containers, uuids)

@@ -3,7 +3,7 @@
 cluster    one for the whole run, from the provider that E2E_PROVIDER names
 admin      a client of it, in the test's own event loop
 namespace  a fresh one, gone after the test
-node_ready the machine can have nodes (`e2e.node`): for tests that start their own
+node_ready the machine can have nodes (`e2e.node.node`): for tests that start their own
 node       a real node `n1`, one for the whole run, in a cluster of its own: `node.cluster`
 on_node    a client of that cluster
 shared     our scheduler and our device plugin there, with simulated cards of 15, 15 and 80 GiB
@@ -20,11 +20,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from e2e import namespaces, provider
-from e2e.admin import Admin
-from e2e.cluster import Cluster
-from e2e.node import Node, NodeUnavailable, require
-from e2e.shared_node import SharedNode, shared_node
+from e2e.control_plane import namespaces, provider
+from e2e.control_plane.admin import Admin
+from e2e.control_plane.cluster import Cluster
+from e2e.node.node import Node, NodeUnavailable, require
+from e2e.suites.shared_node import SharedNode, shared_node
 
 _PROVIDER = pytest.StashKey[provider.Provider]()
 

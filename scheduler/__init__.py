@@ -1,6 +1,6 @@
 """The scheduler: watches pods and nodes, decides node and cards for each pod, binds it in one request.
 
-`framework`, `plugins`, `state`, `queue`, `scheduling_cycle` and `diagnosis` decide and do nothing else: they never
-wait, log, draw a random number or read a clock. `kube` alone speaks to an API server, `app` alone puts concrete
-parts together. Shares `config` with the device plugin and never imports it.
+`pods`, `framework`, `plugins`, `state`, `queue`, `engine` and `scheduling_cycle` decide and do nothing else: they never
+wait, log, draw a random number or read a clock. `kube.rest` alone speaks HTTP to an API server, `app` alone puts
+concrete parts together. Shares `config` with the device plugin and never imports it.
 """

@@ -5,7 +5,6 @@ import contextlib
 import gc
 import os
 import random
-import signal
 import socket
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -13,15 +12,17 @@ from pathlib import Path
 
 import structlog
 
-from config.scheduler import SchedulerConfiguration
-from scheduler.kube.client import ClientOptions, KubeCluster
-from scheduler.kube.connect import Connection, ConnectMistake, connect
-from scheduler.kube.watching import WatchOptions
-from scheduler.ports import ApiError, ApiSilent
-from scheduler.service import Service, build_engine
-from scheduler.telemetry import Telemetry
-from scheduler.web.metrics import Metrics
-from scheduler.web.server import serve
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.build import build_engine
+from scheduler.kube.port import ApiError, ApiSilent
+from scheduler.kube.rest.client import ClientOptions, KubeCluster
+from scheduler.kube.rest.connect import Connection, ConnectMistake, connect
+from scheduler.kube.rest.watching import WatchOptions
+from scheduler.process.probes import serve
+from scheduler.process.stop import stop_requested
+from scheduler.service import Service
+from scheduler.telemetry.metrics import Metrics
+from scheduler.telemetry.observer import Telemetry
 
 log = structlog.get_logger()
 # Beside the binds: the watches, reads, and the recorder's senders.
@@ -32,12 +33,12 @@ _COLLECT_EVERY = 50_000
 _ANSWERED_WITHIN_S = 10.0
 
 
-class StartMistake(Exception):
+class StartupError(Exception):
     """The scheduler cannot start as it is configured; the message says what to do."""
 
 
 async def run(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> None:
-    """Schedule the configured cluster until SIGTERM or SIGINT. Raises StartMistake."""
+    """Schedule the configured cluster until SIGTERM or SIGINT. Raises StartupError."""
     try:
         connection = await connect(
             environment,
@@ -47,7 +48,7 @@ async def run(configuration: SchedulerConfiguration, environment: Mapping[str, s
             context=configuration.client_connection.context or None,
         )
     except ConnectMistake as mistake:
-        raise StartMistake(str(mistake)) from mistake
+        raise StartupError(str(mistake)) from mistake
     rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
     async with contextlib.aclosing(_cluster(configuration, connection, rng)) as cluster:
         await _serve(configuration, connection, cluster, rng)
@@ -86,12 +87,17 @@ async def _serve(
         rng=rng,
     )
     metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
-    host, port = configuration.listen_address
     try:
-        server = await serve(host, port, metrics, ready=service.not_ready, alive=lambda: "")
+        server = await serve(
+            configuration.listen_address,
+            metrics.registry,
+            ready=service.not_ready,
+            alive=lambda: "",
+            before_scrape=metrics.freeze,
+        )
     except OSError as error:
         message = f"cannot listen on {configuration.listen}: {error.strerror}; choose another address with --listen"
-        raise StartMistake(message) from error
+        raise StartupError(message) from error
     log.info("start", server=connection.url, source=connection.source, listen=configuration.listen)
     try:
         await _until_told_to_stop(service, cluster)
@@ -100,10 +106,7 @@ async def _serve(
 
 
 async def _until_told_to_stop(service: Service, cluster: KubeCluster) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_requested()
     async with asyncio.TaskGroup() as tasks:
         working = tasks.create_task(service.run())
         asking = tasks.create_task(_name_missing_rights(cluster))

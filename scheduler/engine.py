@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.framework.runtime import ClassKey
-from scheduler.pod import Pod
+from scheduler.framework.runtime import Signature
+from scheduler.kube import objects
+from scheduler.pods.pod import Pod
 from scheduler.queue.entry import QueuedPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
@@ -29,7 +30,10 @@ class Decision:
 
 
 class Engine:
-    """Owned by the event loop; no method awaits."""
+    """The one door to tables and queue: whoever changes them calls a method here; others only read them.
+
+    Owned by the event loop; no method awaits.
+    """
 
     def __init__(self, tables: Tables, queue: SchedulingQueue, cycles: Mapping[str, SchedulingCycle]) -> None:
         """cycles: by scheduler name."""
@@ -38,36 +42,66 @@ class Engine:
         self._cycles = cycles
         self.scheduler_names = frozenset(cycles)
 
-    def waiting(self, pod: Pod, now_s: float) -> None:
+    # What the watches show
+
+    def pod_waiting(self, pod: Pod, now_s: float) -> None:
         """A pod of ours without a node was seen. One that we have placed already is told apart by the tables."""
         if self.tables.record(pod.key.uid) is None or pod.key.uid in self.queue:
             self.queue.add_or_update(pod, now_s)
 
-    def assigned(self, pod: Pod) -> None:
-        """A pod with a node was seen: nobody needs to place it any more."""
+    def pod_assigned(self, pod: Pod) -> str:
+        """A pod with a node was seen: nobody needs to place it. Returns what is wrong with its allocation, or ""."""
         if not self.tables.is_assumed(pod.key.uid):
             self.queue.delete(pod.key.uid)
+        return self.tables.add(pod)
+
+    def pod_terminating(self, uid: str) -> None:
+        """A pod without a node is being deleted: nobody needs to place it any more."""
+        self.queue.delete(uid)
+
+    def pod_gone(self, uid: str) -> None:
+        """The pod is gone or finished: it holds nothing."""
+        self.tables.remove(uid)
+        self.queue.delete(uid)
+
+    def node_changed(self, node: objects.Node) -> str:
+        """A node was seen. Returns what is wrong with its inventory, or "". QuantityError: as Tables.upsert_node."""
+        return self.tables.upsert_node(node)
+
+    def node_gone(self, name: str) -> None:
+        """The node is gone, or cannot be read: nothing new is placed there."""
+        self.tables.remove_node(name)
+
+    def namespace_changed(self, name: str, labels: dict[str, str] | None) -> None:
+        """Labels of a namespace; None when it is gone."""
+        self.tables.set_namespace(name, labels)
+
+    def cards_marked_unhealthy(self, node: str, indexes: frozenset[int]) -> None:
+        """The cards of `node`, by index, that the legacy ConfigMap takes out of use."""
+        self.tables.mark_unhealthy(node, indexes)
+
+    # Attempts
 
     def decide(self, now_s: float, now_ns: int) -> Decision | None:
         """One attempt for the next pod; None when no pod is ready. now_ns: Unix nanoseconds, for the annotations."""
-        self.note_openings()
+        self._note_openings()
         queued = self.queue.pop(now_s)
         if queued is None:
             return None
         outcome = self._cycles[queued.pod.scheduler_name].schedule(queued.pod, now_ns)
         if isinstance(outcome, NoFit):
             # What the attempt itself gave back (Permit said no) is no news for the pod that gave it back.
-            self.note_openings()
+            self._note_openings()
             self.queue.unschedulable(queued.pod.key.uid, self._key(queued.pod), now_s, wakeable=outcome.wakeable)
         return Decision(queued, outcome)
 
     def check(self, now_s: float) -> bool:
         """Wake pods of one class that changed rows could take. False when there is nothing to check."""
-        self.note_openings()
+        self._note_openings()
         check = self.queue.next_check()
         if check is None:
             return False
-        if self._key(check.pod) != check.class_key:
+        if self._key(check.pod) != check.signature:
             # Which labels the rules read depends on the terms of other pods, which have changed.
             self.queue.reclassify(check, self._key)
             return True
@@ -93,10 +127,10 @@ class Engine:
         else:
             self.queue.failed(pod.key.uid, now_s)
 
-    def _key(self, pod: Pod) -> ClassKey:
-        return (pod.scheduler_name, self._cycles[pod.scheduler_name].class_key(pod))
+    def _key(self, pod: Pod) -> Signature:
+        return (pod.scheduler_name, self._cycles[pod.scheduler_name].signature(pod))
 
-    def note_openings(self) -> None:
+    def _note_openings(self) -> None:
         """Tell the queue where something may have become possible."""
         rows, everything = self.tables.take_openings()
         if everything:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from config import names
-from config.quantity import QuantityError
-from scheduler import objects
+from config.protocol import names
+from config.protocol.quantity import QuantityError
 from scheduler.engine import Engine
-from scheduler.pod import Pod, PodReader
-from scheduler.ports import Changed, Deleted, Undecodable, WatchEvent
+from scheduler.kube import objects
+from scheduler.kube.port import Changed, Deleted, Undecodable, WatchEvent
+from scheduler.pods.pod import Pod, PodReader
 
 _LARGEST_INDEX: Final = 65_535
 
@@ -45,7 +45,6 @@ class EventHandlers:
     ) -> None:
         """now_s: monotonic seconds. report: told of each Problem. ignored: (pod, preference that is not built)."""
         self._engine = engine
-        self._tables = engine.tables
         self._reader = reader
         self._now_s = now_s
         self._report = report
@@ -57,7 +56,7 @@ class EventHandlers:
             if isinstance(event, Changed):
                 self._pod_changed(event.object)
             elif isinstance(event, Deleted):
-                self._pod_gone(event.object.metadata.uid)
+                self._engine.pod_gone(event.object.metadata.uid)
             elif isinstance(event, Undecodable):
                 self._report(Problem("Pod", event.name, event.error, on_object=False))
 
@@ -67,10 +66,10 @@ class EventHandlers:
             if isinstance(event, Changed):
                 self._node_changed(event.object)
             elif isinstance(event, Deleted):
-                self._tables.remove_node(event.object.metadata.name)
+                self._engine.node_gone(event.object.metadata.name)
             elif isinstance(event, Undecodable):
                 # The node may be another than we think: nothing new may be placed there.
-                self._tables.remove_node(event.name.rpartition("/")[2])
+                self._engine.node_gone(event.name.rpartition("/")[2])
                 self._report(Problem("Node", event.name, event.error, on_object=False))
 
     def namespaces(self, events: Iterable[WatchEvent[objects.Namespace]]) -> None:
@@ -78,12 +77,12 @@ class EventHandlers:
         for event in events:
             if isinstance(event, Changed):
                 meta = event.object.metadata
-                self._tables.set_namespace(meta.name, meta.labels or {})
+                self._engine.namespace_changed(meta.name, meta.labels or {})
             elif isinstance(event, Deleted):
-                self._tables.set_namespace(event.object.metadata.name, None)
+                self._engine.namespace_changed(event.object.metadata.name, None)
 
     def config_maps(self, events: Iterable[WatchEvent[objects.ConfigMap]]) -> None:
-        """The original's lists of sick cards; every other ConfigMap is passed over."""
+        """The original's lists of unhealthy cards; every other ConfigMap is passed over."""
         for event in events:
             if not isinstance(event, Changed | Deleted):
                 continue
@@ -92,7 +91,7 @@ class EventHandlers:
                 continue
             text = "" if isinstance(event, Deleted) else (event.object.data or {}).get(names.UNHEALTHY_KEY, "")
             indexes, wrong = _indexes(text)
-            self._tables.condemn(meta.name.removeprefix(names.UNHEALTHY_PREFIX), indexes)
+            self._engine.cards_marked_unhealthy(meta.name.removeprefix(names.UNHEALTHY_PREFIX), indexes)
             if wrong:
                 message = f"key {names.UNHEALTHY_KEY}: {wrong[:64]!r} is not a card index; expected such as 0,2"
                 self._report(Problem("ConfigMap", f"{meta.namespace}/{meta.name}", message, on_object=False))
@@ -105,35 +104,30 @@ class EventHandlers:
             self._report(Problem("Pod", f"{meta.namespace}/{meta.name}", str(error), meta.uid))
             return
         if pod.finished:
-            self._pod_gone(pod.key.uid)
+            self._engine.pod_gone(pod.key.uid)
         elif pod.node_name:
             self._assigned(pod)
         elif pod.scheduler_name in self._engine.scheduler_names:
             self._waiting(pod)
 
     def _assigned(self, pod: Pod) -> None:
-        self._engine.assigned(pod)
-        problem = self._tables.add(pod)
+        problem = self._engine.pod_assigned(pod)
         if problem:
             self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
 
     def _waiting(self, pod: Pod) -> None:
         if pod.terminating:
-            self._engine.queue.delete(pod.key.uid)
+            self._engine.pod_terminating(pod.key.uid)
             return
-        for preference in pod.template.unbuilt_preferences:
+        for preference in pod.template.unsupported_preferences:
             self._ignored(pod, preference)
-        self._engine.waiting(pod, self._now_s())
-
-    def _pod_gone(self, uid: str) -> None:
-        self._tables.remove(uid)
-        self._engine.queue.delete(uid)
+        self._engine.pod_waiting(pod, self._now_s())
 
     def _node_changed(self, node: objects.Node) -> None:
         try:
-            problem = self._tables.upsert_node(node)
+            problem = self._engine.node_changed(node)
         except QuantityError as error:
-            self._tables.remove_node(node.metadata.name)
+            self._engine.node_gone(node.metadata.name)
             problem = str(error)
         if problem:
             self._report(Problem("Node", node.metadata.name, problem, node.metadata.uid))

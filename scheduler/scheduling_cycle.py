@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from scheduler.diagnosis import Diagnosis, count_reasons
-from scheduler.framework.memo import Judgement
+from scheduler.framework.diagnosis import Diagnosis, count_reasons
+from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.plugin import PreBindPlugin, Rejected, Wait
-from scheduler.framework.runtime import NOWHERE, ClassKey, Runtime
-from scheduler.pod import Pod
+from scheduler.framework.runtime import NOWHERE, Runtime, Signature
+from scheduler.pods.pod import Pod
 from scheduler.state.arrays import RowArray
 from scheduler.state.booking import CardShare
 
@@ -57,25 +57,25 @@ class SchedulingCycle:
     def __init__(self, runtime: Runtime) -> None:
         """runtime: the profile over the tables that this cycle also changes."""
         self._runtime = runtime
-        self._diagnoses: dict[ClassKey, tuple[int, Diagnosis]] = {}
+        self._diagnoses: dict[Signature, tuple[int, Diagnosis]] = {}
 
     def schedule(self, pod: Pod, now_ns: int) -> Outcome:
         """Place the pod (it is then assumed) or say why not. now_ns: Unix nanoseconds."""
-        key = self._runtime.class_key(pod)
-        judgement = self._runtime.judge(pod, key)
-        row = NOWHERE if judgement.never else self._runtime.best_row(judgement)
+        key = self._runtime.signature(pod)
+        evaluation = self._runtime.judge(pod, key)
+        row = NOWHERE if evaluation.never else self._runtime.best_row(evaluation)
         if row == NOWHERE:
-            return NoFit(pod, self._diagnose(pod, key, judgement), wakeable=not judgement.never)
-        return self._take(pod, judgement, row, now_ns)
+            return NoFit(pod, self._diagnose(pod, key, evaluation), wakeable=not evaluation.never)
+        return self._take(pod, evaluation, row, now_ns)
 
-    def class_key(self, pod: Pod) -> ClassKey:
+    def signature(self, pod: Pod) -> Signature:
         """Equal for pods that every rule answers alike while the tables stay as they are."""
-        return self._runtime.class_key(pod)
+        return self._runtime.signature(pod)
 
     def room(self, pod: Pod, rows: RowArray) -> int:
         """How many pods like this one `rows` could take now, at most."""
-        judgement = self._runtime.judge(pod, self._runtime.class_key(pod))
-        return 0 if judgement.never else self._runtime.room(pod, judgement, rows)
+        evaluation = self._runtime.judge(pod, self._runtime.signature(pod))
+        return 0 if evaluation.never else self._runtime.room(pod, evaluation, rows)
 
     def unreserve(self, pod: Pod) -> None:
         """Undo a placement: the plugins in reverse order, then the tables."""
@@ -84,14 +84,14 @@ class SchedulingCycle:
         if self._runtime.tables.is_assumed(pod.key.uid):
             self._runtime.tables.forget(pod.key.uid)
 
-    def _take(self, pod: Pod, judgement: Judgement, row: int, now_ns: int) -> Outcome:
+    def _take(self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int) -> Outcome:
         tables, profile = self._runtime.tables, self._runtime.profile
         cards: tuple[CardShare, ...] = ()
         annotations: dict[str, str] = {}
         holds = []
         with ExitStack() as undo:
             for reserver in profile.reserve:
-                reservation = reserver.reserve(pod, tables, judgement.state, row, now_ns)
+                reservation = reserver.reserve(pod, tables, evaluation.state, row, now_ns)
                 undo.callback(reserver.unreserve, pod)
                 cards += reservation.cards
                 annotations.update(reservation.annotations or {})
@@ -107,7 +107,7 @@ class SchedulingCycle:
             undo.pop_all()
         return Placement(pod, tables.names[row], cards, annotations, tuple(holds), profile.pre_bind)
 
-    def _diagnose(self, pod: Pod, key: ClassKey, judgement: Judgement) -> Diagnosis:
+    def _diagnose(self, pod: Pod, key: Signature, evaluation: Evaluation) -> Diagnosis:
         """Words for a pod that fits nowhere, worked out once per class while the tables stay as they are."""
         tables = self._runtime.tables
         kept = self._diagnoses.get(key)
@@ -116,10 +116,10 @@ class SchedulingCycle:
         if kept is None and len(self._diagnoses) >= _MOST_DIAGNOSES:
             self._diagnoses.clear()
         nodes = len(tables.row_of)
-        if judgement.never:
-            diagnosis = Diagnosis(nodes, rejected=judgement.never)
+        if evaluation.never:
+            diagnosis = Diagnosis(nodes, rejected=evaluation.never)
         else:
-            diagnosis = Diagnosis(nodes, count_reasons(tables.valid, self._runtime.objections(pod, judgement)))
+            diagnosis = Diagnosis(nodes, count_reasons(tables.valid, self._runtime.objections(pod, evaluation)))
         self._diagnoses[key] = (tables.changes.version, diagnosis)
         return diagnosis
 

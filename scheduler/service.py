@@ -13,33 +13,24 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from cachetools import LRUCache
 from tenacity.wait import wait_exponential
 
-from config.scheduler import SchedulerConfiguration, resolve
-from scheduler import ports
-from scheduler.binding_cycle import Binder, BindRefused, Time
-from scheduler.demand import ResourceNames
+from config.settings.scheduler import SchedulerConfiguration, resolve
+from scheduler.binding_cycle import Binder, BindRefused, Time, WaitingPods
 from scheduler.engine import Decision, Engine
 from scheduler.event_handlers import EventHandlers, Problem
-from scheduler.framework.runtime import Runtime
-from scheduler.plugins import priority_sort, registry
-from scheduler.pod import Pod, PodReader
-from scheduler.ports import Binding, Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
+from scheduler.kube import port
+from scheduler.kube.port import Binding, Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
+from scheduler.kube.reflector import Backoff, reflect
+from scheduler.pods.pod import Pod, PodReader
 from scheduler.queue.entry import QueuedPod, State
-from scheduler.queue.scheduling_queue import SchedulingQueue
-from scheduler.recorder import Recorder
-from scheduler.reflector import Backoff, reflect
-from scheduler.scheduling_cycle import NoFit, Placement, SchedulingCycle
-from scheduler.state.tables import Tables
-from scheduler.telemetry import Telemetry
-from scheduler.waiting_pods import WaitingPods
-
-if TYPE_CHECKING:
-    from scheduler.framework.plugin import PreEnqueuePlugin
+from scheduler.scheduling_cycle import NoFit, Placement
+from scheduler.telemetry.observer import Telemetry
+from scheduler.telemetry.recorder import Recorder
 
 _SLICE_S: Final = 0.005
 _BREATH_S: Final = 0.005
@@ -57,28 +48,6 @@ class Clock:
     monotonic_s: Callable[[], float] = time.monotonic
     wall_ns: Callable[[], int] = time.time_ns
     started_s: float = time.monotonic()
-
-
-def build_engine(configuration: SchedulerConfiguration) -> tuple[Engine, PodReader]:
-    """Tables, queue and cycles as configured, empty; and the reader of pods that suits them."""
-    names = ResourceNames(
-        configuration.resources.gpu_mem, configuration.resources.gpu_count, configuration.resources.gpu_core
-    )
-    tables = Tables(names, configuration.memory_unit_mib)
-    cycles: dict[str, SchedulingCycle] = {}
-    gates: dict[str, tuple[PreEnqueuePlugin, ...]] = {}
-    for profile in resolve(configuration):
-        built = registry.build(profile, configuration.resources)
-        cycle = SchedulingCycle(Runtime(built, tables))
-        cycles.update(dict.fromkeys(profile.scheduler_names, cycle))
-        gates.update(dict.fromkeys(profile.scheduler_names, built.pre_enqueue))
-    queue = SchedulingQueue(
-        initial_backoff_s=configuration.pod_initial_backoff_seconds,
-        max_backoff_s=configuration.pod_max_backoff_seconds,
-        pre_enqueue=gates,
-        queue_sort=priority_sort.sort_key,
-    )
-    return Engine(tables, queue, cycles), PodReader(names)
 
 
 class Service:
@@ -127,7 +96,7 @@ class Service:
         self._in_flight = 0
         self._wake = asyncio.Event()
         self._until_stop: list[asyncio.Task[None]] = []
-        self._unlisted = {kind.name for kind in (ports.PODS, ports.NODES, ports.NAMESPACES, ports.CONFIG_MAPS)}
+        self._unlisted = {kind.name for kind in (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)}
         self._listed = asyncio.Event()
         self._told: LRUCache[Problem, bool] = LRUCache(maxsize=_PROBLEMS_REMEMBERED)
         self._ignored_kinds: set[str] = set()
@@ -146,9 +115,9 @@ class Service:
         async with asyncio.TaskGroup() as bindings, asyncio.TaskGroup() as tasks:
             self._until_stop = [
                 tasks.create_task(self._reflect_pods()),
-                tasks.create_task(self._reflect(ports.NODES, self._handlers.nodes)),
-                tasks.create_task(self._reflect(ports.NAMESPACES, self._handlers.namespaces)),
-                tasks.create_task(self._reflect(ports.CONFIG_MAPS, self._handlers.config_maps)),
+                tasks.create_task(self._reflect(port.NODES, self._handlers.nodes)),
+                tasks.create_task(self._reflect(port.NAMESPACES, self._handlers.namespaces)),
+                tasks.create_task(self._reflect(port.CONFIG_MAPS, self._handlers.config_maps)),
                 tasks.create_task(self.recorder.run()),
                 tasks.create_task(self._watch_lag()),
                 tasks.create_task(self._decide_for_ever(bindings)),
@@ -176,7 +145,7 @@ class Service:
     async def _reflect_pods(self) -> None:
         # Listed after the wait: what a predecessor has bound in that time is in the list, however slow the watch is.
         await self._outwait_predecessor()
-        await self._reflect(ports.PODS, self._handlers.pods)
+        await self._reflect(port.PODS, self._handlers.pods)
 
     def _first_list(self, kind: str) -> None:
         if kind in self._unlisted:
@@ -265,7 +234,7 @@ class Service:
         for plugin in placement.pre_bind:
             try:
                 await plugin.pre_bind(placement.pod, placement.node)
-            except ports.ApiError as error:
+            except port.ApiError as error:
                 message = f"{plugin.name}: {error.message}"
                 raise BindRefused(message, status=error.status) from error
 

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from e2e import binaries
 from e2e.bench import document, machine, race, report
-from e2e.bench.contenders import CONTENDERS, ROOT
+from e2e.bench.contenders import CONTENDERS
 from e2e.bench.race import Run
 from e2e.bench.report import Goals
 from e2e.bench.workload import Size
-from e2e.processes import Died
+from e2e.control_plane import binaries
+from e2e.control_plane.processes import Died
+from tests.support.repository import ROOT
 
 STANDARD: Final[dict[Size, Goals]] = {
     Size(nodes=1000, pods=5000, templates=1): Goals(rate_at_least=2.5, cpu_at_most=0.35),

@@ -3,15 +3,14 @@
 import os
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from config import names
-from e2e import commands
-from e2e.cluster import Cluster
-from e2e.processes import Child, free_ports, start
+from config.protocol import names
+from e2e.control_plane import commands
+from e2e.control_plane.cluster import Cluster
+from e2e.control_plane.processes import Child, free_ports, start
+from tests.support.repository import ROOT
 
-ROOT: Final = Path(__file__).parent.parent.parent
 OURS: Final = "gpushare-scheduler"
 YARDSTICK: Final = "kube-scheduler"
 

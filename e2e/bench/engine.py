@@ -20,16 +20,16 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from config.scheduler import SchedulerConfiguration
+from config.settings.scheduler import SchedulerConfiguration
 from e2e.bench import document, machine, workload
-from e2e.bench.contenders import ROOT
 from e2e.bench.workload import Size
-from scheduler import objects
+from scheduler.build import build_engine
 from scheduler.engine import Engine
 from scheduler.event_handlers import EventHandlers
-from scheduler.ports import Changed
+from scheduler.kube import objects
+from scheduler.kube.port import Changed
 from scheduler.scheduling_cycle import Placement
-from scheduler.service import build_engine
+from tests.support.repository import ROOT
 
 _PODS: Final = 3000
 _CONFIRMED_AFTER: Final = 64  # as many binds are in flight

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from config import names
+from config.protocol import names
 
 Json: TypeAlias = dict[str, Any]
 Card: TypeAlias = tuple[str, str]

@@ -6,11 +6,9 @@ import re
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
-from e2e import binaries
-
-_ROOT: Final = Path(__file__).parent.parent.parent
+from e2e.control_plane import binaries
+from tests.support.repository import ROOT
 
 
 def description() -> str:
@@ -42,7 +40,7 @@ def today() -> str:
 
 def _commit() -> str:
     command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
-    answer = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return answer.stdout.strip() or "of no commit"
 
 

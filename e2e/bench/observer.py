@@ -7,8 +7,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from e2e.admin import Admin
 from e2e.bench.workload import NAMESPACE
+from e2e.control_plane.admin import Admin
 
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 EVENTS: Final = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"
@@ -82,7 +82,7 @@ class Observer:
 async def _followed(
     admin: Admin, path: str, query: dict[str, str], decoder: msgspec.json.Decoder[_Line]
 ) -> AsyncIterator[_Line]:
-    """Every change that the watch shows, for ever: a watch that ends is taken up where it ended.
+    """Every change that the watch shows, forever: a watch that ends is taken up where it ended.
 
     The API server ends watches that it finds too slow; in a race of thousands of writes that happens.
     """

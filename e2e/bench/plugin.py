@@ -13,17 +13,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from e2e import binaries
-from e2e.admin import Admin
 from e2e.bench import document, machine, plugin_report
-from e2e.bench.contenders import ROOT
 from e2e.bench.plugin_containers import NotRunning, Started, start_containers
 from e2e.bench.plugin_pods import CARDS, Way
 from e2e.bench.plugin_site import Measured, measure, node_with_pods
-from e2e.cluster import Cluster
-from e2e.node import NodeUnavailable, require
-from e2e.processes import Died
-from e2e.readiness import NotReady
+from e2e.control_plane import binaries
+from e2e.control_plane.admin import Admin
+from e2e.control_plane.cluster import Cluster
+from e2e.control_plane.processes import Died
+from e2e.control_plane.readiness import NotReady
+from e2e.node.node import NodeUnavailable, require
+from tests.support.repository import ROOT
 
 DOCUMENT: Final = ROOT / "docs" / "benchmarks.md"
 _SIZES: Final = (500, 110)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import grpc
 
-from config import names
+from config.protocol import names
 from e2e.bench.plugin_pods import (
     BoundPod,
     Checkpoint,
@@ -18,7 +18,7 @@ from e2e.bench.plugin_pods import (
     wrong_by_cdi,
     wrong_by_environment,
 )
-from tests.deviceplugin.kubelet_double import KubeletDouble
+from tests.support.kubelet_double import KubeletDouble
 
 T = TypeVar("T")
 

@@ -14,12 +14,12 @@ from typing import Final
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from config import names
-from e2e.admin import Admin, Json
-from e2e.cluster import Cluster
-from e2e.node import Node
-from e2e.node_pods import PODS
-from e2e.shared_node import GIB, SharedNode, pods, settled, shared_node, shared_pod, sharing
+from config.protocol import names
+from e2e.control_plane.admin import Admin, Json
+from e2e.control_plane.cluster import Cluster
+from e2e.node.node import Node
+from e2e.node.node_pods import PODS
+from e2e.suites.shared_node import GIB, SharedNode, pods, settled, shared_node, shared_pod, sharing
 
 _CARDS_MIB: Final = (40 * GIB, 40 * GIB, 40 * GIB, 40 * GIB)
 _WITHIN_S: Final = 300.0

@@ -11,14 +11,14 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from config import allocation, names
-from config.allocation import Allocation, LegacyFields
-from deviceplugin import cdi
-from deviceplugin.environment import container_environment
-from deviceplugin.pods import Share
-from deviceplugin.v1beta1 import deviceplugin_pb2 as wire
-from e2e.admin import Json
+from config.protocol import allocation, names
+from config.protocol.allocation import Allocation, LegacyFields
+from deviceplugin.allocation.environment import container_environment
+from deviceplugin.allocation.pods import Share
+from deviceplugin.cdi import spec
+from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from e2e.bench import workload
+from e2e.control_plane.admin import Json
 
 CARDS: Final = 8
 CARD_MIB: Final = 81_920
@@ -119,7 +119,7 @@ class Checkpoint:
 
 def wrong_by_cdi(pod: BoundPod, folder: Path) -> str:
     """What the document of the pod's handle has beside, or instead of, its card; "" when it has that card alone."""
-    document = json.loads((folder / f"gpushare-{cdi.handle(pod.ids)}.json").read_text(encoding="utf-8"))
+    document = json.loads((folder / f"gpushare-{spec.handle(pod.ids)}.json").read_text(encoding="utf-8"))
     edits = document["devices"][0]["containerEdits"]
     variables = dict(line.split("=", 1) for line in edits["env"])
     mounts = [mount["containerPath"] for mount in edits["mounts"]]
@@ -150,7 +150,7 @@ def _manifest(number: int, node: str) -> Json:
 
 def _answer(pod: BoundPod, way: Way) -> wire.ContainerAllocateResponse:
     if way == "cdi":
-        return wire.ContainerAllocateResponse(cdi_devices=[wire.CDIDevice(name=cdi.qualified(cdi.handle(pod.ids)))])
+        return wire.ContainerAllocateResponse(cdi_devices=[wire.CDIDevice(name=spec.qualified(spec.handle(pod.ids)))])
     share = Share(pod.card_uuid, pod.card, pod.units, CARD_UNITS)
     return wire.ContainerAllocateResponse(envs=container_environment([share], by_cdi=False))
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from config import names
-from e2e import commands, readiness
-from e2e.admin import Admin, Json
+from config.protocol import names
 from e2e.bench import plugin_pods, process
-from e2e.bench.contenders import ROOT
 from e2e.bench.plugin_calls import Caller, Calls
 from e2e.bench.plugin_pods import BoundPod, Checkpoint, Way
-from e2e.processes import Child, free_ports, start
-from tests.deviceplugin.kubelet_double import KubeletDouble
+from e2e.control_plane import commands, readiness
+from e2e.control_plane.admin import Admin, Json
+from e2e.control_plane.processes import Child, free_ports, start
+from tests.support.kubelet_double import KubeletDouble
+from tests.support.repository import ROOT
 
 _HEAD: Final = {"apiVersion": "gpushare/v1alpha1", "kind": "DevicePluginConfiguration"}
 

@@ -9,13 +9,13 @@ from typing import Final
 
 import uvloop
 
-from e2e.admin import Admin
 from e2e.bench import ledger, process, workload
 from e2e.bench.contenders import CONTENDERS
 from e2e.bench.observer import PODS, Observer
 from e2e.bench.workload import NAMESPACE, Size
-from e2e.cluster import Cluster
-from e2e.processes import Child
+from e2e.control_plane.admin import Admin
+from e2e.control_plane.cluster import Cluster
+from e2e.control_plane.processes import Child
 
 STALLED_AFTER_S: Final = 20.0
 _LOOK_EVERY_S: Final = 0.02

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from config import names
+from config.protocol import names
 from e2e.bench import ledger, workload
 from e2e.bench.ledger import Json, Verdict
 from e2e.bench.workload import UNITS_PER_CARD, Size

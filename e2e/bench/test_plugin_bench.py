@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from deviceplugin import cdi
-from e2e.admin import Admin
+from deviceplugin.cdi import spec
 from e2e.bench import plugin_containers, plugin_pods, plugin_report, plugin_site
 from e2e.bench.plugin_calls import Calls
 from e2e.bench.plugin_containers import Started
 from e2e.bench.plugin_pods import BoundPod, TooMany, Way
 from e2e.bench.plugin_site import BenchNode, Measured
-from e2e.provider import Target
+from e2e.control_plane.admin import Admin
+from e2e.control_plane.provider import Target
 
 PODS = 5
 SAMPLE = Measured("cdi", PODS, 1, Calls([1.0, 2.0, 4.0], [10.0, 60.0]), resident_mib=92.0, idle_percent=0.2)
@@ -81,7 +81,7 @@ def container_edits(card: int) -> dict[str, list[Any]]:
 
 
 def wrong_by(folder: Path, pod: BoundPod, edits: dict[str, list[Any]]) -> str:
-    path = folder / f"gpushare-{cdi.handle(pod.ids)}.json"
+    path = folder / f"gpushare-{spec.handle(pod.ids)}.json"
     path.write_text(json.dumps({"devices": [{"containerEdits": edits}]}))
     return plugin_pods.wrong_by_cdi(pod, folder)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from config import names
+from config.protocol import names
 
 CARDS_PER_NODE: Final = 8
 UNITS_PER_CARD: Final = 79

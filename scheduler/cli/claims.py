@@ -6,7 +6,7 @@ The pods are those of scheduler/simulation/demo.yaml.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from scheduler.simulation.witness import Bound, SickSpell, Witness
+from scheduler.simulation.witness import Bound, UnhealthySpell, Witness
 from scheduler.state.ledger import NodeLedger
 
 
@@ -39,7 +39,7 @@ def claims(evidence: Evidence) -> list[Claim]:
         _pair(witness),
         _alone(witness),
         _woken(witness),
-        *_sick_card(witness),
+        *_unhealthy_card(witness),
         _old_node(witness),
         _other_model(witness),
         _refused(evidence, "too-big", "wants 100"),
@@ -88,17 +88,17 @@ def _woken(witness: Witness) -> Claim:
     return Claim(words, name.startswith("notebook"))
 
 
-def _sick_card(witness: Witness) -> Iterator[Claim]:
-    if not witness.sick_spells:
+def _unhealthy_card(witness: Witness) -> Iterator[Claim]:
+    if not witness.unhealthy_spells:
         yield Claim("a card failed", holds=False)
         return
-    spell = witness.sick_spells[-1]
+    spell = witness.unhealthy_spells[-1]
     until_s = float("inf") if spell.until_s is None else spell.until_s
     meanwhile = [bound for bound in witness.bound if spell.since_s <= bound.at_s < until_s]
     on_it = [bound.pod for bound in meanwhile if _is_on(bound, spell)]
     where = f"card {spell.index} of node {spell.node}"
     others = len(meanwhile) - len(on_it)
-    words = f"while {where} was sick (XID 79), pods bound to other cards: {others}, to it: {len(on_it)}"
+    words = f"while {where} was unhealthy (XID 79), pods bound to other cards: {others}, to it: {len(on_it)}"
     yield Claim(words, bool(others) and not on_it)
     bound = _last(witness, "needs-t4")
     words = f"a pod that waited for that card was bound to it {(bound.at_s - until_s) * 1000:.0f} ms after it was back"
@@ -108,7 +108,7 @@ def _sick_card(witness: Witness) -> Iterator[Claim]:
 def _old_node(witness: Witness) -> Claim:
     found = [bound for bound in witness.bound if bound.node == "old"]
     cards = sorted({share.index for bound in found for share in bound.shares})
-    words = f"a node with the old totals alone took {len(found)} pods, on its equal cards {_listed(cards)}"
+    words = f"a node with the legacy totals alone took {len(found)} pods, on its equal cards {_listed(cards)}"
     return Claim(words, bool(found) and not any(share.uuid for bound in found for share in bound.shares))
 
 
@@ -148,7 +148,7 @@ def _last(witness: Witness, pod: str) -> Bound:
     return found[-1] if found else Bound(pod, "", (), float("-inf"))
 
 
-def _is_on(bound: Bound, spell: SickSpell) -> bool:
+def _is_on(bound: Bound, spell: UnhealthySpell) -> bool:
     return bound.node == spell.node and any(share.index == spell.index for share in bound.shares)
 
 

@@ -20,26 +20,27 @@ from typing import Any, Final, TextIO
 import structlog
 import uvloop
 
-from config.clusterfile import read
-from config.scheduler import SchedulerConfiguration
+from config.clusterfile.reading import read
+from config.settings.scheduler import SchedulerConfiguration
 from scheduler import simulation
+from scheduler.build import build_engine
 from scheduler.cli.claims import Claim, Evidence, claims
 from scheduler.cli.picture import Scene
 from scheduler.cli.screen import screen
 from scheduler.cli.story import Line, Story
-from scheduler.demand import ResourceNames
-from scheduler.objects import Pod
+from scheduler.kube.objects import Pod
+from scheduler.pods.gpu_request import ResourceNames
 from scheduler.queue.entry import State
-from scheduler.service import Service, build_engine
+from scheduler.service import Service
 from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.operator import Operator
 from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.timeline import Step, timeline
 from scheduler.simulation.witness import Witness
 from scheduler.simulation.world import World
-from scheduler.state.announcement import announcement
 from scheduler.state.ledger import of_tables
-from scheduler.web.metrics import Metrics
+from scheduler.state.node_inventory import read_inventory
+from scheduler.telemetry.metrics import Metrics
 
 _UNIT_MIB: Final = 1024
 _LATENCY_S: Final = 0.01  # of the API server
@@ -171,7 +172,7 @@ class _Demo:
             return False
         for node in self._world.nodes:
             name = node.metadata.name
-            if name not in tables.row_of or tables.announced(name) != announcement(node, self._resources, _UNIT_MIB):
+            if name not in tables.row_of or tables.inventory(name) != read_inventory(node, self._resources, _UNIT_MIB):
                 return False
         for pod in self._world.pods:
             uid, record = pod.metadata.uid, tables.record(pod.metadata.uid)

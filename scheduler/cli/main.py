@@ -9,9 +9,9 @@ from typing import Annotated, Final, Literal, NoReturn
 
 import typer
 
-from config.load import load
-from config.mistakes import ConfigurationError
-from config.scheduler import SchedulerConfiguration
+from config.settings.load import load
+from config.settings.mistakes import ConfigurationError
+from config.settings.scheduler import SchedulerConfiguration
 
 ENV_PREFIX: Final = "GPUSHARE_SCHEDULER_"
 _MISCONFIGURED: Final = 2
@@ -43,15 +43,15 @@ def run(
     # What follows is slow to import and needed by this command only.
     import uvloop  # noqa: PLC0415
 
-    from config.logs import configure  # noqa: PLC0415
-    from scheduler.app import StartMistake  # noqa: PLC0415
+    from scheduler.app import StartupError  # noqa: PLC0415
     from scheduler.app import run as run_scheduler  # noqa: PLC0415
+    from scheduler.process.logs import configure  # noqa: PLC0415
 
     configure(configuration.log_level, configuration.log_format)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_scheduler(configuration, os.environ))
-    except StartMistake as mistake:
+    except StartupError as mistake:
         _give_up(str(mistake))
 
 

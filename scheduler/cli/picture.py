@@ -8,7 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from config.inventory import Health
+from config.protocol.inventory import Health
 from scheduler.cli.story import Line, Tone
 from scheduler.state.cards import Slot
 from scheduler.state.tables import Tables
@@ -68,11 +68,11 @@ class Painter:
                 used = units - int(tables.cards.free[number, row])
                 label = f"{slot.card.index} {_short(slot.card.model)}".rstrip()
                 health = _health(slot)
-                bar_text = self._bar(blocks.get(number, []), units, bar, sick=health.plain != "healthy")
+                bar_text = self._bar(blocks.get(number, []), units, bar, unhealthy=health.plain != "healthy")
                 table.add_row(node if number == 0 else "", label, bar_text, f"{used}/{units}", health)
         return table
 
-    def _bar(self, blocks: Iterable[tuple[str, int]], units: int, width: int, *, sick: bool) -> Text:
+    def _bar(self, blocks: Iterable[tuple[str, int]], units: int, width: int, *, unhealthy: bool) -> Text:
         """Each pod as long as its share of the card; what is free as dots."""
         bar, taken = Text(no_wrap=True), 0
         for pod, own in blocks:
@@ -80,7 +80,9 @@ class Painter:
             taken += own
             cells = min(width, round(taken * width / max(units, 1))) - begin
             bar.append(_block(pod, cells), style=f"black on {self._colour(pod)}")
-        return bar.append(("x" if sick else "·") * (width - len(bar)), style="red" if sick else "bright_black")
+        return bar.append(
+            ("x" if unhealthy else "·") * (width - len(bar)), style="red" if unhealthy else "bright_black"
+        )
 
     def _colour(self, pod: str) -> str:
         return self._colour_of.setdefault(pod, _COLOURS[len(self._colour_of) % len(_COLOURS)])

@@ -9,9 +9,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from config.clusterfile import read
-from config.scheduler import SchedulerConfiguration
-from scheduler.service import build_engine
+from config.clusterfile.reading import read
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.build import build_engine
 from scheduler.simulation.replay import replay
 from scheduler.simulation.report import Placed, Report
 from scheduler.simulation.usage import CardUse

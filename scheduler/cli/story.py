@@ -8,8 +8,8 @@ from scheduler.binding_cycle import BindRefused
 from scheduler.engine import Decision
 from scheduler.queue.entry import QueuedPod
 from scheduler.scheduling_cycle import NoFit, Placement
-from scheduler.telemetry import Telemetry
-from scheduler.web.metrics import Metrics
+from scheduler.telemetry.metrics import Metrics
+from scheduler.telemetry.observer import Telemetry
 
 
 class Tone(Enum):

@@ -8,13 +8,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class StateKey(Generic[T]):
-    """Names a value of type T: `WANTED: Final = StateKey[Demand]("gpu_share.demand")`."""
+    """Names a value of type T: `WANTED: Final = StateKey[GpuRequest]("gpu_share.gpu_request")`."""
 
     name: str
 
 
 class CycleState:
-    """Typed values of one class of pods. Kept with the class memo, so it may hold only what the class key holds."""
+    """Typed values of one class of pods. Kept with its evaluation, so it may hold only what the signature holds."""
 
     __slots__ = ("_values",)
 

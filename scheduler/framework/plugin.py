@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.pod import Pod
+from scheduler.pods.pod import Pod
 from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.booking import CardShare
 
@@ -142,7 +142,7 @@ class FilterPlugin(Plugin):
     def filter(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Objection]:
         """Objections against some of `rows`, most telling first; empty when there are none.
 
-        The answer for a row may depend on that row's columns and on what `epoch` and `class_key` cover only.
+        The answer for a row may depend on that row's columns and on what `epoch` and `signature` cover only.
         """
 
     def room(self, pod: Pod, tables: "Tables", rows: RowArray) -> Int64Array | None:  # noqa: ARG002 - as below
@@ -156,7 +156,7 @@ class FilterPlugin(Plugin):
         """A number that moves when the answer for a row may have changed although that row did not."""
         return 0
 
-    def class_key(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - as above
+    def signature(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - as above
         """What this rule reads of the pod beyond its Template."""
         return None
 

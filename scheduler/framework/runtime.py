@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.memo import ClassMemo, Judgement
+from scheduler.framework.evaluation_cache import Evaluation, EvaluationCache
 from scheduler.framework.plugin import (
     MAX_SCORE,
     FilterPlugin,
@@ -23,11 +23,11 @@ from scheduler.framework.plugin import (
     ReservePlugin,
     ScorePlugin,
 )
-from scheduler.pod import Pod
+from scheduler.pods.pod import Pod
 from scheduler.state.arrays import ALL_ROWS, BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.tables import Tables
 
-ClassKey: TypeAlias = Hashable
+Signature: TypeAlias = Hashable
 NOWHERE: Final = -1
 # More than this share of the rows changed: judging all of them as views costs less than picking them out.
 _FEW: Final = 8
@@ -52,14 +52,14 @@ class Runtime:
 
     profile: Profile
     tables: Tables
-    memo: ClassMemo = field(default_factory=ClassMemo)
+    memo: EvaluationCache = field(default_factory=EvaluationCache)
 
-    def class_key(self, pod: Pod) -> ClassKey:
+    def signature(self, pod: Pod) -> Signature:
         """Equal for pods that every rule answers alike while the tables stay as they are."""
-        keys = (plugin.class_key(pod, self.tables) for plugin in self.profile.filter)
+        keys = (plugin.signature(pod, self.tables) for plugin in self.profile.filter)
         return (pod.template, *(key for key in keys if key is not None))
 
-    def judge(self, pod: Pod, key: ClassKey) -> Judgement:
+    def judge(self, pod: Pod, key: Signature) -> Evaluation:
         """What holds for the pod's class now: kept columns where they are still true, the rest judged anew."""
         kept = self.memo.get(key)
         tables = self.tables
@@ -68,36 +68,36 @@ class Runtime:
                 changed = tables.changes.since(kept.version)
                 if changed is not None and len(changed) * _FEW <= tables.capacity:
                     if len(changed):
-                        self._rejudge(kept, pod, changed)
+                        self._reevaluate(kept, pod, changed)
                     return kept
         elif kept is not None and kept.never:
             return kept
-        fresh = self._judge_all(pod)
+        fresh = self._evaluate_all(pod)
         self.memo.keep(key, fresh)
         return fresh
 
-    def best_row(self, judgement: Judgement) -> int:
+    def best_row(self, evaluation: Evaluation) -> int:
         """The feasible row with the highest score, ties by node name; NOWHERE when none is feasible."""
-        total = judgement.total
-        for (plugin, weight), raw in zip(judgement.normalized, judgement.raw, strict=True):
-            total = _with_normalized(total, plugin.normalization, weight, raw, judgement.feasible)
+        total = evaluation.total
+        for (plugin, weight), raw in zip(evaluation.normalized, evaluation.raw, strict=True):
+            total = _with_normalized(total, plugin.normalization, weight, raw, evaluation.feasible)
         best = total.max()
         if best < 0:
             return NOWHERE
         ties = np.flatnonzero(total == best)
         return int(ties[0] if len(ties) == 1 else ties[self.tables.rank[ties].argmin()])
 
-    def objections(self, pod: Pod, judgement: Judgement) -> Iterator[list[Objection]]:
+    def objections(self, pod: Pod, evaluation: Evaluation) -> Iterator[list[Objection]]:
         """For each rule in order, its objections over all rows."""
-        for plugin in judgement.filters:
-            yield list(plugin.filter(pod, self.tables, judgement.state, ALL_ROWS))
+        for plugin in evaluation.filters:
+            yield list(plugin.filter(pod, self.tables, evaluation.state, ALL_ROWS))
 
-    def room(self, pod: Pod, judgement: Judgement, rows: RowArray) -> int:
+    def room(self, pod: Pod, evaluation: Evaluation, rows: RowArray) -> int:
         """How many pods of the class `rows` can take more, at most; 0 when none is feasible."""
-        rows = rows[judgement.feasible[rows]]
+        rows = rows[evaluation.feasible[rows]]
         if not len(rows):
             return 0
-        limits = [limit for p in judgement.filters if (limit := p.room(pod, self.tables, rows)) is not None]
+        limits = [limit for p in evaluation.filters if (limit := p.room(pod, self.tables, rows)) is not None]
         if not limits:
             return len(rows)
         return int(np.maximum(np.minimum.reduce(limits), 1).sum())
@@ -105,12 +105,12 @@ class Runtime:
     def _epochs(self, filters: tuple[FilterPlugin, ...]) -> tuple[int, ...]:
         return tuple(plugin.epoch(self.tables) for plugin in filters)
 
-    def _judge_all(self, pod: Pod) -> Judgement:
+    def _evaluate_all(self, pod: Pod) -> Evaluation:
         profile, tables, state = self.profile, self.tables, CycleState()
         skipped, never = self._pre_filter(pod, state)
         filters = () if never else tuple(p for p in profile.filter if p not in skipped)
         scoring = () if never else tuple((p, weight) for p, weight in profile.score if p.scores(pod))
-        judgement = Judgement(
+        evaluation = Evaluation(
             state=state,
             filters=filters,
             scorers=tuple(pair for pair in scoring if pair[0].normalization is Normalization.NONE),
@@ -123,10 +123,10 @@ class Runtime:
             total=np.full(tables.capacity, -1, dtype=np.int64),
         )
         if not never:
-            judgement.feasible = self._feasible(judgement, pod, ALL_ROWS)
-            judgement.total = self._total(judgement, pod, ALL_ROWS, judgement.feasible)
-            judgement.raw = [p.score(pod, tables, state, ALL_ROWS) for p, _ in judgement.normalized]
-        return judgement
+            evaluation.feasible = self._feasible(evaluation, pod, ALL_ROWS)
+            evaluation.total = self._total(evaluation, pod, ALL_ROWS, evaluation.feasible)
+            evaluation.raw = [p.score(pod, tables, state, ALL_ROWS) for p, _ in evaluation.normalized]
+        return evaluation
 
     def _pre_filter(self, pod: Pod, state: CycleState) -> tuple[set[Plugin], str]:
         skipped: set[Plugin] = set()
@@ -138,7 +138,7 @@ class Runtime:
                 skipped.add(plugin)
         return skipped, ""
 
-    def _rejudge(self, kept: Judgement, pod: Pod, changed: RowArray) -> None:
+    def _reevaluate(self, kept: Evaluation, pod: Pod, changed: RowArray) -> None:
         # One row as a slice: a view costs a tenth of picking the row out, and one row is the common case.
         rows: Rows = slice(int(changed[0]), int(changed[0]) + 1) if len(changed) == 1 else changed
         feasible = self._feasible(kept, pod, rows)
@@ -148,17 +148,17 @@ class Runtime:
             raw[rows] = plugin.score(pod, self.tables, kept.state, rows)
         kept.version = self.tables.changes.version
 
-    def _feasible(self, judgement: Judgement, pod: Pod, rows: Rows) -> BoolArray:
+    def _feasible(self, evaluation: Evaluation, pod: Pod, rows: Rows) -> BoolArray:
         feasible = self.tables.valid[rows].copy()
-        for plugin in judgement.filters:
-            for objection in plugin.filter(pod, self.tables, judgement.state, rows):
+        for plugin in evaluation.filters:
+            for objection in plugin.filter(pod, self.tables, evaluation.state, rows):
                 feasible &= ~objection.rejected
         return feasible
 
-    def _total(self, judgement: Judgement, pod: Pod, rows: Rows, feasible: BoolArray) -> Int64Array:
+    def _total(self, evaluation: Evaluation, pod: Pod, rows: Rows, feasible: BoolArray) -> Int64Array:
         total = np.zeros(len(feasible), dtype=np.int64)
-        for plugin, weight in judgement.scorers:
-            total += plugin.score(pod, self.tables, judgement.state, rows) * weight
+        for plugin, weight in evaluation.scorers:
+            total += plugin.score(pod, self.tables, evaluation.state, rows) * weight
         total[~feasible] = -1
         return total
 

@@ -7,7 +7,7 @@ that of `ALIYUN_COM_GPU_MEM_IDX`, else it is pending. Source: PROTOCOL, part 2 G
 Where that is silent:
 - A node that announces its cards (`gpushare/inventory`) shows each with its own total, so that cards of 16 and 80
   units are told apart. On equal, healthy cards this is the original's figure, the node's allocatable units divided by
-  the number of cards; the original would spread what a sick card takes from allocatable over all of them.
+  the number of cards; the original would spread what an unhealthy card takes from allocatable over all of them.
 - There, the UUID in `gpushare/cards` says which card an index meant: indexes change when the driver renumbers.
 - Units on a card that the node does not have are pending; the original leaves them out of the node's sum.
 """
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from config import allocation, inventory, names, quantity
+from config.protocol import allocation, inventory, names, quantity
 from scheduler.inspect.wire import Node, Pod, Quantities
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})

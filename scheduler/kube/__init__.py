@@ -1,6 +1,4 @@
-"""A real API server behind `ports.Cluster`: the only package that speaks HTTP to one.
+"""A cluster as a program sees it: the objects, the port that a real and a simulated cluster satisfy, watching it.
 
-`connect` says where it is and who we are, `credentials` keeps that valid, `transport` sends, `failures` names what can
-go wrong, `watching` reads, `writing` builds what is sent, `rights` asks what we may do; `client` puts them together.
-Decides nothing about pods and repeats nothing but a request that was answered 401.
+Decides nothing about pods. Speaks to nobody by itself: `rest` does that.
 """

@@ -1,6 +1,6 @@
 """InterPodAffinity: respects the required anti-affinity of pods that are there already.
 
-The pod's own terms are not built yet: `scheduler.unbuilt` keeps a pod that requires them pending.
+The pod's own terms are not built yet: `scheduler.pods.unsupported` keeps a pod that requires them pending.
 Source: kube-scheduler, plugins/interpodaffinity/filtering.go, satisfyExistingPodsAntiAffinity.
 """
 
@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import FilterPlugin, Objection
-from scheduler.pod import Pod
+from scheduler.pods.pod import Pod
 from scheduler.state.anti_affinity import AntiAffinity, Term
 from scheduler.state.arrays import Rows
 from scheduler.state.tables import Tables
@@ -40,9 +40,9 @@ class InterPodAffinity(FilterPlugin):
         """A pod with a term closes its whole domain, not its own row only."""
         return tables.anti_affinity.epoch
 
-    def class_key(self, pod: Pod, tables: Tables) -> Hashable:
+    def signature(self, pod: Pod, tables: Tables) -> Hashable:
         """The namespace, and the labels that some term looks at."""
-        return tables.anti_affinity.class_key(pod.key.namespace, pod.labels)
+        return tables.anti_affinity.signature(pod.key.namespace, pod.labels)
 
 
 def _against(pod: Pod, index: AntiAffinity, state: CycleState) -> tuple[Term, ...]:

@@ -10,7 +10,6 @@ from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 
-from scheduler import objects
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     FilterPlugin,
@@ -22,7 +21,8 @@ from scheduler.framework.plugin import (
     Relevance,
     ScorePlugin,
 )
-from scheduler.pod import Pod, Template
+from scheduler.kube import objects
+from scheduler.pods.pod import Pod, Template
 from scheduler.state.arrays import BoolArray, Int64Array, Rows
 from scheduler.state.row_masks import mask_of
 from scheduler.state.selectors import Matcher, all_parsed, equalities

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
-from scheduler.pod import Pod
+from scheduler.pods.pod import Pod
 from scheduler.state.arrays import Rows
 from scheduler.state.row_masks import mask_of
 from scheduler.state.tables import Tables
@@ -31,6 +31,6 @@ class NodeName(PreFilterPlugin, FilterPlugin):
         named = mask_of(() if row is None else (row,), rows, tables.capacity)
         return (Objection(~named, REASON),)
 
-    def class_key(self, pod: Pod, tables: Tables) -> Hashable:  # noqa: ARG002 - as above
+    def signature(self, pod: Pod, tables: Tables) -> Hashable:  # noqa: ARG002 - as above
         """The name, where there is one."""
         return pod.node_name or None

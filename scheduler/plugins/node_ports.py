@@ -10,7 +10,7 @@ import numpy as np
 
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
-from scheduler.pod import Pod
+from scheduler.pods.pod import Pod
 from scheduler.state.arrays import Int64Array, RowArray, Rows
 from scheduler.state.tables import Tables
 

@@ -21,8 +21,8 @@ from scheduler.framework.plugin import (
     Relevance,
     ScorePlugin,
 )
-from scheduler.pod import Pod, Template
-from scheduler.requests import CPU, EPHEMERAL_STORAGE, MEMORY
+from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
+from scheduler.pods.pod import Pod, Template
 from scheduler.state.arrays import Int64Array, RowArray, Rows
 from scheduler.state.resources import CPU_INDEX, MEMORY_INDEX, PODS_INDEX, ResourceColumns
 from scheduler.state.tables import Tables

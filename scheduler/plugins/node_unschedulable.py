@@ -8,9 +8,9 @@ from typing import ClassVar, Final
 
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
-from scheduler.objects import Taint
+from scheduler.kube.objects import Taint
 from scheduler.plugins.taint_toleration import tolerated
-from scheduler.pod import Pod
+from scheduler.pods.pod import Pod
 from scheduler.state.arrays import Rows
 from scheduler.state.tables import Tables
 

@@ -3,7 +3,7 @@
 Source: kube-scheduler, plugins/queuesort/priority_sort.go.
 """
 
-from scheduler.pod import Pod
+from scheduler.pods.pod import Pod
 
 
 def sort_key(pod: Pod) -> int:

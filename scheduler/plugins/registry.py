@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from config.scheduler import Profile as ConfiguredProfile
-from config.scheduler import Resources
-from scheduler.demand import Policy
+from config.settings.scheduler import Profile as ConfiguredProfile
+from config.settings.scheduler import Resources
 from scheduler.framework.plugin import (
     FilterPlugin,
     Plugin,
@@ -24,7 +23,8 @@ from scheduler.plugins.node_resources_fit import NodeResourcesFit, NodeResources
 from scheduler.plugins.node_unschedulable import NodeUnschedulable
 from scheduler.plugins.scheduling_gates import SchedulingGates
 from scheduler.plugins.taint_toleration import TaintToleration
-from scheduler.plugins.unbuilt_rules import UnbuiltRules
+from scheduler.plugins.unsupported_rules import UnsupportedRules
+from scheduler.pods.gpu_request import Policy
 
 PluginT = TypeVar("PluginT", bound=Plugin)
 Build = Callable[[ConfiguredProfile, Resources], Plugin]
@@ -47,7 +47,7 @@ def _node_resources_fit(profile: ConfiguredProfile, _resources: Resources) -> Pl
 
 
 REGISTRY: Final[Mapping[str, Build]] = {
-    UnbuiltRules.name: lambda _profile, _resources: UnbuiltRules(),
+    UnsupportedRules.name: lambda _profile, _resources: UnsupportedRules(),
     SchedulingGates.name: lambda _profile, _resources: SchedulingGates(),
     NodeUnschedulable.name: lambda _profile, _resources: NodeUnschedulable(),
     NodeName.name: lambda _profile, _resources: NodeName(),

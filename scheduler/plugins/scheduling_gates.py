@@ -6,7 +6,7 @@ Source: kube-scheduler, plugins/schedulinggates/scheduling_gates.go.
 from typing import ClassVar
 
 from scheduler.framework.plugin import PreEnqueuePlugin
-from scheduler.pod import Pod
+from scheduler.pods.pod import Pod
 
 
 class SchedulingGates(PreEnqueuePlugin):

@@ -20,8 +20,8 @@ from scheduler.framework.plugin import (
     Relevance,
     ScorePlugin,
 )
-from scheduler.objects import Taint, Toleration
-from scheduler.pod import Pod
+from scheduler.kube.objects import Taint, Toleration
+from scheduler.pods.pod import Pod
 from scheduler.state.arrays import Int64Array, Rows
 from scheduler.state.tables import Tables
 from scheduler.state.taints import TaintSet, Verdicts

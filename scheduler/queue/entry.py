@@ -6,7 +6,7 @@ from enum import Enum, auto
 from math import inf
 from typing import TypeAlias
 
-from scheduler.pod import Pod
+from scheduler.pods.pod import Pod
 
 # (-priority, place in the order of arrival): the least comes first.
 SortKey: TypeAlias = tuple[int, int]
@@ -52,7 +52,7 @@ class Entry:
     sequence: place in the order of arrival. sort_key: as computed when the pod last became active.
     attempts: pops. no_fits: attempts that found no node. errors: failures in a row since then; above 0 in
     BACKING_OFF means that the back-off is for an error.
-    gate: PreEnqueue's words, "" when not GATED. class_key: None when in no class.
+    gate: PreEnqueue's words, "" when not GATED. signature: None when in no class.
     woken: ACTIVE because a check of its class showed a place. tried_at: see PodClass.
     ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is tried again whatever happens.
     gone: deleted in flight. changed: updated in flight, in a way that may matter.
@@ -66,7 +66,7 @@ class Entry:
     no_fits: int = 0
     errors: int = 0
     gate: str = ""
-    class_key: Hashable = None
+    signature: Hashable = None
     woken: bool = False
     tried_at: int = 0
     ready_s: float = 0.0

@@ -32,7 +32,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from scheduler.pod import Pod
+from scheduler.pods.pod import Pod
 from scheduler.queue.backoff import backoff_s
 from scheduler.queue.entry import Entry, QueuedPod, SortKey, State, TransitionError, expect
 from scheduler.queue.heap import Heap
@@ -135,10 +135,10 @@ class SchedulingQueue:
         self._in_flight(uid)
         del self._entries[uid]
 
-    def unschedulable(self, uid: str, class_key: Hashable, now_s: float, *, wakeable: bool) -> None:
+    def unschedulable(self, uid: str, signature: Hashable, now_s: float, *, wakeable: bool) -> None:
         """The pod in flight fits nowhere. Not to be called after an await since `pop`: see the module.
 
-        class_key: equal for pods that every rule answers alike, not None. wakeable: False when no change of the
+        signature: equal for pods that every rule answers alike, not None. wakeable: False when no change of the
         cluster can help, only one of the pod.
         """
         entry = self._in_flight(uid)
@@ -149,7 +149,7 @@ class SchedulingQueue:
         elif entry.changed:
             self._admit(entry, now_s)
         else:
-            self._no_fit.add(entry, class_key if wakeable else None, now_s)
+            self._no_fit.add(entry, signature if wakeable else None, now_s)
 
     def failed(self, uid: str, now_s: float) -> None:
         """The attempt in flight ended in an error, such as a refused bind. Backs off, whatever else happens."""

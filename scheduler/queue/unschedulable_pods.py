@@ -16,7 +16,7 @@ Owned by the scheduling queue. No method awaits, so each one is atomic.
 from collections.abc import Callable, Hashable, Iterator
 from typing import Final
 
-from scheduler.pod import Pod
+from scheduler.pods.pod import Pod
 from scheduler.queue.backoff import backoff_s
 from scheduler.queue.entry import Entry, State, expect
 from scheduler.queue.heap import Heap
@@ -41,17 +41,17 @@ class UnschedulablePods:
         self.unschedulable: Heap[float, Entry] = Heap()
         self.backing_off: Heap[float, Entry] = Heap()
 
-    def add(self, entry: Entry, class_key: Hashable, now_s: float) -> None:
-        """An attempt found no fit. class_key: None when no change of the cluster can help."""
+    def add(self, entry: Entry, signature: Hashable, now_s: float) -> None:
+        """An attempt found no fit. signature: None when no change of the cluster can help."""
         wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
-        entry.class_key = class_key
+        entry.signature = signature
         entry.ready_s = now_s + wait_s
         # A back-off longer than that is served first; kube-scheduler moves such a pod to its back-off queue.
         entry.leftover_s = now_s + max(_LEFTOVER_S, wait_s)
-        if class_key is None:
+        if signature is None:
             self._rest(entry)
             return
-        pod_class = self._class(class_key)
+        pod_class = self._class(signature)
         if pod_class.open:
             entry.state = State.BACKING_OFF
             entry.tried_at = self.rounds.changes
@@ -67,10 +67,10 @@ class UnschedulablePods:
 
         Its class stays, even empty: the rows that it was woken for may have been shown to it in vain.
         """
-        pod_class = self.classes[entry.class_key]
+        pod_class = self.classes[entry.signature]
         del pod_class.woken[entry]
         entry.woken = False
-        entry.class_key = None
+        entry.signature = None
         self._settle(pod_class)
 
     def remove(self, entry: Entry) -> None:
@@ -78,8 +78,8 @@ class UnschedulablePods:
         entry.woken = False
         self.unschedulable.discard(entry)
         self.backing_off.discard(entry)
-        pod_class = self.classes.get(entry.class_key)
-        entry.class_key = None
+        pod_class = self.classes.get(entry.signature)
+        entry.signature = None
         if pod_class is not None:
             pod_class.waiting.discard(entry)
             pod_class.tried.discard(entry)
@@ -115,7 +115,7 @@ class UnschedulablePods:
 
     def wake(self, check: Check, room: int) -> list[Entry]:
         """Take the pods that `room` places are for, in queue order; they count as woken until `decide` or `remove`."""
-        pod_class = self.classes.get(check.class_key)
+        pod_class = self.classes.get(check.signature)
         if pod_class is None:
             return []
         self.rounds.drop(pod_class)
@@ -132,11 +132,11 @@ class UnschedulablePods:
 
     def reclassify(self, check: Check, key_of: Callable[[Pod], Hashable]) -> None:
         """Give each pod of the class its key anew; all are asked for again about the rows of `check`."""
-        stale = self.classes.pop(check.class_key)
+        stale = self.classes.pop(check.signature)
         self.rounds.drop(stale)
         for entry in (*stale.waiting, *stale.tried, *stale.woken):
-            entry.class_key = key_of(entry.pod)
-            pod_class = self._class(entry.class_key)
+            entry.signature = key_of(entry.pod)
+            pod_class = self._class(entry.signature)
             pod_class.open_rows = union(pod_class.open_rows, check.rows)
             if entry.woken:
                 pod_class.woken[entry] = None
@@ -152,16 +152,16 @@ class UnschedulablePods:
             members = (*pod_class.waiting, *pod_class.tried, *pod_class.woken)
             expect(not pod_class.tried or pod_class.open, f"class {key!r} has tried pods; expected open rows")
             for entry in members:
-                expect(entry.class_key == key, f"pod {entry.pod.key} is in class {key!r}, not {entry.class_key!r}")
+                expect(entry.signature == key, f"pod {entry.pod.key} is in class {key!r}, not {entry.signature!r}")
                 expect(entry.woken == (entry in pod_class.woken), f"pod {entry.pod.key} is woken: {entry.woken}")
         for entry in self.unschedulable:
-            waits = entry.class_key is None or entry in self.classes[entry.class_key].waiting
+            waits = entry.signature is None or entry in self.classes[entry.signature].waiting
             expect(waits and entry.state is State.UNSCHEDULABLE, f"pod {entry.pod.key} is {entry.state.name}")
         for entry in self.backing_off:
-            tried = entry in self.classes[entry.class_key].tried
+            tried = entry in self.classes[entry.signature].tried
             expect(tried and entry.state is State.BACKING_OFF, f"pod {entry.pod.key} is {entry.state.name}")
         waiting = sum(len(pod_class.waiting) for pod_class in self.classes.values())
-        hopeless = sum(entry.class_key is None for entry in self.unschedulable)
+        hopeless = sum(entry.signature is None for entry in self.unschedulable)
         expect(waiting + hopeless == len(self.unschedulable), f"{waiting} pods wait in classes")
         tried_pods = sum(len(pod_class.tried) for pod_class in self.classes.values())
         expect(tried_pods == len(self.backing_off), f"{tried_pods} pods tried in vain in classes")

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from scheduler.pod import Pod
+from scheduler.pods.pod import Pod
 from scheduler.queue.entry import Entry, SortKey
 from scheduler.queue.heap import Heap
 
@@ -23,10 +23,10 @@ NO_ROWS: Final[frozenset[int]] = frozenset()
 class Check:
     """A question: how many pods like `pod` can `rows` take now? rows: None for all of them.
 
-    class_key: as `unschedulable` was told; stale when the pod now has another: see `reclassify`.
+    signature: as `unschedulable` was told; stale when the pod now has another: see `reclassify`.
     """
 
-    class_key: Hashable
+    signature: Hashable
     pod: Pod
     rows: SomeRows
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from scheduler.objects import Node, Pod, PodCondition
-from scheduler.ports import ApiConflict, ApiFailed, Binding
+from scheduler.kube.objects import Node, Pod, PodCondition
+from scheduler.kube.port import ApiConflict, ApiFailed, Binding
 
 _SCHEDULED: Final = PodCondition(type="PodScheduled", status="True")
 _COPIED_FROM_NODE: Final[tuple[str, ...]] = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")

@@ -7,7 +7,7 @@
 SICK: stays in the inventory as unhealthy; `allocatable` shrinks by its units, `capacity` does not, since the device
 plugin goes on listing them to the kubelet, as unhealthy.
 LOST: in neither; the device plugin lists what it finds.
-A node with the old totals alone has no inventory to change: only its `allocatable` shrinks.
+A node with the legacy totals alone has no inventory to change: only its `allocatable` shrinks.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ from typing import Final
 
 from msgspec.structs import replace as replace_fields
 
-from config import inventory, names, quantity
-from config.inventory import Card, Health, Inventory
-from scheduler.demand import ResourceNames
-from scheduler.objects import Node, Quantities
+from config.protocol import inventory, names, quantity
+from config.protocol.inventory import Card, Health, Inventory
+from scheduler.kube.objects import Node, Quantities
+from scheduler.pods.gpu_request import ResourceNames
 
 # Errors of a program on the card, not of the card. Source: NVIDIA k8s-device-plugin, internal/rm/health.go, the XIDs
 # that it does not count as a failure of the device; their meaning: NVIDIA, "XID Errors", catalogue.
@@ -57,7 +57,7 @@ def after_xid(state: CardState, xid: int) -> CardState:
 def card_named(node: Node, name: str, resources: ResourceNames) -> Card | None:
     """The card of that index or UUID as `node` announces it; None when there is none.
 
-    Of a node with the old totals alone: one of its equal cards, with an index and units only.
+    Of a node with the legacy totals alone: one of its equal cards, with an index and units only.
     """
     announced = _inventory(node)
     if announced is not None:

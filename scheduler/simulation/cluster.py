@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, TypeVar
 
-from scheduler.objects import Pod, PodCondition
-from scheduler.ports import (
+from scheduler.kube.objects import Pod, PodCondition
+from scheduler.kube.port import (
     CONFIG_MAPS,
     NAMESPACES,
     NODES,

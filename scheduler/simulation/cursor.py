@@ -2,7 +2,7 @@
 
 from typing import Generic
 
-from scheduler.ports import T
+from scheduler.kube.port import T
 from scheduler.simulation.store import Change, Collection
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from scheduler.objects import (
+from scheduler.kube.objects import (
     Container,
     Node,
     NodeStatus,

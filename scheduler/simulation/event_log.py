@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from scheduler.ports import ApiConflict, ApiNotFound, ApiRefused, EventRecord, EventSeries
+from scheduler.kube.port import ApiConflict, ApiNotFound, ApiRefused, EventRecord, EventSeries
 
 _NOTE_BYTES: Final = 1024
 _WORD_BYTES: Final = 128

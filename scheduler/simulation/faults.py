@@ -19,7 +19,7 @@ from enum import Enum
 from random import Random
 from typing import Final, TypeAlias
 
-from scheduler.ports import ApiConflict, ApiError, ApiForbidden, ApiNotFound, ApiRefused, Binding, WatchExpired
+from scheduler.kube.port import ApiConflict, ApiError, ApiForbidden, ApiNotFound, ApiRefused, Binding, WatchExpired
 
 
 class Verb(Enum):

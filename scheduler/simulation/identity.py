@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from scheduler.objects import ObjectMeta
+from scheduler.kube.objects import ObjectMeta
 from scheduler.simulation.defaults import timestamp
 
 Decoded = TypeVar("Decoded", bound=msgspec.Struct)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from scheduler.objects import Node, Pod
+from scheduler.kube.objects import Node, Pod
 from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.timeline import NodeGoes, NodeIs, PodComes, Step
 from scheduler.simulation.world import World

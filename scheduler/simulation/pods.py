@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 
 from msgspec.structs import replace
 
-from scheduler.objects import Pod, PodCondition
-from scheduler.ports import Binding, PodKey
+from scheduler.kube.objects import Pod, PodCondition
+from scheduler.kube.port import Binding, PodKey
 from scheduler.simulation.assignment import assigned, check_uid, merged
 from scheduler.simulation.defaults import new_pod, timestamp
 from scheduler.simulation.identity import Identity, decoded

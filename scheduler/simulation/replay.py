@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Generic
 
-from config.clusterfile import ClusterFile
-from config.scheduler import SchedulerConfiguration
-from scheduler.demand import ResourceNames
+from config.clusterfile.reading import ClusterFile
+from config.settings.scheduler import SchedulerConfiguration
 from scheduler.engine import Decision, Engine
 from scheduler.event_handlers import EventHandlers, Problem
-from scheduler.objects import Node, Pod
-from scheduler.pod import PodReader
-from scheduler.ports import NODES, PODS, Binding, Changed, Deleted, Kind, T
+from scheduler.kube.objects import Node, Pod
+from scheduler.kube.port import NODES, PODS, Binding, Changed, Deleted, Kind, T
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import PodReader
 from scheduler.queue.entry import State
 from scheduler.scheduling_cycle import NoFit, Placement
 from scheduler.simulation.cursor import Cursor
@@ -134,7 +134,7 @@ class _Replay:
         for event in events:
             name = event.object.metadata.name
             if name in self._engine.tables.row_of:
-                self._usage.announced(name, self._engine.tables.announced(name))
+                self._usage.announced(name, self._engine.tables.inventory(name))
             else:
                 self._usage.node_gone(name)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from scheduler.ports import ApiRefused, Kind, T
+from scheduler.kube.port import ApiRefused, Kind, T
 
 Field: TypeAlias = Callable[[object], str]
 

@@ -17,7 +17,7 @@ from typing import Generic
 
 from msgspec.structs import replace
 
-from scheduler.ports import ApiConflict, ApiNotFound, T, WatchExpired
+from scheduler.kube.port import ApiConflict, ApiNotFound, T, WatchExpired
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from config.cluster import Fault
-from config.clusterfile import ClusterFile, node_manifests, pod_manifests
-from config.mistakes import ConfigurationError, Mistake
-from config.quantity import QuantityError
-from scheduler.demand import ResourceNames
-from scheduler.objects import Node, Pod
+from config.clusterfile.model import Fault
+from config.clusterfile.reading import ClusterFile, node_manifests, pod_manifests
+from config.protocol.quantity import QuantityError
+from config.settings.mistakes import ConfigurationError, Mistake
+from scheduler.kube.objects import Node, Pod
+from scheduler.pods.gpu_request import ResourceNames
 from scheduler.simulation.card_faults import APPLICATION_XIDS, LOST, WELL, CardState, after_xid, card_named, with_cards
 from scheduler.simulation.defaults import new_node
 from scheduler.simulation.identity import decoded

@@ -7,9 +7,9 @@ every card of its node.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from config.inventory import Card
-from scheduler.state.announcement import Announcement
+from config.protocol.inventory import Card
 from scheduler.state.booking import Booking
+from scheduler.state.node_inventory import NodeInventory
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Usage:
         self._nodes: dict[str, _NodeMeters] = {}
         self._booked: dict[str, tuple[str, list[tuple[Meter, int]]]] = {}  # uid -> node, what its meters were given
 
-    def announced(self, node: str, announcement: Announcement) -> None:
+    def announced(self, node: str, announcement: NodeInventory) -> None:
         """The node shows these cards."""
         meters = self._nodes.setdefault(node, _NodeMeters())
         meters.now = {card.uuid: card for card in announcement.cards}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final, Generic, TypeAlias
 
-from scheduler.ports import (
+from scheduler.kube.port import (
     ApiError,
     ApiRefused,
     ApiSilent,

@@ -6,17 +6,17 @@ Nothing here reads the scheduler's tables: cards are counted from the annotation
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from config import names
-from config.inventory import Health
-from scheduler.demand import ResourceNames
-from scheduler.objects import Node, Pod
-from scheduler.pod import PodReader
+from config.protocol import names
+from config.protocol.inventory import Health
+from scheduler.kube.objects import Node, Pod
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import PodReader
 from scheduler.simulation.cursor import Cursor
 from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.world import World
-from scheduler.state.announcement import Announcement, announcement
 from scheduler.state.booking import CardShare, booking_of
 from scheduler.state.ledger import NodeLedger, recompute
+from scheduler.state.node_inventory import NodeInventory, read_inventory
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Bound:
 
 
 @dataclass(slots=True)
-class SickSpell:
+class UnhealthySpell:
     """A card was unhealthy. until_s: None while it still is. Times by the witness's clock."""
 
     node: str
@@ -42,7 +42,7 @@ class SickSpell:
 class Witness:
     """Owned by the world's event loop. writes: after which cards were counted.
 
-    bound, ended, sick_spells, writes: since the last `begin_again`; violations: ever.
+    bound, ended, unhealthy_spells, writes: since the last `begin_again`; violations: ever.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Witness:
         """now_s: monotonic seconds. on_bound: told of each pod that got its node, after it was looked at."""
         self.bound: list[Bound] = []
         self.ended: list[tuple[str, float]] = []
-        self.sick_spells: list[SickSpell] = []
+        self.unhealthy_spells: list[UnhealthySpell] = []
         self.violations: list[str] = []
         self.writes = 0
         self._world = world
@@ -75,7 +75,7 @@ class Witness:
         """Forget what was seen, but not what was wrong with it."""
         self.bound.clear()
         self.ended.clear()
-        self.sick_spells = [spell for spell in self.sick_spells if spell.until_s is None]
+        self.unhealthy_spells = [spell for spell in self.unhealthy_spells if spell.until_s is None]
         self.writes = 0
 
     def bindings_of(self, pod: str) -> list[Bound]:
@@ -107,10 +107,12 @@ class Witness:
 
     def _look_at_health(self, node: Node) -> None:
         name = node.metadata.name
-        sick = _sick_indexes(announcement(node, self._resources, self._unit_mib))
-        known = {spell.index: spell for spell in self.sick_spells if spell.node == name and spell.until_s is None}
-        self.sick_spells += [SickSpell(name, index, self._now_s()) for index in sorted(sick - known.keys())]
-        for index in known.keys() - sick:
+        unhealthy = _unhealthy_indexes(read_inventory(node, self._resources, self._unit_mib))
+        known = {spell.index: spell for spell in self.unhealthy_spells if spell.node == name and spell.until_s is None}
+        self.unhealthy_spells += [
+            UnhealthySpell(name, index, self._now_s()) for index in sorted(unhealthy - known.keys())
+        ]
+        for index in known.keys() - unhealthy:
             known[index].until_s = self._now_s()
 
     def _look_at_binding(self, before: Pod | None, after: Pod) -> None:
@@ -124,11 +126,11 @@ class Witness:
         if node is None:
             self.violations.append(f"pod {pod.key} was bound to {pod.node_name}, which is not there")
             return
-        sick = _sick_indexes(announcement(node, self._resources, self._unit_mib))
+        unhealthy = _unhealthy_indexes(read_inventory(node, self._resources, self._unit_mib))
         for share in shares:
-            if share.index in sick:
+            if share.index in unhealthy:
                 self.violations.append(
-                    f"pod {pod.key} was bound to card {share.index} of {pod.node_name}, which is sick"
+                    f"pod {pod.key} was bound to card {share.index} of {pod.node_name}, which is unhealthy"
                 )
 
     def _count_cards(self) -> None:
@@ -146,5 +148,5 @@ def _occupies(pod: Pod) -> bool:
     return bool(pod.spec.node_name) and pod.status.phase not in FINISHED
 
 
-def _sick_indexes(announced: Announcement) -> set[int]:
+def _unhealthy_indexes(announced: NodeInventory) -> set[int]:
     return {card.index for card in announced.cards if card.health is Health.UNHEALTHY}

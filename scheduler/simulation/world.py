@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from scheduler.objects import ConfigMap, Namespace, Node, Pod
-from scheduler.ports import ApiNotFound, Kind, T
+from scheduler.kube.objects import ConfigMap, Namespace, Node, Pod
+from scheduler.kube.port import ApiNotFound, Kind, T
 from scheduler.simulation.event_log import EventLog
 from scheduler.simulation.identity import Identity
 from scheduler.simulation.namespaces import ConfigMaps, Namespaces

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.objects import PodAffinityTerm
+from scheduler.kube.objects import PodAffinityTerm
 from scheduler.state.arrays import BoolArray, Rows
 from scheduler.state.labels import ABSENT, LabelColumn, Labels
 from scheduler.state.selectors import Expressions, match, of_label_selector
@@ -143,7 +143,7 @@ class AntiAffinity:
             self.epoch += 1
             self.terms_version += 1
 
-    def class_key(self, namespace: str, labels: Mapping[str, str]) -> Hashable:
+    def signature(self, namespace: str, labels: Mapping[str, str]) -> Hashable:
         """Equal for pods that no term tells apart; () while there are no terms."""
         if not self._terms:
             return ()

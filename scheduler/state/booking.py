@@ -7,9 +7,9 @@ An allocation that does not add up to the ask is not believed: a pod's author ma
 
 from dataclasses import dataclass
 
-from config import allocation
-from config.allocation import Allocation, AllocationError, Shares
-from scheduler.pod import Pod
+from config.protocol import allocation
+from config.protocol.allocation import Allocation, AllocationError, Shares
+from scheduler.pods.pod import Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def booking_of(pod: Pod) -> Booking:
     units = pod.template.gpu_units
     if units == 0:
         return Booking(0, ())
-    exclusive = pod.template.demand is not None and pod.template.demand.exclusive
+    exclusive = pod.template.gpu_request is not None and pod.template.gpu_request.exclusive
     problem = ""
     try:
         written = allocation.decode(pod.annotations)

@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from config.inventory import MAX_UNITS, Card, Health
-from scheduler.state.announcement import Announcement, GpuState, nameless
+from config.protocol.inventory import MAX_UNITS, Card, Health
 from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int32Array, Int64Array, resized
 from scheduler.state.booking import Booking
+from scheduler.state.node_inventory import GpuState, NodeInventory, nameless
 
 _FIRST_SLOTS: Final = 4
 NO_MODEL: Final = -1
@@ -45,12 +45,12 @@ class CardColumns:
     units: int32[cards, nodes], announced units, 0 where the node has no such slot.
     free: int32[cards, nodes], units less booked; negative when over-committed.
     usable: bool[cards, nodes], takes new pods (healthy, not cordoned, not lost, node READY or NOT_ALLOCATABLE).
-    sick: bool[cards, nodes], unhealthy or lost: the kubelet's total does not count it.
+    unhealthy: bool[cards, nodes], unhealthy or lost: the kubelet's total does not count it.
     holders, exclusive: int32[cards, nodes], live pods on the card, and how many of them share it with nobody.
     model: int32[cards, nodes], code of the model, see `model_code`.
     places: UUID -> (slot, row) of every announced card of that UUID.
     state: int8[nodes], a GpuState. allocatable: int64[nodes], the kubelet's total of gpu-mem.
-    counted: int64[nodes], asks of live pods that are not on sick cards.
+    counted: int64[nodes], asks of live pods that are not on unhealthy cards.
     total, left: int64[nodes], units and free units over the usable cards. held: int64[nodes], holders over all cards.
     """
 
@@ -60,7 +60,7 @@ class CardColumns:
         self.units: Int32Array = np.zeros(shape, dtype=np.int32)
         self.free: Int32Array = np.zeros(shape, dtype=np.int32)
         self.usable: BoolArray = np.zeros(shape, dtype=np.bool_)
-        self.sick: BoolArray = np.zeros(shape, dtype=np.bool_)
+        self.unhealthy: BoolArray = np.zeros(shape, dtype=np.bool_)
         self.holders: Int32Array = np.zeros(shape, dtype=np.int32)
         self.exclusive: Int32Array = np.zeros(shape, dtype=np.int32)
         self.model: Int32Array = np.full(shape, NO_MODEL, dtype=np.int32)
@@ -74,16 +74,16 @@ class CardColumns:
         self.model_code: dict[str, int] = {}
         self.places: dict[str, set[tuple[int, int]]] = {}
 
-    def lay_out(self, row: int, announced: Announcement, condemned: frozenset[int]) -> None:
+    def lay_out(self, row: int, announced: NodeInventory, marked_unhealthy: frozenset[int]) -> None:
         """Replace the cards of `row` by what its node announces, all free; bookings follow by `hold`."""
         self.clear(row)
         self.state[row], self.allocatable[row] = announced.state, announced.allocatable
         for card in announced.cards:
             slot = self._append(row, Slot(card))
             self.units[slot, row] = self.free[slot, row] = card.units
-            self.sick[slot, row] = card.health is Health.UNHEALTHY
+            self.unhealthy[slot, row] = card.health is Health.UNHEALTHY
             right_unit = announced.state in {GpuState.READY, GpuState.NOT_ALLOCATABLE}
-            if right_unit and announced.takes_new_pods(card, condemned):
+            if right_unit and announced.takes_new_pods(card, marked_unhealthy):
                 self.usable[slot, row] = True
                 self.total[row] += card.units
                 self.left[row] += card.units
@@ -99,7 +99,7 @@ class CardColumns:
                 if not share.uuid:
                     return self._counted(row, Held((), True, booking.units, booking.exclusive), 1)  # noqa: FBT003
                 slot = self._append(row, Slot(_lost_card(share.index, share.uuid), lost=True))
-                self.sick[slot, row] = True
+                self.unhealthy[slot, row] = True
             shares.append((slot, min(share.units, MOST_UNITS)))
         held = Held(tuple(shares), booking.unknown, booking.units, booking.exclusive)
         return self._counted(row, held, 1)
@@ -112,7 +112,7 @@ class CardColumns:
 
     def clear(self, row: int) -> None:
         """No cards on `row`."""
-        for column in (self.units, self.free, self.usable, self.sick, self.holders, self.exclusive):
+        for column in (self.units, self.free, self.usable, self.unhealthy, self.holders, self.exclusive):
             column[:, row] = 0
         self.model[:, row] = NO_MODEL
         self.state[row] = GpuState.NO_CARDS
@@ -150,7 +150,7 @@ class CardColumns:
                 self.exclusive[slot, row] += sign
             if self.usable[slot, row]:
                 self.left[row] -= sign * units
-            if not held.unknown and not self.sick[slot, row]:
+            if not held.unknown and not self.unhealthy[slot, row]:
                 self.counted[row] += sign * units
         self.held[row] += sign * len(places)
         return held
@@ -181,7 +181,7 @@ class CardColumns:
         self.units = resized(self.units, shape, 0)
         self.free = resized(self.free, shape, 0)
         self.usable = resized(self.usable, shape, 0)
-        self.sick = resized(self.sick, shape, 0)
+        self.unhealthy = resized(self.unhealthy, shape, 0)
         self.holders = resized(self.holders, shape, 0)
         self.exclusive = resized(self.exclusive, shape, 0)
         self.model = resized(self.model, shape, NO_MODEL)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from scheduler.pod import HostPort
+from scheduler.pods.pod import HostPort
 from scheduler.state.arrays import BoolArray, Rows
 from scheduler.state.row_masks import mask_of
 

@@ -6,14 +6,14 @@ Pure and slow on purpose: no columns, no increments. It is what the tests hold t
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from config.inventory import Card, Health
-from scheduler.demand import ResourceNames
-from scheduler.objects import Node
-from scheduler.pod import Pod
-from scheduler.requests import PODS, Amounts
-from scheduler.state.announcement import Announcement, announcement, nameless
+from config.protocol.inventory import Card, Health
+from scheduler.kube.objects import Node
+from scheduler.pods.effective_requests import PODS, Amounts
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import Pod
 from scheduler.state.booking import Booking, CardShare, booking_of
 from scheduler.state.cards import MOST_UNITS
+from scheduler.state.node_inventory import NodeInventory, nameless, read_inventory
 from scheduler.state.tables import Tables
 
 
@@ -43,7 +43,7 @@ def recompute(
     pods: (pod, node, booking); the booking is None where the pod's annotations say it (every bound pod), and what was
     assumed for the others.
     """
-    announced = {node.metadata.name: announcement(node, resources, memory_unit_mib) for node in nodes}
+    announced = {node.metadata.name: read_inventory(node, resources, memory_unit_mib) for node in nodes}
     ledger = {name: _empty(cards) for name, cards in announced.items()}
     for pod, node, booking in pods:
         if node in ledger:
@@ -57,18 +57,18 @@ def of_tables(tables: Tables) -> dict[str, NodeLedger]:
 
 
 def overcommitted(ledger: Mapping[str, NodeLedger]) -> dict[tuple[str, str], int]:
-    """(node, card UUID) -> units below zero, lost and sick cards included."""
+    """(node, card UUID) -> units below zero, lost and unhealthy cards included."""
     return {(node, uuid): -units for node, entry in ledger.items() for uuid, units in entry.free.items() if units < 0}
 
 
-def _empty(announced: Announcement) -> NodeLedger:
+def _empty(announced: NodeInventory) -> NodeLedger:
     entry = NodeLedger()
     for card in announced.cards:
         entry.free[card.uuid], entry.holders[card.uuid], entry.exclusive[card.uuid] = card.units, 0, 0
     return entry
 
 
-def _book(entry: NodeLedger, announced: Announcement, pod: Pod, booking: Booking) -> None:
+def _book(entry: NodeLedger, announced: NodeInventory, pod: Pod, booking: Booking) -> None:
     for name, amount in (pod.template.requests | {PODS: 1}).items():
         entry.requested[name] = entry.requested.get(name, 0) + amount
     known = {card.uuid: card for card in announced.cards}
@@ -77,8 +77,8 @@ def _book(entry: NodeLedger, announced: Announcement, pod: Pod, booking: Booking
         places = [(uuid, min(booking.units, MOST_UNITS)) for uuid in known]
         entry.counted += booking.units
     else:
-        sick = {card.uuid for card in announced.cards if card.health is Health.UNHEALTHY}
-        entry.counted += sum(units for uuid, units in places if uuid in known and uuid not in sick)
+        unhealthy = {card.uuid for card in announced.cards if card.health is Health.UNHEALTHY}
+        entry.counted += sum(units for uuid, units in places if uuid in known and uuid not in unhealthy)
     for uuid, units in places:
         entry.free[uuid] = entry.free.get(uuid, 0) - units
         entry.holders[uuid] = entry.holders.get(uuid, 0) + 1
@@ -86,7 +86,7 @@ def _book(entry: NodeLedger, announced: Announcement, pod: Pod, booking: Booking
 
 
 def _card_of(share: CardShare, known: Mapping[str, Card]) -> str:
-    """The UUID that counts, "" when the node has no such card; a node of the old totals knows indexes only."""
+    """The UUID that counts, "" when the node has no such card; a node of the legacy totals knows indexes only."""
     if nameless(share.index) in known:
         return nameless(share.index)
     by_index = {card.index: uuid for uuid, card in known.items()}

@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.requests import CPU, EPHEMERAL_STORAGE, MEMORY, MOST, PODS, Amounts
+from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY, MOST, PODS, Amounts
 from scheduler.state.arrays import FIRST_CAPACITY, Int64Array, resized
 
 CPU_INDEX: Final = 0

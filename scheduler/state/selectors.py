@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from config.quantity import MAX_INT64
-from scheduler import objects
+from config.protocol.quantity import MAX_INT64
+from scheduler.kube import objects
 from scheduler.state.arrays import BoolArray, Rows
 from scheduler.state.labels import LabelColumn, Labels
 from scheduler.state.vocabulary import Vocabulary

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.demand import ResourceNames
-from scheduler.objects import Node
-from scheduler.pod import Pod
-from scheduler.requests import amounts
-from scheduler.state.announcement import Announcement, announcement
+from scheduler.kube.objects import Node
+from scheduler.pods.effective_requests import amounts
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import Pod
 from scheduler.state.anti_affinity import AntiAffinity
 from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int64Array, resized
 from scheduler.state.booking import Booking, CardShare, booking_of
 from scheduler.state.cards import CardColumns, Held
 from scheduler.state.host_ports import HostPorts
 from scheduler.state.labels import Labels
+from scheduler.state.node_inventory import NodeInventory, read_inventory
 from scheduler.state.resources import ResourceColumns
 from scheduler.state.rows import ChangeLog, RowTable
 from scheduler.state.taints import Taints
@@ -65,8 +65,8 @@ class Tables:
         self.anti_affinity = AntiAffinity(self.labels, self.namespaces)
         self._pods: dict[str, PodRecord] = {}
         self._pods_on: dict[str, dict[str, PodRecord]] = {}
-        self._announced: dict[str, Announcement] = {}
-        self._condemned: dict[str, frozenset[int]] = {}
+        self._announced: dict[str, NodeInventory] = {}
+        self._marked_unhealthy: dict[str, frozenset[int]] = {}
         self._openings: set[int] = set()
         self._all_open = False
 
@@ -104,7 +104,7 @@ class Tables:
         """
         name = node.metadata.name
         allocatable = amounts(node.status.allocatable)
-        announced = announcement(node, self._resource_names, self._unit_mib)
+        announced = read_inventory(node, self._resource_names, self._unit_mib)
         row = self._row_for(name)
         self.unschedulable[row] = node.spec.unschedulable
         self.labels.set_row(row, node.metadata.labels or {})
@@ -137,12 +137,12 @@ class Tables:
                 self._keep_away(record, row, -1)
         self._opened(row)
 
-    def condemn(self, node: str, indexes: frozenset[int]) -> None:
+    def mark_unhealthy(self, node: str, indexes: frozenset[int]) -> None:
         """Cards, by index, that the original's ConfigMap takes out of use; empty gives them back."""
         if indexes:
-            self._condemned[node] = indexes
+            self._marked_unhealthy[node] = indexes
         else:
-            self._condemned.pop(node, None)
+            self._marked_unhealthy.pop(node, None)
         row = self.row_of.get(node)
         if row is not None:
             self._rebook(node, row)
@@ -166,7 +166,7 @@ class Tables:
         if pod.key.uid in self._pods:
             message = f"pod {pod.key} is already on {self._pods[pod.key.uid].node}; expected none"
             raise TransitionError(message)
-        exclusive = pod.template.demand is not None and pod.template.demand.exclusive
+        exclusive = pod.template.gpu_request is not None and pod.template.gpu_request.exclusive
         booking = Booking(pod.template.gpu_units, shares, exclusive)
         self._enter(PodRecord(pod, self.names[row], booking, assumed=True))
 
@@ -210,7 +210,7 @@ class Tables:
         """Every pod with a node; read only."""
         return iter(self._pods.values())
 
-    def announced(self, node: str) -> Announcement:
+    def inventory(self, node: str) -> NodeInventory:
         """What the node announces; KeyError when it is not there."""
         return self._announced[node]
 
@@ -243,7 +243,7 @@ class Tables:
         self.cards.grow(capacity)
 
     def _rebook(self, name: str, row: int) -> None:
-        self.cards.lay_out(row, self._announced[name], self._condemned.get(name, frozenset()))
+        self.cards.lay_out(row, self._announced[name], self._marked_unhealthy.get(name, frozenset()))
         for record in self._pods_on.get(name, {}).values():
             record.held = self.cards.hold(row, record.booking) if record.booking.units else None
 

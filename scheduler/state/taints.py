@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.objects import Taint
+from scheduler.kube.objects import Taint
 from scheduler.state.arrays import FIRST_CAPACITY, Int32Array, Rows, resized
 from scheduler.state.vocabulary import Vocabulary
 

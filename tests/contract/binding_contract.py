@@ -2,8 +2,8 @@
 
 import pytest
 
-from scheduler import objects
-from scheduler.ports import PODS, ApiConflict, ApiNotFound, Binding, Changed, PodKey
+from scheduler.kube import objects
+from scheduler.kube.port import PODS, ApiConflict, ApiNotFound, Binding, Changed, PodKey
 from tests.contract.following import following
 from tests.contract.under_test import ClusterUnderTest, key_of, pod_manifest
 

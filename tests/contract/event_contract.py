@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.ports import ApiConflict, ApiNotFound, ApiRefused, EventRecord, EventSeries
+from scheduler.kube.port import ApiConflict, ApiNotFound, ApiRefused, EventRecord, EventSeries
 from tests.contract.under_test import ClusterUnderTest, SeenEvent
 
 NOW_S = 1_800_000_000.25

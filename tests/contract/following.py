@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, Generic
 
-from scheduler.ports import Bookmark, Changed, Cluster, Deleted, Kind, ListBegins, ListEnds, T, WatchEvent
+from scheduler.kube.port import Bookmark, Changed, Cluster, Deleted, Kind, ListBegins, ListEnds, T, WatchEvent
 
 PATIENCE_S: Final = 20.0
 

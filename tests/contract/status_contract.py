@@ -2,8 +2,8 @@
 
 import pytest
 
-from scheduler.objects import Pod, PodCondition
-from scheduler.ports import ApiConflict, ApiNotFound, PodKey
+from scheduler.kube.objects import Pod, PodCondition
+from scheduler.kube.port import ApiConflict, ApiNotFound, PodKey
 from tests.contract.under_test import ClusterUnderTest, key_of
 
 WAITS = PodCondition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")

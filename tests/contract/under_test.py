@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from scheduler import objects
-from scheduler.ports import Cluster, PodKey
+from scheduler.kube import objects
+from scheduler.kube.port import Cluster, PodKey
 
 Manifest: TypeAlias = Mapping[str, Any]
 

@@ -3,7 +3,7 @@
 import asyncio
 from itertools import pairwise
 
-from scheduler.ports import CONFIG_MAPS, NAMESPACES, NODES, PODS, Changed, Deleted, WatchExpired
+from scheduler.kube.port import CONFIG_MAPS, NAMESPACES, NODES, PODS, Changed, Deleted, WatchExpired
 from tests.contract.following import following
 from tests.contract.under_test import ClusterUnderTest, node_manifest, pod_manifest
 

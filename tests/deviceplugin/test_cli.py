@@ -10,11 +10,11 @@ from typing import Final
 import pytest
 from typer.testing import CliRunner, Result
 
-from config.deviceplugin import DevicePluginConfiguration
-from config.mistakes import ConfigurationError
+from config.settings.deviceplugin import DevicePluginConfiguration
+from config.settings.mistakes import ConfigurationError
 from deviceplugin.cli import cli, configured, local_address
+from tests.support.repository import ROOT
 
-ROOT: Final = Path(__file__).parents[2]
 HEAD: Final = "apiVersion: gpushare/v1alpha1\nkind: DevicePluginConfiguration\n"
 
 

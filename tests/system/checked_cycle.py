@@ -3,21 +3,21 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from config.inventory import Health
-from scheduler import objects
+from config.protocol.inventory import Health
 from scheduler.framework.runtime import Profile, Runtime
-from scheduler.pod import Pod
+from scheduler.kube import objects
+from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import Outcome, Placement, SchedulingCycle
 from scheduler.state.arrays import RowArray
 from scheduler.state.ledger import NodeLedger
 from scheduler.state.tables import Tables
-from tests.framework.without_memo import decision, judgement
+from tests.support.without_cache import decision, evaluation
 
 _OPEN: Final = frozenset({Health.HEALTHY, Health.CORDONED})
 
 
 class CheckedCycle(SchedulingCycle):
-    """Each decision is for the pod as it was last seen, is the one without the memo, and takes only what is free.
+    """Each decision is for the pod as it was last seen, is the one without the cache, and takes only what is free.
 
     seen: uid -> the pod that was told last. ledger: what there is free, counted from scratch, by what the process was
     told, and has assumed itself.
@@ -47,7 +47,7 @@ class CheckedCycle(SchedulingCycle):
         expected = decision(self.profile, self._tables, pod, now_ns)
         before = self._ledger()
         outcome = super().schedule(pod, now_ns)
-        assert outcome == expected, f"{outcome} with the memo, {expected} without"
+        assert outcome == expected, f"{outcome} with the cache, {expected} without"
         if isinstance(outcome, Placement):
             self.placed += 1
             self._assert_free(outcome, before[outcome.node])
@@ -56,25 +56,25 @@ class CheckedCycle(SchedulingCycle):
         return outcome
 
     def room(self, pod: Pod, rows: RowArray) -> int:
-        runtime, judged = judgement(self.profile, self._tables, pod)
+        runtime, judged = evaluation(self.profile, self._tables, pod)
         expected = 0 if judged.never else runtime.room(pod, judged, rows)
         answered = super().room(pod, rows)
         assert answered == expected
         return answered
 
     def _assert_free(self, placement: Placement, before: NodeLedger) -> None:
-        demand, announced = placement.pod.template.demand, self._tables.announced(placement.node)
-        if demand is None:
+        gpu_request, announced = placement.pod.template.gpu_request, self._tables.inventory(placement.node)
+        if gpu_request is None:
             assert not placement.cards
             return
         cards = {card.uuid: card for card in announced.cards}
         by_index = {card.index: card.uuid for card in announced.cards}
         taken = [share.uuid or by_index[share.index] for share in placement.cards]
-        assert len(set(taken)) == demand.cards
-        assert announced.allocatable - before.counted >= demand.units
+        assert len(set(taken)) == gpu_request.cards
+        assert announced.allocatable - before.counted >= gpu_request.units
         for uuid in taken:
             assert cards[uuid].health in _OPEN
             assert not {uuid, str(cards[uuid].index)} & announced.cordoned
-            assert before.free[uuid] >= demand.units_per_card, f"{placement} on {before}"
+            assert before.free[uuid] >= gpu_request.units_per_card, f"{placement} on {before}"
             assert not before.exclusive[uuid]
-            assert not (demand.exclusive and before.holders[uuid])
+            assert not (gpu_request.exclusive and before.holders[uuid])

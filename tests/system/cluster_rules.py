@@ -3,8 +3,8 @@
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from config import names
-from scheduler import objects
+from config.protocol import names
+from scheduler.kube import objects
 from scheduler.queue.entry import State
 from tests.system.happening import PICK, happens, nth
 from tests.system.history import READER, History
@@ -41,7 +41,7 @@ class ClusterRules(History):
         self.pass_time()
 
     @happens(2, lambda self: self.plans, pick=PICK, gpus=st.sampled_from([None, "0", "0,1", "1, x", ""]))
-    def cards_are_condemned(self, pick: int, gpus: str | None) -> None:
+    def cards_are_marked_unhealthy(self, pick: int, gpus: str | None) -> None:
         where = names.UNHEALTHY_NAMESPACE, f"{names.UNHEALTHY_PREFIX}{nth(list(self.plans), pick)}"
         config_maps = self.world.config_maps
         there = config_maps.collection.find(*where) is not None

@@ -5,8 +5,8 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from config import names
-from scheduler.ports import CONFIG_MAPS, NAMESPACES, NODES, PODS
+from config.protocol import names
+from scheduler.kube.port import CONFIG_MAPS, NAMESPACES, NODES, PODS
 from scheduler.simulation.faults import (
     Break,
     Effect,

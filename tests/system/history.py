@@ -9,22 +9,22 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from config.scheduler import SchedulerConfiguration
-from scheduler import objects
-from scheduler.demand import ResourceNames
-from scheduler.pod import PodReader
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.build import build_engine
+from scheduler.kube import objects
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import PodReader
 from scheduler.queue.entry import State
-from scheduler.service import build_engine
 from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.world import World
 from scheduler.state.booking import booking_of
 from scheduler.state.ledger import of_tables
+from tests.support.virtual_time import VirtualLoop
 from tests.system.happening import happenings
 from tests.system.node_plans import PLANS, NodePlan
 from tests.system.process import A_MOMENT_S, EPOCH_S, Process, start
 from tests.system.settling import fresh, places_left, views
 from tests.system.wire import Posts, Wire
-from tests.virtual_time import VirtualLoop
 
 BIND_TIMEOUT_S: Final = 4.0
 # A bind without an answer is settled after 60 s, and whatever else goes wrong is tried again sooner.
@@ -134,7 +134,7 @@ class History(RuleBasedStateMachine):
         assert np.array_equal(cards.total, (cards.units * cards.usable).sum(axis=0))
         assert np.array_equal(cards.left, (cards.free * cards.usable).sum(axis=0))
         assert np.array_equal(cards.held, cards.holders.sum(axis=0))
-        announced = {(c.uuid, name) for name in tables.row_of for c in tables.announced(name).cards}
+        announced = {(c.uuid, name) for name in tables.row_of for c in tables.inventory(name).cards}
         assert announced == {(u, tables.names[row]) for u, places in cards.places.items() for _, row in places}
 
     def check_nobody_is_lost(self) -> None:

@@ -4,10 +4,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from config import names
-from scheduler import objects
+from config.protocol import names
+from scheduler.kube import objects
 from scheduler.simulation.world import World
-from tests.builders import manifest, wire_node
+from tests.support.builders import manifest, wire_node
 from tests.system.process import world
 
 A_SECOND_S = 1.0

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from config import names
-from config.inventory import Card, Health
-from scheduler.objects import Node, Taint
-from tests.builders import UNIT_MIB, card, wire_node
+from config.protocol import names
+from config.protocol.inventory import Card, Health
+from scheduler.kube.objects import Node, Taint
+from tests.support.builders import UNIT_MIB, card, wire_node
 
 ZONE: Final = "zone"
 TAINT: Final = Taint("dedicated", "NoSchedule", "gpu")
@@ -113,7 +113,7 @@ def _with(**fields: object) -> Change:
 
 
 CHANGES: Final[Mapping[str, Change]] = {
-    "first card sick": _health(0, Health.UNHEALTHY),
+    "first card unhealthy": _health(0, Health.UNHEALTHY),
     "first card well": _health(0, Health.HEALTHY),
     "second card suspect": _health(1, Health.SUSPECT),
     "second card cordoned by the plugin": _health(1, Health.CORDONED),

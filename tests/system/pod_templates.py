@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from config import names
-from config.allocation import Allocation, LegacyFields, encode
-from tests.builders import manifest
+from config.protocol import names
+from config.protocol.allocation import Allocation, LegacyFields, encode
+from tests.support.builders import manifest
 from tests.system.node_plans import TAINT, ZONE, NodePlan
 
 _PREFERS_B: Final = {
@@ -24,7 +24,7 @@ _NOT_B: Final = {
 }
 _ON_PORT: Final = [{"name": "c0", "ports": [{"containerPort": 80, "hostPort": 8080}]}]
 
-# By name: arguments of `tests.builders.manifest`.
+# By name: arguments of `tests.support.builders.manifest`.
 OURS: Final[Mapping[str, dict[str, Any]]] = {
     "one unit": {"gpu_mem": 1},
     "three units": {"gpu_mem": 3},

@@ -8,22 +8,23 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
-from config.quantity import QuantityError
-from config.scheduler import SchedulerConfiguration, resolve
-from scheduler import objects
-from scheduler.demand import ResourceNames
+from config.protocol.quantity import QuantityError
+from config.settings.scheduler import SchedulerConfiguration, resolve
+from scheduler.build import build_engine
 from scheduler.engine import Engine
+from scheduler.kube import objects
 from scheduler.plugins import registry
-from scheduler.pod import PodReader
-from scheduler.requests import amounts
-from scheduler.service import Clock, Service, build_engine
+from scheduler.pods.effective_requests import amounts
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import PodReader
+from scheduler.service import Clock, Service
 from scheduler.simulation.world import World
 from scheduler.state.ledger import NodeLedger, of_tables, recompute
-from scheduler.telemetry import Telemetry
-from scheduler.web.metrics import Metrics
+from scheduler.telemetry.metrics import Metrics
+from scheduler.telemetry.observer import Telemetry
+from tests.support.virtual_time import run
 from tests.system.checked_cycle import CheckedCycle
 from tests.system.wire import Posts, Wire
-from tests.virtual_time import run
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from scheduler.queue.entry import State
 from scheduler.scheduling_cycle import Placement
-from tests.framework.without_memo import decision
+from tests.support.without_cache import decision
 from tests.system.happening import PICK, happens, nth
 from tests.system.history import READER, SETTLED_AFTER_S, History
 from tests.system.node_plans import CHANGES, PLANS

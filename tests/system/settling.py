@@ -5,14 +5,14 @@ from typing import Final, TypeAlias
 from scheduler.engine import Engine
 from scheduler.event_handlers import EventHandlers
 from scheduler.framework.runtime import Profile
-from scheduler.pod import PodReader
-from scheduler.ports import CONFIG_MAPS, NODES, PODS, Changed, Kind, T
+from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, Changed, Kind, T
+from scheduler.pods.pod import PodReader
 from scheduler.scheduling_cycle import Placement
 from scheduler.simulation.selection import shown_by
 from scheduler.simulation.world import World
 from scheduler.state.tables import Tables
-from tests.builders import READER, wire_pod
-from tests.framework.without_memo import judgement
+from tests.support.builders import READER, wire_pod
+from tests.support.without_cache import evaluation
 from tests.system.pod_templates import OURS
 
 # Template -> why no node will do, or, by node that will do, what its scores are.
@@ -46,7 +46,7 @@ def views(profile: Profile, tables: Tables) -> Views:
     """What the tables say of one pod of each template: equal for tables that stand for the same world."""
     seen: Views = {}
     for name, probe in _PROBES.items():
-        _, judged = judgement(profile, tables, probe)
+        _, judged = evaluation(profile, tables, probe)
         scores = (judged.total, *judged.raw)
         seen[name] = judged.never or {
             node: tuple(int(column[row]) for column in scores)

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from config import names
-from config.inventory import Card, Inventory, encode
-from scheduler import objects
-from tests.builders import UNIT_MIB, card, wire_node
+from config.protocol import names
+from config.protocol.inventory import Card, Inventory, encode
+from scheduler.kube import objects
+from tests.support.builders import UNIT_MIB, card, wire_node
 from tests.system.looking import comes, condition, node_of, warnings
 from tests.system.process import Process, in_virtual_time, scheduling, world
 
@@ -43,7 +43,7 @@ def amounts(**wrong: str) -> Callable[[objects.Node], objects.Node]:
     return change
 
 
-def old_totals(gpu_mem: str, gpu_count: str) -> Callable[[objects.Node], objects.Node]:
+def legacy_totals(gpu_mem: str, gpu_count: str) -> Callable[[objects.Node], objects.Node]:
     def change(node: objects.Node) -> objects.Node:
         totals: objects.Quantities = {"cpu": "64", "pods": "110", names.GPU_MEM: gpu_mem, names.GPU_COUNT: gpu_count}
         return replace(node, metadata=replace(node.metadata, annotations={}), status=objects.NodeStatus(totals, totals))
@@ -84,8 +84,8 @@ def a_card(index: int = 0, uuid: str = "GPU-x", units: str = "16", more: str = "
         pytest.param(
             wrong_inventory(encode(Inventory(1, "", (card(0, 16000),)))), OTHER_UNIT, id="another memory unit"
         ),
-        pytest.param(old_totals("16", "300"), UNREADABLE, id="totals of more cards than there are"),
-        pytest.param(old_totals("9223372036854775807", "1"), UNREADABLE, id="absurd totals"),
+        pytest.param(legacy_totals("16", "300"), UNREADABLE, id="totals of more cards than there are"),
+        pytest.param(legacy_totals("9223372036854775807", "1"), UNREADABLE, id="absurd totals"),
         pytest.param(amounts(gpu_mem="much"), "", id="gpu-mem that is no quantity"),
         pytest.param(amounts(cpu="lots"), "", id="cpu that is no quantity"),
         pytest.param(amounts(memory="1e9999999999"), "", id="memory beyond all quantities"),
@@ -156,8 +156,8 @@ async def test_a_node_without_its_inventory_counts_as_equal_cards_and_gives_none
 @in_virtual_time
 async def test_a_card_whose_health_nobody_knows_takes_no_new_pod_and_the_others_do() -> None:
     of = world()
-    sick, well = a_card(0, "GPU-0", "16", ',"health":"feverish"'), a_card(1, "GPU-1", "8")
-    of.nodes.add(wrong_inventory(inventory(sick, well))(wire_node("a", [16, 8])))
+    unhealthy, well = a_card(0, "GPU-0", "16", ',"health":"feverish"'), a_card(1, "GPU-1", "8")
+    of.nodes.add(wrong_inventory(inventory(unhealthy, well))(wire_node("a", [16, 8])))
     async with scheduling(of) as process:
         comes(of, "large", 12)
         comes(of, "small", 6)
@@ -193,7 +193,7 @@ async def test_two_nodes_that_announce_the_same_card_are_booked_each_for_itself(
     ],
 )
 @in_virtual_time
-async def test_of_a_list_of_sick_cards_everything_readable_counts(gpus: str, told: int) -> None:
+async def test_of_a_list_of_unhealthy_cards_everything_readable_counts(gpus: str, told: int) -> None:
     of = world()
     of.nodes.add(wire_node("a", [16, 8]))
     of.config_maps.create(names.UNHEALTHY_NAMESPACE, f"{names.UNHEALTHY_PREFIX}a", {names.UNHEALTHY_KEY: gpus})

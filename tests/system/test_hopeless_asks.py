@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from config import names
-from tests.builders import wire_node
+from config.protocol import names
+from tests.support.builders import wire_node
 from tests.system.looking import HOSTNAME, comes, condition, node_of, warnings
 from tests.system.process import in_virtual_time, scheduling, world
 

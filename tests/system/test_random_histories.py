@@ -1,7 +1,7 @@
 """Random histories of nodes, cards, pods, other schedulers and faults, through the real service.
 
 After each step, when everything that is due has happened, see `History.check`: no card is over-committed by us, no
-pod is lost or bound twice, the tables hold what is counted from scratch. Each decision is the one without the memo,
+pod is lost or bound twice, the tables hold what is counted from scratch. Each decision is the one without the cache,
 and takes what is free: see `CheckedCycle`. At the end of each history all that can be placed is bound: see
 `History.check_that_all_ends_well`.
 """

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from config import names
-from config.inventory import Health, Inventory, encode
-from config.scheduler import SchedulerConfiguration
+from config.protocol import names
+from config.protocol.inventory import Health, Inventory, encode
+from config.settings.scheduler import SchedulerConfiguration
 from scheduler.simulation.faults import Break, Refuse, Verb
 from scheduler.simulation.world import World
-from tests.builders import UNIT_MIB, card, wire_node
+from tests.support.builders import UNIT_MIB, card, wire_node
 from tests.system.looking import A_SECOND_S, card_of, cluster, comes, condition, events, node_of
 from tests.system.pod_templates import others
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling, start, world
@@ -70,7 +70,7 @@ def cordon(of: World, text: str | None) -> None:
     of.nodes.patch("a", annotations={names.CORDON: text})
 
 
-def condemn(of: World, indexes: str) -> None:
+def mark_unhealthy(of: World, indexes: str) -> None:
     where = names.UNHEALTHY_NAMESPACE, f"{names.UNHEALTHY_PREFIX}a"
     if of.config_maps.collection.find(*where) is None:
         of.config_maps.create(*where, {names.UNHEALTHY_KEY: indexes})
@@ -88,7 +88,7 @@ def announce(of: World, health: Health) -> None:
     [
         pytest.param(lambda of: cordon(of, "GPU-a-0"), lambda of: cordon(of, None), id="cordon by UUID"),
         pytest.param(lambda of: cordon(of, "0"), lambda of: cordon(of, "1"), id="cordon by index"),
-        pytest.param(lambda of: condemn(of, "0"), lambda of: condemn(of, ""), id="ConfigMap"),
+        pytest.param(lambda of: mark_unhealthy(of, "0"), lambda of: mark_unhealthy(of, ""), id="ConfigMap"),
         pytest.param(
             lambda of: announce(of, Health.UNHEALTHY), lambda of: announce(of, Health.HEALTHY), id="unhealthy"
         ),

@@ -3,8 +3,8 @@
 import asyncio
 from itertools import pairwise
 
-from config import names
-from config.scheduler import SchedulerConfiguration
+from config.protocol import names
+from config.settings.scheduler import SchedulerConfiguration
 from scheduler.simulation.faults import Overtaken, Refuse, Throttle, Verb
 from tests.system.looking import A_SECOND_S, cluster, comes, condition, events, label, node_of
 from tests.system.process import in_virtual_time, scheduling

@@ -9,14 +9,27 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from scheduler import objects, ports
 from scheduler.binding_cycle import SERVER_REQUEST_TIMEOUT_S
-from scheduler.ports import ApiFailed, ApiSilent, Binding, Changed, Deleted, Kind, ListBegins, ListEnds, T, WatchEvent
+from scheduler.kube import objects, port
+from scheduler.kube.port import (
+    ApiFailed,
+    ApiSilent,
+    Binding,
+    Changed,
+    Deleted,
+    Kind,
+    ListBegins,
+    ListEnds,
+    T,
+    WatchEvent,
+)
 from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.faults import Faults
 from scheduler.simulation.world import World
 
 _INTERNAL_ERROR: Final = 500
+# Seconds added in another order differ in their last bit.
+_ROUNDING_S: Final = 1e-6
 
 
 class Told:
@@ -60,7 +73,9 @@ class Posts:
         """While a binding may still take effect, no other one may be sent for the pod."""
         uid = binding.pod.uid
         other, until_s = self.open.get(uid, (binding, 0.0))
-        assert assigned or other == binding or now_s >= until_s, f"{binding} while {other} may still take effect"
+        assert assigned or other == binding or now_s >= until_s - _ROUNDING_S, (
+            f"{binding} while {other} may still take effect"
+        )
         sent = self.by_uid.setdefault(uid, [])
         if binding not in sent:
             sent.append(binding)
@@ -87,7 +102,7 @@ class Wire(MemoryCluster):
     def __init__(self, world: World, posts: Posts, *, latency_s: float = 0.0, seed: int = 0) -> None:
         super().__init__(world, faults=Faults(seed), latency_s=latency_s)
         self.posts = posts
-        self.told = {kind.name: Told() for kind in (ports.PODS, ports.NODES, ports.NAMESPACES, ports.CONFIG_MAPS)}
+        self.told = {kind.name: Told() for kind in (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)}
         self.garbled: set[str] = set()
         self._placed: set[str] = set()
         # (when, pod, message) of every condition asked for, and when each binding was.
@@ -108,7 +123,7 @@ class Wire(MemoryCluster):
                     told.take(event)
                 yield events
 
-    async def set_pod_condition(self, pod: ports.PodKey, condition: objects.PodCondition) -> None:
+    async def set_pod_condition(self, pod: port.PodKey, condition: objects.PodCondition) -> None:
         """Nobody is said to wait who is known to have a place."""
         told = next((found for found in self.told["pods"] if found.metadata.uid == pod.uid), None)
         has_place = pod.uid in self._placed or (told is not None and told.spec.node_name)
@@ -140,7 +155,7 @@ class Wire(MemoryCluster):
 
     def _garble(self, event: WatchEvent[T]) -> WatchEvent[T]:
         if isinstance(event, Changed) and event.object.metadata.name in self.garbled:
-            return ports.Undecodable("/".join(filter(None, _key(event.object))), "expected `object`, got `str`")
+            return port.Undecodable("/".join(filter(None, _key(event.object))), "expected `object`, got `str`")
         return event
 
 

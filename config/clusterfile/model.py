@@ -1,0 +1,155 @@
+"""The model of a cluster file: nodes with their cards, pods with their times, and faults. Pure.
+
+`docs/cluster-file.md` is the guide to it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Final, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, AliasChoices, Field, model_validator
+
+from config.clusterfile.workloads import Count, Manifest, NodeManifest, PodManifest
+from config.protocol import inventory, names, quantity
+from config.settings.schema import Section
+
+_LARGEST_CARD_MIB: Final = 2**24
+
+
+def _quantity(value: str | float) -> str:
+    quantity.whole(str(value))  # raises QuantityError, a ValueError, with the words for it
+    return str(value)
+
+
+Quantity: TypeAlias = Annotated[str | int | float, AfterValidator(_quantity)]
+Time: TypeAlias = Annotated[float, Field(ge=0)]
+
+
+class Taint(Section):
+    """A taint of a node."""
+
+    key: str
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+class CardGroup(Section):
+    """Cards that are alike. links: to every other card of the group, or by card index as in the inventory."""
+
+    model: str
+    memory_mib: int = Field(validation_alias="memoryMiB", ge=0, le=_LARGEST_CARD_MIB)
+    count: int = Field(default=1, ge=1, le=inventory.MAX_CARDS)
+    uuid: str | None = Field(default=None, min_length=1, max_length=253)
+    numa: int | None = None
+    links: str | dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_uuid_one_card(self) -> Self:
+        if self.uuid is not None and self.count > 1:
+            message = f"uuid names one card, but count is {self.count}; leave uuid out, or describe each card"
+            raise ValueError(message)
+        return self
+
+
+class NodeGroup(Section):
+    """Nodes that are alike: `name`, or with a count that name and a number from 0.
+
+    node: a Node manifest that the other fields are laid over; its name is `name` when that is left out.
+    """
+
+    name: str = Field(default="", max_length=253)
+    count: Count = 1
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    allocatable: dict[str, Quantity] = Field(default_factory=dict)
+    cards: tuple[CardGroup, ...] = ()
+    node: NodeManifest | None = None
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        message = ""
+        if not self.name and self.node is None:
+            message = "name is missing"
+        elif sum(group.count for group in self.cards) > inventory.MAX_CARDS:
+            message = f"expected at most {inventory.MAX_CARDS} cards on a node"
+        elif self.count > 1 and any(group.uuid for group in self.cards):
+            message = f"uuid names one card, but there are {self.count} such nodes; leave uuid out"
+        elif self.count > 1 and not self.cards and self.node and names.INVENTORY in self.node.metadata.annotations:
+            message = f"{self.count} nodes cannot have the cards of one {names.INVENTORY}; describe them as cards"
+        if message:
+            raise ValueError(message)
+        return self
+
+    def node_names(self) -> list[str]:
+        """The names of the group's nodes, in order."""
+        return _numbered(self.name or (self.node.metadata.name if self.node else ""), self.count)
+
+
+class PodGroup(Section):
+    """Pods that are alike: the manifest's name, or with a count that name and a number from 0.
+
+    at_s: when they are created, in seconds from the start. runs_s: how long after its start a pod has finished;
+    None: it runs forever.
+    """
+
+    pod: PodManifest
+    count: Count = 1
+    at_s: Time = Field(default=0.0, validation_alias=AliasChoices("at_s", "atS"))
+    runs_s: Time | None = Field(default=None, validation_alias=AliasChoices("runs_s", "runsS"))
+
+    def pod_names(self) -> list[str]:
+        """The names of the group's pods, in order."""
+        return _numbered(self.pod.metadata.name, self.count)
+
+
+class Fault(Section):
+    """What happens to a card, or without `card` to a whole node (lost, back): exactly one of xid, lost and back."""
+
+    at_s: Time = Field(default=0.0, validation_alias=AliasChoices("at_s", "atS"))
+    node: str
+    card: int | str | None = None
+    xid: int | None = Field(default=None, ge=0)
+    lost: bool = False
+    back: bool = False
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> Self:
+        if (self.xid is not None) + self.lost + self.back != 1:
+            message = "expected exactly one of xid: NUMBER, lost: true and back: true"
+            raise ValueError(message)
+        if self.xid is not None and self.card is None:
+            message = "xid happens to a card; card is missing"
+            raise ValueError(message)
+        return self
+
+
+class Document(Section):
+    """A cluster file, or part of one."""
+
+    nodes: tuple[NodeGroup, ...] = ()
+    pods: tuple[PodGroup, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(slots=True)
+class ClusterFile:
+    """What all files say together. ignored: manifests that say nothing here, as `kind namespace/name`."""
+
+    nodes: list[NodeGroup] = field(default_factory=list)
+    pods: list[PodGroup] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedPod:
+    """A pod to create at `at_s`, seconds from the start; it finishes `runs_s` after it has started, None: never."""
+
+    at_s: float
+    runs_s: float | None
+    manifest: Manifest
+
+
+def _numbered(name: str, count: int) -> list[str]:
+    """`name` alone for one, `name-0`, `name-1`, … for another count."""
+    return [name] if count == 1 else [f"{name}-{number}" for number in range(count)]

@@ -1,0 +1,237 @@
+"""A cluster in files: read it, and make the Kubernetes objects that it describes. `docs/cluster-file.md` is its guide.
+
+Used by the demo, the simulator and the tests. Beside the form of `model`, plain Kubernetes manifests are read: nodes,
+pods, and what makes pods.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from config.clusterfile.model import CardGroup, ClusterFile, Document, NodeGroup, PodGroup, TimedPod
+from config.clusterfile.workloads import (
+    Manifest,
+    NamedMetadata,
+    NodeManifest,
+    PodManifest,
+    Workload,
+    plain,
+    pods_of,
+    stable_uuid,
+)
+from config.protocol import inventory, names
+from config.settings.load import documents_in
+from config.settings.mistakes import ConfigurationError, Mistake, mistakes_in
+
+__all__ = ["ClusterFile", "TimedPod", "node_manifests", "pod_manifests", "read"]
+
+M = TypeVar("M", bound=BaseModel)
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_OFFERED: Final = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110"}
+_READY: Final = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+_WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "Job"})
+_NOT_READ: Final = frozenset({"DaemonSet", "CronJob", "ReplicationController"})  # make pods, so silence would mislead
+
+
+def read(*paths: Path) -> ClusterFile:
+    """What the files say, in their order. Raises ConfigurationError with every mistake in all of them."""
+    reader = _Reader()
+    for path in paths:
+        try:
+            documents = documents_in(path)
+        except ConfigurationError as error:
+            reader.mistakes += error.mistakes
+            continue
+        reader.take(path, documents)
+    reader.make_pods()
+    reader.mistakes += _contradictions(reader.found, ", ".join(map(str, paths)))
+    if reader.mistakes:
+        raise ConfigurationError(reader.mistakes)
+    return reader.found
+
+
+def node_manifests(
+    cluster: ClusterFile, unit_mib: int, *, gpu_mem: str = names.GPU_MEM, gpu_count: str = names.GPU_COUNT
+) -> list[Manifest]:
+    """Node manifests: ready, with the cards' inventory and totals in units of `unit_mib` MiB.
+
+    A resource that the file itself names in `allocatable` keeps that value.
+    """
+    return [_node(group, name, unit_mib, gpu_mem, gpu_count) for group in cluster.nodes for name in group.node_names()]
+
+
+def pod_manifests(cluster: ClusterFile) -> list[TimedPod]:
+    """Pods by time, those of one time in the order of the files. Pods of a group share one `spec`: never change it."""
+    pods = [TimedPod(group.at_s, group.runs_s, manifest) for group in cluster.pods for manifest in _copies(group)]
+    return sorted(pods, key=lambda pod: pod.at_s)
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Documents -> ClusterFile. Workloads wait until all files are read: a dump of a cluster holds their pods too."""
+
+    found: ClusterFile = field(default_factory=ClusterFile)
+    mistakes: list[Mistake] = field(default_factory=list)
+    workloads: list[Workload] = field(default_factory=list)
+    owners: set[tuple[str, str, str]] = field(default_factory=set)  # kind, namespace, name
+
+    def take(self, path: Path, documents: Iterable[object]) -> None:
+        for document in _without_lists(documents):
+            if not isinstance(document, dict):
+                message = f"expected a mapping, found {type(document).__name__}"
+                self.mistakes.append(Mistake("", str(path), message))
+            elif "kind" in document or "apiVersion" in document:
+                self._take_manifest(path, document)
+            elif part := self._checked(Document, document, str(path)):
+                self.found.nodes += part.nodes
+                self.found.pods += part.pods
+                self.found.faults += part.faults
+
+    def make_pods(self) -> None:
+        for workload in self.workloads:
+            if (workload.kind, workload.metadata.namespace, workload.metadata.name) not in self.owners:
+                self.found.pods += [PodGroup(pod=PodManifest.model_validate(pod)) for pod in pods_of(workload)]
+
+    def _take_manifest(self, path: Path, manifest: dict[str, object]) -> None:
+        kind = manifest.get("kind")
+        label = f"{kind} {_label(manifest)}"
+        source = f"{path}: {label}"
+        self.owners |= set(_owners(manifest))
+        if kind == "Node":
+            if node := self._checked(NodeManifest, manifest, source):
+                self.found.nodes.append(NodeGroup(node=node))
+        elif kind == "Pod":
+            if pod := self._checked(PodManifest, manifest, source):
+                self.found.pods.append(PodGroup(pod=pod))
+        elif kind in _WORKLOADS:
+            if workload := self._checked(Workload, manifest, source):
+                self.workloads.append(workload)
+        elif not isinstance(kind, str) or kind in _NOT_READ:
+            expected = ", ".join(("Node", "Pod", *sorted(_WORKLOADS), "List"))
+            message = f"expected one of {expected}, found {kind}" if kind else "is missing"
+            self.mistakes.append(Mistake("kind", source, message))
+        else:
+            self.found.ignored.append(label)
+
+    def _checked(self, model: type[M], document: dict[str, object], source: str) -> M | None:
+        try:
+            return model.model_validate(document, by_alias=True, by_name=False)
+        except ValidationError as error:
+            self.mistakes += mistakes_in(error, model, document, lambda _: source)
+            return None
+
+
+def _without_lists(documents: Iterable[object]) -> Iterator[object]:
+    """The documents, with `List`, `NodeList`, `PodList`, … replaced by their items."""
+    for document in documents:
+        kind = document.get("kind") if isinstance(document, dict) else None
+        items = document.get("items") if isinstance(document, dict) else None
+        if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(items, list):
+            yield document
+            continue
+        inner = {"kind": kind.removesuffix("List")} if kind != "List" else {}
+        yield from _without_lists(inner | item if isinstance(item, dict) else item for item in items)
+
+
+def _metadata(manifest: dict[str, object]) -> dict[str, object]:
+    metadata = manifest.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _label(manifest: dict[str, object]) -> str:
+    metadata = _metadata(manifest)
+    return "/".join(str(metadata[key]) for key in ("namespace", "name") if key in metadata) or "without a name"
+
+
+def _owners(manifest: dict[str, object]) -> Iterator[tuple[str, str, str]]:
+    metadata = _metadata(manifest)
+    references = metadata.get("ownerReferences")
+    for reference in references if isinstance(references, list) else []:
+        if isinstance(reference, dict):
+            yield str(reference.get("kind")), str(metadata.get("namespace", "default")), str(reference.get("name"))
+
+
+def _contradictions(cluster: ClusterFile, source: str) -> Iterator[Mistake]:
+    """What no single object shows: names and cards that are there twice, faults of what is not there."""
+    groups = {name: group for group in cluster.nodes for name in group.node_names()}
+    for what, values in (
+        ("node", [name for group in cluster.nodes for name in group.node_names()]),
+        ("pod", [f"{p.pod.metadata.namespace}/{name}" for p in cluster.pods for name in p.pod_names()]),
+        ("card", [card.uuid for group in cluster.nodes for card in group.cards if card.uuid]),
+    ):
+        twice = [value for value, count in Counter(values).items() if count > 1]
+        if twice:
+            yield Mistake("", source, f"expected each {what} once, found more than once: {', '.join(twice)}")
+    for number, fault in enumerate(cluster.faults):
+        if fault.node not in groups:
+            yield Mistake(f"faults[{number}].node", source, f"there is no node {fault.node}")
+        elif fault.card is not None and groups[fault.node].cards:
+            cards = _cards(groups[fault.node], fault.node, 1)
+            if str(fault.card) not in {str(name) for card in cards for name in (card.index, card.uuid)}:
+                yield Mistake(f"faults[{number}].card", source, f"node {fault.node} has no card {fault.card}")
+
+
+def _node(group: NodeGroup, name: str, unit_mib: int, gpu_mem: str, gpu_count: str) -> Manifest:
+    base = group.node or NodeManifest(metadata=NamedMetadata(name=name))
+    metadata = {**plain(base.metadata), "name": name}
+    labels = {_HOSTNAME: name} | base.metadata.labels | group.labels
+    if group.count > 1:
+        metadata.pop("uid", None)
+        labels[_HOSTNAME] = name
+    annotations = base.metadata.annotations | group.annotations
+    offered: dict[str, str | int | float] = {}
+    if cards := _cards(group, name, unit_mib):
+        annotations[names.INVENTORY] = inventory.encode(inventory.Inventory(unit_mib, "simulated", cards))
+        offered = {gpu_mem: str(sum(card.units for card in cards)), gpu_count: str(len(cards))}
+    offered |= group.allocatable
+    allocatable = (base.status.allocatable or _OFFERED) | offered
+    taints = [*base.spec.taints, *(plain(taint) for taint in group.taints)]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {**metadata, "labels": labels, "annotations": annotations},
+        "spec": plain(base.spec) | ({"taints": taints} if taints else {}),
+        "status": {"conditions": [_READY]}
+        | plain(base.status)
+        | {"capacity": (base.status.capacity or allocatable) | offered, "allocatable": allocatable},
+    }
+
+
+def _cards(group: NodeGroup, node: str, unit_mib: int) -> tuple[inventory.Card, ...]:
+    cards: list[inventory.Card] = []
+    for alike in group.cards:
+        indexes = range(len(cards), len(cards) + alike.count)
+        cards += [
+            inventory.Card(
+                index=index,
+                uuid=alike.uuid or f"GPU-{stable_uuid(node, str(index))}",
+                model=alike.model,
+                memory_mib=alike.memory_mib,
+                units=alike.memory_mib // unit_mib,
+                numa=alike.numa,
+                links=_links(alike, index, indexes),
+            )
+            for index in indexes
+        ]
+    return tuple(cards)
+
+
+def _links(alike: CardGroup, index: int, indexes: range) -> dict[str, str]:
+    """To every other card of the group, or to the cards named, in both cases not to itself."""
+    links = {str(other): alike.links for other in indexes} if isinstance(alike.links, str) else alike.links
+    return {other: link for other, link in links.items() if other != str(index)}
+
+
+def _copies(group: PodGroup) -> Iterator[Manifest]:
+    pod = group.pod
+    spec, rest = plain(pod.spec), plain(pod)
+    for name in group.pod_names():
+        metadata = plain(pod.metadata) | {"name": name, "namespace": pod.metadata.namespace}
+        if group.count > 1:
+            metadata.pop("uid", None)
+        yield rest | {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -1,0 +1,128 @@
+"""The allocation that the scheduler writes into the Binding and the node reads.
+
+Two annotations hold units per container and card index (`ALLOCATION` for `spec.containers`,
+`INIT_ALLOCATION` for `spec.initContainers`), a third maps each card index to its UUID, which is what counts.
+The `ALIYUN_*` annotations beside them are for tools and for the original device plugin.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from config.protocol import names
+
+Shares: TypeAlias = dict[int, dict[int, int]]  # container index -> card index -> units
+
+# No pod has as many containers or cards; a larger document is another tool's, or an attack.
+_LARGEST_TEXT: Final = 65_536
+_LARGEST_NUMBER: Final = 2**31 - 1
+
+T = TypeVar("T")
+_Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_NUMBER)]
+_Uuid: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+_ENCODE: Final = msgspec.json.Encoder().encode
+_SHARES: Final = msgspec.json.Decoder(dict[_Number, dict[_Number, _Number]])
+_A_SHARE: Final = f'{{"<container index>":{{"<card index>":<units>}}}}, whole numbers from 0 to {_LARGEST_NUMBER}'
+_A_CARD: Final = '{"<card index>":"<UUID>"}'
+_CARDS: Final = msgspec.json.Decoder(dict[_Number, _Uuid])
+
+
+class AllocationError(ValueError):
+    """An allocation annotation that cannot be read; the text says which and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Which container has how many units on which card.
+
+    containers, init_containers: container index -> card index -> units.
+    cards: card index -> UUID; empty when the writer did not know UUIDs (the original scheduler).
+    """
+
+    containers: Shares
+    init_containers: Shares
+    cards: dict[int, str]
+
+    def card_indexes(self) -> list[int]:
+        """Every card index that a container holds, ascending."""
+        shares = (*self.containers.values(), *self.init_containers.values())
+        return sorted({index for share in shares for index in share})
+
+
+@dataclass(frozen=True, slots=True)
+class LegacyFields:
+    """What the `ALIYUN_*` annotations say beside the allocation.
+
+    pod_units: the pod's units over all cards. device_units: the units of the first card.
+    assume_time_ns: Unix time in nanoseconds; the original device plugin serves the oldest first.
+    """
+
+    pod_units: int
+    device_units: int
+    assume_time_ns: int
+
+
+def encode(allocation: Allocation, legacy: LegacyFields) -> dict[str, str]:
+    """Every allocation annotation of a Binding.
+
+    A Binding overwrites only the keys that it sends, so all are sent.
+
+    allocation: holds at least one card.
+    """
+    first = allocation.card_indexes()[0]
+    return {
+        names.ALLOCATION: _dump(_in_order(allocation.containers)),
+        names.INIT_ALLOCATION: _dump(_in_order(allocation.init_containers)),
+        names.CARDS: _dump(dict(sorted(allocation.cards.items()))),
+        names.MEM_IDX: str(first),
+        names.MEM_POD: str(legacy.pod_units),
+        names.MEM_DEV: str(legacy.device_units),
+        names.MEM_ASSIGNED: "false",
+        names.MEM_ASSUME_TIME: str(legacy.assume_time_ns),
+    }
+
+
+def decode(annotations: Mapping[str, str]) -> Allocation | None:
+    """The allocation in a pod's annotations; None when there is no `ALLOCATION` annotation.
+
+    `ALIYUN_COM_GPU_MEM_IDX` alone is not read here: see `legacy_index`.
+    Raises AllocationError when a key is there and cannot be read.
+    """
+    text = annotations.get(names.ALLOCATION)
+    if text is None:
+        return None
+    return Allocation(
+        containers=_read(names.ALLOCATION, _SHARES, _A_SHARE, text),
+        init_containers=_read(names.INIT_ALLOCATION, _SHARES, _A_SHARE, annotations.get(names.INIT_ALLOCATION, "{}")),
+        cards=_read(names.CARDS, _CARDS, _A_CARD, annotations.get(names.CARDS, "{}")),
+    )
+
+
+def legacy_index(annotations: Mapping[str, str]) -> int | None:
+    """The card index that the original scheduler wrote; None when absent, unparsable, negative or absurd."""
+    text = annotations.get(names.MEM_IDX, "")
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_LARGEST_NUMBER))):
+        return None
+    index = int(text)
+    return index if index <= _LARGEST_NUMBER else None
+
+
+def _in_order(shares: Shares) -> Shares:
+    return {container: dict(sorted(cards.items())) for container, cards in sorted(shares.items())}
+
+
+def _dump(document: Shares | dict[int, str]) -> str:
+    return _ENCODE(document).decode()
+
+
+def _read(key: str, decoder: msgspec.json.Decoder[T], expected: str, text: str) -> T:
+    if len(text) > _LARGEST_TEXT:
+        message = f"annotation {key} has {len(text)} characters; expected at most {_LARGEST_TEXT}"
+        raise AllocationError(message)
+    try:
+        return decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        message = f"annotation {key} cannot be read: {error}; expected {expected}"
+        raise AllocationError(message) from error

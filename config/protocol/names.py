@@ -1,0 +1,58 @@
+"""Every name on the wire, once, with who writes it and who reads it.
+
+Resource names are defaults: `SchedulerConfiguration.resources` may change them.
+"""
+
+from typing import Final
+
+# Schedulers: a pod names one of these in `spec.schedulerName`.
+SCHEDULER_NAME: Final = "gpushare-scheduler"
+SHORT_SCHEDULER_NAME: Final = "gpushare"
+
+# Resources. Written by the user on containers (limits) and by the device plugin on the node.
+GPU_MEM: Final = "aliyun.com/gpu-mem"
+GPU_COUNT: Final = "aliyun.com/gpu-count"  # on a node: its cards; as a pod label or annotation: cards asked
+GPU_CORE: Final = "aliyun.com/gpu-core.percentage"
+
+# Pod annotations (GPU_COUNT and PLACEMENT_LABEL also as labels). Written by the user, read by the scheduler.
+CARD_MODELS: Final = "gpushare/card-models"
+CARD_UUIDS: Final = "gpushare/card-uuids"
+CARD_POLICY: Final = "gpushare/card-policy"
+NODE_POLICY: Final = "gpushare/node-policy"
+EXCLUSIVE: Final = "gpushare/exclusive"
+CARD_AFFINITY: Final = "gpushare/card-affinity"
+CARD_ANTI_AFFINITY: Final = "gpushare/card-anti-affinity"
+PLACEMENT_LABEL: Final = "ack.gpushare.placement"
+PLACEMENT_WHOLE_DEVICE: Final = "require-whole-device"
+
+# Pod annotations. Written by the scheduler inside the Binding, read by the device plugin and by tools.
+ALLOCATION: Final = "scheduler.framework.gpushare.allocation"
+INIT_ALLOCATION: Final = "gpushare/init-allocation"
+CARDS: Final = "gpushare/cards"
+MEM_IDX: Final = "ALIYUN_COM_GPU_MEM_IDX"
+MEM_POD: Final = "ALIYUN_COM_GPU_MEM_POD"
+MEM_DEV: Final = "ALIYUN_COM_GPU_MEM_DEV"
+MEM_ASSIGNED: Final = "ALIYUN_COM_GPU_MEM_ASSIGNED"  # "false" by the scheduler, "true" by the device plugin
+MEM_ASSUME_TIME: Final = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"  # Unix nanoseconds
+
+ALLOCATION_KEYS: Final = (
+    ALLOCATION,
+    INIT_ALLOCATION,
+    CARDS,
+    MEM_IDX,
+    MEM_POD,
+    MEM_DEV,
+    MEM_ASSIGNED,
+    MEM_ASSUME_TIME,
+)
+
+# Node annotations. The inventory is written by the device plugin, the cordon by people; the scheduler reads both.
+INVENTORY: Final = "gpushare/inventory"
+CORDON: Final = "gpushare/cordon"
+# Written by people (UUIDs or indexes of cards that are well again), read and taken away by the device plugin.
+CLEAR_HEALTH: Final = "gpushare/clear-health"
+
+# The original's ConfigMap of unhealthy cards: kube-system/unhealthy-gpu-<node>, key "gpus" = "0,2".
+UNHEALTHY_NAMESPACE: Final = "kube-system"
+UNHEALTHY_PREFIX: Final = "unhealthy-gpu-"
+UNHEALTHY_KEY: Final = "gpus"

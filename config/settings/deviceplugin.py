@@ -1,0 +1,235 @@
+"""DevicePluginConfiguration: what the device plugin's configuration may say, and what holds when it says nothing.
+
+One file serves all nodes of a cluster: what differs between nodes comes from `NODE_NAME` and from the node itself.
+Pure.
+"""
+
+import re
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+
+from config.settings.address import Address, host_and_port
+from config.settings.duration import Seconds
+from config.settings.scheduler import ClientConnection, Resources
+from config.settings.schema import Section
+
+API_VERSION: Final = "gpushare/v1alpha1"
+KIND: Final = "DevicePluginConfiguration"
+ENV_PREFIX: Final = "GPUSHARE_DEVICE_PLUGIN_"
+# A List of pod resources disturbs the kubelet while it admits pods (kubernetes pull 137534): never more often.
+SHORTEST_RECONCILE_S: Final = 30.0
+
+_LARGEST_UNIT_MIB: Final = 2**30
+_LARGEST_MEMORY_MIB: Final = 2**30
+_LONGEST_RECONCILE_S: Final = 3600.0
+_SHORTEST_READING_S: Final = 1.0
+# The kubelet handles no other pod while it waits for an Allocate, without a deadline (devicemanager/endpoint.go).
+_LONGEST_ALLOCATE_WAIT_S: Final = 5.0
+_LARGEST_XID: Final = 65_535
+_LONGEST_NAME: Final = 253
+_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_NODE_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+
+
+def _node_name(text: str) -> str:
+    if len(text) > _LONGEST_NAME or not _NODE_NAME.fullmatch(text):
+        message = f"expected the name of a node, as in `kubectl get nodes`, found {text[:80]!r}"
+        raise ValueError(message)
+    return text
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/") or "\0" in path:
+        message = f"expected an absolute path, found {path[:80]!r}"
+        raise ValueError(message)
+    return path
+
+
+def _off(value: object) -> object:
+    """YAML reads an unquoted `off` as false, and no author of `monitor: off` means anything else."""
+    return "off" if value is False else value
+
+
+NodeName: TypeAlias = Annotated[str, AfterValidator(_node_name)]
+AbsolutePath: TypeAlias = Annotated[str, AfterValidator(_absolute)]
+XidNumber: TypeAlias = Annotated[int, Field(ge=1, le=_LARGEST_XID)]
+Mode: TypeAlias = Literal["auto", "cdi", "environment"]
+Monitor: TypeAlias = Literal["off", "warn", "evict"]
+Isolation: TypeAlias = Literal["none"]
+
+
+class Kubelet(Section):
+    """Where the kubelet keeps what the plugin talks to."""
+
+    device_plugin_dir: AbsolutePath = Field(
+        default="/var/lib/kubelet/device-plugins", description="Its device plugin sockets and its checkpoint."
+    )
+    pod_resources_socket: AbsolutePath = Field(
+        default="/var/lib/kubelet/pod-resources/kubelet.sock", description="Its PodResources API."
+    )
+
+
+class DevicePluginConfiguration(Section):
+    """Everything that can be set. A file names `apiVersion` and `kind`; `nodeName` comes from `NODE_NAME` as a rule."""
+
+    api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="The form of this file.")
+    kind: Literal["DevicePluginConfiguration"] = Field(default=KIND, description="The form of this file.")
+    node_name: NodeName = Field(
+        description="The node that the plugin runs on. A file for all nodes leaves it to the variable `NODE_NAME`, "
+        "which counts as said in the environment."
+    )
+    client_connection: ClientConnection = Field(
+        default=ClientConnection(), description="How the API server is reached."
+    )
+    listen: Address = Field(
+        default="0.0.0.0:10262",
+        description="Address and port of `/healthz`, `/readyz`, `/metrics` and `/status`, the last for this machine "
+        "alone; port 0: any free one.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least that is logged."
+    )
+    log_format: Literal["auto", "console", "json"] = Field(
+        default="auto", description="`auto`: console in a terminal, else JSON, one object a line."
+    )
+    dcgm_metrics: bool = Field(
+        default=True,
+        description="Whether `/metrics` has the readings of the cards under dcgm-exporter's names too. Switch it off "
+        "where dcgm-exporter runs on the same nodes, or sums over both count each card twice.",
+    )
+    resources: Resources = Field(default=Resources(), description="Names of the resources, as the scheduler has them.")
+    memory_unit_mib: int = Field(
+        default=1024,
+        validation_alias="memoryUnitMiB",
+        ge=1,
+        le=_LARGEST_UNIT_MIB,
+        description="MiB in one unit of `gpuMem`; the scheduler's must be the same. Each unit is one device of the "
+        "kubelet: a unit so small that the list of devices exceeds a message of 4 MiB is refused at the start.",
+    )
+    announce_gpu_core: bool = Field(
+        default=False, description="Whether the node lists 100 for each usable card of `gpuCore` in its capacity."
+    )
+    mode: Mode = Field(
+        default="auto",
+        description="How a container gets its card: `cdi` by CDI devices, `environment` by `NVIDIA_VISIBLE_DEVICES`; "
+        "`auto`: CDI for containerd from 2.0 and CRI-O, environment otherwise.",
+    )
+    cdi_dir: AbsolutePath = Field(default="/var/run/cdi", description="Where our CDI specs are written.")
+    cdi_spec_dirs: tuple[AbsolutePath, ...] = Field(
+        default=("/etc/cdi", "/var/run/cdi"),
+        description="Where the toolkit's specs of `nvidia.com/gpu` are looked for.",
+    )
+    nvidia_ctk: str = Field(
+        default="nvidia-ctk",
+        min_length=1,
+        description="The program that writes such a spec where there is none: a path, or a name to be found on `PATH`.",
+    )
+    kubelet: Kubelet = Field(default=Kubelet(), description="Where the kubelet keeps its sockets.")
+    state_dir: AbsolutePath = Field(
+        default="/var/lib/kubelet/device-plugins/gpushare",
+        description="The journal of allocations and the lock that keeps a second instance from starting. It has to "
+        "outlive the container, so by default it is inside the kubelet's directory, which is mounted anyway; a "
+        "kubelet that starts empties that directory, but spares directories in it.",
+    )
+    host_proc: AbsolutePath = Field(
+        default="/proc", description="The host's `/proc`, by which a process is traced to its pod."
+    )
+    simulate: str = Field(
+        default="", description="A cluster file: announce the cards that it has for this node instead of real ones."
+    )
+    simulate_control: str = Field(
+        default="",
+        validate_default=True,
+        description="A unix socket that takes faults for simulated cards; needs `simulate`.",
+    )
+    unified_memory_mib: int = Field(
+        default=0,
+        validation_alias="unifiedMemoryMiB",
+        ge=0,
+        le=_LARGEST_MEMORY_MIB,
+        description="MiB to share per card where card and machine share one memory and the driver names no size; "
+        "0: such a card is listed with 0 units.",
+    )
+    old_style_ids: bool = Field(
+        default=False, description="Device ids `<UUID>-_-<number>`, as the original plugin had them."
+    )
+    health_check: bool = Field(default=True, description="Whether unhealthy cards are taken out, and let back in.")
+    reading_interval_s: Seconds = Field(
+        default=10.0,
+        validation_alias="readingInterval",
+        ge=_SHORTEST_READING_S,
+        le=_LONGEST_RECONCILE_S,
+        description="How often each card is read. An unhealthy card is let back in after several good readings.",
+    )
+    ignored_xids: tuple[XidNumber, ...] = Field(
+        default=(), description="XIDs that say nothing of the card's health, beside those of applications' errors."
+    )
+    hardware_xids: tuple[XidNumber, ...] = Field(
+        default=(), description="XIDs that only a reset or an operator clears, beside those known to be such."
+    )
+    monitor: Annotated[Monitor, BeforeValidator(_off)] = Field(
+        default="warn",
+        description="What follows when a pod uses more memory of a card than it asked: nothing, an Event, or its "
+        "eviction.",
+    )
+    monitor_allowance_mib: int = Field(
+        default=512,
+        validation_alias="monitorAllowanceMiB",
+        ge=0,
+        le=_LARGEST_MEMORY_MIB,
+        description="MiB that a pod may use on a card beyond what it asked: a CUDA context takes some hundreds that "
+        "the limits of frameworks do not count.",
+    )
+    evict_unregistered: bool = Field(
+        default=False,
+        description="Evict pods that the kubelet admitted before it knew `gpuMem`: they wait without devices forever.",
+    )
+    evict_mismatched: bool = Field(
+        default=False, description="Evict pods with a container on another card than the scheduler chose."
+    )
+    announce_outside_use: bool = Field(
+        default=False, description="Announce less of a card by what processes outside the books use on it."
+    )
+    mark_assigned: bool = Field(
+        default=False,
+        description="Set `ALIYUN_COM_GPU_MEM_ASSIGNED` to `true` on pods that have their cards, for tools that look "
+        "at it; needs the right to patch pods.",
+    )
+    reconcile_interval_s: Seconds = Field(
+        default=60.0,
+        validation_alias="reconcileInterval",
+        ge=SHORTEST_RECONCILE_S,
+        le=_LONGEST_RECONCILE_S,
+        description="How often what was announced, decided, allocated and used is compared.",
+    )
+    allocate_wait_s: Seconds = Field(
+        default=0.5,
+        validation_alias="allocateWait",
+        le=_LONGEST_ALLOCATE_WAIT_S,
+        description="In environment mode, how long an Allocate waits for the scheduler's decision to arrive before it "
+        "fails. The kubelet admits no other pod meanwhile.",
+    )
+    isolation: Isolation = Field(default="none", description="What holds a container to its memory; nothing so far.")
+
+    @field_validator("simulate_control")
+    @classmethod
+    def _only_for_simulated_cards(cls, socket: str, info: ValidationInfo) -> str:
+        if socket and not info.data.get("simulate", ""):
+            message = "expected simulate as well: real cards take no faults"
+            raise ValueError(message)
+        return socket
+
+    @field_validator("hardware_xids")
+    @classmethod
+    def _not_ignored_too(cls, hardware: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        both = sorted(set(hardware) & set(info.data.get("ignored_xids", ())))
+        if both:
+            message = f"expected each XID in one list, found in ignoredXids too: {', '.join(map(str, both))}"
+            raise ValueError(message)
+        return hardware
+
+    @property
+    def listen_address(self) -> tuple[str, int]:
+        """Host ("" for all addresses; an IPv6 address without its brackets) and port of `listen`."""
+        return host_and_port(self.listen)

@@ -1,0 +1,225 @@
+"""Writes docs/configuration.md from the models: `python -m config.settings.document > docs/configuration.md`.
+
+A test holds the committed file to what this prints.
+"""
+
+import sys
+from typing import Final, Literal, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from config.settings import duration, plugins
+from config.settings.scheduler import (
+    ClientConnection,
+    GpuShareArgs,
+    NodeResourcesFitArgs,
+    Resources,
+    SchedulerConfiguration,
+    SchedulerProfile,
+    ScoringStrategy,
+    WeightedResource,
+)
+from config.settings.schema import is_model, name_in_file, options
+
+EXAMPLE: Final = """\
+apiVersion: gpushare/v1alpha1
+kind: SchedulerConfiguration
+logLevel: info
+podMaxBackoffSeconds: 30
+profiles:
+- schedulerName: gpushare-scheduler
+  pluginConfig:
+  - name: GpuShare
+    args:
+      cardPolicy: binpack
+      nodePolicy: spread
+- schedulerName: gpushare-training # another name, other preferences
+  plugins:
+    score:
+      enabled:
+      - name: NodeResourcesFit
+        weight: 5
+      disabled:
+      - name: NodeAffinity
+  pluginConfig:
+  - name: NodeResourcesFit
+    args:
+      scoringStrategy:
+        type: MostAllocated
+"""
+
+_INTRODUCTION: Final = f"""\
+# Configuration of the scheduler
+
+<!-- Written by `python -m config.settings.document` from the models in config/: change those, not this file. -->
+
+Everything has a default, so `gpushare-scheduler run` needs no configuration. What you want otherwise you say in a file
+(`--config FILE`), in the environment, or with a flag. **A flag wins over the environment, the environment over the
+file, the file over the defaults.** A mistake in any of them ends the program with exit code 2 before it does anything;
+it prints every mistake at once, one a line, with its source, its path and what is allowed there.
+
+## The file
+
+YAML, one document. Names and nesting are those of `KubeSchedulerConfiguration` wherever that has the field. An unknown
+field is a mistake, and so is a key that is there twice; a key with nothing behind it counts as left out.
+
+```yaml
+{EXAMPLE}```
+
+## The environment
+
+`GPUSHARE_SCHEDULER_` and the path in upper case, its parts joined by two underscores; items of a list by their number,
+from 0. A section or a list as a whole is given as YAML. A variable with this prefix that names no field is a mistake,
+except for the addresses that Kubernetes puts there when a Service has such a name.
+
+| variable | sets |
+|---|---|
+| `GPUSHARE_SCHEDULER_BINDTIMEOUT=2s` | `bindTimeout` |
+| `GPUSHARE_SCHEDULER_RESOURCES__GPUMEM=example.com/gpu-mem` | `resources.gpuMem` |
+| `GPUSHARE_SCHEDULER_PROFILES__0__SCHEDULERNAME=my-scheduler` | `profiles[0].schedulerName` |
+| `GPUSHARE_SCHEDULER_CLIENTCONNECTION={{kubeconfig: /etc/gpushare/kubeconfig}}` | `clientConnection` |
+
+A duration is written as Kubernetes does, `500ms`, `4s`, `1m30s`, or as a number of seconds.
+"""
+
+_PLUGINS: Final = """\
+## Plugins
+
+`profiles[].plugins` changes which plugins run and what their scores weigh. At each point, `enabled` adds plugins and
+`disabled` takes default ones away; `disabled: [{{name: "*"}}]` takes all of them away, so that what `enabled` lists is
+what there is, in that order. `multiPoint` does so at every point at once, and a point's own section wins over it.
+Filters are asked in order, and a node is refused with the words of the first that objects. A weight is a whole number
+from 1 to {max_weight}; without one, the default weight holds.
+
+| plugin | points | default weight |
+|---|---|---|
+{rows}
+
+{indispensable} cannot be switched off at `filter`: a pod would be bound as if it had not asked
+for what they judge. Nor can `PrioritySort` and `DefaultBinder`, of whose kind there is one each. PreFilter and Reserve
+belong to a plugin's Filter and are no points of their own; PostFilter, Permit, PreBind and PostBind have no plugins so
+far.
+
+## Arguments of plugins
+
+`profiles[].pluginConfig[]` holds a plugin's `name` and its `args`. Other plugins than these have none.
+"""
+
+_ABSENT: Final = """\
+## What KubeSchedulerConfiguration has and this has not
+
+Nothing would come of these, so naming one is a mistake: `parallelism` and `percentageOfNodesToScore` (all nodes are
+judged at once), `extenders`, `clientConnection.qps` and `.burst` (`maxBindsInFlight` bounds the load), `leaderElection`
+(run one replica with the strategy Recreate), `enableProfiling`, `delayCacheUntilActive`.
+"""
+
+_POINTS: Final = (
+    ("preEnqueue", plugins.PreEnqueueName),
+    ("queueSort", plugins.QueueSortName),
+    ("filter", plugins.FilterName),
+    ("score", plugins.ScoreName),
+    ("bind", plugins.BindName),
+)
+
+
+def configuration_markdown() -> str:
+    """The whole of docs/configuration.md."""
+    parts = [
+        _INTRODUCTION,
+        section("## Fields", SchedulerConfiguration),
+        section("### `resources`", Resources),
+        section("### `clientConnection`", ClientConnection),
+        section("## Profiles: `profiles[]`", SchedulerProfile),
+        _plugins(),
+        section("### GpuShare", GpuShareArgs),
+        section("### NodeResourcesFit", NodeResourcesFitArgs),
+        section("`scoringStrategy`:", ScoringStrategy),
+        section("`scoringStrategy.resources[]`:", WeightedResource),
+        _ABSENT,
+    ]
+    return "\n".join(parts)
+
+
+def section(heading: str, model: type[BaseModel]) -> str:
+    """A heading, what the model says of itself, and a table of its fields."""
+    contract = " ".join((model.__doc__ or "").split())
+    lines = [f"{heading}\n\n{contract}\n\n| field | type | default | meaning |\n|---|---|---|---|"]
+    for name, field in model.model_fields.items():
+        cells = (f"`{name_in_file(name, field)}`", _type(field), _default(field), field.description or "")
+        lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _plugins() -> str:
+    rows = []
+    for plugin in plugins.DEFAULT_ORDER:
+        points = ", ".join(f"`{point}`" for point, implementers in _POINTS if plugin in get_args(implementers))
+        rows.append(f"| {plugin} | {points} | {plugins.DEFAULT_WEIGHTS.get(plugin, '')} |".replace("  ", " "))
+    indispensable = " and ".join(f"`{name}`" for name in plugins.INDISPENSABLE_FILTERS)
+    return _PLUGINS.format(max_weight=plugins.MAX_WEIGHT, rows="\n".join(rows), indispensable=indispensable)
+
+
+def _type(field: FieldInfo) -> str:
+    words = " or ".join(_words(option) for option in options(field.annotation))
+    words = "duration" if _is_duration(field) else words
+    return f"{words}{_bounds(field)}"
+
+
+def _words(annotation: object) -> str:
+    if get_origin(annotation) is Literal:
+        return " or ".join(f"`{value}`" for value in get_args(annotation))
+    if get_origin(annotation) is tuple:
+        items = {_words(option) for option in options(get_args(annotation)[0])}
+        return f"list of {items.pop()}" if len(items) == 1 else "list"
+    if is_model(annotation):
+        return "section"
+    names: dict[object, str] = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+    return names[annotation]
+
+
+def _bounds(field: FieldInfo) -> str:
+    said = []
+    for bound in field.metadata:
+        if isinstance(bound, Ge):
+            said.append(f"at least {duration.text(float(str(bound.ge))) if _is_duration(field) else bound.ge}")
+        elif isinstance(bound, Gt):
+            said.append(f"more than {bound.gt}")
+        elif isinstance(bound, Le):
+            most = duration.text(float(str(bound.le))) if _is_duration(field) else f"{bound.le:.12g}"
+            said.append(f"at most {most}")
+    return "".join(f", {one}" for one in said)
+
+
+def _is_duration(field: FieldInfo) -> bool:
+    return any(getattr(entry, "func", None) is duration.seconds for entry in field.metadata)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "(required)"
+    value = field.default
+    if isinstance(value, BaseModel):
+        return "see below"
+    if _is_duration(field):
+        return f"`{duration.text(value)}`"
+    return _value(value)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, (int, float)):
+        return f"`{value:g}`"
+    if isinstance(value, WeightedResource):
+        return f"`{value.name}: {value.weight}`"
+    if isinstance(value, SchedulerProfile):
+        return "one profile, see below"
+    if isinstance(value, tuple):
+        return ", ".join(_value(item) for item in value)
+    return f"`{value}`" if isinstance(value, str) and value else ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(configuration_markdown())

@@ -1,0 +1,216 @@
+"""File + environment + flags -> configuration, or every mistake at once. The only module of `config` that reads files.
+
+Flags win over the environment, the environment over the file, the file over the defaults; lists are merged item by
+item, so that one field of one profile can be set from the environment.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, TypeVar, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from config.settings.mistakes import ConfigurationError, Location, Mistake, mistakes_in, near_miss, path_text
+from config.settings.plainyaml import DocumentError, parse
+from config.settings.schema import children, field_names, is_model, options
+
+M = TypeVar("M", bound=BaseModel)
+
+_SEPARATOR: Final = "__"
+_HEAD: Final = {"apiVersion": "api_version", "kind": "kind"}  # in the file: in the model
+_LONGEST_INDEX: Final = 4  # digits
+# The kubelet sets these in every container for each Service of the namespace, so a Service of our name is no mistake
+# of anyone's. Source: pkg/kubelet/envvars/envvars.go. None can be a path: those have no single underscore.
+_SERVICE_LINK: Final = re.compile(
+    r"(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)"
+)
+
+
+def load(
+    model: type[M], *, file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object], env_prefix: str
+) -> M:
+    """The configuration.
+
+    file: YAML, one document, with `apiVersion` and `kind`; None reads none.
+    environ: variables that begin with `env_prefix` are `env_prefix` + the path in upper case joined by `__`, list
+    items by number: `PROFILES__0__SCHEDULERNAME`. The value of a section or a list is YAML.
+    flags: values by dotted path, such as `clientConnection.kubeconfig`; None where the flag was not given.
+    Raises ConfigurationError with every mistake of all three.
+    """
+    settings = _Settings(model)
+    if file is not None:
+        settings.read(file)
+    for name in sorted(environ, key=_by_number):
+        if name.startswith(env_prefix):
+            settings.take_variable(name, env_prefix, environ[name])
+    for path, value in flags.items():
+        if value is not None:
+            location = tuple(path.split("."))
+            settings.put(location, value, f"flag {_flag(location)}")
+    return settings.checked(model)
+
+
+def read_text(file: Path) -> str:
+    """The file's text. Raises ConfigurationError when it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError([Mistake("", str(file), f"cannot be read: {error.strerror}")]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError([Mistake("", str(file), "cannot be read: is not UTF-8 text")]) from error
+
+
+def documents_in(file: Path) -> list[object]:
+    """Every YAML document of the file. Raises ConfigurationError when there is no reading it."""
+    try:
+        return parse(read_text(file))
+    except DocumentError as error:
+        raise ConfigurationError([Mistake("", str(file), str(error))]) from error
+
+
+@dataclass(slots=True)
+class _Settings:
+    """What has been said so far, and by whom. sources: location -> source, for what does not come from the file."""
+
+    model: type[BaseModel]
+    said: dict[str, object] = field(default_factory=dict)
+    file: str = "configuration"
+    sources: dict[Location, str] = field(default_factory=dict)
+    mistakes: list[Mistake] = field(default_factory=list)
+
+    def read(self, file: Path) -> None:
+        self.file = str(file)
+        try:
+            documents = documents_in(file)
+        except ConfigurationError as error:
+            self.mistakes += error.mistakes
+            return
+        if len(documents) > 1:
+            self._blame(f"expected one document, found {len(documents)}")
+        document = documents[0] if documents else {}
+        if not isinstance(document, dict):
+            self._blame(f"expected a mapping with {' and '.join(_HEAD)}, found {type(document).__name__}")
+            return
+        self.said = document
+        for name, attribute in _HEAD.items():
+            if attribute in self.model.model_fields and name not in self.said:
+                default = self.model.model_fields[attribute].default
+                self.mistakes.append(Mistake(name, self.file, f"is missing; expected {default}"))
+
+    def take_variable(self, name: str, prefix: str, text: str) -> None:
+        rest = name.removeprefix(prefix)
+        if _SERVICE_LINK.fullmatch(rest) and not (rest == "PORT" and "://" not in text):
+            return
+        source = f"environment {name}"
+        location, annotations = _walk(self.model, rest.split(_SEPARATOR))
+        if not annotations:
+            known = [prefix + _SEPARATOR.join(map(str, path)).upper() for path in _paths(self.model)]
+            self.mistakes.append(Mistake("", source, f"names no field{near_miss(name, known)}"))
+            return
+        try:
+            value = _value(annotations, text)
+        except DocumentError as error:
+            self.mistakes.append(Mistake(path_text(location), source, str(error)))
+            return
+        self.put(location, value, source)
+
+    def put(self, location: Location, value: object, source: str) -> None:
+        self.sources[location] = source
+        if beyond := _beyond_the_end(self.said, location):
+            self.mistakes.append(Mistake(path_text(location), source, beyond))
+            return
+        place: object = self.said
+        for part, following in pairwise(location):
+            place = _inside(place, part, [] if isinstance(following, int) else {})
+        _inside(place, location[-1], value)
+        if isinstance(place, (dict, list)):
+            place[location[-1]] = value  # type: ignore[index]  # a list's part is a number: `_inside` has looked
+
+    def checked(self, model: type[M]) -> M:
+        try:
+            configuration = model.model_validate(self.said, by_alias=True, by_name=False)
+        except ValidationError as error:
+            self.mistakes += mistakes_in(error, model, self.said, self._source_of)
+            raise ConfigurationError(self.mistakes) from None
+        if self.mistakes:
+            raise ConfigurationError(self.mistakes)
+        return configuration
+
+    def _source_of(self, location: Location) -> str:
+        for end in range(len(location), -1, -1):
+            if location[:end] in self.sources:
+                return self.sources[location[:end]]
+        return self.file
+
+    def _blame(self, message: str) -> None:
+        self.mistakes.append(Mistake("", self.file, message))
+
+
+def _walk(model: type[BaseModel], segments: list[str]) -> tuple[Location, list[object]]:
+    """The location that a variable's segments name, in the model's spelling, and the types there (none: no such)."""
+    location: list[str | int] = []
+    types: list[object] = [model]
+    for segment in segments:
+        is_index = segment.isascii() and segment.isdigit() and len(segment) <= _LONGEST_INDEX
+        part: str | int = int(segment) if is_index else segment
+        names = {name.casefold(): name for name in field_names(model, tuple(location))}
+        types = [child for one in types for child in children(one, part)]
+        location.append(names.get(segment.casefold(), part))
+    return tuple(location), types
+
+
+def _paths(model: type[BaseModel], location: Location = ()) -> list[Location]:
+    """Every location that a variable may name, with 0 for the index of each list."""
+    paths: list[Location] = []
+    for name in field_names(model, location):
+        inner: Location = (*location, name)
+        paths += [inner, *_paths(model, inner), *_paths(model, (*inner, 0))]
+    return paths
+
+
+def _value(annotations: list[object], text: str) -> object:
+    """A section or a list as YAML, anything else as it stands: pydantic reads numbers and flags from text."""
+    kinds = [option for annotation in annotations for option in options(annotation)]
+    if not any(is_model(kind) or get_origin(kind) in {tuple, list} for kind in kinds):
+        return text
+    documents = parse(text)
+    return documents[0] if documents else text
+
+
+def _beyond_the_end(place: object, location: Location) -> str:
+    """What is wrong with an index that would leave a hole in its list; "" when there is none such."""
+    for part in location:
+        if isinstance(part, str):
+            place = place.get(part) if isinstance(place, dict) else None
+            continue
+        items = place if isinstance(place, list) else []
+        if part > len(items):
+            return f"is item {part} of a list that has {len(items)}; expected at most {len(items)}"
+        place = items[part] if part < len(items) else None
+    return ""
+
+
+def _inside(place: object, part: str | int, new: object) -> object:
+    """What is at `part` of a section or list, after putting `new` there if there is nothing.
+
+    Where the file has no section or list, an empty one that leads nowhere: the file's own mistake is found later.
+    """
+    if isinstance(place, dict):
+        return place.setdefault(part, new)
+    if not isinstance(place, list) or not isinstance(part, int):
+        return {}
+    if part == len(place):
+        place.append(new)
+    return place[part]
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """Sorts `…__2__…` before `…__10__…`, so that a list's items come in order, and a list before its items."""
+    return [(int(part) if part.isascii() and part.isdigit() else -1, part) for part in name.split(_SEPARATOR)]
+
+
+def _flag(location: Location) -> str:
+    return "--" + re.sub(r"([A-Z])", r"-\1", str(location[-1])).lower()

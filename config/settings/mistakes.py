@@ -1,0 +1,128 @@
+"""What is wrong with a configuration or a cluster file: every mistake at once, each with its path and its source.
+
+pydantic finds the mistakes; this module says them in the words of the file's author.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from pydantic import BaseModel, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+
+from config.settings.schema import field_names
+
+Location: TypeAlias = tuple[str | int, ...]  # keys and list indexes, from the root
+
+_LONGEST_SHOWN: Final = 80
+_QUOTED: Final = re.compile(r"'([^']*)'")
+# YAML reads 2 as a number and yes as a flag where the author meant a word.
+_QUOTE_IT: Final = "; write it in quotes"
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing to put right.
+
+    path: `profiles[0].schedulerName`; "" where no single field is to blame.
+    source: where the value came from: a file's name, `environment GPUSHARE_…` or `flag --…`.
+    message: what was expected and what was found.
+    """
+
+    path: str
+    source: str
+    message: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.source, self.path, self.message) if part)
+
+
+class ConfigurationError(Exception):
+    """Every mistake that was found, at least one; `str()` prints one per line."""
+
+    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+        self.mistakes: Final = tuple(mistakes)
+        super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+
+
+def path_text(location: Location) -> str:
+    """`("profiles", 0, "schedulerName")` -> `profiles[0].schedulerName`."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return "".join(parts).removeprefix(".")
+
+
+def near_miss(word: str, allowed: Iterable[str]) -> str:
+    """`; did you mean X?`, or "" when nothing allowed is close to `word`, whatever its case."""
+    by_folded = {candidate.casefold(): candidate for candidate in allowed}
+    close = difflib.get_close_matches(word.casefold(), by_folded, n=1)
+    return f"; did you mean {by_folded[close[0]]}?" if close else ""
+
+
+def mistakes_in(
+    error: ValidationError, model: type[BaseModel], data: object, source_of: Callable[[Location], str]
+) -> list[Mistake]:
+    """The mistakes that pydantic found in `data`, in the order of the model's fields.
+
+    source_of: where the value at a location came from.
+    """
+    found = []
+    for detail in error.errors(include_url=False):
+        location = _location(detail, model, data)
+        found.append(Mistake(path_text(location), source_of(location), _message(detail, model)))
+    return list(dict.fromkeys(found))
+
+
+def _location(detail: ErrorDetails, model: type[BaseModel], data: object) -> Location:
+    """The location without the names of union members, which pydantic puts among the keys of the data."""
+    location: list[str | int] = []
+    for position, part in enumerate(detail["loc"]):
+        if _has(data, part):
+            data = data[part]  # type: ignore[index]  # `_has` has looked
+            location.append(part)
+        elif (name := to_camel(str(part))) in field_names(model, detail["loc"][:position]):
+            location.append(name)  # missing, or a default that does not go with another field
+    if detail["type"] in {"union_tag_invalid", "union_tag_not_found"}:
+        location.append(detail["ctx"]["discriminator"].strip("'"))
+    return tuple(location)
+
+
+def _has(data: object, part: str | int) -> bool:
+    if isinstance(data, (list, tuple)):
+        return isinstance(part, int) and part < len(data)
+    return isinstance(data, dict) and part in data
+
+
+def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
+    context, found = detail.get("ctx", {}), detail["input"]
+    match detail["type"]:
+        case "missing" | "union_tag_not_found":
+            return "is missing"
+        case "extra_forbidden":
+            return _unknown_field(str(detail["loc"][-1]), field_names(model, detail["loc"][:-1]))
+        case "value_error":
+            return str(context["error"])
+        case "union_tag_invalid":
+            return _expected(context["expected_tags"], context["tag"])
+        case "literal_error":
+            return _expected(context["expected"], found)
+    message = detail["msg"].removeprefix("Input should be ")
+    expected = f"expected {message}" if message != detail["msg"] else message[:1].lower() + message[1:]
+    quote_it = _QUOTE_IT if detail["type"] == "string_type" and isinstance(found, (bool, int, float)) else ""
+    return f"{expected}, found {_shown(found)}{quote_it}"
+
+
+def _unknown_field(name: str, allowed: Sequence[str]) -> str:
+    return "unknown field" + (near_miss(name, allowed) or f"; expected one of: {', '.join(allowed)}")
+
+
+def _expected(allowed: str, found: object) -> str:
+    suggestion = near_miss(found, _QUOTED.findall(allowed)) if isinstance(found, str) else ""
+    return f"expected {allowed}, found {_shown(found)}{suggestion}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"

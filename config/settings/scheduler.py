@@ -1,0 +1,291 @@
+"""SchedulerConfiguration: what the scheduler's configuration file may say, and what holds when it says nothing.
+
+Names and nesting are KubeSchedulerConfiguration's (kubescheduler.config.k8s.io/v1) where it has the field. Of its
+fields these are not here, since nothing would come of them: `parallelism` and `percentageOfNodesToScore` (every node
+is judged, as array operations), `extenders`, `clientConnection.qps` and `.burst` (requests are bounded by
+`maxBindsInFlight` and by the server's own priorities), `leaderElection` (one replica so far), `enableProfiling`,
+`delayCacheUntilActive`, and the extension points that `config.settings.plugins` names as missing. Pure.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+
+from config.protocol import names
+from config.settings.address import Address, host_and_port
+from config.settings.duration import Seconds
+from config.settings.plugins import ChosenPlugins, Plugins, Weight, choose
+from config.settings.schema import Section
+
+API_VERSION: Final = "gpushare/v1alpha1"
+KIND: Final = "SchedulerConfiguration"
+DEFAULT_BIND_TIMEOUT_S: Final = 4.0
+
+_LONGEST_WAIT_S: Final = 3600.0
+_LARGEST_UNIT_MIB: Final = 2**30
+_MOST_BINDS: Final = 1024
+_PREFIX: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
+_RESOURCE: Final = re.compile(rf"{_PREFIX}/[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+def _extended_resource(name: str) -> str:
+    if not _RESOURCE.fullmatch(name) or name.split("/", 1)[0].endswith("kubernetes.io"):
+        message = f"expected the name of an extended resource, domain/name, found {name[:80]!r}"
+        raise ValueError(message)
+    return name
+
+
+ResourceName: TypeAlias = Annotated[str, AfterValidator(_extended_resource)]
+SchedulerName: TypeAlias = Annotated[str, Field(min_length=1, max_length=253)]
+PolicyName: TypeAlias = Literal["binpack", "spread"]
+
+
+class Resources(Section):
+    """The names of what pods ask and nodes offer; the device plugin must announce the same."""
+
+    gpu_mem: ResourceName = Field(default=names.GPU_MEM, description="Memory units of one card: a container's limit.")
+    gpu_count: ResourceName = Field(
+        default=names.GPU_COUNT, description="On a node, its cards; as a pod's label or annotation, the cards asked."
+    )
+    gpu_core: ResourceName = Field(default=names.GPU_CORE, description="Hundredths of a card's compute share.")
+
+    @model_validator(mode="after")
+    def _different(self) -> Self:
+        if len({self.gpu_mem, self.gpu_count, self.gpu_core}) < 3:  # noqa: PLR2004  (the three fields)
+            message = "expected three different names for gpuMem, gpuCount and gpuCore"
+            raise ValueError(message)
+        return self
+
+
+class GpuShareArgs(Section):
+    """Arguments of GpuShare. A pod's `gpushare/card-policy` and `gpushare/node-policy` win over them."""
+
+    card_policy: PolicyName = Field(
+        default="binpack", description="Among the cards of a node: the tightest that fits, or the emptiest."
+    )
+    node_policy: PolicyName = Field(
+        default="binpack", description="Among the nodes: the fullest in GPU memory that fits, or the emptiest."
+    )
+
+
+class WeightedResource(Section):
+    """A resource that counts in a score."""
+
+    name: str = Field(min_length=1, description="The resource, such as `cpu`.")
+    weight: Weight = Field(default=1, description="How much it counts beside the others.")
+
+
+class ScoringStrategy(Section):
+    """How NodeResourcesFit ranks nodes."""
+
+    type: Literal["LeastAllocated", "MostAllocated"] = Field(
+        default="LeastAllocated", description="Prefer the emptiest nodes, or the fullest."
+    )
+    resources: tuple[WeightedResource, ...] = Field(
+        default=(WeightedResource(name="cpu"), WeightedResource(name="memory")), description="What counts."
+    )
+
+    @field_validator("resources")
+    @classmethod
+    def _each_once(cls, resources: tuple[WeightedResource, ...]) -> tuple[WeightedResource, ...]:
+        _refuse_twins("resource", [resource.name for resource in resources])
+        return resources
+
+
+class NodeResourcesFitArgs(Section):
+    """Arguments of NodeResourcesFit, which judges every resource but `resources.gpuMem`."""
+
+    scoring_strategy: ScoringStrategy = Field(default=ScoringStrategy(), description="How nodes are ranked.")
+    ignored_resources: tuple[ResourceName, ...] = Field(
+        default=(),
+        description="Extended resources that the Filter does not look at, since something else provides them.",
+    )
+
+
+class GpuShareConfig(Section):
+    """An entry of `pluginConfig`."""
+
+    name: Literal["GpuShare"]
+    args: GpuShareArgs = GpuShareArgs()
+
+
+class NodeResourcesFitConfig(Section):
+    """An entry of `pluginConfig`."""
+
+    name: Literal["NodeResourcesFit"]
+    args: NodeResourcesFitArgs = NodeResourcesFitArgs()
+
+
+PluginConfig: TypeAlias = Annotated[GpuShareConfig | NodeResourcesFitConfig, Field(discriminator="name")]
+
+
+class SchedulerProfile(Section):
+    """One way of scheduling, for the pods that name it."""
+
+    scheduler_name: SchedulerName = Field(
+        default=names.SCHEDULER_NAME, description="Pods with this `spec.schedulerName` are scheduled by this profile."
+    )
+    additional_scheduler_names: tuple[SchedulerName, ...] | None = Field(
+        default=None,
+        description="More names for the same profile. When left out: "
+        f"`{names.SHORT_SCHEDULER_NAME}` for the profile `{names.SCHEDULER_NAME}`, unless another profile has that "
+        "name; none for other profiles.",
+    )
+    plugins: Plugins = Field(default=Plugins(), description="Changes to the default plugins.")
+    plugin_config: tuple[PluginConfig, ...] = Field(default=(), description="Arguments of plugins, each plugin once.")
+
+    @field_validator("plugin_config")
+    @classmethod
+    def _each_once(cls, entries: tuple[PluginConfig, ...]) -> tuple[PluginConfig, ...]:
+        _refuse_twins("plugin", [entry.name for entry in entries])
+        return entries
+
+
+class ClientConnection(Section):
+    """How the API server is reached."""
+
+    kubeconfig: str = Field(
+        default="",
+        description="A kubeconfig file. When left out: `KUBECONFIG`, then the service account of the pod that it "
+        "runs in, then `~/.kube/config`.",
+    )
+    context: str = Field(default="", description="A context of the kubeconfig; when left out, its current context.")
+
+
+class SchedulerConfiguration(Section):
+    """Everything that can be set. Every field may be left out; a file names `apiVersion` and `kind`."""
+
+    api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="The form of this file.")
+    kind: Literal["SchedulerConfiguration"] = Field(default=KIND, description="The form of this file.")
+    profiles: tuple[SchedulerProfile, ...] = Field(
+        default=(SchedulerProfile(),),
+        description="Ways of scheduling, by scheduler name. A list given here replaces the default one.",
+    )
+    resources: Resources = Field(default=Resources(), description="Names of the resources.")
+    memory_unit_mib: int = Field(
+        default=1024,
+        validation_alias="memoryUnitMiB",
+        ge=1,
+        le=_LARGEST_UNIT_MIB,
+        description="MiB in one unit of `gpuMem`. A node that announces another unit is left out.",
+    )
+    pod_initial_backoff_seconds: float = Field(
+        default=1.0, gt=0, le=_LONGEST_WAIT_S, description="The wait after the first failed attempt; doubles each time."
+    )
+    pod_max_backoff_seconds: float = Field(
+        default=10.0,
+        gt=0,
+        le=_LONGEST_WAIT_S,
+        validate_default=True,
+        description="The longest such wait; not less than `podInitialBackoffSeconds`.",
+    )
+    bind_timeout_s: Seconds = Field(
+        default=DEFAULT_BIND_TIMEOUT_S,
+        validation_alias="bindTimeout",
+        le=_LONGEST_WAIT_S,
+        description="How long the API server may take for one bind request. The first bind waits as long after the "
+        "start, since a request of a predecessor may still take effect. 0: no wait at the start, for clusters that "
+        "no other scheduler has served, and 4s for a request.",
+    )
+    max_binds_in_flight: int = Field(
+        default=64, ge=1, le=_MOST_BINDS, description="Bind requests that wait for their answer at the same time."
+    )
+    watch_stall_timeout_s: Seconds = Field(
+        default=150.0,
+        validation_alias="watchStallTimeout",
+        gt=0,
+        le=_LONGEST_WAIT_S,
+        description="A watch that brings nothing for so long, not even a bookmark, is opened again. The API server "
+        "sends a bookmark about every minute.",
+    )
+    client_connection: ClientConnection = Field(
+        default=ClientConnection(), description="How the API server is reached."
+    )
+    listen: Address = Field(
+        default="0.0.0.0:10261",
+        description="Address and port of `/healthz`, `/readyz` and `/metrics`; port 0: any free one.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least that is logged."
+    )
+    log_format: Literal["auto", "console", "json"] = Field(
+        default="auto", description="`auto`: console in a terminal, else JSON, one object a line."
+    )
+    per_card_metrics: bool = Field(
+        default=False, description="Whether `/metrics` has series per card; 5,000 nodes of 8 cards make 120,000."
+    )
+
+    @field_validator("pod_max_backoff_seconds")
+    @classmethod
+    def _not_below_the_first(cls, longest_s: float, info: ValidationInfo) -> float:
+        first_s = info.data.get("pod_initial_backoff_seconds", 0.0)
+        if longest_s < first_s:
+            message = f"expected at least podInitialBackoffSeconds, which is {first_s:g}, found {longest_s:g}"
+            raise ValueError(message)
+        return longest_s
+
+    @field_validator("profiles")
+    @classmethod
+    def _names_are_unique(cls, profiles: tuple[SchedulerProfile, ...]) -> tuple[SchedulerProfile, ...]:
+        if not profiles:
+            message = "expected at least one profile, found none"
+            raise ValueError(message)
+        _refuse_twins("scheduler name", _explicit_names(profiles))
+        return profiles
+
+    @property
+    def listen_address(self) -> tuple[str, int]:
+        """Host ("" for all addresses; an IPv6 address without its brackets) and port of `listen`."""
+        return host_and_port(self.listen)
+
+    @property
+    def bind_request_timeout_s(self) -> float:
+        """How long one bind request may take, > 0."""
+        return self.bind_timeout_s or DEFAULT_BIND_TIMEOUT_S
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A profile as the scheduler runs it: nothing left to merge or to look up.
+
+    scheduler_names: the `spec.schedulerName`s it serves, the first is its own. plugins: per extension point, in order.
+    """
+
+    scheduler_names: tuple[str, ...]
+    plugins: ChosenPlugins
+    gpu_share: GpuShareArgs
+    node_resources_fit: NodeResourcesFitArgs
+
+
+def resolve(configuration: SchedulerConfiguration) -> tuple[Profile, ...]:
+    """The profiles to run, in order; no scheduler name is in two of them."""
+    taken = frozenset(_explicit_names(configuration.profiles))
+    return tuple(_resolved(profile, taken) for profile in configuration.profiles)
+
+
+def _resolved(profile: SchedulerProfile, taken: frozenset[str]) -> Profile:
+    more = profile.additional_scheduler_names
+    if more is None:
+        short_is_free = names.SHORT_SCHEDULER_NAME not in taken
+        more = (names.SHORT_SCHEDULER_NAME,) if profile.scheduler_name == names.SCHEDULER_NAME and short_is_free else ()
+    gpu_share, fit = GpuShareArgs(), NodeResourcesFitArgs()
+    for entry in profile.plugin_config:
+        if isinstance(entry, GpuShareConfig):
+            gpu_share = entry.args
+        else:
+            fit = entry.args
+    return Profile((profile.scheduler_name, *more), choose(profile.plugins), gpu_share, fit)
+
+
+def _explicit_names(profiles: tuple[SchedulerProfile, ...]) -> list[str]:
+    return [n for p in profiles for n in (p.scheduler_name, *(p.additional_scheduler_names or ()))]
+
+
+def _refuse_twins(what: str, values: list[str]) -> None:
+    twice = [value for value, count in Counter(values).items() if count > 1]
+    if twice:
+        message = f"expected each {what} once, found more than once: {', '.join(twice)}"
+        raise ValueError(message)

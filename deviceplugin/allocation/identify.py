@@ -1,0 +1,211 @@
+"""Which container the kubelet means. It names neither pod nor container in any call. Pure.
+
+`allocating` serves Allocate where the answer must be complete at once (environment mode). It rests on this: admission
+is serial, so each pod that was admitted before has all its containers recorded; one that was rejected is unknown to
+PodResources.Get at once; later ones are unknown to it still. The caller is the first unrecorded container of the one
+pod that is left. `starting` serves PreStartContainer, when the assignment is recorded, and so needs no inference.
+
+Either answers right or refuses. What the rule cannot tell apart, and is refused unless the count of devices decides:
+a pod that was admitted while the kubelet did not know the resource; running containers whose record was lost; a pod
+that was being deleted when the kubelet first saw it; two pods of one name; a kubelet that has no PodResources.Get.
+While the caller is missing from our view, which is late, three other pods look just like it: a namesake of it that was
+deleted before it was allocated, a pod that the kubelet saw deleted first and we do not yet, a pod whose containers run
+and lost their record before they were ever reported. Such an answer is found at PreStartContainer, by the UID, so that
+no container starts with it: see `environment.replay_objection`.
+
+Source: pkg/kubelet/kubelet.go (HandlePodAdditions) and pkg/kubelet/cm/devicemanager/manager.go of Kubernetes 1.36.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deviceplugin.allocation.pods import Container, Decision, Kind, NodePod, Share
+from deviceplugin.kubelet.checkpoint import Entry
+
+
+class NotIdentified(Exception):
+    """No container can be named for certain; the text names the candidates and why each is not it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What PodResources.Get says of a pod: container name -> ids of our resource, empty where it has none yet.
+
+    Ordinary init containers are never there, and there is no UID: it may speak of another pod of the same name.
+    """
+
+    containers: Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What this node knows at the moment of a call.
+
+    pods: of this node, as the API server tells us, so maybe late. entries: the kubelet's checkpoint, read after the
+    call came. shown: pod UID -> what PodResources.Get said of its name after the call came, None for NotFound; a pod
+    that is missing was not asked for.
+    """
+
+    resource: str
+    pods: Sequence[NodePod]
+    entries: Sequence[Entry]
+    shown: Mapping[str, Shown | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The pod, and the container; several of it where they hold the same ids, one after the other."""
+
+    pod: NodePod
+    containers: tuple[Container, ...]
+
+
+def unrecorded(view: View, answered: Collection[tuple[str, str]] = ()) -> list[Found]:
+    """Each pod with a container that waits for devices, and the first such: the pods to ask PodResources.Get for.
+
+    answered: (UID, container) of the calls that we answered since the kubelet last registered us: it repeats none.
+    """
+    recorded = {(entry.pod_uid, entry.container) for entry in view.entries if entry.resource == view.resource}
+    recorded.update(answered)
+    waiting = []
+    for pod in view.pods:
+        first = next((c for c in pod.containers if c.units > 0 and (pod.uid, c.name) not in recorded), None)
+        if first is not None and not pod.finished:
+            waiting.append(Found(pod, (first,)))
+    return waiting
+
+
+def allocating(
+    units: int,
+    view: View,
+    *,
+    answered: Collection[tuple[str, str]] = (),
+    passed: Collection[str] = (),
+) -> Found:
+    """The container whose Allocate asks for `units` devices. Raises NotIdentified.
+
+    answered: as for `unrecorded`. passed: UIDs of the pods that the kubelet had admitted before we registered with it.
+    Holds only with `pre_start_required`: else a container may be allocated at its start, beside an admission.
+    """
+    possible, reasons = [], []
+    for found in unrecorded(view, answered):
+        reason = _not_calling(found, units, view)
+        if reason:
+            reasons.append(f"{found.pod}: {reason}")
+        else:
+            possible.append(found)
+    if len(possible) == 1:
+        doubt = _doubt(possible[0].pod, view, passed)
+        if not doubt:
+            return possible[0]
+        reasons.append(f"{possible[0].pod}: {doubt}")
+    else:
+        reasons += [f"{found.pod}: container {found.containers[0].name} may be it" for found in possible]
+    words = "; ".join(reasons) or "no pod of this node waits for devices"
+    message = f"cannot tell which container allocates {units} devices of {view.resource}; {words}"
+    raise NotIdentified(message)
+
+
+def holders(ids: Collection[str], view: View) -> list[Entry]:
+    """The entries that hold exactly `ids`; the pods to ask PodResources.Get for are theirs."""
+    wanted = frozenset(ids)
+    return [entry for entry in view.entries if entry.resource == view.resource and entry.ids == wanted]
+
+
+def starting(ids: Collection[str], view: View) -> Found:
+    """The container that starts with exactly the devices `ids`. Raises NotIdentified; the kubelet then asks again.
+
+    A UID on record whose pod is not known here is not taken for a dead pod's: the watch may be late, and a pod that was
+    deleted by force may be gone for the API server and still start containers.
+    """
+    by_uid = {pod.uid: pod for pod in view.pods}
+    held = holders(ids, view)
+    reasons = [
+        f"UID {uid}: recorded by the kubelet, its pod is not known here (yet)"
+        for uid in sorted({entry.pod_uid for entry in held} - set(by_uid))
+    ]
+    live = {entry.pod_uid for entry in held if entry.pod_uid in by_uid and not by_uid[entry.pod_uid].finished}
+    if len(live) == 1 and not reasons:
+        pod = by_uid[live.pop()]
+        recorded = {entry.container for entry in held if entry.pod_uid == pod.uid}
+        reason = _not_starting(pod, recorded, len(set(ids)), view)
+        if not reason:
+            return Found(pod, tuple(container for container in pod.containers if container.name in recorded))
+        reasons.append(f"{pod}: {reason}")
+    reasons += [f"{by_uid[uid]}: holds them too" for uid in sorted(live)]
+    words = "; ".join(reasons) or "no live container has exactly these on record"
+    message = f"cannot tell which container starts with {len(set(ids))} devices of {view.resource}; {words}"
+    raise NotIdentified(message)
+
+
+def common_shares(found: Found, decision: Decision) -> tuple[Share, ...]:
+    """What the found containers get. Raises NotIdentified when they hold the same ids and get different cards."""
+    shares = {container.name: decision.shares[container.name] for container in found.containers}
+    if len(set(shares.values())) > 1:
+        each = ", ".join(f"{name} on {'+'.join(s.uuid for s in on)}" for name, on in shares.items())
+        message = f"cannot tell which container of pod {found.pod} starts: they hold the same devices, with {each}"
+        raise NotIdentified(message)
+    return next(iter(shares.values()))
+
+
+def _not_calling(found: Found, units: int, view: View) -> str:
+    """Why the container cannot be the one that allocates; "" when it can."""
+    pod, container = found.pod, found.containers[0]
+    if pod.uid in view.shown:
+        shown = view.shown[pod.uid]
+        if shown is None:
+            return "the kubelet has not admitted it, or has rejected it"
+        other = _namesake(pod, shown, view)
+        if other:
+            return other
+    if container.units != units:
+        return f"its next container {container.name} asks {container.units}"
+    return ""
+
+
+def _doubt(pod: NodePod, view: View, passed: Collection[str]) -> str:
+    """Why the only pod that is left may still be the wrong one, the right one being unknown here yet; "" for none."""
+    if pod.uid not in view.shown:
+        return "it is not known whether the kubelet has admitted it (PodResources.Get is there from Kubernetes 1.34)"
+    if pod.terminating:
+        return "it is being deleted"
+    if pod.uid in passed:
+        return "the kubelet admitted it before this resource was registered"
+    if pod.reported:
+        return "the kubelet has admitted it before, and its containers have no devices on record"
+    return ""
+
+
+def _not_starting(pod: NodePod, recorded: Iterable[str], units: int, view: View) -> str:
+    """Why the pod's recorded containers cannot be what starts; "" when they can."""
+    by_name = {container.name: container for container in pod.containers}
+    for name in sorted(recorded):
+        asks = by_name[name].units if name in by_name else 0
+        if asks != units:
+            return f"its container {name} asks {asks}"
+    if pod.uid not in view.shown:
+        return "PodResources.Get has not confirmed it"
+    shown = view.shown[pod.uid]
+    return "PodResources.Get does not know it" if shown is None else _namesake(pod, shown, view)
+
+
+def _namesake(pod: NodePod, shown: Shown, view: View) -> str:
+    """Why PodResources.Get speaks of another pod of this name, or of a moment that the checkpoint does not know."""
+    strangers = set(shown.containers) - {container.name for container in pod.containers}
+    if strangers:
+        return f"the kubelet's pod of this name has another container, {min(strangers)}"
+    recorded = {
+        entry.container: entry.ids
+        for entry in view.entries
+        if entry.pod_uid == pod.uid and entry.resource == view.resource
+    }
+    for container in pod.containers:
+        if container.kind is Kind.INIT:
+            continue
+        ids, on_record = shown.containers.get(container.name, frozenset()), recorded.get(container.name, frozenset())
+        if ids != on_record:
+            return (
+                f"the kubelet's pod of this name holds {len(ids)} devices in container {container.name}, "
+                f"its checkpoint records {len(on_record)} others under this UID"
+            )
+    return ""

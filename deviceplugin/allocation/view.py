@@ -1,0 +1,107 @@
+"""What is known at the moment of a call: pods from the watch, records and pods of the kubelet. Decides nothing."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+from cachetools import LRUCache
+
+from config.protocol.quantity import QuantityError
+from config.settings.scheduler import Resources
+from deviceplugin.allocation.identify import Shown, View
+from deviceplugin.allocation.journal import Journal
+from deviceplugin.allocation.own_pods import OwnPods
+from deviceplugin.allocation.pods import NodePod, read_pod
+from deviceplugin.kubelet import checkpoint
+from deviceplugin.kubelet.checkpoint import CheckpointError, Entry
+from deviceplugin.kubelet.client import Held, PodResources
+from scheduler.kube import objects
+
+# At 100 questions a second, enough for several hundred pods that wait at the same time.
+_ANSWERS_WITHIN_S: Final = 5.0
+_REMEMBERED: Final = 1024
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class NodeView:
+    """checkpoint: the kubelet's file. changed: told once of each pod whose allocation is another one than at first.
+
+    Owned by the event loop; files are read in a thread.
+    """
+
+    resources: Resources
+    pods: OwnPods
+    journal: Journal
+    kubelet: PodResources
+    checkpoint: Path
+    changed: Callable[[NodePod, Sequence[str]], None]
+    _read: dict[str, tuple[objects.Pod, NodePod | None]] = field(default_factory=dict)
+    _told: LRUCache[str, None] = field(default_factory=lambda: LRUCache(_REMEMBERED))
+
+    async def look(self) -> View:
+        """Pods and records, without what the kubelet shows of each pod. Raises CheckpointError."""
+        entries = await asyncio.to_thread(self._entries)
+        return View(self.resources.gpu_mem, self.asking(), entries)
+
+    async def confirmed(self, view: View, uids: Collection[str]) -> View:
+        """The view with what the kubelet shows of these pods, as far as they are known here. Raises KubeletSilent."""
+        wanted = [pod for pod in view.pods if pod.uid in uids]
+        shown = await asyncio.gather(*(self._shown(pod) for pod in wanted))
+        return replace(view, shown={pod.uid: one for pod, one in zip(wanted, shown, strict=True)})
+
+    def asking(self) -> list[NodePod]:
+        """The pods that ask for GPU memory, each with the first allocation that was seen of it."""
+        # Every call of the kubelet asks for them, and hardly any pod is another object than the last time.
+        known = self._read
+        self._read = {
+            wire.metadata.uid: seen
+            if (seen := known.get(wire.metadata.uid)) and seen[0] is wire
+            else (wire, self._pod(wire))
+            for wire in self.pods
+        }
+        self._save()
+        return [pod for _, pod in self._read.values() if pod is not None]
+
+    def _pod(self, wire: objects.Pod) -> NodePod | None:
+        """None for one that asks for none, or cannot be read."""
+        try:
+            pod = read_pod(wire, gpu_mem=self.resources.gpu_mem, gpu_count=self.resources.gpu_count)
+        except QuantityError as error:
+            name = f"{wire.metadata.namespace}/{wire.metadata.name}"
+            log.warning("object.bad", kind="Pod", name=name, problem=str(error))
+            return None
+        if not pod.asking():
+            return None
+        first = self.journal.first(pod.uid, pod.annotations)
+        if first.changed and pod.uid not in self._told:
+            self._told[pod.uid] = None
+            self.changed(pod, first.changed)
+        return replace(pod, annotations=first.annotations)
+
+    def _save(self) -> None:
+        try:
+            self.journal.save()
+        except OSError as error:
+            # It is remembered all the same, until this process ends.
+            log.warning("journal.failed", reason=str(error))
+
+    async def _shown(self, pod: NodePod) -> Shown | None:
+        held = await self.kubelet.of_pod(pod.namespace, pod.name, timeout_s=_ANSWERS_WITHIN_S)
+        return None if held is None else _by_container(held)
+
+    def _entries(self) -> tuple[Entry, ...]:
+        try:
+            return checkpoint.parse(self.checkpoint.read_bytes())
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            message = f"kubelet checkpoint cannot be read: {error.strerror}"
+            raise CheckpointError(message) from error
+
+
+def _by_container(held: Iterable[Held]) -> Shown:
+    return Shown({one.container: one.ids for one in held})

@@ -1,0 +1,52 @@
+"""How a simulated card comes into a container: as a small read-only file, since it has no device node."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from config.protocol.inventory import Card
+from deviceplugin.cdi import spec
+from deviceplugin.cdi.edits import Edits, combined
+from deviceplugin.cdi.spec import CdiError
+
+_BESIDE: Final = ".new"  # no UUID that is taken here begins with a dot
+
+
+class SimulatedEdits:
+    """`giving.CardEdits`. There is no toolkit to be missing here."""
+
+    toolkit_missing = ""
+    problems: tuple[str, ...] = ()
+
+    def __init__(self, directory: Path, cards: Callable[[], Sequence[Card]]) -> None:
+        """directory: of the files, one for each card. cards: as announced now."""
+        self._directory = directory
+        self._cards = cards
+
+    def prepare(self) -> None:
+        """Nothing takes long here."""
+
+    def edits(self, uuids: Sequence[str]) -> Edits:
+        """As the port. Raises CdiError, and OSError when a file cannot be written."""
+        by_uuid = {card.uuid: card for card in self._cards()}
+        return combined(spec.simulated_card(uuid, str(self._described(uuid, by_uuid.get(uuid)))) for uuid in uuids)
+
+    def _described(self, uuid: str, card: Card | None) -> Path:
+        if card is None:
+            message = f"there is no simulated card {uuid}"
+            raise CdiError(message)
+        # A UUID of a cluster file is whatever somebody wrote there.
+        if "/" in uuid or "\0" in uuid or uuid.startswith("."):
+            message = f"simulated card {uuid!r} cannot be a file: expected a UUID without slashes and no dot before it"
+            raise CdiError(message)
+        path = self._directory / uuid
+        about = {"uuid": card.uuid, "index": card.index, "model": card.model, "memoryMiB": card.memory_mib}
+        text = msgspec.json.encode(about) + b"\n"
+        if not path.is_file() or path.read_bytes() != text:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            beside = self._directory / _BESIDE
+            beside.write_bytes(text)
+            beside.replace(path)
+        return path

@@ -1,0 +1,70 @@
+"""The cards as they were last announced, in a file: what is announced while the driver is late or absent."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from config.protocol import inventory
+from deviceplugin.driver.cards import Card
+
+_FILE: Final = "inventory.json"
+MIG: Final = "mig"
+
+
+class _Document(msgspec.Struct, rename="camel"):
+    boot_id: str
+    inventory: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastKnown:
+    """cards: with what an inventory says of them, so without their minors. same_boot: the machine has not restarted."""
+
+    cards: tuple[Card, ...] = ()
+    same_boot: bool = False
+    problem: str = ""
+
+
+class LastKnownFile:
+    """In the state directory; owned by one thread."""
+
+    def __init__(self, directory: Path, boot_id: str) -> None:
+        """boot_id: another one at each start of the machine."""
+        self._path = directory / _FILE
+        self._boot_id = boot_id
+        self._saved = ""
+
+    def load(self) -> LastKnown:
+        """What was saved; nothing, and why, when it cannot be read."""
+        try:
+            document = msgspec.json.decode(self._path.read_bytes(), type=_Document)
+            known = inventory.decode(document.inventory)
+        except FileNotFoundError:
+            return LastKnown()
+        except (OSError, msgspec.DecodeError, UnicodeError, RecursionError, inventory.InventoryError) as error:
+            return LastKnown(problem=f"{_FILE} cannot be read: {error}; it starts anew")
+        return LastKnown(tuple(_card(card) for card in known.cards), document.boot_id == self._boot_id)
+
+    def save(self, text: str) -> None:
+        """Keep this inventory, as it is announced. Raises OSError."""
+        if text == self._saved:
+            return
+        beside = self._path.with_suffix(".tmp")
+        beside.write_bytes(msgspec.json.encode(_Document(self._boot_id, text)))
+        beside.replace(self._path)
+        self._saved = text
+
+
+def _card(card: inventory.Card) -> Card:
+    return Card(
+        index=card.index,
+        uuid=card.uuid,
+        model=card.model,
+        memory_mib=card.memory_mib,
+        pci=card.pci,
+        numa=card.numa,
+        links=card.links,
+        mig=card.reason == MIG,
+    )

@@ -1,0 +1,64 @@
+"""How the cards do, in a file: an unhealthy card stays unhealthy when the plugin starts anew."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from deviceplugin.health.rules import CardHealth, State
+
+_FILE: Final = "health.json"
+_VERSION: Final = 1
+
+
+class _Document(msgspec.Struct, rename="camel"):
+    version: int
+    boot_id: str
+    cards: dict[str, CardHealth]
+
+
+class HealthFile:
+    """In the state directory; owned by one thread. problem: why the file was not used; "" when it was."""
+
+    def __init__(self, directory: Path, boot_id: str) -> None:
+        """boot_id: another one at each start of the machine, which resets every card."""
+        self._path = directory / _FILE
+        self._boot_id = boot_id
+        self._saved: Mapping[str, CardHealth] | None = None
+        self.problem = ""
+
+    def load(self) -> dict[str, CardHealth]:
+        """UUID -> health, of the cards that were not simply healthy; after a start of the machine they recover."""
+        try:
+            document = msgspec.json.decode(self._path.read_bytes(), type=_Document)
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            self.problem = f"{_FILE} cannot be read: {error}; every card counts as healthy until it shows otherwise"
+            return {}
+        if document.version != _VERSION:
+            self.problem = f"{_FILE} has version {document.version}; expected {_VERSION}; it starts anew"
+            return {}
+        if document.boot_id == self._boot_id:
+            return document.cards
+        return {
+            uuid: CardHealth(State.RECOVERING, health.reason)
+            for uuid, health in document.cards.items()
+            if health.state is not State.SUSPECT
+        }
+
+    def save(self, by_uuid: Mapping[str, CardHealth]) -> None:
+        """Keep them; what only counts good answers is not worth a write. Raises OSError."""
+        kept = {uuid: _kept(health) for uuid, health in by_uuid.items() if health.state is not State.HEALTHY}
+        if kept == self._saved:
+            return
+        beside = self._path.with_suffix(".tmp")
+        beside.write_bytes(msgspec.json.encode(_Document(_VERSION, self._boot_id, kept)))
+        beside.replace(self._path)
+        self._saved = kept
+
+
+def _kept(health: CardHealth) -> CardHealth:
+    return replace(health, good=0, good_s=0.0, silent=0)

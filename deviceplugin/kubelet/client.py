@@ -1,0 +1,180 @@
+"""What is asked of the kubelet: to take the plugin in, and which container has which device ids.
+
+Both over unix sockets on the node, root's own. Source: pkg/kubelet/apis/podresources and
+pkg/kubelet/cm/devicemanager/plugin of Kubernetes 1.36.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import grpc
+from asyncinotify import Inotify, Mask
+from google.protobuf.message import Message
+
+from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2, podresources_pb2
+
+SOCKET_NAME: Final = "kubelet.sock"
+API_VERSION: Final = "v1beta1"
+_REGISTER_S: Final = 5.0
+_BREATH_S: Final = 0.02
+_RECONNECT_MS: Final = 100
+_CONNECT_MS: Final = 5_000
+# One entry per device id: thousands of ids make answers larger than gRPC's usual 4 MiB. The kubelet's own client: 16.
+_LARGEST_ANSWER: Final = 16 * 2**20
+
+M = TypeVar("M", bound=Message)
+
+
+class KubeletSilent(Exception):
+    """The kubelet did not answer, or not in time; the message says what was asked."""
+
+
+class RegistrationRefused(Exception):
+    """The kubelet does not take the plugin; the message has its words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One container of a pod that the kubelet knows, with its device ids of our resource; no uid: the API has none."""
+
+    namespace: str
+    pod: str
+    container: str
+    ids: frozenset[str]
+
+
+async def register(device_plugin_dir: Path, endpoint: str, resource: str) -> None:
+    """Tell the kubelet that `endpoint`, a socket in `device_plugin_dir`, is served.
+
+    Raises KubeletSilent (it may be starting: ask again) or RegistrationRefused.
+    """
+    request = deviceplugin_pb2.RegisterRequest(
+        version=API_VERSION,
+        endpoint=endpoint,
+        resource_name=resource,
+        options=deviceplugin_pb2.DevicePluginOptions(pre_start_required=True),
+    )
+    async with _channel(device_plugin_dir / SOCKET_NAME) as channel:
+        call = _unary(channel, "/v1beta1.Registration/Register", deviceplugin_pb2.Empty)
+        try:
+            await call(request, timeout=_REGISTER_S)
+        except grpc.aio.AioRpcError as error:
+            message = f"registering {resource} with the kubelet: {_words(error)}"
+            if error.code() in _SILENT:
+                raise KubeletSilent(message) from error
+            raise RegistrationRefused(message) from error
+
+
+class PodResources:
+    """A client of the kubelet's pod resources socket; make it inside the event loop that uses it."""
+
+    def __init__(self, socket: Path, resource: str) -> None:
+        """resource: whose ids are read; what else containers have is skipped."""
+        self._channel = _channel(socket)
+        self._resource = resource
+        self._get = _unary(self._channel, "/v1.PodResourcesLister/Get", podresources_pb2.GetPodResourcesResponse)
+        self._list = _unary(self._channel, "/v1.PodResourcesLister/List", podresources_pb2.ListPodResourcesResponse)
+
+    async def of_pod(self, namespace: str, name: str, *, timeout_s: float) -> list[Held] | None:
+        """Containers of one pod; None when the kubelet does not know it, or knows it as finished or rejected.
+
+        Ordinary init containers are never among them. Raises KubeletSilent.
+        """
+        request = podresources_pb2.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
+        until_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                answer = await self._get(request, timeout=timeout_s)
+            except grpc.aio.AioRpcError as error:
+                # The kubelet (1.36) says in words that there is no such pod, with a status that says nothing.
+                if error.code() is grpc.StatusCode.NOT_FOUND or "not found" in (error.details() or ""):
+                    return None
+                # It answers 100 questions a second, of all who ask together (apis/podresources).
+                if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and time.monotonic() + _BREATH_S < until_s:
+                    await asyncio.sleep(_BREATH_S)
+                    continue
+                message = f"asking the kubelet for pod {namespace}/{name}: {_words(error)}"
+                raise KubeletSilent(message) from error
+            return self._held([answer.pod_resources])
+
+    async def all(self, *, timeout_s: float) -> list[Held]:
+        """Containers of every pod. Disturbs an Allocate under way (kubernetes pull 137534): for the reconcile only.
+
+        Raises KubeletSilent.
+        """
+        try:
+            answer = await self._list(podresources_pb2.ListPodResourcesRequest(), timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            message = f"asking the kubelet for all pods: {_words(error)}"
+            raise KubeletSilent(message) from error
+        return self._held(answer.pod_resources)
+
+    async def close(self) -> None:
+        """End the connection."""
+        await self._channel.close()
+
+    def _held(self, pods: Iterable[podresources_pb2.PodResources]) -> list[Held]:
+        return [
+            Held(pod.namespace, pod.name, container.name, self._ids(container))
+            for pod in pods
+            for container in pod.containers
+        ]
+
+    def _ids(self, container: "podresources_pb2.ContainerResources") -> frozenset[str]:
+        # One entry per id (cm/container_manager.go), or one with all of them: both are summed up.
+        of_ours = (devices for devices in container.devices if devices.resource_name == self._resource)
+        return frozenset(device_id for devices in of_ours for device_id in devices.device_ids)
+
+
+async def restarts(device_plugin_dir: Path) -> AsyncIterator[None]:
+    """Yield whenever a kubelet has made its socket: at once if there is one, then at each new one.
+
+    A kubelet that starts removes every socket of the directory, ours too, and makes its own anew.
+    """
+    with Inotify() as inotify:
+        inotify.add_watch(device_plugin_dir, Mask.CREATE | Mask.MOVED_TO)
+        # After the watch is there, so that a socket made between the two is not missed.
+        if (device_plugin_dir / SOCKET_NAME).exists():
+            yield
+        async for event in inotify:
+            if event.name is not None and event.name.name == SOCKET_NAME:
+                yield
+
+
+_SILENT: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+
+
+def _channel(socket: Path) -> grpc.aio.Channel:
+    options = [
+        ("grpc.max_receive_message_length", _LARGEST_ANSWER),
+        ("grpc.enable_http_proxy", 0),
+        # A kubelet that starts has its socket a moment before it listens. gRPC would come again after a second, later
+        # after two minutes, and would have a new channel wait for what an old one has met.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS),
+        # Despite its name, how long an attempt may take: a kubelet that has much to do accepts late.
+        ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
+        ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS),
+    ]
+    return grpc.aio.insecure_channel(f"unix:{socket}", options=options)
+
+
+def _unary(
+    channel: grpc.aio.Channel, path: str, answer: type[M]
+) -> "Callable[..., grpc.aio.UnaryUnaryCall[Message, M]]":
+    call: Callable[..., grpc.aio.UnaryUnaryCall[Message, M]] = channel.unary_unary(
+        path, request_serializer=_serialize, response_deserializer=answer.FromString
+    )
+    return call
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _words(error: grpc.aio.AioRpcError) -> str:
+    return f"{error.code().name}: {error.details()}"

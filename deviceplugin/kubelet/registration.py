@@ -1,0 +1,99 @@
+"""Stays registered with the kubelet, from one life of it to the next.
+
+    client.sock appears ──▶ serve our socket anew ──▶ Register ──▶ REGISTERED ──▶ client.sock appears again …
+                                                        │ ▲             └ dropped: Register, with back-off
+                                                        └─┘ silent or refuses: again, with back-off
+
+A kubelet that starts removes our socket with all others, so each registration has a server of its own.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from deviceplugin.kubelet import client, server
+from deviceplugin.kubelet.checkpoint import CheckpointError
+from deviceplugin.kubelet.client import KubeletSilent, RegistrationRefused
+
+SOCKET_NAME: Final = "gpushare.sock"
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Told what becomes of the registration. problem: why it fails; "" for well.
+
+    registering: awaited before each attempt, which it puts off by raising KubeletSilent or CheckpointError.
+    """
+
+    registering: Callable[[], Awaitable[None]]
+    registered: Callable[[], None]
+    unregistered: Callable[[], None]
+    problem: Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Registration:
+    """backoff_s: seconds to wait after so many failures in a row."""
+
+    plugin: server.Plugin
+    device_plugin_dir: Path
+    resource: str
+    listeners: Listeners
+    backoff_s: Callable[[int], float]
+    _dropped: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def dropped(self) -> None:
+        """Nobody follows the devices any more: a kubelet that goes on has to be asked to take the plugin in again."""
+        self._dropped.set()
+
+    async def run(self) -> None:
+        """Serve and register forever; cancelling removes the socket. Raises, in a group, what serving does."""
+        life: asyncio.Task[None] | None = None
+        # A life that fails, for one because the socket cannot be made, ends the others and this: nobody would serve.
+        async with asyncio.TaskGroup() as lives:
+            async for _ in client.restarts(self.device_plugin_dir):
+                await _ended(life)
+                life = lives.create_task(self._one_life())
+
+    async def _one_life(self) -> None:
+        """Serve from one start of the kubelet to the next, which cancels this."""
+        self.listeners.unregistered()
+        async with server.serving(self.plugin, self.device_plugin_dir / SOCKET_NAME):
+            drops = 0
+            while True:
+                self._dropped.clear()
+                await self._register()
+                await self._dropped.wait()
+                drops += 1
+                log.warning("dropped", resource=self.resource, times=drops)
+                # A kubelet that ends drops us too: its successor cuts this short.
+                await asyncio.sleep(self.backoff_s(drops))
+
+    async def _register(self) -> None:
+        failures = 0
+        while True:
+            try:
+                await self.listeners.registering()
+                await client.register(self.device_plugin_dir, SOCKET_NAME, self.resource)
+            except (KubeletSilent, RegistrationRefused, CheckpointError) as error:
+                failures += 1
+                self.listeners.problem(str(error))
+                log.warning("register.failed", reason=str(error), attempt=failures)
+                await asyncio.sleep(self.backoff_s(failures))
+            else:
+                log.info("registered", resource=self.resource, socket=SOCKET_NAME)
+                self.listeners.problem("")
+                self.listeners.registered()
+                return
+
+
+async def _ended(life: "asyncio.Task[None] | None") -> None:
+    if life is not None:
+        life.cancel()
+        # Not `await life`: to be cancelled meanwhile would be taken for the end of the life, and passed over.
+        await asyncio.wait({life})

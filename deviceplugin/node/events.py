@@ -1,0 +1,114 @@
+"""Events on the node and on its pods: what an operator has to see.
+
+Best effort: what the API server does not take after a few tries is lost, but in the log it has been since it was told.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from scheduler.kube.port import ApiConflict, ApiError, ApiRefused, ApiThrottled, EventRecord, PodKey
+
+CONTROLLER: Final = "gpushare-device-plugin"
+# Health of a few cards and differences of some dozens of pods: more at once says nothing more.
+_OUTBOX: Final = 256
+# An object's name has at most 253 characters; the time in hexadecimal takes 17.
+_LONGEST_NAME: Final = 230
+_TRIES: Final = 5
+_AGAIN_S: Final = 1.0
+_LONGEST_WAIT_S: Final = 30.0
+log = structlog.get_logger()
+
+
+class EventWriter(Protocol):
+    """The part of `scheduler.kube.port.Cluster` that writes Events."""
+
+    async def create_event(self, event: EventRecord) -> None:
+        """Create an Event. Raises ApiError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """reason: one word in CamelCase. pod: None where it is about the node. warning: something has to be seen to."""
+
+    reason: str
+    note: str
+    pod: PodKey | None = None
+    warning: bool = True
+
+
+class Notices:
+    """Takes notices at any time; `run` writes them one by one. A full outbox drops the oldest.
+
+    node_uid: of the node object, as soon as a watch has shown it.
+    """
+
+    def __init__(self, writer: EventWriter, node: str, wall_s: Callable[[], float]) -> None:
+        """wall_s: Unix seconds."""
+        self._writer = writer
+        self._node = node
+        self._wall_s = wall_s
+        self._outbox: deque[tuple[Notice, int]] = deque()
+        self._something = asyncio.Event()
+        self._last_ns = 0
+        self.node_uid = ""
+
+    def tell(self, notice: Notice) -> None:
+        """Log it now, write it soon."""
+        about = str(notice.pod) if notice.pod else self._node
+        say = log.warning if notice.warning else log.info
+        say("notice", reason=notice.reason, about=about, note=notice.note)
+        if len(self._outbox) == _OUTBOX:
+            dropped, _ = self._outbox.popleft()
+            log.warning("event.lost", reason="the outbox is full", note=dropped.note)
+        # Events are told apart by their time alone.
+        self._last_ns = max(int(self._wall_s() * 1e9), self._last_ns + 1)
+        self._outbox.append((notice, self._last_ns))
+        self._something.set()
+
+    async def run(self) -> None:
+        """Write forever."""
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            while self._outbox:
+                await self._write(self._event(*self._outbox.popleft()))
+
+    async def _write(self, event: EventRecord) -> None:
+        for attempt in range(1, _TRIES + 1):
+            try:
+                await self._writer.create_event(event)
+            except ApiConflict:
+                return  # The name is ours alone: an earlier try, whose answer was lost, has written it.
+            except ApiError as error:
+                if isinstance(error, ApiRefused) or attempt == _TRIES:
+                    log.warning("event.lost", reason=error.message, status=error.status, note=event.note)
+                    return
+                asked_s = error.retry_after_s if isinstance(error, ApiThrottled) else 0.0
+                await asyncio.sleep(min(max(asked_s, _AGAIN_S * 2 ** (attempt - 1)), _LONGEST_WAIT_S))
+            else:
+                return
+
+    def _event(self, notice: Notice, told_ns: int) -> EventRecord:
+        pod = notice.pod
+        name = pod.name if pod else self._node
+        return EventRecord(
+            name=f"{name[:_LONGEST_NAME]}.{told_ns:x}",
+            kind="Pod" if pod else "Node",
+            namespace=pod.namespace if pod else "",
+            object_name=name,
+            # `kubectl describe node` looks for both, since the kubelet writes the name where a UID belongs.
+            object_uid=pod.uid if pod else self.node_uid or self._node,
+            type="Warning" if notice.warning else "Normal",
+            reason=notice.reason,
+            action="Report",
+            note=notice.note,
+            time_s=told_ns / 1e9,
+            reporting_controller=CONTROLLER,
+            reporting_instance=self._node,
+        )

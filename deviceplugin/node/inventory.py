@@ -1,0 +1,107 @@
+"""What a node says of its cards: the inventory, the cordons people wrote, the announcement made of it. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from config.protocol import inventory, names
+from config.protocol.inventory import Health, Inventory
+from config.settings.scheduler import Resources
+from deviceplugin.driver.cards import Card
+from deviceplugin.node.patch import NodePatch
+
+MIG: Final = "mig"
+MEMORY_UNKNOWN: Final = "memory-unknown"
+_WELL: Final = (Health.HEALTHY, "")
+_USABLE: Final = frozenset({Health.HEALTHY, Health.CORDONED})
+_WHOLE_CORE: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """unit_mib: MiB in one memory unit, >= 1. unified_memory_mib: of a card whose driver names none; 0: not known."""
+
+    unit_mib: int
+    unified_memory_mib: int
+
+
+def memory_mib(card: Card, terms: Terms) -> int:
+    """MiB that programs can use on the card; 0 where neither driver nor configuration says.
+
+    A machine whose GPU shares the memory of the processor has a driver that names none.
+    """
+    return card.memory_mib or terms.unified_memory_mib
+
+
+def node_inventory(  # noqa: PLR0917  (each a different type: none can take another's place)
+    driver: str,
+    cards: Sequence[Card],
+    healths: Mapping[str, tuple[Health, str]],
+    cordoned: frozenset[str],
+    terms: Terms,
+    outside_mib: Mapping[str, int],
+) -> Inventory:
+    """The cards as they are announced, ordered by index.
+
+    healths: UUID -> health and its reason; a card that is missing is healthy. cordoned: UUIDs. outside_mib: UUID -> MiB
+    that processes outside the books use, which are not given away. A card in MIG mode, or of unknown memory, is listed
+    with 0 units and says so.
+    """
+    listed = (
+        _card(card, healths.get(card.uuid, _WELL), terms, outside_mib.get(card.uuid, 0), cordoned=card.uuid in cordoned)
+        for card in cards
+    )
+    return Inventory(terms.unit_mib, driver, tuple(sorted(listed, key=lambda card: card.index)))
+
+
+def cordoned_uuids(text: str, cards: Sequence[Card]) -> tuple[frozenset[str], str]:
+    """The cards of this node that a comma list of UUIDs and indexes names, and the list with UUIDs for the indexes.
+
+    Only words that are indexes change: a list without any comes back as it is, so that it is not written again, and a
+    card that is not there at the moment stays cordoned. Source: PROTOCOL, `gpushare/cordon`.
+    """
+    uuids = {card.uuid for card in cards}
+    by_index = {str(card.index): card.uuid for card in cards}
+    found: set[str] = set()
+    parts = text.split(",")
+    for place, part in enumerate(parts):
+        word = part.strip()
+        uuid = word if word in uuids else by_index.get(word)
+        if uuid is not None:
+            found.add(uuid)
+            parts[place] = part.replace(word, uuid)
+    return frozenset(found), ",".join(parts)
+
+
+def announcement(found: Inventory, resources: Resources, *, gpu_core: bool) -> NodePatch:
+    """The inventory as annotation, and the node's capacity: every card that it has, unhealthy or not (PROTOCOL A).
+
+    gpu_core: also 100 for each card that has units and is healthy, or cordoned, which the scheduler minds by itself.
+    """
+    capacity = {resources.gpu_count: len(found.cards)}
+    if gpu_core:
+        usable = sum(card.units > 0 and card.health in _USABLE for card in found.cards)
+        capacity[resources.gpu_core] = _WHOLE_CORE * usable
+    return NodePatch({names.INVENTORY: inventory.encode(found)}, capacity)
+
+
+def _card(card: Card, known: tuple[Health, str], terms: Terms, outside_mib: int, *, cordoned: bool) -> inventory.Card:
+    health, reason = known
+    usable_mib = memory_mib(card, terms)
+    if card.mig:
+        # Before any other reason: it is a fact about the card, and outlives what ails it.
+        reason = MIG
+    elif not usable_mib:
+        reason = reason or MEMORY_UNKNOWN
+    return inventory.Card(
+        index=card.index,
+        uuid=card.uuid,
+        model=card.model,
+        memory_mib=usable_mib,
+        units=0 if card.mig else max(0, usable_mib - outside_mib) // terms.unit_mib,
+        health=Health.CORDONED if cordoned and health is Health.HEALTHY else health,
+        reason=reason,
+        numa=card.numa,
+        pci=card.pci,
+        links=dict(card.links),
+    )

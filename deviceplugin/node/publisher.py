@@ -1,0 +1,117 @@
+"""Keeps on the node object what the plugin announces there: written when it differs, put back when removed.
+
+want, seen ──▶ differs? ──▶ PATCH node (annotations), PATCH node/status (capacity) ──▶ the watch shows it: done
+                             └ fails: again, with back-off
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from config.protocol import quantity
+from deviceplugin.node.patch import NodePatch
+from scheduler.kube import objects
+from scheduler.kube.port import ApiError
+
+_CONFIRMED_WITHIN_S: Final = 5.0
+log = structlog.get_logger()
+
+
+class NodeWriter(Protocol):
+    """Writes on our own node. Both methods raise ApiError."""
+
+    async def annotate(self, annotations: Mapping[str, str | None], version: str) -> None:
+        """Set these annotations, remove those that are None, and leave the others alone.
+
+        version: `resourceVersion` of the node as it was seen; refused with ApiConflict when it has another one.
+        """
+        ...
+
+    async def set_capacity(self, capacity: Mapping[str, int]) -> None:
+        """Set these resources of the capacity; the kubelet makes them allocatable (nodestatus/setters.go)."""
+        ...
+
+
+def differing(node: objects.Node, wanted: NodePatch) -> NodePatch:
+    """What of `wanted` the node does not say yet."""
+    annotations, capacity = node.metadata.annotations or {}, node.status.capacity or {}
+    return NodePatch(
+        {key: text for key, text in wanted.annotations.items() if annotations.get(key) != text},
+        {name: amount for name, amount in wanted.capacity.items() if _amount(capacity.get(name)) != amount},
+    )
+
+
+class NodePublisher:
+    """One per node. `want` and `seen` may be called at any time; `run` writes."""
+
+    def __init__(self, writer: NodeWriter, backoff_s: Callable[[int], float]) -> None:
+        """backoff_s: seconds to wait after so many failures in a row."""
+        self._writer = writer
+        self._backoff_s = backoff_s
+        self._wanted = NodePatch()
+        self._node: objects.Node | None = None
+        self._moved = asyncio.Event()
+
+    def want(self, wanted: NodePatch) -> None:
+        """Announce this from now on."""
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._moved.set()
+
+    def seen(self, node: objects.Node | None) -> None:
+        """Take note of the node as the watch shows it now; None when it does not exist."""
+        self._node = node
+        self._moved.set()
+
+    @property
+    def announced(self) -> bool:
+        """Whether the node says what it should."""
+        return self._node is not None and bool(self._wanted) and not differing(self._node, self._wanted)
+
+    async def run(self) -> None:
+        """Write forever."""
+        failures = 0
+        while True:
+            await self._moved.wait()
+            self._moved.clear()
+            node = self._node
+            missing = NodePatch() if node is None else differing(node, self._wanted)
+            if node is None or not missing:
+                continue
+            try:
+                await self._write(missing, node.metadata.resource_version)
+            except ApiError as error:
+                failures += 1
+                log.warning("announce.failed", reason=error.message, status=error.status, attempt=failures)
+                await asyncio.sleep(self._backoff_s(failures))
+                self._moved.set()
+                continue
+            failures = 0
+            await self._confirmed()
+
+    async def _write(self, missing: NodePatch, version: str) -> None:
+        if missing.annotations:
+            # People write on the node too: what they have said since must not be lost.
+            await self._writer.annotate(missing.annotations, version)
+        if missing.capacity:
+            await self._writer.set_capacity(missing.capacity)
+        log.info("announced", annotations=sorted(missing.annotations), capacity=dict(missing.capacity))
+
+    async def _confirmed(self) -> None:
+        """Wait until the watch shows something new: what it shows before that is older than what was written."""
+        try:
+            async with asyncio.timeout(_CONFIRMED_WITHIN_S):
+                await self._moved.wait()
+        except TimeoutError:
+            self._moved.set()
+
+
+def _amount(text: str | float | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return quantity.whole(str(text))
+    except quantity.QuantityError:
+        return None

@@ -1,0 +1,189 @@
+"""What is not as the scheduler decided: announced, decided, allocated and used, held side by side. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from config.protocol.inventory import Card
+from deviceplugin.allocation.pods import Decision, NodePod, units_on_cards
+from deviceplugin.reconcile.drift import Drift, DriftKind
+
+
+class HeldIds(Protocol):
+    """What the kubelet says of one container: its device ids of our resource, none where it has none."""
+
+    @property
+    def namespace(self) -> str:
+        """Of the pod."""
+        ...
+
+    @property
+    def pod(self) -> str:
+        """The pod's name."""
+        ...
+
+    @property
+    def container(self) -> str:
+        """Its name; ordinary init containers are not listed."""
+        ...
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Empty where it has none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPod:
+    """A pod of this node that is not finished. decision: None where there is none, and `doubt` says why."""
+
+    pod: NodePod
+    decision: Decision | None
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A process on a card. pod_uid: "" for one that is in no pod; one that ended before it was traced is left out.
+
+    container_id: without the runtime's name; "" where its cgroups do not tell.
+    """
+
+    uuid: str
+    pid: int
+    used_mib: int
+    pod_uid: str
+    container_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What is held side by side.
+
+    cards: as announced. allocated: every container that the kubelet listed, also those without ids; a container that is
+    not listed, for one since the kubelet did not answer, says nothing. given: (pod UID, container) -> the cards
+    that we handed to it. uses: empty where the driver cannot tell.
+    """
+
+    cards: Sequence[Card]
+    unit_mib: int
+    pods: Sequence[SeenPod]
+    allocated: Sequence[HeldIds]
+    given: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    uses: Sequence[Use] = ()
+
+
+def differences(compared: Compared, *, allowance_mib: int) -> list[Drift]:
+    """Every difference, those of pods by name, then those of cards by index.
+
+    allowance_mib: what a pod may use on a card beyond what it asked.
+    """
+    held = {(one.namespace, one.pod, one.container): len(one.ids) for one in compared.allocated}
+    found: list[Drift] = []
+    for seen in sorted(compared.pods, key=lambda seen: (seen.pod.namespace, seen.pod.name)):
+        found += _of_allocation(seen, held)
+        found += _of_cards(seen, compared)
+        found += _of_use(seen, compared, allowance_mib)
+    return [*found, *_allocated_to_nobody(compared, held), *_of_node(compared)]
+
+
+def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> Iterator[Drift]:
+    """The kubelet's devices against what the containers ask. It lists no ordinary init containers (server_v1.go)."""
+    pod = seen.pod
+    for container in pod.asking():
+        ids = held.get((pod.namespace, pod.name, container.name))
+        if ids is None:
+            continue
+        if ids and seen.decision is None:
+            words = f"pod {pod}: container {container.name} has {ids} units, but no card was decided: {seen.doubt}"
+            yield Drift(DriftKind.WITHOUT_DECISION, words, pod, container.name)
+        elif ids and ids != container.units:
+            words = f"pod {pod}: container {container.name} has {ids} units; its limit is {container.units}"
+            yield Drift(DriftKind.OTHER_UNITS, words, pod, container.name)
+        elif not ids and pod.reported and not pod.terminating:
+            words = (
+                f"pod {pod}: container {container.name} asks {container.units} units and has no devices; the kubelet "
+                "admitted it before the resource was registered"
+            )
+            yield Drift(DriftKind.WITHOUT_DEVICES, words, pod, container.name)
+
+
+def _of_cards(seen: SeenPod, compared: Compared) -> Iterator[Drift]:
+    """The cards that we handed out against those decided."""
+    if seen.decision is None:
+        return
+    for container in seen.pod.asking():
+        given = compared.given.get((seen.pod.uid, container.name))
+        decided = frozenset(share.uuid for share in seen.decision.shares.get(container.name, ()))
+        if given is not None and given != decided:
+            words = f"pod {seen.pod}: container {container.name} has {_list(given)}; decided was {_list(decided)}"
+            yield Drift(DriftKind.ON_ANOTHER_CARD, words, seen.pod, container.name)
+
+
+def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[Drift]:
+    """The memory that a pod uses, card by card, against what it has there."""
+    pod = seen.pod
+    booked = units_on_cards(pod, seen.decision) if seen.decision else {}
+    for uuid, used in sorted(_used_by(compared.uses, pod.uid).items()):
+        asked_mib = booked.get(uuid, 0) * compared.unit_mib
+        if booked and uuid not in booked:
+            words = f"pod {pod}: its processes use {used} MiB of {uuid}; decided was {_list(booked)}"
+            yield Drift(DriftKind.ON_ANOTHER_CARD, words, pod, uuid=uuid, mib=used)
+        elif not booked and not pod.asking():
+            words = f"pod {pod}: its processes use {used} MiB of {uuid}; it asks for none"
+            yield Drift(DriftKind.USES_UNASKED, words, pod, uuid=uuid, mib=used)
+        # An exclusive pod has the card for itself: more than it asked is at nobody's cost.
+        elif booked and used > asked_mib + allowance_mib and not pod.exclusive:
+            words = f"pod {pod}: its processes use {used} MiB of {uuid}; it asked {asked_mib} MiB there"
+            yield Drift(DriftKind.USES_MORE, words, pod, uuid=uuid, mib=used - asked_mib)
+
+
+def _allocated_to_nobody(compared: Compared, held: Mapping[tuple[str, str, str], int]) -> Iterator[Drift]:
+    known = {(seen.pod.namespace, seen.pod.name) for seen in compared.pods}
+    for (namespace, name, container), ids in sorted(held.items()):
+        if ids and (namespace, name) not in known:
+            words = f"pod {namespace}/{name}: container {container} has {ids} units; the API server has no such pod"
+            yield Drift(DriftKind.WITHOUT_DECISION, words, container=f"{namespace}/{name}/{container}")
+
+
+def _of_node(compared: Compared) -> Iterator[Drift]:
+    """What is wrong with each card as a whole."""
+    known = {"", *(seen.pod.uid for seen in compared.pods)}
+    booked = _booked(compared.pods)
+    for card in sorted(compared.cards, key=lambda card: card.index):
+        if booked[card.uuid] > card.units:
+            words = f"card {card.uuid} has {card.units} units; {booked[card.uuid]} are decided for pods"
+            yield Drift(DriftKind.OVERBOOKED, words, uuid=card.uuid)
+        outside = _used_by((use for use in compared.uses if use.uuid == card.uuid), "")
+        if outside:
+            pids = _list(str(use.pid) for use in compared.uses if use.uuid == card.uuid and not use.pod_uid)
+            words = f"card {card.uuid}: processes outside Kubernetes use {outside[card.uuid]} MiB (PID {pids})"
+            yield Drift(DriftKind.OUTSIDE_USE, words, uuid=card.uuid, mib=outside[card.uuid])
+        strange = [use for use in compared.uses if use.uuid == card.uuid and use.pod_uid not in known]
+        if strange:
+            mib, uids = sum(use.used_mib for use in strange), _list({use.pod_uid for use in strange})
+            words = f"card {card.uuid}: pods that the API server does not have use {mib} MiB (UID {uids})"
+            yield Drift(DriftKind.USES_UNASKED, words, uuid=card.uuid, mib=mib)
+
+
+def _booked(pods: Iterable[SeenPod]) -> dict[str, int]:
+    sums: dict[str, int] = defaultdict(int)
+    for seen in pods:
+        if seen.decision is not None:
+            for uuid, units in units_on_cards(seen.pod, seen.decision).items():
+                sums[uuid] += units
+    return sums
+
+
+def _used_by(uses: Iterable[Use], pod_uid: str) -> dict[str, int]:
+    """Card UUID -> MiB."""
+    sums: dict[str, int] = defaultdict(int)
+    for use in uses:
+        if use.pod_uid == pod_uid:
+            sums[use.uuid] += use.used_mib
+    return dict(sums)
+
+
+def _list(words: Iterable[str]) -> str:
+    return ", ".join(sorted(words)) or "none"

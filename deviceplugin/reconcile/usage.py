@@ -1,0 +1,163 @@
+"""Who has what and who uses what, out of what was read of the node. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from config.protocol import inventory
+from config.settings.deviceplugin import DevicePluginConfiguration
+from deviceplugin.allocation.pods import NodePod, Undecided, decided
+from deviceplugin.driver.cards import Card, Reading
+from deviceplugin.reconcile.cgroups import Owner
+from deviceplugin.reconcile.compare import SeenPod, Use
+from deviceplugin.reconcile.drift import Action, Drift, DriftKind, Followed, actions
+from deviceplugin.report.shown import ShownContainer
+from deviceplugin.report.status import ContainerStatus, DriftStatus
+from scheduler.kube import objects
+
+# On the API server's copy of a static pod: the UID that the kubelet has for it, which is in its cgroups' names.
+# Source: Kubernetes, pkg/kubelet/types/pod_update.go (ConfigMirrorAnnotationKey), pkg/kubelet/config/common.go.
+_MIRROR: Final = "kubernetes.io/config.mirror"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A container that asks, and has its cards decided. units: UUID -> units there, at least one card.
+
+    used_mib: UUID -> MiB there; None where it is not known.
+    """
+
+    namespace: str
+    pod: str
+    container: str
+    units: Mapping[str, int]
+    used_mib: Mapping[str, int | None]
+
+
+def seen(pods: Iterable[NodePod], cards: Sequence[inventory.Card]) -> list[SeenPod]:
+    """Each pod that has not finished, with what was decided for it, or why that cannot be told."""
+    return [_seen(pod, cards) for pod in pods if not pod.finished]
+
+
+def uids_by_cgroup(pods: Iterable[objects.Pod]) -> dict[str, str]:
+    """The UID in a pod's cgroups -> the UID that the API server has for it; they differ for static pods.
+
+    Anybody may write the annotation, so it never takes the place of a pod that is there.
+    """
+    pods = tuple(pods)
+    mirrors = {(pod.metadata.annotations or {}).get(_MIRROR, ""): pod.metadata.uid for pod in pods}
+    return mirrors | {pod.metadata.uid: pod.metadata.uid for pod in pods}
+
+
+def uses(
+    readings: Mapping[str, Reading], owners: Mapping[int, Owner | None], uids: Mapping[str, str]
+) -> tuple[Use, ...]:
+    """Every process on every card whose owner could be traced. uids: as `uids_by_cgroup` has them."""
+    found = []
+    for uuid, reading in sorted(readings.items()):
+        for process in reading.processes:
+            if process.pid in owners:
+                owner = owners[process.pid]
+                uid = uids.get(owner.pod_uid, owner.pod_uid) if owner else ""
+                container_id = owner.container_id if owner else ""
+                found.append(Use(uuid, process.pid, process.used_mib, uid, container_id))
+    return tuple(found)
+
+
+def containers_by_id(pods: Iterable[objects.Pod]) -> dict[str, str]:
+    """Container id, without the runtime's name -> the container's name, of those that live now."""
+    return {
+        status.container_id.partition("://")[2]: status.name
+        for pod in pods
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        if status.container_id
+    }
+
+
+def accounts(
+    pods: Iterable[SeenPod], found: Iterable[Use], read: Collection[str], by_id: Mapping[str, str]
+) -> list[Account]:
+    """One for each container with cards. read: UUIDs of the cards whose use is known. by_id: of `containers_by_id`.
+
+    What a pod uses in a container that is not known is that of its only asking one; of several it cannot be told.
+    """
+    used: Counter[tuple[str, str, str]] = Counter()
+    for use in found:
+        used[use.pod_uid, by_id.get(use.container_id, ""), use.uuid] += use.used_mib
+    listed = []
+    for one in pods:
+        if one.decision is None:
+            continue
+        asking, uid = one.pod.asking(), one.pod.uid
+        for container in asking:
+            shares = one.decision.shares[container.name]
+            of_card: dict[str, int | None] = {}
+            for uuid in (share.uuid for share in shares):
+                unknown, own = used[uid, "", uuid], used[uid, container.name, uuid]
+                told = uuid in read and (not unknown or len(asking) == 1)
+                of_card[uuid] = own + unknown if told else None
+            units = {share.uuid: share.units for share in shares}
+            listed.append(Account(one.pod.namespace, one.pod.name, container.name, units, of_card))
+    return listed
+
+
+def shown_containers(listed: Iterable[Account], cards: Iterable[inventory.Card]) -> list[ShownContainer]:
+    """For metrics: one for each container and card."""
+    by_uuid = {card.uuid: Card(card.index, card.uuid, card.model, card.memory_mib, pci=card.pci) for card in cards}
+    return [
+        ShownContainer(by_uuid[uuid], one.namespace, one.pod, one.container, units, one.used_mib[uuid])
+        for one in listed
+        for uuid, units in one.units.items()
+        if uuid in by_uuid
+    ]
+
+
+def container_statuses(listed: Iterable[Account]) -> tuple[ContainerStatus, ...]:
+    """For `/status`: one for each container."""
+    return tuple(
+        ContainerStatus(one.namespace, one.pod, one.container, dict(one.units), _sum(one.used_mib.values()))
+        for one in listed
+    )
+
+
+def counts(lasting: Iterable[Drift], configuration: DevicePluginConfiguration) -> dict[str, int]:
+    """How many of each kind are counted; every kind is there."""
+    counted = Counter(one.kind for one in lasting if Action.METRIC in actions(one, configuration))
+    return {kind.value: counted[kind] for kind in DriftKind}
+
+
+def difference_statuses(lasting: Iterable[Drift], configuration: DevicePluginConfiguration) -> tuple[DriftStatus, ...]:
+    """Those that anything follows from."""
+    following = ((one, sorted(actions(one, configuration))) for one in lasting)
+    return tuple(DriftStatus(one.kind.value, one.words, tuple(found)) for one, found in following if found)
+
+
+def outside_mib(
+    before: Mapping[str, int], followed: Followed, read: Collection[str], configuration: DevicePluginConfiguration
+) -> dict[str, int]:
+    """UUID -> MiB by which less of the card is to be announced; empty unless it is configured.
+
+    before: the last answer. read: UUIDs of the cards whose use is known now. Where it is not known, or was not the last
+    time, the answer stays: memory must not be given away because nobody could look.
+    """
+    sums: Counter[str] = Counter()
+    for one in followed.lasting:
+        if Action.ANNOUNCE_LESS in actions(one, configuration):
+            sums[one.uuid] += one.mib
+    seen_again = {one.uuid for one in followed.seen if Action.ANNOUNCE_LESS in actions(one, configuration)}
+    return {uuid: mib for uuid, mib in before.items() if uuid not in read or uuid in seen_again} | dict(sums)
+
+
+def _seen(pod: NodePod, cards: Sequence[inventory.Card]) -> SeenPod:
+    if not pod.asking():
+        return SeenPod(pod, None)
+    try:
+        return SeenPod(pod, decided(pod, cards))
+    except Undecided as error:
+        return SeenPod(pod, None, str(error))
+
+
+def _sum(amounts: Collection[int | None]) -> int | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if len(known) == len(amounts) else None

@@ -1,0 +1,81 @@
+"""What `/metrics` and `/status` show of cards and containers. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from config.protocol import inventory
+from config.protocol.inventory import Health
+from deviceplugin.allocation.pods import NodePod, Undecided, decided, units_on_cards
+from deviceplugin.driver.cards import Card, Reading
+from deviceplugin.report.status import CardStatus
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCard:
+    """A card as it is now. units: announced; allocated_units: decided for live pods. reading: None while unknown."""
+
+    card: Card
+    units: int
+    allocated_units: int
+    health: Health
+    reading: Reading | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownContainer:
+    """A container on one card; with several cards there is one of these for each. used_mib: None where not known."""
+
+    card: Card
+    namespace: str
+    pod: str
+    container: str
+    requested_units: int
+    used_mib: int | None = None
+
+
+def allocated_units(pods: Iterable[NodePod], cards: Sequence[inventory.Card]) -> dict[str, int]:
+    """Card UUID -> units that are decided for live pods; a pod whose decision is missing or wrong counts nowhere."""
+    sums: dict[str, int] = {}
+    for pod in pods:
+        try:
+            booked = units_on_cards(pod, decided(pod, cards))
+        except Undecided:
+            continue
+        for uuid, units in booked.items():
+            sums[uuid] = sums.get(uuid, 0) + units
+    return sums
+
+
+def card_statuses(
+    cards: Sequence[inventory.Card], allocated: Mapping[str, int], readings: Mapping[str, Reading]
+) -> tuple[CardStatus, ...]:
+    """One for each card."""
+    return tuple(
+        CardStatus(
+            index=card.index,
+            uuid=card.uuid,
+            model=card.model,
+            memory_mib=card.memory_mib,
+            units=card.units,
+            allocated_units=allocated.get(card.uuid, 0),
+            health=card.health.value,
+            used_mib=readings[card.uuid].used_mib if card.uuid in readings else None,
+            reason=card.reason,
+        )
+        for card in cards
+    )
+
+
+def shown_cards(
+    found: Sequence[Card],
+    cards: Sequence[inventory.Card],
+    allocated: Mapping[str, int],
+    readings: Mapping[str, Reading],
+) -> list[ShownCard]:
+    """One for each card that is announced."""
+    by_uuid = {card.uuid: card for card in found}
+    return [
+        ShownCard(by_uuid[card.uuid], card.units, allocated.get(card.uuid, 0), card.health, readings.get(card.uuid))
+        for card in cards
+        if card.uuid in by_uuid
+    ]

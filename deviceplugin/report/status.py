@@ -1,0 +1,148 @@
+"""What `/status` answers and `gpushare-device-plugin status` prints. Pure.
+
+Nothing in it is secret to who may see the pods of the node; still, only the node itself is answered.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+_NOTHING: Final = "-"
+
+
+class CardStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """One card. units: announced. used_mib: None where the driver does not say. health, reason: as announced."""
+
+    index: int
+    uuid: str
+    model: str
+    memory_mib: int = msgspec.field(name="memoryMiB")
+    units: int
+    allocated_units: int
+    health: str
+    used_mib: int | None = msgspec.field(default=None, name="usedMiB")
+    reason: str = ""
+
+
+class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """One container with cards. units: card UUID -> units there. used_mib: on all of them; None where not known."""
+
+    namespace: str
+    pod: str
+    container: str
+    units: dict[str, int]
+    used_mib: int | None = msgspec.field(default=None, name="usedMiB")
+
+
+class DriftStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """Something that is not as it was decided. actions: what follows, such as `event`."""
+
+    kind: str
+    words: str
+    actions: tuple[str, ...] = ()
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """How the plugin and its node do.
+
+    mode: `cdi` or `environment`, as it was chosen. registered: the kubelet has taken the plugin in.
+    announced_units: healthy devices told to the kubelet. problems: words, each something to see to, such as a driver
+    that does not answer. toolkit_missing: no CDI spec of the NVIDIA toolkit was found and none could be written, so
+    that containers get device nodes only.
+    """
+
+    node: str
+    mode: str
+    driver: str
+    unit_mib: int = msgspec.field(name="unitMiB")
+    announced_units: int
+    registered: bool
+    simulated: bool = False
+    toolkit_missing: bool = False
+    problems: tuple[str, ...] = ()
+    cards: tuple[CardStatus, ...] = ()
+    containers: tuple[ContainerStatus, ...] = ()
+    differences: tuple[DriftStatus, ...] = ()
+
+
+def encode(status: Status) -> bytes:
+    """The document as JSON."""
+    return msgspec.json.encode(status)
+
+
+def decode(text: bytes) -> Status:
+    """The document. Raises msgspec.DecodeError for anything else."""
+    return msgspec.json.decode(text, type=Status)
+
+
+def as_text(status: Status) -> str:
+    """The document for people; ends with a line break."""
+    parts = [
+        "\n".join(_head(status)),
+        _table(("CARD", "UUID", "MODEL", "HEALTH", "UNITS", "ALLOCATED", "USED MiB", "OF MiB"), _card_rows(status)),
+        _table(("NAMESPACE", "POD", "CONTAINER", "CARD: UNITS", "USED MiB"), _container_rows(status)),
+        "\n".join(_difference_lines(status)),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(status: Status) -> Iterator[str]:
+    cards = "simulated cards" if status.simulated else f"driver {status.driver or 'unknown'}"
+    yield f"Node {status.node}: {cards}, mode {status.mode}, unit {status.unit_mib} MiB"
+    registered = "registered with the kubelet" if status.registered else "NOT registered with the kubelet"
+    yield f"{status.announced_units} units announced, {registered}"
+    if status.toolkit_missing:
+        yield "The NVIDIA container toolkit is missing: containers get device nodes, but no driver libraries"
+    for problem in status.problems:
+        yield f"Problem: {problem}"
+
+
+def _card_rows(status: Status) -> list[tuple[str, ...]]:
+    return [
+        (
+            str(card.index),
+            card.uuid,
+            card.model or _NOTHING,
+            f"{card.health}: {card.reason}" if card.reason else card.health,
+            str(card.units),
+            str(card.allocated_units),
+            _number(card.used_mib),
+            str(card.memory_mib),
+        )
+        for card in sorted(status.cards, key=lambda card: card.index)
+    ]
+
+
+def _container_rows(status: Status) -> list[tuple[str, ...]]:
+    index_of = {card.uuid: str(card.index) for card in status.cards}
+    return [
+        (
+            one.namespace,
+            one.pod,
+            one.container,
+            ", ".join(f"{index_of.get(uuid, uuid)}: {units}" for uuid, units in one.units.items()) or _NOTHING,
+            _number(one.used_mib),
+        )
+        for one in sorted(status.containers, key=lambda one: (one.namespace, one.pod, one.container))
+    ]
+
+
+def _difference_lines(status: Status) -> Iterator[str]:
+    yield f"Differences: {len(status.differences) or 'none'}"
+    for difference in status.differences:
+        follows = f" ({', '.join(difference.actions)})" if difference.actions else ""
+        yield f"  {difference.kind}: {difference.words}{follows}"
+
+
+def _number(value: int | None) -> str:
+    return _NOTHING if value is None else str(value)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell; "" without rows."""
+    if not rows:
+        return ""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows))
+    return "\n".join(lines)

@@ -1,0 +1,66 @@
+"""The page `/status`, and its client.
+
+`/status` names pods, so it is for this machine alone: only a peer on loopback is answered. `kubectl exec` and
+`kubectl port-forward` arrive there, by the API server's leave.
+"""
+
+import ipaddress
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from deviceplugin.report.status import Status, decode, encode
+from scheduler.process.probes import Handler
+
+_ANSWER_S: Final = 5.0
+
+
+class StatusUnknown(Exception):
+    """Nobody told the status; the message says who was asked and what came of it."""
+
+
+def status_page(status: Callable[[], Status]) -> Handler:
+    """Answers `/status`, on this machine only."""
+
+    async def handle(request: web.Request) -> web.Response:
+        if not is_loopback(request.remote):
+            return web.Response(text="only this machine is told\n", status=HTTPStatus.FORBIDDEN)
+        return web.Response(body=encode(status()), content_type="application/json")
+
+    return handle
+
+
+async def ask_status(address: str) -> Status:
+    """The status that the plugin at `address`, host:port on this machine, tells. Raises StatusUnknown."""
+    url = f"http://{address}/status"
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S)) as session,
+            session.get(url) as answer,
+        ):
+            body = await answer.read()
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        message = f"{url}: {error or 'no answer in time'}; is the plugin running here?"
+        raise StatusUnknown(message) from error
+    if answer.status != HTTPStatus.OK:
+        message = f"{url}: answered {answer.status} {body[:200].decode(errors='replace').strip()}"
+        raise StatusUnknown(message)
+    try:
+        return decode(body)
+    except msgspec.DecodeError as error:
+        message = f"{url}: answered what is no status: {error}"
+        raise StatusUnknown(message) from error
+
+
+def is_loopback(peer: str | None) -> bool:
+    """Whether a connection came from this machine's loopback. peer: an IP address; None is nobody known."""
+    try:
+        address = ipaddress.ip_address((peer or "").partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)

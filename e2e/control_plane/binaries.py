@@ -1,0 +1,275 @@
+"""The programs of a control plane and of a node, built from the Go modules under `servers/`.
+
+    python -m e2e.control_plane.binaries                  build all that can be used here, or say that they are there
+    python -m e2e.control_plane.binaries etcd kube-apiserver
+
+They lie in the cache folder of the user, one folder per hash of what goes into them (module files,
+flags, Go's version), so another version never overwrites one in use. Those of a node are of use to
+root only. Exit codes: 0 all there, 1 a build failed, 3 Go or something else that a build takes is
+missing or too old.
+"""
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from e2e.control_plane import cache
+from e2e.control_plane.cache import Say, to_stderr
+from e2e.node import debian
+from tests.support.repository import ROOT
+
+MODULES: Final = ROOT / "e2e" / "servers"
+PROGRESS_EVERY_S: Final = 15.0
+UNAVAILABLE_EXIT: Final = 3
+
+_VERSION_PACKAGE: Final = "k8s.io/component-base/version"
+_BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false")
+# Of a module: without tags, runc cannot set up the seccomp filter that the kubelet asks for, and
+# containerd wants the header files of btrfs.
+_TAGS: Final = {"containerd": "no_btrfs", "runc": "seccomp,netgo,osusergo"}
+_LIBRARY: Final = "libseccomp-dev"
+
+
+class GoUnavailable(Exception):
+    """Go is not on PATH, or is older than the module asks for and may not fetch a newer one."""
+
+
+class CompilerUnavailable(Exception):
+    """A program is written in C in part, and what compiles that is not on PATH."""
+
+
+class BuildFailed(Exception):
+    """`go build` said no; the message ends with its last words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One program: the folder under `servers/` whose go.mod pins it, and its main package."""
+
+    module: str
+    package: str
+
+
+SERVERS: Final[dict[str, Server]] = {
+    "etcd": Server("etcd", "go.etcd.io/etcd/server/v3"),
+    "kube-apiserver": Server("kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    "kube-scheduler": Server("kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    "kube-controller-manager": Server("kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    "kubelet": Server("kubernetes", "k8s.io/kubernetes/cmd/kubelet"),
+    "containerd": Server("containerd", "github.com/containerd/containerd/v2/cmd/containerd"),
+    "containerd-shim-runc-v2": Server("containerd", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"),
+    "ctr": Server("containerd", "github.com/containerd/containerd/v2/cmd/ctr"),
+    "runc": Server("runc", "github.com/opencontainers/runc"),
+    "pause": Server("pause", "."),
+}
+OF_A_NODE: Final = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "pause")
+
+
+def ensure(names: Iterable[str], say: Say | None = None) -> dict[str, Path]:
+    """Paths of the named servers, built where they are not there yet (minutes when cold).
+
+    names: keys of `SERVERS`. say: gets progress, one line at a time; default: standard error.
+    Raises GoUnavailable, BuildFailed, KeyError for an unknown name; for runc also CompilerUnavailable
+    and debian.PackageUnavailable.
+    """
+    wanted = {name: SERVERS[name] for name in names}
+    modules = {server.module for server in wanted.values()}
+    folders = {module: folder_of(module, go_version(MODULES / module)) for module in modules}
+    return {
+        name: _ensure_one(name, server, folders[server.module], say or to_stderr) for name, server in wanted.items()
+    }
+
+
+def go_version(module: Path) -> str:
+    """Version of Go that builds the module, as `go1.26.0`; raises GoUnavailable."""
+    if shutil.which("go") is None:
+        wanted = required_go(module)
+        message = f"Go is not on PATH; building the Kubernetes servers takes Go >= {wanted}"
+        raise GoUnavailable(message)
+    answer = subprocess.run(["go", "env", "GOVERSION"], cwd=module, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        last_line = (answer.stderr.strip().splitlines() or ["go env GOVERSION failed"])[-1]
+        raise GoUnavailable(last_line)
+    return answer.stdout.strip()
+
+
+def required_go(module: Path) -> str:
+    """The oldest Go that may build the module, as its go.mod says."""
+    return _first_match(r"^go (\S+)$", (module / "go.mod").read_text())
+
+
+def kubernetes_version() -> str:
+    """Version of the Kubernetes servers, as `v1.36.3`."""
+    return _pinned("kubernetes", "k8s.io/kubernetes")
+
+
+def etcd_version() -> str:
+    """Version of etcd, as `v3.6.16`."""
+    return _pinned("etcd", "go.etcd.io/etcd/server/v3")
+
+
+def linker_flags(module: str) -> str:
+    """Flags for `go build -ldflags`: small, and for Kubernetes the version that it announces."""
+    if module == "runc":
+        return "-s -w -extldflags -static"
+    if module != "kubernetes":
+        return "-s -w"
+    version = kubernetes_version()
+    major, minor, _ = version.removeprefix("v").split(".")
+    stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    return "-s -w " + " ".join(f"-X {_VERSION_PACKAGE}.{key}={stamps[key]}" for key in stamps)
+
+
+def folder_of(module: str, version_of_go: str) -> Path:
+    """Where the programs of a module lie: one folder per content that goes into the build."""
+    digest = hashlib.sha256()
+    sources = [path.read_bytes() for path in sorted((MODULES / module).iterdir())]
+    flags = " ".join((*_BUILD_FLAGS, *_tags(module), linker_flags(module), version_of_go))
+    for part in (*sources, flags.encode()):
+        digest.update(hashlib.sha256(part).digest())
+    return cache.folder() / "servers" / digest.hexdigest()[:16]
+
+
+def _ensure_one(name: str, server: Server, folder: Path, say: Say) -> Path:
+    target = folder / name
+    if target.exists():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    with cache.alone(folder / ".lock", "building the Kubernetes servers", say):
+        if not target.exists():
+            _build(name, server, target, say)
+    return target
+
+
+def _build(name: str, server: Server, target: Path, say: Say) -> None:
+    """Build beside the target and rename, so that a program is there whole or not at all."""
+    started_s = time.monotonic()
+    environment = os.environ | {"GOWORK": "off"} | _c_settings(server.module, say)
+    say(f"building {name} (once; minutes when Go's cache is cold)")
+    with (
+        tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as scratch,
+        tempfile.TemporaryFile("w+") as log,
+    ):
+        half_made = Path(scratch) / name
+        build = subprocess.Popen(
+            [*_lowest_priority(), *_go_build(server, half_made)],
+            cwd=MODULES / server.module,
+            env=environment,
+            stdout=log,
+            stderr=log,
+        )
+        exit_code = _wait(build, lambda: say(f"  {name}: {_clock(started_s)}"))
+        if exit_code != 0:
+            log.seek(0)
+            message = f"{name}: go build failed\n{log.read()[-4000:]}"
+            raise BuildFailed(message)
+        half_made.rename(target)
+    say(f"built {name} in {_clock(started_s)}")
+
+
+def _wait(build: subprocess.Popen[bytes], still_running: Callable[[], None]) -> int:
+    try:
+        while True:
+            try:
+                return build.wait(PROGRESS_EVERY_S)
+            except subprocess.TimeoutExpired:
+                still_running()
+    except BaseException:
+        build.terminate()
+        build.wait()
+        raise
+
+
+def _go_build(server: Server, target: Path) -> list[str]:
+    flags = [*_BUILD_FLAGS, *_tags(server.module), "-ldflags", linker_flags(server.module)]
+    return ["go", "build", *flags, "-o", str(target), server.package]
+
+
+def _tags(module: str) -> list[str]:
+    return ["-tags", _TAGS[module]] if module in _TAGS else []
+
+
+def _c_settings(module: str, say: Say) -> dict[str, str]:
+    """Environment for `go build`: no C, but for runc, which enters namespaces before Go starts."""
+    if module != "runc":
+        return {"CGO_ENABLED": "0"}
+    missing = [program for program in ("gcc", "pkg-config") if shutil.which(program) is None]
+    if missing:
+        message = f"{missing[0]} is not on PATH; building runc takes it"
+        raise CompilerUnavailable(message)
+    files = debian.unpacked(_LIBRARY, say) / "usr"
+    (described,) = files.glob("lib/*/pkgconfig")
+    return {
+        "CGO_ENABLED": "1",
+        "CGO_CFLAGS": f"-I{files / 'include'}",
+        "CGO_LDFLAGS": f"-L{described.parent}",
+        "PKG_CONFIG_PATH": str(described),
+    }
+
+
+def _lowest_priority() -> list[str]:
+    return ["nice", "-n", "19"] if shutil.which("nice") else []
+
+
+def _clock(started_s: float) -> str:
+    minutes, seconds = divmod(int(time.monotonic() - started_s), 60)
+    return f"{minutes}:{seconds:02d}"
+
+
+def _pinned(module: str, dependency: str) -> str:
+    return _first_match(rf"^\s*{re.escape(dependency)} (v\S+)", (MODULES / module / "go.mod").read_text())
+
+
+def _first_match(pattern: str, text: str) -> str:
+    found = re.search(pattern, text, re.MULTILINE)
+    if found is None:
+        message = f"no {pattern!r} in go.mod"
+        raise ValueError(message)
+    return found.group(1)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Build what was named and print where it lies."""
+    parser = argparse.ArgumentParser(prog="python -m e2e.control_plane.binaries", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[[], *SERVERS], metavar="NAME")
+    names = parser.parse_args(arguments).names
+    try:
+        _print(ensure(names or [name for name in SERVERS if name not in OF_A_NODE]))
+    except (GoUnavailable, CompilerUnavailable, debian.PackageUnavailable) as error:
+        to_stderr(f"{error}")
+        return UNAVAILABLE_EXIT
+    except BuildFailed as error:
+        to_stderr(f"{error}")
+        return 1
+    return 0 if names or os.geteuid() != 0 else _of_a_node()
+
+
+def _of_a_node() -> int:
+    """Build what only a node takes; that it cannot be had here is no failure, the tests that want it say so."""
+    try:
+        _print(ensure(OF_A_NODE))
+    except (GoUnavailable, CompilerUnavailable, debian.PackageUnavailable) as error:
+        to_stderr(f"not built, the programs of a node: {error}")
+    except BuildFailed as error:
+        to_stderr(f"{error}")
+        return 1
+    return 0
+
+
+def _print(paths: dict[str, Path]) -> None:
+    for name, path in paths.items():
+        sys.stdout.write(f"{name} {path}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,252 @@
+"""A Kubernetes control plane of our own on loopback ports, gone without a trace afterwards.
+
+    new --enter--> RUNNING --exit--> gone: no process, no folder
+                   RUNNING --stop_apiserver--> CUT OFF --start_apiserver--> RUNNING
+
+etcd and kube-apiserver, and kube-controller-manager or kube-scheduler where asked. Everything lies
+in one temporary folder; if this process is killed, its servers die with it and a waiting sweeper
+removes the folder. Enter it, and stop and start its servers, from one thread that outlives them.
+
+    python -m e2e.control_plane.cluster up [--controller-manager] [--scheduler]
+"""
+
+import argparse
+import os
+import secrets
+import signal
+import ssl
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from e2e.control_plane import binaries, commands, pki, readiness
+from e2e.control_plane.access import Access
+from e2e.control_plane.commands import StaticUser
+from e2e.control_plane.processes import Child, free_ports, start, sweep_when_gone
+
+ADMIN: Final = "admin"
+_CONTROLLERS: Final = "system:kube-controller-manager"
+_SCHEDULER: Final = "system:kube-scheduler"
+_DEFAULT_NAMESPACE: Final = "/api/v1/namespaces/default"
+_MADE_BY_CONTROLLERS: Final = (
+    f"{_DEFAULT_NAMESPACE}/serviceaccounts/default",
+    f"{_DEFAULT_NAMESPACE}/configmaps/kube-root-ca.crt",
+)
+
+
+class Cluster:
+    """One control plane; enter it to start it."""
+
+    def __init__(
+        self,
+        *,
+        controller_manager: bool = False,
+        scheduler: Mapping[str, Any] | None = None,
+        users: Sequence[StaticUser] = (),
+        load_tuned: bool = False,
+    ) -> None:
+        """Say what it consists of; nothing is started yet.
+
+        scheduler: fields of a KubeSchedulerConfiguration, {} for its defaults; None: no
+        kube-scheduler. users: known beside `admin` (system:masters) and the servers themselves.
+        load_tuned: flags that keep the API server from being the toy in a measurement.
+        """
+        self.folder = Path(tempfile.gettempdir()) / f"gpushare-e2e-{secrets.token_hex(6)}"
+        self._pki = pki.Pki(self.folder)
+        self._with_controllers = controller_manager
+        self._scheduler = scheduler
+        self._load_tuned = load_tuned
+        own = (
+            StaticUser(secrets.token_hex(16), ADMIN, ("system:masters",)),
+            StaticUser(secrets.token_hex(16), _CONTROLLERS),
+            StaticUser(secrets.token_hex(16), _SCHEDULER),
+        )
+        self._users = {user.name: user for user in (*own, *users)}
+        etcd_port, peer_port, self._port, self._controllers_port = free_ports(4)
+        self._etcd = commands.EtcdSite(self.folder / "etcd", etcd_port, peer_port)
+        self._programs: dict[str, Path] = {}
+        self._servers: dict[str, Child] = {}
+        self._undo = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Build what is missing, start, return when ready; undone if that fails.
+
+        Raises binaries.GoUnavailable, binaries.BuildFailed, pki.OpensslUnavailable,
+        processes.Died, readiness.NotReady.
+        """
+        self._programs = binaries.ensure(self._wanted())
+        with ExitStack() as undo:
+            self._make_folder(undo)
+            undo.callback(self._stop_all)
+            self._start_all()
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End every server and remove the folder."""
+        self._undo.close()
+
+    @property
+    def url(self) -> str:
+        """Of the API server; the same after it was stopped and started."""
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def context(self) -> str:
+        """The only context of every kubeconfig made here."""
+        return "e2e"
+
+    @property
+    def ca_file(self) -> Path:
+        """PEM of the authority that signed the API server's certificate."""
+        return self._pki.ca_certificate
+
+    @property
+    def admin_token(self) -> str:
+        """Bearer token of `admin`, who may do everything."""
+        return self._users[ADMIN].token
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of the servers that run now, by program."""
+        return {name: child.pid for name, child in self._servers.items()}
+
+    def access(self, user: str = ADMIN) -> Access:
+        """What a client of that user needs; KeyError for an unknown user."""
+        tls = ssl.create_default_context(cafile=str(self.ca_file))
+        return Access(self.url, tls, f"Bearer {self._users[user].token}")
+
+    def kubeconfig_path(self, user: str = ADMIN) -> Path:
+        """File for `--kubeconfig`, gone with the cluster; KeyError for an unknown user."""
+        return self.kubeconfig_for(self._users[user].token, user)
+
+    def kubeconfig_for(self, token: str, name: str) -> Path:
+        """Write a kubeconfig for any bearer token, as the token API hands them out; `name` goes into the file's."""
+        return self._write_kubeconfig({"token": token}, name)
+
+    def node_kubeconfig_path(self, node: str) -> Path:
+        """File for the kubelet of a node of that name, which may come at any time. Raises pki.OpensslUnavailable."""
+        user = f"system:node:{node}"
+        issued = pki.issue(self._pki, f"node-{node}", user, "system:nodes")
+        paths = {"client-certificate": str(issued.certificate), "client-key": str(issued.key)}
+        return self._write_kubeconfig(paths, user)
+
+    def stop_apiserver(self) -> None:
+        """Refuse every connection from now on; what etcd holds stays."""
+        self._servers.pop("kube-apiserver").stop()
+
+    def start_apiserver(self) -> None:
+        """Serve again, at the same address; returns when ready."""
+        site = commands.ApiServerSite(
+            etcd_url=self._etcd.client_url,
+            port=self._port,
+            pki=self._pki,
+            tokens=self.folder / "tokens.csv",
+            with_controllers=self._with_controllers,
+            load_tuned=self._load_tuned,
+        )
+        command = commands.kube_apiserver(self._programs["kube-apiserver"], site)
+        server = self._start("kube-apiserver", command)
+        answers = readiness.missing_at(self.access(), "/readyz", _DEFAULT_NAMESPACE)
+        readiness.wait_until(server, answers)
+
+    def start_scheduler(self, configuration: Mapping[str, Any]) -> Child:
+        """Start kube-scheduler and return at once; it ends with the cluster, or by `stop`.
+
+        configuration: as `scheduler` of the constructor.
+        """
+        program = binaries.ensure(["kube-scheduler"])["kube-scheduler"]
+        kubeconfig = self.kubeconfig_path(_SCHEDULER)
+        path = self.folder / "kube-scheduler.yaml"
+        document = commands.scheduler_configuration(kubeconfig, configuration)
+        path.write_text(commands.as_yaml(document))
+        return self._start("kube-scheduler", commands.kube_scheduler(program, kubeconfig, path))
+
+    def _write_kubeconfig(self, credentials: Mapping[str, str], name: str) -> Path:
+        path = self.folder / f"{name.replace(':', '-').replace('/', '-')}.kubeconfig"
+        path.write_text(commands.as_yaml(commands.kubeconfig(self.url, self.ca_file, credentials, self.context)))
+        return path
+
+    def _wanted(self) -> list[str]:
+        names = ["etcd", "kube-apiserver"]
+        names += ["kube-controller-manager"] if self._with_controllers else []
+        names += ["kube-scheduler"] if self._scheduler is not None else []
+        return names
+
+    def _make_folder(self, undo: ExitStack) -> None:
+        self.folder.mkdir(mode=0o700)
+        sweeper = sweep_when_gone(self.folder)
+        undo.callback(sweeper.communicate)  # closes its standard input and waits for its end
+
+    def _start_all(self) -> None:
+        etcd = commands.etcd(self._programs["etcd"], self._etcd, load_tuned=self._load_tuned)
+        store = self._start("etcd", etcd)
+        pki.make(self._pki)
+        (self.folder / "tokens.csv").write_text(commands.token_file(self._users.values()))
+        readiness.wait_until(store, readiness.missing_at_http(self._etcd.client_port, "/health"))
+        self.start_apiserver()
+        if self._with_controllers:
+            self._start_controllers()
+        if self._scheduler is not None:
+            self.start_scheduler(self._scheduler)
+
+    def _start_controllers(self) -> None:
+        command = commands.kube_controller_manager(
+            self._programs["kube-controller-manager"],
+            self.kubeconfig_path(_CONTROLLERS),
+            self._pki,
+            self._controllers_port,
+        )
+        controllers = self._start("kube-controller-manager", command)
+        answers = readiness.missing_at(self.access(), *_MADE_BY_CONTROLLERS)
+        readiness.wait_until(controllers, answers)
+
+    def _start(self, name: str, command: list[str]) -> Child:
+        home = str(self.folder)
+        environment = {"PATH": os.defpath, "HOME": home, "TMPDIR": home}
+        child = start(name, command, self.folder / f"{name}.log", environment)
+        self._servers[name] = child
+        return child
+
+    def _stop_all(self) -> None:
+        """In reverse order of start, so that no server misses what it depends on."""
+        while self._servers:
+            _, child = self._servers.popitem()
+            child.stop()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Start a cluster, say how to reach it, keep it until Ctrl-C or SIGTERM."""
+    parser = argparse.ArgumentParser(prog="python -m e2e.control_plane.cluster")
+    up = parser.add_subparsers(required=True).add_parser("up", help=main.__doc__)
+    up.add_argument("--controller-manager", action="store_true", help="run controllers too")
+    up.add_argument("--scheduler", action="store_true", help="run kube-scheduler too")
+    chosen = parser.parse_args(arguments)
+    # Ctrl-C too: whoever starts this in the background may have had it ignored.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
+    started_s = time.monotonic()
+    scheduler: dict[str, Any] | None = {} if chosen.scheduler else None
+    try:
+        with Cluster(controller_manager=chosen.controller_manager, scheduler=scheduler) as cluster:
+            sys.stderr.write(f"ready after {time.monotonic() - started_s:.1f} s; Ctrl-C ends it\n")
+            sys.stdout.write(f"export KUBECONFIG={cluster.kubeconfig_path()}\n")
+            sys.stdout.flush()
+            while True:
+                signal.pause()
+    except KeyboardInterrupt:
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Command lines of the servers, and the files that tell them who may come in.
+
+Everything listens on 127.0.0.1. Each flag was seen to work with the versions in `servers/*/go.mod`.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from e2e.control_plane.pki import Pki
+
+_LOOPBACK: Final = "127.0.0.1"
+# Without a controller manager nobody makes the default ServiceAccount that the first plugin asks
+# for, and nobody takes off the not-ready taint that the second one puts on every new node.
+_NEED_CONTROLLERS: Final = "ServiceAccount,TaintNodesByCondition"
+_UNLIMITED: Final = (
+    "--enable-priority-and-fairness=false",
+    "--max-requests-inflight=3000",
+    "--max-mutating-requests-inflight=1500",
+    "--etcd-compaction-interval=0",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StaticUser:
+    """Somebody whom the API server knows by a bearer token.
+
+    A ServiceAccount's rights are had with name `system:serviceaccount:NAMESPACE:NAME`: RBAC looks
+    at names and groups only.
+    """
+
+    token: str
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdSite:
+    """Where etcd keeps its data and listens."""
+
+    data: Path
+    client_port: int
+    peer_port: int
+
+    @property
+    def client_url(self) -> str:
+        """What an API server is pointed at."""
+        return f"http://{_LOOPBACK}:{self.client_port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiServerSite:
+    """What an API server is made of, apart from its program."""
+
+    etcd_url: str
+    port: int
+    pki: Pki
+    tokens: Path
+    with_controllers: bool
+    load_tuned: bool
+
+
+def etcd(program: Path, site: EtcdSite, *, load_tuned: bool) -> list[str]:
+    """One member, no fsync: its data is thrown away with it."""
+    peers = f"http://{_LOOPBACK}:{site.peer_port}"
+    return [
+        str(program),
+        f"--data-dir={site.data}",
+        "--unsafe-no-fsync",
+        "--log-level=error",
+        f"--listen-client-urls={site.client_url}",
+        f"--advertise-client-urls={site.client_url}",
+        f"--listen-peer-urls={peers}",
+        f"--initial-advertise-peer-urls={peers}",
+        f"--initial-cluster=default={peers}",
+        *(["--quota-backend-bytes=8589934592"] if load_tuned else []),
+    ]
+
+
+def kube_apiserver(program: Path, site: ApiServerSite) -> list[str]:
+    """RBAC and Node authorization, static tokens, client certificates of our own authority.
+
+    load_tuned: no priority and fairness, no limits and no compaction in the way of a measurement.
+    """
+    return [
+        str(program),
+        f"--etcd-servers={site.etcd_url}",
+        f"--bind-address={_LOOPBACK}",
+        f"--secure-port={site.port}",
+        f"--cert-dir={site.pki.folder}",
+        f"--tls-cert-file={site.pki.server_certificate}",
+        f"--tls-private-key-file={site.pki.server_key}",
+        f"--service-account-issuer=https://{_LOOPBACK}:{site.port}",
+        f"--service-account-key-file={site.pki.service_account_public_key}",
+        f"--service-account-signing-key-file={site.pki.service_account_key}",
+        "--authorization-mode=Node,RBAC",
+        f"--token-auth-file={site.tokens}",
+        f"--client-ca-file={site.pki.ca_certificate}",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--allow-privileged=true",
+        "--enable-admission-plugins=NodeRestriction",
+        *([] if site.with_controllers else [f"--disable-admission-plugins={_NEED_CONTROLLERS}"]),
+        *(_UNLIMITED if site.load_tuned else ()),
+    ]
+
+
+def kube_controller_manager(program: Path, kubeconfig: Path, pki: Pki, port: int) -> list[str]:
+    """All default controllers, alone, each with the rights of its own ServiceAccount."""
+    return [
+        str(program),
+        *_delegated(kubeconfig),
+        f"--kubeconfig={kubeconfig}",
+        f"--service-account-private-key-file={pki.service_account_key}",
+        f"--root-ca-file={pki.ca_certificate}",
+        "--use-service-account-credentials=true",
+        "--leader-elect=false",
+        f"--bind-address={_LOOPBACK}",
+        f"--secure-port={port}",
+        f"--cert-dir={pki.folder}",
+        f"--flex-volume-plugin-dir={pki.folder / 'flex'}",
+    ]
+
+
+def kube_scheduler(program: Path, kubeconfig: Path, configuration: Path) -> list[str]:
+    """Without a port of its own; the kubeconfig for its work is named in `configuration`."""
+    return [
+        str(program),
+        *_delegated(kubeconfig),
+        f"--config={configuration}",
+        "--secure-port=0",
+    ]
+
+
+def _delegated(kubeconfig: Path) -> list[str]:
+    return [
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+    ]
+
+
+def scheduler_configuration(kubeconfig: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """A KubeSchedulerConfiguration without leader election; `overrides` win, key by key."""
+    connection = {"kubeconfig": str(kubeconfig)} | dict(overrides.get("clientConnection", {}))
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        **overrides,
+        "clientConnection": connection,
+    }
+
+
+def kubeconfig(url: str, ca: Path, credentials: Mapping[str, str], name: str) -> dict[str, Any]:
+    """One cluster, one user, one context, all of the same name.
+
+    credentials: `token`, or the paths `client-certificate` and `client-key`.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority": str(ca)}}],
+        "users": [{"name": name, "user": dict(credentials)}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+
+
+def token_file(users: Iterable[StaticUser]) -> str:
+    """CSV for --token-auth-file: token, user, uid, groups."""
+    lines = io.StringIO()
+    rows = ((user.token, user.name, index, ",".join(user.groups)) for index, user in enumerate(users))
+    csv.writer(lines).writerows(rows)
+    return lines.getvalue()
+
+
+def as_yaml(document: Mapping[str, Any] | Sequence[Any]) -> str:
+    """JSON is YAML, and needs no library to be written."""
+    return json.dumps(document, indent=1)

@@ -1,0 +1,291 @@
+"""A real node on this machine: a kubelet, containerd and runc of our own, gone without a trace afterwards.
+
+    new --enter--> RUNNING --exit--> gone: no process, mount, cgroup, folder, node object
+                   RUNNING --stop_kubelet | stop_containerd--> PARTLY DOWN --start_…--> RUNNING
+
+The node's programs see a /run, /var/lib and /var/log of their own and cannot change settings of the
+kernel (see `node_keeper.py`, which also undoes everything when this process is killed), so a machine
+can have several nodes. Containers go on while kubelet or containerd are down. Pods run with
+`hostNetwork: true`, images of `images.py` and `imagePullPolicy: Never`. Enter a node, and stop and
+start its programs, from one thread that outlives it.
+
+    python -m e2e.node.node up [--controller-manager] [NAME ...]      a cluster with these nodes (n1)
+"""
+
+import argparse
+import http.client
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from e2e.control_plane import binaries, commands, readiness
+from e2e.control_plane.access import ask
+from e2e.control_plane.admin import Json
+from e2e.control_plane.cache import Say, to_stderr
+from e2e.control_plane.cluster import Cluster
+from e2e.control_plane.processes import Child, free_ports, start
+from e2e.node import containers, debian, images, node_commands, node_keeper
+from e2e.node.containers import Container
+from e2e.node.node_commands import NodeSite
+
+_KEEPER: Final = Path(node_keeper.__file__)
+_IMPORT_WITHIN_S: Final = 30.0
+_NOT_HERE: Final = "no node of our own on this machine"
+
+
+class NodeUnavailable(Exception):
+    """This machine, or this user on it, cannot have a node; the message says why, in one line."""
+
+
+def require(say: Say | None = None) -> dict[str, Path]:
+    """Programs of a node, by name, built where they are not there yet (minutes when cold).
+
+    say: gets progress, one line at a time; default: standard error. Raises NodeUnavailable,
+    binaries.BuildFailed.
+    """
+    if (missing := _missing()) is not None:
+        message = f"{_NOT_HERE}: {missing}"
+        raise NodeUnavailable(message)
+    try:
+        busybox = debian.unpacked("busybox-static", say or to_stderr) / "bin" / "busybox"
+        return binaries.ensure(binaries.OF_A_NODE, say) | {"busybox": busybox}
+    except (binaries.GoUnavailable, binaries.CompilerUnavailable, debian.PackageUnavailable) as error:
+        message = f"{_NOT_HERE}: {error}"
+        raise NodeUnavailable(message) from error
+
+
+class Node:
+    """One node of a cluster; enter it to start it."""
+
+    def __init__(self, cluster: Cluster, name: str, *, kubelet: Mapping[str, Any] | None = None) -> None:
+        """Say what it is; nothing is started yet. kubelet: fields of its KubeletConfiguration that differ."""
+        self.cluster = cluster
+        self.name = name
+        # Short: a path of a unix socket has at most 107 bytes.
+        folder = Path(tempfile.gettempdir()) / f"gpushare-e2e-{secrets.token_hex(6)}"
+        port, health_port = free_ports(2)
+        self._site = NodeSite(name, folder, folder.name, port, health_port)
+        self._overrides = dict(kubelet or {})
+        self._programs: dict[str, Path] = {}
+        self._entered: list[Child] = []
+        self._servers: dict[str, Child] = {}
+        self._keeper_pid = 0
+        self._undo = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Build what is missing, start, return when the node is ready; undone if that fails.
+
+        Raises NodeUnavailable, binaries.BuildFailed, processes.Died, readiness.NotReady.
+        """
+        self._programs = require()
+        with ExitStack() as undo:
+            undo.callback(self._forget)
+            self._keep(undo)
+            undo.callback(self._stop_all)
+            self._write_files()
+            self.start_containerd()
+            self.start_kubelet()
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End its programs and its pods, undo what it made, take it off the cluster."""
+        self._undo.close()
+
+    @property
+    def folder(self) -> Path:
+        """All of its files, with the logs of its programs; the same path inside and outside."""
+        return self._site.folder
+
+    @property
+    def kubelet_folder(self) -> Path:
+        """/var/lib/kubelet of the node, as it is seen from outside."""
+        return self.folder / "var-lib" / "kubelet"
+
+    @property
+    def device_plugins(self) -> Path:
+        """/var/lib/kubelet/device-plugins of the node, as it is seen from outside."""
+        return self.kubelet_folder / "device-plugins"
+
+    @property
+    def cdi(self) -> Path:
+        """/var/run/cdi of the node, as it is seen from outside; containerd reads its specs there."""
+        return self.folder / "run" / "cdi"
+
+    @property
+    def containerd_socket(self) -> Path:
+        """Where containerd listens; the same path inside and outside."""
+        return self._site.socket
+
+    @property
+    def cgroup(self) -> str:
+        """Name of the cgroup, in every hierarchy, that holds its pods."""
+        return self._site.cgroup
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of what runs now, by program."""
+        return {name: child.pid for name, child in self._servers.items()}
+
+    def start_containerd(self) -> None:
+        """Start it, with the images of `images.py` in it; returns when it serves."""
+        configuration = self.folder / "containerd.toml"
+        command = node_commands.containerd(self._programs["containerd"], configuration)
+        child = self._start("containerd", command)
+        readiness.wait_until(child, readiness.missing_at_socket(self._site.socket))
+        ctr = node_commands.ctr(self._programs["ctr"], self._site)
+        command = [*ctr, "images", "import", "--local", str(self.folder / "images.tar")]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_WITHIN_S, check=False)
+        if answer.returncode != 0:
+            message = f"containerd of {self.name} does not take the images: {answer.stderr}"
+            raise readiness.NotReady(message)
+
+    def stop_containerd(self) -> None:
+        """SIGTERM, and wait for its end; containers go on."""
+        self._servers.pop("containerd").stop()
+
+    def start_kubelet(self) -> None:
+        """Start it; returns when it is healthy and the node is ready."""
+        kubeconfig = self.cluster.node_kubeconfig_path(self.name)
+        configuration = self.folder / "kubelet.yaml"
+        command = node_commands.kubelet(self._programs["kubelet"], self.name, configuration, kubeconfig)
+        child = self._start("kubelet", command)
+        readiness.wait_until(child, readiness.missing_at_http(self._site.health_port, "/healthz"))
+        readiness.wait_until(child, readiness.missing_of_node(self.cluster.access(), self.name))
+
+    def stop_kubelet(self) -> None:
+        """SIGTERM, and wait for its end; containers go on."""
+        self._servers.pop("kubelet").stop()
+
+    def enter(self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> Child:
+        """Start one more program of the node, which sees what its kubelet sees; it ends with the node.
+
+        name: of the program and of its log in the node's folder, where output is appended.
+        environment: added to PATH, HOME and TMPDIR; nothing is inherited.
+        """
+        home = str(self.folder)
+        everything = {"PATH": os.defpath, "HOME": home, "TMPDIR": home, **(environment or {})}
+        inside = node_commands.within(self._keeper_pid, command)
+        child = start(name, inside, self.folder / f"{name}.log", everything)
+        self._entered.append(child)
+        return child
+
+    def container(self, pod: Json, name: str | None = None) -> Container:
+        """A container of a pod on this node, see `containers.find`. Raises NoSuchContainer."""
+        return containers.find(self._site, self._programs["runc"], pod, name)
+
+    def _keep(self, undo: ExitStack) -> None:
+        """Have the keeper make the node's folder, cgroups and mount namespace, and undo them at the end."""
+        self.folder.mkdir(mode=0o700)
+        keeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", _KEEPER, self.folder, self._site.cgroup],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        undo.callback(keeper.communicate)  # closes its standard input and waits for its end
+        said = keeper.stdout.readline().strip() if keeper.stdout else ""
+        if said != "ready":
+            message = f"{_NOT_HERE}: {said or 'the keeper of the node ended'}"
+            raise NodeUnavailable(message)
+        self._keeper_pid = keeper.pid
+
+    def _write_files(self) -> None:
+        site = self._site
+        for folder in (site.network, self.device_plugins, self.cdi):
+            folder.mkdir(parents=True)
+        busybox, pause = images.busybox(self._programs["busybox"]), images.Image(images.PAUSE, self._programs["pause"])
+        images.archive([busybox, pause], site.folder / "images.tar")
+        kubelet = node_commands.kubelet_configuration(site, self.cluster.ca_file, self._overrides)
+        for name, text in {
+            "containerd.toml": node_commands.containerd_configuration(site, self._programs["runc"]),
+            "kubelet.yaml": commands.as_yaml(kubelet),
+            "network/10-none.conflist": node_commands.network_configuration(),
+        }.items():
+            (site.folder / name).write_text(text)
+
+    def _start(self, name: str, command: list[str]) -> Child:
+        child = self.enter(name, command)
+        self._servers[name] = child
+        return child
+
+    def _stop_all(self) -> None:
+        """In reverse order of start; those that have ended already do not mind."""
+        while self._entered:
+            self._entered.pop().stop()
+        self._servers.clear()
+
+    def _forget(self) -> None:
+        """Take the node, its lease and its pods off the API server, if that still runs."""
+        access = self.cluster.access()
+        with suppress(OSError, http.client.HTTPException):
+            answer = ask(access, f"/api/v1/pods?fieldSelector=spec.nodeName={self.name}")
+            pods = json.loads(answer.body)["items"] if answer.status == HTTPStatus.OK else []
+            for pod in (found["metadata"] for found in pods):
+                path = f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}"
+                ask(access, f"{path}?gracePeriodSeconds=0", "DELETE")
+            ask(access, f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{self.name}", "DELETE")
+            ask(access, f"/api/v1/nodes/{self.name}", "DELETE")
+
+
+def _missing() -> str | None:
+    """What this machine lacks, apart from what builds the programs; None: nothing."""
+    if sys.platform != "linux":
+        return "it takes Linux"
+    if os.geteuid() != 0:
+        return "it takes root, whose kubelet, containerd and runc make mounts and cgroups"
+    if not (node_keeper.CGROUPS / "memory" / "cgroup.procs").exists():
+        return f"it takes cgroup v1 (hybrid too): there is no memory hierarchy in {node_keeper.CGROUPS}"
+    missing = [program for program in ("nsenter", "openssl") if shutil.which(program) is None]
+    return f"{missing[0]} is not on PATH" if missing else None
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Start a cluster with nodes, say how to reach them, keep them until Ctrl-C or SIGTERM."""
+    parser = argparse.ArgumentParser(prog="python -m e2e.node.node")
+    up = parser.add_subparsers(required=True).add_parser("up", help=main.__doc__)
+    up.add_argument("--controller-manager", action="store_true", help="run controllers too")
+    up.add_argument("names", nargs="*", default=["n1"], metavar="NAME")
+    chosen = parser.parse_args(arguments)
+    # Ctrl-C too: whoever starts this in the background may have had it ignored.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
+    started_s = time.monotonic()
+    try:
+        require()
+        with ExitStack() as running:
+            cluster = running.enter_context(Cluster(controller_manager=chosen.controller_manager))
+            nodes = [running.enter_context(Node(cluster, name)) for name in chosen.names]
+            sys.stderr.write(f"ready after {time.monotonic() - started_s:.1f} s; Ctrl-C ends it\n")
+            sys.stdout.write(f"export KUBECONFIG={cluster.kubeconfig_path()}\n")
+            sys.stdout.writelines(f"# {node.name}: {node.folder}\n" for node in nodes)
+            sys.stdout.flush()
+            while True:
+                signal.pause()
+    except NodeUnavailable as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""Command lines and configuration files of a node's programs.
+
+Everything listens on 127.0.0.1 or on a socket in the node's folder. Each setting was seen to work
+with the versions in `servers/*/go.mod`, on cgroup v1, without the right to raise limits.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from e2e.control_plane import commands
+from e2e.node import images
+
+NAMESPACE: Final = "k8s.io"  # containerd's, for all that a kubelet makes
+_NETWORK: Final = {"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "none"}]}
+_CONTAINERD: Final = """\
+version = 3
+root = '{site.folder}/root'
+state = '{site.folder}/state'
+[grpc]
+  address = '{site.socket}'
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = 'overlayfs'
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = '{pause}'
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+    runtime_type = 'io.containerd.runc.v2'
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+      BinaryName = '{runc}'
+      SystemdCgroup = false
+      Root = '{site.runc_root}'
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ['{site.network}']
+    conf_dir = '{site.network}'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSite:
+    """Where a node keeps its files and listens.
+
+    folder: the same path inside the node's mount namespace and outside; its `run`, `var-lib` and
+    `var-log` are /run, /var/lib and /var/log inside. cgroup: name of the node's own in every
+    hierarchy: kubelets that share one end each other's pods.
+    """
+
+    name: str
+    folder: Path
+    cgroup: str
+    port: int
+    health_port: int
+
+    @property
+    def socket(self) -> Path:
+        """Where containerd listens."""
+        return self.folder / "containerd.sock"
+
+    @property
+    def runc_root(self) -> Path:
+        """Where runc keeps what runs, one folder per containerd namespace."""
+        return self.folder / "runc"
+
+    @property
+    def network(self) -> Path:
+        """Where containerd looks for pod networks."""
+        return self.folder / "network"
+
+    @property
+    def pod_logs(self) -> Path:
+        """What containers have written, one folder per pod."""
+        return self.folder / "pod-logs"
+
+
+def containerd_configuration(site: NodeSite, runc: Path) -> str:
+    """TOML for `containerd -c`. CDI specs are read from /etc/cdi and /var/run/cdi, as everywhere."""
+    return _CONTAINERD.format(site=site, runc=runc, pause=images.PAUSE)
+
+
+def network_configuration() -> str:
+    """Write a network that never works, so that the node counts as ready: its pods use the machine's."""
+    return commands.as_yaml(_NETWORK)
+
+
+def containerd(program: Path, configuration: Path) -> list[str]:
+    """The shim is found beside the program."""
+    return [str(program), "-c", str(configuration)]
+
+
+def ctr(program: Path, site: NodeSite) -> list[str]:
+    """Begin of a command to the node's containerd, about what its kubelet makes."""
+    return [str(program), f"--address={site.socket}", f"--namespace={NAMESPACE}"]
+
+
+def kubelet_configuration(site: NodeSite, ca: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """A KubeletConfiguration; `overrides` win, key by key."""
+    full_disk = dict.fromkeys(("imagefs.available", "nodefs.available", "nodefs.inodesFree"), "0%")
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": "127.0.0.1",
+        "port": site.port,
+        "healthzBindAddress": "127.0.0.1",
+        "healthzPort": site.health_port,
+        "readOnlyPort": 0,
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(ca)},
+        },
+        "authorization": {"mode": "Webhook"},
+        "containerRuntimeEndpoint": f"unix://{site.socket}",
+        "failCgroupV1": False,
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{site.cgroup}",
+        "enforceNodeAllocatable": [],
+        "failSwapOn": False,
+        "resolvConf": "",
+        "makeIPTablesUtilChains": False,
+        "podLogsDir": str(site.pod_logs),
+        "volumePluginDir": str(site.folder / "volume-plugins"),
+        "nodeStatusUpdateFrequency": "1s",
+        # How full the machine's disk is says nothing about us.
+        "evictionHard": full_disk,
+        "imageGCHighThresholdPercent": 100,
+        **overrides,
+    }
+
+
+def kubelet(program: Path, name: str, configuration: Path, kubeconfig: Path) -> list[str]:
+    """One node of that name, whatever the machine's is."""
+    return [str(program), f"--config={configuration}", f"--kubeconfig={kubeconfig}", f"--hostname-override={name}"]
+
+
+def within(pid: int, command: Sequence[str | Path]) -> list[str]:
+    """Run the command in the mount namespace of a process; nsenter turns into it."""
+    return [shutil.which("nsenter") or "nsenter", f"--target={pid}", "--mount", "--", *map(str, command)]

@@ -1,0 +1,60 @@
+"""Pods that run on a node of ours: made, bound by the test itself, seen running, gone afterwards."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from e2e.control_plane.admin import Admin, Json
+from e2e.control_plane.seen import seen
+from e2e.node import images
+from e2e.suites.gpu_site import done
+
+PODS: Final = "/api/v1/namespaces/default/pods"
+# A kubelet that finds no containerd tries a pod again after 10 to 15 s.
+_SOON_S: Final = 40.0
+_FOREVER: Final = "exec sleep 1000000"
+
+
+def busybox(script: str = "", *, name: str = "c", **fields: object) -> Json:
+    """A container that runs the shell script, then waits. fields: more of the container's fields."""
+    command = ["sh", "-c", f"{script}\n{_FOREVER}"]
+    return {"name": name, "image": images.BUSYBOX, "imagePullPolicy": "Never", "command": command, **fields}
+
+
+def pod(name: str, containers: Sequence[Json] | None = None, **spec: object) -> Json:
+    """A pod as a node of ours can run it, of one waiting container unless said otherwise. No scheduler takes it."""
+    own = {
+        "schedulerName": "nobody",
+        "hostNetwork": True,
+        "terminationGracePeriodSeconds": 0,
+        "containers": [busybox()] if containers is None else list(containers),
+    }
+    return {"metadata": {"name": name}, "spec": own | spec}
+
+
+async def bind(admin: Admin, name: str, node: str) -> None:
+    """Put the pod on the node, as a scheduler does. Raises UnexpectedAnswer."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    done(await admin.post(f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": target}))
+
+
+async def runs(admin: Admin, name: str) -> Json:
+    """Wait until all of the pod's containers run; the pod as it is then. Raises NotSeen."""
+    return await seen(admin, PODS, _is_running, {"fieldSelector": f"metadata.name={name}"}, within_s=_SOON_S)
+
+
+@asynccontextmanager
+async def running(admin: Admin, node: str, wanted: Json) -> AsyncIterator[Json]:
+    """Create the pod in namespace default, bind it to the node and yield it as it runs; deleted at the end."""
+    name = wanted["metadata"]["name"]
+    await admin.create(PODS, wanted)
+    try:
+        await bind(admin, name, node)
+        yield await runs(admin, name)
+    finally:
+        await admin.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+
+
+def _is_running(found: Json) -> bool:
+    statuses = found["status"].get("containerStatuses", [])
+    return found["status"]["phase"] == "Running" and all("running" in status["state"] for status in statuses)

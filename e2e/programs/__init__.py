@@ -1,0 +1,1 @@
+"""Our own programs and manifests as their users start and apply them."""

@@ -1,0 +1,81 @@
+"""What `deploy/manifests` holds, and applying it to an API server without kubectl."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+import yaml
+
+from e2e.control_plane.admin import Admin, Answer, Json, UnexpectedAnswer
+from tests.support.repository import ROOT
+
+FOLDER: Final = ROOT / "deploy" / "manifests"
+NAMESPACE: Final = "kube-system"
+ACCOUNT: Final = "gpushare-scheduler"
+_PLURALS: Final[Mapping[str, str]] = {
+    "ServiceAccount": "serviceaccounts",
+    "ConfigMap": "configmaps",
+    "Deployment": "deployments",
+    "DaemonSet": "daemonsets",
+    "FlowSchema": "flowschemas",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+}
+
+
+def installed() -> list[str]:
+    """The files that `kubectl apply -k deploy/manifests` applies, in order."""
+    listed: list[str] = yaml.safe_load((FOLDER / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+    return listed
+
+
+def documents(file: str) -> list[Json]:
+    """Every object of one file."""
+    return [document for document in yaml.safe_load_all((FOLDER / file).read_text(encoding="utf-8")) if document]
+
+
+def collection(document: Json) -> str:
+    """Path of the collection that the object belongs to. KeyError for a kind that no manifest has had so far."""
+    version = document["apiVersion"]
+    base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    namespace = document["metadata"].get("namespace")
+    return f"{base}/{f'namespaces/{namespace}/' if namespace else ''}{_PLURALS[document['kind']]}"
+
+
+async def dry_run(admin: Admin, document: Json) -> Answer:
+    """Have the API server judge the object as strictly as it can, and not keep it.
+
+    Under another name, since one of that name may be there.
+    """
+    renamed = document["metadata"] | {"name": f"{document['metadata']['name']}-dry-run"}
+    return await admin.post(
+        f"{collection(document)}?dryRun=All&fieldValidation=Strict", document | {"metadata": renamed}
+    )
+
+
+async def apply(admin: Admin, document: Json) -> None:
+    """Create the object, or replace the one of that name. Raises UnexpectedAnswer."""
+    path = collection(document)
+    answer = await admin.post(path, document)
+    if answer.status == HTTPStatus.CONFLICT:
+        answer = await admin.put(f"{path}/{document['metadata']['name']}", document)
+    if answer.status >= HTTPStatus.BAD_REQUEST:
+        message = f"{document['kind']} {document['metadata']['name']}: {answer.status} {answer.body.get('message')}"
+        raise UnexpectedAnswer(message)
+
+
+async def remove(admin: Admin, document: Json) -> None:
+    """Delete the object, if it is there."""
+    await admin.delete(f"{collection(document)}/{document['metadata']['name']}")
+
+
+async def token(admin: Admin) -> str:
+    """Return a token of the scheduler's ServiceAccount, as the kubelet would get one for the scheduler's pod."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
+    issued = await admin.create(path, {"spec": {"expirationSeconds": 3600}})
+    value: str = issued["status"]["token"]
+    return value

@@ -1,0 +1,95 @@
+"""The builder of the servers, with a `go` on PATH that the test wrote."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from e2e.control_plane import binaries
+from tests.support.repository import ROOT
+
+BUILDS = 'case $1 in env) echo go1.26.0;; build) while [ "$1" != -o ]; do shift; done; echo made >"$2";; esac'
+FAILS = "case $1 in env) echo go1.26.0;; build) echo broken module; exit 1;; esac"
+TOO_OLD = 'echo "go: go.mod requires go >= 1.26.0 (running go 1.20; GOTOOLCHAIN=local)" >&2; exit 1'
+
+
+@pytest.fixture
+def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a `go` with that body on PATH, alone, and an empty cache in place."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+    def write(body: str) -> None:
+        program = tmp_path / "bin" / "go"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{body}\n")
+        program.chmod(0o755)
+
+    return write
+
+
+def test_a_server_is_built_once(go: Callable[[str], None]) -> None:
+    said: list[str] = []
+    go(BUILDS)
+    first = binaries.ensure(["etcd"], said.append)["etcd"]
+    go(FAILS)
+
+    assert binaries.ensure(["etcd"], said.append)["etcd"] == first
+    assert first.read_text() == "made\n"
+    assert [line.split()[0] for line in said] == ["building", "built"]
+
+
+def test_a_build_that_fails_says_what_go_said_and_leaves_no_half_made_program(
+    go: Callable[[str], None], tmp_path: Path
+) -> None:
+    go(FAILS)
+    with pytest.raises(binaries.BuildFailed, match="etcd: go build failed\nbroken module"):
+        binaries.ensure(["etcd"], lambda _: None)
+    assert [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()] == [".lock"]
+
+
+def test_without_go_it_says_which_go_is_needed(go: Callable[[str], None]) -> None:
+    del go
+    with pytest.raises(binaries.GoUnavailable, match=r"Go is not on PATH.* Go >= 1\.26"):
+        binaries.ensure(["etcd"])
+
+
+def test_a_go_that_is_too_old_is_told_from_a_build_that_fails(go: Callable[[str], None]) -> None:
+    go(TOO_OLD)
+    with pytest.raises(binaries.GoUnavailable, match=r"requires go >= 1\.26\.0 \(running go 1\.20"):
+        binaries.ensure(["etcd"])
+
+
+def test_another_go_or_other_flags_give_another_folder() -> None:
+    folders = {binaries.folder_of(module, go) for module in ("etcd", "kubernetes") for go in ("go1.26.0", "go1.26.1")}
+    assert len(folders) == 4
+
+
+def test_two_builders_at_once_build_once(go: Callable[[str], None], tmp_path: Path) -> None:
+    log = tmp_path / "builds"
+    go(f'{BUILDS}; [ "$1" = -o ] && echo build >>{log}; true')
+    build = [sys.executable, "-m", "e2e.control_plane.binaries", "etcd"]
+    both = [subprocess.Popen(build, cwd=ROOT, env=os.environ, stderr=subprocess.DEVNULL) for _ in range(2)]
+
+    assert [process.wait() for process in both] == [0, 0]
+    assert log.read_text() == "build\n"
+
+
+def test_the_version_that_a_server_announces_is_the_one_in_go_mod() -> None:
+    version = binaries.kubernetes_version()
+    assert f"gitVersion={version}" in binaries.linker_flags("kubernetes")
+    assert "gitVersion" not in binaries.linker_flags("etcd")
+
+
+def test_every_program_of_a_node_can_be_built_by_its_name() -> None:
+    assert set(binaries.OF_A_NODE) <= set(binaries.SERVERS)
+    assert all((binaries.MODULES / binaries.SERVERS[name].module / "go.mod").is_file() for name in binaries.OF_A_NODE)
+
+
+def test_runc_is_not_built_without_a_compiler_of_c(go: Callable[[str], None]) -> None:
+    go(BUILDS)
+    with pytest.raises(binaries.CompilerUnavailable, match="gcc is not on PATH"):
+        binaries.ensure(["runc"], lambda _: None)

@@ -1,0 +1,132 @@
+"""Cards that fail and come back on a real node: what is announced, what the scheduler does, what neighbours notice."""
+
+from pathlib import Path
+
+import pytest
+
+from config.protocol import names
+from e2e.control_plane.admin import Admin
+from e2e.control_plane.seen import seen
+from e2e.node.node_pods import PODS, runs
+from e2e.suites.gpu_site import is_unschedulable
+from e2e.suites.shared_node import (
+    SOON_S,
+    SharedNode,
+    all_settled,
+    allocatable,
+    card_units,
+    healths,
+    lives,
+    pods,
+    shared_pod,
+    sharing,
+)
+
+_BACK_WITHIN_S = 90.0
+_WELL = ["healthy"] * 3
+
+
+async def test_a_card_with_a_hardware_error_is_out_until_it_was_reset(shared: SharedNode, on_node: Admin) -> None:
+    first, second, _ = card_units(await shared.read(on_node))
+    there = [
+        shared_pod(f"there-{number}", [sharing(2)], metadata={"annotations": {names.CARD_UUIDS: uuid}})
+        for number, uuid in enumerate((first, second))
+    ]
+    async with pods(on_node, there) as created:
+        before = await all_settled(on_node, created)
+        await shared.plugin.happens(card=0, xid=79)
+        seen_unhealthy = await shared.node_seen(on_node, lambda node: healths(node)[0] == "unhealthy xid-79")
+        assert healths(seen_unhealthy)[1:] == ["healthy"] * 2
+        await shared.node_seen(on_node, lambda node: allocatable(node) == 95)
+        event = await seen(
+            on_node,
+            "/apis/events.k8s.io/v1/namespaces/default/events",
+            lambda event: event["regarding"]["name"] == shared.node.name and first in event["note"],
+            {"fieldSelector": "reason=GPUUnhealthy"},
+            within_s=SOON_S,
+        )
+        assert "xid-79" in event["note"]
+        # Only that card would do, so the pod waits; when the card is back, it starts there.
+        only = shared_pod("only", [sharing(1)], metadata={"annotations": {names.CARD_UUIDS: first}})
+        async with pods(on_node, [only]) as (name,):
+            query = {"fieldSelector": f"metadata.name={name}"}
+            await seen(on_node, PODS, is_unschedulable, query, within_s=SOON_S)
+            await shared.plugin.happens(card=0, back=True)
+            await shared.node_seen(on_node, lambda node: healths(node)[0] == "unhealthy recovering")
+            await shared.node_seen(on_node, lambda node: healths(node) == _WELL, within_s=_BACK_WITHIN_S)
+            assert shared.mismatches(await runs(on_node, name)) == []
+        after = [(await on_node.get(f"{PODS}/{name}")).body for name in created]
+        assert [lives(pod) for pod in after] == [lives(pod) for pod in before]
+
+
+async def test_an_error_of_a_program_changes_nothing(shared: SharedNode, on_node: Admin) -> None:
+    before = (await shared.read(on_node))["metadata"]["annotations"][names.INVENTORY]
+    await shared.plugin.happens(card=0, xid=31)
+    await shared.plugin.said("card.event", number=31)
+    # A reading that came after it would have announced what had changed.
+    await shared.plugin.happens(card=1, pid=4_194_305, usedMiB=77)
+    used = ("gpushare_device_plugin_card_memory_used_bytes", shared.node.name)
+    while (await shared.plugin.metrics()).get(used) != 77 * 2**20:
+        shared.plugin.child.check_alive()
+    await shared.plugin.happens(card=1, pid=4_194_305, usedMiB=0)
+    assert (await shared.read(on_node))["metadata"]["annotations"][names.INVENTORY] == before
+
+
+async def test_a_driver_that_hangs_stops_new_pods_and_disturbs_no_other(shared: SharedNode, on_node: Admin) -> None:
+    async with pods(on_node, [shared_pod("there", [sharing(1)])]) as created:
+        (before,) = await all_settled(on_node, created)
+        await shared.plugin.happens(hang=True)
+        hung = await shared.node_seen(
+            on_node, lambda node: healths(node) == ["suspect silent"] * 3, within_s=_BACK_WITHIN_S
+        )
+        assert allocatable(hung) == 110
+        async with pods(on_node, [shared_pod("new", [sharing(1)])]) as (name,):
+            query = {"fieldSelector": f"metadata.name={name}"}
+            await seen(on_node, PODS, is_unschedulable, query, within_s=SOON_S)
+            await shared.plugin.happens(hang=False)
+            await shared.node_seen(on_node, lambda node: healths(node) == _WELL, within_s=_BACK_WITHIN_S)
+            assert shared.mismatches(await runs(on_node, name)) == []
+        after = (await on_node.get(f"{PODS}/there")).body
+        assert lives(after) == lives(before)
+
+
+async def test_an_unhealthy_card_stays_unhealthy_over_a_restart_until_an_operator_clears_it(
+    shared: SharedNode, on_node: Admin
+) -> None:
+    await shared.plugin.happens(card=1, xid=95)
+    await shared.node_seen(on_node, lambda node: healths(node)[1] == "unhealthy xid-95")
+    shared.plugin.stop()
+    shared.plugin.start()
+    await shared.plugin.ready()
+    assert healths(await shared.read(on_node))[1] == "unhealthy xid-95"
+    await on_node.patch(f"/api/v1/nodes/{shared.node.name}", {"metadata": {"annotations": {names.CLEAR_HEALTH: "1"}}})
+    await shared.node_seen(
+        on_node,
+        lambda node: (
+            healths(node)[1] == "unhealthy recovering" and names.CLEAR_HEALTH not in node["metadata"]["annotations"]
+        ),
+    )
+    await shared.forget_health()
+    await shared.node_seen(on_node, lambda node: healths(node) == _WELL)
+
+
+async def test_a_cordon_by_index_becomes_one_by_uuid_and_is_shown(shared: SharedNode, on_node: Admin) -> None:
+    path, (first, *_) = f"/api/v1/nodes/{shared.node.name}", card_units(await shared.read(on_node))
+    await shared.node_seen(on_node, lambda node: allocatable(node) == 110)
+    await on_node.patch(path, {"metadata": {"annotations": {names.CORDON: "0"}}})
+    found = await shared.node_seen(
+        on_node, lambda node: node["metadata"]["annotations"][names.CORDON] == first and healths(node)[0] == "cordoned"
+    )
+    assert allocatable(found) == 110
+    await on_node.patch(path, {"metadata": {"annotations": {names.CORDON: None}}})
+    await shared.node_seen(on_node, lambda node: healths(node) == _WELL)
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia/version").exists(), reason="this machine has an NVIDIA driver")
+async def test_a_node_without_a_driver_has_a_plugin_that_waits_for_one_and_says_so(shared: SharedNode) -> None:
+    """The real NVML, on a machine that has none."""
+    async with shared.instead(simulate="", simulateControl="") as plugin:
+        failed = await plugin.said("driver.failed")
+        assert "NVML" in failed["reason"]
+        assert failed["reason"] in await plugin.readyz()
+        plugin.child.check_alive()

@@ -1,0 +1,219 @@
+"""The scheduler's client on a real kube-apiserver: what only a real one can show.
+
+What the port promises is in `test_contract.py`; here is what lies below it: TLS, tokens, rights, expired versions,
+large objects, and that this server takes what is sent to it.
+"""
+
+import asyncio
+import base64
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import pytest
+import yaml
+
+from e2e.control_plane import provider
+from e2e.control_plane.admin import Admin, Json
+from e2e.control_plane.cluster import Cluster
+from scheduler.kube import objects, port
+from scheduler.kube.reflector import Backoff, reflect
+from scheduler.kube.rest.client import ClientOptions, KubeCluster
+from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.rights import NEEDED
+from scheduler.kube.rest.watching import Listing, WatchOptions
+from tests.support.certificates import CA
+
+ClientOf: TypeAlias = Callable[..., Awaitable[KubeCluster]]
+EVERY_LISTING = pytest.mark.parametrize("listing", [Listing.STREAMED, Listing.PAGED])
+
+
+@pytest.fixture
+async def client_of(cluster: provider.Target) -> AsyncIterator[ClientOf]:
+    """Makes clients of the cluster, closed after the test."""
+    made: list[KubeCluster] = []
+
+    async def make(watch: WatchOptions | None = None, kubeconfig: Path | None = None) -> KubeCluster:
+        connection = await connect({}, kubeconfig=kubeconfig or cluster.kubeconfig_path(), context=cluster.context)
+        rng = random.Random(1)  # noqa: S311 a seed, no secret
+        made.append(KubeCluster(connection, rng, ClientOptions(watch=watch or WatchOptions())))
+        return made[-1]
+
+    yield make
+    for client in made:
+        await client.close()
+
+
+@pytest.fixture
+async def service_account(cluster: provider.Target, admin: Admin, namespace: str, tmp_path: Path) -> Path:
+    """A kubeconfig with the token of a service account that has no rights, in a file that may be rotated: `token`."""
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    await admin.create(accounts, {"metadata": {"name": "somebody"}})
+    issued = await admin.create(f"{accounts}/somebody/token", {"spec": {"expirationSeconds": 600}})
+    (tmp_path / "token").write_text(issued["status"]["token"] + "\n", encoding="utf-8")
+    return as_user(cluster, tmp_path, {"tokenFile": str(tmp_path / "token")})
+
+
+def as_user(cluster: provider.Target, folder: Path, user: Json) -> Path:
+    document = yaml.safe_load(cluster.kubeconfig_path().read_text(encoding="utf-8"))
+    for entry in document["users"]:
+        entry["user"] = user
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path
+
+
+def pod(name: str, annotations: dict[str, str] | None = None) -> Json:
+    containers = [{"name": "c", "image": "none", "imagePullPolicy": "Never"}]
+    metadata = {"name": name, "annotations": annotations or {}}
+    return {"metadata": metadata, "spec": {"schedulerName": "nobody", "containers": containers}}
+
+
+def pods_of(namespace: str) -> port.Kind[objects.Pod]:
+    return port.Kind("pods", objects.Pod, f"/api/v1/namespaces/{namespace}/pods", port.PODS.field_selector)
+
+
+async def listed(client: KubeCluster, kind: port.Kind[objects.Pod]) -> list[Any]:
+    """The events up to the end of the list."""
+    events: list[Any] = []
+    async with aclosing(cast("Any", client.watch(kind, None))) as batches:
+        async for batch in batches:
+            events += batch
+            if any(isinstance(event, port.ListEnds) for event in batch):
+                break
+    return events
+
+
+@pytest.mark.any_cluster
+@EVERY_LISTING
+async def test_a_list_of_many_pods_is_complete_both_ways(
+    admin: Admin, namespace: str, client_of: ClientOf, listing: Listing
+) -> None:
+    names = {f"p{number}" for number in range(120)}
+    await admin.create_all(f"/api/v1/namespaces/{namespace}/pods", (pod(name) for name in names))
+
+    events = await listed(await client_of(WatchOptions(listing=listing, page=50)), pods_of(namespace))
+
+    assert isinstance(events[0], port.ListBegins)
+    assert {event.object.metadata.name for event in events[1:-1]} == names
+    assert int(events[-1].resource_version) > 0
+
+
+@pytest.mark.any_cluster
+@EVERY_LISTING
+async def test_objects_of_a_megabyte_pass(admin: Admin, namespace: str, client_of: ClientOf, listing: Listing) -> None:
+    large = {f"example.com/{number}": "x" * 25_000 for number in range(10)}
+    maps_path = f"/api/v1/namespaces/{namespace}/configmaps"
+    for name in ("a", "b", "c"):
+        await admin.create(maps_path, {"metadata": {"name": name}, "data": {"k": "x" * 1_000_000}})
+        await admin.create(f"/api/v1/namespaces/{namespace}/pods", pod(name, large))
+    config_maps = port.Kind("configmaps", objects.ConfigMap, maps_path)
+    client = await client_of(WatchOptions(listing=listing))
+
+    pods = await listed(client, pods_of(namespace))
+    maps = await listed(client, cast("Any", config_maps))
+
+    assert [event.object.metadata.annotations for event in pods[1:-1]] == [large] * 3
+    # kube-root-ca.crt is there too where controllers run
+    assert sum(len((event.object.data or {}).get("k", "")) for event in maps[1:-1]) == 3_000_000
+
+
+@pytest.mark.any_cluster
+async def test_an_administrator_lacks_no_right(client_of: ClientOf) -> None:
+    assert await (await client_of()).missing_rights() == []
+
+
+async def test_somebody_without_rights_is_told_every_one(client_of: ClientOf, service_account: Path) -> None:
+    client = await client_of(kubeconfig=service_account)
+
+    assert await client.missing_rights() == [str(right) for right in NEEDED]
+    with pytest.raises(port.ApiForbidden, match=r"somebody.*cannot watch resource") as raised:
+        await listed(client, port.PODS)
+    assert raised.value.status == 403
+
+
+async def test_a_token_that_is_no_longer_accepted_is_read_again_from_its_file(
+    client_of: ClientOf, service_account: Path, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    good = token.read_text(encoding="utf-8")
+    token.write_text("outdated", encoding="utf-8")
+    client = await client_of(kubeconfig=service_account)
+    with pytest.raises(port.ApiForbidden) as raised:
+        await client.missing_rights()
+
+    token.write_text(good, encoding="utf-8")
+
+    assert len(await client.missing_rights()) == len(NEEDED)
+    assert raised.value.status == 401
+
+
+async def test_a_server_whose_certificate_is_another_s_is_not_spoken_to(
+    cluster: provider.Target, client_of: ClientOf, tmp_path: Path
+) -> None:
+    document = yaml.safe_load(cluster.kubeconfig_path().read_text(encoding="utf-8"))
+    stranger = base64.b64encode(CA.encode()).decode()
+    document["clusters"][0]["cluster"] = {
+        "server": document["clusters"][0]["cluster"]["server"],
+        "certificate-authority-data": stranger,
+    }
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    with pytest.raises(port.ApiSilent, match="certificate verify failed"):
+        await (await client_of(kubeconfig=tmp_path / "kubeconfig")).pod("default", "a")
+
+
+@EVERY_LISTING
+async def test_a_reflector_outlives_the_server_and_misses_nothing(
+    cluster: provider.Target, admin: Admin, namespace: str, client_of: ClientOf, listing: Listing
+) -> None:
+    assert isinstance(cluster, Cluster)
+    pods_path = f"/api/v1/namespaces/{namespace}/pods"
+    for name in ("stays", "goes"):
+        await admin.create(pods_path, pod(name))
+    troubles: list[port.ApiError | None] = []
+    noticed = asyncio.Event()
+
+    def on_trouble(_: object, error: port.ApiError | None) -> None:
+        troubles.append(error)
+        noticed.set()
+
+    client = await client_of(WatchOptions(listing=listing))
+    source = reflect(
+        client,
+        pods_of(namespace),
+        backoff=Backoff(random.Random(1)),  # noqa: S311 a seed, no secret
+        on_trouble=on_trouble,
+    )
+    alive: set[str] = set()
+
+    async def until(names: set[str]) -> None:
+        while alive != names:
+            follow(await anext(source), alive)
+
+    async with asyncio.timeout(60):
+        await until({"stays", "goes"})
+        meanwhile = asyncio.create_task(until({"stays", "comes"}))
+        cluster.stop_apiserver()
+        await noticed.wait()
+        # Not in another thread: the server would end with it.
+        cluster.start_apiserver()
+        await admin.delete(f"{pods_path}/goes", {"gracePeriodSeconds": 0})
+        await admin.create(pods_path, pod("comes"))
+        await meanwhile
+
+    assert isinstance(troubles[0], port.ApiSilent)
+    assert troubles[-1] is None
+    with pytest.raises(port.WatchExpired, match="too old resource version"):
+        await anext(client.watch(pods_of(namespace), "1"))
+
+
+def follow(batch: list[Any], alive: set[str]) -> None:
+    """Keep a set of names as a consumer would keep its tables."""
+    for event in batch:
+        if isinstance(event, port.Changed):
+            alive.add(event.object.metadata.name)
+        if isinstance(event, port.Deleted):
+            alive.remove(event.object.metadata.name)

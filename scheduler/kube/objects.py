@@ -1,0 +1,286 @@
+"""Kubernetes objects as they come over the wire, naming only the fields that the scheduler reads.
+
+Pure data. Decoded by msgspec, which skips every other field without building it.
+`tests/support/pod_fields.py` lists all fields of PodSpec and says of each why it is here or not.
+Source: the OpenAPI document of Kubernetes 1.36.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+Quantities: TypeAlias = dict[str, str | int | float]
+
+
+class _Wire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """A leaf or tree of wire data: immutable, without cycles, so the collector need not look at it."""
+
+
+class OwnerReference(_Wire, frozen=True):
+    """Who made an object; `controller` marks the one that would make it again."""
+
+    uid: str
+    kind: str = ""
+    name: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(_Wire, frozen=True):
+    """The head that every object has. creation_timestamp: RFC 3339, "" when absent."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class Resources(_Wire, frozen=True):
+    """Requests and limits of a container or of a whole pod."""
+
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class ContainerPort(_Wire, frozen=True):
+    """host_port: 0 when the container takes no port of the node."""
+
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class RestartRule(_Wire, frozen=True):
+    """action: Restart (the container) or RestartAllContainers (of the pod)."""
+
+    action: str = ""
+
+
+class Container(_Wire, frozen=True):
+    """An app or init container; `restart_policy` "Always" makes an init container a sidecar."""
+
+    name: str
+    resources: Resources | None = None
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str = ""
+    restart_policy_rules: tuple[RestartRule, ...] = ()
+
+
+class Requirement(_Wire, frozen=True):
+    """One expression of a selector. operator: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(_Wire, frozen=True):
+    """metav1.LabelSelector; an empty one matches everything, None (where allowed) nothing."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[Requirement, ...] = ()
+
+
+class NodeSelectorTerm(_Wire, frozen=True):
+    """Expressions over labels and fields, ANDed; an empty term matches no node."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class NodeSelector(_Wire, frozen=True):
+    """Terms, ORed."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredTerm(_Wire, frozen=True):
+    """A preferred node affinity term. weight: 1 to 100."""
+
+    weight: int
+    preference: NodeSelectorTerm
+
+
+class NodeAffinity(_Wire, frozen=True):
+    """Node affinity of a pod."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: tuple[PreferredTerm, ...] = ()
+
+
+class PodAffinityTerm(_Wire, frozen=True):
+    """A term of pod affinity or anti-affinity."""
+
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespace_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodAffinityTerm(_Wire, frozen=True):
+    """A preferred term of pod affinity or anti-affinity."""
+
+    weight: int
+    pod_affinity_term: PodAffinityTerm
+
+
+class PodAffinity(_Wire, frozen=True):
+    """Pod affinity, or anti-affinity: the shape is the same."""
+
+    required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
+
+
+class Affinity(_Wire, frozen=True):
+    """All affinities of a pod."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(_Wire, frozen=True):
+    """operator: Exists, Equal (also when ""), Lt, Gt. effect "" tolerates every effect; key "" every key."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class TopologySpreadConstraint(_Wire, frozen=True):
+    """when_unsatisfiable: DoNotSchedule (hard) or ScheduleAnyway (a preference)."""
+
+    topology_key: str
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class SchedulingGate(_Wire, frozen=True):
+    """A name that holds the pod back until somebody removes it."""
+
+    name: str
+
+
+class SchedulingGroup(_Wire, frozen=True):
+    """Native gang scheduling (alpha in 1.36)."""
+
+    pod_group_name: str = ""
+
+
+class PodSpec(_Wire, frozen=True):
+    """What a pod asks. volumes and resource_claims: kept raw, since only their kinds are read."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int = 0
+    overhead: Quantities | None = None
+    resources: Resources | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    scheduling_group: SchedulingGroup | None = None
+    volumes: tuple[dict[str, msgspec.Raw], ...] = ()
+    resource_claims: tuple[msgspec.Raw, ...] = ()
+
+
+class ContainerStatus(_Wire, frozen=True):
+    """resources and allocated_resources: what the kubelet has actuated and admitted (in-place resize).
+
+    container_id: `<runtime>://<id>` of its present life, "" before the first.
+    """
+
+    name: str
+    container_id: str = msgspec.field(name="containerID", default="")
+    resources: Resources | None = None
+    allocated_resources: Quantities | None = None
+
+
+class PodCondition(_Wire, frozen=True):
+    """One condition of a pod's status. status: True, False or Unknown."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class PodStatus(_Wire, frozen=True):
+    """phase: Pending, Running, Succeeded, Failed or Unknown. resources, allocated_resources: of the pod as a whole."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    nominated_node_name: str = ""
+    resources: Resources | None = None
+    allocated_resources: Quantities | None = None
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(_Wire, frozen=True):
+    """v1.Pod."""
+
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class Taint(_Wire, frozen=True):
+    """effect: NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+class NodeSpec(_Wire, frozen=True):
+    """What the cluster's operator says of a node."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeInfo(_Wire, frozen=True):
+    """What the kubelet says of its machine. container_runtime_version: such as `containerd://2.1.9`."""
+
+    container_runtime_version: str = ""
+
+
+class NodeStatus(_Wire, frozen=True):
+    """allocatable: what pods may request; capacity: what is there."""
+
+    allocatable: Quantities | None = None
+    capacity: Quantities | None = None
+    node_info: NodeInfo | None = None
+
+
+class Node(_Wire, frozen=True):
+    """v1.Node."""
+
+    metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class ConfigMap(_Wire, frozen=True):
+    """v1.ConfigMap."""
+
+    metadata: ObjectMeta
+    data: dict[str, str] | None = None
+
+
+class Namespace(_Wire, frozen=True):
+    """v1.Namespace, read for its labels."""
+
+    metadata: ObjectMeta

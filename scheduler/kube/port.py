@@ -1,0 +1,215 @@
+"""What the scheduler asks of the world: Protocols, the values that cross them, and the errors they raise.
+
+`kube/` satisfies `Cluster` with a real API server, `simulation/` with a cluster in memory;
+one contract suite runs against both.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+
+from scheduler.kube import objects
+
+T = TypeVar("T", objects.Pod, objects.Node, objects.ConfigMap, objects.Namespace)
+T_co = TypeVar("T_co", objects.Pod, objects.Node, objects.ConfigMap, objects.Namespace, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """A collection to watch. path: below the server's address; field_selector: "" for all objects."""
+
+    name: str
+    type: type[T]
+    path: str
+    field_selector: str = ""
+
+
+# Finished pods hold nothing: the server leaves them out, and a pod that finishes arrives as Deleted.
+PODS: Final = Kind("pods", objects.Pod, "/api/v1/pods", "status.phase!=Succeeded,status.phase!=Failed")
+NODES: Final = Kind("nodes", objects.Node, "/api/v1/nodes")
+NAMESPACES: Final = Kind("namespaces", objects.Namespace, "/api/v1/namespaces")
+CONFIG_MAPS: Final = Kind("configmaps", objects.ConfigMap, "/api/v1/namespaces/kube-system/configmaps")
+
+
+@dataclass(frozen=True, slots=True)
+class ListBegins:
+    """A complete list follows as Changed events, closed by ListEnds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListEnds:
+    """What was not among the events since ListBegins does not exist at `resource_version`."""
+
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changed(Generic[T_co]):
+    """The object exists and looks like this (added, modified, or listed)."""
+
+    object: T_co
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted(Generic[T_co]):
+    """The object is gone, or no longer matches the kind's field selector; its last state."""
+
+    object: T_co
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Everything up to `resource_version` has been delivered."""
+
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """One object that is not what the API says it is. name: "namespace/name" as far as it could be read."""
+
+    name: str
+    error: str
+
+
+WatchEvent: TypeAlias = ListBegins | ListEnds | Changed[T] | Deleted[T] | Bookmark | Undecodable
+
+
+@dataclass(frozen=True, slots=True)
+class PodKey:
+    """Names one pod for good: a pod made again under the same name has another uid."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        """`namespace/name`, as users write it."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One pod to one node, with the annotations that become part of the pod in the same transaction."""
+
+    pod: PodKey
+    node: str
+    annotations: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class EventSeries:
+    """A repeated event. count: times seen in all, >= 2; last_time_s: Unix seconds of the last."""
+
+    count: int
+    last_time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EventRecord:
+    """An events.k8s.io/v1 Event. name: the object's own name, unique in the namespace of what it is about.
+
+    kind: of the object it is about (Pod or Node; a Node's events live in namespace `default`).
+    type: Normal or Warning. note: at most 1024 bytes of UTF-8. time_s: Unix seconds.
+    """
+
+    name: str
+    kind: str
+    namespace: str
+    object_name: str
+    object_uid: str
+    type: str
+    reason: str
+    action: str
+    note: str
+    time_s: float
+    reporting_controller: str
+    reporting_instance: str
+
+
+class ApiError(Exception):
+    """The API server did not do what was asked. message: the server's own words."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        """status: HTTP status, 0 when there was no answer."""
+        super().__init__(message)
+        self.message = message
+        self.status = status
+
+
+class ApiRefused(ApiError):
+    """A definite no (4xx other than those below): asking again unchanged gets the same answer."""
+
+
+class ApiConflict(ApiRefused):
+    """409: the object is not in the state that the request assumes."""
+
+
+class ApiNotFound(ApiRefused):
+    """404."""
+
+
+class ApiForbidden(ApiRefused):
+    """401 (after credentials were renewed once) or 403: a right is missing."""
+
+
+class ApiThrottled(ApiError):
+    """429: not executed; ask again after `retry_after_s` seconds (0 when the server named none)."""
+
+    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
+        """retry_after_s: >= 0."""
+        super().__init__(message, 429)
+        self.retry_after_s = retry_after_s
+
+
+class ApiFailed(ApiError):
+    """5xx: the request may or may not have taken effect, or may still."""
+
+
+class ApiSilent(ApiError):
+    """No answer (time-out, connection lost): the request may or may not have taken effect, or may still."""
+
+
+class WatchExpired(ApiError):
+    """410: the resource version is too old; list again."""
+
+
+class Cluster(Protocol):
+    """An API server. Every method raises ApiError and nothing else for what the server or the network does."""
+
+    def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
+        """One watch connection, as batches of events in order; ends when the server closes it in good order.
+
+        since: resource version to go on from; None: begin with a consistent list (ListBegins … ListEnds).
+        A batch is small enough to be handled without holding the event loop (at most 256 events).
+        Raises WatchExpired when `since` is too old, ApiSilent when nothing, not even a bookmark, came for long.
+        """
+        ...
+
+    async def bind(self, binding: Binding, timeout_s: float) -> None:
+        """POST the binding once. Returns when the server has answered that the pod is bound.
+
+        Raises ApiConflict (already assigned, other uid, being deleted, gated), ApiNotFound, ApiForbidden,
+        ApiThrottled, other ApiRefused; ApiFailed or ApiSilent when the outcome is not known.
+        """
+        ...
+
+    async def pod(self, namespace: str, name: str) -> objects.Pod | None:
+        """The pod as the API server has it now (a consistent read), None when there is none."""
+        ...
+
+    async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
+        """Merge one condition into the pod's status; ApiConflict when the pod has another uid now."""
+        ...
+
+    async def create_event(self, event: EventRecord) -> None:
+        """Create an Event."""
+        ...
+
+    async def update_event(self, event: EventRecord, series: EventSeries) -> None:
+        """Set the series of an Event made before; ApiNotFound when it has expired."""
+        ...
+
+    async def close(self) -> None:
+        """End every connection."""
+        ...

@@ -1,0 +1,213 @@
+"""Everything that happens to one kind of object, forever, whatever happens to the connection.
+
+Three nested generators, each of which gives up on one failure only:
+
+    reflect              never ends
+      _until_expired     a list, then watches from one connection to the next; ends at 410, and the next one lists again
+        _connection      one watch; ends when the server closes it or it fails
+
+Consumers see lists and changes; bookmarks, versions, reconnections and back-off stay in here. What vanished while
+nobody was watching arrives as Deleted, before the ListEnds that shows it, as does an object that came back under its
+old name with a new uid, before that. Such a Deleted has name, namespace and uid and nothing else: keeping last states
+would hold every object in memory twice. A list may begin anew before it has ended: ListBegins comes again then.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, aclosing
+from typing import Final, Generic, TypeAlias
+
+from tenacity import AsyncRetrying, RetryCallState
+from tenacity.wait import wait_base, wait_exponential
+
+from scheduler.kube import objects, port
+from scheduler.kube.port import Cluster, Kind, T, WatchEvent
+
+BATCH: Final = 256
+# A watch that the server ended in good order is taken up again at once, unless it ends as soon as it begins.
+_LONG_ENOUGH_S: Final = 1.0
+_SLOW_END: Final = 64
+
+OnTrouble: TypeAlias = Callable[[Kind[T], port.ApiError | None], None]
+
+
+class Backoff:
+    """How long to wait after failures in a row: a tenacity strategy, shortened at random by up to half."""
+
+    def __init__(self, rng: random.Random, wait: wait_base | None = None) -> None:
+        """wait: by default 0.1 s doubling to 30 s."""
+        self._rng = rng
+        self._policy = AsyncRetrying(wait=wait or wait_exponential(multiplier=0.1, max=30))
+
+    def delay_s(self, failures: int) -> float:
+        """Seconds to wait after `failures` failures in a row, >= 1."""
+        state = RetryCallState(self._policy, None, (), {})
+        state.attempt_number = failures
+        return self._policy.wait(state) * self._rng.uniform(0.5, 1.0)
+
+
+async def reflect(
+    cluster: Cluster, kind: Kind[T], *, backoff: Backoff, on_trouble: OnTrouble[T]
+) -> AsyncIterator[list[WatchEvent[T]]]:
+    """Yield batches of ListBegins, ListEnds, Changed, Deleted and Undecodable; a batch is never empty.
+
+    on_trouble: called with the error when it becomes another one, and with None when all is well again; ApiForbidden
+    is tried again at the slow end of the back-off. Memory: about 200 bytes per object, for its name and uid.
+    """
+    follower, pace = _Follower(kind), _Pace(kind, backoff, on_trouble)
+    while True:
+        follower.forget_version()
+        async with aclosing(_until_expired(cluster, kind, follower, pace)) as batches:
+            async for batch in batches:
+                yield batch
+
+
+async def _until_expired(
+    cluster: Cluster, kind: Kind[T], follower: "_Follower[T]", pace: "_Pace[T]"
+) -> AsyncGenerator[list[WatchEvent[T]], None]:
+    while True:
+        began_s, before = asyncio.get_running_loop().time(), follower.version
+        error: port.ApiError | None = None
+        try:
+            async with aclosing(_connection(cluster, kind, follower)) as batches:
+                async for batch in batches:
+                    if follower.version is not None:
+                        pace.well()
+                    yield batch
+        except port.ApiError as failure:
+            error = failure
+        expired = isinstance(error, port.WatchExpired)
+        # A list whose version is too old at once has brought us nowhere.
+        progressed = follower.version != before and not (expired and before is None)
+        lasted_s = asyncio.get_running_loop().time() - began_s
+        await asyncio.sleep(pace.pause_s(error, lasted_s, progressed=progressed))
+        if expired:
+            return
+
+
+async def _connection(
+    cluster: Cluster, kind: Kind[T], follower: "_Follower[T]"
+) -> AsyncGenerator[list[WatchEvent[T]], None]:
+    async with AsyncExitStack() as stack:
+        batches = cluster.watch(kind, follower.version)
+        if isinstance(batches, AsyncGenerator):
+            stack.push_async_callback(batches.aclose)
+        async for batch in batches:
+            for followed in _at_most(BATCH, list(follower.follow(batch))):
+                yield followed
+
+
+def _at_most(size: int, events: list[WatchEvent[T]]) -> Iterator[list[WatchEvent[T]]]:
+    for start in range(0, len(events), size):
+        yield events[start : start + size]
+
+
+class _Follower(Generic[T]):
+    """Where in the history of one kind we are, and what existed there.
+
+    version: to go on from; None before a list is complete.
+    """
+
+    def __init__(self, kind: Kind[T]) -> None:
+        self._kind: Kind[T] = kind
+        self.version: str | None = None
+        self._uids: dict[str, str] = {}
+        self._listed: set[str] | None = None
+
+    def forget_version(self) -> None:
+        """List next."""
+        self.version = None
+
+    def follow(self, batch: list[WatchEvent[T]]) -> Iterator[WatchEvent[T]]:
+        """Yield what consumers need of these events."""
+        for event in batch:
+            match event:
+                case port.Changed():
+                    yield from self._changed(event)
+                case port.Deleted():
+                    self._reached(event.object)
+                    self._uids.pop(_name(event.object), None)
+                    yield event
+                case port.Bookmark():
+                    if self._listed is None:
+                        self.version = event.resource_version
+                case port.ListBegins():
+                    self._listed, self.version = set(), None
+                    yield event
+                case port.ListEnds():
+                    yield from self._vanished()
+                    self._listed, self.version = None, event.resource_version
+                    yield event
+                case port.Undecodable():
+                    # It exists: what is known of it stays until it is readable again, or gone.
+                    if self._listed is not None:
+                        self._listed.add(event.name)
+                    yield event
+
+    def _changed(self, event: port.Changed[T]) -> Iterator[WatchEvent[T]]:
+        self._reached(event.object)
+        name, uid = _name(event.object), event.object.metadata.uid
+        if self._uids.get(name, uid) != uid:
+            yield self._gone(name)
+        self._uids[name] = uid
+        if self._listed is not None:
+            self._listed.add(name)
+        yield event
+
+    def _vanished(self) -> Iterator[WatchEvent[T]]:
+        for name in sorted(self._uids.keys() - (self._listed or set())):
+            yield self._gone(name)
+            del self._uids[name]
+
+    def _gone(self, name: str) -> port.Deleted[T]:
+        namespace, _, bare = name.rpartition("/")
+        return port.Deleted(self._kind.type(metadata=objects.ObjectMeta(bare, namespace, self._uids[name])))
+
+    def _reached(self, changed: T) -> None:
+        # The objects of a list come in no order: only its end says which version it shows.
+        if self._listed is None:
+            self.version = changed.metadata.resource_version
+
+
+class _Pace(Generic[T]):
+    """How long to wait between two connections, and what to say about it."""
+
+    def __init__(self, kind: Kind[T], backoff: Backoff, on_trouble: OnTrouble[T]) -> None:
+        self._kind: Kind[T] = kind
+        self._backoff = backoff
+        self._on_trouble: OnTrouble[T] = on_trouble
+        self._failures = 0
+        self._told: tuple[type[port.ApiError], str] | None = None
+
+    def well(self) -> None:
+        """Events come."""
+        if self._told is not None:
+            self._told = None
+            self._on_trouble(self._kind, None)
+
+    def pause_s(self, error: port.ApiError | None, lasted_s: float, *, progressed: bool) -> float:
+        """Seconds until the next connection. progressed: this one brought us to another version."""
+        if progressed:
+            self._failures = 0
+        self._failures += 1
+        if error is None and lasted_s >= _LONG_ENOUGH_S:
+            return 0.0
+        if error is not None and not isinstance(error, port.WatchExpired):
+            self._tell(error)
+        if isinstance(error, port.ApiForbidden):
+            return self._backoff.delay_s(_SLOW_END)
+        at_least_s = error.retry_after_s if isinstance(error, port.ApiThrottled) else 0.0
+        return max(at_least_s, self._backoff.delay_s(self._failures))
+
+    def _tell(self, error: port.ApiError) -> None:
+        told = (type(error), error.message)
+        if told != self._told:
+            self._told = told
+            self._on_trouble(self._kind, error)
+
+
+def _name(found: T) -> str:
+    """Return what Undecodable calls it too."""
+    namespace = found.metadata.namespace
+    return f"{namespace}/{found.metadata.name}" if namespace else found.metadata.name

@@ -1,0 +1,99 @@
+"""`ports.Cluster` with a real API server."""
+
+import math
+import random
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from http import HTTPMethod, HTTPStatus
+from typing import Final
+
+from cachetools import LRUCache
+
+from scheduler.kube import objects, port
+from scheduler.kube.port import Kind, PodKey, T, WatchEvent
+from scheduler.kube.rest import rights, writing
+from scheduler.kube.rest.connect import Connection
+from scheduler.kube.rest.decoding import Decoder
+from scheduler.kube.rest.transport import STRATEGIC_MERGE_PATCH, Transport
+from scheduler.kube.rest.watching import Watching, WatchOptions
+
+_CONDITIONS_REMEMBERED: Final = 20_000
+_UID_DIFFERS: Final = "metadata.uid: Invalid value"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """connections: at most so many at once, watches included. request_timeout_s: for everything but binds."""
+
+    connections: int = 64
+    request_timeout_s: float = 30.0
+    watch: WatchOptions = field(default_factory=WatchOptions)
+
+
+class KubeCluster:
+    """A client of one API server; make it inside the event loop that uses it, and close it there."""
+
+    def __init__(self, connection: Connection, rng: random.Random, options: ClientOptions | None = None) -> None:
+        """rng: spreads the ends of watches. options: None for the defaults."""
+        options = options or ClientOptions()
+        self._timeout_s = options.request_timeout_s
+        self._transport = Transport(connection, options.connections)
+        self._watching = Watching(self._transport, options.watch, rng)
+        self._pods = Decoder(port.PODS)
+        # Status last written per (uid, condition type): a condition whose status stays keeps its transition time.
+        self._written: LRUCache[tuple[str, str], str] = LRUCache(_CONDITIONS_REMEMBERED)
+
+    def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
+        """As the port; a list that has to begin again says so by another ListBegins."""
+        return self._watching.watch(kind, since)
+
+    async def bind(self, binding: port.Binding, timeout_s: float) -> None:
+        """As the port. The API server is told the time-out too, so that it does not go on long after we gave up."""
+        path = f"{writing.pod_path(binding.pod.namespace, binding.pod.name)}/binding?timeout={math.ceil(timeout_s)}s"
+        await self._transport.send(HTTPMethod.POST, path, writing.binding_body(binding), timeout_s=timeout_s)
+
+    async def pod(self, namespace: str, name: str) -> objects.Pod | None:
+        """As the port."""
+        path = writing.pod_path(namespace, name)
+        try:
+            body = await self._transport.send(HTTPMethod.GET, path, timeout_s=self._timeout_s)
+        except port.ApiNotFound:
+            return None
+        return self._pods.object(body)
+
+    async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
+        """As the port."""
+        written = (pod.uid, condition.type)
+        changed_s = None if self._written.get(written) == condition.status else time.time()
+        body = writing.condition_patch(pod, condition, changed_s)
+        try:
+            await self._patch(f"{writing.pod_path(pod.namespace, pod.name)}/status", body)
+        except port.ApiRefused as error:
+            # Another uid is for a patch not a precondition that fails, but a field that may not change.
+            if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and _UID_DIFFERS in error.message:
+                raise port.ApiConflict(error.message, error.status) from error
+            raise
+        self._written[written] = condition.status
+
+    async def create_event(self, event: port.EventRecord) -> None:
+        """As the port."""
+        path, body = writing.events_path(event), writing.event_body(event)
+        await self._transport.send(HTTPMethod.POST, path, body, timeout_s=self._timeout_s)
+
+    async def update_event(self, event: port.EventRecord, series: port.EventSeries) -> None:
+        """As the port."""
+        await self._patch(f"{writing.events_path(event)}/{event.name}", writing.series_patch(series))
+
+    async def missing_rights(self) -> list[str]:
+        """Return what the scheduler needs and may not do, one readable line each. Raises ApiError."""
+        return await rights.missing_rights(self._transport, self._timeout_s)
+
+    async def close(self) -> None:
+        """As the port."""
+        await self._transport.close()
+
+    async def _patch(self, path: str, body: bytes) -> None:
+        await self._transport.send(
+            HTTPMethod.PATCH, path, body, timeout_s=self._timeout_s, content_type=STRATEGIC_MERGE_PATCH
+        )

@@ -1,0 +1,143 @@
+"""Which API server, as whom: `--kubeconfig`, else KUBECONFIG, else the pod's service account, else `~/.kube/config`.
+
+The order is that of the scheduler's users, who run it in a pod: kubectl looks at `~/.kube/config` first.
+The files are read by kubernetes.aio; what it lets pass silently is refused here.
+"""
+
+import binascii
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import yaml
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config import ConfigException
+
+from scheduler.kube.rest import proxies
+from scheduler.kube.rest.credentials import Credentials, NotRenewed, Source
+from scheduler.kube.rest.kubeconfig import Kubeconfig
+from scheduler.kube.rest.service_account import ServiceAccount
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# What the library raises, besides its own exception, for a file that is not as it expects.
+_MALFORMED: Final = (ConfigException, AttributeError, KeyError, TypeError, ValueError, OSError, binascii.Error)
+
+
+class ConnectMistake(Exception):
+    """What was configured cannot be used; the message says what, which, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """An API server and credentials for it. Nothing has been sent to it yet.
+
+    url: without a slash at the end, may have a path. source: where this was read from, for people.
+    server_name: to expect in the server's certificate instead of the host of `url`.
+    """
+
+    url: str
+    tls: ssl.SSLContext
+    credentials: Credentials
+    source: str
+    server_name: str | None = None
+    proxy: str | None = None
+
+
+async def connect(
+    environment: Mapping[str, str],
+    *,
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> Connection:
+    """Read the configuration, run a credential plugin where it names one, load certificates.
+
+    context: of the kubeconfig, by default its current one; a context rules the service account out, which has none.
+    service_account: directory of the token and the CA in a pod.
+    Raises ConnectMistake, also for a plugin that fails.
+    """
+    if paths := _explicit(environment, kubeconfig):
+        return await _from_kubeconfig(environment, paths, context)
+    if context is None and ServiceAccount.is_here(environment, service_account):
+        return await _opened(ServiceAccount(environment, service_account), f"service account in {service_account}")
+    if (default := _default(environment)).exists():
+        return await _from_kubeconfig(environment, [default], context)
+    message = (
+        f"no cluster is named: there is no --kubeconfig, no KUBECONFIG, no service account in {service_account} "
+        f"and no {default}; name a file with --kubeconfig, or run in a pod that has a service account"
+    )
+    raise ConnectMistake(message)
+
+
+def _explicit(environment: Mapping[str, str], kubeconfig: Path | None) -> list[Path]:
+    """Return the files that somebody named; of several in KUBECONFIG, as kubectl does, those that exist."""
+    if kubeconfig is not None:
+        _must_exist(kubeconfig, "--kubeconfig")
+        return [kubeconfig]
+    named = [Path(name).expanduser() for name in environment.get("KUBECONFIG", "").split(os.pathsep) if name]
+    existing = [path for path in named if path.exists()]
+    if named and not existing:
+        _must_exist(named[0], "KUBECONFIG")
+    return existing
+
+
+def _default(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("HOME", "~")).expanduser() / ".kube" / "config"
+
+
+def _must_exist(path: Path, named_by: str) -> None:
+    if not path.exists():
+        message = f"kubeconfig {path}, named by {named_by}, does not exist; name one that does, or none"
+        raise ConnectMistake(message)
+
+
+async def _from_kubeconfig(environment: Mapping[str, str], paths: list[Path], context: str | None) -> Connection:
+    contexts = [name for path in paths for name in _contexts(path)]
+    name = f"kubeconfig {os.pathsep.join(map(str, paths))}"
+    try:
+        source = Kubeconfig(paths, context)
+    except _MALFORMED as error:
+        message = f"{name}: {error}; correct it, or choose with --context one of: {', '.join(contexts) or '(none)'}"
+        raise ConnectMistake(message) from error
+    return await _opened(source, f"{name}, context {source.context}", environment)
+
+
+def _contexts(path: Path) -> list[str]:
+    """Return the names of the contexts; raises ConnectMistake when the file is not YAML, or not a kubeconfig."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"kubeconfig {path} cannot be read: {error}; make it a file that this user may read"
+        raise ConnectMistake(message) from error
+    except yaml.YAMLError as error:
+        message = f"kubeconfig {path} is not YAML: {' '.join(str(error).split())}; correct it"
+        raise ConnectMistake(message) from error
+    if not isinstance(document, dict) or not isinstance(document.get("contexts"), list):
+        message = f"kubeconfig {path} has no list `contexts`; `kubectl config view` shows what one looks like"
+        raise ConnectMistake(message)
+    return [str(context["name"]) for context in document["contexts"] if isinstance(context, dict) and "name" in context]
+
+
+async def _opened(source: Source, name: str, environment: Mapping[str, str] | None = None) -> Connection:
+    """environment: where to look for a proxy when the source names none; None: go without one."""
+    configuration = Configuration()
+    # Python 3.13 refuses CAs without an authority key identifier, which kubectl and every other client accept.
+    configuration.disable_strict_ssl_verification = True
+    credentials = Credentials(configuration, source)
+    try:
+        await credentials.load()
+        tls = RESTClientObject(configuration).ssl_context
+    except NotRenewed as error:
+        message = f"{name}: {error}; correct what it names"
+        raise ConnectMistake(message) from error
+    except (ssl.SSLError, OSError, ValueError) as error:
+        files = f"CA {configuration.ssl_ca_cert}, client certificate {configuration.cert_file}"
+        message = f"{name}: not usable as PEM ({files}): {error}; correct certificate-authority or client-certificate"
+        raise ConnectMistake(message) from error
+    url = configuration.host
+    proxy = configuration.proxy or (proxies.from_environment(environment, url) if environment is not None else None)
+    return Connection(url, tls, credentials, name, configuration.tls_server_name or None, proxy)

@@ -1,0 +1,164 @@
+"""Lines of a watch and items of a list -> events. Each object is decoded alone, so that a bad one costs one object.
+
+Raw views would keep the whole line, or a page of 500 objects, in memory for as long as the object lives: what stays raw
+in an object is copied out.
+"""
+
+from typing import Final, Generic
+
+import msgspec
+
+from scheduler.kube import objects, port
+from scheduler.kube.port import Kind, T, WatchEvent
+from scheduler.kube.rest.failures import MALFORMED, Status, error_from_event
+
+_INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    # `continue` is a keyword
+    rest: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct):
+    """One answer to a list request. metadata.rest: token for the next page, "" at the end."""
+
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Line(msgspec.Struct, Generic[T]):
+    type: str
+    object: T
+
+
+class _UnreadLine(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _BookmarkMeta(msgspec.Struct, rename="camel"):
+    resource_version: str
+    annotations: dict[str, str] | None = None
+
+
+class _Bookmark(msgspec.Struct):
+    metadata: _BookmarkMeta
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+
+
+class _WithName(msgspec.Struct):
+    metadata: _Named
+
+
+class _WithMetadata(msgspec.Struct):
+    metadata: objects.ObjectMeta
+
+
+_PAGE: Final = msgspec.json.Decoder(Page)
+_UNREAD_LINE: Final = msgspec.json.Decoder(_UnreadLine)
+_BOOKMARK: Final = msgspec.json.Decoder(_Bookmark)
+_STATUS: Final = msgspec.json.Decoder(Status)
+_WITH_NAME: Final = msgspec.json.Decoder(_WithName)
+_WITH_METADATA: Final = msgspec.json.Decoder(_WithMetadata)
+
+
+def page(body: bytes) -> Page:
+    """Decode the frame of a list, its items still raw. Raises ApiFailed."""
+    try:
+        return _PAGE.decode(body)
+    except MALFORMED as error:
+        message = f"the list that the server sent cannot be decoded: {error}"
+        raise port.ApiFailed(message) from error
+
+
+class Decoder(Generic[T]):
+    """Decodes the objects of one kind."""
+
+    def __init__(self, kind: Kind[T]) -> None:
+        self._type: type[T] = kind.type
+        self._object: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind.type)
+        self._line: msgspec.json.Decoder[_Line[T]] = msgspec.json.Decoder(_Line[kind.type])  # type: ignore[name-defined]
+
+    def object(self, body: bytes) -> T:
+        """Decode one object. Raises ApiFailed."""
+        try:
+            return _detached(self._object.decode(body))
+        except MALFORMED as error:
+            message = f"the object that the server sent cannot be decoded: {error}"
+            raise port.ApiFailed(message) from error
+
+    def listed(self, item: msgspec.Raw) -> WatchEvent[T]:
+        """Read one item of a list: Changed or Undecodable."""
+        try:
+            return port.Changed(_detached(self._object.decode(item)))
+        except MALFORMED as error:
+            return port.Undecodable(_name(item), str(error))
+
+    def watched(self, line: bytes) -> WatchEvent[T]:
+        """Read one line of a watch; the bookmark that closes a streamed list becomes ListEnds.
+
+        Raises the ApiError that an ERROR event stands for.
+        """
+        try:
+            known = self._line.decode(line)
+        except MALFORMED as error:
+            return self._otherwise(line, str(error).replace("$.object", "$"))
+        if known.type in {"ADDED", "MODIFIED"}:
+            return port.Changed(_detached(known.object))
+        if known.type == "DELETED":
+            return port.Deleted(_detached(known.object))
+        return self._otherwise(line, f"unknown watch event {known.type}")
+
+    def _otherwise(self, line: bytes, problem: str) -> WatchEvent[T]:
+        """Read what is no object of the kind: a bookmark (it has no name), a Status, or a malformed object."""
+        try:
+            unread = _UNREAD_LINE.decode(line)
+            if unread.type == "BOOKMARK":
+                return _bookmark(_BOOKMARK.decode(unread.object))
+            if unread.type == "ERROR":
+                raise error_from_event(_STATUS.decode(unread.object))
+        except MALFORMED as error:
+            return port.Undecodable("", str(error))
+        if unread.type == "DELETED":
+            return self._gone(unread.object, problem)
+        return port.Undecodable(_name(unread.object), problem)
+
+    def _gone(self, item: msgspec.Raw, problem: str) -> WatchEvent[T]:
+        """Read a malformed object that is gone: that it is gone matters, and its metadata says which one it was."""
+        try:
+            return port.Deleted(self._type(metadata=_WITH_METADATA.decode(item).metadata))
+        except MALFORMED:
+            return port.Undecodable(_name(item), problem)
+
+
+def _bookmark(bookmark: _Bookmark) -> port.Bookmark | port.ListEnds:
+    version = bookmark.metadata.resource_version
+    if (bookmark.metadata.annotations or {}).get(_INITIAL_EVENTS_END) == "true":
+        return port.ListEnds(version)
+    return port.Bookmark(version)
+
+
+def _name(item: msgspec.Raw) -> str:
+    try:
+        named = _WITH_NAME.decode(item).metadata
+    except MALFORMED:
+        return ""
+    return f"{named.namespace}/{named.name}" if named.namespace else named.name
+
+
+def _detached(decoded: T) -> T:
+    """Return the same object without views into the text that it was decoded from."""
+    if not isinstance(decoded, objects.Pod) or not (decoded.spec.volumes or decoded.spec.resource_claims):
+        return decoded
+    spec = msgspec.structs.replace(
+        decoded.spec,
+        volumes=tuple({key: raw.copy() for key, raw in volume.items()} for volume in decoded.spec.volumes),
+        resource_claims=tuple(raw.copy() for raw in decoded.spec.resource_claims),
+    )
+    return msgspec.structs.replace(decoded, spec=spec)

@@ -1,0 +1,80 @@
+"""May we do what the scheduler does? Asked once at start, so that a missing right is one line and not a mystery."""
+
+import asyncio
+from dataclasses import dataclass
+from http import HTTPMethod
+from typing import Final
+
+import msgspec
+
+from scheduler.kube import port
+from scheduler.kube.rest.failures import MALFORMED
+from scheduler.kube.rest.transport import Transport
+
+_PATH: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_EVENTS: Final = "events.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb on one resource. group: "" for the core group; namespace: "" for every one."""
+
+    verb: str
+    resource: str
+    subresource: str = ""
+    group: str = ""
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        """As a person would say it: `create pods/binding`, `list configmaps in namespace kube-system`."""
+        resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        resource = f"{resource}.{self.group}" if self.group else resource
+        return f"{self.verb} {resource}" + (f" in namespace {self.namespace}" if self.namespace else "")
+
+
+# Exactly what deploy/manifests grants, and what this package uses.
+NEEDED: Final = (
+    *(Right(verb, "pods") for verb in ("list", "watch", "get")),
+    *(Right(verb, resource) for resource in ("nodes", "namespaces") for verb in ("list", "watch")),
+    *(Right(verb, "configmaps", namespace="kube-system") for verb in ("list", "watch")),
+    Right("create", "pods", "binding"),
+    Right("patch", "pods", "status"),
+    *(Right(verb, "events", group=_EVENTS) for verb in ("create", "patch")),
+)
+
+
+class _Answer(msgspec.Struct):
+    allowed: bool = False
+    reason: str = ""
+
+
+class _Review(msgspec.Struct):
+    status: _Answer
+
+
+_REVIEW: Final = msgspec.json.Decoder(_Review)
+
+
+async def missing_rights(transport: Transport, timeout_s: float) -> list[str]:
+    """Return the needed rights that the API server denies, one readable line each. Raises ApiError."""
+    answers = await asyncio.gather(*(_ask(transport, right, timeout_s) for right in NEEDED))
+    return [
+        f"{right}: {answer.reason}" if answer.reason else str(right)
+        for right, answer in zip(NEEDED, answers, strict=True)
+        if not answer.allowed
+    ]
+
+
+async def _ask(transport: Transport, right: Right, timeout_s: float) -> _Answer:
+    attributes = {name: getattr(right, name) for name in Right.__slots__ if getattr(right, name)}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    body = await transport.send(HTTPMethod.POST, _PATH, msgspec.json.encode(review), timeout_s=timeout_s)
+    try:
+        return _REVIEW.decode(body).status
+    except MALFORMED as error:
+        message = f"the server's answer about the right to {right} cannot be decoded: {error}"
+        raise port.ApiFailed(message) from error

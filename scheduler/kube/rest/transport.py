@@ -1,0 +1,185 @@
+"""HTTP to one API server: paths and bodies as bytes in, bytes out, errors of `ports`.
+
+A request costs 65-75 µs of this process (docs of aiohttp's options that matter below), a quarter of what the
+session of kubernetes.aio costs with its defaults: `trust_env` alone sends two lookups per request to threads.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from http import HTTPMethod, HTTPStatus
+from typing import Any, Final
+
+import aiohttp
+import yarl
+from multidict import CIMultiDict, istr
+
+from scheduler.kube import port
+from scheduler.kube.rest.connect import Connection
+from scheduler.kube.rest.credentials import NotRenewed
+from scheduler.kube.rest.failures import error_from_answer
+
+JSON: Final = "application/json"
+STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+
+_AGENT: Final = "gpushare-scheduler"
+_CONNECT_S: Final = 10.0
+# Below the idle time-out of the API server (90 s) and of usual load balancers (60 s): a connection that the other side
+# has just closed turns a bind into one of unknown outcome.
+_KEEP_ALIVE_S: Final = 45.0
+# Silence before the first probe, silence between two (seconds), and how many go unanswered.
+_TCP_KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+# Also bounds what one chunk of a watch costs the event loop.
+_READ_BUFFER: Final = 2**18
+# Without Accept-Encoding the server does not compress, which saves both sides more than the wire costs.
+_NOT_BY_ITSELF: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+
+
+class Stalled(port.ApiSilent):
+    """A body without end that has fallen silent."""
+
+
+class Transport:
+    """A pool of connections to one API server; make it inside the event loop that uses it."""
+
+    def __init__(self, connection: Connection, connections: int) -> None:
+        """connections: at most so many at once; a request beyond waits for one, within its time-out."""
+        self._credentials = connection.credentials
+        self._url = connection.url
+        self._server_name = connection.server_name
+        self._session = _session(connection, connections)
+        self._authorization: str | None = None
+        self._headers: dict[str, CIMultiDict[str]] = {}
+
+    async def send(
+        self, method: HTTPMethod, path: str, body: bytes | None = None, *, timeout_s: float, content_type: str = JSON
+    ) -> bytes:
+        """Return the body of the answer, once its status is below 300.
+
+        path: with its query, percent-encoded. timeout_s: for everything, a renewal of credentials included; the
+        request is given up then, and the connection closed. Raises ApiError.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await self._answer(method, path, body, content_type)
+                answer = await response.read()
+        except TimeoutError as error:
+            message = f"no answer within {timeout_s:g} s"
+            raise port.ApiSilent(message) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise _silent(error) from error
+        if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise error_from_answer(response.status, response.headers, answer)
+        return answer
+
+    @asynccontextmanager
+    async def stream(self, path: str, stall_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """GET a body without end: chunks as they come, once the server has agreed.
+
+        stall_s: longest time without a byte. Raises ApiError, also inside the context: Stalled after such a time.
+        """
+        limits = aiohttp.ClientTimeout(sock_connect=_CONNECT_S, sock_read=stall_s)
+        try:
+            response = await self._answer(HTTPMethod.GET, path, None, JSON, limits)
+            # Never given back to the pool: what is left of a watch has no end to read up to.
+            async with response:
+                if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                    raise error_from_answer(response.status, response.headers, await response.read())
+                yield response.content.iter_any()
+        except TimeoutError as error:
+            message = f"not a byte for {stall_s:g} s"
+            raise Stalled(message) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise _silent(error) from error
+
+    async def close(self) -> None:
+        """End every connection; requests under way raise ApiSilent."""
+        await self._credentials.close()
+        await self._session.close()
+
+    async def _answer(
+        self,
+        method: HTTPMethod,
+        path: str,
+        body: bytes | None,
+        content_type: str,
+        limits: aiohttp.ClientTimeout | None = None,
+    ) -> aiohttp.ClientResponse:
+        """Send; after a 401, which executes nothing, renew the credentials and send once more."""
+        authorization = await self._credentials.authorization()
+        response = await self._sent(method, path, body, self._headers_for(authorization, content_type), limits)
+        if response.status != HTTPStatus.UNAUTHORIZED:
+            return response
+        response.release()
+        try:
+            await self._credentials.renew(authorization)
+        except NotRenewed as error:
+            message = f"credentials are not accepted and could not be renewed: {error}"
+            raise port.ApiForbidden(message, HTTPStatus.UNAUTHORIZED) from error
+        authorization = await self._credentials.authorization()
+        return await self._sent(method, path, body, self._headers_for(authorization, content_type), limits)
+
+    async def _sent(
+        self,
+        method: HTTPMethod,
+        path: str,
+        body: bytes | None,
+        headers: CIMultiDict[str],
+        limits: aiohttp.ClientTimeout | None,
+    ) -> aiohttp.ClientResponse:
+        return await self._session.request(
+            method.value,
+            yarl.URL(self._url + path, encoded=True),
+            data=body,
+            headers=headers,
+            timeout=limits or self._session.timeout,
+            allow_redirects=False,
+            server_hostname=self._server_name,
+        )
+
+    def _headers_for(self, authorization: str | None, content_type: str) -> CIMultiDict[str]:
+        """One set of headers per content type, made anew when the credentials are."""
+        if authorization != self._authorization:
+            self._headers.clear()
+            self._authorization = authorization
+        if (headers := self._headers.get(content_type)) is None:
+            headers = CIMultiDict({"Accept": JSON, "User-Agent": _AGENT, "Content-Type": content_type})
+            if authorization is not None:
+                headers["Authorization"] = authorization
+            self._headers[content_type] = headers
+        return headers
+
+
+def _socket(address: tuple[Any, ...]) -> socket.socket:
+    """Return a socket that notices within a minute that the other machine is gone, also where nothing is sent."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _TCP_KEEP_ALIVE:
+        if (option := getattr(socket, name, None)) is not None:  # what there is differs between systems
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
+
+
+def _session(connection: Connection, connections: int) -> aiohttp.ClientSession:
+    skip: Iterable[str] = map(istr, _NOT_BY_ITSELF)
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            limit=connections, ssl=connection.tls, keepalive_timeout=_KEEP_ALIVE_S, socket_factory=_socket
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+        trust_env=False,
+        auto_decompress=False,
+        skip_auto_headers=skip,
+        read_bufsize=_READ_BUFFER,
+        proxy=connection.proxy,
+    )
+
+
+def _silent(error: aiohttp.ClientError | OSError) -> port.ApiSilent:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
+        return port.ApiSilent(f"TLS: {error}")
+    return port.ApiSilent(f"connection failed: {error or type(error).__name__}")

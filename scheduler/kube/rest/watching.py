@@ -1,0 +1,185 @@
+"""Lists and watches: one connection at a time, as batches of events.
+
+A list comes in one of two ways, with the same events. Streamed: the watch itself begins with every object and says by
+an annotated bookmark when that is over; one connection, and no gap before the watch. Paged: GETs of 500 objects, then a
+watch from the list's version. Where the server refuses to stream, pages are taken from then on.
+Source: KEP-3157; kubernetes.io/docs/reference/using-api/api-concepts, "Streaming lists".
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import Enum
+from http import HTTPMethod
+from typing import Final
+from urllib.parse import quote
+
+from scheduler.kube import port
+from scheduler.kube.port import Kind, T, WatchEvent
+from scheduler.kube.rest import decoding
+from scheduler.kube.rest.decoding import Decoder
+from scheduler.kube.rest.lines import LineSplitter
+from scheduler.kube.rest.transport import Stalled, Transport
+
+BATCH: Final = 256
+_STREAMED: Final = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+_LISTS: Final = 3
+
+
+class Listing(Enum):
+    """How a list is asked for. EITHER: streamed, and in pages once the server has refused that."""
+
+    EITHER = "either"
+    STREAMED = "streamed"
+    PAGED = "paged"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """page: objects per GET. stall_s: longest silence of a watch.
+
+    kube-apiserver 1.36 sends the first bookmark after 60 to 120 s and one every 60 s from then on, but the API promises
+    none at all: so silence after a bookmark is a stalled connection, and silence before the first one ends the watch in
+    good order, to be taken up again on another connection.
+    lasts_s: the server ends a watch after a time between these two, in whole seconds.
+    """
+
+    listing: Listing = Listing.EITHER
+    page: int = 500
+    page_timeout_s: float = 60.0
+    stall_s: float = 150.0
+    lasts_s: tuple[int, int] = (300, 600)
+
+
+class _CannotStream(Exception):
+    """The server does not know streamed lists."""
+
+
+class Watching:
+    """Lists and watches through one transport; remembers that the server does not stream lists."""
+
+    def __init__(self, transport: Transport, options: WatchOptions, rng: random.Random) -> None:
+        self._transport = transport
+        self._options = options
+        self._rng = rng
+        self._streams = options.listing is not Listing.PAGED
+
+    async def watch(self, kind: Kind[T], since: str | None) -> AsyncGenerator[list[WatchEvent[T]], None]:
+        """As `ports.Cluster.watch`. A list that has to begin again says so by another ListBegins."""
+        if since is None and self._streams:
+            try:
+                async with aclosing(self._streamed(kind)) as batches:
+                    async for batch in batches:
+                        yield batch
+            except _CannotStream:
+                self._streams = False
+            else:
+                return
+        if since is None:
+            async with aclosing(self._paged(kind)) as batches:
+                async for batch in batches:
+                    if isinstance(last := batch[-1], port.ListEnds):
+                        since = last.resource_version
+                    yield batch
+        async with aclosing(self._connection(kind, f"resourceVersion={quote(since or '')}")) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def _streamed(self, kind: Kind[T]) -> AsyncGenerator[list[WatchEvent[T]], None]:
+        """List and watch in one connection. Raises _CannotStream."""
+        listing = True
+        try:
+            async with aclosing(self._connection(kind, _STREAMED)) as batches:
+                async for batch in batches:
+                    for event in batch:
+                        # One that knows nothing of streamed lists has ignored the parameter, and never says the end.
+                        if listing and isinstance(event, port.Bookmark):
+                            raise _CannotStream
+                        listing = listing and not isinstance(event, port.ListEnds)
+                    yield batch
+        except port.ApiRefused as error:
+            refused = type(error) is port.ApiRefused and listing
+            if refused and self._options.listing is Listing.EITHER:
+                raise _CannotStream from error
+            raise
+
+    async def _connection(self, kind: Kind[T], query: str) -> AsyncGenerator[list[WatchEvent[T]], None]:
+        """One watch request, until the server ends it."""
+        seconds = self._rng.randint(*self._options.lasts_s)
+        path = _path(kind, f"watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&{query}")
+        lines, decoder, may_be_silent = LineSplitter(), Decoder(kind), False
+        try:
+            async with self._transport.stream(path, self._options.stall_s) as chunks:
+                may_be_silent = query is not _STREAMED
+                if query is _STREAMED:
+                    yield [port.ListBegins()]
+                # A line that the end of the connection cut off is not delivered, and so asked for again.
+                async for chunk in chunks:
+                    for batch in _batches(decoder, lines.feed(chunk)):
+                        may_be_silent = _may_be_silent_after(batch, may_be_silent=may_be_silent)
+                        yield batch
+                        if len(batch) == BATCH:
+                            await asyncio.sleep(0)
+        except Stalled:
+            if not may_be_silent:
+                raise
+
+    async def _paged(self, kind: Kind[T]) -> AsyncGenerator[list[WatchEvent[T]], None]:
+        """A list in pages, from the beginning again when the rest has expired. Raises WatchExpired at the third."""
+        for attempt in range(1, _LISTS + 1):
+            try:
+                async with aclosing(self._pages(kind)) as batches:
+                    async for batch in batches:
+                        yield batch
+            except port.WatchExpired:
+                if attempt == _LISTS:
+                    raise
+            else:
+                return
+
+    async def _pages(self, kind: Kind[T]) -> AsyncGenerator[list[WatchEvent[T]], None]:
+        decoder, rest = Decoder(kind), ""
+        while True:
+            path = _path(kind, f"limit={self._options.page}" + (f"&continue={quote(rest, safe='')}" if rest else ""))
+            timeout_s = self._options.page_timeout_s
+            page = decoding.page(await self._transport.send(HTTPMethod.GET, path, timeout_s=timeout_s))
+            if not rest:
+                yield [port.ListBegins()]
+            items = page.items or []
+            for start in range(0, len(items), BATCH):
+                yield [decoder.listed(item) for item in items[start : start + BATCH]]
+                await asyncio.sleep(0)
+            rest = page.metadata.rest
+            if not rest:
+                yield [port.ListEnds(page.metadata.resource_version)]
+                return
+
+
+def _batches(decoder: Decoder[T], lines: list[bytes]) -> Iterator[list[WatchEvent[T]]]:
+    """Yield the events of `lines`, then raise the ApiError that an ERROR event among them stands for."""
+    for start in range(0, len(lines), BATCH):
+        batch: list[WatchEvent[T]] = []
+        try:
+            for line in lines[start : start + BATCH]:
+                batch.append(decoder.watched(line))  # noqa: PERF401 what came before the error is delivered
+        except port.ApiError:
+            if batch:
+                yield batch
+            raise
+        yield batch
+
+
+def _may_be_silent_after(batch: list[WatchEvent[T]], *, may_be_silent: bool) -> bool:
+    for event in batch:
+        if isinstance(event, port.ListEnds):
+            may_be_silent = True
+        elif isinstance(event, port.Bookmark):
+            may_be_silent = False
+    return may_be_silent
+
+
+def _path(kind: Kind[T], query: str) -> str:
+    selector = f"&fieldSelector={quote(kind.field_selector, safe='')}" if kind.field_selector else ""
+    return f"{kind.path}?{query}{selector}"

@@ -1,0 +1,165 @@
+"""What is sent to the API server, as bodies: bindings, conditions, events.
+
+Field order and spelling are those of Kubernetes 1.36; everything is encoded from structs, without models.
+"""
+
+import datetime as dt
+from typing import Final
+
+import msgspec
+
+from scheduler.kube import objects
+from scheduler.kube.port import Binding, EventRecord, EventSeries, PodKey
+
+# Where the API server wants the events of objects that are in no namespace.
+_NO_NAMESPACE: Final = "default"
+_LONGEST_NOTE_BYTES: Final = 1024
+
+
+class _BindingMeta(msgspec.Struct):
+    name: str
+    namespace: str
+    uid: str
+    annotations: dict[str, str]
+
+
+class _Target(msgspec.Struct, rename="camel"):
+    """kind: the zone and region labels are copied to the pod only when it says Node."""
+
+    name: str
+    kind: str = "Node"
+    api_version: str = "v1"
+
+
+class _Binding(msgspec.Struct, rename="camel"):
+    metadata: _BindingMeta
+    target: _Target
+    kind: str = "Binding"
+    api_version: str = "v1"
+
+
+class _Uid(msgspec.Struct):
+    uid: str
+
+
+class _Condition(msgspec.Struct, rename="camel", omit_defaults=True):
+    type: str
+    status: str
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: str = ""
+
+
+class _Conditions(msgspec.Struct):
+    conditions: tuple[_Condition]
+
+
+class _StatusPatch(msgspec.Struct):
+    metadata: _Uid
+    status: _Conditions
+
+
+class _EventMeta(msgspec.Struct):
+    name: str
+    namespace: str
+
+
+class _Reference(msgspec.Struct, rename="camel", omit_defaults=True):
+    kind: str
+    name: str
+    uid: str
+    api_version: str | None = None
+    namespace: str = ""
+
+
+class _Series(msgspec.Struct, rename="camel"):
+    count: int
+    last_observed_time: str
+
+
+class _SeriesPatch(msgspec.Struct):
+    series: _Series
+
+
+class _Event(msgspec.Struct, rename="camel"):
+    metadata: _EventMeta
+    event_time: str
+    reporting_controller: str
+    reporting_instance: str
+    action: str
+    reason: str
+    regarding: _Reference
+    note: str
+    type: str
+    kind: str = "Event"
+    api_version: str = "events.k8s.io/v1"
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def pod_path(namespace: str, name: str) -> str:
+    """Path of a pod. Names of Kubernetes objects need no quoting."""
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def events_path(event: EventRecord) -> str:
+    """Path of the collection that the event belongs to."""
+    return f"/apis/events.k8s.io/v1/namespaces/{event.namespace or _NO_NAMESPACE}/events"
+
+
+def binding_body(binding: Binding) -> bytes:
+    """A v1 Binding; the same bytes for the same binding."""
+    pod = binding.pod
+    metadata = _BindingMeta(pod.name, pod.namespace, pod.uid, binding.annotations)
+    return _ENCODER.encode(_Binding(metadata, _Target(binding.node)))
+
+
+def condition_patch(pod: PodKey, condition: objects.PodCondition, changed_s: float | None) -> bytes:
+    """Strategic merge patch that sets one condition of the pod with this uid and of no other.
+
+    changed_s: when its status became what it is, in Unix seconds; None: the time that the server has stays.
+    Source: kube-scheduler, util.PatchPodStatus.
+    """
+    written = _Condition(
+        condition.type,
+        condition.status,
+        condition.reason,
+        condition.message,
+        "" if changed_s is None else _time(changed_s, "seconds"),
+    )
+    return _ENCODER.encode(_StatusPatch(_Uid(pod.uid), _Conditions((written,))))
+
+
+def event_body(event: EventRecord) -> bytes:
+    """Encode an events.k8s.io/v1 Event. A note that is too long is cut, between two characters."""
+    namespace = event.namespace or _NO_NAMESPACE
+    # A node is in no namespace, and the server compares the two.
+    regarding = _Reference(event.kind, event.object_name, event.object_uid, "v1", _namespace_of_object(event))
+    body = _Event(
+        _EventMeta(event.name, namespace),
+        _time(event.time_s, "microseconds"),
+        event.reporting_controller,
+        event.reporting_instance,
+        event.action,
+        event.reason,
+        regarding,
+        event.note.encode()[:_LONGEST_NOTE_BYTES].decode(errors="ignore"),
+        event.type,
+    )
+    return _ENCODER.encode(body)
+
+
+def series_patch(series: EventSeries) -> bytes:
+    """Encode a merge patch that sets the series of an Event."""
+    return _ENCODER.encode(_SeriesPatch(_Series(series.count, _time(series.last_time_s, "microseconds"))))
+
+
+def _namespace_of_object(event: EventRecord) -> str:
+    return "" if event.kind == "Node" else event.namespace
+
+
+def _time(unix_s: float, precision: str) -> str:
+    """RFC 3339 in UTC; metav1.Time has whole seconds, metav1.MicroTime six digits."""
+    moment = dt.datetime.fromtimestamp(unix_s, dt.UTC)
+    return moment.isoformat(timespec=precision).removesuffix("+00:00") + "Z"

@@ -1,0 +1,24 @@
+"""UnsupportedRules: a pod that needs a rule which is not built yet waits, and is never bound as if it had not asked.
+
+Which rules those are is in `scheduler.pods.unsupported`.
+"""
+
+from typing import ClassVar
+
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import PreFilterPlugin, PreFilterResult, Rejected, Relevance
+from scheduler.pods.pod import Pod
+from scheduler.state.tables import Tables
+
+
+class UnsupportedRules(PreFilterPlugin):
+    """Rejects by the pod alone."""
+
+    name: ClassVar[str] = "UnsupportedRules"
+
+    def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
+        """Name everything that the pod asks in vain."""
+        unsupported = pod.template.unsupported
+        if not unsupported:
+            return Relevance.SKIP
+        return Rejected(f"pod asks for {', '.join(unsupported)}, which this scheduler does not support yet")

@@ -1,0 +1,148 @@
+"""What a pod requests in all: the container formula, pod-level resources, overhead, in-place resize.
+
+Pure. Amounts: cpu in thousandths of a core, everything else in whole units (bytes, devices).
+Source: k8s.io/component-helpers/resource/helpers.go, PodRequests and its helpers.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from config.protocol import quantity
+from scheduler.kube.objects import Container, ContainerStatus, Pod, PodSpec, Quantities, Resources
+
+Amounts: TypeAlias = dict[str, int]
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+# No node has as much of anything: what is absurd is cut off here, so that sums over a node's pods never wrap.
+MOST: Final = 2**53
+_SIDECAR: Final = "Always"
+# Source: pkg/scheduler/util/pod_resources.go: what a container that names no request counts as in scoring.
+DEFAULT_CPU_MILLIS: Final = 100
+DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
+
+
+def amounts(quantities: Quantities | None) -> Amounts:
+    """Quantities as exact integers, rounded up; QuantityError when one is none."""
+    if not quantities:
+        return {}
+    return {
+        name: quantity.milli(str(text)) if name == CPU else quantity.whole(str(text))
+        for name, text in quantities.items()
+    }
+
+
+def is_sidecar(container: Container) -> bool:
+    """An init container that goes on running beside the app containers."""
+    return container.restart_policy == _SIDECAR
+
+
+def combined(spec: PodSpec, of_container: Callable[[Container], Amounts]) -> Amounts:
+    """The larger of (app containers + sidecars) and, for each init container, (it + the sidecars before it)."""
+    running: Amounts = {}
+    peak: Amounts = {}
+    for container in spec.init_containers:
+        own = of_container(container)
+        if is_sidecar(container):
+            _add(running, own)
+            _raise(peak, running)
+        else:
+            together = dict(running)
+            _add(together, own)
+            _raise(peak, together)
+    for container in spec.containers:
+        _add(running, of_container(container))
+    _raise(peak, running)
+    return peak
+
+
+def effective_requests(pod: Pod) -> Amounts:
+    """Every resource that the pod occupies on its node, each at most MOST; zero amounts are left out."""
+    total = combined(pod.spec, _by_container(pod))
+    total.update(_pod_level(pod, total))
+    _add(total, amounts(pod.spec.overhead))
+    return {name: min(amount, MOST) for name, amount in total.items() if amount}
+
+
+def scoring_requests(pod: Pod) -> tuple[int, int]:
+    """(cpu in millis, memory in bytes) for scoring: a container that names none counts as a small one."""
+    of_container = _by_container(pod)
+    default = {CPU: DEFAULT_CPU_MILLIS, MEMORY: DEFAULT_MEMORY_BYTES}
+    total = combined(pod.spec, lambda container: default | of_container(container))
+    total.update(_pod_level(pod, combined(pod.spec, of_container)))
+    _add(total, amounts(pod.spec.overhead))
+    return min(total.get(CPU, 0), MOST), min(total.get(MEMORY, 0), MOST)
+
+
+def _by_container(pod: Pod) -> Callable[[Container], Amounts]:
+    """What each container occupies, with its resize in place taken into account."""
+    spec, status = pod.spec, pod.status
+    # An ordinary init container is over before it could be resized.
+    lasting = {c.name for c in spec.containers} | {c.name for c in spec.init_containers if is_sidecar(c)}
+    statuses = {s.name: s for s in (*status.container_statuses, *status.init_container_statuses) if s.name in lasting}
+    infeasible = _resize_infeasible(pod)
+    return lambda container: _container_requests(container, statuses.get(container.name), infeasible=infeasible)
+
+
+def _resize_infeasible(pod: Pod) -> bool:
+    return any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in pod.status.conditions)
+
+
+def _container_requests(container: Container, status: ContainerStatus | None, *, infeasible: bool) -> Amounts:
+    own = amounts(_requests(container.resources))
+    if status is None or status.resources is None:
+        return own
+    return _while_resized(own, status.resources, status.allocated_resources, infeasible=infeasible)
+
+
+def _while_resized(own: Amounts, actuated: Resources, admitted: Quantities | None, *, infeasible: bool) -> Amounts:
+    """What counts while the size asked, the size that runs and the size that was admitted may differ: the largest."""
+    occupied = amounts(actuated.requests)
+    _raise(occupied, amounts(admitted))
+    if not infeasible:
+        # Else the kubelet has said that the new size can never be given: what is actuated or admitted counts.
+        _raise(occupied, own)
+    return occupied
+
+
+def _requests(resources: Resources | None) -> Quantities | None:
+    # The API server fills requests from limits; manifests read by the simulator have not been there.
+    if resources is None:
+        return None
+    if not resources.limits:
+        return resources.requests
+    return {**resources.limits, **(resources.requests or {})}
+
+
+def _pod_level(pod: Pod, of_containers: Amounts) -> Amounts:
+    """What the pod asks as a whole, of the resources for which it can, with its resize in place taken into account.
+
+    of_containers: their sum, which counts where the pod has a limit only.
+    Source of that: pkg/apis/core/v1/defaults.go, defaultPodRequests.
+    """
+    spec, status = pod.spec, pod.status
+    if spec.resources is None:
+        return {}
+    asked = amounts(spec.resources.limits)
+    asked.update({name: of_containers[name] for name in (CPU, MEMORY) if name in asked and name in of_containers})
+    asked.update(amounts(spec.resources.requests))
+    asked = {name: amount for name, amount in asked.items() if name in {CPU, MEMORY} or name.startswith("hugepages-")}
+    if status.resources is None:
+        return asked
+    infeasible = _resize_infeasible(pod)
+    occupied = _while_resized(asked, status.resources, status.allocated_resources, infeasible=infeasible)
+    # A resource that the pod as a whole does not ask for stays the sum of its containers.
+    return {name: occupied.get(name, 0) for name in asked}
+
+
+def _add(total: Amounts, more: Amounts) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise(peak: Amounts, level: Amounts) -> None:
+    for name, amount in level.items():
+        if amount > peak.get(name, 0):
+            peak[name] = amount

@@ -1,0 +1,164 @@
+"""What a pod asks of GPU cards, read from its containers, labels and annotations. Pure.
+
+Source of the forms: PROTOCOL, "Requests". A wrong ask is a `GpuRequestError` whose text the user reads on the pod.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from config.protocol import names, quantity
+from scheduler.kube.objects import Container, Pod
+from scheduler.pods.effective_requests import MOST, combined, is_sidecar
+
+_MOST_CARDS: Final = 256
+_LARGEST_ASK: Final = 2**31 - 1
+
+
+class GpuRequestError(ValueError):
+    """An ask that cannot be read or met by any cluster; the text says which key and what was expected."""
+
+
+class Policy(StrEnum):
+    """Where to place: BINPACK fills what is in use first, SPREAD takes what is emptiest."""
+
+    BINPACK = "binpack"
+    SPREAD = "spread"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A comma list of names: `wanted` (any of them; empty: all) less `excluded` (written with a leading `!`)."""
+
+    wanted: frozenset[str] = frozenset()
+    excluded: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        """Whether it restricts anything."""
+        return bool(self.wanted or self.excluded)
+
+    def accepts(self, name: str) -> bool:
+        """Whether `name` may be taken."""
+        return name not in self.excluded and (not self.wanted or name in self.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRequest:
+    """GPU memory of one pod, in units.
+
+    cards: different cards of one node, >= 1. units_per_card: on each of them, by the container formula, >= 1.
+    containers, init_containers: units of each container on **one** card (0: it asks none).
+    card_policy, node_policy: None leaves it to the profile.
+    """
+
+    cards: int
+    units_per_card: int
+    containers: tuple[int, ...]
+    init_containers: tuple[int, ...]
+    exclusive: bool = False
+    models: Selection = Selection()
+    uuids: Selection = Selection()
+    card_policy: Policy | None = None
+    node_policy: Policy | None = None
+
+    @property
+    def units(self) -> int:
+        """Units over all cards: what the pod takes of the node's `gpu-mem`."""
+        return self.cards * self.units_per_card
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceNames:
+    """The configured names of what is asked."""
+
+    gpu_mem: str = names.GPU_MEM
+    gpu_count: str = names.GPU_COUNT
+    gpu_core: str = names.GPU_CORE
+
+
+def gpu_units(pod: Pod, resource: str) -> int:
+    """The pod's effective ask of `resource` over all cards, whatever its annotations say; at most MOST."""
+    return min(MOST, combined(pod.spec, lambda container: {resource: _limit(container, resource)}).get(resource, 0))
+
+
+def gpu_request_of(pod: Pod, resources: ResourceNames) -> GpuRequest | None:
+    """What the pod asks; None when it asks no GPU memory. Raises GpuRequestError for a wrong ask."""
+    units = gpu_units(pod, resources.gpu_mem)
+    annotations, labels = pod.metadata.annotations or {}, pod.metadata.labels or {}
+    if units == 0:
+        return None
+    if units > _LARGEST_ASK:
+        message = f"{resources.gpu_mem}: asks {units} units; expected at most {_LARGEST_ASK}"
+        raise GpuRequestError(message)
+    cards = _count(resources.gpu_count, annotations.get(resources.gpu_count, labels.get(resources.gpu_count)))
+    return GpuRequest(
+        cards=cards,
+        units_per_card=units // cards,
+        containers=tuple(_share(c, resources.gpu_mem, cards) for c in pod.spec.containers),
+        init_containers=tuple(_share(c, resources.gpu_mem, cards) for c in pod.spec.init_containers),
+        exclusive=_exclusive(labels, annotations),
+        models=_selection(names.CARD_MODELS, annotations),
+        uuids=_selection(names.CARD_UUIDS, annotations),
+        card_policy=_policy(names.CARD_POLICY, annotations),
+        node_policy=_policy(names.NODE_POLICY, annotations),
+    )
+
+
+def sidecars(pod: Pod) -> tuple[bool, ...]:
+    """For each init container, whether it is a sidecar."""
+    return tuple(is_sidecar(container) for container in pod.spec.init_containers)
+
+
+def _limit(container: Container, resource: str) -> int:
+    resources = container.resources
+    if resources is None:
+        return 0
+    text = (resources.limits or {}).get(resource, (resources.requests or {}).get(resource, 0))
+    return max(0, quantity.whole(str(text)))
+
+
+def _share(container: Container, resource: str, cards: int) -> int:
+    units = _limit(container, resource)
+    if units % cards:
+        message = (
+            f"{resource}: container {container.name} asks {units}, which does not divide by "
+            f"{names.GPU_COUNT} {cards}; expected a multiple of {cards}"
+        )
+        raise GpuRequestError(message)
+    return units // cards
+
+
+def _count(key: str, text: str | None) -> int:
+    if text is None:
+        return 1
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_MOST_CARDS)) and 1 <= int(text) <= _MOST_CARDS):
+        message = f"{key}: {text[:64]!r} is not a number of cards; expected 1 to {_MOST_CARDS}"
+        raise GpuRequestError(message)
+    return int(text)
+
+
+def _exclusive(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    text = annotations.get(names.EXCLUSIVE)
+    if text not in {None, "true", "false"}:
+        message = f"{names.EXCLUSIVE}: {str(text)[:64]!r} is unknown; expected true or false"
+        raise GpuRequestError(message)
+    return text == "true" or labels.get(names.PLACEMENT_LABEL) == names.PLACEMENT_WHOLE_DEVICE
+
+
+def _selection(key: str, annotations: Mapping[str, str]) -> Selection:
+    entries = [entry.strip() for entry in annotations.get(key, "").split(",") if entry.strip()]
+    excluded = frozenset(entry[1:].strip() for entry in entries if entry.startswith("!"))
+    return Selection(frozenset(entry for entry in entries if not entry.startswith("!")), excluded)
+
+
+def _policy(key: str, annotations: Mapping[str, str]) -> Policy | None:
+    text = annotations.get(key)
+    if text is None:
+        return None
+    try:
+        return Policy(text)
+    except ValueError:
+        allowed = ", ".join(policy.value for policy in Policy)
+        message = f"{key}: {text[:64]!r} is unknown; expected one of: {allowed}"
+        raise GpuRequestError(message) from None

@@ -1,0 +1,98 @@
+"""Rules that a pod may ask for and that this scheduler does not have yet.
+
+A pod with such a requirement is left pending with words that say which, never bound as if it had not asked.
+A preference cannot object, so the pod is scheduled without it, and the kind is named once in the log.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from config.protocol import names
+from scheduler.kube import objects
+from scheduler.pods.gpu_request import ResourceNames
+
+# Volumes that need nothing of the scheduler: they are made on whatever node the pod runs.
+_LOCAL_VOLUMES: Final = frozenset({"configMap", "secret", "emptyDir", "projected", "downwardAPI", "hostPath", "image"})
+
+_RESTART_ALL: Final = "restartPolicyRules with RestartAllContainers"
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """requirements: why the pod waits, for people. preferences: kinds that are ignored."""
+
+    requirements: tuple[str, ...]
+    preferences: tuple[str, ...]
+
+
+def unsupported_rules(pod: objects.Pod, resources: ResourceNames) -> Unsupported:
+    """What the pod asks that is not built."""
+    return Unsupported(
+        requirements=(
+            *_volumes(pod.spec),
+            *_affinity(pod.spec),
+            *_groups(pod.spec),
+            *_declared(pod.spec),
+            *_gpu(pod, resources),
+        ),
+        preferences=_preferences(pod.spec),
+    )
+
+
+def _volumes(spec: objects.PodSpec) -> tuple[str, ...]:
+    kinds = {kind for volume in spec.volumes for kind in volume if kind != "name"} - _LOCAL_VOLUMES
+    return tuple(f"volumes of kind {kind}" for kind in sorted(kinds))
+
+
+def _affinity(spec: objects.PodSpec) -> tuple[str, ...]:
+    affinity = spec.affinity or objects.Affinity()
+    found = []
+    if affinity.pod_affinity and affinity.pod_affinity.required_during_scheduling_ignored_during_execution:
+        found.append("required inter-pod affinity")
+    if affinity.pod_anti_affinity and affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution:
+        found.append("required inter-pod anti-affinity")
+    if any(c.when_unsatisfiable != "ScheduleAnyway" for c in spec.topology_spread_constraints):
+        found.append("topology spread with DoNotSchedule")
+    return tuple(found)
+
+
+def _groups(spec: objects.PodSpec) -> tuple[str, ...]:
+    found = []
+    if spec.resource_claims:
+        found.append("resource claims")
+    if spec.scheduling_group is not None:
+        found.append("pod groups")
+    return tuple(found)
+
+
+def _declared(spec: objects.PodSpec) -> tuple[str, ...]:
+    # Source: component-helpers, nodedeclaredfeatures/features/restartallcontainers: only on nodes that declare it.
+    rules = (rule for c in (*spec.containers, *spec.init_containers) for rule in c.restart_policy_rules)
+    return (_RESTART_ALL,) if any(rule.action == "RestartAllContainers" for rule in rules) else ()
+
+
+def _gpu(pod: objects.Pod, resources: ResourceNames) -> tuple[str, ...]:
+    annotations = pod.metadata.annotations or {}
+    found: list[str] = [key for key in (names.CARD_AFFINITY, names.CARD_ANTI_AFFINITY) if key in annotations]
+    found += [
+        f"{key}: fragmentation"
+        for key in (names.CARD_POLICY, names.NODE_POLICY)
+        if annotations.get(key) == "fragmentation"
+    ]
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    asked = (c.resources for c in containers if c.resources is not None)
+    if any(resources.gpu_core in {**(r.limits or {}), **(r.requests or {})} for r in asked):
+        found.append(resources.gpu_core)
+    return tuple(found)
+
+
+def _preferences(spec: objects.PodSpec) -> tuple[str, ...]:
+    affinity = spec.affinity or objects.Affinity()
+    found = []
+    if affinity.pod_affinity and affinity.pod_affinity.preferred_during_scheduling_ignored_during_execution:
+        found.append("preferred inter-pod affinity")
+    if affinity.pod_anti_affinity and affinity.pod_anti_affinity.preferred_during_scheduling_ignored_during_execution:
+        found.append("preferred inter-pod anti-affinity")
+    if any(c.when_unsatisfiable == "ScheduleAnyway" for c in spec.topology_spread_constraints):
+        found.append("topology spread with ScheduleAnyway")
+    return tuple(found)

@@ -1,0 +1,89 @@
+"""What a node says of its GPU memory, read from the Node object. Pure.
+
+Either the inventory annotation, or the legacy totals (`gpu-count` equal cards of `gpu-mem / gpu-count` units).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from config.protocol import names, quantity
+from config.protocol.inventory import MAX_CARDS, MAX_UNITS, Card, Health, InventoryError, decode
+from scheduler.kube.objects import Node
+from scheduler.pods.gpu_request import ResourceNames
+
+_OPEN: Final = frozenset({Health.HEALTHY, Health.CORDONED})
+
+
+class GpuState(IntEnum):
+    """Whether a node's cards can be given out, and if not, why."""
+
+    NO_CARDS = 0
+    READY = 1
+    UNREADABLE = 2
+    OTHER_UNIT = 3
+    NOT_ALLOCATABLE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInventory:
+    """A node's cards. allocatable: the kubelet's total of gpu-mem, 0 when absent.
+
+    cordoned: UUIDs, and indexes as text, that people took out of use. has_uuids: False for the legacy totals.
+    problem: what is wrong with the annotation, for the log; "" when nothing is.
+    """
+
+    state: GpuState
+    cards: tuple[Card, ...] = ()
+    allocatable: int = 0
+    cordoned: frozenset[str] = frozenset()
+    has_uuids: bool = True
+    problem: str = ""
+
+    def takes_new_pods(self, card: Card, marked_unhealthy: frozenset[int]) -> bool:
+        """Whether new pods may go to the card. marked_unhealthy: indexes from the original's ConfigMap."""
+        out = card.uuid in self.cordoned or str(card.index) in self.cordoned or card.index in marked_unhealthy
+        return card.health in _OPEN and not out
+
+
+def nameless(index: int) -> str:
+    """What stands for the UUID of a card of which only totals are announced."""
+    return f"#{index}"
+
+
+def read_inventory(node: Node, resources: ResourceNames, unit_mib: int) -> NodeInventory:
+    """What `node` announces, in units of `unit_mib` MiB. Never raises for what the annotation holds."""
+    annotations = node.metadata.annotations or {}
+    allocatable = _amount(node.status.allocatable, resources.gpu_mem)
+    cordoned = frozenset(entry.strip() for entry in annotations.get(names.CORDON, "").split(",") if entry.strip())
+    text = annotations.get(names.INVENTORY)
+    if text is None:
+        return _legacy_totals(node, resources, allocatable, cordoned)
+    try:
+        inventory = decode(text)
+    except InventoryError as error:
+        return NodeInventory(GpuState.UNREADABLE, allocatable=allocatable, cordoned=cordoned, problem=str(error))
+    state, problem = GpuState.READY if allocatable > 0 else GpuState.NOT_ALLOCATABLE, ""
+    if inventory.unit_mib != unit_mib:
+        state = GpuState.OTHER_UNIT
+        problem = f"the node announces units of {inventory.unit_mib} MiB, this scheduler counts units of {unit_mib} MiB"
+    return NodeInventory(state, inventory.cards, allocatable, cordoned, problem=problem)
+
+
+def _legacy_totals(node: Node, resources: ResourceNames, allocatable: int, cordoned: frozenset[str]) -> NodeInventory:
+    capacity = _amount(node.status.capacity, resources.gpu_mem) or allocatable
+    count = _amount(node.status.capacity, resources.gpu_count) or _amount(node.status.allocatable, resources.gpu_count)
+    if capacity <= 0:
+        return NodeInventory(GpuState.NO_CARDS)
+    if not 0 < count <= MAX_CARDS or capacity // count > MAX_UNITS:
+        problem = f"{resources.gpu_mem} {capacity} on {resources.gpu_count} {count}; expected 1 to {MAX_CARDS} cards"
+        return NodeInventory(GpuState.UNREADABLE, allocatable=allocatable, problem=problem)
+    cards = tuple(Card(index, nameless(index), "", 0, capacity // count) for index in range(count))
+    state = GpuState.READY if allocatable > 0 else GpuState.NOT_ALLOCATABLE
+    return NodeInventory(state, cards, allocatable, cordoned, has_uuids=False)
+
+
+def _amount(quantities: Mapping[str, str | int | float] | None, name: str) -> int:
+    text = (quantities or {}).get(name)
+    return 0 if text is None else max(0, quantity.whole(str(text)))

@@ -1,0 +1,133 @@
+"""What the service tells people and machines about its work: log lines and metrics."""
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter, Histogram
+
+from scheduler.binding_cycle import BindRefused
+from scheduler.engine import Decision
+from scheduler.kube import port
+from scheduler.kube.port import Binding, Kind, T
+from scheduler.queue.entry import QueuedPod
+from scheduler.scheduling_cycle import NoFit, Placement
+from scheduler.telemetry.metrics import Metrics
+
+_MOST_ATTEMPTS: Final = 16
+log = structlog.get_logger()
+
+
+class Telemetry:
+    """One line per attempt that fails and per bind; counts for everything."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        """metrics: where to count."""
+        self._metrics = metrics
+        self._scheduled: dict[str, Counter] = {}
+        self._sli_s: dict[int, Histogram] = {}
+        # Every watch meets the same trouble with the server as a whole: one line is enough for all of them.
+        self._cut_off: set[str] = set()
+        self._cut_off_reasons: set[str] = set()
+
+    def decided(self, decision: Decision, took_s: float) -> None:
+        """One attempt was made."""
+        self._metrics.algorithm_s.observe(took_s)
+        outcome, pod = decision.outcome, decision.queued.pod
+        if isinstance(outcome, NoFit):
+            self._metrics.attempts.labels("unschedulable", pod.scheduler_name).inc()
+            log.info(
+                "pod.unschedulable",
+                pod=str(pod.key),
+                attempt=decision.queued.attempts,
+                reason=outcome.diagnosis.message,
+            )
+
+    def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
+        """The API server has bound the pod."""
+        pod = placement.pod
+        # Finding a labelled child costs more than counting, and this is done for every pod.
+        name, attempts = pod.scheduler_name, min(queued.attempts, _MOST_ATTEMPTS)
+        if name not in self._scheduled:
+            self._scheduled[name] = self._metrics.attempts.labels("scheduled", name)
+        if attempts not in self._sli_s:
+            self._sli_s[attempts] = self._metrics.sli_s.labels(str(attempts))
+        self._scheduled[name].inc()
+        self._sli_s[attempts].observe(now_s - queued.first_queued_s)
+        self._metrics.pod_attempts.observe(queued.attempts)
+        cards = {share.index: share.units for share in placement.cards}
+        log.info("pod.bound", pod=str(pod.key), node=placement.node, cards=cards, attempt=queued.attempts)
+
+    def refused(self, placement: Placement, refused: BindRefused) -> None:
+        """The API server has refused the binding."""
+        pod = placement.pod
+        if refused.gone:
+            log.info("pod.gone", pod=str(pod.key), node=placement.node, reason=refused.reason)
+            return
+        self._metrics.attempts.labels("error", pod.scheduler_name).inc()
+        fields = {"pod": str(pod.key), "node": placement.node, "reason": refused.reason, "status": refused.status}
+        if refused.status == HTTPStatus.FORBIDDEN:
+            hint = "grant create on pods/binding (deploy/manifests/rbac.yaml), or look for an admission policy"
+            log.error("bind.forbidden", hint=hint, **fields)
+        else:
+            log.warning("bind.refused", **fields)
+
+    def bind_retried(self, binding: Binding, reason: str) -> None:
+        """A bind request had no definite answer and is sent again."""
+        self._metrics.bind_retries.inc()
+        log.warning("bind.again", pod=str(binding.pod), node=binding.node, reason=reason)
+
+    def record_lost(self, what: str, why: str) -> None:
+        """An event or condition could not be written."""
+        self._metrics.lost_records.inc()
+        log.warning("record.lost", what=what, why=why)
+
+    def list_began(self, kind: str) -> None:
+        """A complete list is being taken."""
+        self._metrics.relists.labels(kind).inc()
+
+    def watch_trouble(self, kind: Kind[T], error: port.ApiError | None) -> None:
+        """A watch fails in another way than before, or works again."""
+        if isinstance(error, port.ApiSilent) or (error is not None and error.status == HTTPStatus.UNAUTHORIZED):
+            self._say_cut_off(kind.name, error)
+            return
+        was_cut_off = kind.name in self._cut_off
+        self._say_connected(kind.name)
+        if error is None:
+            if not was_cut_off:
+                log.info("watch.recovered", kind=kind.name)
+        elif isinstance(error, port.ApiForbidden):
+            hint = f"grant get, list and watch on {kind.name} (deploy/manifests/rbac.yaml)"
+            log.error("watch.forbidden", kind=kind.name, reason=error.message, hint=hint)
+        else:
+            log.warning("watch.trouble", kind=kind.name, reason=error.message, status=error.status)
+
+    def _say_cut_off(self, kind: str, error: port.ApiError) -> None:
+        self._cut_off.add(kind)
+        if error.message in self._cut_off_reasons:
+            return
+        self._cut_off_reasons.add(error.message)
+        if error.status == HTTPStatus.UNAUTHORIZED:
+            hint = "renew the token, certificate or plugin that the kubeconfig names; tried again until it is accepted"
+            log.error("api.unauthorized", reason=error.message, hint=hint)
+        else:
+            hint = "check the server's address and the network between; tried again until it answers"
+            log.warning("api.unreachable", reason=error.message, hint=hint)
+
+    def _say_connected(self, kind: str) -> None:
+        if kind not in self._cut_off:
+            return
+        self._cut_off.discard(kind)
+        if not self._cut_off:
+            self._cut_off_reasons.clear()
+            log.info("api.reachable")
+
+    def bad_object(self, kind: str) -> None:
+        """An object was left out or corrected."""
+        self._metrics.problems.labels(kind).inc()
+
+    def loop_lagged(self, late_s: float) -> None:
+        """The event loop was so late."""
+        self._metrics.loop_lag_s.observe(late_s)

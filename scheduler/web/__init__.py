@@ -1,1 +1,0 @@
-"""What the scheduler serves over HTTP: probes and metrics. Reads the tables, never changes them."""

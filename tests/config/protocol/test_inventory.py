@@ -1,0 +1,140 @@
+"""The inventory annotation: what is written is what is read, and no text does more than raise InventoryError."""
+
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from config.protocol import inventory
+from config.protocol.inventory import Card, Health, Inventory, InventoryError
+
+words = st.text(max_size=20)
+
+
+@st.composite
+def inventories(draw: st.DrawFn) -> Inventory:
+    uuids = draw(st.lists(st.text(min_size=1, max_size=40), max_size=6, unique=True))
+    indexes = draw(st.lists(st.integers(0, 65_535), min_size=len(uuids), max_size=len(uuids), unique=True))
+    cards = tuple(
+        Card(
+            index=index,
+            uuid=uuid,
+            model=draw(words),
+            memory_mib=draw(st.integers(0, 2**40)),
+            units=draw(st.integers(0, inventory.MAX_UNITS)),
+            health=draw(st.sampled_from(Health)),
+            reason=draw(words),
+            numa=draw(st.none() | st.integers(-1, 64)),
+            pci=draw(words),
+            links=draw(st.dictionaries(words, words, max_size=3)),
+        )
+        for index, uuid in zip(sorted(indexes), uuids, strict=True)
+    )
+    return Inventory(draw(st.integers(1, 2**30)), draw(words), cards)
+
+
+def document(**changes: object) -> str:
+    card = {"index": 0, "uuid": "GPU-a", "units": 16} | changes
+    return json.dumps({"version": 1, "unitMiB": 1024, "cards": [card]})
+
+
+@given(inventories())
+def test_what_is_written_is_what_is_read(given_: Inventory) -> None:
+    assert inventory.decode(inventory.encode(given_)) == given_
+
+
+def test_the_document_of_the_protocol_is_read() -> None:
+    text = (
+        '{"version":1,"unitMiB":1024,"driver":"580.159.04","cards":[{"index":0,"uuid":"GPU-0","model":'
+        '"NVIDIA-A100-SXM4-80GB","memoryMiB":81559,"units":79,"health":"healthy","numa":0,"pci":"0000:07:00.0",'
+        '"links":{"1":"NV12"}}]}'
+    )
+    card = Card(0, "GPU-0", "NVIDIA-A100-SXM4-80GB", 81559, 79, numa=0, pci="0000:07:00.0", links={"1": "NV12"})
+
+    assert inventory.decode(text) == Inventory(1024, "580.159.04", (card,))
+    assert json.loads(inventory.encode(inventory.decode(text))) == json.loads(text)
+
+
+def test_health_is_written_even_when_it_is_the_default() -> None:
+    assert '"health":"healthy"' in inventory.encode(Inventory(1024, "", (Card(0, "GPU-a", "", 0, 16),)))
+
+
+def test_a_health_of_a_newer_plugin_counts_as_suspect_and_is_named() -> None:
+    card = inventory.decode(document(health="resetting")).cards[0]
+
+    assert (card.health, card.reason) == (Health.SUSPECT, "unknown-health-resetting")
+
+
+def test_fields_of_a_newer_plugin_are_passed_over() -> None:
+    assert inventory.decode(document(colour="green")).cards[0].uuid == "GPU-a"
+
+
+def test_cards_come_ordered_by_index() -> None:
+    cards = [{"index": i, "uuid": f"GPU-{i}", "units": 1} for i in (2, 0, 1)]
+    text = json.dumps({"version": 1, "unitMiB": 1024, "cards": cards})
+
+    assert [card.index for card in inventory.decode(text).cards] == [0, 1, 2]
+
+
+def two_cards(**second: object) -> str:
+    cards = [{"index": 0, "uuid": "GPU-a", "units": 1}, {"index": 1, "uuid": "GPU-b", "units": 1} | second]
+    return json.dumps({"version": 1, "unitMiB": 1024, "cards": cards})
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        pytest.param("{", "cannot be read", id="broken"),
+        pytest.param("", "cannot be read", id="empty"),
+        pytest.param("{}", "version", id="without a version"),
+        pytest.param('{"version":2,"pool":[]}', "version is 2; this scheduler reads version 1", id="a newer version"),
+        pytest.param('{"version":1,"unitMiB":0,"cards":[]}', "unitMiB", id="a unit of nothing"),
+        pytest.param('{"version":1,"cards":[]}', "unitMiB", id="without a unit"),
+        pytest.param('{"version":1,"unitMiB":1024}', "cards", id="without cards"),
+        pytest.param(document(units=-1), "units", id="negative units"),
+        pytest.param(document(units=2**31), "units", id="absurd units"),
+        pytest.param(document(units="16"), "units", id="units as text"),
+        pytest.param(document(units=1.5), "units", id="half a unit"),
+        pytest.param(document(index=-1), "index", id="negative index"),
+        pytest.param(document(uuid=""), "uuid", id="an empty UUID"),
+        pytest.param(document(uuid="G" * 254), "uuid", id="a long UUID"),
+        pytest.param(two_cards(uuid="GPU-a"), "UUID GPU-a twice", id="a UUID twice"),
+        pytest.param(two_cards(index=0), "index 0 twice", id="an index twice"),
+        pytest.param("[" * 200_000, "cannot be read", id="too deep"),
+        pytest.param(" " * 1_048_576, "has 1048576 characters", id="1 MiB"),
+        pytest.param(document(model="\ud800").replace("\\ud800", "\ud800"), "cannot be read", id="half a character"),
+    ],
+)
+def test_a_document_that_breaks_a_rule_is_refused_whole(text: str, complaint: str) -> None:
+    with pytest.raises(InventoryError, match=complaint):
+        inventory.decode(text)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["uuid", "units", "x"]), inner),
+    max_leaves=8,
+)
+
+
+@given(st.text() | st.builds(lambda value: document(links=value), json_values))
+@example('{"version":1,"unitMiB":1e400,"cards":[]}')
+def test_any_text_is_an_inventory_or_an_inventory_error(text: str) -> None:
+    try:
+        read = inventory.decode(text)
+    except InventoryError:
+        return
+    assert read.unit_mib > 0
+
+
+@given(
+    st.sampled_from(["index", "uuid", "units", "memoryMiB", "health", "reason", "numa", "pci", "links"]), json_values
+)
+def test_any_value_of_any_field_is_taken_or_refused(name: str, value: object) -> None:
+    try:
+        card = inventory.decode(document(**{name: value})).cards[0]
+    except InventoryError:
+        return
+    assert 0 <= card.units <= inventory.MAX_UNITS
+    assert 0 <= card.index <= 65_535

@@ -1,0 +1,290 @@
+"""File, environment and flags: which wins, and that every mistake of all three is named at once."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.settings.load import load
+from config.settings.mistakes import ConfigurationError
+from config.settings.scheduler import SchedulerConfiguration, resolve
+
+PREFIX = "GPUSHARE_SCHEDULER_"
+HEAD = "apiVersion: gpushare/v1alpha1\nkind: SchedulerConfiguration\n"
+
+
+FILTERS = (
+    "'UnsupportedRules', 'NodeUnschedulable', 'NodeName', 'TaintToleration', 'NodeAffinity', 'NodePorts', "
+    "'NodeResourcesFit', 'GpuShare' or 'InterPodAffinity'"
+)
+EVERY_MISTAKE = f"""\
+environment GPUSHARE_SCHEDULER_LOG_LEVEL: names no field; did you mean GPUSHARE_SCHEDULER_LOGLEVEL?
+file: profiles[0].schedulerName: expected a valid string, found 7; write it in quotes
+file: profiles[0].plugins.filter.enabled[0].name: expected {FILTERS}, found 'NodeNmae'; did you mean NodeName?
+file: profiles[0].pluginConfig[0].name: expected 'GpuShare', 'NodeResourcesFit', found 'GpuShar'; did you mean GpuShare?
+file: profiles[0].pluginConfig[1].args.cardPolicy: expected 'binpack' or 'spread', found 'spred'; did you mean spread?
+file: profiles[0].pluginConfig[1].args.colour: unknown field; expected one of: cardPolicy, nodePolicy
+file: profiles[0].pluginConfig[2].name: is missing
+environment GPUSHARE_SCHEDULER_RESOURCES__GPUMEM: resources.gpuMem: expected the name of an extended resource, \
+domain/name, found 'mem'
+file: podMaxBackoffSeconds: expected at least podInitialBackoffSeconds, which is 20, found 10
+environment GPUSHARE_SCHEDULER_BINDTIMEOUT: bindTimeout: expected a duration such as 500ms, 4s or 1m30s, or a number \
+of seconds, found '4y'
+flag --log-level: logLevel: expected 'debug', 'info', 'warning' or 'error', found 'inof'; did you mean info?
+file: perCardMetrics: expected a valid boolean, unable to interpret input, found 'perhaps'
+file: bindTimout: unknown field; did you mean bindTimeout?
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "scheduler.yaml"
+
+
+def loaded(
+    file: Path | None = None, text: str = "", *, env: Mapping[str, str] = {}, flags: Mapping[str, object] = {}
+) -> SchedulerConfiguration:
+    if file is not None:
+        file.write_text(HEAD + text, encoding="utf-8")
+    environ = {PREFIX + name: value for name, value in env.items()} | {"PATH": "/bin", "HOME": "/"}
+    return load(SchedulerConfiguration, file=file, environ=environ, flags=flags, env_prefix=PREFIX)
+
+
+def mistakes(
+    file: Path | None = None, text: str = "", *, env: Mapping[str, str] = {}, flags: Mapping[str, object] = {}
+) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        loaded(file, text, env=env, flags=flags)
+    assert str(caught.value) == "\n".join(str(mistake) for mistake in caught.value.mistakes)
+    return str(caught.value).replace(f"{file}: ", "file: ").splitlines()
+
+
+def test_nothing_said_is_the_default() -> None:
+    assert loaded() == SchedulerConfiguration()
+
+
+def test_the_file_wins_over_the_default(file: Path) -> None:
+    assert loaded(file, "bindTimeout: 2s\n").bind_timeout_s == 2
+
+
+def test_the_environment_wins_over_the_file(file: Path) -> None:
+    assert loaded(file, "bindTimeout: 2s\n", env={"BINDTIMEOUT": "1s"}).bind_timeout_s == 1
+
+
+def test_a_flag_wins_over_the_environment(file: Path) -> None:
+    assert (
+        loaded(file, "logLevel: error\n", flags={"logLevel": "debug"}, env={"LOGLEVEL": "warning"}).log_level == "debug"
+    )
+
+
+def test_a_flag_that_was_not_given_says_nothing(file: Path) -> None:
+    assert loaded(file, "logLevel: error\n", flags={"logLevel": None}).log_level == "error"
+
+
+def test_a_flag_reaches_into_a_section(file: Path) -> None:
+    read = loaded(file, "clientConnection: {context: a}\n", flags={"clientConnection.kubeconfig": "/k"})
+
+    assert (read.client_connection.kubeconfig, read.client_connection.context) == ("/k", "a")
+
+
+def test_sections_are_merged_field_by_field(file: Path) -> None:
+    read = loaded(file, "resources: {gpuMem: a.b/mem, gpuCount: a.b/count}\n", env={"RESOURCES__GPUMEM": "c.d/mem"})
+
+    assert (read.resources.gpu_mem, read.resources.gpu_count) == ("c.d/mem", "a.b/count")
+
+
+def test_lists_are_merged_item_by_item(file: Path) -> None:
+    text = "profiles:\n- schedulerName: a\n- schedulerName: b\n  pluginConfig: [{name: GpuShare}]\n"
+    read = loaded(
+        file, text, env={"PROFILES__1__SCHEDULERNAME": "c", "PROFILES__1__PLUGINCONFIG__0__ARGS__CARDPOLICY": "spread"}
+    )
+    first, second = resolve(read)
+
+    assert (first.scheduler_names, second.scheduler_names) == (("a",), ("c",))
+    assert second.gpu_share.card_policy == "spread"
+
+
+def test_the_environment_may_add_items_to_a_list_in_their_order(file: Path) -> None:
+    text = "profiles:\n- schedulerName: p0\n"
+    more = {f"PROFILES__{number}__SCHEDULERNAME": f"p{number}" for number in range(11, 0, -1)}
+
+    assert [p.scheduler_name for p in loaded(file, text, env=more).profiles] == [f"p{number}" for number in range(12)]
+
+
+@pytest.mark.parametrize("name", ["MEMORYUNITMIB", "memoryUnitMiB", "MemoryUnitMib"])
+def test_a_variable_names_its_field_in_any_case(name: str) -> None:
+    assert loaded(env={name: "512"}).memory_unit_mib == 512
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "attribute", "value"),
+    [
+        ("PERCARDMETRICS", "true", "per_card_metrics", True),
+        ("PODMAXBACKOFFSECONDS", "30.5", "pod_max_backoff_seconds", 30.5),
+        ("WATCHSTALLTIMEOUT", "1m", "watch_stall_timeout_s", 60.0),
+        ("LISTEN", "[::1]:0", "listen", "[::1]:0"),
+    ],
+)
+def test_the_text_of_a_variable_becomes_what_its_field_holds(
+    name: str, text: str, attribute: str, value: object
+) -> None:
+    assert getattr(loaded(env={name: text}), attribute) == value
+
+
+def test_a_section_or_list_in_the_environment_is_yaml(file: Path) -> None:
+    read = loaded(
+        file, "profiles: [{schedulerName: a}]\n", env={"PROFILES": "[{schedulerName: b}, {schedulerName: c}]"}
+    )
+
+    assert [profile.scheduler_name for profile in read.profiles] == ["b", "c"]
+
+
+def test_a_field_may_follow_the_section_that_the_environment_gives() -> None:
+    read = loaded(env={"CLIENTCONNECTION": "{kubeconfig: /a, context: x}", "CLIENTCONNECTION__CONTEXT": "y"})
+
+    assert (read.client_connection.kubeconfig, read.client_connection.context) == ("/a", "y")
+
+
+def test_a_key_with_nothing_behind_it_is_left_out(file: Path) -> None:
+    assert loaded(file, "clientConnection:\nlogLevel:\n") == SchedulerConfiguration()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SERVICE_HOST", "10.0.0.1"),
+        ("SERVICE_PORT", "10261"),
+        ("SERVICE_PORT_METRICS", "10261"),
+        ("PORT", "tcp://10.0.0.1:10261"),
+        ("PORT_10261_TCP", "tcp://10.0.0.1:10261"),
+        ("PORT_10261_TCP_PROTO", "tcp"),
+        ("METRICS_SERVICE_HOST", "10.0.0.1"),
+        ("METRICS_PORT_10261_TCP_ADDR", "10.0.0.1"),
+    ],
+)
+def test_the_addresses_of_a_service_of_our_name_are_no_mistake(name: str, value: str) -> None:
+    assert loaded(env={name: value}) == SchedulerConfiguration()
+
+
+def test_every_mistake_of_every_source_is_named_at_once(file: Path) -> None:
+    text = """\
+bindTimout: 4s
+podInitialBackoffSeconds: 20
+perCardMetrics: perhaps
+profiles:
+- schedulerName: 7
+  plugins: {filter: {enabled: [{name: NodeNmae}]}, bind: {disabled: [{name: "*"}]}}
+  pluginConfig:
+  - name: GpuShar
+  - name: GpuShare
+    args: {cardPolicy: spred, colour: red}
+  - args: {}
+"""
+    found = mistakes(
+        file,
+        text,
+        flags={"logLevel": "inof"},
+        env={"BINDTIMEOUT": "4y", "LOG_LEVEL": "info", "RESOURCES__GPUMEM": "mem"},
+    )
+
+    assert found == EVERY_MISTAKE.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        pytest.param("", "kind: is missing; expected SchedulerConfiguration", id="empty"),
+        pytest.param(
+            "kind: SchedulerConfiguration\n", "apiVersion: is missing; expected gpushare/v1alpha1", id="version"
+        ),
+        pytest.param("apiVersion: v1\nkind: Pod\n", "kind: expected 'SchedulerConfiguration', found 'Pod'", id="a pod"),
+        pytest.param(
+            "apiVersion: v1\nkind: Pod\n", "apiVersion: expected 'gpushare/v1alpha1', found 'v1'", id="its version"
+        ),
+        pytest.param("- a\n", "expected a mapping with apiVersion and kind, found list", id="a list"),
+        pytest.param(HEAD + "---\n" + HEAD, "expected one document, found 2", id="two documents"),
+        pytest.param(HEAD + "kind: x\n", "line 3: key kind is there twice", id="a key twice"),
+        pytest.param(HEAD + "profiles: [\n", "line 4: ", id="no YAML"),
+    ],
+)
+def test_a_file_that_is_no_configuration_says_what_it_is(file: Path, text: str, complaint: str) -> None:
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        load(SchedulerConfiguration, file=file, environ={}, flags={}, env_prefix=PREFIX)
+
+    assert any(str(mistake).startswith(f"{file}: {complaint}") for mistake in caught.value.mistakes)
+
+
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe")
+    for file, complaint in ((tmp_path / "absent", "No such file"), (tmp_path, "Is a directory"), (binary, "UTF-8")):
+        with pytest.raises(ConfigurationError, match=complaint):
+            load(SchedulerConfiguration, file=file, environ={}, flags={}, env_prefix=PREFIX)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("BINDTIMOUT", "4s", "names no field; did you mean GPUSHARE_SCHEDULER_BINDTIMEOUT?"),
+        ("", "x", "names no field"),
+        ("RESOURCES__", "x", "names no field"),
+        ("LOGLEVEL__0", "x", "names no field"),
+        ("PROFILES__FIRST__SCHEDULERNAME", "x", "names no field"),
+        ("PORT", "10261", "names no field"),
+        ("PROFILES__2__SCHEDULERNAME", "x", "is item 2 of a list that has 0; expected at most 0"),
+        ("PROFILES__99999__SCHEDULERNAME", "x", "names no field"),
+        ("RESOURCES", "[", "resources: line 2: "),
+        ("RESOURCES", "x", "resources: expected a valid dictionary or instance of Resources, found 'x'"),
+        ("MAXBINDSINFLIGHT", "0", "maxBindsInFlight: expected greater than or equal to 1, found '0'"),
+    ],
+)
+def test_a_variable_that_means_nothing_is_a_mistake(name: str, value: str, complaint: str) -> None:
+    (found,) = mistakes(env={name: value})
+
+    assert found.startswith(f"environment GPUSHARE_SCHEDULER_{name}: ")
+    assert complaint in found
+
+
+def test_a_section_that_is_none_in_the_file_stays_the_files_mistake(file: Path) -> None:
+    (found,) = mistakes(file, "resources: 5\n", env={"RESOURCES__GPUMEM": "a.b/c"})
+
+    assert found.startswith("file: resources: expected a valid dictionary")
+
+
+def test_a_long_value_is_cut_short_in_a_mistake(file: Path) -> None:
+    (found,) = mistakes(file, f"logLevel: {'x' * 5000}\n")
+
+    assert len(found) < 300
+
+
+SEGMENTS = (
+    "PROFILES",
+    "0",
+    "1",
+    "PLUGINS",
+    "PLUGINCONFIG",
+    "ARGS",
+    "NAME",
+    "SCHEDULERNAME",
+    "RESOURCES",
+    "GPUMEM",
+    "X",
+)
+VALUES = ("", "0", "spread", "GpuShare", "[]", "{}", "[{name: GpuShare}]", "a.b/c")
+variables = st.dictionaries(
+    st.lists(st.sampled_from(SEGMENTS), max_size=5).map("__".join) | st.text("_0AB", max_size=8),
+    st.sampled_from(VALUES) | st.text(max_size=12),
+    max_size=4,
+)
+
+
+@given(variables)
+def test_any_environment_is_a_configuration_or_a_list_of_mistakes(env: dict[str, str]) -> None:
+    try:
+        read = loaded(env=env)
+    except ConfigurationError:
+        return
+    assert resolve(read)

@@ -1,0 +1,66 @@
+"""Who has which cards, and telling pods so."""
+
+import asyncio
+from collections.abc import Mapping
+
+from config.protocol import names
+from deviceplugin.allocation.allocated import GivenCards, Marker
+from deviceplugin.allocation.pods import Container, Kind, NodePod
+from scheduler.kube.port import ApiConflict, ApiError, ApiSilent, PodKey
+
+CONTAINERS = (Container("i", Kind.INIT, 0, 1), Container("c", Kind.APP, 0, 2), Container("plain", Kind.APP, 1, 0))
+POD = NodePod("uid-p", "ns", "p", CONTAINERS, annotations={names.MEM_ASSIGNED: "false"})
+KEY = PodKey("ns", "p", "uid-p")
+
+
+class Pods:
+    """Takes marks; fails as told first."""
+
+    def __init__(self, *failures: ApiError) -> None:
+        self.failures = list(failures)
+        self.marked: asyncio.Queue[tuple[PodKey, Mapping[str, str]]] = asyncio.Queue()
+
+    async def mark_assigned(self, pod: PodKey, annotations: Mapping[str, str]) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.marked.put_nowait((pod, annotations))
+
+
+def test_a_pod_has_its_cards_once_every_container_that_asks_has_them() -> None:
+    given = GivenCards()
+    given.note(POD, ["i"], frozenset({"GPU-a"}))
+    assert not given.complete(POD)
+    given.note(POD, ["c"], frozenset({"GPU-a"}))
+    assert given.complete(POD)
+
+
+def test_pods_that_are_gone_are_forgotten() -> None:
+    given = GivenCards()
+    given.note(POD, ["i", "c"], frozenset({"GPU-a"}))
+    given.keep({"uid-other"})
+    assert given.by_container == {}
+
+
+async def marks(pods: Pods, *wanted: NodePod) -> list[PodKey]:
+    marker = Marker(pods, lambda _: 0.0)
+    for pod in wanted:
+        marker.mark(pod)
+    task = asyncio.create_task(marker.run())
+    await asyncio.sleep(0.01)
+    task.cancel()
+    return [pods.marked.get_nowait()[0] for _ in range(pods.marked.qsize())]
+
+
+async def test_a_mark_that_nobody_took_is_made_again() -> None:
+    assert await marks(Pods(ApiSilent("no answer"), ApiSilent("no answer")), POD) == [KEY]
+
+
+async def test_a_mark_that_is_refused_is_left_and_the_next_one_made() -> None:
+    other = NodePod("uid-q", "ns", "q", CONTAINERS, annotations={names.MEM_ASSIGNED: "false"})
+    assert await marks(Pods(ApiConflict("another uid", 409)), POD, other) == [PodKey("ns", "q", "uid-q")]
+
+
+async def test_a_pod_is_marked_once_and_only_if_it_says_false() -> None:
+    said = NodePod("uid-q", "ns", "q", CONTAINERS, annotations={names.MEM_ASSIGNED: "true"})
+    silent = NodePod("uid-r", "ns", "r", CONTAINERS)
+    assert await marks(Pods(), POD, POD, said, silent) == [KEY]

@@ -1,0 +1,259 @@
+"""Allocate and PreStartContainer over real sockets: the container gets the card of its annotation, or a refusal."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import pytest
+
+from config.protocol import allocation, names
+from config.protocol.allocation import Allocation, LegacyFields
+from config.protocol.inventory import Card
+from config.settings.scheduler import Resources
+from deviceplugin.allocation.allocators import CdiAllocator, EnvironmentAllocator, Site
+from deviceplugin.allocation.journal import Journal
+from deviceplugin.allocation.own_pods import OwnPods
+from deviceplugin.allocation.pods import NodePod
+from deviceplugin.allocation.view import NodeView
+from deviceplugin.cdi import spec
+from deviceplugin.cdi.edits import Edits, combined
+from deviceplugin.cdi.spec_files import HandleFiles
+from deviceplugin.kubelet import client, server
+from deviceplugin.kubelet.client import PodResources
+from deviceplugin.kubelet.device_list import FakeDevices
+from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
+from scheduler.kube.port import Changed, Deleted, ListEnds
+from tests.support.builders import wire_pod
+from tests.support.kubelet_double import KubeletDouble
+
+CARDS = tuple(Card(index, f"GPU-{index}", "T4", 15360, 15) for index in range(2))
+
+
+class Mounted:
+    """Cards without device nodes."""
+
+    def edits(self, uuids: Sequence[str]) -> Edits:
+        return combined(spec.simulated_card(uuid, f"/host/{uuid}") for uuid in uuids)
+
+
+@dataclass
+class Rig:
+    """A node: kubelet double, checkpoint, pods of the watch, and the plugin behind its socket."""
+
+    folder: Path
+    double: KubeletDouble
+    pods: OwnPods
+    site: Site
+    given: list[tuple[str, list[str], frozenset[str]]]
+    changed: list[tuple[str, Sequence[str]]]
+    plugin: server.Plugin
+    records: list[dict[str, object]] = field(default_factory=list)
+
+    def bound(self, name: str, units: int, card: int) -> None:
+        """The watch shows a pod that the scheduler has bound."""
+        written = Allocation({0: {card: units}}, {}, {card: f"GPU-{card}"})
+        annotations = allocation.encode(written, LegacyFields(units, 15, 1))
+        self.show(name, units, annotations)
+
+    def show(self, name: str, units: int, annotations: dict[str, str]) -> None:
+        self.pods.apply([Changed(wire_pod(name, units, uid=f"uid-{name}", annotations=annotations, node="n"))])
+
+    def admitted(self, name: str, ids: list[str] | None = None) -> None:
+        """The kubelet knows the pod; with ids they are its container's."""
+        self.double.pods["default", name] = {"c0": {names.GPU_MEM: ids or []}}
+
+    def record(self, name: str, ids: list[str], answer: wire.ContainerAllocateResponse) -> None:
+        """The kubelet writes the assignment into its checkpoint."""
+        self.admitted(name, ids)
+        self.records.append(
+            {
+                "PodUID": f"uid-{name}",
+                "ContainerName": "c0",
+                "ResourceName": names.GPU_MEM,
+                "DeviceIDs": {"-1": ids},
+                "AllocResp": base64.b64encode(answer.SerializeToString()).decode(),
+            }
+        )
+        document = {"Data": {"PodDeviceEntries": self.records, "RegisteredDevices": {}}, "Checksum": 1}
+        (self.folder / "checkpoint").write_text(json.dumps(document))
+
+    def document(self, ids: list[str]) -> dict[str, object]:
+        """The containerEdits that a container with these ids gets."""
+        text = (self.folder / "cdi" / f"gpushare-{spec.handle(ids)}.json").read_text()
+        edits = json.loads(text)["devices"][0]["containerEdits"]
+        assert isinstance(edits, dict)
+        return edits
+
+
+@asynccontextmanager
+async def rig(folder: Path, plugin: Callable[[Site], server.Plugin]) -> AsyncIterator[Rig]:
+    given: list[tuple[str, list[str], frozenset[str]]] = []
+    changed: list[tuple[str, Sequence[str]]] = []
+
+    def gave(pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
+        given.append((pod.name, list(containers), uuids))
+
+    pods, resources = OwnPods(), PodResources(folder / "pod-resources.sock", names.GPU_MEM)
+    view = NodeView(
+        Resources(),
+        pods,
+        Journal(folder / "state"),
+        resources,
+        folder / "checkpoint",
+        lambda pod, keys: changed.append((pod.name, keys)),
+    )
+    site = Site(view, FakeDevices(), lambda: CARDS, dict, gave, start_wait_s=1.0)
+    served = plugin(site)
+    async with KubeletDouble(folder).running() as double, server.serving(served, folder / "p.sock"):
+        await client.register(folder, "p.sock", names.GPU_MEM)
+        yield Rig(folder, double, pods, site, given, changed, served)
+        await resources.close()
+
+
+def by_cdi(folder: Path) -> Callable[[Site], CdiAllocator]:
+    return lambda site: CdiAllocator(site, HandleFiles(folder / "cdi"), Mounted())
+
+
+def by_environment(site: Site) -> EnvironmentAllocator:
+    return EnvironmentAllocator(site, wait_s=0.5)
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # A unix socket's path has at most 107 characters.
+    return tmp_path_factory.mktemp("g")
+
+
+async def test_by_cdi_the_document_of_the_handle_names_the_card_of_the_annotation(folder: Path) -> None:
+    async with rig(folder, by_cdi(folder)) as node:
+        node.bound("p", 3, card=1)
+        answer = await node.double.allocate(["u7", "u2", "u5"])
+        assert [device.name for device in answer.cdi_devices] == [f"gpushare/handle={spec.handle(['u2', 'u5', 'u7'])}"]
+        node.record("p", ["u2", "u5", "u7"], answer)
+        await node.double.pre_start(["u7", "u2", "u5"])
+        edits = node.document(["u2", "u5", "u7"])
+        assert edits["env"] == [
+            "NVIDIA_VISIBLE_DEVICES=void",
+            "GPUSHARE_CARD_UUIDS=GPU-1",
+            "ALIYUN_COM_GPU_MEM_IDX=1",
+            "ALIYUN_COM_GPU_MEM_POD=3",
+            "ALIYUN_COM_GPU_MEM_CONTAINER=3",
+            "ALIYUN_COM_GPU_MEM_DEV=15",
+        ]
+        assert "/run/gpushare/cards/GPU-1" in str(edits["mounts"])
+        assert node.given == [("p", ["c0"], frozenset({"GPU-1"}))]
+
+
+async def test_by_cdi_a_container_waits_for_the_watch_to_show_its_pod(folder: Path) -> None:
+    async with rig(folder, by_cdi(folder)) as node:
+        node.record("late", ["u0"], await node.double.allocate(["u0"]))
+        starting = asyncio.create_task(node.double.pre_start(["u0"]))
+        node.show("late", 1, {})
+        node.bound("late", 1, card=0)
+        await asyncio.wait_for(starting, 5)
+        assert "GPUSHARE_CARD_UUIDS=GPU-0" in str(node.document(["u0"])["env"])
+
+
+async def test_by_cdi_an_allocation_that_contradicts_the_pod_is_refused(folder: Path) -> None:
+    async with rig(folder, by_cdi(folder)) as node:
+        written = Allocation({0: {0: 9}}, {}, {0: "GPU-0"})
+        node.show("greedy", 1, allocation.encode(written, LegacyFields(9, 15, 1)))
+        node.record("greedy", ["u0"], await node.double.allocate(["u0"]))
+        with pytest.raises(grpc.aio.AioRpcError, match="gives container c0 9 units; its limit is 1"):
+            await node.double.pre_start(["u0"])
+        assert not (folder / "cdi").exists()
+
+
+async def test_a_change_of_the_annotation_is_told_and_not_followed(folder: Path) -> None:
+    async with rig(folder, by_cdi(folder)) as node:
+        node.bound("p", 1, card=0)
+        node.record("p", ["u0"], await node.double.allocate(["u0"]))
+        await node.double.pre_start(["u0"])
+        node.bound("p", 1, card=1)
+        await node.double.pre_start(["u0"])
+        assert "GPUSHARE_CARD_UUIDS=GPU-0" in str(node.document(["u0"])["env"])
+        await node.double.pre_start(["u0"])
+        # Told once.
+        assert node.changed == [("p", (names.ALLOCATION, names.CARDS, names.MEM_IDX))]
+
+
+async def test_by_environment_the_answer_names_the_card_of_the_annotation(folder: Path) -> None:
+    async with rig(folder, by_environment) as node:
+        node.bound("p", 2, card=1)
+        node.admitted("p")
+        answer = await node.double.allocate(["u0", "u9"])
+        assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
+        assert answer.envs["ALIYUN_COM_GPU_MEM_CONTAINER"] == "2"
+        node.record("p", ["u0", "u9"], answer)
+        await node.double.pre_start(["u0", "u9"])
+
+
+async def test_by_environment_pods_of_one_size_are_told_apart_by_what_the_kubelet_has_admitted(folder: Path) -> None:
+    async with rig(folder, by_environment) as node:
+        for number in range(2):
+            node.bound(f"p{number}", 1, card=number)
+        for number in range(2):
+            node.admitted(f"p{number}")
+            answer = await node.double.allocate([f"u{number}"])
+            assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == f"GPU-{number}"
+            node.record(f"p{number}", [f"u{number}"], answer)
+
+
+async def test_by_environment_answers_for_pods_that_are_gone_are_not_remembered_for_ever(folder: Path) -> None:
+    async with rig(folder, by_environment) as node:
+        assert isinstance(node.plugin, EnvironmentAllocator)
+        for number in range(3):
+            node.bound(f"p{number}", 1, card=0)
+            node.admitted(f"p{number}")
+            await node.double.allocate(["u0"])
+            node.pods.apply([Deleted(wire_pod(f"p{number}", 1, uid=f"uid-p{number}", node="n"))])
+        assert node.plugin.answered == {("uid-p2", "c0")}
+
+
+async def test_by_environment_a_pod_without_an_allocation_is_refused_by_name(folder: Path) -> None:
+    async with rig(folder, by_environment) as node:
+        node.show("by-hand", 1, {})
+        node.admitted("by-hand")
+        with pytest.raises(grpc.aio.AioRpcError, match=r"default/by-hand .*has no allocation"):
+            await node.double.allocate(["u0"])
+        assert node.given == []
+
+
+async def test_by_environment_a_pod_that_was_admitted_before_we_registered_is_no_candidate(folder: Path) -> None:
+    async with rig(folder, by_environment) as node:
+        assert isinstance(node.plugin, EnvironmentAllocator)
+        node.bound("early", 1, card=0)
+        node.admitted("early")
+        node.pods.apply([ListEnds("1")])
+        await node.plugin.registering()
+        with pytest.raises(grpc.aio.AioRpcError, match=r"early.* before this resource was registered"):
+            await node.double.allocate(["u0"])
+
+
+async def test_by_environment_registering_waits_for_a_whole_list_of_pods(folder: Path) -> None:
+    async with rig(folder, by_environment) as node:
+        assert isinstance(node.plugin, EnvironmentAllocator)
+        registering = asyncio.create_task(node.plugin.registering())
+        await asyncio.sleep(0)
+        node.bound("early", 1, card=0)
+        await asyncio.sleep(0)
+        assert not registering.done()
+        node.pods.apply([ListEnds("1")])
+        await asyncio.wait_for(registering, 5)
+        assert node.plugin.passed == set()
+
+
+async def test_by_environment_an_answer_of_other_cards_must_not_start(folder: Path) -> None:
+    async with rig(folder, by_environment) as node:
+        node.bound("p", 1, card=1)
+        wrong = wire.ContainerAllocateResponse(envs={"GPUSHARE_CARD_UUIDS": "GPU-0"})
+        node.record("p", ["u0"], wrong)
+        with pytest.raises(grpc.aio.AioRpcError, match="container c0 must not start"):
+            await node.double.pre_start(["u0"])
+        # What it has is told, so that the reconcile sees that it is on another card than decided.
+        assert ("p", ["c0"], frozenset({"GPU-0"})) in node.given

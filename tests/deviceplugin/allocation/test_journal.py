@@ -1,0 +1,125 @@
+"""The journal: the first allocation of a pod stays, whatever is written later, also over a restart."""
+
+from pathlib import Path
+
+import pytest
+
+from config.protocol import names
+from deviceplugin.allocation.journal import First, Journal
+
+FIRST = {names.ALLOCATION: '{"0":{"0":3}}', names.CARDS: '{"0":"GPU-a"}', names.MEM_IDX: "0"}
+OTHER = {names.ALLOCATION: '{"0":{"1":3}}', names.CARDS: '{"1":"GPU-b"}', names.MEM_IDX: "0"}
+
+
+def test_the_first_allocation_is_followed_and_the_change_reported(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    assert journal.first("u", FIRST) == First(FIRST)
+    assert journal.first("u", FIRST) == First(FIRST)
+    assert journal.first("u", {**OTHER, "note": "n"}) == First({**FIRST, "note": "n"}, (names.ALLOCATION, names.CARDS))
+
+
+def test_an_allocation_that_is_removed_or_added_to_is_a_change_too(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.first("u", FIRST)
+    assert journal.first("u", {}) == First(FIRST, (names.ALLOCATION, names.CARDS, names.MEM_IDX))
+    assert journal.first("u", {**FIRST, names.INIT_ALLOCATION: "{}"}) == First(FIRST, (names.INIT_ALLOCATION,))
+
+
+def test_what_changes_in_a_pods_life_is_no_change_of_its_allocation(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.first("u", {**FIRST, names.MEM_ASSIGNED: "false"})
+    later = {**FIRST, names.MEM_ASSIGNED: "true", names.MEM_ASSUME_TIME: "7"}
+    assert journal.first("u", later) == First(later)
+
+
+def test_a_pod_without_allocation_may_get_its_first_one_later(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    assert journal.first("u", {"note": "n"}) == First({"note": "n"})
+    assert journal.first("u", FIRST) == First(FIRST)
+    assert journal.first("u", OTHER).changed
+
+
+def test_the_original_schedulers_index_is_an_allocation(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.first("u", {names.MEM_IDX: "0"})
+    assert journal.first("u", {names.MEM_IDX: "1"}) == First({names.MEM_IDX: "0"}, (names.MEM_IDX,))
+
+
+def test_it_remembers_over_a_restart(tmp_path: Path) -> None:
+    before = Journal(tmp_path / "new" / "directory")
+    before.first("u", FIRST)
+    before.save()
+    again = Journal(tmp_path / "new" / "directory")
+    assert again.problem == ""
+    assert again.first("u", OTHER).annotations == FIRST
+
+
+def test_a_pod_that_is_gone_is_forgotten_also_over_a_restart(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for uid in ("u", "v"):
+        journal.first(uid, FIRST)
+    journal.keep(["v", "w"])
+    for after in (journal, Journal(tmp_path)):
+        assert after.first("u", OTHER) == First(OTHER)
+        assert after.first("v", OTHER).annotations == FIRST
+        after.keep(["v"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("", "cannot be read", id="empty"),
+        pytest.param('{"version":1,"pods":{"u":', "cannot be read", id="cut off"),
+        pytest.param('{"version":1,"pods":{"u":3}}', "cannot be read", id="another shape"),
+        pytest.param('{"version":2,"pods":{}}', "version 2; expected 1", id="newer"),
+    ],
+)
+def test_a_broken_file_is_said_and_replaced(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "journal.json").write_text(text)
+    journal = Journal(tmp_path)
+    assert words in journal.problem
+    assert journal.first("u", FIRST) == First(FIRST)
+    journal.save()
+    assert Journal(tmp_path).problem == ""
+
+
+def test_a_file_that_the_disk_does_not_give_back_is_said_and_does_without(tmp_path: Path) -> None:
+    (tmp_path / "journal.json").mkdir()
+    journal = Journal(tmp_path)
+    assert "cannot be read" in journal.problem
+    assert journal.first("u", FIRST) == First(FIRST)
+
+
+def test_no_reader_ever_sees_half_a_file(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.first("u", FIRST)
+    journal.save()
+    with (tmp_path / "journal.json").open() as before:
+        journal.first("v", FIRST)
+        journal.save()
+        assert '"v"' not in before.read()
+    assert [path.name for path in tmp_path.iterdir()] == ["journal.json"]
+
+
+def test_what_cannot_be_written_is_still_remembered(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    (tmp_path / "journal.tmp").mkdir()
+    journal.first("u", FIRST)
+    with pytest.raises(OSError, match="directory"):
+        journal.save()
+    assert journal.first("u", OTHER).annotations == FIRST
+    (tmp_path / "journal.tmp").rmdir()
+    journal.save()
+    assert Journal(tmp_path).first("u", OTHER).annotations == FIRST
+
+
+def test_what_is_saved_is_not_saved_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.save()
+    assert list(tmp_path.iterdir()) == []
+    journal.first("u", FIRST)
+    journal.save()
+    number = (tmp_path / "journal.json").stat().st_ino
+    journal.first("u", OTHER)
+    journal.save()
+    assert (tmp_path / "journal.json").stat().st_ino == number

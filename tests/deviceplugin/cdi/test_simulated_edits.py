@@ -1,0 +1,64 @@
+"""A simulated card comes into a container as a file."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from config.protocol.inventory import Card
+from deviceplugin.cdi.simulated_edits import SimulatedEdits
+from deviceplugin.cdi.spec import CdiError
+
+CARDS = [
+    Card(0, "GPU-a", "M", 1024, 1),
+    Card(1, "GPU-b", "M", 2048, 2),
+    *(Card(2, uuid, "M", 1, 1) for uuid in ("../evil", "..", "a\0b")),
+]
+
+
+def test_each_card_is_a_read_only_mount_of_its_description(tmp_path: Path) -> None:
+    made = SimulatedEdits(tmp_path / "cards", lambda: CARDS).edits(["GPU-a", "GPU-b"])
+    mounts = made.lists["mounts"]
+    assert [mount["containerPath"] for mount in mounts] == [  # type: ignore[index]
+        "/run/gpushare/cards/GPU-a",
+        "/run/gpushare/cards/GPU-b",
+    ]
+    assert all("ro" in mount["options"] for mount in mounts)  # type: ignore[index]
+    about = json.loads((tmp_path / "cards" / "GPU-b").read_text())
+    assert about == {"uuid": "GPU-b", "index": 1, "model": "M", "memoryMiB": 2048}
+
+
+def test_a_description_that_is_another_one_now_is_written_anew(tmp_path: Path) -> None:
+    cards = [Card(0, "GPU-a", "M", 1024, 1)]
+    made = SimulatedEdits(tmp_path, lambda: cards)
+    made.edits(["GPU-a"])
+    number = (tmp_path / "GPU-a").stat().st_ino
+    made.edits(["GPU-a"])
+    assert (tmp_path / "GPU-a").stat().st_ino == number
+    cards[0] = Card(5, "GPU-a", "M", 1024, 1)
+    made.edits(["GPU-a"])
+    assert json.loads((tmp_path / "GPU-a").read_text())["index"] == 5
+
+
+def test_the_files_of_cards_with_similar_names_are_left_alone(tmp_path: Path) -> None:
+    cards = [Card(0, "GPU.tmp", "M", 1024, 1), Card(1, "GPU.1", "M", 1024, 1)]
+    made = SimulatedEdits(tmp_path, lambda: cards)
+    for uuid in ("GPU.tmp", "GPU.1"):
+        made.edits([uuid])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["GPU.1", "GPU.tmp"]
+    assert json.loads((tmp_path / "GPU.tmp").read_text())["uuid"] == "GPU.tmp"
+
+
+@pytest.mark.parametrize(
+    ("uuid", "words"),
+    [
+        ("GPU-z", "no simulated card GPU-z"),
+        ("../evil", "without slashes"),
+        ("..", "no dot before it"),
+        ("a\0b", "cannot be a file"),
+    ],
+)
+def test_what_is_no_card_here_or_no_file_name_is_refused(tmp_path: Path, uuid: str, words: str) -> None:
+    with pytest.raises(CdiError, match=words):
+        SimulatedEdits(tmp_path / "cards", lambda: CARDS).edits([uuid])
+    assert not (tmp_path / "evil").exists()

@@ -1,0 +1,128 @@
+"""The socket that takes faults, over a real socket."""
+
+import asyncio
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.driver.cards import Back, Card, CardEvent, Lost, Xid
+from deviceplugin.driver.fault_control import FaultRefused, serve, tell
+from deviceplugin.driver.simulated import SimulatedSource
+
+CARDS = (Card(0, "GPU-a", "M", 1024), Card(1, "GPU-b", "M", 2048))
+
+
+@pytest.fixture
+def source() -> SimulatedSource:
+    return SimulatedSource(CARDS, ())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "faults.sock"
+
+
+@pytest.mark.parametrize(
+    ("fault", "event"),
+    [
+        ({"card": 0, "xid": 79}, Xid("GPU-a", 79)),
+        ({"card": "GPU-b", "lost": True}, Lost("GPU-b")),
+        ({"card": "1", "back": True}, Back("GPU-b")),
+    ],
+)
+async def test_what_is_told_happens(
+    source: SimulatedSource, path: Path, fault: dict[str, object], event: CardEvent
+) -> None:
+    async with serve(path, source):
+        await tell(path, fault)
+    assert source.wait(0) == [event]
+
+
+async def test_readings_use_and_the_driver_can_be_told(source: SimulatedSource, path: Path) -> None:
+    async with serve(path, source):
+        await tell(path, {"card": 0, "pid": 4242, "usedMiB": 512})
+        await tell(path, {"card": 0, "reading": {"remapPending": True, "temperatureC": 91, "uncorrectedEcc": 2}})
+        reading = source.reading("GPU-a")
+        assert (reading.used_mib, reading.remap_pending, reading.temperature_c) == (512, True, 91)
+        assert reading.uncorrected_ecc == 2
+        await tell(path, {"fail": True})
+        await tell(path, {"fail": False})
+        assert source.cards().driver == "simulated"
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"card": 7, "xid": 79}, "no card 7; cards: 0"),
+        ({"xid": 79}, "expected card"),
+        ({"card": 0}, "expected one of xid"),
+        ({"card": 0, "xid": 79, "lost": True}, "expected one of xid"),
+        ({"card": 0, "xid": 79, "pid": 4242}, "expected one of xid"),
+        ({"card": 0, "pid": 4242}, "pid with usedMiB"),
+        ({"card": 0, "lost": True, "usedMiB": 5}, "expected one of xid"),
+        ({"card": "", "xid": 79}, "expected card"),
+        ({"card": 0, "hang": True}, "expected no card"),
+        ({"card": 0, "xid": "many"}, "xid"),
+        ({"card": 0, "heat": 3}, "heat"),
+        ({"card": 0, "reading": {"heat": 3}}, "heat"),
+        ({"card": 0, "reading": {"recovery": "pray"}}, "recovery"),
+        ({"slowS": -1}, "slowS"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_with_the_reason(
+    source: SimulatedSource, path: Path, fault: dict[str, object], words: str
+) -> None:
+    async with serve(path, source):
+        with pytest.raises(FaultRefused, match=words):
+            await tell(path, fault)
+    assert source.wait(0) == []
+
+
+async def test_a_bad_line_costs_the_next_one_nothing(source: SimulatedSource, path: Path) -> None:
+    async with serve(path, source):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b'nonsense\n{"card":0,"xid":79}\n')
+        answers = [json.loads(await reader.readline()) for _ in range(2)]
+        writer.close()
+    assert [answer["ok"] for answer in answers] == [False, True]
+    assert source.wait(0) == [Xid("GPU-a", 79)]
+
+
+async def test_a_line_without_end_is_refused(source: SimulatedSource, path: Path) -> None:
+    async with serve(path, source):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"x" * 200_000)
+        assert "at most 65536 bytes" in json.loads(await reader.readline())["error"]
+        writer.close()
+
+
+async def test_a_simulation_that_ends_before_it_answers_is_said_to_have_ended(path: Path) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.close()
+
+    async with await asyncio.start_unix_server(hang_up, path):
+        with pytest.raises(ConnectionError, match="ended before it answered"):
+            await tell(path, {"fail": True})
+
+
+def mode(path: Path) -> str:
+    return stat.filemode(path.stat().st_mode) if path.exists() else "nothing"
+
+
+@pytest.fixture
+def left_behind(path: Path) -> None:
+    path.touch()
+
+
+@pytest.mark.usefixtures("left_behind")
+async def test_the_socket_is_roots_alone_replaces_an_old_one_and_is_gone_afterwards(
+    source: SimulatedSource, path: Path
+) -> None:
+    async with serve(path, source):
+        assert mode(path) == "srw-------"
+    assert mode(path) == "nothing"
+    with pytest.raises(OSError, match="No such file"):
+        await tell(path, {"fail": True})

@@ -1,0 +1,153 @@
+"""How a card of an NVIDIA driver does."""
+
+from types import SimpleNamespace
+
+import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
+import pytest
+
+from deviceplugin.driver.cards import Process, Reading, SourceFailed
+from deviceplugin.driver.nvml import NvmlSource
+from tests.support.nvml_double import MIB, NvmlDouble, card
+
+UNSUPPORTED = pynvml.NVMLError_NotSupported()
+
+
+def reading(**answers: object) -> Reading:
+    """Of a card that answers so."""
+    return NvmlSource(NvmlDouble(card(0, **answers))).reading("GPU-0")
+
+
+def process(pid: int, mib: int | None) -> object:
+    """As NVML lists it."""
+    return SimpleNamespace(pid=pid, usedGpuMemory=None if mib is None else mib * MIB)
+
+
+def advice(value: int, answer: int = pynvml.NVML_SUCCESS) -> object:
+    """The answer to a question for the recovery action."""
+
+    def fields(ids: list[int]) -> list[object]:
+        assert ids == [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
+        return [SimpleNamespace(nvmlReturn=answer, value=SimpleNamespace(uiVal=value))]
+
+    return fields
+
+
+def test_a_card_that_says_everything_is_read() -> None:
+    def ecc(kind: int, counter: int) -> int:
+        uncorrected = (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
+        return 2 if (kind, counter) == uncorrected else 99
+
+    assert reading(
+        nvmlDeviceGetComputeRunningProcesses_v3=[process(41, 512)],
+        nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=97, memory=30),
+        nvmlDeviceGetTemperature=lambda _sensor: 61,
+        nvmlDeviceGetPowerUsage=423_500,
+        nvmlDeviceGetRemappedRows=(0, 1, 1, 0),
+        nvmlDeviceGetTotalEccErrors=ecc,
+        nvmlDeviceGetFieldValues=advice(pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET),
+    ) == Reading(
+        used_mib=1024,
+        processes=(Process(41, 512),),
+        utilisation=97,
+        temperature_c=61,
+        power_w=423.5,
+        remap_pending=True,
+        uncorrected_ecc=2,
+        recovery="reset",
+    )
+
+
+def test_what_a_card_does_not_support_is_none_and_not_nought() -> None:
+    assert reading() == Reading(used_mib=1024)
+
+
+def test_a_process_that_computes_and_draws_counts_once() -> None:
+    both = reading(
+        nvmlDeviceGetComputeRunningProcesses_v3=[process(9, 300), process(5, 100)],
+        nvmlDeviceGetGraphicsRunningProcesses_v3=[process(9, 300), process(7, 20)],
+    )
+    assert both.processes == (Process(5, 100), Process(7, 20), Process(9, 300))
+
+
+def test_a_process_of_unknown_memory_is_there_with_none() -> None:
+    assert reading(nvmlDeviceGetComputeRunningProcesses_v3=[process(9, None)]).processes == (Process(9, 0),)
+
+
+def test_an_older_driver_lists_processes_the_older_way() -> None:
+    missing = pynvml.NVMLError_FunctionNotFound()
+    old = reading(
+        nvmlDeviceGetComputeRunningProcesses_v3=missing, nvmlDeviceGetComputeRunningProcesses_v2=[process(3, 8)]
+    )
+    assert old.processes == (Process(3, 8),)
+
+
+def test_of_unified_memory_that_of_the_processes_is_used() -> None:
+    listed = [process(1, 100), process(2, 200)]
+    unified = reading(nvmlDeviceGetMemoryInfo=UNSUPPORTED, nvmlDeviceGetComputeRunningProcesses_v3=listed)
+    assert unified.used_mib == 300
+
+
+def test_a_driver_that_does_not_say_what_it_reserves_counts_it_as_used() -> None:
+    def memory(version: int | None = None) -> object:
+        if version:
+            raise pynvml.NVMLError_FunctionNotFound
+        return SimpleNamespace(total=16 * MIB, used=5 * MIB)
+
+    assert reading(nvmlDeviceGetMemoryInfo=memory).used_mib == 5
+
+
+def test_a_newer_driver_tells_the_temperature_the_newer_way() -> None:
+    assert reading(nvmlDeviceGetTemperatureV=lambda sensor: 44 + sensor).temperature_c == 44
+
+
+@pytest.mark.parametrize(
+    ("answers", "pending"),
+    [
+        pytest.param({"nvmlDeviceGetRemappedRows": (7, 7, 0, 0)}, False, id="done"),
+        pytest.param({"nvmlDeviceGetRemappedRows": (0, 0, 1, 0)}, True, id="waits"),
+        pytest.param({"nvmlDeviceGetRemappedRows": (0, 0, 0, 1)}, True, id="failed"),
+        pytest.param({"nvmlDeviceGetRetiredPagesPendingStatus": 1}, True, id="pages wait"),
+        pytest.param({"nvmlDeviceGetRetiredPagesPendingStatus": 0}, False, id="no pages wait"),
+        pytest.param(
+            {"nvmlDeviceGetRemappedRows": (0, 0, 0, 0), "nvmlDeviceGetRetiredPagesPendingStatus": 1},
+            False,
+            id="rows come first",
+        ),
+    ],
+)
+def test_memory_that_waits_for_a_reset_is_seen(answers: dict[str, object], pending: bool) -> None:  # noqa: FBT001 # a table
+    assert reading(**answers).remap_pending is pending
+
+
+@pytest.mark.parametrize(
+    ("value", "recovery"),
+    [
+        (0, ""),
+        (1, "reset"),
+        (2, "reboot"),
+        (3, "drain"),
+        (4, "drain-reset"),
+        (6, "reset"),
+        (7, "reboot"),
+        (99, "drain"),
+    ],
+)
+def test_the_drivers_advice_is_told(value: int, recovery: str) -> None:
+    assert reading(nvmlDeviceGetFieldValues=advice(value)).recovery == recovery
+
+
+def test_a_driver_that_does_not_know_the_field_advises_nothing() -> None:
+    assert reading(nvmlDeviceGetFieldValues=advice(1, pynvml.NVML_ERROR_NOT_SUPPORTED)).recovery == ""
+
+
+@pytest.mark.parametrize(
+    "function", ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEccErrors"]
+)
+def test_a_card_that_answers_with_an_error_is_not_half_read(function: str) -> None:
+    with pytest.raises(SourceFailed, match=r"card GPU-0: NVML answered 'GPU is lost'"):
+        reading(**{function: pynvml.NVMLError_GpuIsLost()})
+
+
+def test_a_card_that_the_driver_does_not_name_cannot_be_read() -> None:
+    with pytest.raises(SourceFailed, match="card GPU-9: the driver does not name it"):
+        NvmlSource(NvmlDouble(card(0))).reading("GPU-9")

@@ -1,0 +1,176 @@
+"""Any history of a card, also with a clock that is set back: what holds it out, and that nothing else does forever."""
+
+from dataclasses import replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from config.protocol.inventory import Health
+from deviceplugin.driver.cards import Back, CardEvent, Lost, Reading, Xid
+from deviceplugin.health.rules import (
+    GOOD_FOR_S,
+    GOOD_READINGS,
+    QUIET_S,
+    CardHealth,
+    State,
+    after_event,
+    after_reading,
+    announced,
+    classes,
+    cleared,
+    unanswered,
+)
+
+XIDS = classes((), ())
+WELL = Reading(0, uncorrected_ecc=0)
+STEPS_S = st.sampled_from([0.0, 1.0, 10.0, 31.0, 301.0, 601.0, -5.0, -1000.0])
+
+
+class CardHistory(RuleBasedStateMachine):
+    """A card, and what must have been seen of it.
+
+    locks: what only a reset or a word opens. good_s: good answers in a row. hurt_s: the last error, and the good
+    answers since; empty when there was none. counted: uncorrected errors that the driver has counted.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.health, self.now_s = CardHealth(), 1e6
+        self.locks: set[str] = set()
+        self.good_s: list[float] = []
+        self.hurt_s: list[float] = []
+        self.counted = 0
+
+    @rule(step_s=STEPS_S)
+    def time_goes_by(self, step_s: float) -> None:
+        self.now_s += step_s
+
+    @rule(number=st.sampled_from([48, 79, 119]))
+    def the_hardware_fails(self, number: int) -> None:
+        self._report(Xid("GPU-a", number))
+        self.locks.add("error")
+
+    @rule()
+    def it_is_lost(self) -> None:
+        self._report(Lost("GPU-a"))
+        self.locks.add("lost")
+
+    @rule(uuid=st.sampled_from(["", "GPU-a"]), number=st.sampled_from([32, 63, 94]))
+    def something_odd_happens(self, uuid: str, number: int) -> None:
+        if uuid or self.health.state is not State.RECOVERING:
+            self.hurt_s = [self.now_s]
+        self._report(Xid(uuid, number))
+
+    @rule()
+    def a_hardware_error_of_no_card_happens(self) -> None:
+        before = announced(self.health)[0]
+        if self.health.state is not State.RECOVERING:
+            self.hurt_s = [self.now_s]
+        self._report(Xid("", 79))
+        assert announced(self.health)[0] in {before, Health.SUSPECT}
+
+    @rule()
+    def it_is_back(self) -> None:
+        unhealthy = announced(self.health)[0] is Health.UNHEALTHY
+        self.health = after_event(self.health, Back("GPU-a"), self.now_s, XIDS)
+        if unhealthy:
+            self._starts_over()
+
+    @rule()
+    def an_operator_clears_it(self) -> None:
+        if self.health.state is not State.HEALTHY:
+            self._starts_over()
+        self.health = cleared(self.health, self.now_s)
+
+    @rule(advice=st.sampled_from(["reset", "reboot", "drain-reset"]))
+    def the_driver_advises_a_reset(self, advice: str) -> None:
+        self._read(replace(WELL, recovery=advice))
+        self.locks.add("advice")
+
+    @rule(reading=st.sampled_from([replace(WELL, remap_pending=True), replace(WELL, recovery="drain")]))
+    def something_waits(self, reading: Reading) -> None:
+        self._withdrawn()
+        self._read(reading)
+        assert announced(self.health)[0] is not Health.HEALTHY
+
+    @rule()
+    def uncorrected_errors_grow(self) -> None:
+        self._withdrawn()
+        known = self.health.uncorrected_ecc is not None
+        self.counted += 1
+        if known:
+            self.hurt_s = [self.now_s]
+            self._read(WELL)
+            assert announced(self.health)[0] is not Health.HEALTHY
+
+    @rule(times=st.sampled_from([1, 2, 3, 40]), every_s=st.sampled_from([1.0, 10.0]))
+    def it_answers(self, times: int, every_s: float) -> None:
+        for _ in range(times):
+            self._answer()
+            self.now_s += every_s
+
+    @rule()
+    def it_does_not_answer(self) -> None:
+        before = announced(self.health)[0]
+        self.health = unanswered(self.health, self.now_s)
+        self.good_s = []
+        assert announced(self.health)[0] in {before, Health.SUSPECT}
+
+    @invariant()
+    def what_needs_a_reset_is_out(self) -> None:
+        assert self.health.needs_reset is bool(self.locks)
+        if self.locks:
+            assert self.health.state is State.UNHEALTHY
+
+    @invariant()
+    def a_reason_is_there_exactly_when_there_is_something_to_say(self) -> None:
+        found, reason = announced(self.health)
+        assert (found is Health.HEALTHY) is (reason == "")
+
+    def teardown(self) -> None:
+        """Whatever happened: what answers well for long enough is let back in, unless it needs a reset."""
+        self.locks.discard("advice")
+        for _ in range(100):
+            self.health = after_reading(self.health, self._counting(WELL), self.now_s)
+            self.now_s += 10
+        assert (self.health.state is State.HEALTHY) is not bool(self.locks)
+
+    def _answer(self) -> None:
+        self._withdrawn()
+        before = self.health
+        self.health = after_reading(before, self._counting(WELL), self.now_s)
+        self.good_s = [] if self.good_s and self.now_s < self.good_s[0] else self.good_s
+        self.good_s.append(self.now_s)
+        self.hurt_s += [self.now_s] * bool(self.hurt_s)
+        if before.state is State.HEALTHY or self.health.state is not State.HEALTHY:
+            return
+        if before.reason == "silent" and before.state is State.SUSPECT:
+            assert len(self.good_s) >= 2
+            return
+        assert len(self.good_s) >= GOOD_READINGS
+        assert self.now_s - self.good_s[0] >= GOOD_FOR_S
+        assert not self.hurt_s or self.now_s - min(self.hurt_s) >= QUIET_S
+
+    def _report(self, event: CardEvent) -> None:
+        self.health = after_event(self.health, event, self.now_s, XIDS)
+        self.good_s = []
+
+    def _read(self, reading: Reading) -> None:
+        self.health = after_reading(self.health, self._counting(reading), self.now_s)
+        self.good_s = []
+
+    def _counting(self, reading: Reading) -> Reading:
+        return replace(reading, uncorrected_ecc=self.counted)
+
+    def _withdrawn(self) -> None:
+        if self.locks == {"advice"}:
+            self._starts_over()
+        self.locks.discard("advice")
+
+    def _starts_over(self) -> None:
+        self.locks, self.good_s, self.hurt_s = set(), [], []
+
+
+TestCardHistory = CardHistory.TestCase
+TestCardHistory.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)

@@ -1,0 +1,188 @@
+"""How one card does: what makes it worse, what it takes to trust it again."""
+
+from dataclasses import replace
+
+import pytest
+
+from config.protocol.inventory import Health
+from deviceplugin.driver.cards import Back, CardEvent, Lost, Reading, Xid
+from deviceplugin.health.rules import (
+    APPLICATION_XIDS,
+    GOOD_FOR_S,
+    HARDWARE_XIDS,
+    QUIET_S,
+    CardHealth,
+    State,
+    after_event,
+    after_reading,
+    announced,
+    classes,
+    cleared,
+    unanswered,
+)
+
+WELL = Reading(0, uncorrected_ecc=0)
+XIDS = classes((), ())
+ODD = Xid("GPU-a", 32)
+BROKEN = Xid("GPU-a", 79)
+
+
+def happened(*events: CardEvent, health: CardHealth | None = None, now_s: float = 0.0) -> CardHealth:
+    for event in events:
+        health = after_event(health or CardHealth(), event, now_s, XIDS)
+    assert health is not None
+    return health
+
+
+def read(health: CardHealth, *times_s: float, reading: Reading = WELL) -> CardHealth:
+    for now_s in times_s:
+        health = after_reading(health, reading, now_s)
+    return health
+
+
+def silent(times: int, health: CardHealth | None = None) -> CardHealth:
+    health = health or CardHealth()
+    for _ in range(times):
+        health = unanswered(health, 0.0)
+    return health
+
+
+def test_the_tables_have_nothing_in_common() -> None:
+    assert not APPLICATION_XIDS.keys() & HARDWARE_XIDS.keys()
+
+
+@pytest.mark.parametrize("number", APPLICATION_XIDS)
+def test_an_error_of_a_program_says_nothing_of_the_card(number: int) -> None:
+    assert happened(Xid("GPU-a", number)) == CardHealth()
+
+
+@pytest.mark.parametrize("number", HARDWARE_XIDS)
+def test_an_error_of_the_hardware_takes_the_card_out_and_time_does_not_heal_it(number: int) -> None:
+    health = happened(Xid("GPU-a", number))
+    assert announced(health) == (Health.UNHEALTHY, f"xid-{number}")
+    assert announced(read(health, *range(10, 100_000, 1000))) == (Health.UNHEALTHY, f"xid-{number}")
+
+
+def test_the_configuration_moves_an_error_from_one_class_to_another() -> None:
+    xids = classes(ignored_xids=[79, 32], hardware_xids=[31])
+    assert after_event(CardHealth(), BROKEN, 0.0, xids) == CardHealth()
+    assert after_event(CardHealth(), ODD, 0.0, xids) == CardHealth()
+    assert after_event(CardHealth(), Xid("GPU-a", 31), 0.0, xids).needs_reset
+
+
+def test_an_odd_error_makes_the_card_suspect_until_it_has_been_quiet() -> None:
+    health = happened(ODD)
+    assert announced(health) == (Health.SUSPECT, "xid-32")
+    assert announced(read(health, 10, 50, QUIET_S - 1))[0] is Health.SUSPECT
+    assert announced(read(health, 10, 50, QUIET_S)) == (Health.HEALTHY, "")
+
+
+def test_the_third_odd_error_in_ten_minutes_was_no_chance() -> None:
+    health = happened(ODD, now_s=0.0)
+    health = read(health, 10, 50, 350)
+    assert health.state is State.HEALTHY
+    health = happened(ODD, health=happened(ODD, health=health, now_s=400), now_s=500)
+    assert announced(health) == (Health.UNHEALTHY, "xid-32")
+    # It needs no reset: after a quiet time it is watched, and let back in.
+    health = read(health, 510, 550, 500 + QUIET_S)
+    assert announced(health) == (Health.UNHEALTHY, "recovering")
+    assert announced(read(health, 810, 820, 850))[0] is Health.HEALTHY
+
+
+def test_odd_errors_far_apart_are_three_times_one() -> None:
+    health = CardHealth()
+    for now_s in (0, 700, 1400, 2100):
+        health = happened(ODD, health=health, now_s=now_s)
+        assert health.state is State.SUSPECT
+
+
+@pytest.mark.parametrize("unhealthy", [happened(BROKEN), happened(Lost("GPU-a")), happened(BROKEN, Lost("GPU-a"))])
+def test_a_reset_has_the_card_watched_before_it_is_trusted(unhealthy: CardHealth) -> None:
+    health = happened(Back("GPU-a"), health=unhealthy, now_s=100)
+    assert announced(health) == (Health.UNHEALTHY, "recovering")
+    assert announced(read(health, 100, 105, 110))[1] == "recovering"
+    assert announced(read(health, 100, 100 + GOOD_FOR_S))[1] == "recovering"
+    assert announced(read(health, 100, 115, 100 + GOOD_FOR_S)) == (Health.HEALTHY, "")
+
+
+def test_a_lost_card_that_had_an_error_keeps_its_reason() -> None:
+    assert announced(happened(BROKEN, Lost("GPU-a"))) == (Health.UNHEALTHY, "xid-79")
+    assert announced(happened(Lost("GPU-a"))) == (Health.UNHEALTHY, "lost")
+
+
+def test_whatever_goes_wrong_while_it_recovers_ends_that() -> None:
+    health = read(happened(BROKEN, Back("GPU-a")), 0, 10)
+    assert announced(happened(ODD, health=health, now_s=11)) == (Health.UNHEALTHY, "xid-32")
+    assert announced(read(health, 11, reading=replace(WELL, remap_pending=True)))[1] == "row-remap"
+
+
+def test_a_card_that_answers_now_and_then_is_not_let_back_in() -> None:
+    health = happened(BROKEN, Back("GPU-a"))
+    for now_s in range(0, 300, 20):
+        health = unanswered(read(health, now_s, now_s + 10), now_s + 15)
+    assert announced(health)[1] == "recovering"
+
+
+def test_a_card_that_is_well_has_nothing_to_recover_from() -> None:
+    assert happened(Back("GPU-a")) == CardHealth()
+    assert happened(Back("GPU-a"), health=silent(3)).state is State.SUSPECT
+
+
+def test_silence_makes_a_card_suspect_and_two_answers_make_it_well() -> None:
+    assert announced(silent(2)) == (Health.HEALTHY, "")
+    assert announced(silent(9)) == (Health.SUSPECT, "silent")
+    assert announced(read(silent(9), 1))[0] is Health.SUSPECT
+    assert announced(read(silent(9), 1, 2)) == (Health.HEALTHY, "")
+
+
+def test_silence_changes_no_other_judgement() -> None:
+    assert announced(silent(9, happened(BROKEN))) == (Health.UNHEALTHY, "xid-79")
+    assert announced(silent(9, happened(ODD))) == (Health.SUSPECT, "xid-32")
+
+
+@pytest.mark.parametrize("advice", ["reset", "reboot", "drain-reset"])
+def test_the_drivers_advice_holds_until_it_is_withdrawn(advice: str) -> None:
+    health = read(CardHealth(), 0, 1000, reading=replace(WELL, recovery=advice))
+    assert announced(health) == (Health.UNHEALTHY, f"recovery-{advice}")
+    health = read(health, 1010)
+    assert announced(health)[1] == "recovering"
+    assert announced(read(health, 1020, 1040))[0] is Health.HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("reading", "reason"),
+    [(replace(WELL, recovery="drain"), "recovery-drain"), (replace(WELL, remap_pending=True), "row-remap")],
+)
+def test_a_card_that_waits_for_mending_takes_no_new_pods_meanwhile(reading: Reading, reason: str) -> None:
+    health = read(CardHealth(), 0, reading=reading)
+    assert announced(health) == (Health.SUSPECT, reason)
+    assert announced(read(health, 10, 20))[0] is Health.SUSPECT
+    assert announced(read(health, 10, 20, 40)) == (Health.HEALTHY, "")
+
+
+def test_uncorrected_errors_count_when_they_become_more() -> None:
+    health = read(CardHealth(), 0, reading=replace(WELL, uncorrected_ecc=5))
+    assert health.state is State.HEALTHY
+    health = read(health, 10, reading=replace(WELL, uncorrected_ecc=6))
+    assert announced(health) == (Health.SUSPECT, "ecc")
+    # A driver that starts anew counts from 0.
+    assert read(replace(health, state=State.HEALTHY), 20, reading=WELL).state is State.HEALTHY
+
+
+def test_an_error_of_no_card_in_particular_makes_none_worse_than_suspect() -> None:
+    assert announced(happened(Xid("", 79))) == (Health.SUSPECT, "xid-79")
+    assert announced(happened(BROKEN, Xid("", 48))) == (Health.UNHEALTHY, "xid-79")
+
+
+def test_an_operators_word_is_taken_and_watched() -> None:
+    health = cleared(happened(BROKEN), 50)
+    assert announced(health) == (Health.UNHEALTHY, "recovering")
+    assert announced(read(health, 60, 70, 90))[0] is Health.HEALTHY
+    assert announced(cleared(happened(ODD), 50)) == (Health.HEALTHY, "")
+    assert cleared(CardHealth(), 50) == CardHealth()
+
+
+def test_a_clock_that_is_set_back_lets_nothing_in_early() -> None:
+    health = read(happened(BROKEN, Back("GPU-a"), now_s=1000), 1000, 1010)
+    assert announced(read(health, 10, 20))[1] == "recovering"
+    assert announced(read(health, 10, 20, 40))[0] is Health.HEALTHY

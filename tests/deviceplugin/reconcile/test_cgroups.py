@@ -1,0 +1,78 @@
+"""The cgroup of a process tells its pod, under every driver and runtime."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deviceplugin.reconcile.cgroups import Owner, owner_of
+
+UID = "0aa4a3c2-9a5e-4a0b-b0d5-6f1b8f4f2c11"
+SYSTEMD_UID = UID.replace("-", "_")
+STATIC_UID = "c2a3b1a0d4e5f60718293a4b5c6d7e8f"
+ID = "3f" * 32
+KUBELET_SLICE = "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice"
+IN_V1 = f"""\
+12:cpu,cpuacct:/kubepods/burstable/pod{UID}/{ID}
+4:memory:/kubepods/burstable/pod{UID}/{ID}
+1:name=systemd:/kubepods/burstable/pod{UID}/{ID}
+0::/
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "owner"),
+    [
+        pytest.param(IN_V1, Owner(UID, ID), id="v1, cgroupfs"),
+        pytest.param(f"0::/kubepods/besteffort/pod{UID}/{ID}\n", Owner(UID, ID), id="v2, cgroupfs"),
+        pytest.param(f"0::/kubepods/pod{UID}/{ID}", Owner(UID, ID), id="Guaranteed"),
+        pytest.param(
+            f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SYSTEMD_UID}.slice/"
+            f"cri-containerd-{ID}.scope\n",
+            Owner(UID, ID),
+            id="v2, systemd, containerd",
+        ),
+        pytest.param(
+            f"0::/kubepods.slice/kubepods-pod{SYSTEMD_UID}.slice/crio-{ID}.scope/container\n",
+            Owner(UID, ID),
+            id="v2, systemd, CRI-O with crun",
+        ),
+        pytest.param(
+            f"9:memory:/kubepods.slice/kubepods-pod{SYSTEMD_UID}.slice/docker-{ID}.scope\n",
+            Owner(UID, ID),
+            id="v1, systemd, docker",
+        ),
+        pytest.param(
+            f"0::/system.slice/containerd.service/kubepods-burstable-pod{SYSTEMD_UID}.slice:cri-containerd:{ID}\n",
+            Owner(UID, ID),
+            id="runtime without the systemd driver",
+        ),
+        pytest.param(
+            f"0::{KUBELET_SLICE}/kubelet-kubepods-burstable-pod{SYSTEMD_UID}.slice/cri-containerd-{ID}.scope\n",
+            Owner(UID, ID),
+            id="a cgroup root of the kubelet's own",
+        ),
+        pytest.param(f"0::/../../pod{UID}/{ID}\n", Owner(UID, ID), id="seen from another pod's cgroup namespace"),
+        pytest.param(f"0::/n1/kubepods/burstable/pod{STATIC_UID}/{ID}\n", Owner(STATIC_UID, ID), id="a static pod"),
+        pytest.param(f"0::/kubepods/pod{UID}\n", Owner(UID, ""), id="the pod's own cgroup"),
+        pytest.param(f"0::/kubepods/pod{UID}/crio-conmon-x\n", Owner(UID, ""), id="no container's name"),
+        pytest.param("0::/user.slice/user-1000.slice/session-2.scope\n", None, id="a login"),
+        pytest.param("0::/system.slice/nvidia-persistenced.service\n", None, id="a service"),
+        pytest.param(f"0::/machine.slice/libpod-{ID}.scope\n", None, id="podman"),
+        pytest.param(f"0::/docker/{ID}\n", None, id="docker without Kubernetes"),
+        pytest.param("0::/kubepods/podcast/x\n", None, id="no UID"),
+        pytest.param("", None, id="nothing"),
+    ],
+)
+def test_a_cgroup_names_the_pod(text: str, owner: Owner | None) -> None:
+    assert owner_of(text) == owner
+
+
+def test_a_container_cannot_pass_for_another_pods_by_cgroups_of_its_own() -> None:
+    other = UID.replace("0", "9")
+    assert owner_of(f"0::/kubepods/pod{UID}/{ID}/kubepods/pod{other}/{ID}\n") == Owner(UID, ID)
+
+
+@given(st.text())
+def test_any_text_is_read(text: str) -> None:
+    owner = owner_of(text)
+    assert owner is None or owner.pod_uid

@@ -1,0 +1,175 @@
+"""Announced, decided, allocated and used, held side by side: what is found, and that nothing else is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+
+from config.protocol.inventory import Card
+from deviceplugin.allocation.pods import Container, Decision, Kind, NodePod, Share, units_on_cards
+from deviceplugin.reconcile.compare import Compared, SeenPod, Use, differences
+from deviceplugin.reconcile.drift import DriftKind
+
+CARDS = (Card(0, "A", "M", 16384, 16), Card(1, "B", "M", 16384, 16))
+
+
+@dataclass(frozen=True)
+class Held:
+    namespace: str
+    pod: str
+    container: str
+    ids: frozenset[str]
+
+
+def container(units: int, name: str = "c", kind: Kind = Kind.APP) -> Container:
+    return Container(name, kind, 0, units)
+
+
+def pod(*containers: Container, name: str = "p", **fields: bool) -> NodePod:
+    return NodePod(f"uid-{name}", "ns", name, containers or (container(4),), reported=True, **fields)  # type: ignore[arg-type]
+
+
+def on(of: NodePod, *uuids: str) -> SeenPod:
+    """The pod, its containers' units spread over these cards."""
+    shares = {
+        c.name: tuple(Share(uuid, "AB".index(uuid), c.units // len(uuids), 16) for uuid in uuids) for c in of.asking()
+    }
+    return SeenPod(of, Decision(shares))
+
+
+def held(units: int, pod_name: str = "p", container_name: str = "c") -> Held:
+    return Held("ns", pod_name, container_name, frozenset(map(str, range(units))))
+
+
+def found(
+    *pods: SeenPod,
+    allocated: Sequence[Held] = (),
+    given: Mapping[tuple[str, str], frozenset[str]] = {},
+    uses: Sequence[Use] = (),
+) -> list[tuple[DriftKind, str]]:
+    """What each difference is, and of which container or card."""
+    compared = Compared(CARDS, 1024, pods, allocated, given, uses)
+    return [(one.kind, one.container or one.uuid) for one in differences(compared, allowance_mib=512)]
+
+
+def words(*pods: SeenPod, allocated: Sequence[Held] = (), uses: Sequence[Use] = ()) -> list[str]:
+    compared = Compared(CARDS, 1024, pods, allocated, uses=uses)
+    return [one.words for one in differences(compared, allowance_mib=512)]
+
+
+def test_where_all_is_as_decided_nothing_is_found() -> None:
+    uses = [Use("A", 1, 3000, "uid-p"), Use("A", 2, 1000, "uid-p")]
+    given = {("uid-p", "c"): frozenset("A")}
+    assert found(on(pod(), "A"), allocated=[held(4)], given=given, uses=uses) == []
+
+
+def test_a_container_with_another_card_than_decided_is_found() -> None:
+    seen = on(pod(), "A")
+    assert found(seen, given={("uid-p", "c"): frozenset("B")}) == [(DriftKind.ON_ANOTHER_CARD, "c")]
+    assert found(seen, given={("uid-p", "c"): frozenset("AB")}) == [(DriftKind.ON_ANOTHER_CARD, "c")]
+
+
+def test_a_pod_that_uses_another_card_is_found_whatever_it_was_given() -> None:
+    uses = [Use("A", 1, 100, "uid-p"), Use("B", 1, 1, "uid-p")]
+    assert found(on(pod(), "A"), uses=uses) == [(DriftKind.ON_ANOTHER_CARD, "B")]
+
+
+@pytest.mark.parametrize(
+    ("used", "expected"),
+    [
+        pytest.param(4096, [], id="what it asked"),
+        pytest.param(4608, [], id="with the allowance"),
+        pytest.param(4609, [(DriftKind.USES_MORE, "A")], id="more"),
+    ],
+)
+def test_use_counts_by_pod_against_its_ask_and_the_allowance(used: int, expected: list[tuple[DriftKind, str]]) -> None:
+    two = pod(container(1, "a"), container(3, "b"))
+    uses = [Use("A", 1, used - 2000, "uid-p"), Use("A", 2, 2000, "uid-p")]
+    assert found(on(two, "A"), uses=uses) == expected
+
+
+def test_each_card_of_a_pod_is_judged_by_its_own_share() -> None:
+    uses = [Use("A", 1, 2000, "uid-p"), Use("B", 1, 3000, "uid-p")]
+    assert found(on(pod(), "A", "B"), uses=uses) == [(DriftKind.USES_MORE, "B")]
+
+
+def test_an_exclusive_pod_may_use_all_of_its_card() -> None:
+    assert found(on(pod(exclusive=True), "A"), uses=[Use("A", 1, 16000, "uid-p")]) == []
+
+
+def test_processes_outside_kubernetes_are_found_by_card() -> None:
+    uses = [Use("B", 7, 300, ""), Use("B", 9, 200, ""), Use("A", 1, 100, "uid-p")]
+    assert found(on(pod(), "A"), uses=uses) == [(DriftKind.OUTSIDE_USE, "B")]
+    assert words(on(pod(), "A"), uses=uses) == ["card B: processes outside Kubernetes use 500 MiB (PID 7, 9)"]
+
+
+def test_pods_that_asked_for_nothing_are_found() -> None:
+    nothing = SeenPod(pod(container(0), name="q"), None)
+    uses = [Use("A", 1, 300, "uid-q"), Use("A", 2, 50, "uid-of-a-pod-that-is-gone")]
+    assert words(nothing, uses=uses) == [
+        "pod ns/q (UID uid-q): its processes use 300 MiB of A; it asks for none",
+        "card A: pods that the API server does not have use 50 MiB (UID uid-of-a-pod-that-is-gone)",
+    ]
+
+
+def test_a_pod_that_was_admitted_before_the_resource_was_registered_is_found() -> None:
+    assert found(on(pod(), "A"), allocated=[held(0)]) == [(DriftKind.WITHOUT_DEVICES, "c")]
+
+
+@pytest.mark.parametrize(
+    ("changed", "allocated"),
+    [
+        pytest.param({"reported": False}, [held(0)], id="not admitted yet"),
+        pytest.param({"terminating": True}, [held(0)], id="is going"),
+        pytest.param({}, [], id="the kubelet did not list it"),
+    ],
+)
+def test_a_pod_without_devices_is_left_alone_while_that_may_be_right(
+    changed: dict[str, bool], allocated: list[Held]
+) -> None:
+    assert found(on(replace(pod(), **changed), "A"), allocated=allocated) == []  # type: ignore[arg-type]
+
+
+def test_init_containers_that_the_kubelet_does_not_list_are_no_difference() -> None:
+    of = pod(container(8, "i", Kind.INIT), container(4))
+    assert found(on(of, "A"), allocated=[held(4)]) == []
+
+
+def test_a_container_with_devices_and_no_decision_is_found_with_the_reason() -> None:
+    seen = SeenPod(pod(), None, "pod ns/p has no allocation")
+    assert found(seen, allocated=[held(4)]) == [(DriftKind.WITHOUT_DECISION, "c")]
+    assert words(seen, allocated=[held(4)])[0].endswith("but no card was decided: pod ns/p has no allocation")
+
+
+def test_devices_of_a_pod_that_the_api_server_lacks_are_found() -> None:
+    assert found(allocated=[held(4, "gone"), held(0, "other")]) == [(DriftKind.WITHOUT_DECISION, "ns/gone/c")]
+
+
+def test_other_units_than_the_limit_are_found() -> None:
+    assert found(on(pod(), "A"), allocated=[held(3)]) == [(DriftKind.OTHER_UNITS, "c")]
+
+
+def test_a_card_with_more_decided_than_announced_is_found() -> None:
+    pods = [on(pod(container(9), name=name), "A") for name in ("p", "q")]
+    assert found(*pods) == [(DriftKind.OVERBOOKED, "A")]
+    assert words(*pods) == ["card A has 16 units; 18 are decided for pods"]
+
+
+@pytest.mark.parametrize(
+    ("containers", "units"),
+    [
+        pytest.param([container(2, "a"), container(3, "b")], 5, id="containers side by side"),
+        pytest.param([container(7, "i", Kind.INIT), container(3)], 7, id="a large init container first"),
+        pytest.param([container(2, "s", Kind.SIDECAR), container(3)], 5, id="a sidecar beside"),
+        pytest.param(
+            [container(2, "s", Kind.SIDECAR), container(4, "i", Kind.INIT), container(3)], 6, id="init beside a sidecar"
+        ),
+        pytest.param(
+            [container(4, "i", Kind.INIT), container(2, "s", Kind.SIDECAR), container(3)], 5, id="init before it"
+        ),
+    ],
+)
+def test_a_pod_has_booked_what_its_containers_need_at_the_same_time(containers: list[Container], units: int) -> None:
+    seen = on(pod(*containers), "A")
+    assert seen.decision is not None
+    assert units_on_cards(seen.pod, seen.decision) == {"A": units}

@@ -1,0 +1,151 @@
+"""What a scrape shows: names and labels that dcgm-exporter has, and nothing of what is gone."""
+
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from config.protocol.inventory import Health
+from deviceplugin.driver.cards import Card, Reading
+from deviceplugin.report.metrics import Metrics
+from deviceplugin.report.shown import ShownCard, ShownContainer
+
+GIB = 2**30
+CARD = Card(0, "GPU-a", "Tesla T4", 15360, minor=3, pci="0000:af:00.0")
+OTHER = Card(1, "GPU-b", "Tesla T4", 15360)
+READING = Reading(4000, utilisation=55, temperature_c=60, power_w=70.5)
+LABELS = {
+    "gpu": "0",
+    "UUID": "GPU-a",
+    "pci_bus_id": "00000000:AF:00.0",
+    "device": "nvidia0",
+    "modelName": "Tesla T4",
+    "Hostname": "node-1",
+}
+
+
+def shown(card: Card = CARD, reading: Reading | None = READING, health: Health = Health.HEALTHY) -> ShownCard:
+    return ShownCard(card, 15, 6, health, reading)
+
+
+def metrics(*, dcgm: bool = True) -> Metrics:
+    return Metrics("node-1", 1024, dcgm=dcgm)
+
+
+def scraped(of: Metrics) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """Name without our prefix -> its samples."""
+    samples: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(generate_latest(of.registry).decode()):
+        for sample in family.samples:
+            name = sample.name.removeprefix("gpushare_device_plugin_")
+            samples.setdefault(name, []).append((sample.labels, sample.value))
+    return samples
+
+
+def test_readings_have_the_names_and_labels_of_dcgm_exporter() -> None:
+    of = metrics()
+    of.show_cards([shown()])
+    found = {name: samples for name, samples in scraped(of).items() if name.startswith("DCGM")}
+    assert found == {
+        "DCGM_FI_DEV_GPU_UTIL": [(LABELS, 55)],
+        "DCGM_FI_DEV_FB_USED": [(LABELS, 4000)],
+        "DCGM_FI_DEV_FB_FREE": [(LABELS, 11360)],
+        "DCGM_FI_DEV_GPU_TEMP": [(LABELS, 60)],
+        "DCGM_FI_DEV_POWER_USAGE": [(LABELS, 70.5)],
+        "DCGM_FI_DEV_XID_ERRORS": [(LABELS, 0)],
+    }
+
+
+def test_beside_dcgm_exporter_none_of_its_names_is_used() -> None:
+    of = metrics(dcgm=False)
+    of.show_cards([shown()])
+    found = scraped(of)
+    assert not [name for name in found if name.startswith("DCGM")]
+    assert found["card_memory_used_bytes"] == [(LABELS, 4000 * 2**20)]
+
+
+def test_a_card_has_its_memory_in_bytes() -> None:
+    of = metrics()
+    of.show_cards([shown()])
+    found = scraped(of)
+    assert found["card_memory_total_bytes"] == [(LABELS, 15 * GIB)]
+    assert found["card_memory_announced_bytes"] == [(LABELS, 15 * GIB)]
+    assert found["card_memory_allocated_bytes"] == [(LABELS, 6 * GIB)]
+
+
+def test_exactly_one_health_is_1() -> None:
+    of = metrics()
+    of.show_cards([shown(health=Health.UNHEALTHY)])
+    states = {labels["health"]: value for labels, value in scraped(of)["card_health"]}
+    assert states == {"healthy": 0, "suspect": 0, "unhealthy": 1, "cordoned": 0}
+
+
+def test_what_the_driver_does_not_tell_has_no_series() -> None:
+    of = metrics()
+    of.show_cards([shown(CARD, Reading(10)), shown(OTHER, None)])
+    found = scraped(of)
+    assert [labels["UUID"] for labels, _ in found["DCGM_FI_DEV_FB_USED"]] == ["GPU-a"]
+    assert [labels["UUID"] for labels, _ in found["card_memory_total_bytes"]] == ["GPU-a", "GPU-b"]
+    assert not found.keys() & {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE"}
+
+
+def test_containers_have_what_they_asked_and_use_on_each_card() -> None:
+    of = metrics()
+    of.show_containers(
+        [ShownContainer(CARD, "ns", "p", "c", 3, 2048), ShownContainer(OTHER, "ns", "p", "c", 3)],
+    )
+    found, container = scraped(of), {"namespace": "ns", "pod": "p", "container": "c"}
+    assert found["container_memory_requested_bytes"][0] == (LABELS | container, 3 * GIB)
+    assert len(found["container_memory_requested_bytes"]) == 2
+    assert found["container_memory_used_bytes"] == [(LABELS | container, 2 * GIB)]
+
+
+def test_series_of_what_is_gone_disappear() -> None:
+    of = metrics()
+    of.show_cards([shown(), shown(OTHER)])
+    of.show_containers([ShownContainer(OTHER, "ns", "p", "c", 3)])
+    of.xid("GPU-b", 79)
+    assert "GPU-b" in generate_latest(of.registry).decode()
+
+    of.show_cards([shown()])
+    of.show_containers([])
+    assert "GPU-b" not in generate_latest(of.registry).decode()
+
+
+def test_xids_are_counted_by_card_and_number() -> None:
+    of = metrics()
+    of.show_cards([shown()])
+    for uuid, number in (("GPU-a", 31), ("GPU-a", 79), ("GPU-a", 31), ("", 13)):
+        of.xid(uuid, number)
+    found = scraped(of)
+    assert {(labels["UUID"], labels["xid"]): value for labels, value in found["xids_total"]} == {
+        ("", "13"): 1,
+        ("GPU-a", "31"): 2,
+        ("GPU-a", "79"): 1,
+    }
+    assert found["DCGM_FI_DEV_XID_ERRORS"] == [(LABELS, 31)]
+
+
+def test_calls_of_the_kubelet_are_timed_and_refusals_counted() -> None:
+    of = metrics()
+    of.served("Allocate", 0.003)
+    of.refused("Allocate", "no-allocation", 0.5)
+    of.served("PreStartContainer", 0.03)
+    found = scraped(of)
+    assert found["call_duration_seconds_count"] == [({"call": "Allocate"}, 2), ({"call": "PreStartContainer"}, 1)]
+    assert found["refusals_total"] == [({"call": "Allocate", "reason": "no-allocation"}, 1)]
+
+
+def test_registrations_are_counted_and_their_end_is_shown() -> None:
+    of = metrics()
+    of.registered()
+    of.unregistered()
+    of.registered()
+    assert scraped(of)["registrations_total"] == [({}, 2)]
+    assert scraped(of)["registered"] == [({}, 1)]
+    of.unregistered()
+    assert scraped(of)["registered"] == [({}, 0)]
+
+
+def test_differences_are_shown_by_kind() -> None:
+    of = metrics()
+    of.show_differences({"uses-more": 2, "outside-use": 0})
+    assert scraped(of)["differences"] == [({"kind": "outside-use"}, 0), ({"kind": "uses-more"}, 2)]

@@ -1,0 +1,167 @@
+"""Probes, metrics and status over real HTTP on loopback, and the command that asks for the last."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from aiohttp import web
+from typer.testing import CliRunner
+
+from deviceplugin.cli import cli
+from deviceplugin.report.metrics import Metrics
+from deviceplugin.report.status import CardStatus, ContainerStatus, DriftStatus, Status, decode, encode
+from deviceplugin.report.status_page import StatusUnknown, ask_status, is_loopback, status_page
+from scheduler.process.probes import serve
+
+STATUS = Status(
+    node="node-1",
+    mode="cdi",
+    driver="580.1",
+    unit_mib=1024,
+    announced_units=30,
+    registered=True,
+    toolkit_missing=True,
+    problems=("NVML does not answer",),
+    cards=(
+        CardStatus(1, "GPU-b", "Tesla T4", 15360, 15, 0, "unhealthy", None, "xid-79"),
+        CardStatus(0, "GPU-a", "Tesla T4", 15360, 15, 6, "healthy", 4000),
+    ),
+    containers=(ContainerStatus("ns", "p", "c", {"GPU-a": 3, "GPU-b": 3}, 2000),),
+    differences=(DriftStatus("uses-more", "pod ns/p uses more", ("event", "metric")),),
+)
+AS_TEXT = """\
+Node node-1: driver 580.1, mode cdi, unit 1024 MiB
+30 units announced, registered with the kubelet
+The NVIDIA container toolkit is missing: containers get device nodes, but no driver libraries
+Problem: NVML does not answer
+
+CARD  UUID   MODEL     HEALTH             UNITS  ALLOCATED  USED MiB  OF MiB
+0     GPU-a  Tesla T4  healthy            15     6          4000      15360
+1     GPU-b  Tesla T4  unhealthy: xid-79  15     0          -         15360
+
+NAMESPACE  POD  CONTAINER  CARD: UNITS  USED MiB
+ns         p    c          0: 3, 1: 3   2000
+
+Differences: 1
+  uses-more: pod ns/p uses more (event, metric)
+"""
+
+
+class Words:
+    """What the probes say."""
+
+    ready = ""
+    alive = ""
+
+
+@pytest.fixture
+def words() -> Words:
+    return Words()
+
+
+@pytest.fixture
+async def address(words: Words) -> AsyncIterator[str]:
+    metrics = Metrics("node-1", 1024, dcgm=True)
+    metrics.registered()
+    runner = await serve(
+        ("127.0.0.1", 0),
+        metrics.registry,
+        ready=lambda: words.ready,
+        alive=lambda: words.alive,
+        pages={"/status": status_page(lambda: STATUS)},
+    )
+    yield f"127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def answered(address: str, path: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://{address}{path}") as answer:
+        return answer.status, await answer.text()
+
+
+async def test_probes_say_what_is_wrong(address: str, words: Words) -> None:
+    assert await answered(address, "/healthz") == (200, "ok\n")
+    words.ready, words.alive = "the kubelet has not taken the plugin in", "the driver's thread ended"
+    assert await answered(address, "/readyz") == (503, "the kubelet has not taken the plugin in\n")
+    assert await answered(address, "/healthz") == (503, "the driver's thread ended\n")
+
+
+async def test_metrics_are_served_as_text(address: str) -> None:
+    code, text = await answered(address, "/metrics")
+    assert code == 200
+    assert "gpushare_device_plugin_registrations_total 1.0" in text
+
+
+async def test_the_status_arrives_as_it_was_told(address: str) -> None:
+    assert await ask_status(address) == STATUS
+
+
+@pytest.mark.parametrize(("output", "expected"), [("text", AS_TEXT), ("json", f"{encode(STATUS).decode()}\n")])
+async def test_the_command_prints_the_status(address: str, output: str, expected: str) -> None:
+    arguments = ["status", "--address", address, "-o", output]
+    result = await asyncio.to_thread(CliRunner().invoke, cli, arguments)
+    assert (result.exit_code, result.stdout) == (0, expected)
+
+
+def test_the_document_names_memory_in_mib() -> None:
+    text = encode(STATUS)
+    assert b'"usedMiB":4000' in text
+    assert b'"unitMiB":1024' in text
+    assert decode(text) == STATUS
+
+
+async def test_where_nobody_listens_that_is_said() -> None:
+    with pytest.raises(StatusUnknown, match=r"http://127\.0\.0\.1:1/status: .*is the plugin running here"):
+        await ask_status("127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        pytest.param((200, "hello"), "answered what is no status", id="another server"),
+        pytest.param((403, "only this machine is told"), "answered 403 only this machine is told", id="refused"),
+    ],
+)
+async def test_another_answer_is_no_status(answer: tuple[int, str], complaint: str) -> None:
+    async def handle(_request: web.Request) -> web.Response:
+        return web.Response(status=answer[0], text=answer[1])
+
+    app = web.Application()
+    app.router.add_get("/status", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        with pytest.raises(StatusUnknown, match=complaint):
+            await ask_status(f"127.0.0.1:{runner.addresses[0][1]}")
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("peer", "is_local"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("10.0.0.7", False),
+        ("::ffff:10.0.0.7", False),
+        ("fe80::1%eth0", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_only_a_peer_on_loopback_is_told_the_status(peer: str | None, is_local: bool) -> None:  # noqa: FBT001 - a case
+    assert is_loopback(peer) is is_local
+
+
+async def test_an_address_in_use_is_an_error_of_the_system(address: str) -> None:
+    with pytest.raises(OSError, match="address already in use"):
+        await serve(
+            ("127.0.0.1", int(address.rpartition(":")[2])),
+            Metrics("n", 1024, dcgm=True).registry,
+            ready=str,
+            alive=str,
+        )

@@ -1,0 +1,233 @@
+"""The device plugin's manifests and the admission policies fit each other, the program and the names on the wire."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from config.protocol import names
+from config.settings.deviceplugin import ENV_PREFIX, DevicePluginConfiguration
+from config.settings.load import load
+from tests.support.repository import ROOT
+
+DEPLOY = ROOT / "deploy"
+NAME, NAMESPACE = "gpushare-scheduler-device-plugin", "kube-system"
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+RBAC = "manifests/device-plugin-rbac.yaml"
+POLICIES = "manifests/admission-policies.yaml"
+# What decides in the NVIDIA runtime, and is none of the program's settings.
+OF_THE_RUNTIME = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
+
+
+def documents(file: str, kind: str = "") -> list[dict[str, Any]]:
+    found = yaml.safe_load_all((DEPLOY / file).read_text(encoding="utf-8"))
+    return [document for document in found if kind in {"", document["kind"]}]
+
+
+def one(file: str, kind: str) -> dict[str, Any]:
+    (found,) = documents(file, kind)
+    return found
+
+
+def pod() -> dict[str, Any]:
+    spec: dict[str, Any] = one("manifests/device-plugin-daemonset.yaml", "DaemonSet")["spec"]["template"]["spec"]
+    return spec
+
+
+def container() -> dict[str, Any]:
+    (found,) = pod()["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def granted(file: str) -> set[str]:
+    return {
+        f"{verb} {resource}"
+        for rule in one(file, "ClusterRole")["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def policy(name: str, file: str = POLICIES) -> dict[str, Any]:
+    (found,) = (d for d in documents(file, "ValidatingAdmissionPolicy") if d["metadata"]["name"] == name)
+    spec: dict[str, Any] = found["spec"]
+    return spec
+
+
+def variable(spec: dict[str, Any], name: str) -> str:
+    (expression,) = (v["expression"] for v in spec["variables"] if v["name"] == name)
+    return str(expression)
+
+
+def quoted(expression: str) -> list[str]:
+    """The strings of an expression, less its comments."""
+    return re.findall(r'"([^"]*)"', re.sub(r"^\s*//.*$", "", expression, flags=re.MULTILINE))
+
+
+def configuration() -> DevicePluginConfiguration:
+    """As the program reads it in the container."""
+    environ = {variable["name"]: variable.get("value", "a-node") for variable in container()["env"]}
+    flags = {"nodeName": environ["NODE_NAME"]}
+    return load(DevicePluginConfiguration, file=None, environ=environ, flags=flags, env_prefix=ENV_PREFIX)
+
+
+@pytest.mark.parametrize(
+    ("file", "rights"),
+    [
+        pytest.param(
+            RBAC,
+            {"get pods", "list pods", "watch pods", "get nodes", "list nodes", "watch nodes"}
+            | {"patch nodes", "patch nodes/status", "create events", "patch events"},
+            id="by default",
+        ),
+        pytest.param("optional/device-plugin-evict.yaml", {"create pods/eviction"}, id="to evict"),
+        pytest.param("optional/device-plugin-mark-assigned.yaml", {"patch pods"}, id="to mark"),
+    ],
+)
+def test_the_plugin_may_do_this_and_nothing_else(file: str, rights: set[str]) -> None:
+    assert granted(file) == rights
+
+
+@pytest.mark.parametrize(
+    "file", [RBAC, "optional/device-plugin-evict.yaml", "optional/device-plugin-mark-assigned.yaml"]
+)
+def test_roles_are_bound_to_the_account_that_the_pod_runs_as(file: str) -> None:
+    binding = one(file, "ClusterRoleBinding")
+
+    assert binding["roleRef"]["name"] == one(file, "ClusterRole")["metadata"]["name"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}]
+    assert one(RBAC, "ServiceAccount")["metadata"] == {"name": NAME, "namespace": NAMESPACE}
+    assert pod()["serviceAccountName"] == NAME
+
+
+def test_the_original_and_ours_can_be_installed_side_by_side() -> None:
+    ours = {document["metadata"]["name"] for document in documents(RBAC)}
+    assert ours.isdisjoint({"gpushare-device-plugin", "gpushare-device-plugin-ds", "gpushare-schd-extender"})
+
+
+def test_the_policy_guards_every_key_that_the_scheduler_writes() -> None:
+    assert quoted(variable(policy("gpushare-allocation"), "keys")) == list(names.ALLOCATION_KEYS)
+
+
+def test_only_the_scheduler_is_a_writer_until_a_migration_begins() -> None:
+    spec = policy("gpushare-allocation")
+
+    assert quoted(variable(spec, "writers")) == [f"system:serviceaccount:{NAMESPACE}:gpushare-scheduler"]
+    assert quoted(variable(spec, "exceptions")) == [ACCOUNT, names.MEM_ASSIGNED]
+
+
+def test_the_policy_looks_at_every_way_to_write_a_pods_annotations() -> None:
+    rules = policy("gpushare-allocation")["matchConstraints"]["resourceRules"]
+
+    assert {operation: set(rule["resources"]) for rule in rules for operation in rule["operations"]} == {
+        "CREATE": {"pods", "pods/binding", "bindings"},
+        "UPDATE": {"pods", "pods/status", "pods/resize", "pods/ephemeralcontainers"},
+    }
+
+
+def test_on_a_node_the_plugin_writes_what_is_ours() -> None:
+    spec = policy("gpushare-device-plugin-nodes")
+
+    assert quoted(variable(spec, "annotations")) == [names.INVENTORY, names.CORDON, names.CLEAR_HEALTH]
+    assert quoted(variable(spec, "resources")) == [names.GPU_COUNT, names.GPU_CORE]
+
+
+@pytest.mark.parametrize("name", ["gpushare-device-plugin-nodes", "gpushare-device-plugin-pods"])
+def test_the_policies_of_the_plugin_are_about_the_account_that_it_runs_as(name: str) -> None:
+    (condition,) = policy(name)["matchConditions"]
+    assert condition["expression"] == f'request.userInfo.username == "{ACCOUNT}"'
+
+
+@pytest.mark.parametrize("file", [POLICIES, "optional/refuse-visible-devices.yaml"])
+def test_every_policy_is_bound_and_refuses_when_it_cannot_judge(file: str) -> None:
+    policies = documents(file, "ValidatingAdmissionPolicy")
+    bound = {document["spec"]["policyName"] for document in documents(file, "ValidatingAdmissionPolicyBinding")}
+
+    assert bound == {document["metadata"]["name"] for document in policies}
+    assert {document["spec"]["failurePolicy"] for document in policies} == {"Fail"}
+    assert all(d["spec"]["validationActions"] == ["Deny"] for d in documents(file, "ValidatingAdmissionPolicyBinding"))
+
+
+def test_the_variables_of_the_container_are_settings_that_the_program_accepts() -> None:
+    said = {variable["name"]: variable.get("value") for variable in container()["env"]}
+
+    assert OF_THE_RUNTIME.items() <= said.items()
+    assert all(name.startswith(ENV_PREFIX) for name in said if name not in {*OF_THE_RUNTIME, "NODE_NAME"})
+    assert configuration().node_name == "a-node"
+
+
+def test_the_node_and_the_scheduler_count_in_the_same_unit() -> None:
+    (scheduler,) = documents("manifests/configmap.yaml")
+    unit = yaml.safe_load(scheduler["data"]["scheduler.yaml"])["memoryUnitMiB"]
+    assert configuration().memory_unit_mib == unit
+
+
+def test_every_folder_that_the_program_uses_is_mounted_as_it_uses_it() -> None:
+    volumes = {volume["name"]: volume["hostPath"]["path"] for volume in pod()["volumes"]}
+    mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container()["volumeMounts"]}
+    used = configuration()
+    written = {used.kubelet.device_plugin_dir, used.cdi_dir}
+    read = {str(Path(used.kubelet.pod_resources_socket).parent), *used.cdi_spec_dirs} - written
+
+    assert mounts == {**dict.fromkeys(written, False), **dict.fromkeys(read, True)}
+    assert {mount["mountPath"]: volumes[mount["name"]] for mount in container()["volumeMounts"]} == {
+        p: p for p in mounts
+    }
+    assert Path(used.state_dir).is_relative_to(used.kubelet.device_plugin_dir)
+
+
+def test_the_pod_has_no_capability_and_no_more_of_the_node_than_it_needs() -> None:
+    spec = pod()
+
+    assert container()["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert spec["securityContext"] == {
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert "hostNetwork" not in spec
+    assert "hostIPC" not in spec
+
+
+def test_the_pod_runs_on_every_gpu_node_and_stays() -> None:
+    spec = pod()
+
+    assert spec["nodeSelector"] == {"gpushare": "true"}
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+    assert spec["priorityClassName"] == "system-node-critical"
+
+
+def test_two_instances_never_run_on_one_node() -> None:
+    rolling = one("manifests/device-plugin-daemonset.yaml", "DaemonSet")["spec"]["updateStrategy"]["rollingUpdate"]
+    assert rolling == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+def test_the_probes_ask_where_the_program_listens() -> None:
+    (port,) = container()["ports"]
+
+    assert port["containerPort"] == configuration().listen_address[1]
+    for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        assert container()[probe]["httpGet"] == {"path": path, "port": port["name"]}
+
+
+def test_the_daemon_set_starts_the_program_of_the_schedulers_image() -> None:
+    (scheduler,) = one("manifests/deployment.yaml", "Deployment")["spec"]["template"]["spec"]["containers"]
+    entry = re.search(
+        r'^ENTRYPOINT \["(\S+)"\]$', (DEPLOY / "image/Dockerfile").read_text(encoding="utf-8"), re.MULTILINE
+    )
+
+    assert container()["image"] == scheduler["image"]
+    assert entry is not None
+    assert container()["command"] == [str(Path(entry[1]).with_name("gpushare-device-plugin")), "run"]
+
+
+def test_what_is_optional_is_not_installed_by_default() -> None:
+    listed = yaml.safe_load((DEPLOY / "manifests/kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+    assert {path.name for path in (DEPLOY / "optional").iterdir()}.isdisjoint(listed)

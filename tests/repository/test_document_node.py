@@ -1,0 +1,26 @@
+from pathlib import Path
+
+from config.settings.deviceplugin import DevicePluginConfiguration
+from config.settings.document_node import EXAMPLE, node_markdown
+from config.settings.load import load
+from tests.support.repository import ROOT
+
+DOCUMENT = ROOT / "docs" / "configuration-node.md"
+
+
+def test_the_committed_document_is_current() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8") == node_markdown(), (
+        "write it again: python -m config.settings.document_node > docs/configuration-node.md"
+    )
+
+
+def test_the_example_in_the_document_is_a_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "example.yaml"
+    file.write_text(EXAMPLE, encoding="utf-8")
+    read = load(DevicePluginConfiguration, file=file, environ={}, flags={"nodeName": "n"}, env_prefix="X_")
+
+    assert (read.mode, read.monitor, read.reconcile_interval_s) == ("cdi", "evict", 120)
+
+
+def test_durations_have_their_bounds_in_units() -> None:
+    assert "| `reconcileInterval` | duration, at least 30s, at most 1h | `1m` |" in node_markdown()

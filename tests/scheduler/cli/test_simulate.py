@@ -1,0 +1,123 @@
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from scheduler.cli.main import cli
+from tests.support.repository import ROOT
+
+EXAMPLES: Final = (str(ROOT / "docs/examples/cluster.yaml"), str(ROOT / "docs/examples/workload.yaml"))
+NODES: Final = "nodes: [{name: a, cards: [{model: M, memoryMiB: 16384}]}]\n"
+PODS: Final = (
+    "pods: [{count: 2, pod: {metadata: {name: p}, spec: {schedulerName: gpushare-scheduler, "
+    "containers: [{name: c, resources: {limits: {aliyun.com/gpu-mem: 4}}}]}}}]\n"
+)
+
+
+def simulated(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["simulate", *arguments])
+
+
+def lines(result: Result) -> list[list[str]]:
+    """The words of each line that has some."""
+    return [line.split() for line in result.stdout.splitlines() if line]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(NODES + PODS, encoding="utf-8")
+    return str(file)
+
+
+def test_the_examples_are_simulated_as_tables() -> None:
+    result = simulated(*EXAMPLES)
+    assert result.exit_code == 0
+    found = lines(result)
+    assert ["t4-0", "0", "Tesla-T4", "unhealthy:", "xid-79", "15", "15", "15", "100%"] in found
+    assert ["default/training", "a100-0", "0:30", "1:30", "2:30", "3:30", "5s", "0s", "65s", "finished"] in found
+    assert found[-2][:9] == ["Pods", "placed:", "12,", "ended", "since:", "1,", "waiting:", "1.", "Cards:"]
+
+
+def test_the_guide_shows_what_is_printed() -> None:
+    guide = (ROOT / "docs/simulate.md").read_text(encoding="utf-8")
+    shown = guide.partition("```text\n")[2].partition("```")[0]
+    printed = simulated(*EXAMPLES).stdout
+    # The last line says how fast this machine is.
+    assert shown.splitlines()[:-1] == printed.splitlines()[:-1]
+
+
+def test_a_piped_table_is_plain_text_and_keeps_each_entry_on_one_line() -> None:
+    output = simulated(*EXAMPLES).stdout
+    assert "\x1b" not in output
+    assert [line for line in output.splitlines() if line != line.rstrip()] == []
+    (waiting,) = [line for line in output.splitlines() if line.startswith("default/too-big")]
+    assert waiting.endswith("7 Insufficient GPU memory on one card: wants 90, most free 79 (of 79).")
+
+
+def test_json_holds_the_whole_report(cluster: str) -> None:
+    report: dict[str, Any] = json.loads(simulated(cluster, "-o", "json").stdout)
+    assert report["placed"][0] == {
+        "pod": "default/p-0",
+        "node": "a",
+        "cards": [{"index": 0, "uuid": report["cards"][0]["uuid"], "units": 4}],
+        "bound_s": 0.0,
+        "wait_s": 0.0,
+        "attempts": 1,
+        "ended_s": None,
+        "ended": "",
+    }
+    assert report["nodes"] == [{"node": "a", "units": 16, "used": 8, "peak": 8, "average": 8.0, "pods": 2}]
+    assert (report["waiting"], report["decisions"], report["end_s"]) == ([], 2, 0.0)
+
+
+def test_json_is_the_same_each_time() -> None:
+    assert simulated(*EXAMPLES, "-o", "json").stdout == simulated(*EXAMPLES, "-o", "json").stdout
+
+
+def test_the_configuration_changes_the_result(cluster: str, tmp_path: Path) -> None:
+    configuration = tmp_path / "scheduler.yaml"
+    head = "apiVersion: gpushare/v1alpha1\nkind: SchedulerConfiguration\n"
+    configuration.write_text(f"{head}profiles: [{{schedulerName: mine}}]\n", encoding="utf-8")
+    report = json.loads(simulated(cluster, "--config", str(configuration), "-o", "json").stdout)
+    assert [waits["reason"] for waits in report["waiting"]] == [
+        "its schedulerName is gpushare-scheduler: another scheduler's pod"
+    ] * 2
+
+
+def test_manifests_that_mean_nothing_here_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    file.write_text(f"{NODES}---\n{{apiVersion: v1, kind: Service, metadata: {{name: web}}}}\n", encoding="utf-8")
+    assert "Of no meaning here: Service web" in simulated(str(file)).stdout
+
+
+def test_every_mistake_in_every_file_is_a_line_and_the_exit_code_is_2(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("nodes: [{name: a, cards: [{model: M}]}]\npods: [{at_s: -1}]\n", encoding="utf-8")
+    result = simulated(str(file), str(tmp_path / "missing.yaml"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.splitlines() == [
+        f"{file}: nodes[0].cards[0].memoryMiB: is missing",
+        f"{file}: pods[0].pod: is missing",
+        f"{file}: pods[0].at_s: expected greater than or equal to 0, found -1",
+        f"{tmp_path / 'missing.yaml'}: cannot be read: No such file or directory",
+    ]
+
+
+def test_a_pod_that_no_api_server_would_take_is_a_mistake_too(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    spec = "{priority: high, containers: [{name: c}]}"
+    file.write_text(f"{NODES}pods: [{{pod: {{metadata: {{name: p}}, spec: {spec}}}}}]\n", encoding="utf-8")
+    result = simulated(str(file))
+    assert result.exit_code == 2
+    assert "Pod default/p: spec.priority: expected `int`, got `str`" in result.stderr
+
+
+def test_a_mistake_in_the_configuration_ends_with_exit_code_2(cluster: str, tmp_path: Path) -> None:
+    configuration = tmp_path / "scheduler.yaml"
+    configuration.write_text("apiVersion: gpushare/v1alpha1\nkind: SchedulerConfiguration\nunit: 1\n", encoding="utf-8")
+    result = simulated(cluster, "--config", str(configuration))
+    assert result.exit_code == 2
+    assert f"{configuration}: unit: unknown field" in result.stderr

@@ -1,0 +1,209 @@
+"""Decisions with and without the evaluation cache are the same, on random histories of the tables."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from config.settings.scheduler import SchedulerConfiguration, resolve
+from scheduler.framework.runtime import Profile, Runtime
+from scheduler.plugins import registry
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import Pod
+from scheduler.scheduling_cycle import NoFit, Placement, SchedulingCycle
+from scheduler.state.tables import Tables
+from tests.support.builders import READER, bound, wire_pod
+from tests.support.without_cache import decision, evaluation
+from tests.system.node_plans import CHANGES, PLANS, ZONE, NodePlan
+from tests.system.pod_templates import OTHERS, OURS, WRITTEN, annotations
+
+STEPS: Final = 1500
+CONFIGURATION: Final = SchedulerConfiguration()
+PROFILE: Final = registry.build(resolve(CONFIGURATION)[0], CONFIGURATION.resources)
+NAMESPACES: Final = ("default", "team")
+
+
+class Histories:
+    """One history. happened: what each step did, for the proof that nothing was left out."""
+
+    def __init__(self, seed: int, copies: int = 1, profile: Profile = PROFILE) -> None:
+        """copies: of each plan; more than ten make the tables grow."""
+        self.rng = random.Random(seed)  # noqa: S311 - repeatable
+        self.tables = Tables(ResourceNames())
+        self.profile = profile
+        self.runtime = Runtime(profile, self.tables)
+        self.cycle = SchedulingCycle(self.runtime)
+        self.first = {f"{name}-{n}": replace(PLANS[name], name=f"{name}-{n}") for n in range(copies) for name in PLANS}
+        self.plans: dict[str, NodePlan] = {}
+        self.pods: list[Pod] = []
+        self.made = 0
+        self.happened: Counter[str] = Counter()
+        for name in self.first:
+            self.node_comes(name)
+
+    def step(self) -> None:
+        """Change something, now and then much of it, then decide for one pod."""
+        for _ in range(self.rng.choice([0, 1, 1, 2, 40])):
+            self.rng.choice(
+                [
+                    self.node_changes,
+                    self.node_is_as_at_first,
+                    self.node_is_as_at_first,
+                    self.node_goes,
+                    self.cards_are_marked_unhealthy,
+                    self.pod_goes,
+                    self.pod_goes,
+                    self.stranger,
+                    self.namespace,
+                ]
+            )()
+        for name in [name for name in self.first if name not in self.plans and self.rng.random() < 0.5]:
+            self.node_comes(name)
+        self.decide(self.pod())
+
+    def decide(self, pod: Pod) -> None:
+        now_ns = self.made * 1000
+        expected = decision(self.profile, self.tables, pod, now_ns)
+        self.same_columns(pod)
+        outcome = self.cycle.schedule(pod, now_ns)
+        assert outcome == expected
+        self.happened[type(outcome).__name__] += 1
+        if isinstance(outcome, Placement):
+            self.binding_ends(pod, outcome)
+
+    def same_columns(self, pod: Pod) -> None:
+        """Whatever is remembered of the class is what is found when every row is judged now."""
+        key = self.runtime.signature(pod)
+        self.happened["remembered"] += self.runtime.memo.get(key) is not None
+        kept = self.runtime.judge(pod, key)
+        _, fresh = evaluation(self.profile, self.tables, pod)
+        assert kept.never == fresh.never
+        assert np.array_equal(kept.feasible, fresh.feasible)
+        assert np.array_equal(kept.total, fresh.total)
+        for raw, again in zip(kept.raw, fresh.raw, strict=True):
+            assert np.array_equal(raw[kept.feasible], again[kept.feasible])
+
+    def binding_ends(self, pod: Pod, placement: Placement) -> None:
+        """Bound as assumed, refused, or not known yet."""
+        ends = self.rng.random()
+        if ends < 0.7:
+            self.tables.add(bound(pod, placement.node, placement.annotations))
+            self.pods.append(pod)
+        elif ends < 0.9:
+            self.cycle.unreserve(pod)
+        else:
+            self.pods.append(pod)
+
+    def node_comes(self, name: str) -> None:
+        self.plans[name] = self.first[name]
+        self.tables.upsert_node(self.plans[name].wire())
+
+    def node_is_as_at_first(self) -> None:
+        self.node_comes(self.rng.choice(list(self.first)))
+
+    def node_changes(self) -> None:
+        if not self.plans:
+            return
+        name, change = self.rng.choice(list(self.plans)), self.rng.choice(list(CHANGES))
+        self.plans[name] = CHANGES[change](self.plans[name])
+        self.tables.upsert_node(self.plans[name].wire())
+        self.happened[change] += 1
+
+    def cards_are_marked_unhealthy(self) -> None:
+        indexes = self.rng.choice([frozenset(), frozenset(), frozenset({0}), frozenset({0, 1})])
+        self.tables.mark_unhealthy(self.rng.choice(list(self.first)), indexes)
+
+    def node_goes(self) -> None:
+        if len(self.plans) > 2 and self.rng.random() < 0.2:
+            name = self.rng.choice(list(self.plans))
+            del self.plans[name]
+            self.tables.remove_node(name)
+
+    def namespace(self) -> None:
+        name = self.rng.choice(NAMESPACES)
+        self.tables.set_namespace(name, self.rng.choice([None, {}, {"team": "red"}]))
+
+    def pod_goes(self) -> None:
+        if self.pods:
+            self.tables.remove(self.pods.pop(self.rng.randrange(len(self.pods))).key.uid)
+
+    def stranger(self) -> None:
+        """A pod that another scheduler has placed somewhere."""
+        self.made += 1
+        template, plan = self.rng.choice(list(OTHERS)), self.rng.choice(list(self.first.values()))
+        options = _selecting(OTHERS[template], self.rng)
+        waiting = READER.read(wire_pod(f"s{self.made}", namespace=self.rng.choice(NAMESPACES), **options))
+        written = annotations(self.rng.choice(WRITTEN), waiting.template.gpu_units, plan, self.rng.randrange(2))
+        self.tables.add(bound(waiting, plan.name, written))
+        self.pods.append(waiting)
+        self.happened[f"stranger {template}"] += 1
+
+    def pod(self) -> Pod:
+        self.made += 1
+        template = self.rng.choice(list(OURS))
+        self.happened[f"pod {template}"] += 1
+        # As of a StatefulSet: a label that differs from pod to pod, which no rule reads.
+        read = READER.read(wire_pod(f"p{self.made}", namespace=self.rng.choice(NAMESPACES), **OURS[template]))
+        return replace(read, labels={**read.labels, "pod-index": str(self.made)})
+
+
+def _selecting(options: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """Half of the terms look at namespaces by their labels."""
+    affinity = options.get("affinity")
+    if affinity is None or rng.random() < 0.5:
+        return options
+    term = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
+    wider = {**term, "namespaceSelector": {"matchLabels": {"team": "red"}}}
+    return {
+        **options,
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [wider]}},
+    }
+
+
+@pytest.mark.parametrize(("seed", "copies"), [(1, 1), (2, 1), (3, 3), (4, 12), (5, 12)])
+def test_a_decision_with_the_memo_is_the_one_without_it(seed: int, copies: int) -> None:
+    histories = Histories(seed, copies)
+
+    for _ in range(STEPS):
+        histories.step()
+
+    missing = [*CHANGES, *(f"pod {name}" for name in OURS), *(f"stranger {name}" for name in OTHERS)]
+    assert not [what for what in missing if not histories.happened[what]]
+    assert histories.happened["Placement"] > STEPS // 10
+    assert histories.happened[NoFit.__name__] > STEPS // 10
+    assert histories.happened["remembered"] > STEPS // 2
+
+
+def test_pods_that_differ_only_in_a_label_that_nobody_reads_are_one_class() -> None:
+    tables = Tables(ResourceNames())
+    runtime = Runtime(PROFILE, tables)
+    pods = [READER.read(wire_pod(f"web-{i}", 2, labels={"pod-index": str(i)})) for i in range(3)]
+    assert len({runtime.signature(pod) for pod in pods}) == 1
+
+    tables.upsert_node(PLANS["twin"].wire())
+    owner = READER.read(wire_pod("owner", **OTHERS["away from web in the zone"]))
+    tables.add(bound(owner, "twin"))
+
+    assert len({runtime.signature(pod) for pod in pods}) == 1
+    web = READER.read(wire_pod("web", 2, labels={"app": "web"}))
+    assert runtime.signature(web) != runtime.signature(pods[0])
+
+
+def test_the_next_pod_of_a_class_has_only_the_changed_rows_judged_again() -> None:
+    tables = Tables(ResourceNames())
+    for number in range(40):
+        tables.upsert_node(replace(PLANS["twin"], name=f"n{number}", labels={ZONE: "a"}).wire())
+    cycle = SchedulingCycle(runtime := Runtime(PROFILE, tables))
+    first, second = (READER.read(wire_pod(f"p{i}", 2)) for i in range(2))
+    placed = cycle.schedule(first, 1)
+    assert isinstance(placed, Placement)
+    kept = runtime.memo.get(runtime.signature(second))
+    assert kept is not None
+    assert tables.changes.since(kept.version).tolist() == [tables.row_of[placed.node]]  # type: ignore[union-attr]
+
+    cycle.schedule(second, 2)
+
+    assert runtime.memo.get(runtime.signature(second)) is kept

@@ -1,0 +1,163 @@
+"""The whole command, as kubectl starts it, against an API server of the test's own on loopback."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.scheduler.inspect.golden_clusters import CLUSTERS, Json, golden, pod
+from tests.scheduler.inspect.inspected_server import TOKEN, ApiServer, serving
+from tests.support.repository import ROOT
+
+_, NODES, PODS = CLUSTERS["summary"]
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with serving(NODES, PODS) as started:
+        yield started
+
+
+def kubeconfig(path: Path, server: str, user: Json | None = None) -> Path:
+    """Two contexts: `test`, the current one, and `nobody`, whose user has no token."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": server}}],
+        "users": [{"name": "test", "user": user or {"token": TOKEN}}, {"name": "nobody", "user": {}}],
+        "contexts": [{"name": name, "context": {"cluster": "test", "user": name}} for name in ("test", "nobody")],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path
+
+
+def inspect(home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "scheduler.cli.inspect", *arguments]
+    environment = {"PYTHONPATH": str(ROOT), "HOME": str(home)} | environment
+    return subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
+
+
+def at(server: ApiServer, folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return inspect(folder, *arguments, KUBECONFIG=str(kubeconfig(folder / "config", server.url)))
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_the_command_prints_what_the_original_prints(tmp_path: Path, name: str) -> None:
+    flags, nodes, pods = CLUSTERS[name]
+    with serving(nodes, pods) as server:
+        ran = at(server, tmp_path, *flags)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert ran.stdout.decode() == golden(name)
+
+
+def test_lists_are_read_in_pages_of_500_without_finished_pods(server: ApiServer, tmp_path: Path) -> None:
+    at(server, tmp_path)
+    selector = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+    assert server.requests == [
+        ("/api/v1/nodes", {"limit": "500"}),
+        ("/api/v1/nodes", {"limit": "500", "continue": "1"}),
+        ("/api/v1/pods", {"limit": "500"} | selector),
+        ("/api/v1/pods", {"limit": "500", "continue": "1"} | selector),
+    ]
+
+
+def test_one_node_may_be_named_before_or_after_the_flag(server: ApiServer, tmp_path: Path) -> None:
+    before, after = at(server, tmp_path, "gpu-node-b", "-d"), at(server, tmp_path, "-d", "gpu-node-b")
+    assert before.stdout == after.stdout
+    assert b"gpu-node-b" in before.stdout
+    assert b"gpu-node-a" not in before.stdout
+
+
+def test_of_a_named_node_nothing_else_is_read(server: ApiServer, tmp_path: Path) -> None:
+    ran = at(server, tmp_path, "gpu-node-a")
+    assert b"7/30 (23%)" in ran.stdout
+    assert {path for path, _ in server.requests} == {"/api/v1/nodes/gpu-node-a", "/api/v1/pods"}
+    assert all("spec.nodeName=gpu-node-a," in query.get("fieldSelector", "") for _, query in server.requests[1:])
+
+
+def test_json_says_the_same_for_programs(server: ApiServer, tmp_path: Path) -> None:
+    (first, _) = json.loads(at(server, tmp_path, "-o", "json").stdout)["nodes"]
+    assert (first["name"], first["totalUnits"], first["allocatedUnits"]) == ("gpu-node-a", 30, 7)
+    assert [card["freeUnits"] for card in first["cards"]] == [12, 11]
+
+
+def test_an_object_that_cannot_be_read_is_named_beside_the_output(tmp_path: Path) -> None:
+    broken = pod("broken", "1")
+    broken["metadata"]["annotations"] = "none"
+    with serving(NODES, [*PODS, broken]) as server:
+        ran = at(server, tmp_path)
+    assert ran.stdout.decode() == golden("summary")
+    assert ran.stderr.startswith(b"pod default/broken is left out: ")
+
+
+def test_a_named_kubeconfig_wins_over_the_environment_which_wins_over_the_home(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    wrong = str(kubeconfig(tmp_path / "wrong", "http://127.0.0.1:9"))
+    right = str(kubeconfig(tmp_path / "home/.kube/config", server.url))
+    summary = golden("summary").encode()
+    assert inspect(tmp_path, "--kubeconfig", right, KUBECONFIG=wrong).stdout == summary
+    assert inspect(tmp_path, KUBECONFIG=right).stdout == summary
+    assert inspect(tmp_path / "home", KUBECONFIG="").stdout == summary
+    assert inspect(tmp_path / "home").stdout == summary
+
+
+def test_a_token_file_may_end_in_a_newline(server: ApiServer, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    config = kubeconfig(tmp_path / "config", server.url, {"tokenFile": str(tmp_path / "token")})
+    assert inspect(tmp_path, KUBECONFIG=str(config)).stdout.decode() == golden("summary")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(("--context", "nobody"), "nodes is forbidden: User cannot list", id="forbidden"),
+        pytest.param(("nobody",), 'nodes "nobody" not found', id="no such node"),
+        pytest.param(("--context", "other"), "Expected object with name other in", id="no such context"),
+        pytest.param(("--kubeconfig", "/dev/null/none"), "there is no kubeconfig /dev/null/none", id="no such file"),
+        pytest.param(("--kubeconfig", "/dev/null"), "/dev/null", id="an empty file"),
+    ],
+)
+def test_what_goes_wrong_is_said_as_the_original_says_it(
+    server: ApiServer, tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    ran = at(server, tmp_path, *arguments)
+    assert (ran.returncode, ran.stderr) == (1, b"")
+    said = ran.stdout.decode()
+    assert said.startswith("Failed due to ")
+    assert words in said
+    assert "\n" not in said
+
+
+def test_a_server_that_cannot_be_reached_is_one_line_at_once(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    config = kubeconfig(tmp_path / "config", f"http://127.0.0.1:{port}")
+    began_s = time.monotonic()
+    ran = inspect(tmp_path, KUBECONFIG=str(config))
+    assert (ran.returncode, ran.stderr) == (1, b"")
+    assert b"Connection refused" in ran.stdout
+    assert time.monotonic() - began_s < 30
+
+
+def test_help_does_not_load_the_kubernetes_client(tmp_path: Path) -> None:
+    program = "import sys\nfrom scheduler.cli.inspect import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0
+    assert {"kubernetes", "numpy", "aiohttp", "rich"} & set(ran.stdout.split()) == set()
+    assert "--kubeconfig" in ran.stdout

@@ -1,0 +1,223 @@
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scheduler.kube.rest.connect import Connection, ConnectMistake, connect
+from tests.support.certificates import CA
+
+IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+
+def document(server: str = "http://a", **parts: object) -> dict[str, Any]:
+    return {
+        "current-context": "main",
+        "contexts": [
+            {"name": "main", "context": {"cluster": "c", "user": "u"}},
+            {"name": "other", "context": {"cluster": "c2", "user": "u"}},
+        ],
+        "clusters": [
+            {"name": "c", "cluster": {"server": server}},
+            {"name": "c2", "cluster": {"server": f"{server}-2"}},
+        ],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    } | parts
+
+
+def write(path: Path, content: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def service_account(tmp_path: Path) -> Path:
+    write(tmp_path / "sa" / "token", "pod-token")
+    return write(tmp_path / "sa" / "ca.crt", CA).parent
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return write(tmp_path / "home" / ".kube" / "config", document("http://home")).parent.parent
+
+
+async def connected(
+    environment: Mapping[str, str],
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    service_account: Path = Path("/nowhere"),
+) -> Connection:
+    return await connect(environment, kubeconfig=kubeconfig, context=context, service_account=service_account)
+
+
+async def test_the_file_that_is_named_wins_over_everything(tmp_path: Path, home: Path, service_account: Path) -> None:
+    named = write(tmp_path / "named", document("http://named"))
+    environment = IN_A_POD | {"HOME": str(home), "KUBECONFIG": str(write(tmp_path / "env", document("http://env")))}
+
+    connection = await connected(environment, kubeconfig=named, service_account=service_account)
+
+    assert connection.url == "http://named"
+    assert connection.source == f"kubeconfig {named}, context main"
+
+
+async def test_kubeconfig_of_the_environment_wins_over_the_pod_s_service_account(
+    tmp_path: Path, home: Path, service_account: Path
+) -> None:
+    environment = IN_A_POD | {"HOME": str(home), "KUBECONFIG": str(write(tmp_path / "env", document("http://env")))}
+
+    assert (await connected(environment, service_account=service_account)).url == "http://env"
+
+
+async def test_the_pod_s_service_account_wins_over_the_home_directory(home: Path, service_account: Path) -> None:
+    connection = await connected(IN_A_POD | {"HOME": str(home)}, service_account=service_account)
+
+    assert connection.url == "https://10.0.0.1:443"
+    assert await connection.credentials.authorization() == "bearer pod-token"
+
+
+async def test_the_home_directory_is_the_last_resort(home: Path) -> None:
+    assert (await connected(IN_A_POD | {"HOME": str(home)})).url == "http://home"
+
+
+async def test_a_context_is_looked_for_in_a_file_and_not_in_the_pod(home: Path, service_account: Path) -> None:
+    environment = IN_A_POD | {"HOME": str(home)}
+
+    assert (await connected(environment, context="other", service_account=service_account)).url == "http://home-2"
+
+
+async def test_several_files_are_merged_and_those_that_are_missing_left_out(tmp_path: Path) -> None:
+    users = write(tmp_path / "users", document(clusters=[], contexts=[]))
+    rest = write(tmp_path / "rest", document("http://rest", users=[]))
+    environment = {"KUBECONFIG": f"{tmp_path / 'missing'}:{users}:{rest}"}
+
+    connection = await connected(environment)
+
+    assert (connection.url, await connection.credentials.authorization()) == ("http://rest", "Bearer t")
+
+
+async def test_certificates_may_stand_in_the_file_or_beside_it(tmp_path: Path) -> None:
+    write(tmp_path / "ca.pem", CA)
+    beside = {"server": "https://a", "certificate-authority": "ca.pem"}
+    inside = {"server": "https://a", "certificate-authority-data": base64.b64encode(CA.encode()).decode()}
+
+    for cluster in (beside, inside):
+        path = write(tmp_path / "config", document(clusters=[{"name": "c", "cluster": cluster}]))
+        assert len((await connected({}, kubeconfig=path)).tls.get_ca_certs()) == 1
+
+
+async def test_a_server_name_and_a_proxy_are_kept(tmp_path: Path) -> None:
+    cluster = {"server": "https://a/", "tls-server-name": "b", "proxy-url": "http://proxy"}
+    path = write(tmp_path / "config", document(clusters=[{"name": "c", "cluster": cluster}]))
+
+    connection = await connected({"HTTPS_PROXY": "http://another"}, kubeconfig=path)
+
+    assert (connection.url, connection.server_name, connection.proxy) == ("https://a", "b", "http://proxy")
+
+
+async def test_the_proxy_of_the_environment_serves_a_kubeconfig(tmp_path: Path) -> None:
+    path = write(tmp_path / "config", document("https://a"))
+
+    assert (await connected({"HTTPS_PROXY": "http://proxy"}, kubeconfig=path)).proxy == "http://proxy"
+
+
+async def test_a_context_without_a_user_is_anonymous(tmp_path: Path) -> None:
+    contexts = [{"name": "main", "context": {"cluster": "c"}}]
+    path = write(tmp_path / "config", document("https://a", contexts=contexts))
+
+    assert await (await connected({}, kubeconfig=path)).credentials.authorization() is None
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        pytest.param("a: [", "is not YAML.*correct it", id="not YAML"),
+        pytest.param("just words", "has no list `contexts`", id="not a kubeconfig"),
+        pytest.param("", "has no list `contexts`", id="empty"),
+        pytest.param({"contexts": []}, "current-context.*\\(none\\)", id="no current context"),
+        pytest.param(document(**{"current-context": "x"}), "name x .*one of: main, other", id="no such context"),
+        pytest.param(document(clusters=[]), "name c ", id="no such cluster"),
+        pytest.param(document(clusters=None), "name c ", id="clusters: null"),
+        pytest.param(document(users=[]), "there is no user u", id="no such user"),
+        pytest.param(document(users=7), "kubeconfig .*config: ", id="users of another type"),
+        pytest.param(document(""), "names no server", id="no server"),
+    ],
+)
+async def test_a_file_that_does_not_say_which_cluster_is_one_clear_mistake(
+    tmp_path: Path, content: object, words: str
+) -> None:
+    path = write(tmp_path / "config", content)
+
+    with pytest.raises(ConnectMistake, match=words) as raised:
+        await connected({}, kubeconfig=path)
+
+    assert str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "words"),
+    [
+        pytest.param({"certificate-authority": "no.pem"}, {}, "no.pem", id="CA missing"),
+        pytest.param({"certificate-authority-data": "aGVsbG8="}, {}, "not usable as PEM", id="CA not PEM"),
+        pytest.param({"certificate-authority-data": "%%%"}, {}, "not usable as PEM", id="CA not base64"),
+        pytest.param(
+            {}, {"client-certificate": "no.crt", "client-key": "no.key"}, "no.crt", id="no client certificate"
+        ),
+        pytest.param({}, {"tokenFile": "no-token"}, "no-token", id="token file missing"),
+        pytest.param({}, {"exec": {"apiVersion": "v1", "command": "no-such-plugin"}}, "no-such-plugin", id="no plugin"),
+        pytest.param({}, {"exec": {"apiVersion": "v1", "command": "false"}}, "process returned 1", id="plugin fails"),
+        pytest.param({}, {"exec": {"apiVersion": "v1", "command": "echo"}}, "decode", id="plugin talks nonsense"),
+        pytest.param({}, {"auth-provider": {"name": "oidc"}}, "oidc: missing configuration", id="provider"),
+    ],
+)
+async def test_credentials_that_cannot_be_had_are_one_clear_mistake(
+    tmp_path: Path, cluster: dict[str, str], user: dict[str, Any], words: str
+) -> None:
+    clusters = [{"name": "c", "cluster": {"server": "https://a"} | cluster}]
+    path = write(tmp_path / "config", document(clusters=clusters, users=[{"name": "u", "user": user}]))
+
+    with pytest.raises(ConnectMistake, match=words) as raised:
+        await connected({}, kubeconfig=path)
+
+    assert str(path) in str(raised.value)
+
+
+async def test_a_plugin_that_answers_no_credentials_is_a_mistake(tmp_path: Path) -> None:
+    answer = '{"apiVersion": "v1", "kind": "ExecCredential", "status": {}}'
+    user = {"exec": {"apiVersion": "v1", "command": "echo", "args": [answer]}}
+    path = write(tmp_path / "config", document(users=[{"name": "u", "user": user}]))
+
+    with pytest.raises(ConnectMistake, match="neither a token nor a client certificate"):
+        await connected({}, kubeconfig=path)
+
+
+@pytest.mark.parametrize(
+    ("kubeconfig", "words"),
+    [
+        pytest.param(Path("/no/such/file"), "/no/such/file, named by --kubeconfig", id="flag"),
+        pytest.param(None, "/no/a, named by KUBECONFIG", id="environment"),
+    ],
+)
+async def test_a_file_that_is_named_has_to_exist(home: Path, kubeconfig: Path | None, words: str) -> None:
+    with pytest.raises(ConnectMistake, match=words):
+        await connected({"HOME": str(home), "KUBECONFIG": "/no/a:/no/b"}, kubeconfig=kubeconfig)
+
+
+async def test_a_directory_is_no_kubeconfig(tmp_path: Path) -> None:
+    with pytest.raises(ConnectMistake, match="cannot be read"):
+        await connected({}, kubeconfig=tmp_path)
+
+
+async def test_without_any_cluster_every_place_that_was_looked_at_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConnectMistake, match=r"--kubeconfig.*KUBECONFIG.*/nowhere.*/\.kube/config"):
+        await connected({"HOME": str(tmp_path)})
+
+
+async def test_a_broken_ca_of_the_service_account_is_a_mistake(service_account: Path) -> None:
+    write(service_account / "ca.crt", "no certificate")
+
+    with pytest.raises(ConnectMistake, match=r"service account.*not usable as PEM"):
+        await connected(IN_A_POD, service_account=service_account)

@@ -1,0 +1,242 @@
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from http import HTTPMethod
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from aiohttp import web
+from kubernetes.aio.client import Configuration
+
+from scheduler.kube import port
+from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.credentials import Credentials, Lifetime, NotRenewed
+from scheduler.kube.rest.transport import Transport
+from tests.support.api_server import ApiServer, Json, ok, streamed
+from tests.support.certificates import CA
+
+TransportOf = Callable[[Json], Awaitable[Transport]]
+
+
+@pytest.fixture
+def transport_of(kubeconfig: Callable[..., Path]) -> TransportOf:
+    async def make(user: Json) -> Transport:
+        return Transport(await connect({}, kubeconfig=kubeconfig(user)), connections=8)
+
+    return make
+
+
+async def get(transport: Transport) -> bytes:
+    return await transport.send(HTTPMethod.GET, "/x", timeout_s=10.0)
+
+
+def sent(api: ApiServer) -> list[str]:
+    return [seen.headers["Authorization"] for seen in api.seen]
+
+
+def plugin(tmp_path: Path, life_s: int, answer: str = "") -> Json:
+    """A credential plugin: token-1, token-2, … each good for `life_s`; when it ran stands in the file `runs`."""
+    script = tmp_path / "plugin.py"
+    text = f"""
+        import datetime, json, os, pathlib, time
+        runs = pathlib.Path({str(tmp_path / "runs")!r})
+        with runs.open("a") as file:
+            file.write(f"{{time.time()}}\\n")
+        end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds={life_s})
+        status = {{"token": f"token-{{len(runs.read_text().splitlines())}}", "expirationTimestamp": end.isoformat()}}
+        {answer}
+        version = "client.authentication.k8s.io/v1"
+        print(json.dumps({{"apiVersion": version, "kind": "ExecCredential", "status": status}}))
+    """
+    script.write_text(dedent(text), encoding="utf-8")
+    return {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "python3",
+            "args": [str(script)],
+            "env": [{"name": "KUBECONFIG", "value": os.devnull}],
+        }
+    }
+
+
+async def test_a_token_file_that_is_rotated_before_every_request_costs_no_request(
+    api: ApiServer, transport_of: TransportOf, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("token-0\n", encoding="utf-8")
+    transport = await transport_of({"tokenFile": str(file)})
+
+    for number in range(5):
+        file.write_text(f"token-{number}\n", encoding="utf-8")
+        api.tokens = {f"token-{number}"}
+        await get(transport)
+
+    await transport.close()
+    assert sent(api)[-1] == "Bearer token-4"
+
+
+async def test_the_token_of_a_service_account_that_is_rotated_costs_no_request(api: ApiServer, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("old", encoding="utf-8")
+    (tmp_path / "ca.crt").write_text(CA, encoding="utf-8")
+    environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
+    credentials = (await connect(environment, service_account=tmp_path)).credentials
+    before = await credentials.authorization()
+
+    (tmp_path / "token").write_text("new", encoding="utf-8")
+    await credentials.renew(before)
+
+    assert (before, await credentials.authorization()) == ("bearer old", "bearer new")
+    assert api.seen == []
+
+
+async def test_an_exec_credential_with_five_seconds_of_life_is_renewed_before_it_ends(
+    api: ApiServer, transport_of: TransportOf, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+
+    async def only_living(request: web.Request) -> web.StreamResponse:
+        number = int(request.headers["Authorization"].rpartition("-")[2])
+        issued_s = float(runs.read_text(encoding="utf-8").splitlines()[number - 1])
+        return web.Response(status=200 if time.time() < issued_s + 5.0 else 401)
+
+    transport = await transport_of(plugin(tmp_path, life_s=5))
+    for _ in range(30):
+        api.script = [only_living]
+        await get(transport)
+        await asyncio.sleep(0.2)
+
+    await transport.close()
+    assert len(api.seen) == 30
+    assert list(dict.fromkeys(sent(api))) == ["Bearer token-1", "Bearer token-2"]
+
+
+async def test_requests_go_on_with_a_living_credential_while_the_next_one_is_fetched(
+    api: ApiServer, transport_of: TransportOf, tmp_path: Path
+) -> None:
+    transport = await transport_of(plugin(tmp_path, life_s=2, answer="time.sleep(0.3)"))
+    started = time.monotonic()
+    api.script = [ok({})] * 1000
+    longest = 0.0
+    while "Bearer token-2" not in sent(api) and time.monotonic() - started < 5:
+        before = time.monotonic()
+        await get(transport)
+        longest = max(longest, time.monotonic() - before)
+        await asyncio.sleep(0.02)
+
+    await transport.close()
+    assert sent(api)[-1] == "Bearer token-2"
+    assert longest < 0.25
+
+
+async def test_a_credential_that_is_refused_before_its_end_is_renewed_once(
+    api: ApiServer, transport_of: TransportOf, tmp_path: Path
+) -> None:
+    transport = await transport_of(plugin(tmp_path, life_s=3600))
+    api.tokens = {"token-2"}
+
+    await asyncio.gather(*(get(transport) for _ in range(5)))
+
+    await transport.close()
+    assert len((tmp_path / "runs").read_text(encoding="utf-8").splitlines()) == 2
+    assert sent(api).count("Bearer token-2") == 5
+
+
+async def test_a_watch_that_is_refused_renews_too(api: ApiServer, transport_of: TransportOf, tmp_path: Path) -> None:
+    transport = await transport_of(plugin(tmp_path, life_s=3600))
+    api.tokens, api.script = {"token-2"}, [streamed(b"hello")]
+
+    async with transport.stream("/x", stall_s=5.0) as chunks:
+        assert [chunk async for chunk in chunks] == [b"hello"]
+    await transport.close()
+
+
+async def test_credentials_that_stay_refused_are_forbidden_after_one_repetition(
+    api: ApiServer, transport_of: TransportOf
+) -> None:
+    transport = await transport_of({"token": "wrong"})
+    api.tokens = {"right"}
+
+    with pytest.raises(port.ApiForbidden, match="Unauthorized"):
+        await get(transport)
+
+    await transport.close()
+    assert len(api.seen) == 2
+
+
+async def test_a_plugin_that_begins_to_fail_is_named_with_its_own_words(
+    api: ApiServer, transport_of: TransportOf, tmp_path: Path
+) -> None:
+    broken = "if len(runs.read_text().splitlines()) > 1: raise SystemExit('your login has expired')"
+    transport = await transport_of(plugin(tmp_path, life_s=3600, answer=broken))
+    api.tokens = set()
+
+    with pytest.raises(port.ApiForbidden, match="your login has expired") as raised:
+        await get(transport)
+
+    await transport.close()
+    assert raised.value.status == 401
+
+
+class Slow:
+    """A source that loads when `go` is set; loads: how often it was asked."""
+
+    def __init__(self, lifetime: Lifetime, *, fails: bool = False) -> None:
+        self.go = asyncio.Event()
+        self.loads = 0
+        self.fails = fails
+        self.lifetime = lifetime
+
+    async def load(self, configuration: Configuration) -> Lifetime:
+        self.loads += 1
+        await self.go.wait()
+        if self.fails:
+            message = "no"
+            raise NotRenewed(message)
+        configuration.api_key["BearerToken"] = f"Bearer {self.loads}"
+        return self.lifetime
+
+
+async def test_a_renewal_outlives_the_request_that_asked_for_it() -> None:
+    source = Slow(Lifetime())
+    credentials = Credentials(Configuration(), source)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await credentials.renew(None)
+
+    source.go.set()
+    await credentials.renew(None)
+
+    assert (source.loads, await credentials.authorization()) == (1, "Bearer 1")
+
+
+async def test_a_request_that_was_refused_with_older_credentials_only_repeats() -> None:
+    source = Slow(Lifetime())
+    source.go.set()
+    credentials = Credentials(Configuration(), source)
+    await credentials.load()
+
+    await credentials.renew("Bearer 0")
+
+    assert source.loads == 1
+
+
+async def test_expired_credentials_are_waited_for() -> None:
+    source = Slow(Lifetime(refresh_after_s=-2.0, valid_for_s=-1.0))
+    source.go.set()
+    credentials = Credentials(Configuration(), source)
+    await credentials.load()
+
+    assert await credentials.authorization() == "Bearer 2"
+
+
+async def test_credentials_that_cannot_be_renewed_are_used_and_not_asked_for_at_every_request() -> None:
+    source = Slow(Lifetime(refresh_after_s=-2.0, valid_for_s=-1.0))
+    source.go.set()
+    credentials = Credentials(Configuration(), source)
+    await credentials.load()
+    source.fails = True
+
+    assert [await credentials.authorization() for _ in range(3)] == ["Bearer 1"] * 3
+    assert source.loads == 2

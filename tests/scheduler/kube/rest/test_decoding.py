@@ -1,0 +1,117 @@
+import tracemalloc
+
+import msgspec
+import pytest
+
+from scheduler.kube import objects, port
+from scheduler.kube.rest.decoding import Decoder
+from tests.support.api_server import bookmark, line, manifest
+
+PODS = Decoder(port.PODS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "event"),
+    [
+        pytest.param("ADDED", port.Changed, id="added"),
+        pytest.param("MODIFIED", port.Changed, id="modified"),
+        pytest.param("DELETED", port.Deleted, id="deleted"),
+    ],
+)
+def test_an_object_becomes_an_event(kind: str, event: type[object]) -> None:
+    watched = PODS.watched(line(kind, manifest("a")))
+
+    assert isinstance(watched, event)
+    assert isinstance(watched, port.Changed | port.Deleted)
+    assert watched.object.metadata.name == "a"
+
+
+def test_a_bookmark_has_only_a_version() -> None:
+    assert PODS.watched(bookmark("12")) == port.Bookmark("12")
+
+
+def test_the_bookmark_that_closes_a_streamed_list_ends_the_list() -> None:
+    assert PODS.watched(bookmark("12", ends_list=True)) == port.ListEnds("12")
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        pytest.param(410, port.WatchExpired, id="expired"),
+        pytest.param(500, port.ApiFailed, id="failed"),
+        pytest.param(429, port.ApiThrottled, id="throttled"),
+    ],
+)
+def test_an_error_event_is_raised_with_the_words_of_the_server(code: int, error: type[port.ApiError]) -> None:
+    told = {"kind": "Status", "metadata": {}, "message": "too old", "code": code, "details": {"retryAfterSeconds": 3}}
+
+    with pytest.raises(error, match=r"^too old$") as raised:
+        PODS.watched(line("ERROR", told))
+
+    assert raised.value.status == code
+
+
+def test_a_throttling_event_says_how_long_to_wait() -> None:
+    told = {"message": "slow down", "code": 429, "details": {"retryAfterSeconds": 3}}
+
+    with pytest.raises(port.ApiThrottled) as raised:
+        PODS.watched(line("ERROR", told))
+
+    assert raised.value.retry_after_s == 3.0
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        pytest.param(line("ADDED", manifest("a") | {"spec": 5}), "default/a", id="wrong type"),
+        pytest.param(line("MODIFIED", {"metadata": {"name": "n", "labels": 3}}), "n", id="bad labels, no namespace"),
+        pytest.param(line("ADDED", {"metadata": {"name": ["a"]}}), "", id="a name that is none"),
+        pytest.param(line("ADDED", {}), "", id="nothing"),
+        pytest.param(line("INVENTED", manifest("a")), "default/a", id="an event type of the future"),
+        pytest.param(b'{"type": "ADDED", "object": {"metadata"', "", id="not JSON"),
+        pytest.param(b'{"type": "ADDED", "object": {"metadata": {"name": "\xff"}}}', "", id="not UTF-8"),
+        pytest.param(b'{"type": "ADDED", "object": {"x": ' + b"[" * 100_000, "", id="nesting without end"),
+        pytest.param(line("BOOKMARK", {"metadata": {}}), "", id="a bookmark of nothing"),
+        pytest.param(b"<html>", "", id="something else"),
+    ],
+)
+def test_a_bad_object_becomes_a_name_and_a_reason(text: bytes, name: str) -> None:
+    watched = PODS.watched(text)
+
+    assert isinstance(watched, port.Undecodable)
+    assert watched.name == name
+    assert watched.error
+
+
+def test_a_bad_object_that_is_gone_is_still_gone() -> None:
+    gone = PODS.watched(line("DELETED", manifest("a") | {"spec": 5}))
+
+    assert isinstance(gone, port.Deleted)
+    assert (gone.object.metadata.name, gone.object.metadata.uid) == ("a", "uid-a")
+
+
+def test_objects_do_not_keep_the_text_that_they_came_in() -> None:
+    padded = manifest("a", managedFields="x" * 1_000_000)
+    text = line("ADDED", padded)
+    tracemalloc.start()
+
+    kept = [PODS.watched(bytes(bytearray(text))) for _ in range(10)]
+
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(kept) == 10
+    assert held < 200_000
+
+
+def test_volumes_stay_readable() -> None:
+    watched = PODS.watched(line("ADDED", manifest("a")))
+
+    assert isinstance(watched, port.Changed)
+    assert [sorted(volume) for volume in watched.object.spec.volumes] == [["name", "projected"]]
+    assert msgspec.json.decode(watched.object.spec.volumes[0]["name"]) == "token"
+
+
+def test_a_pod_without_volumes_is_decoded_as_it_is() -> None:
+    pod = PODS.object(b'{"metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}}')
+
+    assert pod == objects.Pod(objects.ObjectMeta("a"), objects.PodSpec((objects.Container("main"),)))

@@ -1,0 +1,236 @@
+"""GpuShare: which nodes and cards a pod fits, which are preferred, and the words where it does not fit."""
+
+import json
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+
+from config.protocol import names
+from config.protocol.inventory import Card, Health
+from scheduler.engine import Engine
+from scheduler.kube import objects
+from scheduler.scheduling_cycle import NoFit, Placement
+from scheduler.state.tables import Tables
+from tests.support.builders import bound, card, engine, pod, wire_node
+
+NOW_NS = 1_700_000_000_000_000_000
+
+
+def place(built: Engine, name: str = "p", gpu_mem: int | list[int] = 3, **options: object) -> Placement | NoFit:
+    """Queue one pod and decide for it."""
+    built.pod_waiting(pod(name, gpu_mem, **options), 0.0)
+    decision = built.decide(0.0, NOW_NS)
+    assert decision is not None
+    return decision.outcome
+
+
+def where(outcome: Placement | NoFit) -> list[tuple[str, int]]:
+    """(node, card index) of a placement."""
+    assert isinstance(outcome, Placement), outcome
+    return [(outcome.node, share.index) for share in outcome.cards]
+
+
+def why(outcome: Placement | NoFit) -> str:
+    """The message of a pod that fits nowhere."""
+    assert isinstance(outcome, NoFit), outcome
+    return outcome.diagnosis.message
+
+
+def test_three_replicas_of_three_share_one_card() -> None:
+    built = engine(a=[16, 16], b=[16, 16], c=[80] * 8)
+    placed = {where(place(built, f"binpack-{i}", 3))[0] for i in range(3)}
+    assert len(placed) == 1
+
+
+def test_the_tightest_card_that_fits_is_taken() -> None:
+    built = engine(a=[16, 8, 12])
+    assert where(place(built, gpu_mem=7)) == [("a", 1)]
+
+
+def test_the_card_policy_spread_takes_the_emptiest_card() -> None:
+    built = engine(a=[16, 8, 12])
+    assert where(place(built, gpu_mem=3, annotations={names.CARD_POLICY: "spread"})) == [("a", 0)]
+
+
+def test_the_node_policy_spread_takes_the_emptiest_node() -> None:
+    built = engine(a=[16], b=[16])
+    spread = {names.NODE_POLICY: "spread"}
+    placed = {where(place(built, f"p{i}", 3, annotations=spread))[0] for i in range(2)}
+    assert placed == {("a", 0), ("b", 0)}
+
+
+def test_gpu_count_takes_its_share_of_different_cards_and_writes_it_down() -> None:
+    built = engine(a=[16, 16, 16])
+    outcome = place(built, gpu_mem=[8, 4], labels={names.GPU_COUNT: "2"}, init_gpu_mem=[2])
+    assert isinstance(outcome, Placement)
+    assert [share.units for share in outcome.cards] == [6, 6]
+    assert json.loads(outcome.annotations[names.ALLOCATION]) == {"0": {"0": 4, "1": 4}, "1": {"0": 2, "1": 2}}
+    assert json.loads(outcome.annotations[names.INIT_ALLOCATION]) == {"0": {"0": 1, "1": 1}}
+    assert json.loads(outcome.annotations[names.CARDS]) == {"0": "GPU-a-0", "1": "GPU-a-1"}
+
+
+def test_the_binding_writes_every_allocation_key() -> None:
+    outcome = place(engine(a=[16]), gpu_mem=3)
+    assert isinstance(outcome, Placement)
+    assert set(outcome.annotations) == set(names.ALLOCATION_KEYS)
+    assert outcome.annotations[names.MEM_IDX] == "0"
+    assert outcome.annotations[names.MEM_POD] == "3"
+    assert outcome.annotations[names.MEM_DEV] == "16"
+    assert outcome.annotations[names.MEM_ASSIGNED] == "false"
+    assert outcome.annotations[names.MEM_ASSUME_TIME] == str(NOW_NS)
+
+
+def test_the_watch_confirms_exactly_what_was_assumed() -> None:
+    built = engine(a=[16, 16])
+    outcome = place(built, gpu_mem=[4, 2], labels={names.GPU_COUNT: "2"})
+    assert isinstance(outcome, Placement)
+    before = built.tables.cards.free.copy()
+    built.tables.add(bound(outcome.pod, outcome.node, outcome.annotations))
+    assert np.array_equal(before, built.tables.cards.free)
+
+
+def test_an_exclusive_pod_takes_an_empty_card_and_keeps_others_off() -> None:
+    built = engine(a=[16, 16])
+    assert where(place(built, "first", 3)) == [("a", 0)]
+    assert where(place(built, "whole", 3, annotations={names.EXCLUSIVE: "true"})) == [("a", 1)]
+    assert where(place(built, "next", 3)) == [("a", 0)]
+    assert why(place(built, "second-whole", 3, labels={names.PLACEMENT_LABEL: names.PLACEMENT_WHOLE_DEVICE})) == (
+        "0/1 nodes are available: "
+        "1 Insufficient GPU memory on one card without other pods: wants 3, most free 0 (of 16)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param(
+            {"gpu_mem": 12}, "3 Insufficient GPU memory on one card: wants 12, most free 8 (of 16)", id="short"
+        ),
+        pytest.param(
+            {"gpu_mem": 20, "labels": {names.GPU_COUNT: "2"}},
+            "3 Insufficient GPU memory on 2 cards: wants 10, most free 8 (of 16)",
+            id="the second freest card counts",
+        ),
+        pytest.param(
+            {"gpu_mem": 3, "labels": {names.GPU_COUNT: "2"}},
+            "aliyun.com/gpu-mem: container c0 asks 3, which does not divide by aliyun.com/gpu-count 2",
+            id="does not divide",
+        ),
+        pytest.param(
+            {"gpu_mem": 3, "annotations": {names.CARD_POLICY: "tight"}},
+            "gpushare/card-policy: 'tight' is unknown; expected one of: binpack, spread",
+            id="unknown policy",
+        ),
+        pytest.param(
+            {"gpu_mem": 3, "annotations": {names.CARD_MODELS: "H200"}},
+            "3 node(s) had too few cards of those the pod asks for",
+            id="unknown model",
+        ),
+        pytest.param(
+            {"gpu_mem": 3, "annotations": {names.CARD_UUIDS: "GPU-x"}},
+            "3 node(s) had too few cards of those the pod asks for",
+            id="unknown UUID",
+        ),
+    ],
+)
+def test_words_say_what_is_wanted_and_what_there_is(options: dict[str, object], words: str) -> None:
+    built = engine(a=[16, 16], b=[16, 16], c=[16, 16])
+    for node in "abc":
+        for index in range(2):
+            filler = pod(f"{node}{index}", 8, annotations={names.MEM_IDX: str(index)})
+            built.tables.add(bound(filler, node))
+    assert words in why(place(built, "p", **options))  # type: ignore[arg-type]
+
+
+def with_amounts(node: objects.Node, amounts: objects.Quantities) -> objects.Node:
+    return msgspec.structs.replace(node, status=objects.NodeStatus(allocatable=amounts, capacity=amounts))
+
+
+def refit(tables: Tables, *cards: Card, **options: object) -> None:
+    tables.upsert_node(wire_node("a", list(cards), **options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param(
+            {"gpu_mem": 0}, "1 node(s) had no allocatable gpu-mem (device plugin not there yet, or away)", id="0"
+        ),
+        pytest.param({"unit_mib": 128}, "1 node(s) announced GPU memory in another unit", id="another unit"),
+        pytest.param(
+            {"annotations": {names.INVENTORY: "{"}}, "1 node(s) announced cards that cannot be read", id="broken"
+        ),
+        pytest.param({"gpu_mem": 2}, "1 Insufficient aliyun.com/gpu-mem: wants 3, most free 2 (of 2)", id="node total"),
+        pytest.param(
+            {"annotations": {names.CORDON: "GPU-a-0"}},
+            "1 Insufficient GPU memory on one card: wants 3, most free 0 (of 16)",
+            id="cordoned",
+        ),
+    ],
+)
+def test_a_node_whose_cards_cannot_be_given_out_says_why(options: dict[str, object], words: str) -> None:
+    built = engine()
+    refit(built.tables, card(0, 16), **options)
+    assert words in why(place(built))
+
+
+@pytest.mark.parametrize("health", [Health.UNHEALTHY, Health.SUSPECT])
+def test_a_card_that_is_not_healthy_takes_no_pod(health: Health) -> None:
+    built = engine()
+    refit(built.tables, card(0, 16, health=health), card(1, 16))
+    assert where(place(built)) == [("a", 1)]
+
+
+def test_an_announced_cordon_alone_does_not_keep_pods_off() -> None:
+    built = engine()
+    refit(built.tables, card(0, 16, health=Health.CORDONED))
+    assert where(place(built)) == [("a", 0)]
+
+
+def test_the_originals_config_map_takes_a_card_out_of_use_and_gives_it_back() -> None:
+    built = engine(a=[16, 16])
+    built.tables.mark_unhealthy("a", frozenset({0}))
+    assert where(place(built, "p", 3)) == [("a", 1)]
+    built.tables.mark_unhealthy("a", frozenset())
+    assert where(place(built, "q", 15)) == [("a", 0)]
+
+
+def test_a_pod_on_an_unhealthy_card_does_not_count_against_the_rest_of_the_node() -> None:
+    built = engine(a=[16, 16])
+    built.tables.add(bound(pod("old", 10, annotations={names.MEM_IDX: "0"}), "a"))
+    refit(built.tables, card(0, 16, health=Health.UNHEALTHY), card(1, 16))
+    assert where(place(built, "p", 16)) == [("a", 1)]
+
+
+def test_old_totals_count_as_equal_cards() -> None:
+    built = engine()
+    node = wire_node("a")
+    amounts = {**(node.status.allocatable or {}), names.GPU_MEM: "30", names.GPU_COUNT: "2"}
+    built.tables.upsert_node(with_amounts(node, amounts))
+    outcome = place(built, gpu_mem=15)
+    assert where(outcome) == [("a", 0)]
+    assert isinstance(outcome, Placement)
+    assert outcome.annotations[names.CARDS] == "{}"
+    assert where(place(built, "q", 15)) == [("a", 1)]
+    assert "wants 1, most free 0 (of 15)" in why(place(built, "r", 1))
+
+
+def test_a_pod_without_gpu_memory_goes_anywhere() -> None:
+    built = engine()
+    built.tables.upsert_node(wire_node("plain"))
+    outcome = place(built, gpu_mem=0)
+    assert isinstance(outcome, Placement)
+    assert outcome.annotations == {}
+
+
+def test_models_restrict_the_cards() -> None:
+    built = engine()
+    refit(built.tables, replace(card(0, 16), model="T4"), replace(card(1, 80), model="A100"))
+    assert where(place(built, "p", 3, annotations={names.CARD_MODELS: "A100"})) == [("a", 1)]
+    assert where(place(built, "q", 3, annotations={names.CARD_MODELS: "!A100"})) == [("a", 0)]
+
+
+def test_an_absurd_ask_is_refused_in_words() -> None:
+    assert "expected at most" in why(place(engine(a=[16]), gpu_mem=2**40))

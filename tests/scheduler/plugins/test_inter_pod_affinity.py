@@ -1,0 +1,156 @@
+"""InterPodAffinity: other pods' terms keep a pod off, and the evaluation cache never answers what is no longer true."""
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from scheduler.framework.plugin import PreFilterPlugin
+from scheduler.framework.runtime import Profile, Runtime
+from scheduler.plugins.inter_pod_affinity import InterPodAffinity
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import Pod
+from scheduler.state.tables import Tables
+from tests.support.builders import bound, pod, wire_node
+from tests.support.judging import reasons, tables_of
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+HOST = "kubernetes.io/hostname"
+
+
+def term(topology: str, app: str, **more: object) -> dict[str, Any]:
+    """A term against pods of an app."""
+    return {"topologyKey": topology, "labelSelector": {"matchLabels": {"app": app}}, **more}
+
+
+def keeping_away(name: str, *terms: dict[str, Any], namespace: str = "default") -> Pod:
+    """A pod with required anti-affinity."""
+    return pod(name, namespace=namespace, affinity={"podAntiAffinity": {REQUIRED: list(terms)}})
+
+
+def test_a_pod_is_kept_out_of_the_domain_in_kube_schedulers_words() -> None:
+    zones = {"a": "east", "b": "west", "c": "east"}
+    tables = tables_of(*(wire_node(name, labels={"zone": zone}) for name, zone in zones.items()))
+    tables.add(bound(keeping_away("there", term("zone", "x")), "a"))
+    against = {"node(s) didn't satisfy existing pods anti-affinity rules": {"a", "c"}}
+    assert reasons(InterPodAffinity(), pod("p", labels={"app": "x"}), tables) == against
+    assert reasons(InterPodAffinity(), pod("p", labels={"app": "y"}), tables) == {}
+    tables.remove("uid-default-there")
+    assert reasons(InterPodAffinity(), pod("p", labels={"app": "x"}), tables) == {}
+
+
+def test_any_of_several_terms_is_enough() -> None:
+    tables = tables_of(wire_node("a", labels={"zone": "east"}), wire_node("b", labels={"zone": "east"}), wire_node("c"))
+    tables.add(bound(keeping_away("one", term(HOST, "x")), "c"))
+    tables.add(bound(keeping_away("two", term("zone", "x")), "a"))
+    ((_, nodes),) = reasons(InterPodAffinity(), pod("p", labels={"app": "x"}), tables).items()
+    assert nodes == {"a", "b", "c"}
+
+
+def test_the_rule_looks_at_the_tables_so_it_cannot_be_skipped_per_class() -> None:
+    assert not isinstance(InterPodAffinity(), PreFilterPlugin)
+
+
+def test_preferred_terms_keep_nobody_away() -> None:
+    tables = tables_of(wire_node("a"))
+    weighted = {"weight": 1, "podAffinityTerm": term(HOST, "x")}
+    preferred = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [weighted]}}
+    tables.add(bound(pod("there", affinity=preferred), "a"))
+    assert reasons(InterPodAffinity(), pod("p", labels={"app": "x"}), tables) == {}
+
+
+NODES = st.sampled_from("abcd")
+ZONES = st.sampled_from(["", "east", "west"])
+NAMESPACES = st.sampled_from(["default", "prod"])
+SCOPES: list[dict[str, Any]] = [
+    {},
+    {"namespaces": ["prod"]},
+    {"namespaceSelector": {}},
+    {"namespaceSelector": {"matchLabels": {"team": "a"}}},
+]
+TERMS = st.builds(
+    lambda topology, app, scope: term(topology, app, **scope),
+    st.sampled_from(["zone", HOST]),
+    st.sampled_from("xy"),
+    st.sampled_from(SCOPES),
+)
+
+
+class Histories(RuleBasedStateMachine):
+    """Nodes, namespaces and pods with terms come and go; after each step the cache is held against a plain reading."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = Tables(ResourceNames())
+        self.runtime = Runtime(Profile(filter=(InterPodAffinity(),)), self.tables)
+        self.nodes: dict[str, str] = {}
+        self.pods: dict[str, tuple[str, str, list[dict[str, Any]]]] = {}
+        self.teams: dict[str, str] = {}
+        self.made = 0
+
+    @rule(name=NODES, zone=ZONES)
+    def node_comes_or_changes(self, name: str, zone: str) -> None:
+        self.nodes[name] = zone
+        self.tables.upsert_node(wire_node(name, labels={"zone": zone} if zone else {}))
+
+    @rule(name=NODES)
+    def node_goes(self, name: str) -> None:
+        self.nodes.pop(name, None)
+        self.tables.remove_node(name)
+
+    @rule(node=NODES, namespace=NAMESPACES, terms=st.lists(TERMS, min_size=1, max_size=2))
+    def somebody_binds(self, node: str, namespace: str, terms: list[dict[str, Any]]) -> None:
+        self.made += 1
+        there = bound(keeping_away(f"p{self.made}", *terms, namespace=namespace), node)
+        self.pods[there.key.uid] = (node, namespace, terms)
+        self.tables.add(there)
+
+    @precondition(lambda self: self.pods)
+    @rule(data=st.data())
+    def pod_goes(self, data: st.DataObject) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.pods)))
+        del self.pods[uid]
+        self.tables.remove(uid)
+
+    @rule(namespace=NAMESPACES, team=st.sampled_from(["", "a", "b"]))
+    def namespace_changes(self, namespace: str, team: str) -> None:
+        if team:
+            self.teams[namespace] = team
+            self.tables.set_namespace(namespace, {"team": team})
+        elif self.teams.pop(namespace, None):
+            self.tables.set_namespace(namespace, None)
+
+    @invariant()
+    def the_memo_answers_what_is_true_now(self) -> None:
+        for namespace in ("default", "prod"):
+            for app in "xyz":
+                waiting = pod("waiting", namespace=namespace, labels={"app": app, "pod-index": str(self.made)})
+                evaluation = self.runtime.judge(waiting, self.runtime.signature(waiting))
+                feasible = {name for name, row in self.tables.row_of.items() if evaluation.feasible[row]}
+                assert feasible == {name for name in self.nodes if not self._kept_out(name, namespace, app)}
+
+    def _kept_out(self, node: str, namespace: str, app: str) -> bool:
+        return any(
+            there in self.nodes and self._matches(own, each, namespace, app) and self._together(there, node, each)
+            for there, own, terms in self.pods.values()
+            for each in terms
+        )
+
+    def _matches(self, own: str, each: dict[str, Any], namespace: str, app: str) -> bool:
+        if each["labelSelector"]["matchLabels"]["app"] != app:
+            return False
+        if "namespaces" in each:
+            return namespace in each["namespaces"]
+        if "namespaceSelector" in each:
+            return not each["namespaceSelector"] or self.teams.get(namespace) == "a"
+        return own == namespace
+
+    def _together(self, one: str, other: str, each: dict[str, Any]) -> bool:
+        if each["topologyKey"] == HOST:
+            return one == other
+        return bool(self.nodes[one]) and self.nodes[one] == self.nodes[other]
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,193 @@
+"""NodeResourcesFit: what does not fit and in which words, how many copies fit, and the arithmetic of the score."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.protocol import names
+from scheduler.framework.plugin import MAX_SCORE
+from scheduler.plugins.node_resources_fit import (
+    NodeResourcesFit,
+    NodeResourcesFitArgs,
+    asks,
+    is_extended,
+    least_allocated,
+    most_allocated,
+)
+from scheduler.state.tables import Tables
+from tests.support.builders import bound, pod, wire_node
+from tests.support.judging import reasons, rejected, scored, tables_of
+
+FIT = NodeResourcesFit(NodeResourcesFitArgs())
+MOST = NodeResourcesFit(NodeResourcesFitArgs(strategy="MostAllocated"))
+
+
+def used(tables: Tables, node: str, requests: dict[str, str] | None = None, *, count: int = 1) -> Tables:
+    """`tables` with `count` pods on `node`."""
+    for number in range(count):
+        tables.add(bound(pod(f"on-{node}-{number}", requests=requests), node))
+    return tables
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"),
+    [
+        pytest.param({}, set(), id="nothing asked"),
+        pytest.param({"cpu": "1", "memory": "1Gi"}, set(), id="just fits"),
+        pytest.param({"cpu": "1001m"}, {"Insufficient cpu"}, id="cpu"),
+        pytest.param({"memory": "1025Mi"}, {"Insufficient memory"}, id="memory"),
+        pytest.param({"ephemeral-storage": "11Gi"}, {"Insufficient ephemeral-storage"}, id="ephemeral storage"),
+        pytest.param({"hugepages-2Mi": "4Mi"}, {"Insufficient hugepages-2Mi"}, id="huge pages"),
+        pytest.param({"example.com/dev": "3"}, {"Insufficient example.com/dev"}, id="an extended resource"),
+        pytest.param({"example.com/none": "1"}, {"Insufficient example.com/none"}, id="one that no node has"),
+        pytest.param({"cpu": "2", "memory": "2Gi"}, {"Insufficient cpu", "Insufficient memory"}, id="two at once"),
+        pytest.param({"memory": "16Ei"}, {"Insufficient memory"}, id="an absurd amount"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_kube_schedulers_words(requests: dict[str, str], expected: set[str]) -> None:
+    allocatable = {"ephemeral_storage": "10Gi", "hugepages-2Mi": "2Mi", "example.com/dev": "4", "memory": "2Gi"}
+    tables = tables_of(wire_node("a", cpu="2", **allocatable))  # type: ignore[arg-type]
+    used(tables, "a", {"cpu": "1", "memory": "1Gi", "example.com/dev": "2"})
+    assert set(reasons(FIT, pod("p", requests=requests), tables)) == expected
+
+
+def test_a_node_takes_as_many_pods_as_it_allows_whatever_they_ask() -> None:
+    tables = used(tables_of(wire_node("a", pods="2"), wire_node("b", pods="3")), "a", count=2)
+    used(tables, "b", count=2)
+    assert reasons(FIT, pod("p"), tables) == {"Too many pods": {"a"}}
+
+
+def test_an_over_committed_node_takes_no_more_but_still_pods_that_ask_nothing() -> None:
+    tables = used(tables_of(wire_node("a", cpu="1")), "a", {"cpu": "1"}, count=2)
+    assert rejected(FIT, pod("p", requests={"cpu": "1m"}), tables) == {"a"}
+    assert rejected(FIT, pod("p", requests={"memory": "1"}), tables) == set()
+
+
+def test_gpu_memory_is_not_judged_here() -> None:
+    assert rejected(FIT, pod("p", 8), tables_of(wire_node("a"))) == set()
+
+
+def test_ignored_resources_are_extended_ones() -> None:
+    ignoring = NodeResourcesFit(NodeResourcesFitArgs(ignored=frozenset({"example.com/dev", "cpu"})))
+    tables = tables_of(wire_node("a", cpu="1"))
+    assert rejected(ignoring, pod("p", requests={"example.com/dev": "1"}), tables) == set()
+    assert reasons(ignoring, pod("p", requests={"cpu": "2"}), tables) == {"Insufficient cpu": {"a"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "extended"),
+    [
+        ("example.com/dev", True),
+        (names.GPU_COUNT, True),
+        ("cpu", False),
+        ("hugepages-2Mi", False),
+        ("kubernetes.io/batch-cpu", False),
+        ("requests.example.com/dev", False),
+    ],
+)
+def test_which_resources_are_extended(name: str, extended: bool) -> None:  # noqa: FBT001 - a case of the table
+    assert is_extended(name) is extended
+
+
+def test_objections_come_in_kube_schedulers_order() -> None:
+    requests = {"x.com/b": "1", "ephemeral-storage": "1", "a.com/a": "1", "memory": "1", "cpu": "1"}
+    found = [name for name, _ in asks(pod("p", requests=requests).template, frozenset())]
+    assert found == ["cpu", "memory", "ephemeral-storage", "a.com/a", "x.com/b"]
+
+
+@pytest.mark.parametrize(
+    ("requests", "copies"),
+    [
+        pytest.param({}, 109, id="by the number of pods"),
+        pytest.param({"cpu": "1"}, 3, id="by cpu"),
+        pytest.param({"cpu": "1", "memory": "3Gi"}, 2, id="by the scarcest"),
+        pytest.param({"example.com/none": "1"}, 0, id="by what no node has"),
+        pytest.param({"cpu": "5"}, 0, id="not even one"),
+    ],
+)
+def test_room_is_how_many_copies_fit(requests: dict[str, str], copies: int) -> None:
+    tables = used(tables_of(wire_node("a", cpu="4", memory="8Gi")), "a", {"cpu": "1"})
+    room = FIT.room(pod("p", requests=requests), tables, np.array([tables.row_of["a"]]))
+    assert room is not None
+    assert room.tolist() == [copies]
+
+
+def test_room_is_never_negative() -> None:
+    tables = used(tables_of(wire_node("a", cpu="1", pods="1")), "a", {"cpu": "1"}, count=3)
+    room = FIT.room(pod("p", requests={"cpu": "1"}), tables, np.array([tables.row_of["a"]]))
+    assert room is not None
+    assert room.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("requested", "allocatable", "least", "most"),
+    [
+        pytest.param(0, 4, 1.0, 0.0, id="empty"),
+        pytest.param(1, 4, 0.75, 0.25, id="a quarter"),
+        pytest.param(4, 4, 0.0, 1.0, id="full"),
+        pytest.param(5, 4, 0.0, 1.0, id="over-committed"),
+        pytest.param(0, 0, 0.0, 0.0, id="nothing there"),
+        pytest.param(3, 0, 0.0, 0.0, id="nothing there, something asked"),
+    ],
+)
+def test_the_share_of_one_resource(requested: int, allocatable: int, least: float, most: float) -> None:
+    amounts = np.array([requested]), np.array([allocatable])
+    assert (least_allocated(*amounts)[0], most_allocated(*amounts)[0]) == (least, most)
+
+
+def test_nodes_are_scored_by_what_is_left_with_the_pod_on_them() -> None:
+    tables = tables_of(wire_node("a", cpu="4", memory="4Gi"), wire_node("b", cpu="4", memory="4Gi"))
+    used(tables, "a", {"cpu": "1", "memory": "1Gi"})
+    waiting = pod("p", requests={"cpu": "1", "memory": "2Gi"})
+    assert scored(FIT, waiting, tables) == {"a": (50_000 + 25_000) // 2, "b": (75_000 + 50_000) // 2}
+    assert scored(MOST, waiting, tables) == {"a": (50_000 + 75_000) // 2, "b": (25_000 + 50_000) // 2}
+
+
+def test_pods_that_ask_nothing_count_as_small_ones() -> None:
+    tables = used(tables_of(wire_node("a", cpu="1", memory="1000Mi")), "a")
+    assert scored(FIT, pod("p"), tables) == {"a": (80_000 + 60_000) // 2}
+
+
+def test_a_resource_that_the_node_lacks_does_not_count() -> None:
+    tables = tables_of(wire_node("a", cpu="4", memory="0"), wire_node("b", cpu="0", memory="0"))
+    waiting = pod("p", requests={"cpu": "1", "memory": "1"})
+    assert scored(FIT, waiting, tables) == {"a": 75_000, "b": 0}
+
+
+def test_weights_and_extended_resources() -> None:
+    weighing = NodeResourcesFit(NodeResourcesFitArgs("MostAllocated", {"cpu": 1, "example.com/dev": 3}))
+    tables = tables_of(wire_node("a", cpu="4", **{"example.com/dev": "4"}), wire_node("b", cpu="4"))  # type: ignore[arg-type]
+    asking = pod("p", requests={"cpu": "1", "example.com/dev": "2"})
+    assert scored(weighing, asking, tables) == {"a": (25_000 + 3 * 50_000) // 4, "b": 25_000}
+    # Who does not ask for it is not judged by it.
+    assert scored(weighing, pod("q", requests={"cpu": "1"}), tables) == {"a": 25_000, "b": 25_000}
+
+
+def test_ephemeral_storage_counts_also_for_pods_that_do_not_ask_for_it() -> None:
+    weighing = NodeResourcesFit(NodeResourcesFitArgs(weights={"ephemeral-storage": 1}))
+    tables = used(tables_of(wire_node("a", ephemeral_storage="4Gi")), "a", {"ephemeral-storage": "1Gi"})
+    assert scored(weighing, pod("p"), tables) == {"a": 75_000}
+
+
+@given(
+    asked=st.tuples(st.integers(0, 2**45), st.integers(0, 2**45)),
+    there=st.tuples(st.integers(0, 2**45), st.integers(0, 2**45)),
+    weights=st.tuples(st.integers(1, 100), st.integers(1, 100)),
+)
+def test_the_score_is_kube_schedulers_mean_in_thousandths(
+    asked: tuple[int, int], there: tuple[int, int], weights: tuple[int, int]
+) -> None:
+    cpu_memory = {"cpu": weights[0], "memory": weights[1]}
+    tables = tables_of(wire_node("a", cpu=f"{there[0]}m", memory=str(there[1])))
+    waiting = pod("p", requests={"cpu": f"{asked[0]}m", "memory": str(asked[1])})
+    shares = [(max(0, a - r), min(r, a), a, w) for r, a, w in zip(asked, there, weights, strict=True) if a]
+    for strategy, part in (("LeastAllocated", 0), ("MostAllocated", 1)):
+        total = sum((Fraction(share[part], share[2]) * share[3] for share in shares), Fraction(0))
+        exact = total * MAX_SCORE / (sum(share[3] for share in shares) or 1)
+        plugin = NodeResourcesFit(NodeResourcesFitArgs(strategy, cpu_memory))  # type: ignore[arg-type]
+        score = scored(plugin, waiting, tables)["a"]
+        assert 0 <= score <= MAX_SCORE
+        assert abs(score - exact) <= 1

@@ -1,0 +1,78 @@
+"""The table of PodSpec's fields says what the code does, and docs/compatibility.md says what the table does."""
+
+import re
+
+import pytest
+
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.unsupported import Unsupported, unsupported_rules
+from tests.support.builders import wire_pod
+from tests.support.pod_fields import STRUCTS, TABLE, Field, Verdict, markdown, read_fields, with_verdict
+from tests.support.repository import ROOT
+
+DOCUMENT = ROOT / "docs" / "compatibility.md"
+
+
+def found(field: Field) -> Unsupported:
+    """What the scheduler finds in a pod that has the field."""
+    return unsupported_rules(wire_pod("p", **field.example), ResourceNames())
+
+
+def cases(*verdicts: Verdict) -> list[object]:
+    return [pytest.param(schema, field, id=f"{schema}.{field.name}") for schema, field in with_verdict(*verdicts)]
+
+
+def test_every_field_is_in_the_table_once() -> None:
+    for schema, fields in TABLE.items():
+        names = [field.name for field in fields]
+        assert len(set(names)) == len(names), schema
+
+
+@pytest.mark.parametrize(("schema", "field"), cases(Verdict.JUDGED))
+def test_a_field_that_is_judged_is_read(schema: str, field: Field) -> None:
+    assert field.name in read_fields(schema)
+
+
+@pytest.mark.parametrize(("schema", "field"), cases(Verdict.REFUSED))
+def test_a_field_that_is_refused_keeps_the_pod_waiting_with_its_words(schema: str, field: Field) -> None:
+    del schema
+    assert found(field).requirements == (field.words,)
+
+
+@pytest.mark.parametrize(("schema", "field"), cases(Verdict.IGNORED))
+def test_a_preference_that_is_ignored_keeps_nobody_waiting_and_is_named(schema: str, field: Field) -> None:
+    del schema
+    assert found(field) == Unsupported((), (field.words,))
+
+
+@pytest.mark.parametrize("schema", STRUCTS)
+def test_whatever_is_read_is_in_the_table_and_decides_something(schema: str) -> None:
+    deciding = {field.name for field in TABLE[schema] if field.verdict is not Verdict.IRRELEVANT}
+    assert read_fields(schema) - deciding == set()
+
+
+@pytest.mark.parametrize(
+    ("schema", "field"), [case for case in with_verdict(Verdict.IRRELEVANT) if case[0] == "Volume"]
+)
+def test_a_volume_that_any_node_can_make_keeps_nobody_waiting(schema: str, field: Field) -> None:
+    del schema
+    pod = wire_pod("p", volumes=[{"name": "v", field.name: {} if field.name != "name" else "v"}])
+    assert unsupported_rules(pod, ResourceNames()) == Unsupported((), ())
+
+
+def test_the_committed_document_has_the_table_as_it_is() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert text.partition("## Every field\n")[2].endswith(markdown()), (
+        "write the end of it again: python -m tests.support.pod_fields"
+    )
+
+
+def test_every_field_is_named_in_the_document() -> None:
+    named = set(re.findall(r"`([^`\n]+)`", DOCUMENT.read_text(encoding="utf-8")))
+    assert {field.name for fields in TABLE.values() for field in fields} <= named
+
+
+def test_every_word_of_a_refusal_and_of_a_log_line_is_in_the_hand_written_part() -> None:
+    written = DOCUMENT.read_text(encoding="utf-8").partition("## Every field\n")[0]
+    words = {field.words for _, field in with_verdict(Verdict.REFUSED, Verdict.IGNORED)}
+    assert [word for word in sorted(words) if not word.startswith("volumes of kind") and word not in written] == []

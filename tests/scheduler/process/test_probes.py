@@ -1,0 +1,78 @@
+"""Probes and metrics over real HTTP on loopback."""
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from scheduler.process.probes import serve
+from scheduler.telemetry.metrics import Metrics
+from tests.support.builders import bound, cluster, pod, wire_node
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+async def served(metrics: Metrics, session: aiohttp.ClientSession, path: str, missing: str = "") -> tuple[int, str]:
+    runner = await serve(
+        ("127.0.0.1", 0), metrics.registry, ready=lambda: missing, alive=lambda: "", before_scrape=metrics.freeze
+    )
+    try:
+        port = runner.addresses[0][1]
+        async with session.get(f"http://127.0.0.1:{port}{path}") as answer:
+            return answer.status, await answer.text()
+    finally:
+        await runner.cleanup()
+
+
+def samples(text: str) -> dict[tuple[str, str], float]:
+    """(name, label values) -> value."""
+    return {
+        (sample.name, ",".join(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def metrics_of(*, per_card: bool = False) -> Metrics:
+    tables = cluster(a=[16, 8])
+    tables.upsert_node(wire_node("plain"))
+    tables.add(bound(pod("p", 4, annotations={"ALIYUN_COM_GPU_MEM_IDX": "1"}), "a"))
+    return Metrics(tables, lambda: {"active": 2, "backoff": 0, "unschedulable": 5, "gated": 1}, per_card=per_card)
+
+
+async def test_health_is_ok_and_readiness_says_what_is_missing(client: aiohttp.ClientSession) -> None:
+    metrics = metrics_of()
+    assert await served(metrics, client, "/healthz") == (200, "ok\n")
+    assert await served(metrics, client, "/readyz") == (200, "ok\n")
+    assert await served(metrics, client, "/readyz", "waiting for pods") == (503, "waiting for pods\n")
+
+
+async def test_metrics_have_node_sums_and_a_histogram_of_the_cards(client: aiohttp.ClientSession) -> None:
+    _, text = await served(metrics_of(), client, "/metrics")
+    found = samples(text)
+    assert found["gpushare_node_gpu_memory_units", "a"] == 24
+    assert found["gpushare_node_gpu_memory_booked_units", "a"] == 4
+    assert ("gpushare_node_gpu_memory_units", "plain") not in found
+    assert found["gpushare_card_free_share_bucket", "0.5"] == 1
+    assert found["gpushare_card_free_share_count", ""] == 2
+    assert found["scheduler_pending_pods", "unschedulable"] == 5
+
+
+async def test_series_per_card_are_there_only_when_asked_for(client: aiohttp.ClientSession) -> None:
+    _, without = await served(metrics_of(), client, "/metrics")
+    _, with_cards = await served(metrics_of(per_card=True), client, "/metrics")
+    assert "gpushare_card_memory_units" not in without
+    assert samples(with_cards)["gpushare_card_memory_booked_units", "1,a,GPU-a-1"] == 4
+
+
+async def test_a_scrape_shows_what_is_true_at_its_time(client: aiohttp.ClientSession) -> None:
+    tables = cluster(a=[16])
+    metrics = Metrics(tables, dict, per_card=False)
+    tables.add(bound(pod("p", 4, annotations={"ALIYUN_COM_GPU_MEM_IDX": "0"}), "a"))
+    _, text = await served(metrics, client, "/metrics")
+    assert samples(text)["gpushare_node_gpu_memory_booked_units", "a"] == 4

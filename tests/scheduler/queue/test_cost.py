@@ -1,0 +1,97 @@
+"""What an event costs, counted in lines run and in pods compared, not in seconds."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from types import FrameType
+
+from tests.scheduler.queue.toy_cluster import ToyCluster, full, pod
+
+
+class CountedPriority(int):
+    """A priority that counts how often pods are compared."""
+
+    comparisons = 0
+
+    def __neg__(self) -> "CountedPriority":
+        return CountedPriority(-int(self))
+
+    def __eq__(self, other: object) -> bool:
+        CountedPriority.comparisons += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+class LineCounter:
+    """A trace function."""
+
+    lines = 0
+
+    def __call__(self, _frame: FrameType, event: str, _argument: object) -> "LineCounter":
+        self.lines += event == "line"
+        return self
+
+
+def _cost(action: Callable[[], object]) -> int:
+    """Lines of Python that it runs, and comparisons of pods inside C code."""
+    counter, before, tracing = LineCounter(), CountedPriority.comparisons, sys.gettrace()
+    sys.settrace(counter)
+    try:
+        action()
+    finally:
+        sys.settrace(tracing)
+    return counter.lines + CountedPriority.comparisons - before
+
+
+def _waiting(count: int) -> ToyCluster:
+    return full(*[replace(pod(f"p{index}"), priority=CountedPriority(0)) for index in range(count)])
+
+
+def _event_and_its_wakes(cluster: ToyCluster, room: int) -> int:
+    def event() -> None:
+        cluster.free(0, room)
+        assert cluster.check_all() == room
+
+    return _cost(event)
+
+
+def test_an_event_touches_as_many_pods_as_the_freed_place_can_hold_however_many_wait() -> None:
+    few, many = _event_and_its_wakes(_waiting(100), 3), _event_and_its_wakes(_waiting(10_000), 3)
+    # A heap of 10,000 is twice as deep as one of 100.
+    assert many < 2 * few
+    assert many < 1000
+
+
+def test_the_cost_of_waking_grows_with_the_freed_place() -> None:
+    assert 5 * _event_and_its_wakes(_waiting(1000), 1) < _event_and_its_wakes(_waiting(1000), 100)
+
+
+def test_an_event_costs_nothing_when_nobody_waits() -> None:
+    assert _cost(lambda: ToyCluster(0).queue.rows_changed([0])) < 150
+
+
+def test_noting_an_event_costs_the_same_however_many_classes_wait() -> None:
+    def noting(classes: int) -> int:
+        cluster = ToyCluster(0)
+        for index in range(classes):
+            cluster.add(pod(f"p{index}"))
+            cluster.queue.pop(0.0)
+            cluster.queue.unschedulable(f"p{index}", index, 0.0, wakeable=True)
+        return _cost(lambda: cluster.queue.rows_changed([0]))
+
+    assert noting(1) == noting(3000)
+
+
+def test_questions_are_handed_out_one_by_one_and_each_costs_the_same() -> None:
+    cluster = ToyCluster(0)
+    for index in range(2000):
+        cluster.add(pod(f"p{index}"))
+        cluster.queue.pop(0.0)
+        cluster.queue.unschedulable(f"p{index}", index, 0.0, wakeable=True)
+    cluster.queue.rows_changed([0])
+    cluster.check()  # begins the round
+    costs = [_cost(cluster.check) for _ in range(1000)]
+    assert max(costs) < 200
+    assert cluster.check_all() == 0
+    assert len(cluster.asked) == 2000

@@ -1,0 +1,280 @@
+"""Random histories of pods, decisions, binds and rows, against what the queue promises."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from scheduler.pods.pod import Pod
+from scheduler.queue.entry import State
+from tests.scheduler.queue.toy_cluster import ToyCluster, key_of, pod
+
+UNITS: Final = st.integers(1, 3)
+ROWS: Final = 3
+# Which of those that a step may concern, counted round.
+PICK: Final = st.integers(0, 30)
+# Each with its units, its priority, and whether it has a gate.
+PODS: Final = st.lists(st.tuples(UNITS, st.integers(0, 2), st.integers(0, 7).map(lambda n: n == 7)), max_size=6)
+SELDOM: Final = st.integers(0, 9).map(lambda n: n == 9)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """pods: those that wait or are in flight, as last seen. place: order of arrival, a gated pod has none.
+
+    errors: in a row. back_at_s: error back-offs. gone: deleted in flight. hopeless: pods that only a change of their
+    own helps. vain: asks of which an attempt found no fit although there was room, so that nothing is promised to
+    their pods until everything is asked anew.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster = ToyCluster(*[0] * ROWS)
+        self.queue = self.cluster.queue
+        self.pods: dict[str, Pod] = {}
+        self.place: dict[str, int] = {}
+        self.arrivals = 0
+        self.names = 0
+        self.errors: Counter[str] = Counter()
+        self.back_at_s: dict[str, float] = {}
+        self.gone: set[str] = set()
+        self.hopeless: set[str] = set()
+        self.woken: set[str] = set()
+        self.vain: set[int] = set()
+
+    # The model
+
+    def in_state(self, state: State) -> list[str]:
+        return [uid for uid in self.pods if self.queue.state(uid) is state]
+
+    def sort_key(self, uid: str) -> tuple[int, int]:
+        return -self.pods[uid].priority, self.place[uid]
+
+    def units(self, uid: str) -> int:
+        return self.pods[uid].template.gpu_units
+
+    def room_for(self, units: int) -> int:
+        return self.cluster.capacity(units, None)
+
+    def see(self, seen: Pod) -> None:
+        """The pod as a watch shows it."""
+        uid = seen.key.uid
+        if seen.gates and self.queue.state(uid) is not State.IN_FLIGHT:
+            self.place.pop(uid, None)
+        elif not seen.gates and uid not in self.place:
+            self.arrivals += 1
+            self.place[uid] = self.arrivals
+        self.gone.discard(uid)
+        self.pods[uid] = seen
+        self.cluster.add(seen)
+
+    def forget(self, uid: str) -> None:
+        for kept in (self.pods, self.place, self.back_at_s, self.errors):
+            kept.pop(uid, None)
+        for some in (self.gone, self.hopeless, self.woken):
+            some.discard(uid)
+
+    def decided(self, *uids: str) -> None:
+        for uid in uids:
+            self.woken.discard(uid)
+            self.hopeless.discard(uid)
+            if self.queue.state(uid) is not State.IN_FLIGHT:
+                self.errors[uid] = 0
+
+    def nth(self, uids: Iterable[str], pick: int) -> str:
+        ordered = sorted(uids)
+        return ordered[pick % len(ordered)]
+
+    # Pods come, change and go
+
+    @initialize(pods=PODS, more=PODS)
+    def begin(self, pods: list[tuple[int, int, bool]], more: list[tuple[int, int, bool]]) -> None:
+        self.add([*pods, *more])
+        self.decided(*self.cluster.settle())
+
+    @rule(pods=PODS)
+    def add(self, pods: list[tuple[int, int, bool]]) -> None:
+        for units, priority, gated in pods:
+            self.names += 1
+            self.see(pod(f"p{self.names}", units, priority=priority, gates=("g",) if gated else ()))
+
+    @precondition(lambda self: self.pods)
+    @rule(pick=PICK)
+    def status_changes(self, pick: int) -> None:
+        uid = self.nth(self.pods, pick)
+        before = self.queue.state(uid)
+        self.see(replace(self.pods[uid], reason=self.pods[uid].reason + "."))
+        assert self.queue.state(uid) is before
+
+    @precondition(lambda self: self.pods)
+    @rule(pick=PICK, units=UNITS)
+    def ask_changes(self, pick: int, units: int) -> None:
+        uid = self.nth(self.pods, pick)
+        before = self.queue.state(uid)
+        if units == self.units(uid):
+            return
+        self.see(replace(pod(uid, units, priority=self.pods[uid].priority), gates=self.pods[uid].gates))
+        self.hopeless.discard(uid)
+        self.woken.discard(uid)
+        stays = before in {State.GATED, State.IN_FLIGHT} or uid in self.back_at_s
+        assert self.queue.state(uid) is (before if stays else State.ACTIVE)
+
+    @precondition(lambda self: self.in_state(State.GATED))
+    @rule(pick=PICK)
+    def gates_open(self, pick: int) -> None:
+        uid = self.nth(self.in_state(State.GATED), pick)
+        self.see(replace(self.pods[uid], gates=()))
+        assert self.queue.state(uid) is State.ACTIVE
+
+    @precondition(lambda self: self.pods)
+    @rule(pick=PICK)
+    def delete(self, pick: int) -> None:
+        uid = self.nth(self.pods, pick)
+        flying = self.queue.state(uid) is State.IN_FLIGHT
+        self.queue.delete(uid)
+        if flying:
+            self.gone.add(uid)
+        else:
+            self.forget(uid)
+        assert (uid in self.queue) == flying
+
+    # Attempts
+
+    @rule(vain=SELDOM, hopeless=SELDOM)
+    def decide(self, vain: bool, hopeless: bool) -> None:  # noqa: FBT001 - hypothesis draws them
+        ready = self.in_state(State.ACTIVE)
+        if not ready:
+            assert self.cluster.decide() is None
+            return
+        expected = min(ready, key=self.sort_key)
+        if vain or hopeless:
+            self.decide_in_vain(expected, hopeless=hopeless)
+        else:
+            assert self.cluster.decide() == expected
+        self.decided(expected)
+        if hopeless:
+            self.hopeless.add(expected)
+
+    def decide_in_vain(self, expected: str, *, hopeless: bool) -> None:
+        queued = self.queue.pop(self.cluster.now_s)
+        assert queued is not None
+        assert queued.pod is self.pods[expected]
+        self.queue.unschedulable(expected, key_of(queued.pod), self.cluster.now_s, wakeable=not hopeless)
+        if self.room_for(self.units(expected)):
+            self.vain.add(self.units(expected))
+
+    @precondition(lambda self: self.in_state(State.IN_FLIGHT))
+    @rule(pick=PICK, outcome=st.sampled_from(["bound", "refused", "refused", "gone"]))
+    def bind_ends(self, pick: int, outcome: str) -> None:
+        uid = self.nth(self.in_state(State.IN_FLIGHT), pick)
+        if outcome == "refused":
+            self.cluster.refused(uid)
+            self.errors[uid] += 1
+            self.back_at_s[uid] = self.cluster.now_s + min(10.0, 2.0 ** (self.errors[uid] - 1))
+        elif outcome == "gone":
+            self.queue.delete(uid)
+            self.cluster.bound(uid)
+            self.cluster.leave(uid)
+        else:
+            self.cluster.bound(uid)
+        if uid in self.gone or outcome != "refused":
+            self.forget(uid)
+
+    @precondition(lambda self: self.cluster.placed.keys() - self.pods.keys())
+    @rule(pick=PICK)
+    def placed_pod_ends(self, pick: int) -> None:
+        self.cluster.leave(self.nth(self.cluster.placed.keys() - self.pods.keys(), pick))
+
+    # The cluster changes
+
+    @rule(row=st.integers(0, ROWS - 1), units=st.integers(1, 5))
+    def row_grows(self, row: int, units: int) -> None:
+        self.cluster.free(row, units)
+
+    @precondition(lambda self: any(self.cluster.room))
+    @rule(row=st.integers(0, ROWS - 1))
+    def row_is_taken_by_somebody_else(self, row: int) -> None:
+        self.cluster.room[row] = 0
+
+    @rule()
+    def everything_changes(self) -> None:
+        self.queue.everything_changed()
+        self.vain.clear()
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 1.0, 11.0, 300.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.cluster.after(seconds)
+        ready_s = self.queue.next_ready_s()
+        assert ready_s is None or ready_s > self.cluster.now_s
+        if seconds >= 300.0:
+            assert not self.in_state(State.UNSCHEDULABLE)
+            assert not self.in_state(State.BACKING_OFF)
+        for uid in [uid for uid, at_s in self.back_at_s.items() if at_s <= self.cluster.now_s]:
+            del self.back_at_s[uid]
+            assert self.queue.state(uid) is State.ACTIVE
+
+    # Questions
+
+    @precondition(lambda self: self.in_state(State.UNSCHEDULABLE))
+    @rule()
+    def check(self) -> None:
+        check = self.queue.next_check()
+        if check is None:
+            return
+        units = check.pod.template.gpu_units
+        room = self.cluster.capacity(units, check.rows)
+        asleep = [uid for uid in self.in_state(State.UNSCHEDULABLE) if self.units(uid) == units]
+        asleep = sorted((uid for uid in asleep if uid not in self.hopeless), key=self.sort_key)
+        before = Counter(self.units(uid) for uid in self.woken)[units]
+        others = {uid: self.queue.state(uid) for uid in self.pods if self.units(uid) != units}
+        count = self.cluster.answer(check)
+        woken = [uid for uid in asleep if self.queue.state(uid) is State.ACTIVE]
+        assert woken == asleep[: len(woken)]
+        assert len(woken) == count
+        assert not count or before + count <= room
+        assert {uid: self.queue.state(uid) for uid in others} == others
+        self.woken.update(woken)
+
+    @precondition(lambda self: self.in_state(State.UNSCHEDULABLE))
+    @rule()
+    def everybody_who_fits_is_woken(self) -> None:
+        """With every question answered, a pod sleeps only while pods of its kind take all the room there is."""
+        while self.queue.next_check() is not None:
+            self.check()
+        self.queue.validate()
+        ready = Counter(self.units(uid) for uid in self.in_state(State.ACTIVE))
+        for uid in self.in_state(State.UNSCHEDULABLE):
+            if uid not in self.hopeless and self.units(uid) not in self.vain:
+                assert ready[self.units(uid)] >= self.room_for(self.units(uid))
+
+    @precondition(lambda self: self.in_state(State.ACTIVE))
+    @rule()
+    def nobody_sleeps_beside_room(self) -> None:
+        """The same, when all decisions have been made too: no room is left for those who sleep."""
+        self.decided(*self.cluster.settle())
+        assert self.queue.next_check() is None
+        assert not self.in_state(State.ACTIVE)
+        for uid in self.in_state(State.UNSCHEDULABLE):
+            if uid not in self.hopeless and self.units(uid) not in self.vain:
+                assert not self.room_for(self.units(uid))
+
+    # Always
+
+    @invariant()
+    def everything_adds_up(self) -> None:
+        self.queue.validate()
+        lengths = self.queue.lengths()
+        assert sum(lengths.values()) + len(self.in_state(State.IN_FLIGHT)) == len(self.pods)
+        assert all(uid in self.queue for uid in self.pods)
+
+    @invariant()
+    def error_back_off_is_served(self) -> None:
+        for uid in self.back_at_s:
+            assert self.queue.state(uid) is State.BACKING_OFF
+
+
+QueueMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=80)
+TestQueue = QueueMachine.TestCase

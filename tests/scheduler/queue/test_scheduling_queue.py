@@ -1,0 +1,333 @@
+"""Priority order, the back-offs, gates, updates and what is said of it all. Waking: test_waking.py."""
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler.pods.pod import Pod
+from scheduler.queue.entry import State, TransitionError
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from tests.scheduler.queue.toy_cluster import GATED, UNITS, Gates, ToyCluster, full, key_of, pod, with_labels
+
+
+def test_the_highest_priority_is_popped_first_then_the_longest_waiting() -> None:
+    cluster = ToyCluster(9)
+    cluster.add(pod("low"), pod("high-1", priority=5), pod("high-2", priority=5), pod("top", priority=9))
+    assert cluster.decide_all() == ["top", "high-1", "high-2", "low"]
+
+
+def test_a_pod_keeps_its_place_in_the_line_however_often_it_was_tried() -> None:
+    cluster = full(pod("first"), pod("second"))
+    cluster.add(pod("third"))
+    cluster.free(0, 3)
+    cluster.check_all()
+    assert cluster.decide_all() == ["first", "second", "third"]
+
+
+def test_a_pod_that_cannot_fit_blocks_nobody() -> None:
+    cluster = ToyCluster(2)
+    cluster.add(pod("huge", 7, priority=9), pod("small-1"), pod("small-2"))
+    assert cluster.settle() == ["huge", "small-1", "small-2"]
+    assert set(cluster.placed) == {"small-1", "small-2"}
+
+
+def test_an_attempt_says_how_many_there_were_and_since_when() -> None:
+    cluster = full(pod("p"))
+    cluster.after(7)
+    cluster.free(0, 1)
+    cluster.check()
+    queued = cluster.queue.pop(8.0)
+    assert queued is not None
+    assert (queued.attempts, queued.first_queued_s, queued.queued_s) == (2, 0.0, 7.0)
+
+
+# Back-off after errors
+
+
+def test_after_an_error_a_pod_backs_off_for_one_second_then_twice_as_long_up_to_ten() -> None:
+    cluster = ToyCluster(1)
+    cluster.add(pod("p"))
+    waits = []
+    for _ in range(6):
+        cluster.decide()
+        cluster.refused("p")
+        waits.append((cluster.queue.next_ready_s() or 0) - cluster.now_s)
+        cluster.after(waits[-1])
+    assert waits == [1, 2, 4, 8, 10, 10]
+
+
+def test_error_back_off_is_served_although_a_place_is_free() -> None:
+    cluster = ToyCluster(1)
+    cluster.add(pod("p"))
+    cluster.decide()
+    cluster.refused("p")
+    cluster.queue.everything_changed()
+    cluster.free(0, 1)
+    assert cluster.settle() == []
+    cluster.after(0.999)
+    assert cluster.queue.state("p") is State.BACKING_OFF
+    cluster.after(0.001)
+    assert cluster.queue.state("p") is State.ACTIVE
+
+
+def test_error_back_off_is_served_although_the_pod_changes() -> None:
+    cluster = ToyCluster(1)
+    cluster.add(pod("p"))
+    cluster.decide()
+    cluster.refused("p")
+    cluster.add(pod("p", 2))
+    assert cluster.queue.state("p") is State.BACKING_OFF
+    cluster.after(1)
+    queued = cluster.queue.pop(cluster.now_s)
+    assert queued is not None
+    assert queued.pod.template is UNITS[2]
+
+
+def test_errors_in_a_row_and_attempts_without_fit_are_counted_apart() -> None:
+    cluster = full(pod("p"))
+    for _ in range(3):
+        cluster.add(pod("p", 2), pod("p", 1))
+        cluster.settle()
+    cluster.free(0, 1)
+    cluster.settle()
+    cluster.refused("p")
+    assert cluster.queue.next_ready_s() == 1.0
+
+
+def test_an_attempt_without_fit_ends_the_row_of_errors() -> None:
+    cluster = ToyCluster(1)
+    cluster.add(pod("p"))
+    for _ in range(2):
+        cluster.decide()
+        cluster.refused("p")
+        cluster.after(10)
+    cluster.room[0] = 0
+    cluster.decide()
+    cluster.free(0, 1)
+    cluster.settle()
+    cluster.refused("p")
+    assert cluster.queue.next_ready_s() == cluster.now_s + 1
+
+
+# Leftovers
+
+
+def test_a_pod_left_unschedulable_for_five_minutes_is_tried_again() -> None:
+    cluster = full(pod("p"))
+    assert cluster.queue.next_ready_s() == 300.0
+    cluster.after(299)
+    assert cluster.queue.state("p") is State.UNSCHEDULABLE
+    cluster.after(1)
+    assert cluster.queue.state("p") is State.ACTIVE
+
+
+def test_a_leftover_pod_serves_a_back_off_that_is_longer_than_that() -> None:
+    queue = SchedulingQueue(initial_backoff_s=400.0, max_backoff_s=900.0)
+    queue.add_or_update(pod("p"), 0.0)
+    queue.pop(0.0)
+    queue.unschedulable("p", "class", 0.0, wakeable=True)
+    assert queue.next_ready_s() == 400.0
+
+
+def test_nobody_waits_for_time_in_an_empty_queue() -> None:
+    assert SchedulingQueue().next_ready_s() is None
+
+
+# Gates
+
+
+def test_a_gated_pod_is_never_popped_and_says_why() -> None:
+    cluster = ToyCluster(1)
+    cluster.add(pod("p", gates=("quota",)))
+    cluster.queue.everything_changed()
+    cluster.after(1000)
+    assert cluster.settle() == []
+    assert (cluster.queue.state("p"), cluster.queue.gate("p")) == (State.GATED, GATED)
+
+
+def test_a_pod_is_active_when_its_last_gate_is_removed() -> None:
+    cluster = ToyCluster(1)
+    cluster.add(pod("p", gates=("a", "b")))
+    cluster.add(pod("p", gates=("b",)))
+    assert cluster.queue.state("p") is State.GATED
+    cluster.add(pod("p"))
+    assert (cluster.queue.state("p"), cluster.queue.gate("p")) == (State.ACTIVE, "")
+
+
+def test_the_place_in_the_line_is_taken_when_the_gate_opens() -> None:
+    cluster = ToyCluster(2)
+    cluster.add(pod("gated", gates=("a",)), pod("other"))
+    cluster.add(pod("gated"))
+    assert cluster.decide_all() == ["other", "gated"]
+
+
+def test_a_pod_that_becomes_gated_loses_its_place_in_the_line() -> None:
+    cluster = ToyCluster(2)
+    cluster.add(pod("first"), pod("second"))
+    cluster.add(pod("first", gates=("a",)))
+    cluster.add(pod("first"))
+    assert cluster.decide_all() == ["second", "first"]
+
+
+def test_a_pod_that_becomes_gated_leaves_every_other_state() -> None:
+    cluster = full(pod("waits"))
+    cluster.add(pod("ready"))
+    cluster.add(pod("waits", gates=("a",)), pod("ready", gates=("a",)))
+    cluster.free(0, 5)
+    assert cluster.settle() == []
+    assert cluster.queue.lengths() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 2}
+
+
+# Updates
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param(pod("p", 2), id="another template"),
+        pytest.param(with_labels(pod("p"), app="x"), id="other labels"),
+        pytest.param(pod("p", priority=3), id="another priority"),
+    ],
+)
+def test_a_pod_that_changes_is_tried_again_at_once(changed: Pod) -> None:
+    cluster = full(pod("p"))
+    cluster.add(changed)
+    assert cluster.queue.state("p") is State.ACTIVE
+
+
+def test_a_mere_status_change_moves_no_pod_but_its_newest_version_is_tried() -> None:
+    cluster = full(pod("p"))
+    cluster.add(replace(pod("p"), reason="newest"))
+    assert cluster.queue.state("p") is State.UNSCHEDULABLE
+    cluster.free(0, 1)
+    cluster.check()
+    queued = cluster.queue.pop(cluster.now_s)
+    assert queued is not None
+    assert queued.pod.reason == "newest"
+
+
+def test_a_changed_priority_counts_at_once() -> None:
+    cluster = ToyCluster(2)
+    cluster.add(pod("first"), pod("second"))
+    cluster.add(pod("second", priority=1))
+    assert cluster.decide_all() == ["second", "first"]
+
+
+def test_a_pod_that_changes_while_it_is_decided_is_tried_again() -> None:
+    cluster = ToyCluster(0)
+    cluster.add(pod("p"))
+    cluster.queue.pop(0.0)
+    cluster.add(pod("p", 2))
+    cluster.queue.unschedulable("p", key_of(pod("p")), 0.0, wakeable=True)
+    queued = cluster.queue.pop(0.0)
+    assert queued is not None
+    assert queued.pod.template is UNITS[2]
+
+
+def test_a_change_in_flight_counts_for_one_attempt_only() -> None:
+    cluster = ToyCluster(1)
+    cluster.add(pod("p"))
+    cluster.decide()
+    cluster.add(pod("p", 2))
+    cluster.refused("p")
+    cluster.after(1)
+    assert cluster.decide_all() == ["p"]
+    assert cluster.queue.state("p") is State.UNSCHEDULABLE
+
+
+def test_a_pod_whose_status_changes_while_it_is_decided_waits_like_any_other() -> None:
+    cluster = ToyCluster(0)
+    cluster.add(pod("p"))
+    cluster.queue.pop(0.0)
+    cluster.add(pod("p"))
+    cluster.queue.unschedulable("p", key_of(pod("p")), 0.0, wakeable=True)
+    assert cluster.queue.state("p") is State.UNSCHEDULABLE
+
+
+@pytest.mark.parametrize("verb", ["unschedulable", "failed"])
+def test_a_pod_that_becomes_gated_in_flight_is_gated_after_it(verb: str) -> None:
+    cluster = ToyCluster(0)
+    cluster.add(pod("p"))
+    cluster.queue.pop(0.0)
+    cluster.add(pod("p", gates=("a",)))
+    if verb == "failed":
+        cluster.queue.failed("p", 0.0)
+    else:
+        cluster.queue.unschedulable("p", "class", 0.0, wakeable=True)
+    assert cluster.queue.state("p") is State.GATED
+
+
+def test_a_pod_that_only_its_own_change_can_help_is_woken_by_nothing_else() -> None:
+    cluster = ToyCluster(5)
+    cluster.add(pod("p"))
+    cluster.queue.pop(0.0)
+    cluster.queue.unschedulable("p", key_of(pod("p")), 0.0, wakeable=False)
+    cluster.free(0, 1)
+    cluster.queue.everything_changed()
+    assert cluster.settle() == []
+    cluster.add(pod("p", 2))
+    assert cluster.settle() == ["p"]
+
+
+# Deletion
+
+
+def test_a_deleted_pod_is_forgotten_in_every_state() -> None:
+    cluster = full(pod("waits"))
+    cluster.add(pod("gated", gates=("a",)), pod("ready"))
+    for uid in ("waits", "gated", "ready", "never seen"):
+        cluster.queue.delete(uid)
+    cluster.free(0, 5)
+    cluster.after(1000)
+    assert cluster.settle() == []
+    assert not any(uid in cluster.queue for uid in ("waits", "gated", "ready"))
+
+
+@pytest.mark.parametrize("verb", ["done", "failed", "unschedulable"])
+def test_a_pod_deleted_in_flight_is_forgotten_when_its_attempt_ends(verb: str) -> None:
+    cluster = ToyCluster(1)
+    cluster.add(pod("p"))
+    queue = cluster.queue
+    queue.pop(0.0)
+    queue.delete("p")
+    assert "p" in queue
+    if verb == "done":
+        queue.done("p")
+    elif verb == "failed":
+        queue.failed("p", 0.0)
+    else:
+        queue.unschedulable("p", "class", 0.0, wakeable=True)
+    assert "p" not in queue
+
+
+def test_a_pod_seen_again_after_its_deletion_in_flight_is_not_lost() -> None:
+    cluster = ToyCluster(1)
+    cluster.add(pod("p"))
+    cluster.decide()
+    cluster.queue.delete("p")
+    cluster.add(pod("p"))
+    cluster.refused("p")
+    cluster.after(1)
+    assert cluster.queue.state("p") is State.ACTIVE
+
+
+# What is said
+
+
+def test_the_lengths_are_those_of_kube_schedulers_pending_pods() -> None:
+    cluster = full(pod("waits-1"), pod("waits-2", 2))
+    cluster.room[0] = 1
+    cluster.add(pod("fails"))
+    cluster.decide()
+    cluster.queue.failed("fails", 0.0)
+    cluster.add(pod("ready"), pod("gated", gates=("a",)))
+    assert cluster.queue.lengths() == {"active": 1, "backoff": 1, "unschedulable": 2, "gated": 1}
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_the_end_of_an_attempt_that_did_not_begin_is_our_own_bug(waiting: bool) -> None:  # noqa: FBT001 - a case
+    queue = SchedulingQueue(pre_enqueue={"gpushare-scheduler": (Gates(),)})
+    if waiting:
+        queue.add_or_update(pod("p"), 0.0)
+    with pytest.raises(TransitionError, match=f"pod p is {'ACTIVE' if waiting else 'absent'}; expected IN_FLIGHT"):
+        queue.done("p")

@@ -1,0 +1,162 @@
+"""A cluster of rows with room for so many units each, a queue of pods that ask for units, and who drives the two."""
+
+from collections.abc import Hashable
+from dataclasses import replace
+
+from scheduler.kube.port import PodKey
+from scheduler.pods.pod import Pod, Template
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.queue.waking import Check, SomeRows
+
+GATED = "waits for its gates"
+
+
+def template(units: int = 1) -> Template:
+    return Template(
+        requests={},
+        scoring_cpu_millis=0,
+        scoring_memory_bytes=0,
+        gpu_units=units,
+        gpu_request=None,
+        gpu_request_error="",
+        unsupported=(),
+        unsupported_preferences=(),
+        sidecars=(),
+        node_selector={},
+        node_affinity=None,
+        tolerations=(),
+        host_ports=frozenset(),
+        anti_affinity=(),
+    )
+
+
+UNITS = {units: template(units) for units in range(1, 8)}
+
+
+def pod(name: str, units: int = 1, *, priority: int = 0, gates: tuple[str, ...] = ()) -> Pod:
+    """A pod that waits; its uid is its name, and pods that ask for as much share a template."""
+    return Pod(
+        key=PodKey("default", name, name),
+        template=UNITS[units],
+        labels={},
+        annotations={},
+        priority=priority,
+        created="",
+        scheduler_name="gpushare-scheduler",
+        node_name="",
+        owner_uid="",
+        gates=gates,
+        terminating=False,
+        finished=False,
+        phase="Pending",
+        reason="",
+        condition=None,
+    )
+
+
+class Gates:
+    """The PreEnqueue rule of scheduling gates."""
+
+    def pre_enqueue(self, pod: Pod) -> str | None:
+        return GATED if pod.gates else None
+
+
+def key_of(pod: Pod) -> Hashable:
+    return pod.template
+
+
+class ToyCluster:
+    """room: free units by row. placed: uid -> (pod, row), assumed or bound."""
+
+    def __init__(self, *room: int) -> None:
+        self.room = list(room)
+        self.placed: dict[str, tuple[Pod, int]] = {}
+        self.queue = SchedulingQueue(pre_enqueue={"gpushare-scheduler": (Gates(),)})
+        self.now_s = 0.0
+        self.asked: list[Check] = []
+
+    def add(self, *pods: Pod) -> None:
+        for each in pods:
+            self.queue.add_or_update(each, self.now_s)
+
+    def capacity(self, units: int, rows: SomeRows) -> int:
+        """How many such pods the rows can hold now."""
+        return sum(self.room[row] // units for row in (range(len(self.room)) if rows is None else rows))
+
+    def decide(self) -> str | None:
+        """One attempt; the uid of its pod, None when no pod is ready."""
+        queued = self.queue.pop(self.now_s)
+        if queued is None:
+            return None
+        uid, units = queued.pod.key.uid, queued.pod.template.gpu_units
+        row = next((row for row, room in enumerate(self.room) if room >= units), None)
+        if row is None:
+            self.queue.unschedulable(uid, key_of(queued.pod), self.now_s, wakeable=True)
+        else:
+            self.room[row] -= units
+            self.placed[uid] = (queued.pod, row)
+        return uid
+
+    def decide_all(self) -> list[str]:
+        """Attempts until no pod is ready."""
+        decided = []
+        while (uid := self.decide()) is not None:
+            decided.append(uid)
+        return decided
+
+    def check(self) -> int | None:
+        """Answer one question; how many pods it woke, None when there is none."""
+        check = self.queue.next_check()
+        return None if check is None else self.answer(check)
+
+    def answer(self, check: Check) -> int:
+        self.asked.append(check)
+        return self.queue.woken(check, self.capacity(check.pod.template.gpu_units, check.rows), self.now_s)
+
+    def check_all(self) -> int:
+        """Answer every question, deciding nothing; how many pods that woke."""
+        woken = 0
+        while (more := self.check()) is not None:
+            woken += more
+        return woken
+
+    def settle(self) -> list[str]:
+        """Decide and answer until nothing is left to do; the pods in the order of their attempts."""
+        decided = self.decide_all()
+        while self.check() is not None:
+            decided += self.decide_all()
+        return decided
+
+    def bound(self, uid: str) -> None:
+        self.queue.done(uid)
+
+    def refused(self, uid: str) -> None:
+        """The bind failed: the place is free again."""
+        self.queue.failed(uid, self.now_s)
+        self.leave(uid)
+
+    def leave(self, uid: str) -> None:
+        """A placed pod is no more."""
+        pod, row = self.placed.pop(uid)
+        self.free(row, pod.template.gpu_units)
+
+    def free(self, row: int, units: int) -> None:
+        """The row has more room."""
+        self.room[row] += units
+        self.queue.rows_changed([row])
+
+    def after(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.queue.flush(self.now_s)
+
+
+def full(*waiting: Pod, rows: int = 1) -> ToyCluster:
+    """A cluster without room, whose pods all found that out."""
+    cluster = ToyCluster(*[0] * rows)
+    cluster.add(*waiting)
+    cluster.settle()
+    return cluster
+
+
+def with_labels(pod: Pod, **labels: str) -> Pod:
+    return replace(pod, labels=labels)

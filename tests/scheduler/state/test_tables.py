@@ -1,0 +1,169 @@
+"""Random histories of nodes and pods against the ledger recomputed from scratch."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from config.protocol import names
+from config.protocol.allocation import Allocation, LegacyFields, encode
+from config.protocol.inventory import Card, Health
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import Pod
+from scheduler.state.booking import Booking, CardShare
+from scheduler.state.ledger import of_tables, recompute
+from scheduler.state.tables import Tables
+from tests.support.builders import bound, card, cluster, pod, wire_node
+
+if TYPE_CHECKING:
+    from scheduler.kube import objects
+
+NODES = ("a", "b", "c")
+HEALTHS = st.sampled_from([Health.HEALTHY, Health.HEALTHY, Health.UNHEALTHY, Health.SUSPECT, Health.CORDONED])
+
+
+@st.composite
+def cards(draw: st.DrawFn, node: str) -> list[Card]:
+    sizes = draw(st.lists(st.integers(0, 16), max_size=6))
+    return [card(index, units, node=node, health=draw(HEALTHS)) for index, units in enumerate(sizes)]
+
+
+def written(shares: list[tuple[int, str, int]], *, uuids: bool) -> dict[str, str]:
+    """Annotations of a pod with one container on these (index, uuid, units)."""
+    allocation = Allocation(
+        {0: {index: units for index, _, units in shares}}, {}, {i: u for i, u, _ in shares} if uuids else {}
+    )
+    return encode(allocation, LegacyFields(sum(units for *_, units in shares), 16, 1))
+
+
+class Histories(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = Tables(ResourceNames())
+        self.nodes: dict[str, objects.Node] = {}
+        self.pods: dict[str, tuple[Pod, str, Booking | None]] = {}
+        self.made = 0
+
+    @rule(data=st.data(), name=st.sampled_from(NODES), gpu=st.booleans(), extra=st.integers(0, 3))
+    def node_comes_or_changes(self, data: st.DataObject, name: str, gpu: bool, extra: int) -> None:  # noqa: FBT001 - hypothesis draws it
+        announced = data.draw(cards(name)) if gpu else None
+        node = wire_node(name, announced, more={f"example.com/r{extra}": "5"})
+        self.nodes[name] = node
+        self.tables.upsert_node(node)
+
+    @rule(name=st.sampled_from(NODES))
+    def node_goes(self, name: str) -> None:
+        self.nodes.pop(name, None)
+        self.tables.remove_node(name)
+
+    @rule(name=st.sampled_from(NODES), indexes=st.frozensets(st.integers(0, 3)))
+    def cards_are_marked_unhealthy(self, name: str, indexes: frozenset[int]) -> None:
+        self.tables.mark_unhealthy(name, indexes)
+
+    @rule(
+        name=st.sampled_from(NODES),
+        index=st.integers(0, 7),
+        units=st.integers(1, 20),
+        how=st.sampled_from(["uuids", "indexes", "legacy", "none", "broken", "wrong sum"]),
+        exclusive=st.booleans(),
+    )
+    def somebody_binds(self, name: str, index: int, units: int, how: str, exclusive: bool) -> None:  # noqa: FBT001 - as above
+        annotations = {
+            "uuids": written([(index, f"GPU-{name}-{index}", units)], uuids=True),
+            "indexes": written([(index, "", units)], uuids=False),
+            "legacy": {names.MEM_IDX: str(index)},
+            "none": {},
+            "broken": {names.ALLOCATION: "{", names.MEM_IDX: str(index)},
+            "wrong sum": written([(index, f"GPU-{name}-{index}", units + 1)], uuids=True),
+        }[how]
+        if exclusive:
+            annotations |= {names.EXCLUSIVE: "true"}
+        self.made += 1
+        shown = bound(pod(f"p{self.made}", units, annotations=annotations), name)
+        self._show(shown)
+
+    @rule(name=st.sampled_from(NODES), slot=st.integers(0, 5), units=st.integers(1, 20))
+    def we_assume(self, name: str, slot: int, units: int) -> None:
+        row = self.tables.row_of.get(name)
+        if row is None or slot >= len(self.tables.cards.slots[row]):
+            return
+        self.made += 1
+        waiting = pod(f"p{self.made}", units)
+        there = self.tables.cards.slots[row][slot].card
+        shares = (CardShare(there.index, there.uuid, units),)
+        self.tables.assume(waiting, row, shares)
+        self.pods[waiting.key.uid] = (waiting, name, Booking(units, shares))
+
+    @precondition(lambda self: self.pods)
+    @rule(data=st.data(), elsewhere=st.booleans())
+    def the_watch_shows_a_pod(self, data: st.DataObject, elsewhere: bool) -> None:  # noqa: FBT001 - as above
+        waiting, name, booking = self.pods[data.draw(st.sampled_from(sorted(self.pods)))]
+        if booking is not None:
+            share = booking.shares[0]
+            waiting = replace(waiting, annotations=written([(share.index, share.uuid, share.units)], uuids=True))
+        self._show(bound(waiting, NODES[0] if elsewhere and booking is not None else name))
+
+    @precondition(lambda self: self.pods)
+    @rule(data=st.data())
+    def a_pod_goes(self, data: st.DataObject) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.pods)))
+        *_, booking = self.pods.pop(uid)
+        if booking is not None:
+            self.tables.forget(uid)
+        else:
+            assert self.tables.remove(uid)
+
+    @invariant()
+    def tables_are_the_ledger(self) -> None:
+        assert of_tables(self.tables) == recompute(self.nodes.values(), self.pods.values(), ResourceNames())
+
+    def _show(self, shown: Pod) -> None:
+        self.pods[shown.key.uid] = (shown, shown.node_name, None)
+        self.tables.add(shown)
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_many_nodes_grow_every_column() -> None:
+    tables = cluster(**{f"n{i}": [16] for i in range(200)})
+    assert tables.capacity >= 200
+    assert tables.valid.sum() == 200
+    assert sorted(tables.row_of, key=lambda name: int(tables.rank[tables.row_of[name]])) == sorted(tables.row_of)
+
+
+def test_a_pod_seen_before_its_node_is_booked_when_the_node_comes() -> None:
+    tables = cluster()
+    tables.add(bound(pod("p", 5), "a", written([(0, "GPU-a-0", 5)], uuids=True)))
+    tables.upsert_node(wire_node("a", [16]))
+    assert of_tables(tables)["a"].free == {"GPU-a-0": 11}
+
+
+def test_a_card_that_vanished_stays_booked_as_lost_and_counts_against_no_other_card() -> None:
+    tables = cluster(a=[16, 16])
+    tables.add(bound(pod("p", 5), "a", written([(1, "GPU-a-1", 5)], uuids=True)))
+    tables.upsert_node(wire_node("a", [16]))
+    row = tables.row_of["a"]
+    assert of_tables(tables)["a"].free == {"GPU-a-0": 16, "GPU-a-1": -5}
+    assert tables.cards.usable[:, row].tolist()[:2] == [True, False]
+    assert tables.cards.counted[row] == 0
+
+
+def test_memory_of_a_terminating_pod_is_its_own_until_it_is_gone() -> None:
+    tables = cluster(a=[16])
+    shown = bound(pod("p", 5), "a", written([(0, "GPU-a-0", 5)], uuids=True))
+    tables.add(shown)
+    tables.add(replace(shown, terminating=True))
+    assert of_tables(tables)["a"].free == {"GPU-a-0": 11}
+    tables.remove(shown.key.uid)
+    assert of_tables(tables)["a"].free == {"GPU-a-0": 16}
+
+
+def test_an_ask_on_an_unknown_card_counts_against_every_card() -> None:
+    tables = cluster(a=[16, 8])
+    tables.add(bound(pod("p", 5), "a"))
+    assert of_tables(tables)["a"].free == {"GPU-a-0": 11, "GPU-a-1": 3}
+    assert tables.cards.counted[tables.row_of["a"]] == 5

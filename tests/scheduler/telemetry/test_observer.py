@@ -1,0 +1,83 @@
+"""What is said of the connection: one line for the server as a whole, one for each right that is missing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.build import build_engine
+from scheduler.kube import port
+from scheduler.telemetry.metrics import Metrics
+from scheduler.telemetry.observer import Telemetry
+
+KINDS: tuple[port.Kind[Any], ...] = (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)
+SILENT = port.ApiSilent("connection refused")
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    engine, _ = build_engine(SchedulerConfiguration())
+    return Telemetry(Metrics(engine.tables, engine.queue.lengths, per_card=False))
+
+
+def said(telemetry: Telemetry, error: port.ApiError | None) -> Sequence[Mapping[str, Any]]:
+    """What is logged when every watch meets that, one after the other."""
+    with capture_logs() as lines:
+        for kind in KINDS:
+            telemetry.watch_trouble(kind, error)
+    return lines
+
+
+def events(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [line["event"] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("error", "event", "advice"),
+    [
+        pytest.param(SILENT, "api.unreachable", "check the server's address", id="unreachable"),
+        pytest.param(
+            port.ApiForbidden("Unauthorized", 401), "api.unauthorized", "renew the token", id="no credentials"
+        ),
+    ],
+)
+def test_what_all_watches_meet_is_said_once_with_advice(
+    telemetry: Telemetry, error: port.ApiError, event: str, advice: str
+) -> None:
+    (line,) = said(telemetry, error)
+
+    assert (line["event"], line["reason"]) == (event, error.message)
+    assert advice in line["hint"]
+
+
+def test_it_is_said_again_when_the_reason_changes_and_when_all_watches_are_well(telemetry: Telemetry) -> None:
+    assert events(said(telemetry, SILENT)) == ["api.unreachable"]
+    assert events(said(telemetry, SILENT)) == []
+    assert events(said(telemetry, port.ApiSilent("no answer within 30 s"))) == ["api.unreachable"]
+
+    assert events(said(telemetry, None)) == ["api.reachable"]
+    assert events(said(telemetry, SILENT)) == ["api.unreachable"]
+
+
+def test_a_right_that_is_missing_is_said_of_each_kind(telemetry: Telemetry) -> None:
+    lines = said(telemetry, port.ApiForbidden("pods is forbidden", 403))
+
+    assert events(lines) == ["watch.forbidden"] * 4
+    assert [line["kind"] in line["hint"] for line in lines] == [True] * 4
+    assert events(said(telemetry, None)) == ["watch.recovered"] * 4
+
+
+def test_a_server_that_comes_back_and_forbids_is_reachable(telemetry: Telemetry) -> None:
+    said(telemetry, SILENT)
+
+    lines = said(telemetry, port.ApiForbidden("forbidden", 403))
+
+    assert sorted(events(lines)) == ["api.reachable", *["watch.forbidden"] * 4]
+
+
+def test_a_server_that_fails_is_said_with_its_status(telemetry: Telemetry) -> None:
+    assert {(line["event"], line["status"]) for line in said(telemetry, port.ApiFailed("etcd is away", 500))} == {
+        ("watch.trouble", 500)
+    }

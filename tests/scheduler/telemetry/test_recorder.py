@@ -1,0 +1,208 @@
+"""Events and conditions: aggregated, bounded, trickling while a backlog is bound, never in the way."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from scheduler.framework.diagnosis import Diagnosis, ReasonCount
+from scheduler.framework.plugin import Numbers
+from scheduler.kube import objects, port
+from scheduler.kube.port import (
+    ApiError,
+    ApiForbidden,
+    ApiNotFound,
+    ApiThrottled,
+    Binding,
+    EventRecord,
+    EventSeries,
+    PodKey,
+)
+from scheduler.telemetry.recorder import QUIET_S, Recorder
+from tests.support.builders import pod
+
+
+@dataclass
+class Written:
+    """An API server that keeps what is written, or answers with the next of `answers`."""
+
+    events: list[EventRecord] = field(default_factory=list)
+    series: list[EventSeries] = field(default_factory=list)
+    conditions: list[objects.PodCondition] = field(default_factory=list)
+    answers: list[ApiError] = field(default_factory=list)
+    wrote: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def _answer(self) -> None:
+        if self.answers:
+            raise self.answers.pop(0)
+
+    async def create_event(self, event: EventRecord) -> None:
+        self._answer()
+        self.events.append(event)
+        self.wrote.set()
+
+    async def update_event(self, event: EventRecord, series: EventSeries) -> None:
+        self._answer()
+        assert event.name in {e.name for e in self.events} or not self.events
+        self.series.append(series)
+
+    async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
+        self._answer()
+        assert pod.uid
+        self.conditions.append(condition)
+
+    def watch(self, kind: port.Kind[port.T], since: str | None) -> AsyncIterator[list[port.WatchEvent[port.T]]]:
+        raise NotImplementedError
+
+    async def bind(self, binding: Binding, timeout_s: float) -> None:
+        raise NotImplementedError
+
+    async def pod(self, namespace: str, name: str) -> objects.Pod | None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+
+class Desk:
+    """A recorder with a clock of its own."""
+
+    def __init__(self, busy: Callable[[], bool] = lambda: False) -> None:
+        self.now_s = 1000.0
+        self.written = Written()
+        self.lost: list[tuple[str, str]] = []
+        self.recorder = Recorder(
+            self.written,
+            controller="gpushare-scheduler",
+            instance="gpushare-scheduler-host-1",
+            now_s=lambda: self.now_s,
+            busy=busy,
+            waits=lambda _uid: True,
+            on_lost=lambda what, why: self.lost.append((what, why)),
+        )
+
+    async def flush(self) -> Written:
+        await self.recorder.flush(5.0)
+        return self.written
+
+
+def no_fit(most_free: int) -> Diagnosis:
+    return Diagnosis(1, (ReasonCount("Insufficient GPU memory on one card", 1, Numbers(12, most_free, 16)),))
+
+
+async def test_a_bound_pod_gets_one_normal_event_in_kube_schedulers_words() -> None:
+    desk = Desk()
+    desk.recorder.scheduled(pod("p", 3), "n1")
+    (event,) = (await desk.flush()).events
+    assert (event.type, event.reason, event.action) == ("Normal", "Scheduled", "Binding")
+    assert event.note == "Successfully assigned default/p to n1"
+
+
+async def test_a_pod_that_fits_nowhere_gets_an_event_and_a_condition() -> None:
+    desk = Desk()
+    desk.recorder.failed_scheduling(pod("p", 12), no_fit(8))
+    written = await desk.flush()
+    words = "0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 12, most free 8 (of 16)."
+    assert [(e.type, e.reason, e.note) for e in written.events] == [("Warning", "FailedScheduling", words)]
+    assert [(c.status, c.reason, c.message) for c in written.conditions] == [("False", "Unschedulable", words)]
+
+
+async def test_numbers_alone_change_the_condition_only_after_a_while() -> None:
+    desk = Desk()
+    waiting = pod("p", 12)
+    for most_free in (8, 7, 6):
+        desk.recorder.failed_scheduling(waiting, no_fit(most_free))
+    assert len((await desk.flush()).conditions) == 1
+    desk.now_s += QUIET_S
+    desk.recorder.failed_scheduling(waiting, no_fit(5))
+    assert len((await desk.flush()).conditions) == 2
+
+
+async def test_another_reason_changes_the_condition_at_once() -> None:
+    desk = Desk()
+    waiting = pod("p", 12)
+    desk.recorder.failed_scheduling(waiting, no_fit(8))
+    await desk.flush()
+    desk.recorder.failed_scheduling(waiting, Diagnosis(1, (ReasonCount("node(s) were unschedulable", 1),)))
+    assert len((await desk.flush()).conditions) == 2
+
+
+async def test_of_two_conditions_that_wait_to_be_written_only_the_newer_is() -> None:
+    desk = Desk()
+    waiting, newer = pod("p", 12), Diagnosis(1, (ReasonCount("node(s) were unschedulable", 1),))
+    desk.recorder.failed_scheduling(waiting, no_fit(8))
+    desk.recorder.failed_scheduling(waiting, newer)
+    assert [condition.message for condition in (await desk.flush()).conditions] == [newer.message]
+
+
+async def test_a_condition_that_the_pod_has_already_is_not_written_again() -> None:
+    desk = Desk()
+    shown = objects.PodCondition("PodScheduled", "False", "Unschedulable", no_fit(8).message)
+    desk.recorder.failed_scheduling(replace(pod("p", 12), condition=shown), no_fit(8))
+    assert (await desk.flush()).conditions == []
+
+
+async def test_a_repeated_event_becomes_a_series() -> None:
+    desk = Desk()
+    for _ in range(5):
+        desk.recorder.failed_scheduling(pod("p", 12), no_fit(8))
+        desk.now_s += QUIET_S
+    written = await desk.flush()
+    assert len(written.events) == 1
+    assert [series.count for series in written.series] == [2, 3, 4, 5]
+
+
+async def test_a_series_whose_first_event_has_expired_begins_anew() -> None:
+    desk = Desk()
+    desk.recorder.failed_scheduling(pod("p", 12), no_fit(8))
+    await desk.flush()
+    desk.now_s += QUIET_S
+    desk.recorder.failed_scheduling(pod("p", 12), no_fit(8))
+    desk.written.answers = [ApiNotFound("expired", 404)]
+    assert len((await desk.flush()).events) == 2
+
+
+async def test_a_throttled_entry_is_sent_again_and_a_refused_one_is_counted_as_lost() -> None:
+    desk = Desk()
+    desk.recorder.scheduled(pod("p", 3), "n1")
+    desk.written.answers = [ApiThrottled("slow", 0.001)]
+    assert len((await desk.flush()).events) == 1
+    desk.recorder.scheduled(pod("q", 3), "n1")
+    desk.written.answers = [ApiForbidden("no right", 403)]
+    await desk.flush()
+    assert desk.lost == [("event Scheduled on default/q", "no right")]
+
+
+async def test_a_full_outbox_drops_the_oldest_entry_and_says_so() -> None:
+    desk = Desk()
+    for number in range(20_001):
+        desk.recorder.scheduled(pod(f"p{number}", 3), "n1")
+    assert desk.recorder.pending == 20_000
+    assert [what for what, _ in desk.lost] == ["event Scheduled on default/p0"]
+
+
+@pytest.mark.parametrize("note", ["x" * 5000, "ü" * 5000])
+async def test_a_note_has_at_most_1024_bytes(note: str) -> None:
+    desk = Desk()
+    desk.recorder.about("Node", "n1", "uid-n1", "BadAnnotation", note)
+    (event,) = (await desk.flush()).events
+    assert len(event.note.encode()) <= 1024
+    assert (event.namespace, event.object_name, event.object_uid) == ("default", "n1", "uid-n1")
+
+
+async def test_entries_trickle_while_a_backlog_is_bound_and_all_go_out_afterwards() -> None:
+    backlog = [True]
+    desk = Desk(busy=lambda: backlog[0])
+    for number in range(40):
+        desk.recorder.scheduled(pod(f"p{number}", 3), "n1")
+    running = asyncio.create_task(desk.recorder.run())
+    async with asyncio.timeout(10):
+        await desk.written.wrote.wait()
+        assert len(desk.written.events) < 10
+        backlog[0] = False
+        while desk.recorder.pending:
+            desk.written.wrote.clear()
+            await desk.written.wrote.wait()
+    running.cancel()
+    assert len(desk.written.events) == 40

@@ -1,0 +1,156 @@
+"""The identical POST again until the outcome is known; what each answer of the API server leads to."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from scheduler.binding_cycle import SERVER_REQUEST_TIMEOUT_S, Binder, BindRefused, Time
+from scheduler.kube import objects, port
+from scheduler.kube.port import (
+    ApiConflict,
+    ApiError,
+    ApiFailed,
+    ApiForbidden,
+    ApiNotFound,
+    ApiSilent,
+    ApiThrottled,
+    Binding,
+    PodKey,
+)
+
+BINDING = Binding(PodKey("default", "p", "uid-1"), "n1", {"a": "1", "b": "2"})
+BOUND = None
+
+
+def seen(node: str = "n1", uid: str = "uid-1", **annotations: str) -> objects.Pod:
+    meta = objects.ObjectMeta("p", "default", uid, annotations={"a": "1", "b": "2", "other": "x"} | annotations)
+    return objects.Pod(meta, objects.PodSpec(node_name=node))
+
+
+@dataclass
+class Script:
+    """An API server that answers POSTs and GETs as written, and a clock that only sleeping moves."""
+
+    posts: list[ApiError | None]
+    gets: list[objects.Pod | ApiError | None] = field(default_factory=list)
+    sent: list[Binding] = field(default_factory=list)
+    now_s: float = 1000.0
+    retries: list[str] = field(default_factory=list)
+
+    async def bind(self, binding: Binding, timeout_s: float) -> None:
+        assert timeout_s == 4.0
+        self.sent.append(binding)
+        # The last answer is repeated forever.
+        answer = self.posts.pop(0) if len(self.posts) > 1 else self.posts[0]
+        if answer is not None:
+            raise answer
+
+    async def pod(self, namespace: str, name: str) -> objects.Pod | None:
+        assert (namespace, name) == ("default", "p")
+        answer = self.gets.pop(0)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def watch(self, kind: port.Kind[port.T], since: str | None) -> AsyncIterator[list[port.WatchEvent[port.T]]]:
+        raise NotImplementedError
+
+    async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
+        raise NotImplementedError
+
+    async def create_event(self, event: port.EventRecord) -> None:
+        raise NotImplementedError
+
+    async def update_event(self, event: port.EventRecord, series: port.EventSeries) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    async def outcome(self) -> str:
+        time = Time(lambda: self.now_s, self.sleep)
+        binder = Binder(self, time, 4.0, float, lambda _binding, why: self.retries.append(why))
+        try:
+            await binder.bind(BINDING)
+        except BindRefused as refused:
+            return "gone" if refused.gone else "refused"
+        return "bound"
+
+
+@pytest.mark.parametrize(
+    ("posts", "gets", "expected"),
+    [
+        pytest.param([BOUND], [], "bound", id="created"),
+        pytest.param([ApiConflict("already", 409)], [seen()], "bound", id="already assigned as we said"),
+        pytest.param([ApiConflict("already", 409)], [seen(node="n2")], "refused", id="assigned to another node"),
+        pytest.param([ApiConflict("already", 409)], [seen(a="other")], "refused", id="our node, not our annotations"),
+        pytest.param([ApiConflict("gated", 409)], [seen(node="")], "refused", id="409 and still without a node"),
+        pytest.param([ApiConflict("uid", 409)], [seen(uid="uid-2")], "gone", id="another pod of that name"),
+        pytest.param([ApiConflict("already", 409)], [None], "gone", id="409, then no pod"),
+        pytest.param([ApiConflict("already", 409)], [ApiSilent("cut"), seen()], "bound", id="the GET is repeated too"),
+        pytest.param([ApiNotFound("no pod", 404)], [], "gone", id="404"),
+        pytest.param([ApiForbidden("no right", 403)], [], "refused", id="403"),
+        pytest.param([port.ApiRefused("bad", 400)], [], "refused", id="another 4xx"),
+        pytest.param([ApiThrottled("slow"), BOUND], [], "bound", id="429 is sent again"),
+        pytest.param([ApiSilent("time-out"), BOUND], [], "bound", id="time-out without effect"),
+        pytest.param(
+            [ApiSilent("time-out"), ApiConflict("already", 409)], [seen()], "bound", id="time-out with effect"
+        ),
+        pytest.param([ApiFailed("etcd", 503), ApiFailed("x", 500), BOUND], [], "bound", id="5xx is sent again"),
+        pytest.param([ApiFailed("bug", 500)], [seen()], "bound", id="500 for a minute, and it had taken effect"),
+        pytest.param([ApiFailed("bug", 500)], [seen(node="")], "refused", id="500 for a minute, no effect"),
+    ],
+)
+async def test_each_answer_leads_to_its_outcome(
+    posts: list[ApiError | None], gets: list[objects.Pod | ApiError | None], expected: str
+) -> None:
+    assert await Script(posts, gets).outcome() == expected
+
+
+async def test_every_repeated_post_is_identical() -> None:
+    script = Script([ApiSilent("a"), ApiFailed("b", 504), ApiThrottled("c"), BOUND])
+    await script.outcome()
+    assert script.sent == [BINDING] * 4
+    assert len(script.retries) == 3
+
+
+async def test_a_throttled_post_waits_as_long_as_the_server_asks() -> None:
+    script = Script([ApiThrottled("slow", 17.0), BOUND])
+    await script.outcome()
+    assert script.now_s == 1017.0
+
+
+async def test_a_get_decides_only_when_every_post_of_a_whole_minute_ended_with_500() -> None:
+    script = Script([ApiFailed("bug", 500), ApiFailed("bug", 500), ApiSilent("x"), ApiFailed("bug", 500)], [seen("")])
+    silent_until: list[float] = []
+    plain: Callable[[float], Awaitable[None]] = script.sleep
+
+    async def sleep(seconds: float) -> None:
+        if len(script.sent) == 3:
+            silent_until.append(script.now_s)
+        await plain(seconds)
+
+    script.sleep = sleep  # type: ignore[method-assign]
+    assert await script.outcome() == "refused"
+    assert script.now_s - silent_until[0] >= SERVER_REQUEST_TIMEOUT_S
+
+
+async def test_a_pod_is_never_given_up_while_a_post_may_still_take_effect() -> None:
+    script = Script([ApiSilent("x")] * 200 + [BOUND])
+    assert await script.outcome() == "bound"
+    assert len(script.sent) == 201
+
+
+async def test_a_refusal_right_after_a_silent_post_does_not_prove_that_the_silent_one_failed() -> None:
+    script = Script([ApiSilent("x"), ApiForbidden("policy", 403), ApiConflict("already", 409)], [seen()])
+    assert await script.outcome() == "bound"
+
+
+async def test_a_pod_that_went_elsewhere_after_a_silent_post_is_refused_at_once() -> None:
+    script = Script([ApiSilent("x"), ApiConflict("already", 409)], [seen(node="n2")])
+    assert await script.outcome() == "refused"
+    assert len(script.sent) == 2

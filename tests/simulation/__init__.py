@@ -1,1 +1,0 @@
-"""Tests of the cluster in memory: its store, its verbs, and each fault that it can be given."""

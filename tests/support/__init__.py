@@ -1,0 +1,1 @@
+"""Builders, doubles and models that the tests of several packages share."""

@@ -1,0 +1,76 @@
+"""Asks one rule about a pod and every node: what a test of a plugin starts with."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import FilterPlugin, PreFilterPlugin, Rejected, Relevance, ScorePlugin
+from scheduler.kube.objects import Node
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import Pod
+from scheduler.state.arrays import ALL_ROWS, Rows
+from scheduler.state.tables import Tables
+
+
+def tables_of(*nodes: Node) -> Tables:
+    """Tables with these nodes."""
+    tables = Tables(ResourceNames())
+    for node in nodes:
+        tables.upsert_node(node)
+    return tables
+
+
+def state_of(plugin: PreFilterPlugin, pod: Pod, tables: Tables) -> CycleState:
+    """After a PreFilter that did not reject."""
+    state = CycleState()
+    assert not isinstance(plugin.pre_filter(pod, tables, state), Rejected)
+    return state
+
+
+def reasons(plugin: FilterPlugin, pod: Pod, tables: Tables, state: CycleState | None = None) -> dict[str, set[str]]:
+    """Reason -> nodes that it is against. Judged once over all rows and once row by row: both have to agree."""
+    skipped = isinstance(plugin, PreFilterPlugin) and _skips(plugin, pod, tables)
+    if state is None:
+        state = state_of(plugin, pod, tables) if isinstance(plugin, PreFilterPlugin) else CycleState()
+    everywhere = {} if skipped else _against(plugin, pod, tables, state, ALL_ROWS)
+    one_by_one: dict[str, set[str]] = {}
+    for row in () if skipped else tables.row_of.values():
+        for reason, nodes in _against(plugin, pod, tables, state, np.array([row], dtype=np.intp)).items():
+            one_by_one.setdefault(reason, set()).update(nodes)
+    assert everywhere == one_by_one
+    return everywhere
+
+
+def rejected(plugin: FilterPlugin, pod: Pod, tables: Tables) -> set[str]:
+    """Nodes that the rule is against, whatever the reason."""
+    return set().union(*reasons(plugin, pod, tables).values())
+
+
+def scored(plugin: ScorePlugin, pod: Pod, tables: Tables) -> Mapping[str, int]:
+    """Node -> raw score; over all rows and row by row, which have to agree."""
+    if not plugin.scores(pod):
+        return dict.fromkeys(tables.row_of, 0)
+    state = CycleState()
+    everywhere = plugin.score(pod, tables, state, ALL_ROWS)
+    one_by_one = {
+        name: plugin.score(pod, tables, state, np.array([row], dtype=np.intp)) for name, row in tables.row_of.items()
+    }
+    found = {name: int(everywhere[row]) for name, row in tables.row_of.items()}
+    assert found == {name: int(score[0]) for name, score in one_by_one.items()}
+    return found
+
+
+def _skips(plugin: PreFilterPlugin, pod: Pod, tables: Tables) -> bool:
+    return plugin.pre_filter(pod, tables, CycleState()) is Relevance.SKIP
+
+
+def _against(plugin: FilterPlugin, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> dict[str, set[str]]:
+    judged = np.arange(tables.capacity)[rows]
+    found: dict[str, set[str]] = {}
+    for objection in plugin.filter(pod, tables, state, rows):
+        against = judged[objection.rejected]
+        nodes = {tables.names[row] for row in against.tolist()} - {""}
+        if nodes:
+            found.setdefault(objection.reason, set()).update(nodes)
+    return found

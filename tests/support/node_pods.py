@@ -1,0 +1,71 @@
+"""Builders with defaults: pods of a node as identity needs them, the node's cards, the kubelet's entries."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from config.protocol import allocation, names
+from config.protocol.allocation import Allocation, LegacyFields
+from config.protocol.inventory import Card, Health
+from deviceplugin.allocation.pods import Kind, NodePod, read_pod
+from deviceplugin.kubelet.checkpoint import Entry
+from scheduler.kube import objects
+
+CARDS = (
+    Card(0, "GPU-a", "M", 16384, 16),
+    Card(1, "GPU-b", "M", 16384, 16),
+    Card(2, "GPU-c", "M", 8192, 8),
+    Card(3, "GPU-m", "M", 0, 0, Health.UNHEALTHY, "mig"),
+)
+
+
+def container(name: str, units: int, *, sidecar: bool = False) -> dict[str, object]:
+    limits = {"cpu": "1", **({names.GPU_MEM: str(units)} if units else {})}
+    return {"name": name, "resources": {"limits": limits}, **({"restartPolicy": "Always"} if sidecar else {})}
+
+
+def wire_pod(
+    name: str,
+    app: Sequence[int],
+    *,
+    init: Sequence[int] = (),
+    sidecars: Collection[int] = (),
+    uid: str = "",
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    terminating: bool = False,
+    **status: object,
+) -> objects.Pod:
+    """app, init: units of each container. sidecars: which of `init` go on running."""
+    meta = {"name": name, "namespace": "ns", "uid": uid or f"uid-{name}", "annotations": annotations, "labels": labels}
+    whole = {
+        "metadata": {**meta, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if terminating else {})},
+        "spec": {
+            "containers": [container(f"c{i}", units) for i, units in enumerate(app)],
+            "initContainers": [container(f"i{i}", units, sidecar=i in sidecars) for i, units in enumerate(init)],
+        },
+        "status": status,
+    }
+    return msgspec.json.decode(msgspec.json.encode(whole), type=objects.Pod)
+
+
+def node_pod(name: str, app: Sequence[int], **options: object) -> NodePod:
+    """As `wire_pod`."""
+    return read_pod(wire_pod(name, app, **options))  # type: ignore[arg-type]
+
+
+def on(pod: NodePod, *cards: Card) -> NodePod:
+    """The pod with what our scheduler writes when it chose these cards for it."""
+    shares = {c: {card.index: c.units // len(cards) for card in cards} for c in pod.asking()}
+    written = Allocation(
+        containers={c.index: share for c, share in shares.items() if c.kind is Kind.APP},
+        init_containers={c.index: share for c, share in shares.items() if c.kind is not Kind.APP},
+        cards={card.index: card.uuid for card in cards},
+    )
+    legacy = LegacyFields(sum(c.units for c in pod.asking()), cards[0].units, 1)
+    return replace(pod, annotations={**pod.annotations, **allocation.encode(written, legacy)})
+
+
+def entry(pod: NodePod, container_name: str, *ids: str, resource: str = names.GPU_MEM) -> Entry:
+    return Entry(pod.uid, container_name, resource, frozenset(ids))

@@ -1,0 +1,376 @@
+"""Every field of a pod's spec in Kubernetes 1.36, and what this scheduler does with it.
+
+The table of docs/compatibility.md is written from here: `python -m tests.support.pod_fields`. One `test_pod_fields.py`
+holds the table to the code, the other to the OpenAPI document of a real kube-apiserver: a field that is not here fails
+there. Of the parts of a spec, those are listed whose fields decide where a pod may run.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from scheduler.kube import objects
+
+
+class Verdict(StrEnum):
+    """JUDGED: read, and obeyed. REFUSED: a pod with it waits, with words that say so.
+
+    IGNORED: a preference; the pod is scheduled without it, and the log names the kind once.
+    KUBELET: could rule nodes out, and does not here; the kubelet fails the pod if it has to.
+    IRRELEVANT: says nothing about where the pod may run.
+    """
+
+    JUDGED = "judged"
+    REFUSED = "refused"
+    IGNORED = "ignored"
+    KUBELET = "left to the kubelet"
+    IRRELEVANT = "irrelevant"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field. example: a pod's spec that has it, and words: what the scheduler calls it; where it is not obeyed."""
+
+    name: str
+    verdict: Verdict
+    why: str
+    example: Mapping[str, Any] = field(default_factory=dict)
+    words: str = ""
+
+
+def judged(name: str, why: str) -> Field:
+    """Read, and obeyed."""
+    return Field(name, Verdict.JUDGED, why)
+
+
+def irrelevant(why: str, *names: str) -> tuple[Field, ...]:
+    """Fields that say nothing about where the pod may run, for one reason."""
+    return tuple(Field(name, Verdict.IRRELEVANT, why) for name in names)
+
+
+def _volume(kind: str, why: str) -> Field:
+    return Field(kind, Verdict.REFUSED, why, {"volumes": [{"name": "v", kind: {}}]}, f"volumes of kind {kind}")
+
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_TERM: Final = {"topologyKey": "zone", "labelSelector": {}}
+_SPREAD: Final = {"topologyKey": "zone", "maxSkew": 1, "labelSelector": {}}
+_HARD_SPREAD: Final = _SPREAD | {"whenUnsatisfiable": "DoNotSchedule"}
+_SOFT_SPREAD: Final = _SPREAD | {"whenUnsatisfiable": "ScheduleAnyway"}
+
+_INSIDE: Final = "of the container's own life on its node"
+_POD_INSIDE: Final = "of the pod's own life on its node"
+_NAMES: Final = "names and addresses that the pod sees"
+_ADMITTED: Final = "turned into other fields when the pod was admitted"
+_BOUND: Final = "would have to be bound, attached or counted first: not built"
+_NETWORK_VOLUME: Final = "storage of the network, whose limits and zones are not judged yet"
+
+_POD_SPEC: Final = (
+    judged("affinity", "node affinity; the other kinds: see their parts"),
+    judged("containers", "what they request, and their host ports"),
+    judged("initContainers", "what they request; sidecars count beside the containers"),
+    judged("nodeName", "a pod that has one occupies that node, whoever bound it"),
+    judged("nodeSelector", "NodeAffinity"),
+    judged("overhead", "counted with the requests"),
+    judged("priority", "the order in which pods are tried"),
+    judged("resources", "requests of the pod as a whole take the place of its containers'"),
+    judged("schedulerName", "pods that name another scheduler are left alone"),
+    judged("schedulingGates", "a pod waits until the last gate is gone"),
+    judged("tolerations", "TaintToleration"),
+    judged("volumes", "by kind: see there"),
+    Field(
+        "topologySpreadConstraints",
+        Verdict.REFUSED,
+        "PodTopologySpread is not built; those with ScheduleAnyway are ignored",
+        {"topologySpreadConstraints": [_HARD_SPREAD]},
+        "topology spread with DoNotSchedule",
+    ),
+    Field(
+        "resourceClaims",
+        Verdict.REFUSED,
+        "dynamic resource allocation is not built",
+        {"resourceClaims": [{"name": "r", "resourceClaimName": "r"}]},
+        "resource claims",
+    ),
+    Field(
+        "schedulingGroup",
+        Verdict.REFUSED,
+        "a gang must not be scheduled one by one",
+        {"schedulingGroup": {"podGroupName": "g"}},
+        "pod groups",
+    ),
+    *irrelevant(
+        "a pod waits, whatever its priority, until there is place: nothing is preempted yet", "preemptionPolicy"
+    ),
+    *irrelevant(f"{_ADMITTED}: priority", "priorityClassName"),
+    *irrelevant(f"{_ADMITTED}: overhead, nodeSelector, tolerations", "runtimeClassName"),
+    *irrelevant(f"{_ADMITTED}: every port of a container becomes its host port", "hostNetwork"),
+    Field("os", Verdict.KUBELET, "nor does kube-scheduler look at it: a label selector chooses the system"),
+    *irrelevant("together with hostNetwork it would need a feature of the node that is off in 1.36", "hostUsers"),
+    *irrelevant("requests nothing, and comes when the pod runs", "ephemeralContainers"),
+    *irrelevant(
+        _POD_INSIDE,
+        "activeDeadlineSeconds",
+        "hostIPC",
+        "hostPID",
+        "readinessGates",
+        "restartPolicy",
+        "securityContext",
+        "shareProcessNamespace",
+        "terminationGracePeriodSeconds",
+    ),
+    *irrelevant(
+        _NAMES,
+        "dnsConfig",
+        "dnsPolicy",
+        "enableServiceLinks",
+        "hostAliases",
+        "hostname",
+        "hostnameOverride",
+        "setHostnameAsFQDN",
+        "subdomain",
+    ),
+    *irrelevant(
+        "as whom the pod runs and pulls its images",
+        "automountServiceAccountToken",
+        "imagePullSecrets",
+        "serviceAccount",
+        "serviceAccountName",
+    ),
+)
+
+_CONTAINER: Final = (
+    judged("name", "finds the container's status, for a resize in place"),
+    judged("ports", "host ports"),
+    judged("resources", "requests; limits where there are none"),
+    judged("restartPolicy", "Always makes an init container a sidecar"),
+    Field(
+        "restartPolicyRules",
+        Verdict.REFUSED,
+        "with the action RestartAllContainers, which needs a feature that nodes declare (beta in 1.36)",
+        {"containers": [{"name": "c", "restartPolicyRules": [{"action": "RestartAllContainers"}]}]},
+        "restartPolicyRules with RestartAllContainers",
+    ),
+    *irrelevant(
+        _INSIDE,
+        "args",
+        "command",
+        "env",
+        "envFrom",
+        "image",
+        "imagePullPolicy",
+        "lifecycle",
+        "livenessProbe",
+        "readinessProbe",
+        "resizePolicy",
+        "securityContext",
+        "startupProbe",
+        "stdin",
+        "stdinOnce",
+        "terminationMessagePath",
+        "terminationMessagePolicy",
+        "tty",
+        "workingDir",
+    ),
+    *irrelevant("mounts what `volumes` lists", "volumeDevices", "volumeMounts"),
+)
+
+_PARTS: Final = {
+    "ContainerPort": (
+        judged("hostIP", "two pods may take one port on different addresses"),
+        judged("hostPort", "NodePorts"),
+        judged("protocol", "part of the port's identity"),
+        *irrelevant("a port of the pod, not of the node", "containerPort", "name"),
+    ),
+    "ResourceRequirements": (
+        judged("limits", "gpu-mem is read here; for others where there is no request"),
+        judged("requests", "every resource, in every form of a quantity"),
+        *irrelevant("chooses among `resourceClaims`", "claims"),
+    ),
+    "Affinity": (
+        judged("nodeAffinity", "NodeAffinity"),
+        judged("podAffinity", "see required and preferred"),
+        judged("podAntiAffinity", "see required and preferred; the required terms of existing pods are obeyed"),
+    ),
+    "NodeAffinity": (
+        judged(_PREFERRED, "NodeAffinity, as a score"),
+        judged(_REQUIRED, "NodeAffinity"),
+    ),
+    "NodeSelectorTerm": (
+        judged("matchExpressions", "NodeAffinity, every operator"),
+        judged("matchFields", "NodeAffinity, metadata.name"),
+    ),
+    "PodAffinity": (
+        Field(
+            _REQUIRED,
+            Verdict.REFUSED,
+            "InterPodAffinity of the pod's own is not built",
+            {"affinity": {"podAffinity": {_REQUIRED: [_TERM]}}},
+            "required inter-pod affinity",
+        ),
+        Field(
+            _PREFERRED,
+            Verdict.IGNORED,
+            "a preference",
+            {"affinity": {"podAffinity": {_PREFERRED: [{"weight": 1, "podAffinityTerm": _TERM}]}}},
+            "preferred inter-pod affinity",
+        ),
+    ),
+    "PodAntiAffinity": (
+        Field(
+            _REQUIRED,
+            Verdict.REFUSED,
+            "InterPodAffinity of the pod's own is not built",
+            {"affinity": {"podAntiAffinity": {_REQUIRED: [_TERM]}}},
+            "required inter-pod anti-affinity",
+        ),
+        Field(
+            _PREFERRED,
+            Verdict.IGNORED,
+            "a preference",
+            {"affinity": {"podAntiAffinity": {_PREFERRED: [{"weight": 1, "podAffinityTerm": _TERM}]}}},
+            "preferred inter-pod anti-affinity",
+        ),
+    ),
+    "PodAffinityTerm": tuple(
+        judged(name, "of the anti-affinity of existing pods")
+        for name in (
+            "labelSelector",
+            "matchLabelKeys",
+            "mismatchLabelKeys",
+            "namespaceSelector",
+            "namespaces",
+            "topologyKey",
+        )
+    ),
+    "Toleration": (
+        *(judged(name, "TaintToleration") for name in ("effect", "key", "operator", "value")),
+        *irrelevant("how long the pod may stay after a taint has come", "tolerationSeconds"),
+    ),
+    "TopologySpreadConstraint": (
+        Field(
+            "whenUnsatisfiable",
+            Verdict.IGNORED,
+            "ScheduleAnyway is a preference; with DoNotSchedule, also where it is left out, the pod waits",
+            {"topologySpreadConstraints": [_SOFT_SPREAD]},
+            "topology spread with ScheduleAnyway",
+        ),
+        *(
+            Field(
+                name,
+                Verdict.REFUSED,
+                "part of a rule that is not built",
+                {"topologySpreadConstraints": [_HARD_SPREAD]},
+                "topology spread with DoNotSchedule",
+            )
+            for name in (
+                "labelSelector",
+                "matchLabelKeys",
+                "maxSkew",
+                "minDomains",
+                "nodeAffinityPolicy",
+                "nodeTaintsPolicy",
+                "topologyKey",
+            )
+        ),
+    ),
+    "Volume": (
+        *irrelevant("what containers call it", "name"),
+        *irrelevant(
+            "made on whatever node the pod runs",
+            "configMap",
+            "downwardAPI",
+            "emptyDir",
+            "hostPath",
+            "image",
+            "projected",
+            "secret",
+        ),
+        *(_volume(kind, _BOUND) for kind in ("csi", "ephemeral", "persistentVolumeClaim")),
+        *(
+            _volume(kind, _NETWORK_VOLUME)
+            for kind in (
+                "awsElasticBlockStore",
+                "azureDisk",
+                "azureFile",
+                "cephfs",
+                "cinder",
+                "fc",
+                "flexVolume",
+                "flocker",
+                "gcePersistentDisk",
+                "glusterfs",
+                "iscsi",
+                "nfs",
+                "photonPersistentDisk",
+                "portworxVolume",
+                "quobyte",
+                "rbd",
+                "scaleIO",
+                "storageos",
+                "vsphereVolume",
+            )
+        ),
+        _volume("gitRepo", "the kubelet of 1.36 does not make it any more"),
+    ),
+}
+
+TABLE: Final[Mapping[str, tuple[Field, ...]]] = {"PodSpec": _POD_SPEC, "Container": _CONTAINER, **_PARTS}
+"""By schema of `io.k8s.api.core.v1`: every field of it."""
+
+STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "PodSpec": objects.PodSpec,
+    "Container": objects.Container,
+    "ContainerPort": objects.ContainerPort,
+    "ResourceRequirements": objects.Resources,
+    "Affinity": objects.Affinity,
+    "NodeAffinity": objects.NodeAffinity,
+    "NodeSelectorTerm": objects.NodeSelectorTerm,
+    "PodAffinity": objects.PodAffinity,
+    "PodAntiAffinity": objects.PodAffinity,
+    "PodAffinityTerm": objects.PodAffinityTerm,
+    "Toleration": objects.Toleration,
+    "TopologySpreadConstraint": objects.TopologySpreadConstraint,
+}
+"""What each schema is decoded to; volumes stay raw, since only their kinds are read."""
+
+
+def read_fields(schema: str) -> set[str]:
+    """Names, as on the wire, of the fields that the scheduler decodes."""
+    return {field.encode_name for field in msgspec.structs.fields(STRUCTS[schema])}
+
+
+def with_verdict(*verdicts: Verdict) -> list[tuple[str, Field]]:
+    """(schema, field) of every field with one of the verdicts."""
+    return [(schema, field) for schema, fields in TABLE.items() for field in fields if field.verdict in verdicts]
+
+
+def markdown() -> str:
+    """The part of docs/compatibility.md that is written from the table."""
+    return "\n".join(line for schema, fields in TABLE.items() for line in _section(schema, fields))
+
+
+def _section(schema: str, fields: tuple[Field, ...]) -> list[str]:
+    by_reason: dict[tuple[Verdict, str, str], list[str]] = {}
+    for one in sorted(fields, key=lambda one: (list(Verdict).index(one.verdict), one.name)):
+        words = f"`{one.words}`" if one.words else ""
+        words = "`volumes of kind …`" if schema == "Volume" and words else words
+        by_reason.setdefault((one.verdict, one.why, words), []).append(f"`{one.name}`")
+    rows = [f"| {', '.join(names)} | {v} | {why} | {words} |" for (v, why, words), names in by_reason.items()]
+    return [
+        f"### {schema}",
+        "",
+        "| field | verdict | why | in the message or the log |",
+        "|---|---|---|---|",
+        *rows,
+        "",
+    ]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

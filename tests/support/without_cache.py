@@ -1,0 +1,38 @@
+"""The decision for a pod as it is made when nothing is remembered: what the evaluation cache is held against."""
+
+from typing import TYPE_CHECKING
+
+from scheduler.framework.diagnosis import Diagnosis, count_reasons
+from scheduler.framework.evaluation_cache import Evaluation
+from scheduler.framework.runtime import NOWHERE, Profile, Runtime
+from scheduler.pods.pod import Pod
+from scheduler.scheduling_cycle import NoFit, Outcome, Placement
+from scheduler.state.tables import Tables
+
+if TYPE_CHECKING:
+    from scheduler.state.booking import CardShare
+
+
+def evaluation(profile: Profile, tables: Tables, pod: Pod) -> tuple[Runtime, Evaluation]:
+    """Every row judged now, by a runtime that knows nothing yet."""
+    runtime = Runtime(profile, tables)
+    return runtime, runtime.judge(pod, runtime.signature(pod))
+
+
+def decision(profile: Profile, tables: Tables, pod: Pod, now_ns: int) -> Outcome:
+    """What `SchedulingCycle.schedule` has to answer; the tables stay as they are."""
+    runtime, judged = evaluation(profile, tables, pod)
+    nodes = len(tables.row_of)
+    if judged.never:
+        return NoFit(pod, Diagnosis(nodes, rejected=judged.never), wakeable=False)
+    row = runtime.best_row(judged)
+    if row == NOWHERE:
+        reasons = count_reasons(tables.valid, runtime.objections(pod, judged))
+        return NoFit(pod, Diagnosis(nodes, reasons), wakeable=True)
+    cards: tuple[CardShare, ...] = ()
+    annotations: dict[str, str] = {}
+    for plugin in profile.reserve:
+        reservation = plugin.reserve(pod, tables, judged.state, row, now_ns)
+        cards += reservation.cards
+        annotations.update(reservation.annotations or {})
+    return Placement(pod, tables.names[row], cards, annotations)
