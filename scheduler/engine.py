@@ -47,7 +47,7 @@ class Engine:
     def pod_waiting(self, pod: Pod, now_s: float) -> None:
         """A pod of ours without a node was seen. One that we have placed already is told apart by the tables."""
         if self.tables.record(pod.key.uid) is None or pod.key.uid in self.queue:
-            self.queue.add_or_update(pod, now_s)
+            self.queue.add_or_update(pod, now_s, self._key)
 
     def pod_assigned(self, pod: Pod) -> str:
         """A pod with a node was seen: nobody needs to place it. Returns what is wrong with its allocation, or ""."""
@@ -92,7 +92,7 @@ class Engine:
         if isinstance(outcome, NoFit):
             # What the attempt itself gave back (Permit said no) is no news for the pod that gave it back.
             self._note_openings()
-            self.queue.unschedulable(queued.pod.key.uid, self._key(queued.pod), now_s, wakeable=outcome.wakeable)
+            self.queue.unschedulable(queued.pod.key.uid, self._key(queued.pod), now_s, wakes_on=outcome.wakes_on)
         return Decision(queued, outcome)
 
     def check(self, now_s: float) -> bool:
@@ -106,8 +106,8 @@ class Engine:
             self.queue.reclassify(check, self._key)
             return True
         rows = np.flatnonzero(self.tables.valid) if check.rows is None else np.array(sorted(check.rows), dtype=np.intp)
-        room = self._cycles[check.pod.scheduler_name].room(check.pod, rows)
-        self.queue.woken(check, room, now_s)
+        room, wakes_on = self._cycles[check.pod.scheduler_name].room(check.pod, rows)
+        self.queue.woken(check, room, now_s, wakes_on=wakes_on)
         return True
 
     def bound(self, placement: Placement) -> None:
@@ -132,8 +132,6 @@ class Engine:
 
     def _note_openings(self) -> None:
         """Tell the queue where something may have become possible."""
-        rows, everything = self.tables.take_openings()
-        if everything:
-            self.queue.everything_changed()
-        elif rows:
-            self.queue.rows_changed(rows)
+        openings = self.tables.take_openings()
+        if openings:
+            self.queue.opened(openings)

@@ -5,7 +5,7 @@ PreFilter → Filter → Score → pick → assume → Reserve → Permit. Nothi
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from scheduler.framework.diagnosis import Diagnosis, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
@@ -14,6 +14,7 @@ from scheduler.framework.runtime import NOWHERE, Runtime, Signature
 from scheduler.pods.pod import Pod
 from scheduler.state.arrays import RowArray
 from scheduler.state.booking import CardShare
+from scheduler.state.changes import Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,11 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """No node takes the pod. wakeable: False when only a change of the pod itself can help."""
+    """No node takes the pod. wakes_on: bits of Change that can help; 0 when only a change of the pod itself can."""
 
     pod: Pod
     diagnosis: Diagnosis
-    wakeable: bool
+    wakes_on: int
 
 
 Outcome: TypeAlias = Placement | NoFit
@@ -62,20 +63,21 @@ class SchedulingCycle:
     def schedule(self, pod: Pod, now_ns: int) -> Outcome:
         """Place the pod (it is then assumed) or say why not. now_ns: Unix nanoseconds."""
         key = self._runtime.signature(pod)
-        evaluation = self._runtime.judge(pod, key)
-        row = NOWHERE if evaluation.never else self._runtime.best_row(evaluation)
+        evaluation = self._runtime.evaluate(pod, key)
+        row = NOWHERE if evaluation.never else self._runtime.best_row(pod, evaluation)
         if row == NOWHERE:
-            return NoFit(pod, self._diagnose(pod, key, evaluation), wakeable=not evaluation.never)
+            return NoFit(pod, self._diagnose(pod, key, evaluation), _wakes_on(evaluation))
         return self._take(pod, evaluation, row, now_ns)
 
     def signature(self, pod: Pod) -> Signature:
         """Equal for pods that every rule answers alike while the tables stay as they are."""
         return self._runtime.signature(pod)
 
-    def room(self, pod: Pod, rows: RowArray) -> int:
-        """How many pods like this one `rows` could take now, at most."""
-        evaluation = self._runtime.judge(pod, self._runtime.signature(pod))
-        return 0 if evaluation.never else self._runtime.room(pod, evaluation, rows)
+    def room(self, pod: Pod, rows: RowArray) -> tuple[int, int]:
+        """(how many pods like this one `rows` could take now, at most; bits of Change that could make it more)."""
+        evaluation = self._runtime.evaluate(pod, self._runtime.signature(pod))
+        found = 0 if evaluation.never else self._runtime.room(pod, evaluation, rows)
+        return found, _wakes_on(evaluation)
 
     def unreserve(self, pod: Pod) -> None:
         """Undo a placement: the plugins in reverse order, then the tables."""
@@ -101,7 +103,7 @@ class SchedulingCycle:
                 answer = permitter.permit(pod, tables.names[row])
                 if isinstance(answer, Rejected):
                     nodes = len(tables.row_of)
-                    return NoFit(pod, Diagnosis(nodes, rejected=answer.reason), wakeable=True)
+                    return NoFit(pod, Diagnosis(nodes, rejected=answer.reason), int(Change.ANY))
                 if isinstance(answer, Wait):
                     holds.append(Hold(permitter.name, answer.timeout_s))
             undo.pop_all()
@@ -124,4 +126,10 @@ class SchedulingCycle:
         return diagnosis
 
 
-_MOST_DIAGNOSES = 1024
+_MOST_DIAGNOSES: Final = 1024
+_EXISTENCE: Final = int(Change.EXISTENCE)
+
+
+def _wakes_on(evaluation: Evaluation) -> int:
+    """A node that comes can help every pod that some node could take."""
+    return 0 if evaluation.never else evaluation.wakes_on | _EXISTENCE

@@ -95,13 +95,11 @@ def cards_height(tables: Tables) -> int:
 
 def _blocks(tables: Tables, node: str) -> dict[int, list[tuple[str, int]]]:
     """Slot -> (pod, units) of each pod on it; a pod whose card nobody knows is on every one."""
-    row = tables.row_of[node]
     blocks: dict[int, list[tuple[str, int]]] = {}
     for record in tables.records():
         if record.node != node or record.held is None:
             continue
-        everywhere = [(number, record.held.units) for number in range(len(tables.cards.slots[row]))]
-        for number, units in everywhere if record.held.unknown else record.held.shares:
+        for number, units in record.held.places:
             blocks.setdefault(number, []).append((record.pod.key.name, units))
     return blocks
 

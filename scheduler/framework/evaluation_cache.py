@@ -1,8 +1,9 @@
 """The evaluation cache: what is known of the rows for one class of pods, and since when.
 
-Pods from one template ask the same question. Kept are the feasible mask and the raw scores at a version of the
-tables; the next pod of the class re-judges only the rows that changed since. Normalisation and weights of rules
-whose scores depend on other rows are applied at the pick, since another row's change moves their maximum.
+Pods from one template ask the same question; a class is the pods of one signature. Kept are masks and scores at a
+version of the tables; the next pod of the class has only those rules asked again that look at what has changed, about
+the rows on which it changed. Normalisation, its weights, and rules whose answer depends on other rows are applied at
+the pick, since another row's change moves them.
 An optimisation only: `test_evaluation_cache.py` proves that decisions with and without it are the same.
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 from cachetools import LRUCache
 
 from scheduler.framework.cycle_state import CycleState
@@ -19,53 +21,70 @@ from scheduler.state.arrays import BoolArray, Int64Array
 # Bytes of columns kept, over all classes of a profile: 500 classes of 5,000 nodes.
 _BUDGET_BYTES: Final = 128 * 1024 * 1024
 _FIXED_BYTES: Final = 2048
+Weighted = tuple[ScorePlugin, int]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassRules:
+    """The rules that have something to say about a class of pods, apart by what can alter their answers.
+
+    filters: all of them, in order. node_…: the node's own fields alone. booking_…: bookings, or both. domain_…: other
+    rows. A score that needs no normalisation is in `…_scorers`, else it is in `normalized`, or in `domain_scorers`.
+    """
+
+    filters: tuple[FilterPlugin, ...] = ()
+    node_filters: tuple[FilterPlugin, ...] = ()
+    booking_filters: tuple[FilterPlugin, ...] = ()
+    domain_filters: tuple[FilterPlugin, ...] = ()
+    node_scorers: tuple[Weighted, ...] = ()
+    booking_scorers: tuple[Weighted, ...] = ()
+    normalized: tuple[Weighted, ...] = ()
+    domain_scorers: tuple[Weighted, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
 class Evaluation:
     """One class.
 
-    filters, scorers: the rules that have something to say about it. never: why no node will ever do, or "".
-    version, epochs, capacity: of the tables when the columns below were true.
-    feasible: bool[nodes]. total: int64[nodes], weighted sum of the scores that need no normalisation, and -1 where
-    not feasible. raw: int64[nodes] per scorer that needs it.
+    never: why no node will ever do, or "". version, capacity: of the tables when the columns below were true.
+    allowed: bool[nodes], what the node filters leave. feasible: bool[nodes], what the booking filters leave of that.
+    node_total: int64[nodes], weighted sum of the node scorers, None without any. total: int64[nodes], of them and the
+    booking scorers, -1 where not feasible. raw: int64[nodes] for each of `rules.normalized`.
+    wakes_on: bits of Change that can alter what some rule has rejected so far.
     """
 
     state: CycleState
-    filters: tuple[FilterPlugin, ...]
-    scorers: tuple[tuple[ScorePlugin, int], ...]
-    normalized: tuple[tuple[ScorePlugin, int], ...]
-    never: str
-    version: int
-    epochs: tuple[int, ...]
-    capacity: int
-    feasible: BoolArray
-    total: Int64Array
+    rules: ClassRules
+    never: str = ""
+    version: int = 0
+    capacity: int = 0
+    allowed: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    feasible: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    node_total: Int64Array | None = None
+    total: Int64Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     raw: list[Int64Array] = field(default_factory=list)
+    wakes_on: int = 0
 
     @property
     def size_bytes(self) -> int:
         """What keeping it costs, about."""
-        return _FIXED_BYTES + int(self.feasible.nbytes + self.total.nbytes * (1 + len(self.raw)))
+        columns = 1 + len(self.raw) + (self.node_total is not None)
+        return _FIXED_BYTES + int(2 * self.feasible.nbytes + self.total.nbytes * columns)
 
 
 class EvaluationCache:
-    """Evaluations by class key, the least recently used leaving first."""
+    """Evaluations by signature, the least recently used leaving first."""
 
     def __init__(self, budget_bytes: int = _BUDGET_BYTES) -> None:
         """budget_bytes: of columns, over all classes."""
         self._budget = budget_bytes
-        self._kept: LRUCache[Hashable, Evaluation] = LRUCache(maxsize=budget_bytes, getsizeof=lambda j: j.size_bytes)
+        self._kept: LRUCache[Hashable, Evaluation] = LRUCache(maxsize=budget_bytes, getsizeof=lambda e: e.size_bytes)
 
-    def get(self, key: Hashable) -> Evaluation | None:
+    def get(self, signature: Hashable) -> Evaluation | None:
         """The evaluation of a class, as old as it is."""
-        return self._kept.get(key)
+        return self._kept.get(signature)
 
-    def keep(self, key: Hashable, evaluation: Evaluation) -> None:
+    def keep(self, signature: Hashable, evaluation: Evaluation) -> None:
         """Keep or replace the evaluation of a class."""
         if evaluation.size_bytes <= self._budget:
-            self._kept[key] = evaluation
-
-    def forget(self, key: Hashable) -> None:
-        """Drop the evaluation of a class."""
-        self._kept.pop(key, None)
+            self._kept[signature] = evaluation

@@ -1,9 +1,11 @@
 """The extension points: what a plugin is called for, and what it may answer.
 
     PreEnqueue → PreFilter → Filter → Score → Reserve → Permit → PreBind → Bind
+                               └─ cards: CardFilter → CardScore → CardSet, applied by GpuShare
 
 Plugins judge rows of the tables, not nodes one by one. Each extension point has its own answer type, so that
-an illegal outcome cannot be written. A plugin inherits one class per extension point that it has.
+an illegal outcome cannot be written. A plugin inherits one class per extension point that it has; it keeps nothing of
+pods and nodes itself: what it counts is a Fact (`scheduler.state.facts`), what it works out goes into the CycleState.
 Source of the vocabulary: kube-scheduler, pkg/scheduler/framework/interface.go.
 """
 
@@ -11,12 +13,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
+from config.settings.schema import Section
 from scheduler.framework.cycle_state import CycleState
+from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.booking import CardShare
+from scheduler.state.changes import Change
 
 if TYPE_CHECKING:
     from scheduler.state.tables import Tables
@@ -37,7 +42,7 @@ class Numbers:
     of: int | None = None
 
     def __str__(self) -> str:
-        """The words that follow the reason's text."""
+        """What follows the reason's text."""
         total = "" if self.of is None else f" (of {self.of})"
         return f"wants {self.wants}, most free {self.most_free}{total}"
 
@@ -56,11 +61,22 @@ class Objection:
     numbers: Callable[[BoolArray], Numbers] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CardObjection:
+    """A reason against some cards of the rows judged. rejected: bool[cards, rows judged].
+
+    reason: constant text for the nodes that have too few cards left because of it.
+    """
+
+    rejected: BoolArray
+    reason: str
+
+
 class Relevance(Enum):
     """PreFilter's answer when it does not reject."""
 
     JUDGE = auto()
-    SKIP = auto()  # the plugin has no objection to this class of pods on any node: Filter is not called
+    SKIP = auto()  # the plugin has no objection to this class of pods on any node: it is not called
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +129,38 @@ class Wait:
 PermitResult: TypeAlias = Allow | Wait | Rejected
 
 
+class PluginArgs(Section):
+    """The arguments of a plugin in `pluginConfig`: a field each, with type, bounds, default and description."""
+
+
 class Plugin(ABC):
-    """One rule. name: as in the configuration, kube-scheduler's where it has the rule."""
+    """One rule. The class's docstring is its section of the plugin reference.
+
+    name: as in the configuration, kube-scheduler's where it has the rule. Args: its arguments.
+    on_by_default: whether the default profile has it. indispensable: whether every profile must have it.
+    depends: what can alter its answer for a row, and so what can make room for a pod that it rejected; a change of
+    anything else does not ask it again. DOMAINS: the answer for a row depends on other rows too; the rule is then
+    asked about all rows whenever a pod is decided, and nothing that it says is kept.
+    Source: kube-scheduler's EventsToRegister, framework/interface.go.
+    """
 
     name: ClassVar[str]
+    Args: ClassVar[type[PluginArgs]] = PluginArgs
+    on_by_default: ClassVar[bool] = False
+    indispensable: ClassVar[bool] = False
+    depends: ClassVar[Change] = Change(0)
+
+    def __init__(self, args: Any = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: ANN401, B008 - a subclass names its own Args; both are immutable
+        """args: an instance of Args, its defaults when None. resources: the configured names of what pods ask."""
+        self.args: Any = self.Args() if args is None else args
+        self.resource_names = resources
+
+    def signature(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - most rules read the Template only
+        """What this rule reads of a pod that waits, beyond its Template. Equal signatures share their answers.
+
+        A pod whose signature changes is decided again at once.
+        """
+        return None
 
 
 class PreEnqueuePlugin(Plugin):
@@ -124,7 +168,7 @@ class PreEnqueuePlugin(Plugin):
 
     @abstractmethod
     def pre_enqueue(self, pod: Pod) -> str | None:
-        """None: may be queued. Otherwise the words for why not; asked again when the pod changes."""
+        """None: may be queued. Otherwise the message for why not; asked again when the pod changes."""
 
 
 class PreFilterPlugin(Plugin):
@@ -132,7 +176,10 @@ class PreFilterPlugin(Plugin):
 
     @abstractmethod
     def pre_filter(self, pod: Pod, tables: "Tables", state: CycleState) -> PreFilterResult:
-        """Work out what Filter and Score read, into `state`; reject the pod, or say that Filter need not run."""
+        """Work out what Filter and Score read, into `state`; reject the pod, or say that the rule need not run.
+
+        The answer may depend on what the Template and `signature` hold only, never on nodes.
+        """
 
 
 class FilterPlugin(Plugin):
@@ -142,29 +189,22 @@ class FilterPlugin(Plugin):
     def filter(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Objection]:
         """Objections against some of `rows`, most telling first; empty when there are none.
 
-        The answer for a row may depend on that row's columns and on what `epoch` and `signature` cover only.
+        The answer for a row may depend on what `depends` and `signature` cover only.
         """
 
-    def room(self, pod: Pod, tables: "Tables", rows: RowArray) -> Int64Array | None:  # noqa: ARG002 - as below
+    def room(self, pod: Pod, tables: "Tables", state: CycleState, rows: RowArray) -> Int64Array | None:  # noqa: ARG002 - as below
         """int64[rows]: how many pods of this class each row could take more, at most; None: no limit of mine.
 
         Asked for rows without objection, to wake as many waiting pods as freed place can hold.
         """
         return None
 
-    def epoch(self, tables: "Tables") -> int:  # noqa: ARG002 - most rules look at one row only
-        """A number that moves when the answer for a row may have changed although that row did not."""
-        return 0
-
-    def signature(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - as above
-        """What this rule reads of the pod beyond its Template."""
-        return None
-
 
 class ScorePlugin(Plugin):
-    """Prefers nodes."""
+    """Prefers nodes. default_weight: what the score counts where no profile says otherwise."""
 
     normalization: ClassVar[Normalization] = Normalization.NONE
+    default_weight: ClassVar[int] = 1
 
     @abstractmethod
     def scores(self, pod: Pod) -> bool:
@@ -173,6 +213,37 @@ class ScorePlugin(Plugin):
     @abstractmethod
     def score(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Int64Array:
         """int64[rows]: raw scores, 0..MAX_SCORE unless `normalization` makes them so. Infeasible rows: any."""
+
+
+class CardFilterPlugin(Plugin):
+    """Objects to cards, for pods that ask GPU memory. GpuShare applies it wherever it judges cards."""
+
+    @abstractmethod
+    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardObjection]:
+        """Objections against some cards of `rows`; a slot without a card, or without the memory, may hold anything."""
+
+    def card_room(self, pod: Pod, tables: "Tables", state: CycleState, rows: RowArray) -> Int64Array | None:  # noqa: ARG002 - most rules have no limit
+        """int64[cards, rows]: how many pods of this class each card could take more, at most; None: no limit."""
+        return None
+
+
+class CardScorePlugin(Plugin):
+    """Prefers cards of a node over each other: ahead of the card policy, in the order of the profile."""
+
+    @abstractmethod
+    def score_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Int64Array:
+        """int64[cards, rows]: higher is better. Cards that do not fit: any."""
+
+
+class CardSetPlugin(Plugin):
+    """Chooses the cards of a pod that asks several, instead of the card policy. At most one in a profile."""
+
+    @abstractmethod
+    def choose_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows, fits: BoolArray) -> RowArray:
+        """intp[k, rows]: the slots taken on each row, k being the number of cards that the pod asks.
+
+        fits: bool[cards, rows], what memory and card filters allow; a row with fewer than k gets any slots.
+        """
 
 
 class ReservePlugin(Plugin):

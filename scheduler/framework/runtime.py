@@ -1,49 +1,35 @@
 """Runs a profile's plugins over the tables: which rows are feasible for a pod, and which is best."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import numpy as np
 
+from scheduler.framework.answers import check_objection, checked_room, checked_scores
+from scheduler.framework.card_rules import CARD_RULES
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.evaluation_cache import Evaluation, EvaluationCache
+from scheduler.framework.evaluation_cache import ClassRules, Evaluation, EvaluationCache, Weighted
 from scheduler.framework.plugin import (
     MAX_SCORE,
     FilterPlugin,
     Normalization,
     Objection,
-    PermitPlugin,
     Plugin,
-    PreBindPlugin,
-    PreEnqueuePlugin,
-    PreFilterPlugin,
     Rejected,
     Relevance,
-    ReservePlugin,
-    ScorePlugin,
 )
+from scheduler.framework.profile import Profile
 from scheduler.pods.pod import Pod
 from scheduler.state.arrays import ALL_ROWS, BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.changes import Change, ChangedRows
 from scheduler.state.tables import Tables
 
 Signature: TypeAlias = Hashable
 NOWHERE: Final = -1
 # More than this share of the rows changed: judging all of them as views costs less than picking them out.
 _FEW: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """The plugins of one profile, per extension point, in order. score: (plugin, weight)."""
-
-    pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()
-    pre_filter: tuple[PreFilterPlugin, ...] = ()
-    filter: tuple[FilterPlugin, ...] = ()
-    score: tuple[tuple[ScorePlugin, int], ...] = ()
-    reserve: tuple[ReservePlugin, ...] = ()
-    permit: tuple[PermitPlugin, ...] = ()
-    pre_bind: tuple[PreBindPlugin, ...] = ()
+_NODE: Final = int(Change.NODE)
 
 
 @dataclass(slots=True)
@@ -52,81 +38,90 @@ class Runtime:
 
     profile: Profile
     tables: Tables
-    memo: EvaluationCache = field(default_factory=EvaluationCache)
+    cache: EvaluationCache = field(default_factory=EvaluationCache)
+    _signing: tuple[Plugin, ...] = field(init=False)
+    _wakes_on: Mapping[Plugin, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """What the plugins declare is asked once."""
+        self._signing = tuple(p for p in self.profile.judging() if type(p).signature is not Plugin.signature)
+        self._wakes_on = {plugin: self.profile.wakes_on(plugin) for plugin in self.profile.filter}
 
     def signature(self, pod: Pod) -> Signature:
         """Equal for pods that every rule answers alike while the tables stay as they are."""
-        keys = (plugin.signature(pod, self.tables) for plugin in self.profile.filter)
-        return (pod.template, *(key for key in keys if key is not None))
-
-    def judge(self, pod: Pod, key: Signature) -> Evaluation:
-        """What holds for the pod's class now: kept columns where they are still true, the rest judged anew."""
-        kept = self.memo.get(key)
         tables = self.tables
-        if kept is not None and not kept.never and kept.capacity == tables.capacity:
-            if kept.epochs == self._epochs(kept.filters):
-                changed = tables.changes.since(kept.version)
-                if changed is not None and len(changed) * _FEW <= tables.capacity:
-                    if len(changed):
-                        self._reevaluate(kept, pod, changed)
-                    return kept
-        elif kept is not None and kept.never:
-            return kept
+        return (pod.template, *[plugin.signature(pod, tables) for plugin in self._signing])
+
+    def evaluate(self, pod: Pod, signature: Signature) -> Evaluation:
+        """What holds for the pod's class now: kept columns where they are still true, the rest worked out again."""
+        kept = self.cache.get(signature)
+        if kept is not None:
+            if kept.never:
+                return kept
+            changed = self.tables.changes.since(kept.version) if kept.capacity == self.tables.capacity else None
+            if changed is not None and len(changed.rows) * _FEW <= kept.capacity:
+                if len(changed.rows):
+                    self._evaluate_changed(kept, pod, changed)
+                return kept
         fresh = self._evaluate_all(pod)
-        self.memo.keep(key, fresh)
+        self.cache.keep(signature, fresh)
         return fresh
 
-    def best_row(self, evaluation: Evaluation) -> int:
+    def best_row(self, pod: Pod, evaluation: Evaluation) -> int:
         """The feasible row with the highest score, ties by node name; NOWHERE when none is feasible."""
-        total = evaluation.total
-        for (plugin, weight), raw in zip(evaluation.normalized, evaluation.raw, strict=True):
-            total = _with_normalized(total, plugin.normalization, weight, raw, evaluation.feasible)
+        total, feasible, rules = evaluation.total, evaluation.feasible, evaluation.rules
+        if rules.domain_filters or rules.domain_scorers:
+            total, feasible = self._with_domains(pod, evaluation)
+        for (plugin, weight), raw in zip(rules.normalized, evaluation.raw, strict=True):
+            total = _with_normalized(total, plugin.normalization, weight, raw, feasible)
         best = total.max()
         if best < 0:
             return NOWHERE
         ties = np.flatnonzero(total == best)
         return int(ties[0] if len(ties) == 1 else ties[self.tables.rank[ties].argmin()])
 
+    def feasible(self, pod: Pod, evaluation: Evaluation) -> BoolArray:
+        """bool[nodes]: rows that no rule rejects now, domain rules included."""
+        return self._left(pod, evaluation, evaluation.rules.domain_filters, ALL_ROWS, evaluation.feasible.copy())
+
     def objections(self, pod: Pod, evaluation: Evaluation) -> Iterator[list[Objection]]:
         """For each rule in order, its objections over all rows."""
-        for plugin in evaluation.filters:
+        for plugin in evaluation.rules.filters:
             yield list(plugin.filter(pod, self.tables, evaluation.state, ALL_ROWS))
 
     def room(self, pod: Pod, evaluation: Evaluation, rows: RowArray) -> int:
         """How many pods of the class `rows` can take more, at most; 0 when none is feasible."""
+        rules, tables, state = evaluation.rules, self.tables, evaluation.state
         rows = rows[evaluation.feasible[rows]]
+        if rules.domain_filters:
+            rows = rows[self._left(pod, evaluation, rules.domain_filters, rows, np.ones(len(rows), dtype=np.bool_))]
         if not len(rows):
             return 0
-        limits = [limit for p in evaluation.filters if (limit := p.room(pod, self.tables, rows)) is not None]
+        limits = [
+            checked_room(plugin, limit, rows.shape)
+            for plugin in rules.filters
+            if (limit := plugin.room(pod, tables, state, rows)) is not None
+        ]
         if not limits:
             return len(rows)
         return int(np.maximum(np.minimum.reduce(limits), 1).sum())
 
-    def _epochs(self, filters: tuple[FilterPlugin, ...]) -> tuple[int, ...]:
-        return tuple(plugin.epoch(self.tables) for plugin in filters)
-
     def _evaluate_all(self, pod: Pod) -> Evaluation:
-        profile, tables, state = self.profile, self.tables, CycleState()
+        tables, state = self.tables, CycleState()
         skipped, never = self._pre_filter(pod, state)
-        filters = () if never else tuple(p for p in profile.filter if p not in skipped)
-        scoring = () if never else tuple((p, weight) for p, weight in profile.score if p.scores(pod))
-        evaluation = Evaluation(
-            state=state,
-            filters=filters,
-            scorers=tuple(pair for pair in scoring if pair[0].normalization is Normalization.NONE),
-            normalized=tuple(pair for pair in scoring if pair[0].normalization is not Normalization.NONE),
-            never=never,
-            version=tables.changes.version,
-            epochs=self._epochs(filters),
-            capacity=tables.capacity,
-            feasible=np.zeros(tables.capacity, dtype=np.bool_),
-            total=np.full(tables.capacity, -1, dtype=np.int64),
-        )
-        if not never:
-            evaluation.feasible = self._feasible(evaluation, pod, ALL_ROWS)
-            evaluation.total = self._total(evaluation, pod, ALL_ROWS, evaluation.feasible)
-            evaluation.raw = [p.score(pod, tables, state, ALL_ROWS) for p, _ in evaluation.normalized]
-        return evaluation
+        if never:
+            return Evaluation(state=state, rules=ClassRules(), never=never)
+        state.write(CARD_RULES, self.profile.card_rules(skipped))
+        rules = self.profile.class_rules(pod, skipped)
+        fresh = Evaluation(state=state, rules=rules, version=tables.changes.version, capacity=tables.capacity)
+        fresh.allowed = self._left(pod, fresh, rules.node_filters, ALL_ROWS, tables.valid.copy())
+        if rules.node_scorers:
+            fresh.node_total = self._scored(pod, state, rules.node_scorers, ALL_ROWS, _zeros(tables.capacity))
+        fresh.feasible = self._left(pod, fresh, rules.booking_filters, ALL_ROWS, fresh.allowed.copy())
+        fresh.total = self._total(pod, fresh, ALL_ROWS, fresh.feasible)
+        shape = (tables.capacity,)
+        fresh.raw = [checked_scores(p, p.score(pod, tables, state, ALL_ROWS), shape) for p, _ in rules.normalized]
+        return fresh
 
     def _pre_filter(self, pod: Pod, state: CycleState) -> tuple[set[Plugin], str]:
         skipped: set[Plugin] = set()
@@ -138,29 +133,66 @@ class Runtime:
                 skipped.add(plugin)
         return skipped, ""
 
-    def _reevaluate(self, kept: Evaluation, pod: Pod, changed: RowArray) -> None:
+    def _evaluate_changed(self, kept: Evaluation, pod: Pod, changed: ChangedRows) -> None:
         # One row as a slice: a view costs a tenth of picking the row out, and one row is the common case.
-        rows: Rows = slice(int(changed[0]), int(changed[0]) + 1) if len(changed) == 1 else changed
-        feasible = self._feasible(kept, pod, rows)
+        first = int(changed.rows[0])
+        rows: Rows = slice(first, first + 1) if len(changed.rows) == 1 else changed.rows
+        rules, node_changed = kept.rules, changed.kinds & _NODE
+        if node_changed:
+            valid: BoolArray = self.tables.valid[rows].copy()
+            kept.allowed[rows] = self._left(pod, kept, rules.node_filters, rows, valid)
+            if kept.node_total is not None:
+                kept.node_total[rows] = self._scored(pod, kept.state, rules.node_scorers, rows, _zeros(len(valid)))
+        feasible = self._left(pod, kept, rules.booking_filters, rows, kept.allowed[rows].copy())
         kept.feasible[rows] = feasible
-        kept.total[rows] = self._total(kept, pod, rows, feasible)
-        for (plugin, _), raw in zip(kept.normalized, kept.raw, strict=True):
-            raw[rows] = plugin.score(pod, self.tables, kept.state, rows)
+        kept.total[rows] = self._total(pod, kept, rows, feasible)
+        for (plugin, _), raw in zip(rules.normalized, kept.raw, strict=True):
+            if node_changed or plugin.depends & Change.BOOKINGS:
+                raw[rows] = plugin.score(pod, self.tables, kept.state, rows)
         kept.version = self.tables.changes.version
 
-    def _feasible(self, evaluation: Evaluation, pod: Pod, rows: Rows) -> BoolArray:
-        feasible = self.tables.valid[rows].copy()
-        for plugin in evaluation.filters:
+    def _left(
+        self, pod: Pod, evaluation: Evaluation, filters: Sequence[FilterPlugin], rows: Rows, left: BoolArray
+    ) -> BoolArray:
+        """bool[rows]: `left`, in place, less what the filters reject. Notes what can make room there again."""
+        for plugin in filters:
             for objection in plugin.filter(pod, self.tables, evaluation.state, rows):
-                feasible &= ~objection.rejected
-        return feasible
+                check_objection(plugin, objection, left.shape)
+                if objection.rejected.any():
+                    left &= ~objection.rejected
+                    evaluation.wakes_on |= self._wakes_on[plugin]
+        return left
 
-    def _total(self, evaluation: Evaluation, pod: Pod, rows: Rows, feasible: BoolArray) -> Int64Array:
-        total = np.zeros(len(feasible), dtype=np.int64)
-        for plugin, weight in evaluation.scorers:
-            total += plugin.score(pod, self.tables, evaluation.state, rows) * weight
+    def _total(self, pod: Pod, evaluation: Evaluation, rows: Rows, feasible: BoolArray) -> Int64Array:
+        start = _zeros(len(feasible)) if evaluation.node_total is None else evaluation.node_total[rows].copy()
+        total = self._scored(pod, evaluation.state, evaluation.rules.booking_scorers, rows, start)
         total[~feasible] = -1
         return total
+
+    def _scored(
+        self, pod: Pod, state: CycleState, scorers: Sequence[Weighted], rows: Rows, total: Int64Array
+    ) -> Int64Array:
+        """int64[rows]: `total`, in place, and the weighted scores."""
+        for plugin, weight in scorers:
+            total += checked_scores(plugin, plugin.score(pod, self.tables, state, rows), total.shape) * weight
+        return total
+
+    def _with_domains(self, pod: Pod, evaluation: Evaluation) -> tuple[Int64Array, BoolArray]:
+        """(total, feasible) with what the domain rules say now; `total` is -1 where not feasible."""
+        rules, tables, state = evaluation.rules, self.tables, evaluation.state
+        feasible = self.feasible(pod, evaluation)
+        total = np.where(feasible, evaluation.total, -1)
+        for plugin, weight in rules.domain_scorers:
+            raw = checked_scores(plugin, plugin.score(pod, tables, state, ALL_ROWS), total.shape)
+            if plugin.normalization is Normalization.NONE:
+                total = np.where(feasible, total + weight * raw, -1)
+            else:
+                total = _with_normalized(total, plugin.normalization, weight, raw, feasible)
+        return total, feasible
+
+
+def _zeros(count: int) -> Int64Array:
+    return np.zeros(count, dtype=np.int64)
 
 
 def _with_normalized(

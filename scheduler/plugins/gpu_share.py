@@ -32,6 +32,7 @@ from scheduler.pods.pod import Pod
 from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.booking import CardShare
 from scheduler.state.cards import CardColumns
+from scheduler.state.changes import Change
 from scheduler.state.node_inventory import GpuState
 from scheduler.state.tables import Tables
 
@@ -65,6 +66,9 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     """Fits, prefers and takes cards by their memory."""
 
     name: ClassVar[str] = "GpuShare"
+    on_by_default: ClassVar[bool] = True
+    indispensable: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.INVENTORY | Change.ALLOCATABLE | Change.CARDS
 
     def __init__(self, args: GpuShareArgs, gpu_mem: str) -> None:
         """gpu_mem: the configured resource name, for messages."""
@@ -92,7 +96,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         objections.append(self._node_objection(cards, request, rows, ready & enough & ~roomy))
         return objections
 
-    def room(self, pod: Pod, tables: Tables, rows: RowArray) -> Int64Array | None:
+    def room(self, pod: Pod, tables: Tables, state: CycleState, rows: RowArray) -> Int64Array | None:
         """Copies that the free memory of the fitting cards holds."""
         request, cards = pod.template.gpu_request, tables.cards
         if request is None:

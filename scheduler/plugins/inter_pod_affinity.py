@@ -12,6 +12,7 @@ from scheduler.framework.plugin import FilterPlugin, Objection
 from scheduler.pods.pod import Pod
 from scheduler.state.anti_affinity import AntiAffinity, Term
 from scheduler.state.arrays import Rows
+from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
@@ -23,12 +24,13 @@ class InterPodAffinity(FilterPlugin):
     """Judges the topology domains of other pods' terms."""
 
     name: ClassVar[str] = "InterPodAffinity"
+    on_by_default: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.LABELS | Change.PODS | Change.DOMAINS
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """Nodes in a domain where a pod has a term against this one."""
-        if not tables.anti_affinity:
-            return ()
-        against = _against(pod, tables.anti_affinity, state)
+        terms = tables.fact(AntiAffinity)
+        against = _against(pod, terms, state) if terms else ()
         if not against:
             return ()
         rejected = against[0].over(tables.labels, rows)
@@ -36,13 +38,9 @@ class InterPodAffinity(FilterPlugin):
             rejected |= term.over(tables.labels, rows)
         return (Objection(rejected, REASON),)
 
-    def epoch(self, tables: Tables) -> int:
-        """A pod with a term closes its whole domain, not its own row only."""
-        return tables.anti_affinity.epoch
-
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
         """The namespace, and the labels that some term looks at."""
-        return tables.anti_affinity.signature(pod.key.namespace, pod.labels)
+        return tables.fact(AntiAffinity).signature(pod.key.namespace, pod.labels)
 
 
 def _against(pod: Pod, index: AntiAffinity, state: CycleState) -> tuple[Term, ...]:

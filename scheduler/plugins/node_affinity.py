@@ -24,6 +24,7 @@ from scheduler.framework.plugin import (
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod, Template
 from scheduler.state.arrays import BoolArray, Int64Array, Rows
+from scheduler.state.changes import Change
 from scheduler.state.row_masks import mask_of
 from scheduler.state.selectors import Matcher, all_parsed, equalities
 from scheduler.state.tables import Tables
@@ -91,6 +92,8 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
     """Judges the nodes' labels and names."""
 
     name: ClassVar[str] = "NodeAffinity"
+    on_by_default: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.LABELS
     normalization: ClassVar[Normalization] = Normalization.BY_MAX
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all

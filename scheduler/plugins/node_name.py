@@ -10,6 +10,7 @@ from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
 from scheduler.pods.pod import Pod
 from scheduler.state.arrays import Rows
+from scheduler.state.changes import Change
 from scheduler.state.row_masks import mask_of
 from scheduler.state.tables import Tables
 
@@ -20,6 +21,8 @@ class NodeName(PreFilterPlugin, FilterPlugin):
     """Judges `spec.nodeName`, which a pod that waits for a scheduler does not have."""
 
     name: ClassVar[str] = "NodeName"
+    on_by_default: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change(0)
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Leave pods alone that name no node."""

@@ -1,36 +1,103 @@
-"""NodePorts: two pods of one node do not share a host port.
+"""NodePorts: two pods of one node do not share a host port."""
 
-Source: kube-scheduler, plugins/nodeports/node_ports.go; what conflicts is in `scheduler.state.host_ports`.
-"""
-
+from collections import Counter
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import numpy as np
 
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
-from scheduler.pods.pod import Pod
-from scheduler.state.arrays import Int64Array, RowArray, Rows
-from scheduler.state.tables import Tables
+from scheduler.pods.pod import HostPort, Pod
+from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.changes import Change
+from scheduler.state.facts import NodeFact
+from scheduler.state.row_masks import mask_of
+
+if TYPE_CHECKING:
+    from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) didn't have free ports for the requested pod ports"
+_EVERY_ADDRESS: Final = frozenset({"", "0.0.0.0"})  # noqa: S104 - compared with, not bound to
+_Port: TypeAlias = tuple[str, int]
 
 
 class NodePorts(PreFilterPlugin, FilterPlugin):
-    """Judges the host ports that pods on the nodes have taken."""
+    """Rejects nodes on which a pod holds one of the host ports that this pod wants.
+
+    Two ports are the same when protocol and port are, and the address is, or one of the two is every address (none, or
+    `0.0.0.0`). Ports of containers and sidecars count.
+
+    - `node(s) didn't have free ports for the requested pod ports`
+
+    Source: kube-scheduler, plugins/nodeports/node_ports.go.
+    """
 
     name: ClassVar[str] = "NodePorts"
+    on_by_default: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.PORTS
 
-    def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
+    def pre_filter(self, pod: Pod, tables: "Tables", state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Leave pods alone that want no host port."""
         return Relevance.JUDGE if pod.template.host_ports else Relevance.SKIP
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
         """Nodes where one of the ports is taken."""
-        taken = tables.host_ports.in_conflict(pod.template.host_ports, rows, tables.capacity)
-        return (Objection(taken, REASON),)
+        return (Objection(tables.fact(HostPorts).in_conflict(pod.template.host_ports, rows), REASON),)
 
-    def room(self, pod: Pod, tables: Tables, rows: RowArray) -> Int64Array | None:  # noqa: ARG002 - as above
+    def room(self, pod: Pod, tables: "Tables", state: CycleState, rows: RowArray) -> Int64Array | None:  # noqa: ARG002
         """One: copies want the same ports."""
         return np.ones(len(rows), dtype=np.int64) if pod.template.host_ports else None
+
+
+class HostPorts(NodeFact[frozenset[HostPort]]):
+    """Which addresses of which port are taken on which row, and by how many pods."""
+
+    booking_change: ClassVar[Change] = Change.PORTS
+
+    def __init__(self, tables: "Tables") -> None:
+        """Nothing taken."""
+        super().__init__(tables)
+        self._taken: dict[_Port, dict[int, Counter[str]]] = {}
+
+    def read(self, pod: Pod) -> frozenset[HostPort] | None:
+        """The pod's host ports."""
+        return pod.template.host_ports or None
+
+    def book(self, row: int, read: frozenset[HostPort], sign: int) -> None:
+        """As NodeFact."""
+        for port in read:
+            key = (port.protocol, port.port)
+            rows = self._taken.setdefault(key, {})
+            addresses = rows.setdefault(row, Counter())
+            addresses[port.ip] += sign
+            if not addresses[port.ip]:
+                del addresses[port.ip]
+            if not addresses:
+                del rows[row]
+            if not rows:
+                del self._taken[key]
+
+    def in_conflict(self, wanted: frozenset[HostPort], rows: Rows) -> BoolArray:
+        """bool[rows]: one of `wanted` is taken there.
+
+        Source: kube-scheduler, framework/types.go, HostPortInfo.CheckConflict.
+        """
+        found = {
+            row
+            for port in wanted
+            for row in self._rows_with(port, rows)
+            if _conflicts(port.ip, self._taken[port.protocol, port.port][row])
+        }
+        return mask_of(found, rows, self.tables.capacity)
+
+    def _rows_with(self, port: HostPort, rows: Rows) -> Sequence[int]:
+        """Of `rows`, those where somebody has the port; only a question about one row is not asked of all."""
+        taken = self._taken.get((port.protocol, port.port), {})
+        if isinstance(rows, slice) and rows.stop is not None:
+            return [row for row in range(rows.start or 0, rows.stop) if row in taken]
+        return list(taken)
+
+
+def _conflicts(address: str, taken: Counter[str]) -> bool:
+    return address in taken or address in _EVERY_ADDRESS or not _EVERY_ADDRESS.isdisjoint(taken)

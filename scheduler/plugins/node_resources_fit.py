@@ -24,6 +24,7 @@ from scheduler.framework.plugin import (
 from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.pods.pod import Pod, Template
 from scheduler.state.arrays import Int64Array, RowArray, Rows
+from scheduler.state.changes import Change
 from scheduler.state.resources import CPU_INDEX, MEMORY_INDEX, PODS_INDEX, ResourceColumns
 from scheduler.state.tables import Tables
 
@@ -52,6 +53,8 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
     """Judges sums of requests; `Template.requests` leaves gpu-mem out, which GpuShare judges."""
 
     name: ClassVar[str] = "NodeResourcesFit"
+    on_by_default: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.ALLOCATABLE | Change.PODS
 
     def __init__(self, args: NodeResourcesFitArgs) -> None:
         """args: of the profile."""
@@ -74,7 +77,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
                 objections.append(Objection(short, f"Insufficient {name}"))
         return objections
 
-    def room(self, pod: Pod, tables: Tables, rows: RowArray) -> Int64Array | None:
+    def room(self, pod: Pod, tables: Tables, state: CycleState, rows: RowArray) -> Int64Array | None:
         """Copies that what is free holds."""
         resources = tables.resources
         most = free(resources, PODS_INDEX, rows)

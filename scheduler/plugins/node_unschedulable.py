@@ -12,6 +12,7 @@ from scheduler.kube.objects import Taint
 from scheduler.plugins.taint_toleration import tolerated
 from scheduler.pods.pod import Pod
 from scheduler.state.arrays import Rows
+from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) were unschedulable"
@@ -23,6 +24,8 @@ class NodeUnschedulable(PreFilterPlugin, FilterPlugin):
     """Judges `spec.unschedulable` of the nodes."""
 
     name: ClassVar[str] = "NodeUnschedulable"
+    on_by_default: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.UNSCHEDULABLE
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Leave pods alone that tolerate it."""

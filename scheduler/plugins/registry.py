@@ -13,7 +13,7 @@ from scheduler.framework.plugin import (
     ReservePlugin,
     ScorePlugin,
 )
-from scheduler.framework.runtime import Profile
+from scheduler.framework.profile import Profile
 from scheduler.plugins.gpu_share import GpuShare, GpuShareArgs
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler.plugins.node_affinity import NodeAffinity

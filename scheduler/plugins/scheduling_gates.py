@@ -13,6 +13,7 @@ class SchedulingGates(PreEnqueuePlugin):
     """Waits until somebody has removed every gate."""
 
     name: ClassVar[str] = "SchedulingGates"
+    on_by_default: ClassVar[bool] = True
 
     def pre_enqueue(self, pod: Pod) -> str | None:
         """Name the gates that are left."""

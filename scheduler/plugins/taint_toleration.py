@@ -23,6 +23,7 @@ from scheduler.framework.plugin import (
 from scheduler.kube.objects import Taint, Toleration
 from scheduler.pods.pod import Pod
 from scheduler.state.arrays import Int64Array, Rows
+from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
 from scheduler.state.taints import TaintSet, Verdicts
 
@@ -37,6 +38,8 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, ScorePlugin):
     """Judges the nodes' taints."""
 
     name: ClassVar[str] = "TaintToleration"
+    on_by_default: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.TAINTS
     normalization: ClassVar[Normalization] = Normalization.BY_MAX_REVERSED
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - nodes are judged later

@@ -15,6 +15,8 @@ class UnsupportedRules(PreFilterPlugin):
     """Rejects by the pod alone."""
 
     name: ClassVar[str] = "UnsupportedRules"
+    on_by_default: ClassVar[bool] = True
+    indispensable: ClassVar[bool] = True
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Name everything that the pod asks in vain."""

@@ -28,7 +28,7 @@ in the tables before the next check asks them.
 Owned by the event loop. No method awaits, so each one is atomic. now_s: monotonic seconds, never going back.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -38,6 +38,7 @@ from scheduler.queue.entry import Entry, QueuedPod, SortKey, State, TransitionEr
 from scheduler.queue.heap import Heap
 from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import Check
+from scheduler.state.changes import Openings
 
 
 class Gate(Protocol):
@@ -49,6 +50,10 @@ class Gate(Protocol):
 
 def _by_priority(pod: Pod) -> int:
     return -pod.priority
+
+
+def _by_template(pod: Pod) -> Hashable:
+    return pod.template
 
 
 _NO_GATES: Final[Mapping[str, Sequence[Gate]]] = MappingProxyType({})
@@ -86,17 +91,18 @@ class SchedulingQueue:
         """Whether the pod is in any state, in flight included."""
         return uid in self._entries
 
-    def add_or_update(self, pod: Pod, now_s: float) -> None:
+    def add_or_update(self, pod: Pod, now_s: float, signature_of: Callable[[Pod], Hashable] = _by_template) -> None:
         """A pod that waits for us was seen, with or without changes. In flight: the next attempt takes this version.
 
-        A change matters that may help it: its template, labels, gates or priority. A mere status change does not.
+        A change matters that somebody looks at: a rule (its signature is another), a gate, or the order of the queue.
+        signature_of: as `unschedulable` is told. A mere status change does not matter.
         """
         entry = self._entries.get(pod.key.uid)
         if entry is None:
             entry = self._entries[pod.key.uid] = Entry(pod)
             self._admit(entry, now_s)
             return
-        matters = _may_matter(entry.pod, pod)
+        matters = self._matters(entry.pod, pod, signature_of)
         entry.pod = pod
         if entry.state is State.IN_FLIGHT:
             entry.gone = False
@@ -135,11 +141,11 @@ class SchedulingQueue:
         self._in_flight(uid)
         del self._entries[uid]
 
-    def unschedulable(self, uid: str, signature: Hashable, now_s: float, *, wakeable: bool) -> None:
+    def unschedulable(self, uid: str, signature: Hashable, now_s: float, *, wakes_on: int) -> None:
         """The pod in flight fits nowhere. Not to be called after an await since `pop`: see the module.
 
-        signature: equal for pods that every rule answers alike, not None. wakeable: False when no change of the
-        cluster can help, only one of the pod.
+        signature: equal for pods that every rule answers alike, not None. wakes_on: bits of what can help; 0 when no
+        change of the cluster can, only one of the pod.
         """
         entry = self._in_flight(uid)
         entry.no_fits += 1
@@ -149,7 +155,7 @@ class SchedulingQueue:
         elif entry.changed:
             self._admit(entry, now_s)
         else:
-            self._no_fit.add(entry, signature if wakeable else None, now_s)
+            self._no_fit.add(entry, signature if wakes_on else None, now_s, wakes_on)
 
     def failed(self, uid: str, now_s: float) -> None:
         """The attempt in flight ended in an error, such as a refused bind. Backs off, whatever else happens."""
@@ -182,15 +188,10 @@ class SchedulingQueue:
 
     # Changes of the cluster
 
-    def rows_changed(self, rows: Iterable[int]) -> None:
-        """Something may have become possible on these rows of the tables."""
+    def opened(self, openings: Openings) -> None:
+        """Something may have become possible there."""
         if self._no_fit.classes:
-            self._no_fit.rounds.note(rows)
-
-    def everything_changed(self) -> None:
-        """Something may have become possible on any row."""
-        if self._no_fit.classes:
-            self._no_fit.rounds.note_everything()
+            self._no_fit.rounds.note(openings)
 
     def next_check(self) -> Check | None:
         """The next question to answer by `woken`, at once or later; None when there is none.
@@ -199,13 +200,13 @@ class SchedulingQueue:
         """
         return self._no_fit.next_check()
 
-    def woken(self, check: Check, room: int, now_s: float) -> int:
+    def woken(self, check: Check, room: int, now_s: float, *, wakes_on: int = -1) -> int:
         """`room` more pods like `check.pod` fit on `check.rows`, at most; returns how many were activated for it.
 
         Pods woken for the class and not decided yet take from `room`. 0: the rows are full, and of no interest to
-        the class until they change again.
+        the class until they change again. wakes_on: as `unschedulable`; -1 is everything.
         """
-        entries = self._no_fit.wake(check, room)
+        entries = self._no_fit.wake(check, room, wakes_on)
         for entry in entries:
             self._activate(entry, now_s)
         return len(entries)
@@ -307,18 +308,16 @@ class SchedulingQueue:
         self._failed.discard(entry)
         self._no_fit.remove(entry)
 
+    def _matters(self, old: Pod, new: Pod, signature_of: Callable[[Pod], Hashable]) -> bool:
+        return (
+            signature_of(old) != signature_of(new)
+            or self._queue_sort(old) != self._queue_sort(new)
+            or self._gate_words(old) != self._gate_words(new)
+        )
+
     def _gate_words(self, pod: Pod) -> str:
         for plugin in self._pre_enqueue.get(pod.scheduler_name, ()):
             words = plugin.pre_enqueue(pod)
             if words is not None:
                 return words
         return ""
-
-
-def _may_matter(old: Pod, new: Pod) -> bool:
-    return (
-        old.template is not new.template
-        or old.labels != new.labels
-        or old.gates != new.gates
-        or old.priority != new.priority
-    )

@@ -41,8 +41,8 @@ class UnschedulablePods:
         self.unschedulable: Heap[float, Entry] = Heap()
         self.backing_off: Heap[float, Entry] = Heap()
 
-    def add(self, entry: Entry, signature: Hashable, now_s: float) -> None:
-        """An attempt found no fit. signature: None when no change of the cluster can help."""
+    def add(self, entry: Entry, signature: Hashable, now_s: float, wakes_on: int) -> None:
+        """An attempt found no fit. signature: None when no change of the cluster helps. wakes_on: bits of what does."""
         wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
         entry.signature = signature
         entry.ready_s = now_s + wait_s
@@ -52,6 +52,7 @@ class UnschedulablePods:
             self._rest(entry)
             return
         pod_class = self._class(signature)
+        pod_class.wakes_on |= wakes_on
         if pod_class.open:
             entry.state = State.BACKING_OFF
             entry.tried_at = self.rounds.changes
@@ -108,16 +109,17 @@ class UnschedulablePods:
             for pod_class in tuple(self.classes.values()):
                 if pod_class.empty:
                     self._drop(pod_class)
-                else:
+                elif self.rounds.concerns(pod_class):
                     self._restore(pod_class, self.rounds.changes)
                     self.rounds.ask_for(pod_class)
         return self.rounds.next_check()
 
-    def wake(self, check: Check, room: int) -> list[Entry]:
+    def wake(self, check: Check, room: int, wakes_on: int) -> list[Entry]:
         """Take the pods that `room` places are for, in queue order; they count as woken until `decide` or `remove`."""
         pod_class = self.classes.get(check.signature)
         if pod_class is None:
             return []
+        pod_class.wakes_on |= wakes_on
         self.rounds.drop(pod_class)
         if room <= 0:
             pod_class.open_rows = NO_ROWS
@@ -138,6 +140,7 @@ class UnschedulablePods:
             entry.signature = key_of(entry.pod)
             pod_class = self._class(entry.signature)
             pod_class.open_rows = union(pod_class.open_rows, check.rows)
+            pod_class.wakes_on |= stale.wakes_on
             if entry.woken:
                 pod_class.woken[entry] = None
             elif entry in stale.tried:

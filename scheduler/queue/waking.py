@@ -6,13 +6,16 @@ its best pod. Rows that change meanwhile are for the next round: every change is
 and a steady stream of changes keeps no class from being asked for.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Final, TypeAlias
 
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import Entry, SortKey
 from scheduler.queue.heap import Heap
+from scheduler.state.changes import Openings
 
 # None: all rows.
 SomeRows: TypeAlias = frozenset[int] | None
@@ -38,7 +41,8 @@ class PodClass:
     waiting: UNSCHEDULABLE. woken: ACTIVE for a place that a check has shown, and not decided yet.
     open_rows: rows not found full since they changed; while there are any, a pod that finds no fit is `tried`:
     those rows were no use to it, so it backs off until they have been found full, or something changes again, or
-    its back-off ends. Without open rows nothing is tried.
+    its back-off ends. Without open rows nothing is tried. wakes_on: bits of Change that can help it; they are never
+    taken back, since a pod that one rule rejects may, once that is settled, be rejected by another.
     """
 
     key: Hashable
@@ -46,6 +50,7 @@ class PodClass:
     tried: Heap[SortKey, Entry] = field(default_factory=Heap)
     woken: dict[Entry, None] = field(default_factory=dict)
     open_rows: SomeRows = NO_ROWS
+    wakes_on: int = 0
 
     @property
     def open(self) -> bool:
@@ -72,30 +77,32 @@ class Rounds:
     def __init__(self) -> None:
         """No change, nobody to ask for."""
         self.changes = 0
-        self._changed: set[int] = set()
-        self._all_changed = False
-        self._offered: SomeRows = NO_ROWS
+        self._noted = Openings()
+        self._offered = Openings()
+        self._offered_kinds = 0
+        self._offered_rows: SomeRows = NO_ROWS
         # By the best pod's place, or by a better one that has left since.
         self._due: Heap[SortKey, PodClass] = Heap()
 
-    def note(self, rows: Iterable[int]) -> None:
-        """These rows changed."""
+    def note(self, openings: Openings) -> None:
+        """Something may have become possible there."""
         self.changes += 1
-        self._changed.update(rows)
-
-    def note_everything(self) -> None:
-        """Something changed that may matter on any row."""
-        self.changes += 1
-        self._all_changed = True
+        for row, kinds in openings.rows.items():
+            self._noted.note(row, kinds)
+        self._noted.note_everywhere(openings.everywhere)
 
     def begin(self) -> bool:
         """Offer what has changed, unless the last round goes on. Whether a round began: ask for every class then."""
-        if self._first() is not None or not (self._changed or self._all_changed):
+        if self._first() is not None or not self._noted:
             return False
-        self._offered = None if self._all_changed else frozenset(self._changed)
-        self._changed.clear()
-        self._all_changed = False
+        self._offered, self._noted = self._noted, Openings()
+        self._offered_rows = frozenset(self._offered.rows)
+        self._offered_kinds = reduce(or_, self._offered.rows.values(), self._offered.everywhere)
         return True
+
+    def concerns(self, pod_class: PodClass) -> bool:
+        """Whether what is offered can help the class."""
+        return bool(pod_class.wakes_on & self._offered_kinds)
 
     def ask_for(self, pod_class: PodClass) -> None:
         """Make the class due, at its best pod's place; nothing when none of its pods waits."""
@@ -118,7 +125,8 @@ class Rounds:
         if first is None:
             return None
         best, pod_class = first
-        return Check(pod_class.key, best.pod, union(pod_class.open_rows, self._offered))
+        offered = None if pod_class.wakes_on & self._offered.everywhere else self._offered_rows
+        return Check(pod_class.key, best.pod, union(pod_class.open_rows, offered))
 
     def best_due(self) -> SortKey | None:
         """The place of the best pod of the due classes; None when no class is due."""

@@ -1,10 +1,6 @@
 """Required anti-affinity terms of pods that have a node, and the topology domains that they keep others out of.
 
-    absent --add--> HELD --remove--> absent
-                     | ^
-                     +-+ node_changed: the node's labels, and so the domain
-
-Equal terms of many pods are one `Term` with a count per domain. Owned by the event loop; no method awaits.
+Equal terms of many pods are one `Term` with a count per domain. A fact: see `facts`, which also says who undoes what.
 Source: kube-scheduler, plugins/interpodaffinity/filtering.go, getExistingAntiAffinityCounts, and
 framework/types.go, AffinityTerm.Matches.
 """
@@ -12,13 +8,23 @@ framework/types.go, AffinityTerm.Matches.
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from scheduler.kube.objects import PodAffinityTerm
+from scheduler.kube.objects import Node, PodAffinityTerm
+from scheduler.pods.pod import Pod
 from scheduler.state.arrays import BoolArray, Rows
-from scheduler.state.labels import ABSENT, LabelColumn, Labels
+from scheduler.state.changes import Change
+from scheduler.state.facts import NodeFact
+from scheduler.state.labels import LabelColumn, Labels
 from scheduler.state.selectors import Expressions, match, of_label_selector
+
+if TYPE_CHECKING:
+    from scheduler.state.tables import Tables
+
+# (namespace, terms) of one pod.
+_Read: TypeAlias = tuple[str, tuple[PodAffinityTerm, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,87 +66,75 @@ class Term:
             self._kept_out[codes] = True
         return self._kept_out[column.codes[rows]]
 
-    def enter(self, domain: str) -> bool:
-        """One more pod is in `domain`; whether it is the first."""
-        self.domains[domain] += 1
-        first = self.domains[domain] == 1
-        self._changes += first
-        return first
-
-    def leave(self, domain: str) -> bool:
-        """One pod less is in `domain`; whether it was the last."""
-        self.domains[domain] -= 1
-        last = self.domains[domain] == 0
-        if last:
+    def count(self, domain: str, holders: int) -> None:
+        """So many pods more (or fewer) are in `domain`."""
+        before = self.domains[domain]
+        self.domains[domain] += holders
+        if not self.domains[domain]:
             del self.domains[domain]
-        self._changes += last
-        return last
+        self._changes += (before == 0) != (before + holders == 0)
 
 
 @dataclass(slots=True)
-class _Held:
-    """The terms of one pod. domains: where each counts; None where the node lacks the topology key."""
+class _Here:
+    """A term on one row. domain: where it counts; None where the node lacks the topology key."""
 
-    row: int
-    terms: tuple[Term, ...]
-    domains: list[str | None]
+    term: Term
+    holders: int
+    domain: str | None
 
 
-class AntiAffinity:
-    """The terms, and who they keep away.
+class AntiAffinity(NodeFact[_Read]):
+    """The terms of all pods that have a node, and who they keep away.
 
-    epoch: moves when the answer for some row may have changed although that row did not.
     terms_version: moves when `against` may answer differently.
     """
 
-    def __init__(self, labels: Labels, namespaces: Mapping[str, Mapping[str, str]]) -> None:
-        """labels: of the nodes. namespaces: labels by name. Both are read only, and stay the caller's."""
-        self._labels = labels
-        self._namespaces = namespaces
+    booking_change = Change.DOMAINS
+
+    def __init__(self, tables: "Tables") -> None:
+        """No terms."""
+        super().__init__(tables)
         self._terms: dict[TermKey, Term] = {}
-        self._held: dict[str, _Held] = {}
-        self._uids_on: dict[int, set[str]] = {}
+        self._on: dict[int, dict[TermKey, _Here]] = {}
         self._uses: Counter[str] = Counter()
         self._keys: tuple[str, ...] = ()
         self._keys_version = 0
-        self.epoch = 0
         self.terms_version = 0
 
     def __bool__(self) -> bool:
         """Whether any pod has a term that can match."""
         return bool(self._terms)
 
-    def add(self, uid: str, namespace: str, terms: tuple[PodAffinityTerm, ...], row: int) -> None:
-        """A pod with required anti-affinity is on `row`."""
-        keys = [key for term in terms if (key := term_key(term, namespace)) is not None]
-        held = _Held(row, tuple(self._hold(key) for key in keys), [None] * len(keys))
-        self._held[uid] = held
-        self._uids_on.setdefault(row, set()).add(uid)
-        self._move(held, self._domains(held))
+    def read(self, pod: Pod) -> _Read | None:
+        """The namespace and the required terms of a pod that has any."""
+        terms = pod.template.anti_affinity
+        return (pod.key.namespace, terms) if terms else None
 
-    def remove(self, uid: str) -> None:
-        """The pod is gone, or its node is; one that is not here is left alone."""
-        held = self._held.pop(uid, None)
-        if held is None:
-            return
-        self._move(held, [None] * len(held.terms))
-        for term in held.terms:
-            self._release(term)
-        others = self._uids_on[held.row]
-        others.discard(uid)
-        if not others:
-            del self._uids_on[held.row]
+    def book(self, row: int, read: _Read, sign: int) -> None:
+        """As NodeFact."""
+        namespace, terms = read
+        for written in terms:
+            key = term_key(written, namespace)
+            if key is not None:
+                self._enter(row, key) if sign > 0 else self._leave(row, key)
 
-    def node_changed(self, row: int) -> None:
-        """The labels of `row` may be others."""
-        for uid in self._uids_on.get(row, ()):
-            held = self._held[uid]
-            self._move(held, self._domains(held))
+    def node_changed(self, row: int, node: Node | None) -> Change:
+        """The node's labels, and so the domains, may be others."""
+        labels = {} if node is None else node.metadata.labels or {}
+        moved = False
+        for here in self._on.get(row, {}).values():
+            domain = labels.get(here.term.key.topology_key)
+            if domain != here.domain:
+                moved = True
+                _count(here.term, here.domain, -here.holders)
+                _count(here.term, domain, here.holders)
+                here.domain = domain
+        return Change.DOMAINS if moved else Change(0)
 
-    def namespace_changed(self) -> None:
+    def namespaces_changed(self) -> None:
         """A namespace came, went, or has other labels."""
         if any(key.namespace_selector is not None for key in self._terms):
-            self.epoch += 1
             self.terms_version += 1
 
     def signature(self, namespace: str, labels: Mapping[str, str]) -> Hashable:
@@ -152,25 +146,37 @@ class AntiAffinity:
     def against(self, namespace: str, labels: Mapping[str, str]) -> tuple[Term, ...]:
         """The terms that match a pod."""
         # A namespace that was not seen yet counts as one without labels, as in kube-scheduler.
-        about = self._namespaces.get(namespace, {})
+        about = self.tables.namespaces.get(namespace, {})
         return tuple(term for key, term in self._terms.items() if key.matches(namespace, about, labels))
 
-    def _hold(self, key: TermKey) -> Term:
+    def _enter(self, row: int, key: TermKey) -> None:
         term = self._terms.get(key)
         if term is None:
             term = self._terms[key] = Term(key)
             self._uses.update({expression.key for expression in key.selector})
             self._terms_changed()
+        on_row = self._on.setdefault(row, {})
+        here = on_row.get(key)
+        if here is None:
+            here = on_row[key] = _Here(term, 0, self.tables.labels.of_row(row).get(key.topology_key))
         term.holders += 1
-        return term
+        here.holders += 1
+        _count(term, here.domain, 1)
 
-    def _release(self, term: Term) -> None:
+    def _leave(self, row: int, key: TermKey) -> None:
+        here = self._on[row][key]
+        term = here.term
         term.holders -= 1
-        if term.holders:
-            return
-        del self._terms[term.key]
-        self._uses.subtract({expression.key for expression in term.key.selector})
-        self._terms_changed()
+        here.holders -= 1
+        _count(term, here.domain, -1)
+        if not here.holders:
+            del self._on[row][key]
+            if not self._on[row]:
+                del self._on[row]
+        if not term.holders:
+            del self._terms[key]
+            self._uses.subtract({expression.key for expression in key.selector})
+            self._terms_changed()
 
     def _terms_changed(self) -> None:
         self.terms_version += 1
@@ -180,27 +186,10 @@ class AntiAffinity:
             self._keys = keys
             self._keys_version += 1
 
-    def _domains(self, held: _Held) -> list[str | None]:
-        labels = self._labels.of_row(held.row)
-        return [labels.get(term.key.topology_key) for term in held.terms]
 
-    def _move(self, held: _Held, domains: list[str | None]) -> None:
-        for term, old, new in zip(held.terms, held.domains, domains, strict=True):
-            if old == new:
-                continue
-            if old is not None and term.leave(old):
-                self._note(term, old, held.row)
-            if new is not None and term.enter(new):
-                self._note(term, new, held.row)
-        held.domains = domains
-
-    def _note(self, term: Term, domain: str, row: int) -> None:
-        """The domain became open or closed. A domain of one node, such as a hostname, touches no other row."""
-        column = self._labels.column(term.key.topology_key)
-        code = column.values.code(domain)
-        own = code is not None and column.codes[row] == code and code != ABSENT
-        if column.values.uses(domain) > own:
-            self.epoch += 1
+def _count(term: Term, domain: str | None, holders: int) -> None:
+    if domain is not None:
+        term.count(domain, holders)
 
 
 def term_key(term: PodAffinityTerm, namespace: str) -> TermKey | None:

@@ -4,7 +4,6 @@ A card that is missing from the node's announcement while pods hold it stays boo
 its own, as lost: usable by nobody, and counted against no other card.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,12 +30,17 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Where a booking landed. shares: (slot, units). unknown: the ask counts against every announced slot."""
+    """Where a booking landed. places: (slot, units). unknown: the request counts against every announced slot."""
 
-    shares: tuple[tuple[int, int], ...]
+    places: tuple[tuple[int, int], ...]
     unknown: bool
     units: int
     exclusive: bool
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """The slots that it occupies."""
+        return tuple(slot for slot, _ in self.places)
 
 
 class CardColumns:
@@ -97,18 +101,20 @@ class CardColumns:
             slot = self._slot_of(row, share.uuid, share.index)
             if slot is None:
                 if not share.uuid:
-                    return self._counted(row, Held((), True, booking.units, booking.exclusive), 1)  # noqa: FBT003
+                    return self._counted(row, self._everywhere(row, booking), 1)
                 slot = self._append(row, Slot(_lost_card(share.index, share.uuid), lost=True))
                 self.unhealthy[slot, row] = True
             shares.append((slot, min(share.units, MOST_UNITS)))
-        held = Held(tuple(shares), booking.unknown, booking.units, booking.exclusive)
+        if booking.unknown:
+            return self._counted(row, self._everywhere(row, booking), 1)
+        held = Held(tuple(shares), unknown=False, units=booking.units, exclusive=booking.exclusive)
         return self._counted(row, held, 1)
 
     def release(self, row: int, held: Held) -> bool:
         """Undo `hold`. True when a lost slot has nobody left: the caller lays the row out anew."""
         self._counted(row, held, -1)
         slots = self.slots[row]
-        return any(slots[slot].lost and self.holders[slot, row] == 0 for slot, _ in held.shares)
+        return any(slots[slot].lost and self.holders[slot, row] == 0 for slot in held.slots)
 
     def clear(self, row: int) -> None:
         """No cards on `row`."""
@@ -133,17 +139,15 @@ class CardColumns:
         self.held = resized(self.held, (capacity,), 0)
         self.slots.extend([] for _ in range(capacity - len(self.slots)))
 
-    def codes(self, models: Iterable[str]) -> list[int]:
-        """Codes of those models that some node has."""
-        return [self.model_code[model] for model in models if model in self.model_code]
+    def _everywhere(self, row: int, booking: Booking) -> Held:
+        units = min(booking.units, MOST_UNITS)
+        places = tuple((number, units) for number, slot in enumerate(self.slots[row]) if not slot.lost)
+        return Held(places, unknown=True, units=booking.units, exclusive=booking.exclusive)
 
     def _counted(self, row: int, held: Held, sign: int) -> Held:
-        places = held.shares
         if held.unknown:
-            units = min(held.units, MOST_UNITS)
-            places = tuple((number, units) for number, slot in enumerate(self.slots[row]) if not slot.lost)
             self.counted[row] += sign * held.units
-        for slot, units in places:
+        for slot, units in held.places:
             self.free[slot, row] -= sign * units
             self.holders[slot, row] += sign
             if held.exclusive:
@@ -152,7 +156,7 @@ class CardColumns:
                 self.left[row] -= sign * units
             if not held.unknown and not self.unhealthy[slot, row]:
                 self.counted[row] += sign * units
-        self.held[row] += sign * len(places)
+        self.held[row] += sign * len(held.places)
         return held
 
     def _slot_of(self, row: int, uuid: str, index: int) -> int | None:

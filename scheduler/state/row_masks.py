@@ -1,17 +1,45 @@
-"""Masks over the rows judged, from row numbers."""
+"""Columns over the rows judged, from what is known of a few rows."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
-from scheduler.state.arrays import BoolArray, Rows
+from scheduler.state.arrays import ALL_ROWS, BoolArray, Int64Array, Rows
 
 
 def mask_of(chosen: Collection[int], rows: Rows, capacity: int) -> BoolArray:
     """bool[rows]: which of `rows` are in `chosen`. capacity: of the tables."""
-    if isinstance(rows, slice):
-        mask = np.zeros(capacity, dtype=np.bool_)
-        mask[list(chosen)] = True
-        return mask[rows]
-    wanted = frozenset(chosen)
-    return np.fromiter((row in wanted for row in rows.tolist()), dtype=np.bool_, count=len(rows))
+    mask = np.zeros(count_of(rows, capacity), dtype=np.bool_)
+    for place in _places(chosen, rows):
+        mask[place] = True
+    return mask
+
+
+def values_of(known: Mapping[int, int], rows: Rows, capacity: int) -> Int64Array:
+    """int64[rows]: the value of each row that is in `known`, 0 for the others. capacity: of the tables."""
+    values = np.zeros(count_of(rows, capacity), dtype=np.int64)
+    if isinstance(rows, slice) and rows == ALL_ROWS:
+        values[list(known)] = list(known.values())
+        return values
+    for place, row in _pairs(known, rows):
+        values[place] = known[row]
+    return values
+
+
+def count_of(rows: Rows, capacity: int) -> int:
+    """How many rows are judged."""
+    return len(range(*rows.indices(capacity))) if isinstance(rows, slice) else len(rows)
+
+
+def _places(chosen: Collection[int], rows: Rows) -> Iterator[int]:
+    return (place for place, _ in _pairs(chosen, rows))
+
+
+def _pairs(chosen: Collection[int], rows: Rows) -> Iterator[tuple[int, int]]:
+    """(place among `rows`, row) of each row that is chosen; looks at the fewer of the two."""
+    if not isinstance(rows, slice):
+        return ((place, row) for place, row in enumerate(rows.tolist()) if row in chosen)
+    start, stop = rows.start or 0, rows.stop
+    if stop is not None and stop - start < len(chosen):
+        return ((row - start, row) for row in range(start, stop) if row in chosen)
+    return ((row - start, row) for row in chosen if start <= row and (stop is None or row < stop))

@@ -1,44 +1,12 @@
-"""Which row belongs to which node, in which order names sort, and which rows changed when.
+"""Which row belongs to which node, and in which order names sort.
 
 A node that goes leaves an invalid row, which the next new node takes. Ties between nodes break by `rank`,
 the order of names, never by row number, which depends on history.
 """
 
-from typing import Final
-
 import numpy as np
 
-from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int64Array, RowArray, resized
-
-_LONGEST_LOG: Final = 65_536
-
-
-class ChangeLog:
-    """Rows in the order in which they changed. version: changes noted so far, ever."""
-
-    def __init__(self) -> None:
-        """Nothing noted."""
-        self._rows: list[int] = []
-        self._forgotten = 0
-
-    @property
-    def version(self) -> int:
-        """Moves by one at every change."""
-        return self._forgotten + len(self._rows)
-
-    def note(self, row: int) -> None:
-        """One row changed."""
-        if len(self._rows) >= _LONGEST_LOG:
-            del self._rows[: _LONGEST_LOG // 2]
-            self._forgotten += _LONGEST_LOG // 2
-        self._rows.append(row)
-
-    def since(self, version: int) -> RowArray | None:
-        """The distinct rows that changed after `version`; None when that is too long ago to say."""
-        start = version - self._forgotten
-        if start < 0:
-            return None
-        return np.array(list(set(self._rows[start:])), dtype=np.intp)
+from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int64Array, resized
 
 
 class RowTable:

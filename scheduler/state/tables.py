@@ -10,8 +10,9 @@ A pod may be seen before its node: it is booked when the node comes.
 Owned by the event loop. No method awaits, so each one is atomic.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -19,16 +20,24 @@ from scheduler.kube.objects import Node
 from scheduler.pods.effective_requests import amounts
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
-from scheduler.state.anti_affinity import AntiAffinity
 from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int64Array, resized
 from scheduler.state.booking import Booking, CardShare, booking_of
 from scheduler.state.cards import CardColumns, Held
-from scheduler.state.host_ports import HostPorts
+from scheduler.state.changes import Change, ChangeLog, Openings
+from scheduler.state.facts import CardFact, Fact, NodeFact
 from scheduler.state.labels import Labels
 from scheduler.state.node_inventory import NodeInventory, read_inventory
 from scheduler.state.resources import ResourceColumns
-from scheduler.state.rows import ChangeLog, RowTable
+from scheduler.state.rows import RowTable
 from scheduler.state.taints import Taints
+
+FactT = TypeVar("FactT", bound=Fact[Any])
+AnyFact: TypeAlias = NodeFact[Any] | CardFact[Any]
+_NODE: Final = int(Change.NODE)
+_PODS: Final = int(Change.PODS)
+_CARDS: Final = int(Change.CARDS)
+_DOMAINS: Final = int(Change.DOMAINS)
+_INVENTORY: Final = int(Change.INVENTORY)
 
 
 class TransitionError(Exception):
@@ -37,12 +46,13 @@ class TransitionError(Exception):
 
 @dataclass(slots=True)
 class PodRecord:
-    """One pod on one node. held: None until the node is there."""
+    """One pod on one node. held: None until the node is there. read: what each fact read of it, in their order."""
 
     pod: Pod
     node: str
     booking: Booking
     assumed: bool
+    read: list[Any] = field(default_factory=list)
     held: Held | None = None
 
 
@@ -59,16 +69,16 @@ class Tables:
         self.labels = Labels()
         self.taints = Taints()
         self.resources = ResourceColumns()
-        self.host_ports = HostPorts()
         self.cards = CardColumns()
         self.namespaces: dict[str, dict[str, str]] = {}
-        self.anti_affinity = AntiAffinity(self.labels, self.namespaces)
+        self._facts: list[AnyFact] = []
+        self._fact_of: dict[tuple[type[Fact[Any]], tuple[Hashable, ...]], Fact[Any]] = {}
         self._pods: dict[str, PodRecord] = {}
         self._pods_on: dict[str, dict[str, PodRecord]] = {}
-        self._announced: dict[str, NodeInventory] = {}
+        self._nodes: dict[str, Node] = {}
+        self._inventories: dict[str, NodeInventory] = {}
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
-        self._openings: set[int] = set()
-        self._all_open = False
+        self._openings = Openings()
 
     # Nodes
 
@@ -100,45 +110,52 @@ class Tables:
     def upsert_node(self, node: Node) -> str:
         """Add or replace a node. Returns what is wrong with its inventory, "" when nothing is.
 
-        Raises QuantityError, with the tables as before, for an amount that is none.
+        Raises QuantityError, with the tables as before, for an amount that is none. A node that reads as before
+        changes nothing.
         """
         name = node.metadata.name
+        old = self._nodes.get(name)
+        kinds = _NODE if old is None else _differences(old, node)
+        if not kinds:
+            return self._inventories[name].problem
         allocatable = amounts(node.status.allocatable)
-        announced = read_inventory(node, self._resource_names, self._unit_mib)
+        allocatable.pop(self._resource_names.gpu_mem, None)
+        inventory = read_inventory(node, self._resource_names, self._unit_mib)
         row = self._row_for(name)
+        self._nodes[name] = node
         self.unschedulable[row] = node.spec.unschedulable
         self.labels.set_row(row, node.metadata.labels or {})
         self.taints.set_row(row, node.spec.taints)
-        allocatable.pop(self._resource_names.gpu_mem, None)
         self.resources.set_allocatable(row, allocatable)
-        if self._announced.get(name) != announced:
-            self._announced[name] = announced
+        if self._inventories.get(name) != inventory:
+            kinds |= _INVENTORY
+            self._inventories[name] = inventory
             self._rebook(name, row)
-        self._relabel(name, row)
-        self._opened(row)
-        return announced.problem
+        if old is None:
+            self._book_all(name, row, 1)
+        self._tell_facts(row, node)
+        self._opened(row, kinds)
+        return inventory.problem
 
     def remove_node(self, name: str) -> None:
         """The node is gone; its pods stay on record until they go too, or it comes back."""
-        if name not in self.row_of:
+        row = self.row_of.get(name)
+        if row is None:
             return
-        row = self._rows.release(name)
-        for record in self._pods_on.get(name, {}).values():
-            record.held = None
+        kinds = _NODE | self._book_all(name, row, -1)
+        self._tell_facts(row, None)
+        self._rows.release(name)
         self.unschedulable[row] = False
         self.labels.set_row(row, {})
         self.taints.set_row(row, ())
         self.resources.clear(row)
-        self.host_ports.clear(row)
         self.cards.clear(row)
-        del self._announced[name]
-        for record in self._pods_on.get(name, {}).values():
-            if record.pod.template.anti_affinity:
-                self._keep_away(record, row, -1)
-        self._opened(row)
+        del self._inventories[name]
+        del self._nodes[name]
+        self._opened(row, kinds)
 
     def mark_unhealthy(self, node: str, indexes: frozenset[int]) -> None:
-        """Cards, by index, that the original's ConfigMap takes out of use; empty gives them back."""
+        """Cards, by index, that the legacy ConfigMap takes out of use; empty gives them back."""
         if indexes:
             self._marked_unhealthy[node] = indexes
         else:
@@ -146,7 +163,7 @@ class Tables:
         row = self.row_of.get(node)
         if row is not None:
             self._rebook(node, row)
-            self._opened(row)
+            self._opened(row, _INVENTORY)
 
     def set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
         """Labels of a namespace; None when it is gone."""
@@ -156,8 +173,9 @@ class Tables:
             del self.namespaces[name]
         else:
             self.namespaces[name] = labels
-        self.anti_affinity.namespace_changed()
-        self._all_open = True
+        for fact in self._facts:
+            fact.namespaces_changed()
+        self._openings.note_everywhere(_DOMAINS)
 
     # Pods
 
@@ -183,7 +201,8 @@ class Tables:
         booking = booking_of(pod)
         old = self._pods.get(pod.key.uid)
         if old is not None:
-            if self._same_place(old, pod, booking):
+            if old.node == pod.node_name and replace(booking, problem=old.booking.problem) == old.booking:
+                self._reread(old, pod)
                 old.pod, old.assumed = pod, False
                 return booking.problem
             self._leave(old)
@@ -211,15 +230,34 @@ class Tables:
         return iter(self._pods.values())
 
     def inventory(self, node: str) -> NodeInventory:
-        """What the node announces; KeyError when it is not there."""
-        return self._announced[node]
+        """What the node says of its cards; KeyError when it is not there."""
+        return self._inventories[node]
 
-    def take_openings(self) -> tuple[list[int], bool]:
-        """Rows on which something may have become possible since the last call, and whether anything may have."""
-        rows, everything = sorted(self._openings), self._all_open
-        self._openings.clear()
-        self._all_open = False
-        return rows, everything
+    def take_openings(self) -> Openings:
+        """Where something may have become possible since the last call."""
+        found, self._openings = self._openings, Openings()
+        return found
+
+    # Facts
+
+    def fact(self, kind: type[FactT], *arguments: Hashable) -> FactT:
+        """The fact of this kind and with these arguments, made at the first call; see `facts`."""
+        fact = self._fact_of.get((kind, arguments))
+        if fact is None:
+            fact = self._fact_of[kind, arguments] = kind(self, *arguments)
+            self._fill(cast("AnyFact", fact))
+        return cast("FactT", fact)
+
+    def _fill(self, fact: AnyFact) -> None:
+        self._facts.append(fact)
+        for name, node_row in self.row_of.items():
+            fact.node_changed(node_row, self._nodes[name])
+        for record in self._pods.values():
+            read = fact.read(record.pod)
+            record.read.append(read)
+            row = self.row_of.get(record.node)
+            if read is not None and row is not None:
+                _book(fact, record, row, read, 1)
 
     # The parts of the verbs
 
@@ -229,10 +267,7 @@ class Tables:
             return row
         if self._rows.full:
             self._grow()
-        row = self._rows.take(name)
-        for record in self._pods_on.get(name, {}).values():
-            self._book_resources(record, row, 1)
-        return row
+        return self._rows.take(name)
 
     def _grow(self) -> None:
         capacity = self._rows.grow()
@@ -241,14 +276,33 @@ class Tables:
         self.taints.grow(capacity)
         self.resources.grow(capacity)
         self.cards.grow(capacity)
+        for fact in self._facts:
+            fact.grow(capacity)
 
     def _rebook(self, name: str, row: int) -> None:
-        self.cards.lay_out(row, self._announced[name], self._marked_unhealthy.get(name, frozenset()))
-        for record in self._pods_on.get(name, {}).values():
+        """Lay the cards of a node out again, and book its pods on them."""
+        records = self._pods_on.get(name, {}).values()
+        for record in records:
+            self._book_facts(record, row, -1, of_cards=True)
+        self.cards.lay_out(row, self._inventories[name], self._marked_unhealthy.get(name, frozenset()))
+        for record in records:
             record.held = self.cards.hold(row, record.booking) if record.booking.units else None
+            self._book_facts(record, row, 1, of_cards=True)
+
+    def _book_all(self, name: str, row: int, sign: int) -> int:
+        """Everything of every pod of a node that came (its cards are booked already) or goes. Bits of what changes."""
+        kinds = 0
+        for record in self._pods_on.get(name, {}).values():
+            self._book_resources(record, row, sign)
+            kinds |= self._book_facts(record, row, sign, of_cards=False)
+            if sign < 0:
+                kinds |= self._book_facts(record, row, sign, of_cards=True)
+                record.held = None
+        return kinds
 
     def _enter(self, record: PodRecord) -> None:
-        uid = record.pod.key.uid
+        uid, pod = record.pod.key.uid, record.pod
+        record.read = [fact.read(pod) for fact in self._facts]
         self._pods[uid] = record
         self._pods_on.setdefault(record.node, {})[uid] = record
         row = self.row_of.get(record.node)
@@ -257,7 +311,7 @@ class Tables:
         self._book_resources(record, row, 1)
         if record.booking.units:
             record.held = self.cards.hold(row, record.booking)
-        self.changes.note(row)
+        self.changes.note(row, self._book_every_fact(record, row, 1))
 
     def _leave(self, record: PodRecord) -> None:
         uid = record.pod.key.uid
@@ -270,36 +324,84 @@ class Tables:
         if row is None:
             return
         self._book_resources(record, row, -1)
+        kinds = self._book_every_fact(record, row, -1)
         if record.held is not None and self.cards.release(row, record.held):
             self._rebook(record.node, row)
-        self._opened(row)
+        self._opened(row, kinds)
+
+    def _reread(self, record: PodRecord, pod: Pod) -> None:
+        """The pod reads differently now: what it is booked with moves, where it is booked."""
+        row = self.row_of.get(record.node)
+        kinds = 0
+        if record.pod.template is not pod.template:
+            kinds = _PODS
+            if row is not None:
+                self._book_resources(record, row, -1)
+                record.pod = pod
+                self._book_resources(record, row, 1)
+        for number, fact in enumerate(self._facts):
+            old, new = record.read[number], fact.read(pod)
+            if old is new or old == new:
+                continue
+            kinds |= _PODS | fact.booking_kinds
+            record.read[number] = new
+            for read, sign in ((old, -1), (new, 1)):
+                if row is not None and read is not None:
+                    _book(fact, record, row, read, sign)
+        if kinds and row is not None:
+            self._opened(row, kinds)
 
     def _book_resources(self, record: PodRecord, row: int, sign: int) -> None:
         template = record.pod.template
-        scoring = (template.scoring_cpu_millis, template.scoring_memory_bytes)
-        self.resources.add(row, template.requests, scoring, sign)
-        if template.host_ports:
-            self.host_ports.add(row, template.host_ports, sign)
-        if template.anti_affinity:
-            self._keep_away(record, row, sign)
+        self.resources.add(row, template.requests, (template.scoring_cpu_millis, template.scoring_memory_bytes), sign)
 
-    def _keep_away(self, record: PodRecord, row: int, sign: int) -> None:
-        key = record.pod.key
-        if sign > 0:
-            self.anti_affinity.add(key.uid, key.namespace, record.pod.template.anti_affinity, row)
-        else:
-            self.anti_affinity.remove(key.uid)
-            self._all_open = True
+    def _book_every_fact(self, record: PodRecord, row: int, sign: int) -> int:
+        """Returns the bits of what the booking changes."""
+        kinds = _PODS | (_CARDS if record.booking.units else 0)
+        for fact, read in zip(self._facts, record.read, strict=True):
+            if read is not None:
+                kinds |= fact.booking_kinds
+                _book(fact, record, row, read, sign)
+        return kinds
 
-    def _relabel(self, name: str, row: int) -> None:
-        if any(record.pod.template.anti_affinity for record in self._pods_on.get(name, {}).values()):
-            self.anti_affinity.node_changed(row)
-            self._all_open = True
+    def _book_facts(self, record: PodRecord, row: int, sign: int, *, of_cards: bool) -> int:
+        kinds = 0
+        for fact, read in zip(self._facts, record.read, strict=True):
+            if read is not None and isinstance(fact, CardFact) is of_cards:
+                kinds |= fact.booking_kinds
+                _book(fact, record, row, read, sign)
+        return kinds
 
-    def _opened(self, row: int) -> None:
-        self.changes.note(row)
-        self._openings.add(row)
+    def _tell_facts(self, row: int, node: Node | None) -> None:
+        for fact in self._facts:
+            if Change.DOMAINS in fact.node_changed(row, node):
+                self._openings.note_everywhere(_DOMAINS)
 
-    def _same_place(self, old: PodRecord, pod: Pod, booking: Booking) -> bool:
-        same_cards = booking.shares == old.booking.shares and booking.units == old.booking.units
-        return old.node == pod.node_name and same_cards and old.pod.template is pod.template
+    def _opened(self, row: int, kinds: int) -> None:
+        self.changes.note(row, kinds)
+        self._openings.note(row, kinds)
+        if kinds & _DOMAINS:
+            self._openings.note_everywhere(_DOMAINS)
+
+
+def _book(fact: AnyFact, record: PodRecord, row: int, read: object, sign: int) -> None:
+    if isinstance(fact, NodeFact):
+        fact.book(row, read, sign)
+    elif record.held is not None:
+        fact.book(row, record.held.slots, read, sign)
+
+
+def _differences(old: Node, new: Node) -> int:
+    """Bits of the Changes that make one of the other, but for the inventory, which is compared as it is read."""
+    kinds = Change(0)
+    if old.metadata.labels != new.metadata.labels:
+        kinds |= Change.LABELS
+    if old.metadata.annotations != new.metadata.annotations:
+        kinds |= Change.ANNOTATIONS
+    if old.spec.taints != new.spec.taints:
+        kinds |= Change.TAINTS
+    if old.spec.unschedulable != new.spec.unschedulable:
+        kinds |= Change.UNSCHEDULABLE
+    if (old.status.allocatable, old.status.capacity) != (new.status.allocatable, new.status.capacity):
+        kinds |= Change.ALLOCATABLE
+    return int(kinds)

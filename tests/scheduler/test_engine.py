@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from scheduler.engine import Engine
 from scheduler.framework.plugin import Allow, PermitPlugin, PermitResult, Rejected, Wait
-from scheduler.framework.runtime import Profile, Runtime
+from scheduler.framework.profile import Profile
+from scheduler.framework.runtime import Runtime
 from scheduler.plugins.gpu_share import GpuShare, GpuShareArgs
 from scheduler.pods.gpu_request import Policy
 from scheduler.pods.pod import Pod

@@ -4,9 +4,11 @@ from typing import TYPE_CHECKING
 
 from scheduler.framework.diagnosis import Diagnosis, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
-from scheduler.framework.runtime import NOWHERE, Profile, Runtime
+from scheduler.framework.profile import Profile
+from scheduler.framework.runtime import NOWHERE, Runtime
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import NoFit, Outcome, Placement
+from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 def evaluation(profile: Profile, tables: Tables, pod: Pod) -> tuple[Runtime, Evaluation]:
     """Every row judged now, by a runtime that knows nothing yet."""
     runtime = Runtime(profile, tables)
-    return runtime, runtime.judge(pod, runtime.signature(pod))
+    return runtime, runtime.evaluate(pod, runtime.signature(pod))
 
 
 def decision(profile: Profile, tables: Tables, pod: Pod, now_ns: int) -> Outcome:
@@ -24,11 +26,11 @@ def decision(profile: Profile, tables: Tables, pod: Pod, now_ns: int) -> Outcome
     runtime, judged = evaluation(profile, tables, pod)
     nodes = len(tables.row_of)
     if judged.never:
-        return NoFit(pod, Diagnosis(nodes, rejected=judged.never), wakeable=False)
-    row = runtime.best_row(judged)
+        return NoFit(pod, Diagnosis(nodes, rejected=judged.never), 0)
+    row = runtime.best_row(pod, judged)
     if row == NOWHERE:
         reasons = count_reasons(tables.valid, runtime.objections(pod, judged))
-        return NoFit(pod, Diagnosis(nodes, reasons), wakeable=True)
+        return NoFit(pod, Diagnosis(nodes, reasons), judged.wakes_on | int(Change.EXISTENCE))
     cards: tuple[CardShare, ...] = ()
     annotations: dict[str, str] = {}
     for plugin in profile.reserve:

@@ -46,8 +46,10 @@ def condition(of: World, name: str) -> str:
     return next((f"{c.status} {c.message}".strip() for c in found if c.type == "PodScheduled"), "")
 
 
-def label(of: World, name: str, value: str) -> None:
-    of.pods.update("default", name, lambda pod: replace(pod, metadata=replace(pod.metadata, labels={"changed": value})))
+def touch(of: World, name: str, number: int) -> None:
+    """Change something of a pod that waits which some rule reads, so that it is tried again."""
+    written = {names.CARD_POLICY: ("binpack", "spread")[number % 2]}
+    of.pods.update("default", name, lambda pod: replace(pod, metadata=replace(pod.metadata, annotations=written)))
 
 
 def plugin_marks(of: World, name: str) -> None:

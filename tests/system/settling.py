@@ -4,7 +4,7 @@ from typing import Final, TypeAlias
 
 from scheduler.engine import Engine
 from scheduler.event_handlers import EventHandlers
-from scheduler.framework.runtime import Profile
+from scheduler.framework.profile import Profile
 from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, Changed, Kind, T
 from scheduler.pods.pod import PodReader
 from scheduler.scheduling_cycle import Placement

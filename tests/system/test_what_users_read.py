@@ -6,7 +6,7 @@ from itertools import pairwise
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.simulation.faults import Overtaken, Refuse, Throttle, Verb
-from tests.system.looking import A_SECOND_S, cluster, comes, condition, events, label, node_of
+from tests.system.looking import A_SECOND_S, cluster, comes, condition, events, node_of, touch
 from tests.system.process import in_virtual_time, scheduling
 
 
@@ -54,7 +54,7 @@ async def test_a_condition_whose_numbers_alone_change_is_patched_every_30_s_at_m
         comes(of, "waits", 99)
         for n in range(80):  # each second other numbers, and something that makes the scheduler try again
             comes(of, f"other-{n}", 1)
-            label(of, "waits", str(n))
+            touch(of, "waits", n)
             await asyncio.sleep(A_SECOND_S)
 
         written_s = [when_s for when_s, name, _ in process.wire.conditions if name == "waits"]

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from scheduler.framework.plugin import PreFilterPlugin
-from scheduler.framework.runtime import Profile, Runtime
+from scheduler.framework.profile import Profile
+from scheduler.framework.runtime import Runtime
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
@@ -122,12 +123,13 @@ class Histories(RuleBasedStateMachine):
             self.tables.set_namespace(namespace, None)
 
     @invariant()
-    def the_memo_answers_what_is_true_now(self) -> None:
+    def the_runtime_answers_what_is_true_now(self) -> None:
         for namespace in ("default", "prod"):
             for app in "xyz":
                 waiting = pod("waiting", namespace=namespace, labels={"app": app, "pod-index": str(self.made)})
-                evaluation = self.runtime.judge(waiting, self.runtime.signature(waiting))
-                feasible = {name for name, row in self.tables.row_of.items() if evaluation.feasible[row]}
+                evaluation = self.runtime.evaluate(waiting, self.runtime.signature(waiting))
+                mask = self.runtime.feasible(waiting, evaluation)
+                feasible = {name for name, row in self.tables.row_of.items() if mask[row]}
                 assert feasible == {name for name in self.nodes if not self._kept_out(name, namespace, app)}
 
     def _kept_out(self, node: str, namespace: str, app: str) -> bool:

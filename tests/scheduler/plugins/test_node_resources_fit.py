@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.protocol import names
+from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import MAX_SCORE
 from scheduler.plugins.node_resources_fit import (
     NodeResourcesFit,
@@ -110,14 +111,14 @@ def test_objections_come_in_kube_schedulers_order() -> None:
 )
 def test_room_is_how_many_copies_fit(requests: dict[str, str], copies: int) -> None:
     tables = used(tables_of(wire_node("a", cpu="4", memory="8Gi")), "a", {"cpu": "1"})
-    room = FIT.room(pod("p", requests=requests), tables, np.array([tables.row_of["a"]]))
+    room = FIT.room(pod("p", requests=requests), tables, CycleState(), np.array([tables.row_of["a"]]))
     assert room is not None
     assert room.tolist() == [copies]
 
 
 def test_room_is_never_negative() -> None:
     tables = used(tables_of(wire_node("a", cpu="1", pods="1")), "a", {"cpu": "1"}, count=3)
-    room = FIT.room(pod("p", requests={"cpu": "1"}), tables, np.array([tables.row_of["a"]]))
+    room = FIT.room(pod("p", requests={"cpu": "1"}), tables, CycleState(), np.array([tables.row_of["a"]]))
     assert room is not None
     assert room.tolist() == [0]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
 
-from tests.scheduler.queue.toy_cluster import ToyCluster, full, pod
+from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, full, opened, pod
 
 
 class CountedPriority(int):
@@ -68,7 +68,7 @@ def test_the_cost_of_waking_grows_with_the_freed_place() -> None:
 
 
 def test_an_event_costs_nothing_when_nobody_waits() -> None:
-    assert _cost(lambda: ToyCluster(0).queue.rows_changed([0])) < 150
+    assert _cost(lambda: ToyCluster(0).queue.opened(opened(0))) < 150
 
 
 def test_noting_an_event_costs_the_same_however_many_classes_wait() -> None:
@@ -77,8 +77,8 @@ def test_noting_an_event_costs_the_same_however_many_classes_wait() -> None:
         for index in range(classes):
             cluster.add(pod(f"p{index}"))
             cluster.queue.pop(0.0)
-            cluster.queue.unschedulable(f"p{index}", index, 0.0, wakeable=True)
-        return _cost(lambda: cluster.queue.rows_changed([0]))
+            cluster.queue.unschedulable(f"p{index}", index, 0.0, wakes_on=ANY)
+        return _cost(lambda: cluster.queue.opened(opened(0)))
 
     assert noting(1) == noting(3000)
 
@@ -88,8 +88,8 @@ def test_questions_are_handed_out_one_by_one_and_each_costs_the_same() -> None:
     for index in range(2000):
         cluster.add(pod(f"p{index}"))
         cluster.queue.pop(0.0)
-        cluster.queue.unschedulable(f"p{index}", index, 0.0, wakeable=True)
-    cluster.queue.rows_changed([0])
+        cluster.queue.unschedulable(f"p{index}", index, 0.0, wakes_on=ANY)
+    cluster.queue.opened(opened(0))
     cluster.check()  # begins the round
     costs = [_cost(cluster.check) for _ in range(1000)]
     assert max(costs) < 200

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import State
-from tests.scheduler.queue.toy_cluster import ToyCluster, key_of, pod
+from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, key_of, opened, pod
 
 UNITS: Final = st.integers(1, 3)
 ROWS: Final = 3
@@ -162,7 +162,7 @@ class QueueMachine(RuleBasedStateMachine):
         queued = self.queue.pop(self.cluster.now_s)
         assert queued is not None
         assert queued.pod is self.pods[expected]
-        self.queue.unschedulable(expected, key_of(queued.pod), self.cluster.now_s, wakeable=not hopeless)
+        self.queue.unschedulable(expected, key_of(queued.pod), self.cluster.now_s, wakes_on=0 if hopeless else ANY)
         if self.room_for(self.units(expected)):
             self.vain.add(self.units(expected))
 
@@ -201,7 +201,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def everything_changes(self) -> None:
-        self.queue.everything_changed()
+        self.queue.opened(opened(everywhere=ANY))
         self.vain.clear()
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 1.0, 11.0, 300.0]))

@@ -7,7 +7,18 @@ import pytest
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import State, TransitionError
 from scheduler.queue.scheduling_queue import SchedulingQueue
-from tests.scheduler.queue.toy_cluster import GATED, UNITS, Gates, ToyCluster, full, key_of, pod, with_labels
+from tests.scheduler.queue.toy_cluster import (
+    ANY,
+    GATED,
+    UNITS,
+    Gates,
+    ToyCluster,
+    full,
+    key_of,
+    opened,
+    pod,
+    with_labels,
+)
 
 
 def test_the_highest_priority_is_popped_first_then_the_longest_waiting() -> None:
@@ -61,7 +72,7 @@ def test_error_back_off_is_served_although_a_place_is_free() -> None:
     cluster.add(pod("p"))
     cluster.decide()
     cluster.refused("p")
-    cluster.queue.everything_changed()
+    cluster.queue.opened(opened(everywhere=ANY))
     cluster.free(0, 1)
     assert cluster.settle() == []
     cluster.after(0.999)
@@ -125,7 +136,7 @@ def test_a_leftover_pod_serves_a_back_off_that_is_longer_than_that() -> None:
     queue = SchedulingQueue(initial_backoff_s=400.0, max_backoff_s=900.0)
     queue.add_or_update(pod("p"), 0.0)
     queue.pop(0.0)
-    queue.unschedulable("p", "class", 0.0, wakeable=True)
+    queue.unschedulable("p", "class", 0.0, wakes_on=ANY)
     assert queue.next_ready_s() == 400.0
 
 
@@ -139,7 +150,7 @@ def test_nobody_waits_for_time_in_an_empty_queue() -> None:
 def test_a_gated_pod_is_never_popped_and_says_why() -> None:
     cluster = ToyCluster(1)
     cluster.add(pod("p", gates=("quota",)))
-    cluster.queue.everything_changed()
+    cluster.queue.opened(opened(everywhere=ANY))
     cluster.after(1000)
     assert cluster.settle() == []
     assert (cluster.queue.state("p"), cluster.queue.gate("p")) == (State.GATED, GATED)
@@ -218,7 +229,7 @@ def test_a_pod_that_changes_while_it_is_decided_is_tried_again() -> None:
     cluster.add(pod("p"))
     cluster.queue.pop(0.0)
     cluster.add(pod("p", 2))
-    cluster.queue.unschedulable("p", key_of(pod("p")), 0.0, wakeable=True)
+    cluster.queue.unschedulable("p", key_of(pod("p")), 0.0, wakes_on=ANY)
     queued = cluster.queue.pop(0.0)
     assert queued is not None
     assert queued.pod.template is UNITS[2]
@@ -240,7 +251,7 @@ def test_a_pod_whose_status_changes_while_it_is_decided_waits_like_any_other() -
     cluster.add(pod("p"))
     cluster.queue.pop(0.0)
     cluster.add(pod("p"))
-    cluster.queue.unschedulable("p", key_of(pod("p")), 0.0, wakeable=True)
+    cluster.queue.unschedulable("p", key_of(pod("p")), 0.0, wakes_on=ANY)
     assert cluster.queue.state("p") is State.UNSCHEDULABLE
 
 
@@ -253,7 +264,7 @@ def test_a_pod_that_becomes_gated_in_flight_is_gated_after_it(verb: str) -> None
     if verb == "failed":
         cluster.queue.failed("p", 0.0)
     else:
-        cluster.queue.unschedulable("p", "class", 0.0, wakeable=True)
+        cluster.queue.unschedulable("p", "class", 0.0, wakes_on=ANY)
     assert cluster.queue.state("p") is State.GATED
 
 
@@ -261,9 +272,9 @@ def test_a_pod_that_only_its_own_change_can_help_is_woken_by_nothing_else() -> N
     cluster = ToyCluster(5)
     cluster.add(pod("p"))
     cluster.queue.pop(0.0)
-    cluster.queue.unschedulable("p", key_of(pod("p")), 0.0, wakeable=False)
+    cluster.queue.unschedulable("p", key_of(pod("p")), 0.0, wakes_on=0)
     cluster.free(0, 1)
-    cluster.queue.everything_changed()
+    cluster.queue.opened(opened(everywhere=ANY))
     assert cluster.settle() == []
     cluster.add(pod("p", 2))
     assert cluster.settle() == ["p"]
@@ -296,7 +307,7 @@ def test_a_pod_deleted_in_flight_is_forgotten_when_its_attempt_ends(verb: str) -
     elif verb == "failed":
         queue.failed("p", 0.0)
     else:
-        queue.unschedulable("p", "class", 0.0, wakeable=True)
+        queue.unschedulable("p", "class", 0.0, wakes_on=ANY)
     assert "p" not in queue
 
 

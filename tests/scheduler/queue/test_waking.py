@@ -7,7 +7,7 @@ import pytest
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import State
 from scheduler.queue.waking import union
-from tests.scheduler.queue.toy_cluster import ToyCluster, full, key_of, pod, with_labels
+from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, full, key_of, opened, pod, with_labels
 
 
 def _pods(count: int, units: int = 1, prefix: str = "p") -> list[Pod]:
@@ -121,14 +121,14 @@ def test_rows_found_full_are_not_asked_about_when_others_change() -> None:
 def test_a_change_that_concerns_no_row_is_a_question_about_all_rows() -> None:
     cluster = full(pod("p"), pod("q", 2), rows=2)
     cluster.room[1] = 1
-    cluster.queue.everything_changed()
+    cluster.queue.opened(opened(everywhere=ANY))
     assert cluster.settle() == ["p"]
     assert _rows_asked(cluster) == [None, None]
 
 
 def test_classes_are_asked_for_in_the_order_of_their_best_pods() -> None:
     cluster = full(pod("late", 3), pod("later", 2), pod("first", 4, priority=2), pod("second", 2, priority=1))
-    cluster.queue.rows_changed([0])
+    cluster.queue.opened(opened(0))
     cluster.check_all()
     assert [check.pod.key.name for check in cluster.asked] == ["first", "second", "late"]
 
@@ -163,7 +163,7 @@ def test_rows_that_change_during_a_round_are_offered_to_the_best_class_first() -
 
 def test_a_better_pod_that_joins_moves_its_class_forward() -> None:
     cluster = full(pod("a", 2, priority=1), pod("b", 3))
-    cluster.queue.rows_changed([0])
+    cluster.queue.opened(opened(0))
     cluster.add(pod("b-urgent", 3, priority=5))
     cluster.queue.next_check()
     cluster.decide_all()
@@ -190,8 +190,8 @@ def test_the_answer_to_a_question_whose_pods_have_left_wakes_nobody() -> None:
 
 def test_changes_while_nobody_waits_are_not_kept() -> None:
     cluster = ToyCluster(0)
-    cluster.queue.rows_changed([0])
-    cluster.queue.everything_changed()
+    cluster.queue.opened(opened(0))
+    cluster.queue.opened(opened(everywhere=ANY))
     cluster.add(pod("p"))
     cluster.settle()
     assert cluster.asked == []
@@ -215,7 +215,7 @@ def test_classes_whose_pods_have_left_are_forgotten() -> None:
 def _in_vain(cluster: ToyCluster) -> str:
     queued = cluster.queue.pop(cluster.now_s)
     assert queued is not None
-    cluster.queue.unschedulable(queued.pod.key.uid, key_of(queued.pod), cluster.now_s, wakeable=True)
+    cluster.queue.unschedulable(queued.pod.key.uid, key_of(queued.pod), cluster.now_s, wakes_on=ANY)
     return queued.pod.key.uid
 
 
@@ -265,8 +265,8 @@ def test_what_an_attempt_in_vain_gives_back_does_not_wake_its_pod() -> None:
     cluster.check_all()
     queued = cluster.queue.pop(0.0)
     assert queued is not None
-    cluster.queue.rows_changed([0])
-    cluster.queue.unschedulable("p", key_of(queued.pod), 0.0, wakeable=True)
+    cluster.queue.opened(opened(0))
+    cluster.queue.unschedulable("p", key_of(queued.pod), 0.0, wakes_on=ANY)
     assert cluster.check_all() == 0
     assert cluster.queue.state("p") is State.BACKING_OFF
 
@@ -303,7 +303,7 @@ def test_every_pod_of_a_class_moves_whatever_its_state() -> None:
     cluster.free(0, 2)
     cluster.check_all()
     _in_vain(cluster)
-    cluster.queue.everything_changed()
+    cluster.queue.opened(opened(everywhere=ANY))
     check = cluster.queue.next_check()
     assert check is not None
     cluster.queue.reclassify(check, lambda each: each.key.uid)

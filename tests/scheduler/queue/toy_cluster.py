@@ -7,8 +7,19 @@ from scheduler.kube.port import PodKey
 from scheduler.pods.pod import Pod, Template
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.queue.waking import Check, SomeRows
+from scheduler.state.changes import Change, Openings
 
 GATED = "waits for its gates"
+ANY = int(Change.ANY)
+
+
+def opened(*rows: int, kinds: int = ANY, everywhere: int = 0) -> Openings:
+    """Something may have become possible on these rows, or everywhere."""
+    found = Openings()
+    for row in rows:
+        found.note(row, kinds)
+    found.note_everywhere(everywhere)
+    return found
 
 
 def template(units: int = 1) -> Template:
@@ -62,7 +73,8 @@ class Gates:
 
 
 def key_of(pod: Pod) -> Hashable:
-    return pod.template
+    """The signature of a cluster whose rules look at every label."""
+    return (pod.template, *sorted(pod.labels.items()))
 
 
 class ToyCluster:
@@ -77,7 +89,7 @@ class ToyCluster:
 
     def add(self, *pods: Pod) -> None:
         for each in pods:
-            self.queue.add_or_update(each, self.now_s)
+            self.queue.add_or_update(each, self.now_s, key_of)
 
     def capacity(self, units: int, rows: SomeRows) -> int:
         """How many such pods the rows can hold now."""
@@ -91,7 +103,7 @@ class ToyCluster:
         uid, units = queued.pod.key.uid, queued.pod.template.gpu_units
         row = next((row for row, room in enumerate(self.room) if room >= units), None)
         if row is None:
-            self.queue.unschedulable(uid, key_of(queued.pod), self.now_s, wakeable=True)
+            self.queue.unschedulable(uid, key_of(queued.pod), self.now_s, wakes_on=ANY)
         else:
             self.room[row] -= units
             self.placed[uid] = (queued.pod, row)
@@ -143,7 +155,7 @@ class ToyCluster:
     def free(self, row: int, units: int) -> None:
         """The row has more room."""
         self.room[row] += units
-        self.queue.rows_changed([row])
+        self.queue.opened(opened(row))
 
     def after(self, seconds: float) -> None:
         self.now_s += seconds

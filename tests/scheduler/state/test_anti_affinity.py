@@ -4,26 +4,39 @@ import numpy as np
 import pytest
 
 from scheduler.kube.objects import LabelSelector, PodAffinityTerm, Requirement
+from scheduler.pods.gpu_request import ResourceNames
 from scheduler.state.anti_affinity import AntiAffinity, term_key
 from scheduler.state.arrays import ALL_ROWS
-from scheduler.state.labels import Labels
+from scheduler.state.changes import Change
+from scheduler.state.tables import Tables
+from tests.support.builders import READER, bound, wire_node, wire_pod
+from tests.system.pod_templates import OTHERS
 
 APP = LabelSelector({"app": "x"})
 HOST, ZONE = "kubernetes.io/hostname", "zone"
+OWN = ("default", (PodAffinityTerm(ZONE, APP),))
 
 
-def index(*zones: str, namespaces: dict[str, dict[str, str]] | None = None) -> tuple[AntiAffinity, Labels]:
+def index(*zones: str, namespaces: dict[str, dict[str, str]] | None = None) -> tuple[AntiAffinity, Tables]:
     """Rows 0, 1, … in these zones, each with its own hostname."""
-    labels = Labels()
+    tables = Tables(ResourceNames())
     for row, zone in enumerate(zones):
-        labels.set_row(row, {ZONE: zone, HOST: f"n{row}"})
-    return AntiAffinity(labels, {} if namespaces is None else namespaces), labels
+        place(tables, row, {ZONE: zone, HOST: f"n{row}"})
+    for name, labels in (namespaces or {}).items():
+        tables.set_namespace(name, labels)
+    return tables.fact(AntiAffinity), tables
 
 
-def closed(terms: AntiAffinity, labels: Labels, namespace: str = "default", app: str = "x") -> list[int]:
+def place(tables: Tables, row: int, labels: dict[str, str]) -> None:
+    """Give the node of `row` these labels."""
+    tables.upsert_node(wire_node(f"n{row}", labels=labels))
+    assert tables.row_of[f"n{row}"] == row
+
+
+def closed(terms: AntiAffinity, tables: Tables, namespace: str = "default", app: str = "x") -> list[int]:
     """Rows that a pod is kept out of."""
     against = terms.against(namespace, {"app": app})
-    return sorted({int(row) for term in against for row in np.flatnonzero(term.over(labels, ALL_ROWS))})
+    return sorted({int(row) for term in against for row in np.flatnonzero(term.over(tables.labels, ALL_ROWS))})
 
 
 @pytest.mark.parametrize(
@@ -58,75 +71,61 @@ def closed(terms: AntiAffinity, labels: Labels, namespace: str = "default", app:
     ],
 )
 def test_which_pods_a_term_matches(term: PodAffinityTerm, namespace: str, matches: bool) -> None:  # noqa: FBT001 - a case of the table
-    terms, labels = index("east", "west", namespaces={"prod": {"team": "a"}})
-    terms.add("u", "default", (term,), 0)
-    assert closed(terms, labels, namespace) == ([0] if matches else [])
+    terms, tables = index("east", "west", namespaces={"prod": {"team": "a"}})
+    terms.book(0, ("default", (term,)), 1)
+    assert closed(terms, tables, namespace) == ([0] if matches else [])
 
 
 def test_a_term_closes_its_whole_domain() -> None:
-    terms, labels = index("east", "west", "east")
-    terms.add("u", "default", (PodAffinityTerm(ZONE, APP),), 0)
-    assert closed(terms, labels) == [0, 2]
+    terms, tables = index("east", "west", "east")
+    terms.book(0, ("default", (PodAffinityTerm(ZONE, APP),)), 1)
+    assert closed(terms, tables) == [0, 2]
 
 
 def test_a_domain_opens_when_its_last_pod_is_gone() -> None:
-    terms, labels = index("east", "west")
-    for uid in ("u", "v"):
-        terms.add(uid, "default", (PodAffinityTerm(ZONE, APP),), 0)
-    terms.remove("u")
-    assert closed(terms, labels) == [0]
-    terms.remove("v")
-    assert closed(terms, labels) == []
-    assert not terms
-
-
-def test_removing_a_pod_twice_or_one_that_never_came_changes_nothing() -> None:
-    terms, labels = index("east")
-    terms.add("u", "default", (PodAffinityTerm(ZONE, APP),), 0)
-    terms.remove("w")
-    assert closed(terms, labels) == [0]
-    terms.remove("u")
-    terms.remove("u")
+    terms, tables = index("east", "west")
+    for sign in (1, 1, -1):
+        terms.book(0, OWN, sign)
+    assert closed(terms, tables) == [0]
+    terms.book(0, OWN, -1)
+    assert closed(terms, tables) == []
     assert not terms
 
 
 def test_a_node_without_the_topology_key_is_in_no_domain() -> None:
-    terms, labels = index("east")
-    terms.add("u", "default", (PodAffinityTerm("rack", APP),), 0)
-    assert closed(terms, labels) == []
-    labels.set_row(0, {"rack": "1"})
-    terms.node_changed(0)
-    assert closed(terms, labels) == [0]
+    terms, tables = index("east")
+    terms.book(0, ("default", (PodAffinityTerm("rack", APP),)), 1)
+    assert closed(terms, tables) == []
+    place(tables, 0, {"rack": "1"})
+    assert closed(terms, tables) == [0]
 
 
 def test_a_node_that_moves_takes_its_pods_along() -> None:
-    terms, labels = index("east", "west", "east")
-    terms.add("u", "default", (PodAffinityTerm(ZONE, APP),), 0)
-    labels.set_row(0, {ZONE: "west"})
-    terms.node_changed(0)
-    assert closed(terms, labels) == [0, 1]
+    terms, tables = index("east", "west", "east")
+    terms.book(0, ("default", (PodAffinityTerm(ZONE, APP),)), 1)
+    place(tables, 0, {ZONE: "west"})
+    assert closed(terms, tables) == [0, 1]
 
 
 def test_a_term_that_can_match_nobody_is_not_kept() -> None:
     terms, _ = index("east")
-    terms.add("u", "default", (PodAffinityTerm(ZONE, None),), 0)
+    terms.book(0, ("default", (PodAffinityTerm(ZONE, None),)), 1)
     assert not terms
     assert terms.signature("default", {"app": "x"}) == ()
-    terms.remove("u")
     assert term_key(PodAffinityTerm(ZONE, LabelSelector(None, (Requirement("a", "Gt", ("1",)),))), "default") is None
 
 
 def test_equal_terms_of_many_pods_are_one() -> None:
     terms, _ = index("east", "west")
     for number in range(20):
-        terms.add(f"u{number}", "default", (PodAffinityTerm(ZONE, APP),), number % 2)
+        terms.book(number % 2, ("default", (PodAffinityTerm(ZONE, APP),)), 1)
     assert len(terms.against("default", {"app": "x"})) == 1
 
 
 def test_classes_are_told_apart_by_namespace_and_by_the_labels_that_terms_read() -> None:
     terms, _ = index("east")
     assert terms.signature("default", {"app": "x"}) == terms.signature("prod", {}) == ()
-    terms.add("u", "default", (PodAffinityTerm(ZONE, APP),), 0)
+    terms.book(0, ("default", (PodAffinityTerm(ZONE, APP),)), 1)
     key = terms.signature("default", {"app": "x", "pod-index": "1"})
     assert key == terms.signature("default", {"app": "x", "pod-index": "2"})
     assert key != terms.signature("default", {"app": "y"})
@@ -134,46 +133,42 @@ def test_classes_are_told_apart_by_namespace_and_by_the_labels_that_terms_read()
     assert key != terms.signature("prod", {"app": "x"})
 
 
-def test_a_class_key_never_stands_for_the_labels_of_other_keys() -> None:
+def test_a_signature_never_stands_for_the_labels_of_other_keys() -> None:
     terms, _ = index("east")
-    terms.add("u", "default", (PodAffinityTerm(ZONE, LabelSelector({"app": "x"})),), 0)
+    terms.book(0, ("default", (PodAffinityTerm(ZONE, LabelSelector({"app": "x"})),)), 1)
     before = terms.signature("default", {"app": "x", "tier": "x"})
-    terms.remove("u")
-    terms.add("v", "default", (PodAffinityTerm(ZONE, LabelSelector({"tier": "x"})),), 0)
+    terms.book(0, ("default", (PodAffinityTerm(ZONE, LabelSelector({"app": "x"})),)), -1)
+    terms.book(0, ("default", (PodAffinityTerm(ZONE, LabelSelector({"tier": "x"})),)), 1)
     assert terms.signature("default", {"app": "x", "tier": "x"}) != before
 
 
-def test_the_epoch_moves_when_another_row_is_closed_or_opened() -> None:
-    terms, _ = index("east", "west", "east")
-    start = terms.epoch
-    terms.add("u", "default", (PodAffinityTerm(ZONE, APP),), 0)
-    closed_at = terms.epoch
-    assert closed_at > start
-    terms.add("v", "default", (PodAffinityTerm(ZONE, APP),), 2)
-    terms.remove("v")
-    assert terms.epoch == closed_at
-    terms.remove("u")
-    assert terms.epoch > closed_at
+def test_relabelling_a_node_says_whether_a_domain_moved() -> None:
+    terms, _ = index("east", "west")
+    terms.book(0, OWN, 1)
+    assert terms.node_changed(0, wire_node("n0", labels={ZONE: "east", "other": "label"})) == Change(0)
+    assert terms.node_changed(0, wire_node("n0", labels={ZONE: "west"})) == Change.DOMAINS
+    assert terms.node_changed(1, wire_node("n1", labels={ZONE: "east"})) == Change(0)
 
 
-def test_a_domain_of_one_node_leaves_the_epoch_alone() -> None:
-    terms, labels = index("east", "west")
-    terms.add("u", "default", (PodAffinityTerm(HOST, APP), PodAffinityTerm(ZONE, APP)), 0)
-    assert closed(terms, labels) == [0]
-    terms.node_changed(0)
-    terms.remove("u")
-    assert terms.epoch == 0
+def test_a_pod_with_a_term_that_leaves_opens_every_row() -> None:
+    _, tables = index("east", "west", "east")
+    tables.take_openings()
+    owner = READER.read(wire_pod("owner", **OTHERS["away from web in the zone"]))
+    tables.add(bound(owner, "n0"))
+    assert not tables.take_openings()
+    tables.remove(owner.key.uid)
+    assert tables.take_openings().everywhere & Change.DOMAINS
 
 
-def test_the_epoch_moves_with_namespaces_where_a_term_selects_them() -> None:
-    namespaces = {"prod": {"team": "a"}}
-    terms, labels = index("east", namespaces=namespaces)
-    terms.add("u", "default", (PodAffinityTerm(ZONE, APP),), 0)
-    terms.namespace_changed()
-    assert terms.epoch == 0
-    terms.add("v", "default", (PodAffinityTerm(ZONE, APP, LabelSelector({"team": "a"})),), 0)
-    assert closed(terms, labels, "prod") == [0]
-    namespaces["prod"] = {"team": "b"}
-    terms.namespace_changed()
-    assert terms.epoch == 1
-    assert closed(terms, labels, "prod") == []
+def test_namespaces_count_where_a_term_selects_them() -> None:
+    terms, tables = index("east", namespaces={"prod": {"team": "a"}})
+    terms.book(0, OWN, 1)
+    version = terms.terms_version
+    tables.set_namespace("other", {})
+    assert terms.terms_version == version
+    terms.book(0, ("default", (PodAffinityTerm(ZONE, APP, LabelSelector({"team": "a"})),)), 1)
+    assert closed(terms, tables, "prod") == [0]
+    version = terms.terms_version
+    tables.set_namespace("prod", {"team": "b"})
+    assert terms.terms_version > version
+    assert closed(terms, tables, "prod") == []

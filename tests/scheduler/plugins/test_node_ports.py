@@ -5,9 +5,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from scheduler.plugins.node_ports import HostPorts
+from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import HostPort
 from scheduler.state.arrays import ALL_ROWS
-from scheduler.state.host_ports import HostPorts
+from scheduler.state.tables import Tables
 
 ANY, HOME = "0.0.0.0", "127.0.0.1"  # noqa: S104 - compared with, not bound to
 
@@ -29,10 +31,15 @@ ANY, HOME = "0.0.0.0", "127.0.0.1"  # noqa: S104 - compared with, not bound to
     ],
 )
 def test_what_conflicts(taken: HostPort, wanted: HostPort, conflict: bool) -> None:  # noqa: FBT001 - a case of the table
-    ports = HostPorts()
-    ports.add(3, [taken], 1)
-    assert ports.in_conflict([wanted], ALL_ROWS, 5).tolist() == [False, False, False, conflict, False]
-    assert ports.in_conflict([wanted], np.array([4, 3]), 5).tolist() == [False, conflict]
+    ports = Tables(ResourceNames()).fact(HostPorts)
+    ports.book(3, frozenset({taken}), 1)
+    for rows, expected in (
+        (ALL_ROWS, [False, False, False, conflict]),
+        (np.array([4, 3]), [False, conflict]),
+        (slice(3, 4), [conflict]),
+        (slice(2, 3), [False]),
+    ):
+        assert ports.in_conflict(frozenset({wanted}), rows)[:4].tolist() == expected
 
 
 PORTS = st.frozensets(
@@ -54,30 +61,25 @@ def conflicts(one: HostPort, other: HostPort) -> bool:
 class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.ports = HostPorts()
+        self.ports = Tables(ResourceNames()).fact(HostPorts)
         self.pods: list[tuple[int, frozenset[HostPort]]] = []
 
     @rule(row=st.integers(0, 3), ports=PORTS)
     def pod_comes(self, row: int, ports: frozenset[HostPort]) -> None:
-        self.ports.add(row, ports, 1)
+        self.ports.book(row, ports, 1)
         self.pods.append((row, ports))
 
     @precondition(lambda self: self.pods)
     @rule(data=st.data())
     def pod_goes(self, data: st.DataObject) -> None:
         row, ports = self.pods.pop(data.draw(st.integers(0, len(self.pods) - 1)))
-        self.ports.add(row, ports, -1)
-
-    @rule(row=st.integers(0, 3))
-    def node_goes(self, row: int) -> None:
-        self.ports.clear(row)
-        self.pods = [(where, ports) for where, ports in self.pods if where != row]
+        self.ports.book(row, ports, -1)
 
     @invariant()
     def conflicts_are_those_with_the_pods_there(self) -> None:
         for wanted in (HostPort("", "TCP", 1), HostPort(HOME, "UDP", 2), HostPort("10.0.0.1", "TCP", 3)):
             expected = {row for row, ports in self.pods if any(conflicts(wanted, port) for port in ports)}
-            assert set(np.flatnonzero(self.ports.in_conflict([wanted], ALL_ROWS, 8)).tolist()) == expected
+            assert set(np.flatnonzero(self.ports.in_conflict(frozenset({wanted}), ALL_ROWS)).tolist()) == expected
 
 
 TestHistories = Histories.TestCase

@@ -1,0 +1,38 @@
+"""What a plugin answers, held against its contract: an answer of another shape would be spread over rows in silence."""
+
+import numpy as np
+
+from scheduler.framework.plugin import CardObjection, Objection, Plugin
+from scheduler.state.arrays import Int64Array
+
+
+class PluginError(Exception):
+    """A plugin has answered what its extension point does not allow: a bug of that plugin, which the message names."""
+
+
+def check_objection(plugin: Plugin, objection: Objection | CardObjection, shape: tuple[int, ...]) -> None:
+    """Raise PluginError unless the mask is bool and of `shape`: (rows,), or (cards, rows)."""
+    mask = objection.rejected
+    if mask.shape != shape or mask.dtype != np.bool_:
+        where = f"the objection {objection.reason!r}"
+        raise _error(plugin, where, "bool", shape, mask.dtype, mask.shape)
+
+
+def checked_scores(plugin: Plugin, scores: Int64Array, shape: tuple[int, ...]) -> Int64Array:
+    """The scores; PluginError unless they are int64 and of `shape`: (rows,), or (cards, rows)."""
+    if scores.shape != shape or scores.dtype != np.int64:
+        raise _error(plugin, "the scores", "int64", shape, scores.dtype, scores.shape)
+    return scores
+
+
+def checked_room(plugin: Plugin, room: Int64Array, shape: tuple[int, ...]) -> Int64Array:
+    """The room; PluginError unless it is int64 and of `shape`: (rows,), or (cards, rows)."""
+    if room.shape != shape or room.dtype != np.int64:
+        raise _error(plugin, "the room", "int64", shape, room.dtype, room.shape)
+    return room
+
+
+def _error(  # noqa: PLR0917 - a sentence of six parts
+    plugin: Plugin, what: str, dtype: str, shape: tuple[int, ...], found_dtype: object, found: object
+) -> PluginError:
+    return PluginError(f"plugin {plugin.name}: {what}: expected {dtype}{list(shape)}, found {found_dtype}{found}")

@@ -1,0 +1,66 @@
+"""The card rules of a profile that have something to say about a class of pods, and how they apply to cards."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from scheduler.framework.answers import PluginError, check_objection, checked_room, checked_scores
+from scheduler.framework.cycle_state import CycleState, StateKey
+from scheduler.framework.plugin import CardFilterPlugin, CardObjection, CardScorePlugin, CardSetPlugin
+from scheduler.pods.pod import Pod
+from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
+
+if TYPE_CHECKING:
+    from scheduler.state.tables import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class CardRules:
+    """filters, scorers: in the order of the profile. chooser: None where the card policy chooses."""
+
+    filters: tuple[CardFilterPlugin, ...] = ()
+    scorers: tuple[CardScorePlugin, ...] = ()
+    chooser: CardSetPlugin | None = None
+
+    def objections(
+        self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows, shape: tuple[int, ...]
+    ) -> Iterator[CardObjection]:
+        """What the filters have against cards of `rows`, in order. shape: (cards, rows)."""
+        for plugin in self.filters:
+            for objection in plugin.filter_cards(pod, tables, state, rows):
+                check_objection(plugin, objection, shape)
+                yield objection
+
+    def room(self, pod: Pod, tables: "Tables", state: CycleState, rows: RowArray, per_card: Int64Array) -> Int64Array:
+        """int64[cards, rows]: `per_card`, or what the filters leave of it."""
+        for plugin in self.filters:
+            limit = plugin.card_room(pod, tables, state, rows)
+            if limit is not None:
+                per_card = np.minimum(per_card, checked_room(plugin, limit, per_card.shape))
+        return per_card
+
+    def scores(
+        self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows, shape: tuple[int, ...]
+    ) -> list[Int64Array]:
+        """int64[cards, rows] of each scorer, the one that counts most first. shape: (cards, rows)."""
+        return [checked_scores(p, p.score_cards(pod, tables, state, rows), shape) for p in self.scorers]
+
+    def chosen(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows, fits: BoolArray) -> RowArray | None:
+        """intp[k, rows]: the slots that the chooser takes; None without one."""
+        if self.chooser is None:
+            return None
+        slots = self.chooser.choose_cards(pod, tables, state, rows, fits)
+        if slots.ndim != 2 or slots.shape[1] != fits.shape[1] or slots.dtype != np.intp:  # noqa: PLR2004 - a matrix
+            message = (
+                f"plugin {self.chooser.name}: the chosen cards: expected intp[k, {fits.shape[1]}], "
+                f"found {slots.dtype}{slots.shape}"
+            )
+            raise PluginError(message)
+        return slots
+
+
+NO_CARD_RULES: Final = CardRules()
+# Written by the runtime for every class of pods.
+CARD_RULES: Final = StateKey[CardRules]("framework.card_rules")

@@ -1,0 +1,105 @@
+"""What changed on which row, and when: so that only rules that look at it are asked again, about those rows."""
+
+from enum import IntFlag, auto
+from functools import reduce
+from operator import or_
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from scheduler.state.arrays import RowArray
+
+_LONGEST_LOG: Final = 65_536
+
+
+class Change(IntFlag):
+    """What a rule may look at. A rule declares what can alter its answer; a change says what it has altered.
+
+    EXISTENCE: the node came or went, which concerns every rule without its saying so. LABELS to ANNOTATIONS are the
+    node's own fields; INVENTORY is its cards, and which of them may be given out.
+    PODS: a pod came to the row, left it, or reads differently now. PORTS, CARDS: so did one with host ports, with GPU
+    memory. DOMAINS: rows other than the one that changed may be open or closed now.
+    """
+
+    EXISTENCE = auto()
+    LABELS = auto()
+    TAINTS = auto()
+    UNSCHEDULABLE = auto()
+    ALLOCATABLE = auto()
+    INVENTORY = auto()
+    ANNOTATIONS = auto()
+    PODS = auto()
+    PORTS = auto()
+    CARDS = auto()
+    DOMAINS = auto()
+
+    NODE = EXISTENCE | LABELS | TAINTS | UNSCHEDULABLE | ALLOCATABLE | INVENTORY | ANNOTATIONS
+    BOOKINGS = PODS | PORTS | CARDS
+    ANY = NODE | BOOKINGS | DOMAINS
+
+
+class ChangedRows(NamedTuple):
+    """rows: distinct. kinds: the bits of every Change on any of them."""
+
+    rows: RowArray
+    kinds: int
+
+
+_NONE: Final = ChangedRows(np.zeros(0, dtype=np.intp), 0)
+
+
+class ChangeLog:
+    """Rows in the order in which they changed. version: changes noted so far, ever."""
+
+    def __init__(self) -> None:
+        """Nothing noted."""
+        self._rows: list[int] = []
+        self._kinds: list[int] = []
+        self._forgotten = 0
+
+    @property
+    def version(self) -> int:
+        """Moves by one at every change."""
+        return self._forgotten + len(self._rows)
+
+    def note(self, row: int, kinds: int) -> None:
+        """One row changed. kinds: bits of Change, as a plain number: an IntFlag costs ten times as much."""
+        if len(self._rows) >= _LONGEST_LOG:
+            del self._rows[: _LONGEST_LOG // 2]
+            del self._kinds[: _LONGEST_LOG // 2]
+            self._forgotten += _LONGEST_LOG // 2
+        self._rows.append(row)
+        self._kinds.append(kinds)
+
+    def since(self, version: int) -> ChangedRows | None:
+        """What changed after `version`; None when that is too long ago to say."""
+        start = version - self._forgotten
+        if start < 0:
+            return None
+        if start == len(self._rows):
+            return _NONE
+        return ChangedRows(np.array(list(set(self._rows[start:])), dtype=np.intp), reduce(or_, self._kinds[start:]))
+
+
+class Openings:
+    """Where something may have become possible for a pod that waits, until somebody takes that up.
+
+    rows: row -> bits of Change. everywhere: bits that hold for every row.
+    """
+
+    def __init__(self) -> None:
+        """Nowhere."""
+        self.rows: dict[int, int] = {}
+        self.everywhere = 0
+
+    def note(self, row: int, kinds: int) -> None:
+        """On one row."""
+        self.rows[row] = self.rows.get(row, 0) | kinds
+
+    def note_everywhere(self, kinds: int) -> None:
+        """On any row."""
+        self.everywhere |= kinds
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to take up."""
+        return bool(self.rows or self.everywhere)
