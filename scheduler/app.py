@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.build import build_engine
+from scheduler.build import build_engine, installed_plugins
 from scheduler.kube.port import ApiError, ApiSilent
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import Connection, ConnectMistake, connect
@@ -75,7 +75,7 @@ async def _serve(
 ) -> None:
     # What the watches bring lives long: looking through all of it every few hundred objects finds nothing.
     gc.set_threshold(_COLLECT_EVERY, 20, 100)
-    engine, reader = build_engine(configuration)
+    engine, reader = build_engine(configuration, installed_plugins())
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=configuration.per_card_metrics)
     service = Service(
         cluster,

@@ -1,9 +1,13 @@
-"""What decides, put together as configured: tables, queue and cycles behind one engine."""
+"""What decides, put together as configured: installed plugins, tables, queue and cycles behind one engine."""
 
-from typing import TYPE_CHECKING
+import inspect
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Final
 
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.engine import Engine
+from scheduler.framework.plugin import Plugin
 from scheduler.framework.runtime import Runtime
 from scheduler.plugins import priority_sort, registry
 from scheduler.pods.gpu_request import ResourceNames
@@ -16,16 +20,36 @@ if TYPE_CHECKING:
     from scheduler.framework.plugin import PreEnqueuePlugin
 
 
-def build_engine(configuration: SchedulerConfiguration) -> tuple[Engine, PodReader]:
-    """Tables, queue and cycles as configured, empty; and the reader of pods that suits them."""
-    names = ResourceNames(
-        configuration.resources.gpu_mem, configuration.resources.gpu_count, configuration.resources.gpu_core
-    )
+ENTRY_POINTS: Final = "gpushare_scheduler.plugins"
+
+
+class BrokenPlugin(Exception):
+    """A package says that it has a plugin, and it is none; the message names the package and what is wrong."""
+
+
+def installed_plugins() -> tuple[type[Plugin], ...]:
+    """Ours, and those that installed packages offer as entry points. Raises BrokenPlugin."""
+    plugins = list(registry.PLUGINS)
+    names = {plugin.name for plugin in registry.describe(plugins)}
+    for entry in sorted(entry_points(group=ENTRY_POINTS)):
+        found = _loaded(entry)
+        if found.name in names:
+            raise BrokenPlugin(_about(entry, f"its name {found.name} is taken by another plugin"))
+        names.add(found.name)
+        plugins.append(found)
+    return tuple(plugins)
+
+
+def build_engine(
+    configuration: SchedulerConfiguration, plugins: Sequence[type[Plugin]] = registry.PLUGINS
+) -> tuple[Engine, PodReader]:
+    """Tables, queue and cycles as configured, empty; and the reader of pods that suits them. plugins: there are."""
+    names = resource_names(configuration)
     tables = Tables(names, configuration.memory_unit_mib)
     cycles: dict[str, SchedulingCycle] = {}
     gates: dict[str, tuple[PreEnqueuePlugin, ...]] = {}
     for profile in resolve(configuration):
-        built = registry.build(profile, configuration.resources)
+        built = registry.build(profile, names, plugins)
         cycle = SchedulingCycle(Runtime(built, tables))
         cycles.update(dict.fromkeys(profile.scheduler_names, cycle))
         gates.update(dict.fromkeys(profile.scheduler_names, built.pre_enqueue))
@@ -36,3 +60,28 @@ def build_engine(configuration: SchedulerConfiguration) -> tuple[Engine, PodRead
         queue_sort=priority_sort.sort_key,
     )
     return Engine(tables, queue, cycles), PodReader(names)
+
+
+def resource_names(configuration: SchedulerConfiguration) -> ResourceNames:
+    """The configured names of what pods ask."""
+    resources = configuration.resources
+    return ResourceNames(resources.gpu_mem, resources.gpu_count, resources.gpu_core)
+
+
+def _loaded(entry: EntryPoint) -> type[Plugin]:
+    try:
+        found = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise BrokenPlugin(_about(entry, f"cannot be imported: {error}")) from error
+    if not (isinstance(found, type) and issubclass(found, Plugin)):
+        expected = "a class that inherits scheduler.framework.plugin.Plugin"
+        raise BrokenPlugin(_about(entry, f"expected {expected}, found {found!r}"))
+    if inspect.isabstract(found) or not isinstance(getattr(found, "name", None), str):
+        lacks = ", ".join(sorted(getattr(found, "__abstractmethods__", ()))) or "name"
+        raise BrokenPlugin(_about(entry, f"the plugin lacks {lacks}"))
+    return found
+
+
+def _about(entry: EntryPoint, problem: str) -> str:
+    package = entry.dist.name if entry.dist else "?"
+    return f"package {package}, entry point {entry.name} = {entry.value}: {problem}"

@@ -1,25 +1,19 @@
-"""Writes docs/configuration.md from the models: `python -m config.settings.document > docs/configuration.md`.
+"""Configuration models as Markdown: docs/configuration.md, and the tables of fields that other documents have. Pure."""
 
-A test holds the committed file to what this prints.
-"""
-
-import sys
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from config.settings import duration, plugins
+from config.settings import duration
+from config.settings.plugins import MAX_WEIGHT, POINTS, PluginDescription
 from config.settings.scheduler import (
     ClientConnection,
-    GpuShareArgs,
-    NodeResourcesFitArgs,
     Resources,
     SchedulerConfiguration,
     SchedulerProfile,
-    ScoringStrategy,
-    WeightedResource,
 )
 from config.settings.schema import is_model, name_in_file, options
 
@@ -53,7 +47,7 @@ profiles:
 _INTRODUCTION: Final = f"""\
 # Configuration of the scheduler
 
-<!-- Written by `python -m config.settings.document` from the models in config/: change those, not this file. -->
+<!-- Written by `make docs` from the models: change those, not this file. -->
 
 Everything has a default, so `gpushare-scheduler run` needs no configuration. What you want otherwise you say in a file
 (`--config FILE`), in the environment, or with a flag. **A flag wins over the environment, the environment over the
@@ -93,14 +87,16 @@ what there is, in that order. `multiPoint` does so at every point at once, and a
 Filters are asked in order, and a node is refused with the words of the first that objects. A weight is a whole number
 from 1 to {max_weight}; without one, the default weight holds.
 
-| plugin | points | default weight |
-|---|---|---|
+| plugin | points | in the default profile | default weight |
+|---|---|---|---|
 {rows}
 
 {indispensable} cannot be switched off at `filter`: a pod would be bound as if it had not asked
 for what they judge. Nor can `PrioritySort` and `DefaultBinder`, of whose kind there is one each. PreFilter and Reserve
-belong to a plugin's Filter and are no points of their own; PostFilter, Permit, PreBind and PostBind have no plugins so
-far.
+belong to a plugin's Filter and are no points of their own; PostFilter and PostBind are not there. `cardFilter`,
+`cardScore` and `cardSet` are about the cards of a node, and `GpuShare` applies them. What each plugin does is in the
+[plugin reference](../scheduler/plugins/README.md); [write a rule](write-a-rule.md) says how to add one. Plugins of
+other packages are off until a profile enables them.
 
 ## Arguments of plugins
 
@@ -115,31 +111,31 @@ judged at once), `extenders`, `clientConnection.qps` and `.burst` (`maxBindsInFl
 (run one replica with the strategy Recreate), `enableProfiling`, `delayCacheUntilActive`.
 """
 
-_POINTS: Final = (
-    ("preEnqueue", plugins.PreEnqueueName),
-    ("queueSort", plugins.QueueSortName),
-    ("filter", plugins.FilterName),
-    ("score", plugins.ScoreName),
-    ("bind", plugins.BindName),
-)
 
-
-def configuration_markdown() -> str:
-    """The whole of docs/configuration.md."""
+def configuration_markdown(described: Sequence[PluginDescription]) -> str:
+    """The whole of docs/configuration.md. described: the plugins that there are."""
     parts = [
         _INTRODUCTION,
         section("## Fields", SchedulerConfiguration),
         section("### `resources`", Resources),
         section("### `clientConnection`", ClientConnection),
         section("## Profiles: `profiles[]`", SchedulerProfile),
-        _plugins(),
-        section("### GpuShare", GpuShareArgs),
-        section("### NodeResourcesFit", NodeResourcesFitArgs),
-        section("`scoringStrategy`:", ScoringStrategy),
-        section("`scoringStrategy.resources[]`:", WeightedResource),
+        _plugins(described),
+        *(text for plugin in described if plugin.args for text in sections(f"### {plugin.name}", plugin.args)),
         _ABSENT,
     ]
     return "\n".join(parts)
+
+
+def sections(heading: str, model: type[BaseModel], path: str = "") -> Iterator[str]:
+    """`section` of the model, and of each model inside it, under its path."""
+    yield section(heading, model)
+    for name, field in model.model_fields.items():
+        is_list = get_origin(field.annotation) is tuple
+        inside = get_args(field.annotation)[0] if is_list else field.annotation
+        if is_model(inside):
+            inner = f"{path}{name_in_file(name, field)}{'[]' if is_list else ''}"
+            yield from sections(f"`{inner}`:", inside, f"{inner}.")
 
 
 def section(heading: str, model: type[BaseModel]) -> str:
@@ -152,13 +148,13 @@ def section(heading: str, model: type[BaseModel]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _plugins() -> str:
+def _plugins(described: Sequence[PluginDescription]) -> str:
     rows = []
-    for plugin in plugins.DEFAULT_ORDER:
-        points = ", ".join(f"`{point}`" for point, implementers in _POINTS if plugin in get_args(implementers))
-        rows.append(f"| {plugin} | {points} | {plugins.DEFAULT_WEIGHTS.get(plugin, '')} |".replace("  ", " "))
-    indispensable = " and ".join(f"`{name}`" for name in plugins.INDISPENSABLE_FILTERS)
-    return _PLUGINS.format(max_weight=plugins.MAX_WEIGHT, rows="\n".join(rows), indispensable=indispensable)
+    for plugin in described:
+        points = ", ".join(f"`{point.name}`" for point in POINTS if point.name in plugin.points)
+        rows.append(f"| {plugin.name} | {points} | {'yes' if plugin.on_by_default else 'no'} | {plugin.weight or ''} |")
+    indispensable = " and ".join(f"`{p.name}`" for p in described if p.indispensable and "filter" in p.points)
+    return _PLUGINS.format(max_weight=MAX_WEIGHT, rows="\n".join(rows).replace("  ", " "), indispensable=indispensable)
 
 
 def _type(field: FieldInfo) -> str:
@@ -212,14 +208,10 @@ def _value(value: object) -> str:
         return f"`{str(value).lower()}`"
     if isinstance(value, (int, float)):
         return f"`{value:g}`"
-    if isinstance(value, WeightedResource):
-        return f"`{value.name}: {value.weight}`"
     if isinstance(value, SchedulerProfile):
         return "one profile, see below"
+    if isinstance(value, BaseModel):
+        return "`" + ": ".join(str(part) for part in value.model_dump().values()) + "`"
     if isinstance(value, tuple):
         return ", ".join(_value(item) for item in value)
     return f"`{value}`" if isinstance(value, str) and value else ""
-
-
-if __name__ == "__main__":
-    sys.stdout.write(configuration_markdown())

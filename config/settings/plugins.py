@@ -1,66 +1,65 @@
-"""The plugins that there are, and which of them a profile switches on at which extension point. Pure.
+"""Which plugins a profile switches on at which extension point, and with which arguments. Pure.
 
-Names, nesting and merging are KubeSchedulerConfiguration's (`profiles[].plugins`); each order below is the order in
-which the default profile asks them. PreFilter, Reserve and NormalizeScore are not points of their own: they belong to
-a plugin's Filter or Score and are on when that is. There is no plugin for PostFilter, Permit, PreBind and PostBind.
+Names, nesting and merging are KubeSchedulerConfiguration's (`profiles[].plugins`, `profiles[].pluginConfig`). Which
+plugins there are is not known here: whoever has them describes them, in the order in which the default profile asks
+them. PreFilter, Reserve and NormalizeScore are not points of their own: they belong to a plugin's other points.
 Source: pkg/scheduler/apis/config/v1/default_plugins.go (mergePluginSet) and framework/runtime/framework.go
 (expandMultiPointPlugins) of Kubernetes 1.36.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, Generic, Literal, Self, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, NamedTuple, Self, TypeAlias, TypeVar, Union, cast
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, create_model, field_validator, model_validator
 
 from config.settings.schema import Section
 
-PluginName: TypeAlias = Literal[
-    "UnsupportedRules",
-    "SchedulingGates",
-    "PrioritySort",
-    "NodeUnschedulable",
-    "NodeName",
-    "TaintToleration",
-    "NodeAffinity",
-    "NodePorts",
-    "NodeResourcesFit",
-    "GpuShare",
-    "InterPodAffinity",
-    "DefaultBinder",
-]
-PreEnqueueName: TypeAlias = Literal["SchedulingGates"]
-QueueSortName: TypeAlias = Literal["PrioritySort"]
-FilterName: TypeAlias = Literal[
-    "UnsupportedRules",
-    "NodeUnschedulable",
-    "NodeName",
-    "TaintToleration",
-    "NodeAffinity",
-    "NodePorts",
-    "NodeResourcesFit",
-    "GpuShare",
-    "InterPodAffinity",
-]
-ScoreName: TypeAlias = Literal["GpuShare", "TaintToleration", "NodeAffinity", "NodeResourcesFit"]
-BindName: TypeAlias = Literal["DefaultBinder"]
-
-DEFAULT_ORDER: Final[tuple[str, ...]] = get_args(PluginName)
-DEFAULT_WEIGHTS: Final[dict[str, int]] = {
-    "GpuShare": 10,
-    "TaintToleration": 3,
-    "NodeAffinity": 2,
-    "NodeResourcesFit": 1,
-}
-# Without these a pod is bound as if it had not asked: with a rule that nobody checks, or without its card.
-INDISPENSABLE_FILTERS: Final = ("UnsupportedRules", "GpuShare")
 ALL: Final = "*"
 MAX_WEIGHT: Final = 100
 
 Weight: TypeAlias = Annotated[int, Field(ge=1, le=MAX_WEIGHT)]
 NameT_co = TypeVar("NameT_co", bound=str, covariant=True)
 OffT_co = TypeVar("OffT_co", bound=str, covariant=True)
+
+
+class Point(NamedTuple):
+    """An extension point that a profile can change. name: in a file; field: in `Plugins` and `ChosenPlugins`."""
+
+    name: str
+    field: str
+
+
+POINTS: Final = (
+    Point("preEnqueue", "pre_enqueue"),
+    Point("queueSort", "queue_sort"),
+    Point("filter", "filter"),
+    Point("score", "score"),
+    Point("cardFilter", "card_filter"),
+    Point("cardScore", "card_score"),
+    Point("cardSet", "card_set"),
+    Point("permit", "permit"),
+    Point("preBind", "pre_bind"),
+    Point("bind", "bind"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginDescription:
+    """What a configuration has to know of a plugin.
+
+    points: names of `POINTS`. args: its arguments; None where it takes none. weight: of its score by default, or 0.
+    summary: one line.
+    """
+
+    name: str
+    points: frozenset[str]
+    args: type[Section] | None = None
+    weight: int = 0
+    on_by_default: bool = True
+    indispensable: bool = False
+    summary: str = ""
 
 
 class PluginRef(Section, Generic[NameT_co]):
@@ -97,37 +96,48 @@ class WeightedPluginSet(PluginSet[NameT_co, OffT_co], Generic[NameT_co, OffT_co]
     enabled: tuple[WeightedPluginRef[NameT_co], ...] = ()
 
 
-MultiPointSet: TypeAlias = WeightedPluginSet[PluginName, Literal[PluginName, "*"]]
-PreEnqueueSet: TypeAlias = PluginSet[PreEnqueueName, Literal[PreEnqueueName, "*"]]
-QueueSortSet: TypeAlias = PluginSet[QueueSortName, Literal[QueueSortName, "*"]]
-FilterSet: TypeAlias = PluginSet[FilterName, Literal[FilterName, "*"]]
-ScoreSet: TypeAlias = WeightedPluginSet[ScoreName, Literal[ScoreName, "*"]]
-BindSet: TypeAlias = PluginSet[BindName, Literal[BindName, "*"]]
-
-
 class Plugins(Section):
     """What a profile changes in the default plugins: `multiPoint` at every extension point, the others at theirs."""
 
-    multi_point: MultiPointSet = MultiPointSet()
-    pre_enqueue: PreEnqueueSet = PreEnqueueSet()
-    queue_sort: QueueSortSet = QueueSortSet()
-    filter: FilterSet = FilterSet()
-    score: ScoreSet = ScoreSet()
-    bind: BindSet = BindSet()
+    described: ClassVar[tuple[PluginDescription, ...]] = ()
+
+    multi_point: WeightedPluginSet[str, str] = WeightedPluginSet()
+    pre_enqueue: PluginSet[str, str] = PluginSet()
+    queue_sort: PluginSet[str, str] = PluginSet()
+    filter: PluginSet[str, str] = PluginSet()
+    score: WeightedPluginSet[str, str] = WeightedPluginSet()
+    card_filter: PluginSet[str, str] = PluginSet()
+    card_score: PluginSet[str, str] = PluginSet()
+    card_set: PluginSet[str, str] = PluginSet()
+    permit: PluginSet[str, str] = PluginSet()
+    pre_bind: PluginSet[str, str] = PluginSet()
+    bind: PluginSet[str, str] = PluginSet()
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        chosen = choose(self)
-        missing = [f"filter {name}" for name in INDISPENSABLE_FILTERS if name not in chosen.filter]
-        missing += [] if chosen.queue_sort else ["queueSort PrioritySort"]
-        missing += [] if chosen.bind else ["bind DefaultBinder"]
+        if not self.described:
+            return self
+        chosen = choose(self, self.described)
+        missing = [
+            f"{point.name} {plugin.name}"
+            for plugin in self.described
+            for point in POINTS
+            if plugin.indispensable and point.name in plugin.points & _MUST_HAVE and plugin.name not in chosen.at(point)
+        ]
         if missing:
             message = f"switches off what no profile can do without: {', '.join(missing)}"
+            raise ValueError(message)
+        if len(chosen.card_set) > 1:
+            message = f"expected at most one plugin that chooses sets of cards, found {', '.join(chosen.card_set)}"
             raise ValueError(message)
         return self
 
 
-@dataclass(frozen=True, slots=True)
+# At its other points, an indispensable plugin may be switched off: a node is still right for the pod.
+_MUST_HAVE: Final = frozenset({"filter", "queueSort", "bind"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenPlugins:
     """The plugins of a profile at each extension point, in the order in which they are asked.
 
@@ -138,25 +148,78 @@ class ChosenPlugins:
     queue_sort: tuple[str, ...]
     filter: tuple[str, ...]
     score: tuple[str, ...]
+    card_filter: tuple[str, ...]
+    card_score: tuple[str, ...]
+    card_set: tuple[str, ...]
+    permit: tuple[str, ...]
+    pre_bind: tuple[str, ...]
     bind: tuple[str, ...]
-    weights: dict[str, int]
+    weights: Mapping[str, int]
+
+    def at(self, point: Point) -> tuple[str, ...]:
+        """Those at one point."""
+        return cast("tuple[str, ...]", getattr(self, point.field))
 
 
-def choose(plugins: Plugins) -> ChosenPlugins:
-    """The default plugins with the changes of `plugins`."""
+def choose(plugins: Plugins, described: Sequence[PluginDescription]) -> ChosenPlugins:
+    """The default plugins among `described`, with the changes of `plugins`."""
     multi = plugins.multi_point
-    names = _merged(DEFAULT_ORDER, [ref.name for ref in multi.enabled], {ref.name for ref in multi.disabled})
-    score = _expanded(names, get_args(ScoreName), plugins.score)
+    defaults = [plugin.name for plugin in described if plugin.on_by_default]
+    names = _merged(defaults, [ref.name for ref in multi.enabled], {ref.name for ref in multi.disabled})
+    at = {
+        point.field: _expanded(
+            names,
+            [plugin.name for plugin in described if point.name in plugin.points],
+            getattr(plugins, point.field),
+        )
+        for point in POINTS
+    }
     weighted = (*multi.enabled, *plugins.score.enabled)  # what is said at the point itself counts last
-    weights = DEFAULT_WEIGHTS | {ref.name: ref.weight for ref in weighted if ref.weight is not None}
-    return ChosenPlugins(
-        pre_enqueue=_expanded(names, get_args(PreEnqueueName), plugins.pre_enqueue),
-        queue_sort=_expanded(names, get_args(QueueSortName), plugins.queue_sort),
-        filter=_expanded(names, get_args(FilterName), plugins.filter),
-        score=score,
-        bind=_expanded(names, get_args(BindName), plugins.bind),
-        weights={name: weights[name] for name in score},
-    )
+    weights = {plugin.name: plugin.weight or 1 for plugin in described}
+    weights |= {ref.name: ref.weight for ref in weighted if ref.weight is not None}
+    return ChosenPlugins(**at, weights={name: weights[name] for name in at["score"]})
+
+
+def plugins_model(described: Sequence[PluginDescription]) -> type[Plugins]:
+    """`Plugins` that knows which plugins there are: another name, or one at a point that it lacks, is a mistake."""
+    fields: dict[str, Any] = {"multi_point": _set_model(WeightedPluginSet, [plugin.name for plugin in described])}
+    for point in POINTS:
+        names = [plugin.name for plugin in described if point.name in plugin.points]
+        fields[point.field] = _set_model(WeightedPluginSet if point.field == "score" else PluginSet, names)
+    model = create_model("Plugins", __base__=Plugins, **fields)
+    model.described = tuple(described)
+    return model
+
+
+def plugin_config_type(described: Sequence[PluginDescription]) -> object:
+    """The type of an entry of `pluginConfig`: a plugin's name, and the arguments that this plugin takes."""
+    entries = [
+        create_model(
+            f"{plugin.name}Config",
+            __base__=PluginConfig,
+            __doc__="An entry of `pluginConfig`.",
+            name=(Literal[plugin.name], ...),  # type: ignore[arg-type] # a name known at run time only
+            args=(plugin.args, plugin.args()),
+        )
+        for plugin in described
+        if plugin.args is not None
+    ]
+    return Annotated[Union[tuple(entries)], Field(discriminator="name")]  # noqa: UP007 - made of a list
+
+
+class PluginConfig(Section):
+    """An entry of `pluginConfig`, of whichever plugin. args: the plugin's own model, or what becomes one."""
+
+    name: str
+    args: Any = None
+
+
+def _set_model(kind: type[Any], names: Sequence[str]) -> tuple[object, object]:
+    """(type, default) of a field of Plugins."""
+    if not names:
+        return PluginSet[Literal["*"], Literal["*"]], PluginSet[Literal["*"], Literal["*"]]()
+    model = kind[Literal[tuple(names)], Literal[(*names, ALL)]]
+    return model, model()
 
 
 def _merged(defaults: Sequence[str], enabled: Sequence[str], disabled: Collection[str]) -> list[str]:

@@ -8,17 +8,19 @@ is judged, as array operations), `extenders`, `clientConnection.qps` and `.burst
 """
 
 import re
-from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, create_model, field_validator, model_validator
+from pydantic.fields import FieldInfo
 
 from config.protocol import names
 from config.settings.address import Address, host_and_port
 from config.settings.duration import Seconds
-from config.settings.plugins import ChosenPlugins, Plugins, Weight, choose
-from config.settings.schema import Section
+from config.settings.plugins import PluginConfig, PluginDescription, Plugins, plugin_config_type, plugins_model
+from config.settings.schema import Section, refuse_twins
 
 API_VERSION: Final = "gpushare/v1alpha1"
 KIND: Final = "SchedulerConfiguration"
@@ -40,7 +42,6 @@ def _extended_resource(name: str) -> str:
 
 ResourceName: TypeAlias = Annotated[str, AfterValidator(_extended_resource)]
 SchedulerName: TypeAlias = Annotated[str, Field(min_length=1, max_length=253)]
-PolicyName: TypeAlias = Literal["binpack", "spread"]
 
 
 class Resources(Section):
@@ -58,68 +59,6 @@ class Resources(Section):
             message = "expected three different names for gpuMem, gpuCount and gpuCore"
             raise ValueError(message)
         return self
-
-
-class GpuShareArgs(Section):
-    """Arguments of GpuShare. A pod's `gpushare/card-policy` and `gpushare/node-policy` win over them."""
-
-    card_policy: PolicyName = Field(
-        default="binpack", description="Among the cards of a node: the tightest that fits, or the emptiest."
-    )
-    node_policy: PolicyName = Field(
-        default="binpack", description="Among the nodes: the fullest in GPU memory that fits, or the emptiest."
-    )
-
-
-class WeightedResource(Section):
-    """A resource that counts in a score."""
-
-    name: str = Field(min_length=1, description="The resource, such as `cpu`.")
-    weight: Weight = Field(default=1, description="How much it counts beside the others.")
-
-
-class ScoringStrategy(Section):
-    """How NodeResourcesFit ranks nodes."""
-
-    type: Literal["LeastAllocated", "MostAllocated"] = Field(
-        default="LeastAllocated", description="Prefer the emptiest nodes, or the fullest."
-    )
-    resources: tuple[WeightedResource, ...] = Field(
-        default=(WeightedResource(name="cpu"), WeightedResource(name="memory")), description="What counts."
-    )
-
-    @field_validator("resources")
-    @classmethod
-    def _each_once(cls, resources: tuple[WeightedResource, ...]) -> tuple[WeightedResource, ...]:
-        _refuse_twins("resource", [resource.name for resource in resources])
-        return resources
-
-
-class NodeResourcesFitArgs(Section):
-    """Arguments of NodeResourcesFit, which judges every resource but `resources.gpuMem`."""
-
-    scoring_strategy: ScoringStrategy = Field(default=ScoringStrategy(), description="How nodes are ranked.")
-    ignored_resources: tuple[ResourceName, ...] = Field(
-        default=(),
-        description="Extended resources that the Filter does not look at, since something else provides them.",
-    )
-
-
-class GpuShareConfig(Section):
-    """An entry of `pluginConfig`."""
-
-    name: Literal["GpuShare"]
-    args: GpuShareArgs = GpuShareArgs()
-
-
-class NodeResourcesFitConfig(Section):
-    """An entry of `pluginConfig`."""
-
-    name: Literal["NodeResourcesFit"]
-    args: NodeResourcesFitArgs = NodeResourcesFitArgs()
-
-
-PluginConfig: TypeAlias = Annotated[GpuShareConfig | NodeResourcesFitConfig, Field(discriminator="name")]
 
 
 class SchedulerProfile(Section):
@@ -140,7 +79,7 @@ class SchedulerProfile(Section):
     @field_validator("plugin_config")
     @classmethod
     def _each_once(cls, entries: tuple[PluginConfig, ...]) -> tuple[PluginConfig, ...]:
-        _refuse_twins("plugin", [entry.name for entry in entries])
+        refuse_twins("plugin", [entry.name for entry in entries])
         return entries
 
 
@@ -233,7 +172,7 @@ class SchedulerConfiguration(Section):
         if not profiles:
             message = "expected at least one profile, found none"
             raise ValueError(message)
-        _refuse_twins("scheduler name", _explicit_names(profiles))
+        refuse_twins("scheduler name", _explicit_names(profiles))
         return profiles
 
     @property
@@ -248,44 +187,58 @@ class SchedulerConfiguration(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """A profile as the scheduler runs it: nothing left to merge or to look up.
+class ResolvedProfile:
+    """A profile with nothing left to look up in the configuration.
 
-    scheduler_names: the `spec.schedulerName`s it serves, the first is its own. plugins: per extension point, in order.
+    scheduler_names: the `spec.schedulerName`s it serves, the first is its own. plugins: its changes to the defaults.
+    args: of each plugin that the profile has arguments for, by name: the plugin's own model, or what becomes one.
     """
 
     scheduler_names: tuple[str, ...]
-    plugins: ChosenPlugins
-    gpu_share: GpuShareArgs
-    node_resources_fit: NodeResourcesFitArgs
+    plugins: Plugins
+    args: Mapping[str, Any]
 
 
-def resolve(configuration: SchedulerConfiguration) -> tuple[Profile, ...]:
+def resolve(configuration: SchedulerConfiguration) -> tuple[ResolvedProfile, ...]:
     """The profiles to run, in order; no scheduler name is in two of them."""
     taken = frozenset(_explicit_names(configuration.profiles))
-    return tuple(_resolved(profile, taken) for profile in configuration.profiles)
+    return tuple(
+        ResolvedProfile(
+            (profile.scheduler_name, *_more_names(profile, taken)),
+            profile.plugins,
+            {entry.name: entry.args for entry in profile.plugin_config},
+        )
+        for profile in configuration.profiles
+    )
 
 
-def _resolved(profile: SchedulerProfile, taken: frozenset[str]) -> Profile:
-    more = profile.additional_scheduler_names
-    if more is None:
-        short_is_free = names.SHORT_SCHEDULER_NAME not in taken
-        more = (names.SHORT_SCHEDULER_NAME,) if profile.scheduler_name == names.SCHEDULER_NAME and short_is_free else ()
-    gpu_share, fit = GpuShareArgs(), NodeResourcesFitArgs()
-    for entry in profile.plugin_config:
-        if isinstance(entry, GpuShareConfig):
-            gpu_share = entry.args
-        else:
-            fit = entry.args
-    return Profile((profile.scheduler_name, *more), choose(profile.plugins), gpu_share, fit)
+def configuration_model(described: Sequence[PluginDescription]) -> type[SchedulerConfiguration]:
+    """SchedulerConfiguration that knows which plugins there are, and which arguments each takes."""
+    plugins, entry = plugins_model(described), plugin_config_type(described)
+    profile_fields, fields = SchedulerProfile.model_fields, SchedulerConfiguration.model_fields
+    profile = create_model(
+        "SchedulerProfile",
+        __base__=SchedulerProfile,
+        plugins=(plugins, _field(profile_fields["plugins"], plugins())),
+        plugin_config=(tuple[entry, ...], _field(profile_fields["plugin_config"], ())),  # type: ignore[valid-type]
+    )
+    profiles = (tuple[profile, ...], _field(fields["profiles"], (profile(),)))  # type: ignore[valid-type]
+    return create_model("SchedulerConfiguration", __base__=SchedulerConfiguration, profiles=profiles)
+
+
+def _field(of: FieldInfo, default: object) -> Any:  # noqa: ANN401 - as pydantic's Field
+    """The same field with another default."""
+    field = copy(of)
+    field.default = default
+    return field
+
+
+def _more_names(profile: SchedulerProfile, taken: Collection[str]) -> tuple[str, ...]:
+    if profile.additional_scheduler_names is not None:
+        return profile.additional_scheduler_names
+    short_is_free = names.SHORT_SCHEDULER_NAME not in taken
+    return (names.SHORT_SCHEDULER_NAME,) if profile.scheduler_name == names.SCHEDULER_NAME and short_is_free else ()
 
 
 def _explicit_names(profiles: tuple[SchedulerProfile, ...]) -> list[str]:
     return [n for p in profiles for n in (p.scheduler_name, *(p.additional_scheduler_names or ()))]
-
-
-def _refuse_twins(what: str, values: list[str]) -> None:
-    twice = [value for value, count in Counter(values).items() if count > 1]
-    if twice:
-        message = f"expected each {what} once, found more than once: {', '.join(twice)}"
-        raise ValueError(message)

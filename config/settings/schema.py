@@ -1,6 +1,7 @@
 """The form that all configuration models share, and how to find one's way through them by the names in a file. Pure."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from types import UnionType
 from typing import Annotated, Literal, Union, get_args, get_origin
 
@@ -21,6 +22,14 @@ class Section(BaseModel):
         validate_by_name=True,
         allow_inf_nan=False,
     )
+
+
+def refuse_twins(what: str, values: Sequence[str]) -> None:
+    """Raise ValueError when one of `values`, names of `what`, is there twice."""
+    twice = [value for value, count in Counter(values).items() if count > 1]
+    if twice:
+        message = f"expected each {what} once, found more than once: {', '.join(twice)}"
+        raise ValueError(message)
 
 
 def name_in_file(name: str, field: FieldInfo) -> str:

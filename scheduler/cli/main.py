@@ -11,7 +11,7 @@ import typer
 
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError
-from config.settings.scheduler import SchedulerConfiguration
+from config.settings.scheduler import SchedulerConfiguration, configuration_model
 
 ENV_PREFIX: Final = "GPUSHARE_SCHEDULER_"
 _MISCONFIGURED: Final = 2
@@ -90,9 +90,13 @@ def simulate(
 
 
 def _configuration(config: Path | None, flags: Mapping[str, object]) -> SchedulerConfiguration:
+    from scheduler.build import BrokenPlugin, installed_plugins  # noqa: PLC0415 - as above
+    from scheduler.plugins.registry import describe  # noqa: PLC0415
+
     try:
-        return load(SchedulerConfiguration, file=config, environ=os.environ, flags=flags, env_prefix=ENV_PREFIX)
-    except ConfigurationError as error:
+        model = configuration_model(describe(installed_plugins()))
+        return load(model, file=config, environ=os.environ, flags=flags, env_prefix=ENV_PREFIX)
+    except (ConfigurationError, BrokenPlugin) as error:
         _give_up(str(error))
 
 

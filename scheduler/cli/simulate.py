@@ -11,7 +11,7 @@ from rich.table import Table
 
 from config.clusterfile.reading import read
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.build import build_engine
+from scheduler.build import build_engine, installed_plugins
 from scheduler.simulation.replay import replay
 from scheduler.simulation.report import Placed, Report
 from scheduler.simulation.usage import CardUse
@@ -25,7 +25,7 @@ def simulate(files: Sequence[Path], configuration: SchedulerConfiguration) -> tu
     Raises ConfigurationError with every mistake in all of them.
     """
     cluster = read(*files)
-    built = build_engine(configuration)
+    built = build_engine(configuration, installed_plugins())
     began_s = time.perf_counter()
     report = replay(cluster, configuration, built)
     return report, time.perf_counter() - began_s

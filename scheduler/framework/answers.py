@@ -1,9 +1,15 @@
 """What a plugin answers, held against its contract: an answer of another shape would be spread over rows in silence."""
 
+from typing import Final
+
 import numpy as np
 
 from scheduler.framework.plugin import CardObjection, Objection, Plugin
 from scheduler.state.arrays import Int64Array
+
+# Comparing with a dtype takes a fifth of the time of comparing with its type.
+_BOOL: Final = np.dtype(np.bool_)
+_INT64: Final = np.dtype(np.int64)
 
 
 class PluginError(Exception):
@@ -13,21 +19,21 @@ class PluginError(Exception):
 def check_objection(plugin: Plugin, objection: Objection | CardObjection, shape: tuple[int, ...]) -> None:
     """Raise PluginError unless the mask is bool and of `shape`: (rows,), or (cards, rows)."""
     mask = objection.rejected
-    if mask.shape != shape or mask.dtype != np.bool_:
+    if mask.shape != shape or mask.dtype != _BOOL:
         where = f"the objection {objection.reason!r}"
         raise _error(plugin, where, "bool", shape, mask.dtype, mask.shape)
 
 
 def checked_scores(plugin: Plugin, scores: Int64Array, shape: tuple[int, ...]) -> Int64Array:
     """The scores; PluginError unless they are int64 and of `shape`: (rows,), or (cards, rows)."""
-    if scores.shape != shape or scores.dtype != np.int64:
+    if scores.shape != shape or scores.dtype != _INT64:
         raise _error(plugin, "the scores", "int64", shape, scores.dtype, scores.shape)
     return scores
 
 
 def checked_room(plugin: Plugin, room: Int64Array, shape: tuple[int, ...]) -> Int64Array:
     """The room; PluginError unless it is int64 and of `shape`: (rows,), or (cards, rows)."""
-    if room.shape != shape or room.dtype != np.int64:
+    if room.shape != shape or room.dtype != _INT64:
         raise _error(plugin, "the room", "int64", shape, room.dtype, room.shape)
     return room
 

@@ -29,7 +29,8 @@ class ClassRules:
     """The rules that have something to say about a class of pods, apart by what can alter their answers.
 
     filters: all of them, in order. node_…: the node's own fields alone. booking_…: bookings, or both. domain_…: other
-    rows. A score that needs no normalisation is in `…_scorers`, else it is in `normalized`, or in `domain_scorers`.
+    rows. A score that needs no normalisation is in `…_scorers`, else it is in `normalized`, or in `domain_scorers`;
+    normalized_by_bookings: for each of `normalized`, whether a booking can alter it.
     """
 
     filters: tuple[FilterPlugin, ...] = ()
@@ -39,6 +40,7 @@ class ClassRules:
     node_scorers: tuple[Weighted, ...] = ()
     booking_scorers: tuple[Weighted, ...] = ()
     normalized: tuple[Weighted, ...] = ()
+    normalized_by_bookings: tuple[bool, ...] = ()
     domain_scorers: tuple[Weighted, ...] = ()
 
 

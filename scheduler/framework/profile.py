@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from scheduler.framework.card_rules import CardRules
+from scheduler.framework.card_rules import NO_CARD_RULES, CardRules
 from scheduler.framework.evaluation_cache import ClassRules, Weighted
 from scheduler.framework.plugin import (
     CardFilterPlugin,
@@ -48,11 +48,10 @@ class Profile:
 
     def card_rules(self, skipped: Collection[Plugin]) -> CardRules:
         """Those that PreFilter did not skip."""
-        return CardRules(
-            tuple(plugin for plugin in self.card_filter if plugin not in skipped),
-            tuple(plugin for plugin in self.card_score if plugin not in skipped),
-            None if self.card_set in skipped else self.card_set,
-        )
+        filters = tuple(plugin for plugin in self.card_filter if plugin not in skipped)
+        scorers = tuple(plugin for plugin in self.card_score if plugin not in skipped)
+        chooser = None if self.card_set in skipped else self.card_set
+        return CardRules(filters, scorers, chooser) if filters or scorers or chooser else NO_CARD_RULES
 
     def class_rules(self, pod: Pod, skipped: Collection[Plugin]) -> ClassRules:
         """Those that PreFilter did not skip, and that score the pod."""
@@ -60,6 +59,7 @@ class Profile:
         scoring = tuple((plugin, weight) for plugin, weight in self.score if plugin.scores(pod))
         kept = tuple(pair for pair in scoring if not _over_domains(pair[0]))
         plain = tuple(pair for pair in kept if pair[0].normalization is Normalization.NONE)
+        normalized = tuple(pair for pair in kept if pair[0].normalization is not Normalization.NONE)
         return ClassRules(
             filters=filters,
             node_filters=tuple(plugin for plugin in filters if _of_node(plugin)),
@@ -67,7 +67,8 @@ class Profile:
             domain_filters=tuple(plugin for plugin in filters if _over_domains(plugin)),
             node_scorers=tuple(pair for pair in plain if _of_node(pair[0])),
             booking_scorers=tuple(pair for pair in plain if not _of_node(pair[0])),
-            normalized=tuple(pair for pair in kept if pair[0].normalization is not Normalization.NONE),
+            normalized=normalized,
+            normalized_by_bookings=tuple(not _of_node(plugin) for plugin, _ in normalized),
             domain_scorers=tuple(pair for pair in scoring if _over_domains(pair[0])),
         )
 

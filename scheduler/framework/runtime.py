@@ -81,8 +81,8 @@ class Runtime:
         return int(ties[0] if len(ties) == 1 else ties[self.tables.rank[ties].argmin()])
 
     def feasible(self, pod: Pod, evaluation: Evaluation) -> BoolArray:
-        """bool[nodes]: rows that no rule rejects now, domain rules included."""
-        return self._left(pod, evaluation, evaluation.rules.domain_filters, ALL_ROWS, evaluation.feasible.copy())
+        """bool[nodes]: rows that no rule rejects now, domain rules included; never to be changed."""
+        return self._left(pod, evaluation, evaluation.rules.domain_filters, ALL_ROWS, evaluation.feasible)
 
     def objections(self, pod: Pod, evaluation: Evaluation) -> Iterator[list[Objection]]:
         """For each rule in order, its objections over all rows."""
@@ -114,10 +114,11 @@ class Runtime:
         state.write(CARD_RULES, self.profile.card_rules(skipped))
         rules = self.profile.class_rules(pod, skipped)
         fresh = Evaluation(state=state, rules=rules, version=tables.changes.version, capacity=tables.capacity)
-        fresh.allowed = self._left(pod, fresh, rules.node_filters, ALL_ROWS, tables.valid.copy())
+        fresh.allowed = self._left(pod, fresh, rules.node_filters, ALL_ROWS, tables.valid).copy()
         if rules.node_scorers:
-            fresh.node_total = self._scored(pod, state, rules.node_scorers, ALL_ROWS, _zeros(tables.capacity))
-        fresh.feasible = self._left(pod, fresh, rules.booking_filters, ALL_ROWS, fresh.allowed.copy())
+            scored = self._scored(pod, state, rules.node_scorers, ALL_ROWS, fresh.allowed.shape)
+            fresh.node_total = np.sum(list(scored), axis=0)
+        fresh.feasible = self._left(pod, fresh, rules.booking_filters, ALL_ROWS, fresh.allowed).copy()
         fresh.total = self._total(pod, fresh, ALL_ROWS, fresh.feasible)
         shape = (tables.capacity,)
         fresh.raw = [checked_scores(p, p.score(pod, tables, state, ALL_ROWS), shape) for p, _ in rules.normalized]
@@ -139,49 +140,49 @@ class Runtime:
         rows: Rows = slice(first, first + 1) if len(changed.rows) == 1 else changed.rows
         rules, node_changed = kept.rules, changed.kinds & _NODE
         if node_changed:
-            valid: BoolArray = self.tables.valid[rows].copy()
-            kept.allowed[rows] = self._left(pod, kept, rules.node_filters, rows, valid)
+            kept.allowed[rows] = self._left(pod, kept, rules.node_filters, rows, self.tables.valid[rows])
             if kept.node_total is not None:
-                kept.node_total[rows] = self._scored(pod, kept.state, rules.node_scorers, rows, _zeros(len(valid)))
-        feasible = self._left(pod, kept, rules.booking_filters, rows, kept.allowed[rows].copy())
+                scored = self._scored(pod, kept.state, rules.node_scorers, rows, kept.allowed[rows].shape)
+                kept.node_total[rows] = sum(scored)
+        feasible = self._left(pod, kept, rules.booking_filters, rows, kept.allowed[rows])
         kept.feasible[rows] = feasible
         kept.total[rows] = self._total(pod, kept, rows, feasible)
-        for (plugin, _), raw in zip(rules.normalized, kept.raw, strict=True):
-            if node_changed or plugin.depends & Change.BOOKINGS:
+        for (plugin, _), raw, by_bookings in zip(rules.normalized, kept.raw, rules.normalized_by_bookings, strict=True):
+            if node_changed or by_bookings:
                 raw[rows] = plugin.score(pod, self.tables, kept.state, rows)
         kept.version = self.tables.changes.version
 
     def _left(
         self, pod: Pod, evaluation: Evaluation, filters: Sequence[FilterPlugin], rows: Rows, left: BoolArray
     ) -> BoolArray:
-        """bool[rows]: `left`, in place, less what the filters reject. Notes what can make room there again."""
+        """bool[rows]: `left`, itself or a copy, less what the filters reject. Notes what can make room there again."""
         for plugin in filters:
             for objection in plugin.filter(pod, self.tables, evaluation.state, rows):
                 check_objection(plugin, objection, left.shape)
                 if objection.rejected.any():
-                    left &= ~objection.rejected
+                    left = left & ~objection.rejected
                     evaluation.wakes_on |= self._wakes_on[plugin]
         return left
 
     def _total(self, pod: Pod, evaluation: Evaluation, rows: Rows, feasible: BoolArray) -> Int64Array:
-        start = _zeros(len(feasible)) if evaluation.node_total is None else evaluation.node_total[rows].copy()
-        total = self._scored(pod, evaluation.state, evaluation.rules.booking_scorers, rows, start)
-        total[~feasible] = -1
-        return total
+        total: Int64Array | int = 0 if evaluation.node_total is None else evaluation.node_total[rows]
+        for scores in self._scored(pod, evaluation.state, evaluation.rules.booking_scorers, rows, feasible.shape):
+            total = total + scores
+        return np.where(feasible, total, -1)
 
     def _scored(
-        self, pod: Pod, state: CycleState, scorers: Sequence[Weighted], rows: Rows, total: Int64Array
-    ) -> Int64Array:
-        """int64[rows]: `total`, in place, and the weighted scores."""
+        self, pod: Pod, state: CycleState, scorers: Sequence[Weighted], rows: Rows, shape: tuple[int, ...]
+    ) -> Iterator[Int64Array]:
+        """int64[rows] for each scorer: the weighted scores. shape: (rows,)."""
         for plugin, weight in scorers:
-            total += checked_scores(plugin, plugin.score(pod, self.tables, state, rows), total.shape) * weight
-        return total
+            scores = checked_scores(plugin, plugin.score(pod, self.tables, state, rows), shape)
+            yield scores if weight == 1 else scores * weight
 
     def _with_domains(self, pod: Pod, evaluation: Evaluation) -> tuple[Int64Array, BoolArray]:
         """(total, feasible) with what the domain rules say now; `total` is -1 where not feasible."""
         rules, tables, state = evaluation.rules, self.tables, evaluation.state
         feasible = self.feasible(pod, evaluation)
-        total = np.where(feasible, evaluation.total, -1)
+        total = evaluation.total if feasible is evaluation.feasible else np.where(feasible, evaluation.total, -1)
         for plugin, weight in rules.domain_scorers:
             raw = checked_scores(plugin, plugin.score(pod, tables, state, ALL_ROWS), total.shape)
             if plugin.normalization is Normalization.NONE:
@@ -191,15 +192,11 @@ class Runtime:
         return total, feasible
 
 
-def _zeros(count: int) -> Int64Array:
-    return np.zeros(count, dtype=np.int64)
-
-
 def _with_normalized(
     total: Int64Array, how: Normalization, weight: int, raw: Int64Array, feasible: BoolArray
 ) -> Int64Array:
     """`total` plus the weighted, normalised score; infeasible rows stay negative."""
-    highest = int(raw.max(where=feasible, initial=0))
+    highest = int(raw.max(where=feasible, initial=0)) if np.count_nonzero(raw) else 0
     if highest == 0:
         # Every feasible row would get the same.
         return total

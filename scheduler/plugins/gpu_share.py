@@ -4,21 +4,22 @@ Source: PROTOCOL, "Requests"; DESIGN, "One pod's way through". What a card or no
 `scheduler.state.cards`; which of the fitting cards is taken, and which node is preferred, is decided here.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from pydantic import Field
 
 from config.protocol import allocation
 from config.protocol.allocation import Allocation, LegacyFields
+from scheduler.framework.card_rules import CARD_RULES, NO_CARD_RULES, CardRules
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     MAX_SCORE,
     FilterPlugin,
     Numbers,
     Objection,
+    PluginArgs,
     PreFilterPlugin,
     PreFilterResult,
     Rejected,
@@ -27,7 +28,7 @@ from scheduler.framework.plugin import (
     ReservePlugin,
     ScorePlugin,
 )
-from scheduler.pods.gpu_request import GpuRequest, Policy, Selection
+from scheduler.pods.gpu_request import GpuRequest, Policy, ResourceNames, Selection
 from scheduler.pods.pod import Pod
 from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.booking import CardShare
@@ -36,6 +37,7 @@ from scheduler.state.changes import Change
 from scheduler.state.node_inventory import GpuState
 from scheduler.state.tables import Tables
 
+PolicyName: TypeAlias = Literal["binpack", "spread"]
 # As plain numbers: comparing an array with an IntEnum's member takes ten times as long.
 _READY: Final = int(GpuState.READY)
 _STATE_REASONS: Final[Mapping[int, str]] = {
@@ -50,16 +52,19 @@ _USED_CARDS: Final = MAX_SCORE * 50 // 100
 _USED_NODE: Final = MAX_SCORE * 20 // 100
 _FULLNESS: Final = MAX_SCORE - _USED_CARDS - _USED_NODE
 _NEVER: Final = 2**31 - 1
-# Filter's answer (rows, version of the tables, `fitting`), which Score needs again a moment later.
+# (rows, version of the tables, the cards that fit): Score and Reserve need again what Filter has worked out.
 _FITS: Final = StateKey[tuple[Rows, int, BoolArray]]("gpu_share.fits")
 
 
-@dataclass(frozen=True, slots=True)
-class GpuShareArgs:
-    """The profile's policies, where the pod names none."""
+class GpuShareArgs(PluginArgs):
+    """A pod's `gpushare/card-policy` and `gpushare/node-policy` win over them."""
 
-    card_policy: Policy = Policy.BINPACK
-    node_policy: Policy = Policy.BINPACK
+    card_policy: PolicyName = Field(
+        default="binpack", description="Among the cards of a node: the tightest that fits, or the emptiest."
+    )
+    node_policy: PolicyName = Field(
+        default="binpack", description="Among the nodes: the fullest in GPU memory that fits, or the emptiest."
+    )
 
 
 class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
@@ -69,11 +74,15 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     on_by_default: ClassVar[bool] = True
     indispensable: ClassVar[bool] = True
     depends: ClassVar[Change] = Change.INVENTORY | Change.ALLOCATABLE | Change.CARDS
+    Args = GpuShareArgs
+    args: GpuShareArgs
+    default_weight: ClassVar[int] = 10
 
-    def __init__(self, args: GpuShareArgs, gpu_mem: str) -> None:
-        """gpu_mem: the configured resource name, for messages."""
-        self._args = args
-        self._gpu_mem = gpu_mem
+    def __init__(self, args: GpuShareArgs | None = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: B008 - immutable
+        """As Plugin."""
+        super().__init__(args, resources)
+        self._card_policy = Policy(self.args.card_policy)
+        self._node_policy = Policy(self.args.node_policy)
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Reject a wrong ask; leave pods without gpu-mem alone."""
@@ -84,30 +93,29 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """Too little memory on enough cards, or on the node in all; cards that cannot be given out."""
         request, cards = _request(pod), tables.cards
-        fits = fitting(cards, request, rows)
-        state.write(_FITS, (rows, tables.changes.version, fits))
-        ready = cards.state[rows] == _READY
+        fits = _fits(pod, tables, state, rows)
         enough = np.logical_or.reduce(fits) if request.cards == 1 else fits.sum(axis=0) >= request.cards
-        roomy = cards.allocatable[rows] - cards.counted[rows] >= request.units
-        if np.count_nonzero(ready & enough & roomy) == len(ready):
+        roomy = cards.node_free[rows] >= request.units
+        if np.logical_and.reduce(enough & roomy):
             return ()
+        ready = cards.state[rows] == _READY
         objections = [Objection(cards.state[rows] == s, reason) for s, reason in _STATE_REASONS.items()]
-        objections += self._card_objections(cards, request, rows, ready & ~enough)
+        objections += self._card_objections(pod, tables, state, rows, ready & ~enough)
         objections.append(self._node_objection(cards, request, rows, ready & enough & ~roomy))
         return objections
 
     def room(self, pod: Pod, tables: Tables, state: CycleState, rows: RowArray) -> Int64Array | None:
-        """Copies that the free memory of the fitting cards holds."""
+        """Copies that the free memory of the fitting cards holds, and that the card rules let onto them."""
         request, cards = pod.template.gpu_request, tables.cards
         if request is None:
             return None
-        fits = fitting(cards, request, rows)
-        per_card = (
-            np.ones_like(fits, dtype=np.int64) if request.exclusive else cards.free[:, rows] // request.units_per_card
-        )
+        fits = _fits(pod, tables, state, rows)
+        per_card = np.ones_like(fits, dtype=np.int64)
+        if not request.exclusive:
+            per_card = cards.free[:, rows].astype(np.int64) // request.units_per_card
+        per_card = _card_rules(state).room(pod, tables, state, rows, per_card)
         on_cards = np.where(fits, per_card, 0).sum(axis=0) // request.cards
-        on_node = (cards.allocatable[rows] - cards.counted[rows]) // request.units
-        return np.asarray(np.minimum(on_cards, on_node), dtype=np.int64)
+        return np.asarray(np.minimum(on_cards, cards.node_free[rows] // request.units), dtype=np.int64)
 
     def scores(self, pod: Pod) -> bool:
         """Pods without gpu-mem get nothing from here on any node."""
@@ -116,9 +124,9 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         """How well the node's best cards suit the node policy, 0..MAX_SCORE."""
         request = _request(pod)
-        fits = _fits(tables, request, state, rows)
-        packed = binpack_score(tables.cards, request, self._card_policy(request), rows, fits)
-        spread = (request.node_policy or self._args.node_policy) is Policy.SPREAD
+        slots = self._chosen(pod, tables, state, rows)
+        packed = binpack_score(tables.cards, request, rows, slots)
+        spread = (request.node_policy or self._node_policy) is Policy.SPREAD
         return MAX_SCORE - packed if spread else packed
 
     def reserve(self, pod: Pod, tables: Tables, state: CycleState, row: int, now_ns: int) -> Reservation:
@@ -126,37 +134,52 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         request, cards = pod.template.gpu_request, tables.cards
         if request is None:
             return Reservation()
-        one = slice(row, row + 1)
-        fits = _fits(tables, request, state, one)
-        chosen = sorted(chosen_slots(cards, request, self._card_policy(request), one, fits)[:, 0].tolist())
+        chosen = sorted(self._chosen(pod, tables, state, slice(row, row + 1))[:, 0].tolist())
         has_uuids = tables.inventory(tables.names[row]).has_uuids
         shares = tuple(_share(cards, slot, row, request, has_uuids=has_uuids) for slot in chosen)
         legacy = LegacyFields(pod.template.gpu_units, int(cards.units[chosen[0], row]), now_ns)
         return Reservation(shares, allocation.encode(_allocation(request, shares), legacy))
 
-    def _card_policy(self, request: GpuRequest) -> Policy:
-        return request.card_policy or self._args.card_policy
+    def _chosen(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
+        """intp[request.cards, rows]: the slots that the pod would take; rows without enough fitting cards: any."""
+        request, rules = _request(pod), _card_rules(state)
+        fits = _fits(pod, tables, state, rows)
+        slots = rules.chosen(pod, tables, state, rows, fits)
+        if slots is not None:
+            return slots
+        policy = request.card_policy or self._card_policy
+        scores = rules.scores(pod, tables, state, rows, fits.shape) if rules.scorers else ()
+        return chosen_slots(tables.cards, request, policy, rows, fits, scores)
 
     def _card_objections(
-        self, cards: CardColumns, request: GpuRequest, rows: Rows, short: BoolArray
+        self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, short: BoolArray
     ) -> list[Objection]:
-        there = cards.units[:, rows] > 0
-        few = there.sum(axis=0) < request.cards
-        objections = [Objection(short & few, "node(s) had fewer cards than the pod asks for")]
-        short = short & ~few
-        if request.models or request.uuids:
-            few = (there & _eligible(cards, request, rows)).sum(axis=0) < request.cards
-            objections.append(Objection(short & few, "node(s) had too few cards of those the pod asks for"))
+        """Why there are too few cards on the `short` rows: what thins them out below what the pod asks, in order."""
+        request, cards = _request(pod), tables.cards
+        found: list[Objection] = []
+
+        def too_few(left: BoolArray, reason: str, numbers: Callable[[BoolArray], Numbers] | None = None) -> None:
+            nonlocal short
+            few = short & (left.sum(axis=0) < request.cards)
+            found.append(Objection(few, reason, numbers))
             short = short & ~few
+
+        left = cards.units[:, rows] > 0
+        too_few(left, "node(s) had fewer cards than the pod asks for")
+        if request.models or request.uuids:
+            too_few(left & _eligible(cards, request, rows), "node(s) had too few cards of those the pod asks for")
+        left = fitting(cards, request, rows)
         how_many = "one card" if request.cards == 1 else f"{request.cards} cards"
-        what = f"Insufficient GPU memory on {how_many}"
-        if request.exclusive:
-            what = f"Insufficient GPU memory on {how_many} without other pods"
+        alone = " without other pods" if request.exclusive else ""
 
         def numbers(counted: BoolArray) -> Numbers:
             return _card_numbers(cards, request, rows, counted)
 
-        return [*objections, Objection(short, what, numbers)]
+        too_few(left, f"Insufficient GPU memory on {how_many}{alone}", numbers)
+        for objection in _card_rules(state).objections(pod, tables, state, rows, left.shape):
+            left = left & ~objection.rejected
+            too_few(left, objection.reason)
+        return found
 
     def _node_objection(self, cards: CardColumns, request: GpuRequest, rows: Rows, scarce: BoolArray) -> Objection:
         def numbers(counted: BoolArray) -> Numbers:
@@ -164,7 +187,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             best = int(free.argmax())
             return Numbers(request.units, int(free[best]), int(cards.allocatable[rows][counted][best]))
 
-        return Objection(scarce, f"Insufficient {self._gpu_mem}", numbers)
+        return Objection(scarce, f"Insufficient {self.resource_names.gpu_mem}", numbers)
 
 
 def fitting(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
@@ -172,45 +195,62 @@ def fitting(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
     return np.logical_and(_eligible(cards, request, rows), cards.free[:, rows] >= request.units_per_card)
 
 
-def chosen_slots(
-    cards: CardColumns, request: GpuRequest, policy: Policy, rows: Rows, fits: BoolArray
-) -> NDArray[np.intp]:
+def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
+    cards: CardColumns,
+    request: GpuRequest,
+    policy: Policy,
+    rows: Rows,
+    fits: BoolArray,
+    scores: Sequence[Int64Array] = (),
+) -> RowArray:
     """intp[request.cards, rows]: the slots that the policy takes: the tightest first, or the emptiest; ties by slot.
 
-    fits: as `fitting`. A row with fewer fitting cards than asked gets slots that do not fit.
+    fits: as `fitting`. scores: int64[cards, rows] each, ahead of the policy, higher is better, the first counts most.
+    A row with fewer fitting cards than asked gets slots that do not fit.
     """
     free = cards.free[:, rows]
     order = np.where(fits, free if policy is Policy.BINPACK else -free, _NEVER)
+    if scores:
+        keys = (order, *(-score for score in reversed(scores)), ~fits)
+        return np.asarray(np.lexsort(keys, axis=0)[: request.cards], dtype=np.intp)
     if request.cards == 1:
-        return np.asarray(order.argmin(axis=0)[np.newaxis], dtype=np.intp)
+        tightest: RowArray = order.argmin(axis=0)[np.newaxis]
+        return tightest
     return np.asarray(order.argsort(axis=0, kind="stable")[: request.cards], dtype=np.intp)
 
 
-def binpack_score(cards: CardColumns, request: GpuRequest, policy: Policy, rows: Rows, fits: BoolArray) -> Int64Array:
+def binpack_score(cards: CardColumns, request: GpuRequest, rows: Rows, slots: RowArray) -> Int64Array:
     """int64[rows], 0..MAX_SCORE: how well a node suits binpack.
 
     Half for landing on cards in use, a fifth for a node in use, the rest by how full the node's usable cards are with
-    the pod on them. fits: as `fitting`; rows without enough fitting cards get any number.
+    the pod on them. slots: as `chosen_slots`; rows without enough fitting cards get any number.
     """
-    slots = chosen_slots(cards, request, policy, rows, fits)
-    holders = cards.holders[:, rows][slots, np.arange(slots.shape[1])]
-    on_used_cards = holders[0] > 0 if request.cards == 1 else (holders > 0).all(axis=0)
-    total = cards.total[rows]
-    booked = total - cards.left[rows] + request.units
-    full = np.minimum(booked * _FULLNESS // np.maximum(total, 1), _FULLNESS)
-    return np.asarray(on_used_cards * _USED_CARDS + (cards.held[rows] > 0) * _USED_NODE + full, dtype=np.int64)
+    used = cards.holders[:, rows][slots, np.arange(slots.shape[1])] > 0
+    on_used_cards = used[0] if request.cards == 1 else used.all(axis=0)
+    total = np.maximum(cards.total[rows], 1)
+    full: Int64Array = np.minimum((cards.booked[rows] + request.units) * _FULLNESS // total, _FULLNESS)
+    score: Int64Array = full + on_used_cards * _USED_CARDS + (cards.held[rows] > 0) * _USED_NODE
+    return score
 
 
 def _eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
     """Cards that may be given to this pod, whatever they have free."""
-    may = np.logical_and(cards.usable[:, rows], cards.exclusive[:, rows] == 0)
+    may = cards.available[:, rows]
     if request.exclusive:
-        may &= cards.holders[:, rows] == 0
+        may = may & (cards.holders[:, rows] == 0)
+    if request.models or request.uuids:
+        may = may & _selected(cards, request, rows)
+    return may
+
+
+def _selected(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
+    """Cards of the models and UUIDs that the pod asks for."""
+    selected = np.ones(cards.units[:, rows].shape, dtype=np.bool_)
     if request.models:
-        may &= _of_models(cards, request.models, rows)
+        selected &= _of_models(cards, request.models, rows)
     if request.uuids:
-        may &= _of_uuids(cards, request.uuids, rows)
-    return np.asarray(may, dtype=np.bool_)
+        selected &= _of_uuids(cards, request.uuids, rows)
+    return selected
 
 
 def _of_models(cards: CardColumns, models: Selection, rows: Rows) -> BoolArray:
@@ -238,15 +278,27 @@ def _card_numbers(cards: CardColumns, request: GpuRequest, rows: Rows, counted: 
     return Numbers(request.units_per_card, max(0, int(nth_free[best])), total)
 
 
-def _fits(tables: Tables, request: GpuRequest, state: CycleState, rows: Rows) -> BoolArray:
-    """`fitting`, without the work where Filter has just answered for the same rows: packing often takes one twice."""
-    filtered = state.find(_FITS)
-    if filtered is not None:
-        judged, version, fits = filtered
-        same = judged is rows or (isinstance(judged, slice) and judged == rows)
-        if same and version == tables.changes.version:
-            return fits
-    return fitting(tables.cards, request, rows)
+def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
+    """`fitting` less what the card rules reject; not worked out again for the rows that were asked about last."""
+    last = state.find(_FITS)
+    version = tables.changes.version
+    if last is not None and last[1] == version and (last[0] is rows or _same_slice(last[0], rows)):
+        return last[2]
+    fits = fitting(tables.cards, _request(pod), rows)
+    rules = _card_rules(state)
+    if rules.filters:
+        for objection in rules.objections(pod, tables, state, rows, fits.shape):
+            fits = fits & ~objection.rejected
+    state.write(_FITS, (rows, version, fits))
+    return fits
+
+
+def _same_slice(one: Rows, other: Rows) -> bool:
+    return isinstance(one, slice) and isinstance(other, slice) and one == other
+
+
+def _card_rules(state: CycleState) -> CardRules:
+    return state.find(CARD_RULES) or NO_CARD_RULES
 
 
 def _request(pod: Pod) -> GpuRequest:

@@ -4,28 +4,34 @@ Source: kube-scheduler, plugins/noderesources: fit.go (fitsRequest), least_alloc
 resource_allocation.go.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, field_validator
 
+from config.settings.plugins import Weight
+from config.settings.scheduler import ResourceName
+from config.settings.schema import refuse_twins
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     MAX_SCORE,
     FilterPlugin,
     Objection,
+    PluginArgs,
     PreFilterPlugin,
     PreFilterResult,
     Relevance,
     ScorePlugin,
 )
-from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
+from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
+from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod, Template
 from scheduler.state.arrays import Int64Array, RowArray, Rows
 from scheduler.state.changes import Change
-from scheduler.state.resources import CPU_INDEX, MEMORY_INDEX, PODS_INDEX, ResourceColumns
+from scheduler.state.resources import ResourceColumns
 from scheduler.state.tables import Tables
 
 Strategy: TypeAlias = Literal["LeastAllocated", "MostAllocated"]
@@ -33,20 +39,68 @@ Float64Array: TypeAlias = NDArray[np.float64]
 
 TOO_MANY_PODS: Final = "Too many pods"
 _NATIVE_ORDER: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
-_ASKS: Final[StateKey[tuple[tuple[str, int], ...]]] = StateKey("node_resources_fit.asks")
+_SCORED_APART: Final = (CPU, MEMORY)  # CPU_INDEX, MEMORY_INDEX
+_REQUESTED: Final[StateKey["Requested"]] = StateKey("node_resources_fit.requested")
+_COUNTED: Final[StateKey[Int64Array]] = StateKey("node_resources_fit.counted")
 
 
-def _by_default() -> Mapping[str, int]:
-    return {CPU: 1, MEMORY: 1}
+class WeightedResource(PluginArgs):
+    """A resource that counts in a score."""
+
+    name: str = Field(min_length=1, description="The resource, such as `cpu`.")
+    weight: Weight = Field(default=1, description="How much it counts beside the others.")
+
+
+class ScoringStrategy(PluginArgs):
+    """How nodes are ranked."""
+
+    type: Strategy = Field(default="LeastAllocated", description="Prefer the emptiest nodes, or the fullest.")
+    resources: tuple[WeightedResource, ...] = Field(
+        default=(WeightedResource(name=CPU), WeightedResource(name=MEMORY)), description="What counts."
+    )
+
+    @field_validator("resources")
+    @classmethod
+    def _each_once(cls, resources: tuple[WeightedResource, ...]) -> tuple[WeightedResource, ...]:
+        refuse_twins("resource", [resource.name for resource in resources])
+        return resources
+
+
+class NodeResourcesFitArgs(PluginArgs):
+    """What counts in the score, and what the Filter leaves to others."""
+
+    scoring_strategy: ScoringStrategy = Field(default=ScoringStrategy(), description="How nodes are ranked.")
+    ignored_resources: tuple[ResourceName, ...] = Field(
+        default=(),
+        description="Extended resources that the Filter does not look at, since something else provides them.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class NodeResourcesFitArgs:
-    """weights: of the resources that count in the score, by name. ignored: extended resources that Filter skips."""
+class Requested:
+    """What a class of pods requests, as columns. names: in the order of kube-scheduler's messages, pods first.
 
-    strategy: Strategy = "LeastAllocated"
-    weights: Mapping[str, int] = field(default_factory=_by_default)
-    ignored: frozenset[str] = frozenset()
+    known: of the table of resources, when `indexes` was true. indexes: intp[asked], of the resources that some node or
+    pod has named; amounts: int64[asked, 1]. missing: the names that nobody has.
+    """
+
+    names: tuple[str, ...]
+    known: int
+    indexes: RowArray
+    amounts: Int64Array
+    missing: frozenset[str]
+
+    @classmethod
+    def of(cls, requests: Sequence[tuple[str, int]], resources: ResourceColumns) -> "Requested":
+        """requests: (resource, amount > 0), in order."""
+        there = [(resources.index[name], amount) for name, amount in requests if name in resources.index]
+        return cls(
+            tuple(name for name, _ in requests),
+            len(resources.index),
+            np.array([index for index, _ in there], dtype=np.intp),
+            np.array([[amount] for _, amount in there], dtype=np.int64),
+            frozenset(name for name, _ in requests if name not in resources.index),
+        )
 
 
 class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
@@ -55,55 +109,89 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
     name: ClassVar[str] = "NodeResourcesFit"
     on_by_default: ClassVar[bool] = True
     depends: ClassVar[Change] = Change.ALLOCATABLE | Change.PODS
+    Args = NodeResourcesFitArgs
+    args: NodeResourcesFitArgs
 
-    def __init__(self, args: NodeResourcesFitArgs) -> None:
-        """args: of the profile."""
-        self._args = args
+    def __init__(self, args: NodeResourcesFitArgs | None = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: B008 - immutable
+        """As Plugin."""
+        super().__init__(args, resources)
+        weights = {resource.name: resource.weight for resource in self.args.scoring_strategy.resources}
+        native = [name for name in _SCORED_APART if name in weights]
+        # cpu and memory are next to each other in the table: one view for both, or for the one that counts.
+        first = _SCORED_APART.index(native[0]) if native else 0
+        self._native = slice(first, first + len(native))
+        self._native_weights: Int64Array = np.array([weights[name] for name in native], dtype=np.int64)[:, None]
+        self._native_weight = int(self._native_weights.sum())
+        self._others = {name: weight for name, weight in weights.items() if name not in _SCORED_APART}
 
-    def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
-        """Put what the pod asks in order."""
-        state.write(_ASKS, asks(pod.template, self._args.ignored))
+    def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:
+        """Put what the pod requests in order."""
+        state.write(_REQUESTED, Requested.of(self._requests(pod), tables.resources))
         return Relevance.JUDGE
 
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """Nodes without a place for one more pod, or with too little of something."""
-        resources = tables.resources
-        full = free(resources, PODS_INDEX, rows) < 1
-        objections = [Objection(full, TOO_MANY_PODS)] if np.count_nonzero(full) else []
-        for name, amount in state.read(_ASKS):
-            index = resources.index.get(name)
-            short = np.ones_like(full) if index is None else free(resources, index, rows) < amount
-            if np.count_nonzero(short):
-                objections.append(Objection(short, f"Insufficient {name}"))
+        requested = self._requested(pod, tables, state)
+        short = free(tables.resources, requested.indexes, rows) < requested.amounts
+        if not requested.missing and not np.count_nonzero(short):
+            return ()
+        masks = iter(short)
+        objections = []
+        for name in requested.names:
+            mask = np.ones(short.shape[1], dtype=np.bool_) if name in requested.missing else next(masks)
+            if mask.any():
+                objections.append(Objection(mask, TOO_MANY_PODS if name == PODS else f"Insufficient {name}"))
         return objections
 
     def room(self, pod: Pod, tables: Tables, state: CycleState, rows: RowArray) -> Int64Array | None:
         """Copies that what is free holds."""
-        resources = tables.resources
-        most = free(resources, PODS_INDEX, rows)
-        for name, amount in asks(pod.template, self._args.ignored):
-            index = resources.index.get(name)
-            copies = np.zeros_like(most) if index is None else free(resources, index, rows) // amount
-            most = np.minimum(most, copies)
-        return np.maximum(most, 0)
+        requested = self._requested(pod, tables, state)
+        if requested.missing:
+            return np.zeros(len(rows), dtype=np.int64)
+        copies: Int64Array = (free(tables.resources, requested.indexes, rows) // requested.amounts).min(axis=0)
+        return np.maximum(copies, 0)
 
     def scores(self, pod: Pod) -> bool:  # noqa: ARG002 - as kube-scheduler
         """Every pod."""
         return True
 
-    def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:  # noqa: ARG002
+    def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         """How empty or how full the node is with the pod on it: the weighted mean over its resources, 0..MAX_SCORE."""
-        share = least_allocated if self._args.strategy == "LeastAllocated" else most_allocated
-        total: Float64Array = np.zeros(len(tables.valid[rows]), dtype=np.float64)
-        weights: Int64Array | int = 0
-        for name, weight in self._args.weights.items():
-            columns = with_pod(tables.resources, pod.template, name, rows)
+        resources = tables.resources
+        share = least_allocated if self.args.scoring_strategy.type == "LeastAllocated" else most_allocated
+        # cpu and memory count as if every container asked a little.
+        requested = resources.scoring_requested[self._native, rows] + self._counted(pod, state)
+        allocatable = resources.allocatable[self._native, rows]
+        total: Float64Array = np.add.reduce(share(requested, allocatable) * self._native_weights)
+        weights: Int64Array | int = self._native_weight
+        if not weights or np.count_nonzero(allocatable) < allocatable.size:
+            weights = np.add.reduce((allocatable > 0) * self._native_weights)
+        for name, weight in self._others.items():
+            columns = with_pod(resources, pod.template, name, rows)
             if columns is not None:
-                requested, allocatable = columns
-                total += share(requested, allocatable) * weight
-                everywhere = np.count_nonzero(allocatable) == len(allocatable)
-                weights = weights + (weight if everywhere else weight * (allocatable > 0))
-        return (total * MAX_SCORE / np.maximum(weights, 1)).astype(np.int64)
+                total += share(*columns) * weight
+                weights = weights + weight * (columns[1] > 0)
+        total = total * MAX_SCORE / (weights if isinstance(weights, int) else np.maximum(weights, 1))
+        return total.astype(np.int64)
+
+    def _requests(self, pod: Pod) -> Sequence[tuple[str, int]]:
+        return ((PODS, 1), *asks(pod.template, frozenset(self.args.ignored_resources)))
+
+    def _requested(self, pod: Pod, tables: Tables, state: CycleState) -> Requested:
+        requested = state.read(_REQUESTED)
+        if requested.missing and requested.known != len(tables.resources.index):
+            requested = Requested.of(self._requests(pod), tables.resources)
+            state.write(_REQUESTED, requested)
+        return requested
+
+    def _counted(self, pod: Pod, state: CycleState) -> Int64Array:
+        """int64[cpu and memory, as far as they count; 1]: made at the first Score, since PreFilter may be left out."""
+        counted = state.find(_COUNTED)
+        if counted is None:
+            both = np.array([[pod.template.scoring_cpu_millis], [pod.template.scoring_memory_bytes]], dtype=np.int64)
+            counted = both[self._native]
+            state.write(_COUNTED, counted)
+        return counted
 
 
 def asks(template: Template, ignored: frozenset[str]) -> tuple[tuple[str, int], ...]:
@@ -118,10 +206,10 @@ def is_extended(name: str) -> bool:
     return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
 
 
-def free(resources: ResourceColumns, index: int, rows: Rows) -> Int64Array:
-    """int64[rows]: allocatable less requested, negative where too much is requested."""
-    # Two steps: numpy takes rows out of one column in a seventh of the time of `[index, rows]`.
-    left: Int64Array = resources.allocatable[index][rows] - resources.requested[index][rows]
+def free(resources: ResourceColumns, indexes: RowArray, rows: Rows) -> Int64Array:
+    """int64[indexes, rows]: allocatable less requested, negative where too much is requested."""
+    at = (indexes, rows) if isinstance(rows, slice) else np.ix_(indexes, rows)
+    left: Int64Array = resources.allocatable[at] - resources.requested[at]
     return left
 
 
@@ -130,16 +218,12 @@ def with_pod(
 ) -> tuple[Int64Array, Int64Array] | None:
     """(requested with the pod, allocatable), int64[rows] each; None when the resource does not count for this pod.
 
-    cpu and memory count as if every container asked a little; what the pod does not ask counts for nothing.
+    What the pod does not request counts for nothing.
     """
-    if name in {CPU, MEMORY}:
-        index = CPU_INDEX if name == CPU else MEMORY_INDEX
-        ask = template.scoring_cpu_millis if name == CPU else template.scoring_memory_bytes
-        return resources.scoring_requested[index][rows] + ask, resources.allocatable[index][rows]
-    found, ask = resources.index.get(name), template.requests.get(name, 0)
-    if found is None or (ask == 0 and name != EPHEMERAL_STORAGE):
+    found, amount = resources.index.get(name), template.requests.get(name, 0)
+    if found is None or (amount == 0 and name != EPHEMERAL_STORAGE):
         return None
-    return resources.requested[found][rows] + ask, resources.allocatable[found][rows]
+    return resources.requested[found][rows] + amount, resources.allocatable[found][rows]
 
 
 def least_allocated(requested: Int64Array, allocatable: Int64Array) -> Float64Array:

@@ -1,78 +1,126 @@
-"""Every plugin by name, and how it is built from the configuration. Adding a rule adds a line here."""
+"""Every plugin of ours, in the order in which the default profile asks them. Adding a rule adds a line here."""
 
-from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
 
-from config.settings.scheduler import Profile as ConfiguredProfile
-from config.settings.scheduler import Resources
+from config.settings.mistakes import ConfigurationError, Mistake
+from config.settings.plugins import PluginDescription, choose
+from config.settings.scheduler import ResolvedProfile
 from scheduler.framework.plugin import (
+    CardFilterPlugin,
+    CardScorePlugin,
+    CardSetPlugin,
     FilterPlugin,
+    PermitPlugin,
     Plugin,
+    PluginArgs,
+    PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
     ReservePlugin,
     ScorePlugin,
 )
 from scheduler.framework.profile import Profile
-from scheduler.plugins.gpu_share import GpuShare, GpuShareArgs
+from scheduler.plugins.gpu_share import GpuShare
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler.plugins.node_affinity import NodeAffinity
 from scheduler.plugins.node_name import NodeName
 from scheduler.plugins.node_ports import NodePorts
-from scheduler.plugins.node_resources_fit import NodeResourcesFit, NodeResourcesFitArgs
+from scheduler.plugins.node_resources_fit import NodeResourcesFit
 from scheduler.plugins.node_unschedulable import NodeUnschedulable
 from scheduler.plugins.scheduling_gates import SchedulingGates
 from scheduler.plugins.taint_toleration import TaintToleration
 from scheduler.plugins.unsupported_rules import UnsupportedRules
-from scheduler.pods.gpu_request import Policy
+from scheduler.pods.gpu_request import ResourceNames
+
+PLUGINS: Final[tuple[type[Plugin], ...]] = (
+    UnsupportedRules,
+    SchedulingGates,
+    NodeUnschedulable,
+    NodeName,
+    TaintToleration,
+    NodeAffinity,
+    NodePorts,
+    NodeResourcesFit,
+    GpuShare,
+    InterPodAffinity,
+)
 
 PluginT = TypeVar("PluginT", bound=Plugin)
-Build = Callable[[ConfiguredProfile, Resources], Plugin]
-
-
-def _gpu_share(profile: ConfiguredProfile, resources: Resources) -> Plugin:
-    args = profile.gpu_share
-    return GpuShare(GpuShareArgs(Policy(args.card_policy), Policy(args.node_policy)), resources.gpu_mem)
-
-
-def _node_resources_fit(profile: ConfiguredProfile, _resources: Resources) -> Plugin:
-    args = profile.node_resources_fit
-    return NodeResourcesFit(
-        NodeResourcesFitArgs(
-            strategy=args.scoring_strategy.type,
-            weights={resource.name: resource.weight for resource in args.scoring_strategy.resources},
-            ignored=frozenset(args.ignored_resources),
-        )
-    )
-
-
-REGISTRY: Final[Mapping[str, Build]] = {
-    UnsupportedRules.name: lambda _profile, _resources: UnsupportedRules(),
-    SchedulingGates.name: lambda _profile, _resources: SchedulingGates(),
-    NodeUnschedulable.name: lambda _profile, _resources: NodeUnschedulable(),
-    NodeName.name: lambda _profile, _resources: NodeName(),
-    TaintToleration.name: lambda _profile, _resources: TaintToleration(),
-    NodeAffinity.name: lambda _profile, _resources: NodeAffinity(),
-    NodePorts.name: lambda _profile, _resources: NodePorts(),
-    NodeResourcesFit.name: _node_resources_fit,
-    GpuShare.name: _gpu_share,
-    InterPodAffinity.name: lambda _profile, _resources: InterPodAffinity(),
+# A PreFilter that only rejects is switched on and off as a filter is.
+_POINTS: Final[Mapping[type[Plugin], str]] = {
+    PreEnqueuePlugin: "preEnqueue",
+    PreFilterPlugin: "filter",
+    FilterPlugin: "filter",
+    ScorePlugin: "score",
+    CardFilterPlugin: "cardFilter",
+    CardScorePlugin: "cardScore",
+    CardSetPlugin: "cardSet",
+    ReservePlugin: "filter",
+    PermitPlugin: "permit",
+    PreBindPlugin: "preBind",
 }
+# There is one queue sort and one binder, which are no classes of their own.
+_ONE_OF_A_KIND: Final = (
+    PluginDescription(
+        name="PrioritySort", points=frozenset({"queueSort"}), indispensable=True, summary="The order of the queue."
+    ),
+    PluginDescription(
+        name="DefaultBinder", points=frozenset({"bind"}), indispensable=True, summary="One POST with node and cards."
+    ),
+)
 
 
-def build(profile: ConfiguredProfile, resources: Resources) -> Profile:
-    """The profile's plugins, one object each, in the configured order."""
-    chosen = profile.plugins
-    named = {*chosen.pre_enqueue, *chosen.filter, *chosen.score}
-    plugins = {name: make(profile, resources) for name, make in REGISTRY.items() if name in named}
+def describe(plugins: Sequence[type[Plugin]] = PLUGINS) -> tuple[PluginDescription, ...]:
+    """What a configuration has to know of `plugins`, and of the queue sort and the binder."""
+    return (*map(_described, plugins), *_ONE_OF_A_KIND)
 
-    def at(names: tuple[str, ...], kind: type[PluginT]) -> tuple[PluginT, ...]:
-        return tuple(plugin for name in names if isinstance(plugin := plugins[name], kind))
 
+def build(profile: ResolvedProfile, resources: ResourceNames, plugins: Sequence[type[Plugin]] = PLUGINS) -> Profile:
+    """The profile's plugins, one object each, in the configured order. ConfigurationError for a name that is none."""
+    chosen = choose(profile.plugins, describe(plugins))
+    named = {name for point in chosen.__slots__ if point != "weights" for name in getattr(chosen, point)}
+    classes = {plugin.name: plugin for plugin in plugins}
+    unknown = (named | profile.args.keys()) - classes.keys() - {plugin.name for plugin in _ONE_OF_A_KIND}
+    if unknown:
+        known = ", ".join(classes)
+        raise ConfigurationError([Mistake("", "plugins", f"unknown plugin {n}; expected of {known}") for n in unknown])
+    made = {name: cls(_args(cls, profile.args.get(name)), resources) for name, cls in classes.items() if name in named}
+
+    def at(names: Sequence[str], kind: type[PluginT]) -> tuple[PluginT, ...]:
+        return tuple(plugin for name in names if isinstance(plugin := made.get(name), kind))
+
+    every = tuple(name for name in classes if name in named)
+    judging = (*chosen.filter, *(name for name in every if name not in chosen.filter))
+    card_sets = at(chosen.card_set, CardSetPlugin)
     return Profile(
         pre_enqueue=at(chosen.pre_enqueue, PreEnqueuePlugin),
-        pre_filter=at(chosen.filter, PreFilterPlugin),
+        pre_filter=at(judging, PreFilterPlugin),
         filter=at(chosen.filter, FilterPlugin),
         score=tuple((plugin, chosen.weights[plugin.name]) for plugin in at(chosen.score, ScorePlugin)),
+        card_filter=at(chosen.card_filter, CardFilterPlugin),
+        card_score=at(chosen.card_score, CardScorePlugin),
+        card_set=card_sets[0] if card_sets else None,
         reserve=at(chosen.filter, ReservePlugin),
+        permit=at(chosen.permit, PermitPlugin),
+        pre_bind=at(chosen.pre_bind, PreBindPlugin),
     )
+
+
+def _described(plugin: type[Plugin]) -> PluginDescription:
+    return PluginDescription(
+        name=plugin.name,
+        points=frozenset(point for kind, point in _POINTS.items() if issubclass(plugin, kind)),
+        args=plugin.Args if plugin.Args is not PluginArgs else None,
+        weight=plugin.default_weight if issubclass(plugin, ScorePlugin) else 0,
+        on_by_default=plugin.on_by_default,
+        indispensable=plugin.indispensable,
+        summary=inspect.cleandoc(plugin.__doc__ or "").partition("\n\n")[0],
+    )
+
+
+def _args(plugin: type[Plugin], said: Any) -> PluginArgs:  # noqa: ANN401 - as the configuration has it
+    if isinstance(said, PluginArgs):
+        return said
+    return plugin.Args.model_validate(said or {})

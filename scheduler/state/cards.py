@@ -18,6 +18,7 @@ _FIRST_SLOTS: Final = 4
 NO_MODEL: Final = -1
 # Columns are int32; bookings that absurd would wrap, so each is cut off where it already fills the largest card.
 MOST_UNITS: Final = MAX_UNITS
+_READY: Final = int(GpuState.READY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +50,15 @@ class CardColumns:
     units: int32[cards, nodes], announced units, 0 where the node has no such slot.
     free: int32[cards, nodes], units less booked; negative when over-committed.
     usable: bool[cards, nodes], takes new pods (healthy, not cordoned, not lost, node READY or NOT_ALLOCATABLE).
+    available: bool[cards, nodes], usable and held by no exclusive pod.
     unhealthy: bool[cards, nodes], unhealthy or lost: the kubelet's total does not count it.
     holders, exclusive: int32[cards, nodes], live pods on the card, and how many of them share it with nobody.
     model: int32[cards, nodes], code of the model, see `model_code`.
     places: UUID -> (slot, row) of every announced card of that UUID.
     state: int8[nodes], a GpuState. allocatable: int64[nodes], the kubelet's total of gpu-mem.
-    counted: int64[nodes], asks of live pods that are not on unhealthy cards.
-    total, left: int64[nodes], units and free units over the usable cards. held: int64[nodes], holders over all cards.
+    counted: int64[nodes], requests of live pods that are not on unhealthy cards.
+    node_free: int64[nodes], allocatable less counted, negative when over-committed; 0 where the node is not READY.
+    total, booked: int64[nodes], units of the usable cards, and booked there. held: int64[nodes], holders of all cards.
     """
 
     def __init__(self) -> None:
@@ -64,6 +67,7 @@ class CardColumns:
         self.units: Int32Array = np.zeros(shape, dtype=np.int32)
         self.free: Int32Array = np.zeros(shape, dtype=np.int32)
         self.usable: BoolArray = np.zeros(shape, dtype=np.bool_)
+        self.available: BoolArray = np.zeros(shape, dtype=np.bool_)
         self.unhealthy: BoolArray = np.zeros(shape, dtype=np.bool_)
         self.holders: Int32Array = np.zeros(shape, dtype=np.int32)
         self.exclusive: Int32Array = np.zeros(shape, dtype=np.int32)
@@ -72,7 +76,8 @@ class CardColumns:
         self.allocatable: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.counted: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.total: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
-        self.left: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
+        self.node_free: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
+        self.booked: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.held: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.slots: list[list[Slot]] = [[] for _ in range(FIRST_CAPACITY)]
         self.model_code: dict[str, int] = {}
@@ -82,15 +87,15 @@ class CardColumns:
         """Replace the cards of `row` by what its node announces, all free; bookings follow by `hold`."""
         self.clear(row)
         self.state[row], self.allocatable[row] = announced.state, announced.allocatable
+        self._set_node_free(row)
         for card in announced.cards:
             slot = self._append(row, Slot(card))
             self.units[slot, row] = self.free[slot, row] = card.units
             self.unhealthy[slot, row] = card.health is Health.UNHEALTHY
             right_unit = announced.state in {GpuState.READY, GpuState.NOT_ALLOCATABLE}
             if right_unit and announced.takes_new_pods(card, marked_unhealthy):
-                self.usable[slot, row] = True
+                self.usable[slot, row] = self.available[slot, row] = True
                 self.total[row] += card.units
-                self.left[row] += card.units
             self.model[slot, row] = self.model_code.setdefault(card.model, len(self.model_code))
             self.places.setdefault(card.uuid, set()).add((slot, row))
 
@@ -118,12 +123,15 @@ class CardColumns:
 
     def clear(self, row: int) -> None:
         """No cards on `row`."""
-        for column in (self.units, self.free, self.usable, self.unhealthy, self.holders, self.exclusive):
+        for column in (
+            *(self.units, self.free, self.usable, self.available, self.unhealthy),
+            *(self.holders, self.exclusive),
+        ):
             column[:, row] = 0
         self.model[:, row] = NO_MODEL
         self.state[row] = GpuState.NO_CARDS
-        self.allocatable[row] = self.counted[row] = 0
-        self.total[row] = self.left[row] = self.held[row] = 0
+        self.allocatable[row] = self.counted[row] = self.node_free[row] = 0
+        self.total[row] = self.booked[row] = self.held[row] = 0
         for number, slot in enumerate(self.slots[row]):
             self._forget_place(slot.card.uuid, (number, row))
         self.slots[row] = []
@@ -135,9 +143,14 @@ class CardColumns:
         self.allocatable = resized(self.allocatable, (capacity,), 0)
         self.counted = resized(self.counted, (capacity,), 0)
         self.total = resized(self.total, (capacity,), 0)
-        self.left = resized(self.left, (capacity,), 0)
+        self.node_free = resized(self.node_free, (capacity,), 0)
+        self.booked = resized(self.booked, (capacity,), 0)
         self.held = resized(self.held, (capacity,), 0)
         self.slots.extend([] for _ in range(capacity - len(self.slots)))
+
+    def _set_node_free(self, row: int) -> None:
+        ready = self.state[row] == _READY
+        self.node_free[row] = self.allocatable[row] - self.counted[row] if ready else 0
 
     def _everywhere(self, row: int, booking: Booking) -> Held:
         units = min(booking.units, MOST_UNITS)
@@ -152,11 +165,13 @@ class CardColumns:
             self.holders[slot, row] += sign
             if held.exclusive:
                 self.exclusive[slot, row] += sign
+                self.available[slot, row] = self.usable[slot, row] and self.exclusive[slot, row] == 0
             if self.usable[slot, row]:
-                self.left[row] -= sign * units
+                self.booked[row] += sign * units
             if not held.unknown and not self.unhealthy[slot, row]:
                 self.counted[row] += sign * units
         self.held[row] += sign * len(held.places)
+        self._set_node_free(row)
         return held
 
     def _slot_of(self, row: int, uuid: str, index: int) -> int | None:
@@ -185,6 +200,7 @@ class CardColumns:
         self.units = resized(self.units, shape, 0)
         self.free = resized(self.free, shape, 0)
         self.usable = resized(self.usable, shape, 0)
+        self.available = resized(self.available, shape, 0)
         self.unhealthy = resized(self.unhealthy, shape, 0)
         self.holders = resized(self.holders, shape, 0)
         self.exclusive = resized(self.exclusive, shape, 0)

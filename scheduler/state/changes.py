@@ -78,6 +78,8 @@ class ChangeLog:
             return None
         if start == len(self._rows):
             return _NONE
+        if start == len(self._rows) - 1:
+            return ChangedRows(np.array(self._rows[start:], dtype=np.intp), self._kinds[start])
         return ChangedRows(np.array(list(set(self._rows[start:])), dtype=np.intp), reduce(or_, self._kinds[start:]))
 
 

@@ -12,7 +12,7 @@ Owned by the event loop. No method awaits, so each one is atomic.
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,15 +24,13 @@ from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int64Array, resize
 from scheduler.state.booking import Booking, CardShare, booking_of
 from scheduler.state.cards import CardColumns, Held
 from scheduler.state.changes import Change, ChangeLog, Openings
-from scheduler.state.facts import CardFact, Fact, NodeFact
+from scheduler.state.fact_table import FactT, FactTable
 from scheduler.state.labels import Labels
 from scheduler.state.node_inventory import NodeInventory, read_inventory
 from scheduler.state.resources import ResourceColumns
 from scheduler.state.rows import RowTable
 from scheduler.state.taints import Taints
 
-FactT = TypeVar("FactT", bound=Fact[Any])
-AnyFact: TypeAlias = NodeFact[Any] | CardFact[Any]
 _NODE: Final = int(Change.NODE)
 _PODS: Final = int(Change.PODS)
 _CARDS: Final = int(Change.CARDS)
@@ -71,8 +69,7 @@ class Tables:
         self.resources = ResourceColumns()
         self.cards = CardColumns()
         self.namespaces: dict[str, dict[str, str]] = {}
-        self._facts: list[AnyFact] = []
-        self._fact_of: dict[tuple[type[Fact[Any]], tuple[Hashable, ...]], Fact[Any]] = {}
+        self._facts = FactTable(self)
         self._pods: dict[str, PodRecord] = {}
         self._pods_on: dict[str, dict[str, PodRecord]] = {}
         self._nodes: dict[str, Node] = {}
@@ -133,8 +130,7 @@ class Tables:
             self._rebook(name, row)
         if old is None:
             self._book_all(name, row, 1)
-        self._tell_facts(row, node)
-        self._opened(row, kinds)
+        self._opened(row, kinds | self._facts.node_changed(row, node))
         return inventory.problem
 
     def remove_node(self, name: str) -> None:
@@ -143,7 +139,7 @@ class Tables:
         if row is None:
             return
         kinds = _NODE | self._book_all(name, row, -1)
-        self._tell_facts(row, None)
+        kinds |= self._facts.node_changed(row, None)
         self._rows.release(name)
         self.unschedulable[row] = False
         self.labels.set_row(row, {})
@@ -173,8 +169,7 @@ class Tables:
             del self.namespaces[name]
         else:
             self.namespaces[name] = labels
-        for fact in self._facts:
-            fact.namespaces_changed()
+        self._facts.namespaces_changed()
         self._openings.note_everywhere(_DOMAINS)
 
     # Pods
@@ -242,22 +237,8 @@ class Tables:
 
     def fact(self, kind: type[FactT], *arguments: Hashable) -> FactT:
         """The fact of this kind and with these arguments, made at the first call; see `facts`."""
-        fact = self._fact_of.get((kind, arguments))
-        if fact is None:
-            fact = self._fact_of[kind, arguments] = kind(self, *arguments)
-            self._fill(cast("AnyFact", fact))
-        return cast("FactT", fact)
-
-    def _fill(self, fact: AnyFact) -> None:
-        self._facts.append(fact)
-        for name, node_row in self.row_of.items():
-            fact.node_changed(node_row, self._nodes[name])
-        for record in self._pods.values():
-            read = fact.read(record.pod)
-            record.read.append(read)
-            row = self.row_of.get(record.node)
-            if read is not None and row is not None:
-                _book(fact, record, row, read, 1)
+        fact = self._facts.get(kind, arguments)
+        return self._facts.make(kind, arguments, self._nodes, self._pods.values()) if fact is None else fact
 
     # The parts of the verbs
 
@@ -276,33 +257,31 @@ class Tables:
         self.taints.grow(capacity)
         self.resources.grow(capacity)
         self.cards.grow(capacity)
-        for fact in self._facts:
-            fact.grow(capacity)
+        self._facts.grow(capacity)
 
     def _rebook(self, name: str, row: int) -> None:
         """Lay the cards of a node out again, and book its pods on them."""
         records = self._pods_on.get(name, {}).values()
         for record in records:
-            self._book_facts(record, row, -1, of_cards=True)
+            self._facts.book(record, row, -1, of_cards=True)
         self.cards.lay_out(row, self._inventories[name], self._marked_unhealthy.get(name, frozenset()))
         for record in records:
             record.held = self.cards.hold(row, record.booking) if record.booking.units else None
-            self._book_facts(record, row, 1, of_cards=True)
+            self._facts.book(record, row, 1, of_cards=True)
 
     def _book_all(self, name: str, row: int, sign: int) -> int:
         """Everything of every pod of a node that came (its cards are booked already) or goes. Bits of what changes."""
         kinds = 0
         for record in self._pods_on.get(name, {}).values():
             self._book_resources(record, row, sign)
-            kinds |= self._book_facts(record, row, sign, of_cards=False)
+            kinds |= self._facts.book(record, row, sign, of_cards=False if sign > 0 else None)
             if sign < 0:
-                kinds |= self._book_facts(record, row, sign, of_cards=True)
                 record.held = None
         return kinds
 
     def _enter(self, record: PodRecord) -> None:
         uid, pod = record.pod.key.uid, record.pod
-        record.read = [fact.read(pod) for fact in self._facts]
+        record.read = self._facts.read(pod)
         self._pods[uid] = record
         self._pods_on.setdefault(record.node, {})[uid] = record
         row = self.row_of.get(record.node)
@@ -311,7 +290,7 @@ class Tables:
         self._book_resources(record, row, 1)
         if record.booking.units:
             record.held = self.cards.hold(row, record.booking)
-        self.changes.note(row, self._book_every_fact(record, row, 1))
+        self.changes.note(row, self._facts.book(record, row, 1) | _booking(record))
 
     def _leave(self, record: PodRecord) -> None:
         uid = record.pod.key.uid
@@ -324,7 +303,7 @@ class Tables:
         if row is None:
             return
         self._book_resources(record, row, -1)
-        kinds = self._book_every_fact(record, row, -1)
+        kinds = self._facts.book(record, row, -1) | _booking(record)
         if record.held is not None and self.cards.release(row, record.held):
             self._rebook(record.node, row)
         self._opened(row, kinds)
@@ -339,43 +318,13 @@ class Tables:
                 self._book_resources(record, row, -1)
                 record.pod = pod
                 self._book_resources(record, row, 1)
-        for number, fact in enumerate(self._facts):
-            old, new = record.read[number], fact.read(pod)
-            if old is new or old == new:
-                continue
-            kinds |= _PODS | fact.booking_kinds
-            record.read[number] = new
-            for read, sign in ((old, -1), (new, 1)):
-                if row is not None and read is not None:
-                    _book(fact, record, row, read, sign)
+        kinds |= self._facts.reread(record, pod, row)
         if kinds and row is not None:
             self._opened(row, kinds)
 
     def _book_resources(self, record: PodRecord, row: int, sign: int) -> None:
         template = record.pod.template
         self.resources.add(row, template.requests, (template.scoring_cpu_millis, template.scoring_memory_bytes), sign)
-
-    def _book_every_fact(self, record: PodRecord, row: int, sign: int) -> int:
-        """Returns the bits of what the booking changes."""
-        kinds = _PODS | (_CARDS if record.booking.units else 0)
-        for fact, read in zip(self._facts, record.read, strict=True):
-            if read is not None:
-                kinds |= fact.booking_kinds
-                _book(fact, record, row, read, sign)
-        return kinds
-
-    def _book_facts(self, record: PodRecord, row: int, sign: int, *, of_cards: bool) -> int:
-        kinds = 0
-        for fact, read in zip(self._facts, record.read, strict=True):
-            if read is not None and isinstance(fact, CardFact) is of_cards:
-                kinds |= fact.booking_kinds
-                _book(fact, record, row, read, sign)
-        return kinds
-
-    def _tell_facts(self, row: int, node: Node | None) -> None:
-        for fact in self._facts:
-            if Change.DOMAINS in fact.node_changed(row, node):
-                self._openings.note_everywhere(_DOMAINS)
 
     def _opened(self, row: int, kinds: int) -> None:
         self.changes.note(row, kinds)
@@ -384,11 +333,9 @@ class Tables:
             self._openings.note_everywhere(_DOMAINS)
 
 
-def _book(fact: AnyFact, record: PodRecord, row: int, read: object, sign: int) -> None:
-    if isinstance(fact, NodeFact):
-        fact.book(row, read, sign)
-    elif record.held is not None:
-        fact.book(row, record.held.slots, read, sign)
+def _booking(record: PodRecord) -> int:
+    """Bits of what a pod changes that comes or goes, whatever facts count of it."""
+    return _PODS | _CARDS if record.booking.units else _PODS
 
 
 def _differences(old: Node, new: Node) -> int:

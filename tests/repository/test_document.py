@@ -2,31 +2,29 @@ from pathlib import Path
 
 from config.settings.document import EXAMPLE, configuration_markdown
 from config.settings.load import load
-from config.settings.plugins import DEFAULT_ORDER
-from config.settings.scheduler import SchedulerConfiguration, resolve
+from config.settings.scheduler import SchedulerConfiguration, configuration_model, resolve
+from scheduler.plugins.registry import describe
 from tests.support.repository import ROOT
 
 DOCUMENT = ROOT / "docs" / "configuration.md"
 
 
 def test_the_committed_document_is_current() -> None:
-    assert DOCUMENT.read_text(encoding="utf-8") == configuration_markdown(), (
-        "write it again: python -m config.settings.document > docs/configuration.md"
-    )
+    assert DOCUMENT.read_text(encoding="utf-8") == configuration_markdown(describe()), "write it again: make docs"
 
 
 def test_the_example_in_the_document_is_a_configuration(tmp_path: Path) -> None:
     file = tmp_path / "example.yaml"
     file.write_text(EXAMPLE, encoding="utf-8")
-    read = load(SchedulerConfiguration, file=file, environ={}, flags={}, env_prefix="X_")
+    read = load(configuration_model(describe()), file=file, environ={}, flags={}, env_prefix="X_")
 
     assert [profile.scheduler_names[0] for profile in resolve(read)] == ["gpushare-scheduler", "gpushare-training"]
 
 
 def test_every_field_and_every_plugin_is_in_the_document() -> None:
-    text = configuration_markdown()
+    text = configuration_markdown(describe())
 
-    assert all(f"| {plugin} |" in text for plugin in DEFAULT_ORDER)
+    assert all(f"| {plugin} |" in text for plugin in (described.name for described in describe()))
     assert "| `memoryUnitMiB` | whole number, at least 1, at most 1073741824 | `1024` |" in text
     assert "| `bindTimeout` | duration, at most 1h | `4s` |" in text
     assert all(field.description for field in SchedulerConfiguration.model_fields.values())

@@ -8,8 +8,9 @@ from typing import Any
 import yaml
 
 from config.settings.load import load
-from config.settings.scheduler import SchedulerConfiguration
+from config.settings.scheduler import configuration_model
 from scheduler.kube.rest.rights import NEEDED
+from scheduler.plugins.registry import describe
 from scheduler.process.probes import serve
 from scheduler.telemetry.metrics import Metrics
 from tests.support.builders import cluster
@@ -74,7 +75,9 @@ def test_the_deployment_mounts_a_configuration_that_the_program_accepts(tmp_path
     (container,) = one("Deployment")["spec"]["template"]["spec"]["containers"]
     file = tmp_path / "scheduler.yaml"
     file.write_text(one("ConfigMap")["data"]["scheduler.yaml"])
-    configuration = load(SchedulerConfiguration, file=file, environ={}, flags={}, env_prefix="GPUSHARE_SCHEDULER_")
+    configuration = load(
+        configuration_model(describe()), file=file, environ={}, flags={}, env_prefix="GPUSHARE_SCHEDULER_"
+    )
     assert container["args"] == ["run", "--config", "/etc/gpushare/scheduler.yaml"]
     assert container["volumeMounts"][0]["mountPath"] == "/etc/gpushare"
     assert configuration.listen_address[1] == container["ports"][0]["containerPort"]

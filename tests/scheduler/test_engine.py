@@ -7,8 +7,7 @@ from scheduler.engine import Engine
 from scheduler.framework.plugin import Allow, PermitPlugin, PermitResult, Rejected, Wait
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
-from scheduler.plugins.gpu_share import GpuShare, GpuShareArgs
-from scheduler.pods.gpu_request import Policy
+from scheduler.plugins.gpu_share import GpuShare
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import State
 from scheduler.queue.scheduling_queue import SchedulingQueue
@@ -35,7 +34,7 @@ class Gatekeeper(PermitPlugin):
 def guarded(answer: PermitResult, **nodes: list[int]) -> Engine:
     """An engine with GpuShare and a Permit plugin."""
     tables = cluster(**nodes)
-    rule = GpuShare(GpuShareArgs(Policy.BINPACK, Policy.BINPACK), "aliyun.com/gpu-mem")
+    rule = GpuShare()
     profile = Profile(filter=(rule,), pre_filter=(rule,), reserve=(rule,), permit=(Gatekeeper(answer),))
     built = Engine(tables, SchedulingQueue(), {NAME: SchedulingCycle(Runtime(profile, tables))})
     assert not built.check(0.0)

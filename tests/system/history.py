@@ -19,6 +19,7 @@ from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.world import World
 from scheduler.state.booking import booking_of
 from scheduler.state.ledger import of_tables
+from scheduler.state.node_inventory import GpuState
 from tests.support.virtual_time import VirtualLoop
 from tests.system.happening import happenings
 from tests.system.node_plans import PLANS, NodePlan
@@ -132,7 +133,11 @@ class History(RuleBasedStateMachine):
         tables = self.process.engine.tables
         cards = tables.cards
         assert np.array_equal(cards.total, (cards.units * cards.usable).sum(axis=0))
-        assert np.array_equal(cards.left, (cards.free * cards.usable).sum(axis=0))
+        usable = cards.usable
+        assert np.array_equal(cards.booked, cards.total - (cards.free * usable).sum(axis=0))
+        assert np.array_equal(cards.available, usable & (cards.exclusive == 0))
+        ready = cards.state == int(GpuState.READY)
+        assert np.array_equal(cards.node_free, np.where(ready, cards.allocatable - cards.counted, 0))
         assert np.array_equal(cards.held, cards.holders.sum(axis=0))
         announced = {(c.uuid, name) for name in tables.row_of for c in tables.inventory(name).cards}
         assert announced == {(u, tables.names[row]) for u, places in cards.places.items() for _, row in places}

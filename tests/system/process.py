@@ -10,7 +10,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from config.protocol.quantity import QuantityError
 from config.settings.scheduler import SchedulerConfiguration, resolve
-from scheduler.build import build_engine
+from scheduler.build import build_engine, resource_names
 from scheduler.engine import Engine
 from scheduler.kube import objects
 from scheduler.plugins import registry
@@ -112,7 +112,7 @@ def start(wire: Wire, configuration: SchedulerConfiguration = AT_ONCE, *, seed: 
     built, reader = build_engine(configuration)
     loop = asyncio.get_running_loop()
     cycle = CheckedCycle(
-        registry.build(resolve(configuration)[0], configuration.resources),
+        registry.build(resolve(configuration)[0], resource_names(configuration)),
         built.tables,
         wire.pod_told,
         lambda: process.expected_ledger(),  # noqa: PLW0108 - made below

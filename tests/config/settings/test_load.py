@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError
-from config.settings.scheduler import SchedulerConfiguration, resolve
+from config.settings.scheduler import SchedulerConfiguration, configuration_model, resolve
+from scheduler.plugins.registry import describe
 
+MODEL = configuration_model(describe())
 PREFIX = "GPUSHARE_SCHEDULER_"
 HEAD = "apiVersion: gpushare/v1alpha1\nkind: SchedulerConfiguration\n"
 
@@ -23,7 +25,7 @@ EVERY_MISTAKE = f"""\
 environment GPUSHARE_SCHEDULER_LOG_LEVEL: names no field; did you mean GPUSHARE_SCHEDULER_LOGLEVEL?
 file: profiles[0].schedulerName: expected a valid string, found 7; write it in quotes
 file: profiles[0].plugins.filter.enabled[0].name: expected {FILTERS}, found 'NodeNmae'; did you mean NodeName?
-file: profiles[0].pluginConfig[0].name: expected 'GpuShare', 'NodeResourcesFit', found 'GpuShar'; did you mean GpuShare?
+file: profiles[0].pluginConfig[0].name: expected 'NodeResourcesFit', 'GpuShare', found 'GpuShar'; did you mean GpuShare?
 file: profiles[0].pluginConfig[1].args.cardPolicy: expected 'binpack' or 'spread', found 'spred'; did you mean spread?
 file: profiles[0].pluginConfig[1].args.colour: unknown field; expected one of: cardPolicy, nodePolicy
 file: profiles[0].pluginConfig[2].name: is missing
@@ -49,7 +51,7 @@ def loaded(
     if file is not None:
         file.write_text(HEAD + text, encoding="utf-8")
     environ = {PREFIX + name: value for name, value in env.items()} | {"PATH": "/bin", "HOME": "/"}
-    return load(SchedulerConfiguration, file=file, environ=environ, flags=flags, env_prefix=PREFIX)
+    return load(MODEL, file=file, environ=environ, flags=flags, env_prefix=PREFIX)
 
 
 def mistakes(
@@ -62,7 +64,7 @@ def mistakes(
 
 
 def test_nothing_said_is_the_default() -> None:
-    assert loaded() == SchedulerConfiguration()
+    assert loaded() == MODEL()
 
 
 def test_the_file_wins_over_the_default(file: Path) -> None:
@@ -103,7 +105,7 @@ def test_lists_are_merged_item_by_item(file: Path) -> None:
     first, second = resolve(read)
 
     assert (first.scheduler_names, second.scheduler_names) == (("a",), ("c",))
-    assert second.gpu_share.card_policy == "spread"
+    assert second.args["GpuShare"].card_policy == "spread"
 
 
 def test_the_environment_may_add_items_to_a_list_in_their_order(file: Path) -> None:
@@ -148,7 +150,7 @@ def test_a_field_may_follow_the_section_that_the_environment_gives() -> None:
 
 
 def test_a_key_with_nothing_behind_it_is_left_out(file: Path) -> None:
-    assert loaded(file, "clientConnection:\nlogLevel:\n") == SchedulerConfiguration()
+    assert loaded(file, "clientConnection:\nlogLevel:\n") == MODEL()
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_a_key_with_nothing_behind_it_is_left_out(file: Path) -> None:
     ],
 )
 def test_the_addresses_of_a_service_of_our_name_are_no_mistake(name: str, value: str) -> None:
-    assert loaded(env={name: value}) == SchedulerConfiguration()
+    assert loaded(env={name: value}) == MODEL()
 
 
 def test_every_mistake_of_every_source_is_named_at_once(file: Path) -> None:
@@ -212,7 +214,7 @@ profiles:
 def test_a_file_that_is_no_configuration_says_what_it_is(file: Path, text: str, complaint: str) -> None:
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigurationError) as caught:
-        load(SchedulerConfiguration, file=file, environ={}, flags={}, env_prefix=PREFIX)
+        load(MODEL, file=file, environ={}, flags={}, env_prefix=PREFIX)
 
     assert any(str(mistake).startswith(f"{file}: {complaint}") for mistake in caught.value.mistakes)
 
@@ -222,7 +224,7 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe")
     for file, complaint in ((tmp_path / "absent", "No such file"), (tmp_path, "Is a directory"), (binary, "UTF-8")):
         with pytest.raises(ConfigurationError, match=complaint):
-            load(SchedulerConfiguration, file=file, environ={}, flags={}, env_prefix=PREFIX)
+            load(MODEL, file=file, environ={}, flags={}, env_prefix=PREFIX)
 
 
 @pytest.mark.parametrize(

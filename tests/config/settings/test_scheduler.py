@@ -4,18 +4,17 @@ import pytest
 from pydantic import ValidationError
 
 from config.protocol import names
-from config.settings.scheduler import (
-    ClientConnection,
-    GpuShareArgs,
-    NodeResourcesFitArgs,
-    SchedulerConfiguration,
-    SchedulerProfile,
-    resolve,
-)
+from config.settings.plugins import choose
+from config.settings.scheduler import ClientConnection, SchedulerConfiguration, configuration_model, resolve
+from scheduler.plugins.gpu_share import GpuShareArgs
+from scheduler.plugins.node_resources_fit import NodeResourcesFitArgs
+from scheduler.plugins.registry import describe
+
+MODEL = configuration_model(describe())
 
 
 def configured(**fields: object) -> SchedulerConfiguration:
-    return SchedulerConfiguration.model_validate(fields, by_alias=True, by_name=False)
+    return MODEL.model_validate(fields, by_alias=True, by_name=False)
 
 
 def profiles(*entries: dict[str, object]) -> SchedulerConfiguration:
@@ -23,7 +22,7 @@ def profiles(*entries: dict[str, object]) -> SchedulerConfiguration:
 
 
 def test_the_defaults_are_those_of_the_protocol_and_of_kube_scheduler() -> None:
-    default = SchedulerConfiguration()
+    default = MODEL()
 
     assert (default.resources.gpu_mem, default.resources.gpu_count) == (names.GPU_MEM, names.GPU_COUNT)
     assert default.resources.gpu_core == names.GPU_CORE
@@ -36,12 +35,12 @@ def test_the_defaults_are_those_of_the_protocol_and_of_kube_scheduler() -> None:
 
 
 def test_the_default_profile_serves_both_names_by_binpack() -> None:
-    (profile,) = resolve(SchedulerConfiguration())
+    (profile,) = resolve(MODEL())
 
     assert profile.scheduler_names == ("gpushare-scheduler", "gpushare")
-    assert profile.gpu_share == GpuShareArgs(card_policy="binpack", node_policy="binpack")
-    assert profile.node_resources_fit == NodeResourcesFitArgs()
-    strategy = profile.node_resources_fit.scoring_strategy
+    assert profile.args == {}
+    assert GpuShareArgs() == GpuShareArgs(card_policy="binpack", node_policy="binpack")
+    strategy = NodeResourcesFitArgs().scoring_strategy
     assert strategy.type == "LeastAllocated"
     assert [(resource.name, resource.weight) for resource in strategy.resources] == [("cpu", 1), ("memory", 1)]
 
@@ -51,7 +50,7 @@ def test_a_field_of_the_file_is_a_field_of_the_model() -> None:
         memoryUnitMiB=1, bindTimeout="500ms", watchStallTimeout="2m", maxBindsInFlight=8, podInitialBackoffSeconds=0.5
     )
 
-    assert read == SchedulerConfiguration(
+    assert read == MODEL(
         memory_unit_mib=1,
         bind_timeout_s=0.5,
         watch_stall_timeout_s=120,
@@ -86,17 +85,17 @@ def test_arguments_reach_the_profile_that_they_are_given_to() -> None:
     share = {"name": "GpuShare", "args": {"cardPolicy": "spread"}}
     first, second = resolve(profiles({"pluginConfig": [fit, share]}, {"schedulerName": "b"}))
 
-    assert first.gpu_share == GpuShareArgs(card_policy="spread", node_policy="binpack")
-    assert first.node_resources_fit.scoring_strategy.type == "MostAllocated"
-    assert second.gpu_share == GpuShareArgs()
+    assert first.args["GpuShare"] == GpuShareArgs(card_policy="spread", node_policy="binpack")
+    assert first.args["NodeResourcesFit"].scoring_strategy.type == "MostAllocated"
+    assert second.args == {}
 
 
 def test_plugins_are_chosen_per_profile() -> None:
     plugins = {"score": {"disabled": [{"name": "NodeAffinity"}]}}
     first, second = resolve(profiles({"plugins": plugins}, {"schedulerName": "b"}))
 
-    assert "NodeAffinity" not in first.plugins.score
-    assert "NodeAffinity" in second.plugins.score
+    assert "NodeAffinity" not in choose(first.plugins, describe()).score
+    assert "NodeAffinity" in choose(second.plugins, describe()).score
 
 
 @pytest.mark.parametrize(
@@ -119,7 +118,7 @@ def test_without_a_wait_at_the_start_a_bind_still_has_a_time_out() -> None:
 
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        SchedulerConfiguration().memory_unit_mib = 1
+        MODEL().memory_unit_mib = 1
 
 
 RESOURCE = "the name of an extended resource"
@@ -165,4 +164,4 @@ def test_a_resource_counts_once_in_a_score() -> None:
     entry = {"name": "NodeResourcesFit", "args": {"scoringStrategy": strategy}}
 
     with pytest.raises(ValidationError, match="more than once: cpu"):
-        SchedulerProfile.model_validate({"pluginConfig": [entry]})
+        profiles({"pluginConfig": [entry]})

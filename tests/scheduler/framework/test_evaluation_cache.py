@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from config.settings.scheduler import SchedulerConfiguration, resolve
+from scheduler.build import resource_names
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
 from scheduler.plugins import registry
@@ -23,7 +24,7 @@ from tests.system.pod_templates import OTHERS, OURS, WRITTEN, annotations
 
 STEPS: Final = 1500
 CONFIGURATION: Final = SchedulerConfiguration()
-PROFILE: Final = registry.build(resolve(CONFIGURATION)[0], CONFIGURATION.resources)
+PROFILE: Final = registry.build(resolve(CONFIGURATION)[0], resource_names(CONFIGURATION))
 NAMESPACES: Final = ("default", "team")
 
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.protocol import names
-from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import MAX_SCORE
 from scheduler.plugins.node_resources_fit import (
     NodeResourcesFit,
@@ -18,12 +17,28 @@ from scheduler.plugins.node_resources_fit import (
     least_allocated,
     most_allocated,
 )
+from scheduler.pods.pod import Pod
+from scheduler.state.arrays import Int64Array
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, pod, wire_node
-from tests.support.judging import reasons, rejected, scored, tables_of
+from tests.support.judging import reasons, rejected, scored, state_of, tables_of
 
 FIT = NodeResourcesFit(NodeResourcesFitArgs())
-MOST = NodeResourcesFit(NodeResourcesFitArgs(strategy="MostAllocated"))
+
+
+def weighing(strategy: str = "LeastAllocated", /, **weights: int) -> NodeResourcesFit:
+    """The rule with this strategy over resources of these weights."""
+    resources = [{"name": name, "weight": weight} for name, weight in weights.items()]
+    said = {"type": strategy, **({"resources": resources} if resources else {})}
+    return NodeResourcesFit(NodeResourcesFitArgs.model_validate({"scoringStrategy": said}))
+
+
+MOST = weighing("MostAllocated")
+
+
+def room_of(waiting: Pod, tables: Tables) -> Int64Array | None:
+    """The room on node `a`."""
+    return FIT.room(waiting, tables, state_of(FIT, waiting, tables), np.array([tables.row_of["a"]]))
 
 
 def used(tables: Tables, node: str, requests: dict[str, str] | None = None, *, count: int = 1) -> Tables:
@@ -72,7 +87,7 @@ def test_gpu_memory_is_not_judged_here() -> None:
 
 
 def test_ignored_resources_are_extended_ones() -> None:
-    ignoring = NodeResourcesFit(NodeResourcesFitArgs(ignored=frozenset({"example.com/dev", "cpu"})))
+    ignoring = NodeResourcesFit(NodeResourcesFitArgs(ignored_resources=("example.com/dev",)))
     tables = tables_of(wire_node("a", cpu="1"))
     assert rejected(ignoring, pod("p", requests={"example.com/dev": "1"}), tables) == set()
     assert reasons(ignoring, pod("p", requests={"cpu": "2"}), tables) == {"Insufficient cpu": {"a"}}
@@ -111,14 +126,14 @@ def test_objections_come_in_kube_schedulers_order() -> None:
 )
 def test_room_is_how_many_copies_fit(requests: dict[str, str], copies: int) -> None:
     tables = used(tables_of(wire_node("a", cpu="4", memory="8Gi")), "a", {"cpu": "1"})
-    room = FIT.room(pod("p", requests=requests), tables, CycleState(), np.array([tables.row_of["a"]]))
+    room = room_of(pod("p", requests=requests), tables)
     assert room is not None
     assert room.tolist() == [copies]
 
 
 def test_room_is_never_negative() -> None:
     tables = used(tables_of(wire_node("a", cpu="1", pods="1")), "a", {"cpu": "1"}, count=3)
-    room = FIT.room(pod("p", requests={"cpu": "1"}), tables, CycleState(), np.array([tables.row_of["a"]]))
+    room = room_of(pod("p", requests={"cpu": "1"}), tables)
     assert room is not None
     assert room.tolist() == [0]
 
@@ -159,18 +174,18 @@ def test_a_resource_that_the_node_lacks_does_not_count() -> None:
 
 
 def test_weights_and_extended_resources() -> None:
-    weighing = NodeResourcesFit(NodeResourcesFitArgs("MostAllocated", {"cpu": 1, "example.com/dev": 3}))
+    rule = weighing("MostAllocated", **{"cpu": 1, "example.com/dev": 3})
     tables = tables_of(wire_node("a", cpu="4", **{"example.com/dev": "4"}), wire_node("b", cpu="4"))  # type: ignore[arg-type]
     asking = pod("p", requests={"cpu": "1", "example.com/dev": "2"})
-    assert scored(weighing, asking, tables) == {"a": (25_000 + 3 * 50_000) // 4, "b": 25_000}
+    assert scored(rule, asking, tables) == {"a": (25_000 + 3 * 50_000) // 4, "b": 25_000}
     # Who does not ask for it is not judged by it.
-    assert scored(weighing, pod("q", requests={"cpu": "1"}), tables) == {"a": 25_000, "b": 25_000}
+    assert scored(rule, pod("q", requests={"cpu": "1"}), tables) == {"a": 25_000, "b": 25_000}
 
 
 def test_ephemeral_storage_counts_also_for_pods_that_do_not_ask_for_it() -> None:
-    weighing = NodeResourcesFit(NodeResourcesFitArgs(weights={"ephemeral-storage": 1}))
+    rule = weighing("LeastAllocated", **{"ephemeral-storage": 1})
     tables = used(tables_of(wire_node("a", ephemeral_storage="4Gi")), "a", {"ephemeral-storage": "1Gi"})
-    assert scored(weighing, pod("p"), tables) == {"a": 75_000}
+    assert scored(rule, pod("p"), tables) == {"a": 75_000}
 
 
 @given(
@@ -181,14 +196,13 @@ def test_ephemeral_storage_counts_also_for_pods_that_do_not_ask_for_it() -> None
 def test_the_score_is_kube_schedulers_mean_in_thousandths(
     asked: tuple[int, int], there: tuple[int, int], weights: tuple[int, int]
 ) -> None:
-    cpu_memory = {"cpu": weights[0], "memory": weights[1]}
     tables = tables_of(wire_node("a", cpu=f"{there[0]}m", memory=str(there[1])))
     waiting = pod("p", requests={"cpu": f"{asked[0]}m", "memory": str(asked[1])})
     shares = [(max(0, a - r), min(r, a), a, w) for r, a, w in zip(asked, there, weights, strict=True) if a]
     for strategy, part in (("LeastAllocated", 0), ("MostAllocated", 1)):
         total = sum((Fraction(share[part], share[2]) * share[3] for share in shares), Fraction(0))
         exact = total * MAX_SCORE / (sum(share[3] for share in shares) or 1)
-        plugin = NodeResourcesFit(NodeResourcesFitArgs(strategy, cpu_memory))  # type: ignore[arg-type]
+        plugin = weighing(strategy, cpu=weights[0], memory=weights[1])
         score = scored(plugin, waiting, tables)["a"]
         assert 0 <= score <= MAX_SCORE
         assert abs(score - exact) <= 1

@@ -1,0 +1,112 @@
+"""The facts in use, and what each has read of every pod. The part of the tables that `facts` promises."""
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
+
+from scheduler.kube.objects import Node
+from scheduler.pods.pod import Pod
+from scheduler.state.cards import Held
+from scheduler.state.changes import Change
+from scheduler.state.facts import CardFact, Fact, NodeFact
+
+if TYPE_CHECKING:
+    from scheduler.state.tables import Tables
+
+FactT = TypeVar("FactT", bound=Fact[Any])
+AnyFact: TypeAlias = NodeFact[Any] | CardFact[Any]
+_PODS: Final = int(Change.PODS)
+
+
+class Booked(Protocol):
+    """A pod on a node, as far as facts see it. read: what each fact read of it, in their order."""
+
+    pod: Pod
+    node: str
+    read: list[Any]
+    held: Held | None
+
+
+class FactTable:
+    """Owned by the tables; its methods return bits of Change."""
+
+    def __init__(self, tables: "Tables") -> None:
+        """tables: whose facts these are."""
+        self._tables = tables
+        self._facts: list[AnyFact] = []
+        self._fact_of: dict[tuple[type[Fact[Any]], tuple[Hashable, ...]], AnyFact] = {}
+
+    def get(self, kind: type[FactT], arguments: tuple[Hashable, ...]) -> FactT | None:
+        """The fact, None while nobody has asked for it."""
+        return cast("FactT | None", self._fact_of.get((kind, arguments)))
+
+    def make(
+        self,
+        kind: type[FactT],
+        arguments: tuple[Hashable, ...],
+        nodes: Mapping[str, Node],
+        records: Iterable[Booked],
+    ) -> FactT:
+        """Make it, and tell it of every node and pod that is there."""
+        made = kind(self._tables, *arguments)
+        fact = self._fact_of[kind, arguments] = cast("AnyFact", made)
+        self._facts.append(fact)
+        row_of = self._tables.row_of
+        for name, node in nodes.items():
+            fact.node_changed(row_of[name], node)
+        for record in records:
+            read = fact.read(record.pod)
+            record.read.append(read)
+            if read is not None and record.node in row_of:
+                _book(fact, record, row_of[record.node], read, 1)
+        return made
+
+    def read(self, pod: Pod) -> list[Any]:
+        """What each fact reads of a pod."""
+        return [fact.read(pod) for fact in self._facts]
+
+    def book(self, record: Booked, row: int, sign: int, *, of_cards: bool | None = None) -> int:
+        """Book (sign 1) or unbook (sign -1) a pod. of_cards: only facts per card, only those per node; None: all."""
+        kinds = 0
+        for fact, read in zip(self._facts, record.read, strict=True):
+            if read is not None and (of_cards is None or isinstance(fact, CardFact) is of_cards):
+                kinds |= fact.booking_kinds
+                _book(fact, record, row, read, sign)
+        return kinds
+
+    def reread(self, record: Booked, pod: Pod, row: int | None) -> int:
+        """The pod may read differently now: what it is booked with moves. row: None while its node is not there."""
+        kinds = 0
+        for number, fact in enumerate(self._facts):
+            old, new = record.read[number], fact.read(pod)
+            if old is new or old == new:
+                continue
+            kinds |= _PODS | fact.booking_kinds
+            record.read[number] = new
+            for read, sign in ((old, -1), (new, 1)):
+                if row is not None and read is not None:
+                    _book(fact, record, row, read, sign)
+        return kinds
+
+    def node_changed(self, row: int, node: Node | None) -> int:
+        """The node of `row` came, changed or went."""
+        kinds = 0
+        for fact in self._facts:
+            kinds |= int(fact.node_changed(row, node))
+        return kinds
+
+    def namespaces_changed(self) -> None:
+        """Labels of some namespace are others."""
+        for fact in self._facts:
+            fact.namespaces_changed()
+
+    def grow(self, capacity: int) -> None:
+        """Every column has `capacity` rows from now on."""
+        for fact in self._facts:
+            fact.grow(capacity)
+
+
+def _book(fact: AnyFact, record: Booked, row: int, read: object, sign: int) -> None:
+    if isinstance(fact, NodeFact):
+        fact.book(row, read, sign)
+    elif record.held is not None:
+        fact.book(row, record.held.slots, read, sign)
