@@ -16,13 +16,13 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine
 from scheduler.kube.port import ApiError, ApiSilent
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
-from scheduler.kube.rest.connect import Connection, ConnectMistake, connect
+from scheduler.kube.rest.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.process.probes import serve
 from scheduler.process.stop import stop_requested
 from scheduler.service import Service
 from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import Telemetry
+from scheduler.telemetry.observer import ServiceObserver
 
 log = structlog.get_logger()
 # Beside the binds: the watches, reads, and the recorder's senders.
@@ -47,7 +47,7 @@ async def run(configuration: SchedulerConfiguration, environment: Mapping[str, s
             else None,
             context=configuration.client_connection.context or None,
         )
-    except ConnectMistake as mistake:
+    except ConnectError as mistake:
         raise StartupError(str(mistake)) from mistake
     rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
     async with contextlib.aclosing(_cluster(configuration, connection, rng)) as cluster:
@@ -80,7 +80,7 @@ async def _serve(
     service = Service(
         cluster,
         configuration,
-        Telemetry(metrics),
+        ServiceObserver(metrics),
         engine=engine,
         reader=reader,
         instance=f"{socket.gethostname()}-{os.getpid()}",

@@ -29,7 +29,7 @@ from scheduler.kube.reflector import Backoff, reflect
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.queue.entry import QueuedPod, State
 from scheduler.scheduling_cycle import NoFit, Placement
-from scheduler.telemetry.observer import Telemetry
+from scheduler.telemetry.observer import ServiceObserver
 from scheduler.telemetry.recorder import Recorder
 
 _SLICE_S: Final = 0.005
@@ -57,7 +57,7 @@ class Service:
         self,
         cluster: Cluster,
         configuration: SchedulerConfiguration,
-        telemetry: Telemetry,
+        telemetry: ServiceObserver,
         *,
         engine: Engine,
         reader: PodReader,

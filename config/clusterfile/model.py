@@ -21,10 +21,10 @@ def _quantity(value: str | float) -> str:
 
 
 Quantity: TypeAlias = Annotated[str | int | float, AfterValidator(_quantity)]
-Time: TypeAlias = Annotated[float, Field(ge=0)]
+_Time: TypeAlias = Annotated[float, Field(ge=0)]
 
 
-class Taint(Section):
+class TaintEntry(Section):
     """A taint of a node."""
 
     key: str
@@ -60,7 +60,7 @@ class NodeGroup(Section):
     count: Count = 1
     labels: dict[str, str] = Field(default_factory=dict)
     annotations: dict[str, str] = Field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[TaintEntry, ...] = ()
     allocatable: dict[str, Quantity] = Field(default_factory=dict)
     cards: tuple[CardGroup, ...] = ()
     node: NodeManifest | None = None
@@ -94,18 +94,18 @@ class PodGroup(Section):
 
     pod: PodManifest
     count: Count = 1
-    at_s: Time = Field(default=0.0, validation_alias=AliasChoices("at_s", "atS"))
-    runs_s: Time | None = Field(default=None, validation_alias=AliasChoices("runs_s", "runsS"))
+    at_s: _Time = Field(default=0.0, validation_alias=AliasChoices("at_s", "atS"))
+    runs_s: _Time | None = Field(default=None, validation_alias=AliasChoices("runs_s", "runsS"))
 
     def pod_names(self) -> list[str]:
         """The names of the group's pods, in order."""
         return _numbered(self.pod.metadata.name, self.count)
 
 
-class Fault(Section):
+class DescribedFault(Section):
     """What happens to a card, or without `card` to a whole node (lost, back): exactly one of xid, lost and back."""
 
-    at_s: Time = Field(default=0.0, validation_alias=AliasChoices("at_s", "atS"))
+    at_s: _Time = Field(default=0.0, validation_alias=AliasChoices("at_s", "atS"))
     node: str
     card: int | str | None = None
     xid: int | None = Field(default=None, ge=0)
@@ -128,7 +128,7 @@ class Document(Section):
 
     nodes: tuple[NodeGroup, ...] = ()
     pods: tuple[PodGroup, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[DescribedFault, ...] = ()
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class ClusterFile:
 
     nodes: list[NodeGroup] = field(default_factory=list)
     pods: list[PodGroup] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[DescribedFault] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
 
 

@@ -28,7 +28,7 @@ class _Open(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", alias_generator=to_camel)
 
 
-class Metadata(_Open):
+class _Metadata(_Open):
     """The head of an object."""
 
     namespace: str = "default"
@@ -36,7 +36,7 @@ class Metadata(_Open):
     annotations: dict[str, str] = {}
 
 
-class NamedMetadata(Metadata):
+class NamedMetadata(_Metadata):
     """The head of an object that has its name already."""
 
     name: str = Field(min_length=1, max_length=253)
@@ -47,7 +47,7 @@ class _Container(_Open):
     name: str = Field(min_length=1)
 
 
-class PodSpec(_Open):
+class _PodSpec(_Open):
     """What a pod runs."""
 
     containers: tuple[_Container, ...] = Field(min_length=1)
@@ -60,17 +60,17 @@ class PodManifest(_Open):
     api_version: Literal["v1"] = "v1"
     kind: Literal["Pod"] = "Pod"
     metadata: NamedMetadata
-    spec: PodSpec
+    spec: _PodSpec
 
 
-class NodeStatus(_Open):
+class _NodeStatus(_Open):
     """What a node offers."""
 
     allocatable: dict[str, str | int | float] = {}
     capacity: dict[str, str | int | float] = {}
 
 
-class NodeSpec(_Open):
+class _NodeSpec(_Open):
     """What an operator says of a node."""
 
     taints: tuple[Manifest, ...] = ()
@@ -82,13 +82,13 @@ class NodeManifest(_Open):
     api_version: Literal["v1"] = "v1"
     kind: Literal["Node"] = "Node"
     metadata: NamedMetadata
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    spec: _NodeSpec = _NodeSpec()
+    status: _NodeStatus = _NodeStatus()
 
 
 class _Template(_Open):
-    metadata: Metadata = Metadata()
-    spec: PodSpec
+    metadata: _Metadata = _Metadata()
+    spec: _PodSpec
 
 
 class _Ordinals(_Open):

@@ -33,7 +33,7 @@ from scheduler.pods.gpu_request import ResourceNames
 from scheduler.queue.entry import State
 from scheduler.service import Service
 from scheduler.simulation.cluster import MemoryCluster
-from scheduler.simulation.operator import Operator
+from scheduler.simulation.player import TimelinePlayer
 from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.timeline import Step, timeline
 from scheduler.simulation.witness import Witness
@@ -79,7 +79,7 @@ class _Demo:
         self._now_s = 0.0
         self._round_began_s = 0.0
         self._world = World(time.time)
-        self._operator = Operator(self._world, steps)
+        self._player = TimelinePlayer(self._world, steps)
         self._witness = Witness(
             self._world,
             resources,
@@ -139,11 +139,11 @@ class _Demo:
 
     async def _play_round(self) -> bool:
         """False when it was interrupted."""
-        while (due_s := self._operator.next_s) is not None:
+        while (due_s := self._player.next_s) is not None:
             await self._pass_time_until(self._round_began_s + due_s)
             if self._stop.is_set():
                 return False
-            for words in self._operator.play_next():
+            for words in self._player.play_next():
                 self._story.happened(words)
             if not await self._settle():
                 break
@@ -187,7 +187,7 @@ class _Demo:
         return True
 
     def _started(self, pod: Pod) -> None:
-        self._operator.started(pod, self._now_s - self._round_began_s)
+        self._player.started(pod, self._now_s - self._round_began_s)
 
     async def _begin_again(self) -> None:
         """Remove every pod and node, and play everything from the start."""
@@ -201,7 +201,7 @@ class _Demo:
         await self._settle()
         self._witness.begin_again()
         self._round_began_s = self._now_s
-        self._operator = Operator(self._world, self._steps)
+        self._player = TimelinePlayer(self._world, self._steps)
 
     # What is seen
 

@@ -48,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The original ends this line without a line end.
         sys.stdout.write(f"Failed due to {_first_line(error)}")
         raise SystemExit(1) from None
-    nodes, unread_nodes = wire.read(node_items, wire.Node)
-    pods, unread_pods = wire.read(pod_items, wire.Pod)
+    nodes, unread_nodes = wire.read(node_items, wire.ListedNode)
+    pods, unread_pods = wire.read(pod_items, wire.ListedPod)
     sys.stderr.writelines(f"{problem}\n" for problem in (*unread_nodes, *unread_pods))
     shown = view(nodes, pods, with_gpu_memory_only=not chosen.nodes)
     write = as_json if chosen.output == "json" else details if chosen.details else summary
@@ -132,7 +132,7 @@ def _listed(api: "ApiClient", path: str, field_selector: str = "") -> Iterator[m
     """Every item of a list, fetched in pages."""
     query = {"limit": str(_PAGE)} | ({"fieldSelector": field_selector} if field_selector else {})
     while True:
-        page = msgspec.json.decode(_get(api, path, query), type=wire.Page)
+        page = msgspec.json.decode(_get(api, path, query), type=wire.RawPage)
         yield from page.items or ()
         if not page.metadata.rest:
             return

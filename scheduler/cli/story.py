@@ -9,7 +9,7 @@ from scheduler.engine import Decision
 from scheduler.queue.entry import QueuedPod
 from scheduler.scheduling_cycle import NoFit, Placement
 from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import Telemetry
+from scheduler.telemetry.observer import ServiceObserver
 
 
 class Tone(Enum):
@@ -29,8 +29,8 @@ class Line:
     words: str
 
 
-class Story(Telemetry):
-    """Telemetry that also tells. waiting: pod name -> why, of pods that were tried in vain and not bound since."""
+class Story(ServiceObserver):
+    """Observes the service and tells the demo. waiting: pod name -> why, of pods that do not fit so far."""
 
     def __init__(self, metrics: Metrics, now_s: Callable[[], float], tell: Callable[[Line], None]) -> None:
         """now_s: seconds of the demo. tell: told of each line."""
@@ -45,7 +45,7 @@ class Story(Telemetry):
         self._say(Tone.CLUSTER, words)
 
     def decided(self, decision: Decision, took_s: float) -> None:
-        """See Telemetry. The same words about the same pod are told once."""
+        """See ServiceObserver. The same words about the same pod are told once."""
         super().decided(decision, took_s)
         outcome, pod = decision.outcome, decision.queued.pod.key.name
         if isinstance(outcome, NoFit) and self.waiting.get(pod) != outcome.diagnosis.message:
@@ -53,7 +53,7 @@ class Story(Telemetry):
             self._say(Tone.WAITS, f"{pod}: {outcome.diagnosis.message}")
 
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
-        """See Telemetry."""
+        """See ServiceObserver."""
         super().bound(queued, placement, now_s)
         pod = placement.pod.key.name
         self.waiting.pop(pod, None)
@@ -62,7 +62,7 @@ class Story(Telemetry):
         self._say(Tone.BOUND, f"{pod} to {placement.node}, {cards}" if cards else f"{pod} to {placement.node}")
 
     def refused(self, placement: Placement, refused: BindRefused) -> None:
-        """See Telemetry."""
+        """See ServiceObserver."""
         super().refused(placement, refused)
         self._say(Tone.WAITS, f"{placement.pod.key.name}: binding was refused: {refused.reason}")
 

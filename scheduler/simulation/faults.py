@@ -1,7 +1,7 @@
 """What may go wrong between a client and the API server, and when.
 
-A `Rule` says which requests a `Fault` hits: of one verb, so many, by chance, by a predicate. `Faults` holds the rules;
-the first one that applies to a request decides what becomes of it.
+A `Rule` says which requests a `RequestFault` hits: of one verb, so many, by chance, by a predicate. `Faults` holds the
+rules; the first one that applies to a request decides what becomes of it.
 
     fault           the client gets                  the request
     Throttle        429, Retry-After                 is not executed
@@ -23,7 +23,7 @@ from scheduler.kube.port import ApiConflict, ApiError, ApiForbidden, ApiNotFound
 
 
 class Verb(Enum):
-    """One per method of `ports.Cluster` that asks the server something."""
+    """One per method of `port.Cluster` that asks the server something."""
 
     WATCH = "watch"
     BIND = "bind"
@@ -120,9 +120,9 @@ class WatchBreaks:
     after_events: int = 0
 
 
-Fault: TypeAlias = Throttle | Refuse | Fail | Silence | Slow | Overtaken | WatchBreaks
+RequestFault: TypeAlias = Throttle | Refuse | Fail | Silence | Slow | Overtaken | WatchBreaks
 
-_ONLY_FOR: Final[dict[type[Fault], Verb]] = {Overtaken: Verb.BIND, WatchBreaks: Verb.WATCH}
+_ONLY_FOR: Final[dict[type[RequestFault], Verb]] = {Overtaken: Verb.BIND, WatchBreaks: Verb.WATCH}
 
 
 def _always(_: Request) -> bool:
@@ -138,7 +138,7 @@ class Rule:
     """
 
     verb: Verb
-    fault: Fault
+    fault: RequestFault
     count: int | None = None
     probability: float = 1.0
     when: Callable[[Request], bool] = _always
@@ -166,7 +166,7 @@ class Faults:
     def add(
         self,
         verb: Verb,
-        fault: Fault,
+        fault: RequestFault,
         *,
         count: int | None = None,
         probability: float = 1.0,
@@ -188,7 +188,7 @@ class Faults:
         """Take every rule out of force."""
         self._rules.clear()
 
-    def hitting(self, request: Request) -> Fault | None:
+    def hitting(self, request: Request) -> RequestFault | None:
         """What becomes of this request; None when nothing goes wrong."""
         for rule in self._rules:
             if rule.applies(request, self._chance):

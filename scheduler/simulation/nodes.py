@@ -6,8 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from scheduler.kube.objects import Node, Quantities, Taint
-from scheduler.simulation.defaults import new_node
-from scheduler.simulation.identity import Identity, decoded, merge_patched
+from scheduler.simulation.defaults import Identity, decoded, merge_patched, new_node
 from scheduler.simulation.store import Collection
 
 

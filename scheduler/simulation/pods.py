@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from scheduler.kube.objects import Pod, PodCondition
 from scheduler.kube.port import Binding, PodKey
 from scheduler.simulation.assignment import assigned, check_uid, merged
-from scheduler.simulation.defaults import new_pod, timestamp
-from scheduler.simulation.identity import Identity, decoded
+from scheduler.simulation.defaults import Identity, decoded, new_pod, timestamp
 from scheduler.simulation.namespaces import Namespaces
 from scheduler.simulation.nodes import Nodes
 from scheduler.simulation.store import Collection

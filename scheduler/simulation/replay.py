@@ -20,11 +20,10 @@ from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.queue.entry import State
 from scheduler.scheduling_cycle import NoFit, Placement
-from scheduler.simulation.cursor import Cursor
-from scheduler.simulation.operator import Operator
+from scheduler.simulation.player import TimelinePlayer
 from scheduler.simulation.report import FINISHED, LOST, Placed, Report, Waits
 from scheduler.simulation.selection import shown_by
-from scheduler.simulation.store import Collection
+from scheduler.simulation.store import Collection, Cursor
 from scheduler.simulation.timeline import Step, timeline
 from scheduler.simulation.usage import Usage
 from scheduler.simulation.world import World
@@ -80,7 +79,7 @@ class _Replay:
         self._now_s = 0.0
         self._engine = engine
         self._world = World(lambda: EPOCH_S + self._now_s)
-        self._operator = Operator(self._world, steps)
+        self._player = TimelinePlayer(self._world, steps)
         self._handlers = EventHandlers(
             engine, reader, now_s=lambda: self._now_s, report=self._note_problem, ignored=lambda _pod, _preference: None
         )
@@ -99,8 +98,8 @@ class _Replay:
     def run(self) -> Report:
         while (now_s := self._next_s()) is not None:
             self._now_s = now_s
-            while self._operator.next_s == now_s:  # a pod that runs for 0 s ends at the time at which it started
-                self._operator.play_next()
+            while self._player.next_s == now_s:  # a pod that runs for 0 s ends at the time at which it started
+                self._player.play_next()
                 self._deliver()
                 self._decide_all()
             self._decide_all()
@@ -110,7 +109,7 @@ class _Replay:
 
     def _next_s(self) -> float | None:
         """When something happens next; None: never again."""
-        outside_s, ready_s = self._operator.next_s, self._engine.queue.next_ready_s()
+        outside_s, ready_s = self._player.next_s, self._engine.queue.next_ready_s()
         if outside_s is None and not self._worth_trying():
             return None
         times = [at_s for at_s in (outside_s, ready_s) if at_s is not None]
@@ -195,7 +194,7 @@ class _Replay:
         )
         pod = self._world.pods.assign(Binding(key, placement.node, placement.annotations))
         self._engine.bound(placement)
-        self._operator.started(pod, self._now_s)
+        self._player.started(pod, self._now_s)
         self._deliver()
 
     # The end

@@ -140,6 +140,23 @@ class Collection(Generic[T]):
             listener()
 
 
+class Cursor(Generic[T]):
+    """Reads the changes of a collection, each once and in order, from the moment it is made.
+
+    A reader that is later than the collection's history reaches back gets nothing.
+    """
+
+    def __init__(self, collection: Collection[T]) -> None:
+        self._collection: Collection[T] = collection
+        self._position = collection.end
+
+    def take(self) -> list[Change[T]]:
+        """What has changed since the last call."""
+        changes = self._collection.changes(self._position, self._collection.end - self._position) or []
+        self._position += len(changes)
+        return changes
+
+
 def with_version(wanted: T, version: int) -> T:
     """The same object at another resource version."""
     return replace(wanted, metadata=replace(wanted.metadata, resource_version=str(version)))

@@ -1,7 +1,7 @@
 """A cluster file -> what happens, and when: the steps that a simulation takes from outside. Pure.
 
 Here are the nodes, what becomes of their cards, and the pods that are created. When a pod finishes depends on when it
-got its place: see `operator.py`.
+got its place: see `player.py`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,15 +10,14 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from config.clusterfile.model import Fault
+from config.clusterfile.model import DescribedFault
 from config.clusterfile.reading import ClusterFile, node_manifests, pod_manifests
 from config.protocol.quantity import QuantityError
 from config.settings.mistakes import ConfigurationError, Mistake
 from scheduler.kube.objects import Node, Pod
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.simulation.card_faults import APPLICATION_XIDS, LOST, WELL, CardState, after_xid, card_named, with_cards
-from scheduler.simulation.defaults import new_node
-from scheduler.simulation.identity import decoded
+from scheduler.simulation.defaults import decoded, new_node
 
 K = TypeVar("K", Node, Pod)
 
@@ -84,7 +83,7 @@ class _Troubles:
     states: dict[str, dict[int, CardState]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
-    def take(self, fault: Fault) -> Iterator[Step]:
+    def take(self, fault: DescribedFault) -> Iterator[Step]:
         """The steps that a fault makes; none when it changes nothing, such as a card's fault on a node that is gone."""
         if fault.node not in self.described:  # it was no good and is among the mistakes
             return
@@ -98,7 +97,7 @@ class _Troubles:
         if step is not None:
             yield step
 
-    def _whole_node(self, fault: Fault) -> Iterator[Step]:
+    def _whole_node(self, fault: DescribedFault) -> Iterator[Step]:
         if fault.lost and fault.node not in self.gone:
             self.gone.add(fault.node)
             yield NodeGoes(fault.at_s, fault.node, f"node {fault.node} is lost")
@@ -108,7 +107,7 @@ class _Troubles:
             words = f"node {fault.node} is back, all its cards well"
             yield NodeIs(fault.at_s, self.described[fault.node], words)
 
-    def _card(self, fault: Fault) -> NodeIs | None:
+    def _card(self, fault: DescribedFault) -> NodeIs | None:
         card = card_named(self.described[fault.node], str(fault.card), self.resources)
         if card is None:
             message = f"node {fault.node} has no card {fault.card}"

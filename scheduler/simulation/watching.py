@@ -43,8 +43,8 @@ class WatchTiming:
     silence_s: float = 90.0
 
 
-class Connection(Generic[T]):
-    """An open watch; `close` it. since: as in `ports.Cluster.watch`. breaks: what goes wrong by itself, if anything."""
+class WatchConnection(Generic[T]):
+    """An open watch; `close` it. since: as in `port.Cluster.watch`. breaks: what goes wrong by itself, if anything."""
 
     def __init__(
         self,

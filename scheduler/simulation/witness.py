@@ -11,8 +11,8 @@ from config.protocol.inventory import Health
 from scheduler.kube.objects import Node, Pod
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
-from scheduler.simulation.cursor import Cursor
 from scheduler.simulation.pods import FINISHED
+from scheduler.simulation.store import Cursor
 from scheduler.simulation.world import World
 from scheduler.state.booking import CardShare, booking_of
 from scheduler.state.ledger import NodeLedger, recompute

@@ -20,7 +20,7 @@ _MOST_ATTEMPTS: Final = 16
 log = structlog.get_logger()
 
 
-class Telemetry:
+class ServiceObserver:
     """One line per attempt that fails and per bind; counts for everything."""
 
     def __init__(self, metrics: Metrics) -> None:

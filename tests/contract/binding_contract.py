@@ -21,7 +21,7 @@ def scheduled(pod: objects.Pod) -> list[tuple[str, str, str]]:
 
 
 class BindingContract:
-    """What `ports.Cluster.bind` does to a pod, and when it refuses."""
+    """What `port.Cluster.bind` does to a pod, and when it refuses."""
 
     async def test_one_event_carries_the_node_and_all_annotations(self, under_test: ClusterUnderTest) -> None:
         pod = await under_test.pod()

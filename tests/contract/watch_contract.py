@@ -9,7 +9,7 @@ from tests.contract.under_test import ClusterUnderTest, node_manifest, pod_manif
 
 
 class WatchContract:
-    """What `ports.Cluster.watch` tells, and in which order."""
+    """What `port.Cluster.watch` tells, and in which order."""
 
     async def test_a_list_comes_first_and_then_the_changes_in_their_order(self, under_test: ClusterUnderTest) -> None:
         operator, namespace = under_test.operator, under_test.namespace

@@ -12,7 +12,9 @@ from tests.support.repository import ROOT
 SUFFIXES: Final = {".py", ".md", ".yaml", ".toml"}
 NOT_OURS: Final = {".git", ".venv", "build", "dist", "__pycache__"}
 # Written for those who built this, and kept outside: nobody who reads the code has them. Split, to name none here.
-OUTSIDE: Final = re.compile("|".join((r"(?<!_)\bPROT" + r"OCOL\b", r"\bDES" + r"IGN\b", r"\bPACK" + r"ING\b", r"\bKUBER" + r"NETES\b")))
+OUTSIDE: Final = re.compile(
+    "|".join((r"(?<!_)\bPROT" + r"OCOL\b", r"\bDES" + r"IGN\b", r"\bPACK" + r"ING\b", r"\bKUBER" + r"NETES\b"))
+)
 # `docs/protocol.md, "Inventory"`, the two maybe on two lines of a comment.
 CITATION: Final = re.compile(r"\b(docs/[\w/-]+\.md)(?:`?,\s+(?:#\s+)?\"([^\"\n]+)\")?")
 HEADING: Final = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)

@@ -21,7 +21,7 @@ from scheduler.service import Clock, Service
 from scheduler.simulation.world import World
 from scheduler.state.ledger import NodeLedger, of_tables, recompute
 from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import Telemetry
+from scheduler.telemetry.observer import ServiceObserver
 from tests.support.virtual_time import run
 from tests.system.checked_cycle import CheckedCycle
 from tests.system.wire import Posts, Wire
@@ -122,7 +122,7 @@ def start(wire: Wire, configuration: SchedulerConfiguration = AT_ONCE, *, seed: 
     service = Service(
         wire,
         configuration,
-        Telemetry(metrics),
+        ServiceObserver(metrics),
         engine=engine,
         reader=reader,
         instance="test",

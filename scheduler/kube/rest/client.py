@@ -1,4 +1,4 @@
-"""`ports.Cluster` with a real API server."""
+"""`port.Cluster` with a real API server."""
 
 import math
 import random

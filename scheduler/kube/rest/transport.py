@@ -1,4 +1,4 @@
-"""HTTP to one API server: paths and bodies as bytes in, bytes out, errors of `ports`.
+"""HTTP to one API server: paths and bodies as bytes in, bytes out, errors of `port`.
 
 A request costs 65-75 µs of this process (docs of aiohttp's options that matter below), a quarter of what the
 session of kubernetes.aio costs with its defaults: `trust_env` alone sends two lookups per request to threads.

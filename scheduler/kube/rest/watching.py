@@ -20,7 +20,6 @@ from scheduler.kube import port
 from scheduler.kube.port import Kind, T, WatchEvent
 from scheduler.kube.rest import decoding
 from scheduler.kube.rest.decoding import Decoder
-from scheduler.kube.rest.lines import LineSplitter
 from scheduler.kube.rest.transport import Stalled, Transport
 
 BATCH: Final = 256
@@ -53,6 +52,26 @@ class WatchOptions:
     lasts_s: tuple[int, int] = (300, 600)
 
 
+class LineSplitter:
+    """Bytes as they arrive -> whole lines, in time linear in the bytes however long a line is.
+
+    Holds the beginning of the line that is not complete yet, in the pieces in which it came.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        r"""Return the lines that `chunk` completes, without "\n", each a copy of its own; empty lines are left out."""
+        first, *others = chunk.split(b"\n")
+        self._pieces.append(first)
+        if not others:
+            return []
+        lines = [b"".join(self._pieces), *others]
+        self._pieces = [lines.pop()]
+        return [line for line in lines if line]
+
+
 class _CannotStream(Exception):
     """The server does not know streamed lists."""
 
@@ -67,7 +86,7 @@ class Watching:
         self._streams = options.listing is not Listing.PAGED
 
     async def watch(self, kind: Kind[T], since: str | None) -> AsyncGenerator[list[WatchEvent[T]], None]:
-        """As `ports.Cluster.watch`. A list that has to begin again says so by another ListBegins."""
+        """As `port.Cluster.watch`. A list that has to begin again says so by another ListBegins."""
         if since is None and self._streams:
             try:
                 async with aclosing(self._streamed(kind)) as batches:

@@ -1,4 +1,4 @@
-"""The clusters whose output by the original is known: the files under golden/. Source: PROTOCOL, part 2 G."""
+"""The clusters whose legacy output is known: the files under golden/, printed by the legacy command itself."""
 
 from pathlib import Path
 from typing import Any, TypeAlias

@@ -7,7 +7,7 @@ import msgspec
 
 from config.protocol.inventory import Card, Health, Inventory, encode
 from scheduler.inspect import wire
-from scheduler.inspect.view import NodeView, view
+from scheduler.inspect.view import InspectedNode, view
 from tests.scheduler.inspect.golden_clusters import Json
 
 
@@ -15,10 +15,12 @@ def raws(documents: Sequence[Json]) -> list[msgspec.Raw]:
     return [msgspec.Raw(json.dumps(document).encode()) for document in documents]
 
 
-def viewed(nodes: Sequence[Json], pods: Sequence[Json], *, with_gpu_memory_only: bool = True) -> tuple[NodeView, ...]:
+def viewed(
+    nodes: Sequence[Json], pods: Sequence[Json], *, with_gpu_memory_only: bool = True
+) -> tuple[InspectedNode, ...]:
     """What is shown of them. Every object has to be readable."""
-    read_nodes, unread_nodes = wire.read(raws(nodes), wire.Node)
-    read_pods, unread_pods = wire.read(raws(pods), wire.Pod)
+    read_nodes, unread_nodes = wire.read(raws(nodes), wire.ListedNode)
+    read_pods, unread_pods = wire.read(raws(pods), wire.ListedPod)
     assert (unread_nodes, unread_pods) == ([], [])
     return view(read_nodes, read_pods, with_gpu_memory_only=with_gpu_memory_only)
 

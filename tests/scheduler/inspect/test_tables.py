@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.inspect.columns import aligned
-from scheduler.inspect.tables import details, summary
+from scheduler.inspect.tables import aligned, details, summary
 from tests.scheduler.inspect.golden_clusters import CLUSTERS, Json, golden, node, pod
 from tests.scheduler.inspect.reading import cards, viewed
 

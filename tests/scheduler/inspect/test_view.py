@@ -10,7 +10,7 @@ from config.protocol import inventory, names
 from scheduler.inspect import wire
 from scheduler.inspect.document import as_json
 from scheduler.inspect.tables import details, summary
-from scheduler.inspect.view import Holder, NodeView
+from scheduler.inspect.view import Holder, InspectedNode
 from tests.scheduler.inspect.golden_clusters import Json, node, pod
 from tests.scheduler.inspect.reading import cards, raws, viewed
 from tests.support.repository import ROOT
@@ -18,7 +18,7 @@ from tests.support.repository import ROOT
 A = node("gpu-node-a", "30", "2")
 
 
-def on_a(*pods: Json, announced: str | None = None) -> NodeView:
+def on_a(*pods: Json, announced: str | None = None) -> InspectedNode:
     (shown,) = viewed([node("gpu-node-a", "30", "2", inventory=announced)], pods)
     return shown
 
@@ -126,7 +126,7 @@ def test_a_pod_that_two_pages_show_counts_once() -> None:
 
 def test_an_object_that_cannot_be_read_costs_one_object_and_is_named() -> None:
     broken = pod("broken", "3") | {"spec": {"nodeName": 7}}
-    read, problems = wire.read(raws([broken, {}, pod("p", "3")]), wire.Pod)
+    read, problems = wire.read(raws([broken, {}, pod("p", "3")]), wire.ListedPod)
     assert [found.metadata.name for found in read] == ["p"]
     assert problems[0].startswith("pod default/broken is left out: Expected `str`, got `int`")
     assert problems[1].startswith("pod without a name is left out: ")
@@ -194,5 +194,5 @@ def test_no_annotation_breaks_it_or_hides_a_unit(pods: dict[str, str], nodes: st
 @given(_NEARLY)
 def test_nothing_that_is_no_object_of_its_kind_breaks_reading(document: object) -> None:
     items = raws([{"metadata": {"name": "n"}, "status": document, "spec": document}])
-    for objects, problems in (wire.read(items, wire.Node), wire.read(items, wire.Pod)):
+    for objects, problems in (wire.read(items, wire.ListedNode), wire.read(items, wire.ListedPod)):
         assert len(objects) + len(problems) == 1

@@ -25,9 +25,9 @@ from scheduler.simulation.faults import (
     Break,
     Effect,
     Fail,
-    Fault,
     Overtaken,
     Refuse,
+    RequestFault,
     Silence,
     Slow,
     Throttle,
@@ -49,7 +49,7 @@ from tests.scheduler.simulation.builders import (
 )
 
 
-async def bind_under(fault: Fault, of: World) -> MemoryCluster:
+async def bind_under(fault: RequestFault, of: World) -> MemoryCluster:
     """Bind pod `a` once while the fault holds; raises what the client gets."""
     cluster = client(of)
     cluster.faults.add(Verb.BIND, fault, count=1)
@@ -74,7 +74,7 @@ async def bind_under(fault: Fault, of: World) -> MemoryCluster:
     ],
 )
 async def test_a_fault_decides_what_the_client_hears_and_whether_the_pod_is_bound(
-    fault: Fault, error: type[ApiError], node: str
+    fault: RequestFault, error: type[ApiError], node: str
 ) -> None:
     of = world("a")
 

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
-from scheduler.kube.rest.connect import Connection, ConnectMistake, connect
+from scheduler.kube.rest.connect import ConnectError, Connection, connect, proxy_for
 from tests.support.certificates import CA
 
+SERVER = "https://10.1.2.3:6443"
+PROXY = "http://proxy:3128"
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
 
@@ -150,7 +152,7 @@ async def test_a_file_that_does_not_say_which_cluster_is_one_clear_mistake(
 ) -> None:
     path = write(tmp_path / "config", content)
 
-    with pytest.raises(ConnectMistake, match=words) as raised:
+    with pytest.raises(ConnectError, match=words) as raised:
         await connected({}, kubeconfig=path)
 
     assert str(path) in str(raised.value)
@@ -179,7 +181,7 @@ async def test_credentials_that_cannot_be_had_are_one_clear_mistake(
     clusters = [{"name": "c", "cluster": {"server": "https://a"} | cluster}]
     path = write(tmp_path / "config", document(clusters=clusters, users=[{"name": "u", "user": user}]))
 
-    with pytest.raises(ConnectMistake, match=words) as raised:
+    with pytest.raises(ConnectError, match=words) as raised:
         await connected({}, kubeconfig=path)
 
     assert str(path) in str(raised.value)
@@ -190,7 +192,7 @@ async def test_a_plugin_that_answers_no_credentials_is_a_mistake(tmp_path: Path)
     user = {"exec": {"apiVersion": "v1", "command": "echo", "args": [answer]}}
     path = write(tmp_path / "config", document(users=[{"name": "u", "user": user}]))
 
-    with pytest.raises(ConnectMistake, match="neither a token nor a client certificate"):
+    with pytest.raises(ConnectError, match="neither a token nor a client certificate"):
         await connected({}, kubeconfig=path)
 
 
@@ -202,22 +204,46 @@ async def test_a_plugin_that_answers_no_credentials_is_a_mistake(tmp_path: Path)
     ],
 )
 async def test_a_file_that_is_named_has_to_exist(home: Path, kubeconfig: Path | None, words: str) -> None:
-    with pytest.raises(ConnectMistake, match=words):
+    with pytest.raises(ConnectError, match=words):
         await connected({"HOME": str(home), "KUBECONFIG": "/no/a:/no/b"}, kubeconfig=kubeconfig)
 
 
 async def test_a_directory_is_no_kubeconfig(tmp_path: Path) -> None:
-    with pytest.raises(ConnectMistake, match="cannot be read"):
+    with pytest.raises(ConnectError, match="cannot be read"):
         await connected({}, kubeconfig=tmp_path)
 
 
 async def test_without_any_cluster_every_place_that_was_looked_at_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConnectMistake, match=r"--kubeconfig.*KUBECONFIG.*/nowhere.*/\.kube/config"):
+    with pytest.raises(ConnectError, match=r"--kubeconfig.*KUBECONFIG.*/nowhere.*/\.kube/config"):
         await connected({"HOME": str(tmp_path)})
 
 
 async def test_a_broken_ca_of_the_service_account_is_a_mistake(service_account: Path) -> None:
     write(service_account / "ca.crt", "no certificate")
 
-    with pytest.raises(ConnectMistake, match=r"service account.*not usable as PEM"):
+    with pytest.raises(ConnectError, match=r"service account.*not usable as PEM"):
         await connected(IN_A_POD, service_account=service_account)
+
+
+@pytest.mark.parametrize(
+    ("environment", "url", "proxy"),
+    [
+        pytest.param({}, SERVER, None, id="none"),
+        pytest.param({"HTTPS_PROXY": PROXY}, SERVER, PROXY, id="https"),
+        pytest.param({"https_proxy": PROXY}, SERVER, PROXY, id="small letters"),
+        pytest.param({"HTTP_PROXY": PROXY}, SERVER, None, id="for http only"),
+        pytest.param({"HTTP_PROXY": PROXY}, "http://api", PROXY, id="http"),
+        pytest.param({"ALL_PROXY": PROXY}, SERVER, PROXY, id="all"),
+        pytest.param({"HTTPS_PROXY": PROXY, "NO_PROXY": "*"}, SERVER, None, id="no host"),
+        pytest.param({"HTTPS_PROXY": PROXY, "NO_PROXY": "a, 10.1.2.3"}, SERVER, None, id="not this host"),
+        pytest.param({"HTTPS_PROXY": PROXY, "NO_PROXY": "10.0.0.0/8"}, SERVER, None, id="not this network"),
+        pytest.param({"HTTPS_PROXY": PROXY, "NO_PROXY": "10.2.0.0/16"}, SERVER, PROXY, id="not another network"),
+        pytest.param({"HTTPS_PROXY": PROXY, "NO_PROXY": ".corp"}, "https://api.corp", None, id="not this domain"),
+        pytest.param({"HTTPS_PROXY": PROXY, "NO_PROXY": "orp"}, "https://api.corp", PROXY, id="not half a name"),
+        pytest.param({"HTTPS_PROXY": PROXY, "NO_PROXY": ","}, SERVER, PROXY, id="empty entries"),
+    ],
+)
+def test_the_proxy_is_the_one_that_the_environment_names(
+    environment: dict[str, str], url: str, proxy: str | None
+) -> None:
+    assert proxy_for(environment, url) == proxy

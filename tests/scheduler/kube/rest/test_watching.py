@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scheduler.kube import port
 from scheduler.kube.rest.client import KubeCluster
-from scheduler.kube.rest.watching import BATCH, Listing, WatchOptions
+from scheduler.kube.rest.watching import BATCH, LineSplitter, Listing, WatchOptions
 from tests.scheduler.kube.rest.conftest import ClusterOf
 from tests.support.api_server import ApiServer, bookmark, cut, line, manifest, ok, status, streamed
 
@@ -312,3 +312,38 @@ async def test_a_page_that_is_no_list_is_a_failure_of_the_server(api: ApiServer,
 
     with pytest.raises(port.ApiFailed, match="cannot be decoded"):
         await events(await cluster_of(watch=PAGED))
+
+
+def split(chunks: list[bytes]) -> list[bytes]:
+    splitter = LineSplitter()
+    return [line for chunk in chunks for line in splitter.feed(chunk)]
+
+
+@given(
+    lines=st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line)),
+    cuts=st.lists(st.integers(min_value=0, max_value=400)),
+)
+def test_lines_are_the_same_wherever_the_chunks_end(lines: list[bytes], cuts: list[int]) -> None:
+    text = b"".join(line + b"\n" for line in lines)
+    ends = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    chunks = [text[start:end] for start, end in pairwise(ends)]
+
+    assert split(chunks) == lines
+
+
+def test_a_line_that_is_not_complete_waits_for_its_end() -> None:
+    splitter = LineSplitter()
+
+    assert splitter.feed(b"one\ntw") == [b"one"]
+    assert splitter.feed(b"o") == []
+    assert splitter.feed(b"\n") == [b"two"]
+
+
+def test_a_long_line_passes_in_many_small_pieces() -> None:
+    line = b"x" * 1_600_000
+
+    assert split([line[start : start + 100] for start in range(0, len(line), 100)] + [b"\n"]) == [line]
+
+
+def test_empty_lines_are_left_out() -> None:
+    assert split([b"\n\n", b"a\n\n"]) == [b"a"]

@@ -18,7 +18,7 @@ from scheduler.simulation.timeline import NodeGoes, NodeIs, PodComes, Step
 from scheduler.simulation.world import World
 
 
-class Operator:
+class TimelinePlayer:
     """Everything in `world` that is not our scheduler's own doing. steps: by time."""
 
     def __init__(self, world: World, steps: Sequence[Step]) -> None:

@@ -3,19 +3,19 @@ from typing import Any, Final
 import pytest
 
 from scheduler.kube import objects
-from scheduler.simulation.operator import Operator
+from scheduler.simulation.player import TimelinePlayer
 from scheduler.simulation.world import World
 from tests.scheduler.simulation.described import node, pod, steps
 
 A: Final = [node("a", 16)]
 
 
-def played(*pods: dict[str, Any], faults: list[dict[str, Any]] | None = None) -> tuple[World, Operator]:
+def played(*pods: dict[str, Any], faults: list[dict[str, Any]] | None = None) -> tuple[World, TimelinePlayer]:
     """A world after the first time of the timeline, and who plays the rest."""
     world = World(lambda: 1_800_000_000.0)
-    operator = Operator(world, steps(A, [*pods], faults))
-    operator.play_next()
-    return world, operator
+    player = TimelinePlayer(world, steps(A, [*pods], faults))
+    player.play_next()
+    return world, player
 
 
 def found(world: World, name: str) -> objects.Pod:
@@ -23,45 +23,45 @@ def found(world: World, name: str) -> objects.Pod:
 
 
 def test_a_pod_finishes_so_long_after_it_has_started() -> None:
-    world, operator = played(pod("p", 4, runs_s=10))
-    assert operator.next_s is None
-    operator.started(world.pods.bind("default", "p", "a"), 5.0)
-    assert operator.next_s == 15.0
-    assert operator.play_next() == ["pod default/p has finished"]
+    world, player = played(pod("p", 4, runs_s=10))
+    assert player.next_s is None
+    player.started(world.pods.bind("default", "p", "a"), 5.0)
+    assert player.next_s == 15.0
+    assert player.play_next() == ["pod default/p has finished"]
     assert found(world, "p").status.phase == "Succeeded"
 
 
 def test_a_pod_that_comes_with_its_node_runs_from_then_on() -> None:
-    _, operator = played(pod("p", runs_s=10, nodeName="a"))
-    assert operator.next_s == 10.0
+    _, player = played(pod("p", runs_s=10, nodeName="a"))
+    assert player.next_s == 10.0
 
 
 def test_pods_that_run_for_ever_never_finish() -> None:
-    world, operator = played(pod("p"))
-    operator.started(world.pods.bind("default", "p", "a"), 5.0)
-    assert operator.next_s is None
+    world, player = played(pod("p"))
+    player.started(world.pods.bind("default", "p", "a"), 5.0)
+    assert player.next_s is None
 
 
 def test_what_finishes_and_what_comes_at_one_time_is_played_together() -> None:
-    world, operator = played(pod("p", runs_s=5), pod("q", at_s=5))
-    operator.started(world.pods.bind("default", "p", "a"), 0.0)
-    assert operator.play_next() == ["pod default/p has finished"]
+    world, player = played(pod("p", runs_s=5), pod("q", at_s=5))
+    player.started(world.pods.bind("default", "p", "a"), 0.0)
+    assert player.play_next() == ["pod default/p has finished"]
     assert found(world, "q").metadata.name == "q"
 
 
 def test_a_node_that_is_lost_takes_its_pods_with_it_and_they_never_finish() -> None:
-    world, operator = played(pod("p", runs_s=5), faults=[{"at_s": 1, "node": "a", "lost": True}])
-    operator.started(world.pods.bind("default", "p", "a"), 0.0)
-    assert operator.play_next() == ["node a is lost"]
+    world, player = played(pod("p", runs_s=5), faults=[{"at_s": 1, "node": "a", "lost": True}])
+    player.started(world.pods.bind("default", "p", "a"), 0.0)
+    assert player.play_next() == ["node a is lost"]
     assert (len(world.nodes), len(world.pods)) == (0, 0)
-    assert operator.play_next() == []
+    assert player.play_next() == []
 
 
 def test_a_node_that_is_back_is_there_again() -> None:
     lost_and_back = [{"at_s": 1, "node": "a", "lost": True}, {"at_s": 2, "node": "a", "back": True}]
-    world, operator = played(faults=lost_and_back)
-    operator.play_next()
-    operator.play_next()
+    world, player = played(faults=lost_and_back)
+    player.play_next()
+    player.play_next()
     assert [present.metadata.name for present in world.nodes] == ["a"]
 
 
@@ -78,6 +78,6 @@ def test_a_pod_out_of_a_running_cluster_keeps_what_it_was() -> None:
 
 
 def test_when_nothing_is_left_playing_is_a_mistake() -> None:
-    _, operator = played()
+    _, player = played()
     with pytest.raises(ValueError, match="nothing is left"):
-        operator.play_next()
+        player.play_next()
