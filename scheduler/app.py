@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from config.settings.scheduler import SchedulerConfiguration
+from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.build import build_engine
 from scheduler.kube.port import ApiError, ApiSilent
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
@@ -20,7 +20,7 @@ from scheduler.kube.rest.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.process.probes import serve
 from scheduler.process.stop import stop_requested
-from scheduler.service import Service
+from scheduler.service import Service, ServiceOptions
 from scheduler.telemetry.metrics import Metrics
 from scheduler.telemetry.observer import ServiceObserver
 
@@ -70,6 +70,17 @@ class _Closing(KubeCluster):
         await self.close()
 
 
+def service_options(configuration: SchedulerConfiguration, *, instance: str) -> ServiceOptions:
+    """What the service needs of the configuration."""
+    return ServiceOptions(
+        controller=resolve(configuration)[0].scheduler_names[0],
+        instance=instance,
+        bind_timeout_s=configuration.bind_request_timeout_s,
+        predecessor_s=configuration.bind_timeout_s,
+        max_binds_in_flight=configuration.max_binds_in_flight,
+    )
+
+
 async def _serve(
     configuration: SchedulerConfiguration, connection: Connection, cluster: KubeCluster, rng: random.Random
 ) -> None:
@@ -79,11 +90,10 @@ async def _serve(
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=configuration.per_card_metrics)
     service = Service(
         cluster,
-        configuration,
+        service_options(configuration, instance=f"{socket.gethostname()}-{os.getpid()}"),
         ServiceObserver(metrics),
         engine=engine,
         reader=reader,
-        instance=f"{socket.gethostname()}-{os.getpid()}",
         rng=rng,
     )
     metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)

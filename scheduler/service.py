@@ -19,7 +19,6 @@ import structlog
 from cachetools import LRUCache
 from tenacity.wait import wait_exponential
 
-from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.binding_cycle import Binder, BindRefused, Time, WaitingPods
 from scheduler.engine import Decision, Engine
 from scheduler.event_handlers import EventHandlers, Problem
@@ -50,48 +49,61 @@ class Clock:
     started_s: float = time.monotonic()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """controller, instance: this scheduler, and this process of it, as Events name them.
+
+    bind_timeout_s: of one bind request, > 0. predecessor_s: for so long after the start, a bind request of the process
+    before this one may still take effect. max_binds_in_flight: bind requests at the same time, >= 1.
+    """
+
+    controller: str
+    instance: str
+    bind_timeout_s: float
+    predecessor_s: float
+    max_binds_in_flight: int
+
+
 class Service:
-    """Runs until stopped. telemetry: told of what happens; the tables and the queue are read through `engine`."""
+    """Runs until stopped. observer: told of what happens; the tables and the queue are read through `engine`."""
 
     def __init__(
         self,
         cluster: Cluster,
-        configuration: SchedulerConfiguration,
-        telemetry: ServiceObserver,
+        options: ServiceOptions,
+        observer: ServiceObserver,
         *,
         engine: Engine,
         reader: PodReader,
-        instance: str,
         rng: random.Random,
         clock: Clock | None = None,
     ) -> None:
-        """instance: this process, as events name it. rng: spreads retries."""
+        """rng: spreads retries."""
         self.engine = engine
         self.waiting_pods = WaitingPods()
         self._cluster = cluster
-        self._configuration = configuration
-        self._telemetry = telemetry
+        self._options = options
+        self._observer = observer
         self._clock = clock or Clock()
         self._rng = rng
         self._handlers = EventHandlers(
             engine, reader, now_s=self._clock.monotonic_s, report=self._report, ignored=self._ignored
         )
-        controller = resolve(configuration)[0].scheduler_names[0]
         self.recorder = Recorder(
             cluster,
-            controller=controller,
-            instance=f"{controller}-{instance}",
+            controller=options.controller,
+            instance=f"{options.controller}-{options.instance}",
             now_s=lambda: self._clock.wall_ns() / 1e9,
             busy=self._has_backlog,
             waits=lambda uid: self.engine.queue.state(uid) not in {None, State.IN_FLIGHT},
-            on_lost=telemetry.record_lost,
+            on_lost=observer.record_lost,
         )
         self._binder = Binder(
             cluster,
             Time(self._clock.monotonic_s, asyncio.sleep),
-            configuration.bind_request_timeout_s,
+            options.bind_timeout_s,
             backoff_s=Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s,
-            on_retry=telemetry.bind_retried,
+            on_retry=observer.bind_retried,
         )
         self._in_flight = 0
         self._wake = asyncio.Event()
@@ -130,11 +142,11 @@ class Service:
 
     async def _reflect(self, kind: Kind[T], handle: Callable[[list[WatchEvent[T]]], None]) -> None:
         backoff = Backoff(self._rng)
-        async for batch in reflect(self._cluster, kind, backoff=backoff, on_trouble=self._telemetry.watch_trouble):
+        async for batch in reflect(self._cluster, kind, backoff=backoff, on_trouble=self._observer.watch_trouble):
             handle(batch)
             for event in batch:
                 if isinstance(event, ListBegins):
-                    self._telemetry.list_began(kind.name)
+                    self._observer.list_began(kind.name)
                 elif isinstance(event, ListEnds):
                     self._first_list(kind.name)
             self._wake.set()
@@ -164,14 +176,14 @@ class Service:
 
     async def _outwait_predecessor(self) -> None:
         # A POST of the process before us may still take effect until its time-out has passed.
-        left_s = self._configuration.bind_timeout_s - (self._clock.monotonic_s() - self._clock.started_s)
+        left_s = self._options.predecessor_s - (self._clock.monotonic_s() - self._clock.started_s)
         if left_s > 0:
             log.info("start.waiting", seconds=round(left_s, 1), reason="a predecessor's bind may still take effect")
             await asyncio.sleep(left_s)
 
     def _decide_for_a_slice(self, bindings: asyncio.TaskGroup) -> bool:
         """Decide for a few milliseconds; False when there is nothing left to do until something happens."""
-        clock, engine, most = self._clock, self.engine, self._configuration.max_binds_in_flight
+        clock, engine, most = self._clock, self.engine, self._options.max_binds_in_flight
         until_s = clock.monotonic_s() + _SLICE_S
         while self._in_flight < most:
             began_s = clock.monotonic_s()
@@ -181,7 +193,7 @@ class Service:
             checked = engine.check(began_s)
             decision = engine.decide(began_s, clock.wall_ns())
             if decision is not None:
-                self._telemetry.decided(decision, clock.monotonic_s() - began_s)
+                self._observer.decided(decision, clock.monotonic_s() - began_s)
                 self._follow_up(decision, bindings)
             elif not checked:
                 return False
@@ -190,7 +202,7 @@ class Service:
     async def _until_something_happens(self) -> None:
         ready_s = self.engine.queue.next_ready_s()
         timer = None
-        if ready_s is not None and self._in_flight < self._configuration.max_binds_in_flight:
+        if ready_s is not None and self._in_flight < self._options.max_binds_in_flight:
             delay_s = max(0.0, ready_s - self._clock.monotonic_s())
             timer = asyncio.get_running_loop().call_later(delay_s, self._wake.set)
         await self._wake.wait()
@@ -216,13 +228,13 @@ class Service:
             await self._binder.bind(Binding(pod.key, placement.node, placement.annotations))
         except BindRefused as refused:
             self.engine.refused(placement, self._clock.monotonic_s(), gone=refused.gone)
-            self._telemetry.refused(placement, refused)
+            self._observer.refused(placement, refused)
             if not refused.settled:
                 message = f"binding to {placement.node} was refused: {refused.reason}"
                 self.recorder.scheduler_error(pod, message)
         else:
             self.engine.bound(placement)
-            self._telemetry.bound(queued, placement, self._clock.monotonic_s())
+            self._observer.bound(queued, placement, self._clock.monotonic_s())
             self.recorder.scheduled(pod, placement.node)
         finally:
             self._in_flight -= 1
@@ -242,13 +254,13 @@ class Service:
         while True:
             due_s = self._clock.monotonic_s() + _LAG_EVERY_S
             await asyncio.sleep(_LAG_EVERY_S)
-            self._telemetry.loop_lagged(max(0.0, self._clock.monotonic_s() - due_s))
+            self._observer.loop_lagged(max(0.0, self._clock.monotonic_s() - due_s))
 
     def _report(self, problem: Problem) -> None:
         if problem in self._told:
             return
         self._told[problem] = True
-        self._telemetry.bad_object(problem.kind)
+        self._observer.bad_object(problem.kind)
         log.warning("object.bad", kind=problem.kind, name=problem.name, problem=problem.text)
         if problem.on_object:
             self.recorder.about(problem.kind, problem.name, problem.uid, "BadAnnotation", problem.text)

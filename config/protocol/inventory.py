@@ -33,7 +33,7 @@ class Health(StrEnum):
 _KNOWN_HEALTH: Final = frozenset(health.value for health in Health)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """One card as announced.
 

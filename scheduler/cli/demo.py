@@ -21,6 +21,7 @@ import structlog
 import uvloop
 
 from config.clusterfile.reading import read
+from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler import simulation
 from scheduler.build import build_engine
@@ -31,7 +32,7 @@ from scheduler.cli.story import Line, Story
 from scheduler.kube.objects import Pod
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.queue.entry import State
-from scheduler.service import Service
+from scheduler.service import Service, ServiceOptions
 from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.player import TimelinePlayer
 from scheduler.simulation.pods import FINISHED
@@ -52,6 +53,9 @@ _LINES_KEPT: Final = 100
 _AT_REST: Final = frozenset({State.UNSCHEDULABLE, State.BACKING_OFF, State.GATED})
 _PATIENCE_S: Final = 10.0
 _INTERRUPTED: Final = 130  # as a shell counts SIGINT
+_OPTIONS: Final = ServiceOptions(
+    controller=names.SCHEDULER_NAME, instance="demo", bind_timeout_s=4.0, predecessor_s=0.0, max_binds_in_flight=64
+)
 
 
 def demo(out: TextIO, *, speed: float, keep: bool) -> int:
@@ -70,9 +74,7 @@ class _Demo:
     """One cluster and one scheduler; `run` once."""
 
     def __init__(self, steps: list[Step], resources: ResourceNames, out: TextIO, speed: float) -> None:
-        configuration = SchedulerConfiguration(
-            memory_unit_mib=_UNIT_MIB, bind_timeout_s=0, pod_initial_backoff_seconds=1 / speed
-        )
+        configuration = SchedulerConfiguration(memory_unit_mib=_UNIT_MIB, pod_initial_backoff_seconds=1 / speed)
         self._steps = steps
         self._resources = resources
         self._speed = speed
@@ -94,11 +96,10 @@ class _Demo:
         self._story = Story(metrics, lambda: self._now_s, self._tell)
         self._service = Service(
             MemoryCluster(self._world, latency_s=_LATENCY_S / speed),
-            configuration,
+            _OPTIONS,
             self._story,
             engine=self._engine,
             reader=reader,
-            instance="demo",
             rng=random.Random(0),  # noqa: S311 - spreads retries, guards nothing
         )
         self._stop = asyncio.Event()

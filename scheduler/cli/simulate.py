@@ -12,6 +12,7 @@ from rich.table import Table
 from config.clusterfile.reading import read
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine
+from scheduler.pods.gpu_request import ResourceNames
 from scheduler.simulation.replay import replay
 from scheduler.simulation.report import Placed, Report
 from scheduler.simulation.usage import CardUse
@@ -25,9 +26,10 @@ def simulate(files: Sequence[Path], configuration: SchedulerConfiguration) -> tu
     Raises ConfigurationError with every mistake in all of them.
     """
     cluster = read(*files)
-    built = build_engine(configuration)
+    built, named = build_engine(configuration), configuration.resources
+    resources = ResourceNames(named.gpu_mem, named.gpu_count, named.gpu_core)
     began_s = time.perf_counter()
-    report = replay(cluster, configuration, built)
+    report = replay(cluster, built, resources=resources, unit_mib=configuration.memory_unit_mib)
     return report, time.perf_counter() - began_s
 
 

@@ -41,7 +41,7 @@ class Holder:
     pending: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InspectedNode:
     """One node.
 
@@ -102,7 +102,14 @@ def _node(node: ListedNode, pods: Iterable[ListedPod]) -> InspectedNode:
     )
     addresses = [entry.address for entry in node.status.addresses or () if entry.type == _ADDRESS_TYPE]
     address = addresses[0] if addresses else "unknown"
-    return InspectedNode(node.metadata.name, address, _total(node), cards, tuple(holders), empty.unit_mib)
+    return InspectedNode(
+        name=node.metadata.name,
+        address=address,
+        total=_total(node),
+        cards=cards,
+        holders=tuple(holders),
+        unit_mib=empty.unit_mib,
+    )
 
 
 def _empty_cards(node: ListedNode) -> _EmptyCards:

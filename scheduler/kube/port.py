@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
+from config.protocol import names
 from scheduler.kube import objects
 
 T = TypeVar("T", objects.Pod, objects.Node, objects.ConfigMap, objects.Namespace)
@@ -28,7 +29,7 @@ class Kind(Generic[T]):
 PODS: Final = Kind("pods", objects.Pod, "/api/v1/pods", "status.phase!=Succeeded,status.phase!=Failed")
 NODES: Final = Kind("nodes", objects.Node, "/api/v1/nodes")
 NAMESPACES: Final = Kind("namespaces", objects.Namespace, "/api/v1/namespaces")
-CONFIG_MAPS: Final = Kind("configmaps", objects.ConfigMap, "/api/v1/namespaces/kube-system/configmaps")
+CONFIG_MAPS: Final = Kind("configmaps", objects.ConfigMap, f"/api/v1/namespaces/{names.UNHEALTHY_NAMESPACE}/configmaps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class EventSeries:
     last_time_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
     """An events.k8s.io/v1 Event. name: the object's own name, unique in the namespace of what it is about.
 

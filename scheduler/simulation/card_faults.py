@@ -66,7 +66,7 @@ def card_named(node: Node, name: str, resources: ResourceNames) -> Card | None:
     count = _amount(capacity, resources.gpu_count)
     if not name.isdecimal() or int(name) >= count:
         return None
-    return Card(int(name), "", "", 0, _amount(capacity, resources.gpu_mem) // count)
+    return Card(index=int(name), uuid="", model="", memory_mib=0, units=_amount(capacity, resources.gpu_mem) // count)
 
 
 def with_cards(node: Node, states: Mapping[int, CardState], resources: ResourceNames) -> Node:

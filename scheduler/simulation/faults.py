@@ -129,7 +129,7 @@ def _always(_: Request) -> bool:
     return True
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Rule:
     """One fault and the requests that it hits.
 
@@ -176,7 +176,7 @@ class Faults:
         if _ONLY_FOR.get(type(fault), verb) is not verb:
             message = f"{type(fault).__name__} cannot happen to {verb.value}"
             raise ValueError(message)
-        rule = Rule(verb, fault, count, probability, when)
+        rule = Rule(verb=verb, fault=fault, count=count, probability=probability, when=when)
         self._rules.append(rule)
         return rule
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Final, Generic
 
 from config.clusterfile.reading import ClusterFile
-from config.settings.scheduler import SchedulerConfiguration
 from scheduler.engine import Decision, Engine
 from scheduler.event_handlers import EventHandlers, Problem
 from scheduler.kube.objects import Node, Pod
@@ -31,15 +30,13 @@ from scheduler.simulation.world import World
 EPOCH_S: Final = 1_767_225_600  # 2026-01-01T00:00:00Z: what the world's clock shows at the start
 
 
-def replay(cluster: ClusterFile, configuration: SchedulerConfiguration, built: tuple[Engine, PodReader]) -> Report:
+def replay(cluster: ClusterFile, built: tuple[Engine, PodReader], *, resources: ResourceNames, unit_mib: int) -> Report:
     """What becomes of the pods of `cluster`; always the same for the same files.
 
-    built: an empty engine of this configuration, and its reader of pods.
+    built: an empty engine, and its reader of pods. resources, unit_mib: as the engine was built with.
     Raises ConfigurationError for objects that an API server would not take.
     """
-    named = configuration.resources
-    resources = ResourceNames(named.gpu_mem, named.gpu_count, named.gpu_core)
-    steps = timeline(cluster, resources, configuration.memory_unit_mib)
+    steps = timeline(cluster, resources, unit_mib)
     return replace(_Replay(steps, *built).run(), ignored=tuple(cluster.ignored))
 
 

@@ -10,7 +10,7 @@ FINISHED: Final = "finished"
 LOST: Final = "lost with its node"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
     """A pod that got a place. pod: `namespace/name`. cards: units on each; none when it asks no GPU memory.
 
@@ -38,7 +38,7 @@ class Waits:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The whole of it.
 

@@ -35,7 +35,7 @@ class Meter:
         return (self._unit_seconds + self.used * (end_s - self._since_s)) / end_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CardUse:
     """One card. units: as first announced. health: as announced now, "lost" when it is not.
 
@@ -53,7 +53,7 @@ class CardUse:
     average: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUse:
     """A node's cards together. units: of the cards as first announced. pods: with GPU memory, there now."""
 
@@ -117,15 +117,15 @@ class Usage:
         """Every card that was ever announced, by node and index."""
         return [
             CardUse(
-                node,
-                card.index,
-                card.uuid if not card.uuid.startswith("#") else "",
-                card.model,
-                card.units,
-                _health(meters.now.get(card.uuid)),
-                meter.used,
-                meter.peak,
-                round(meter.average(end_s), 3),
+                node=node,
+                index=card.index,
+                uuid=card.uuid if not card.uuid.startswith("#") else "",
+                model=card.model,
+                units=card.units,
+                health=_health(meters.now.get(card.uuid)),
+                used=meter.used,
+                peak=meter.peak,
+                average=round(meter.average(end_s), 3),
             )
             for node, meters in sorted(self._nodes.items())
             for card, meter in sorted(meters.cards.values(), key=lambda both: both[0].index)
@@ -135,12 +135,12 @@ class Usage:
         """Every node with cards, by name."""
         return [
             NodeUse(
-                node,
-                sum(card.units for card, _ in meters.cards.values()),
-                meters.whole.used,
-                meters.whole.peak,
-                round(meters.whole.average(end_s), 3),
-                meters.pods,
+                node=node,
+                units=sum(card.units for card, _ in meters.cards.values()),
+                used=meters.whole.used,
+                peak=meters.whole.peak,
+                average=round(meters.whole.average(end_s), 3),
+                pods=meters.pods,
             )
             for node, meters in sorted(self._nodes.items())
             if meters.cards

@@ -10,6 +10,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from config.protocol.quantity import QuantityError
 from config.settings.scheduler import SchedulerConfiguration, resolve
+from scheduler.app import service_options
 from scheduler.build import build_engine
 from scheduler.engine import Engine
 from scheduler.kube import objects
@@ -101,7 +102,7 @@ def _checked(node: objects.Node) -> objects.Node:
 
 
 def _readable(read: Callable[[T], R], found: Iterable[T]) -> Iterator[R]:
-    """What has no amount that is none; the others are left out, as PROTOCOL says."""
+    """Those whose amounts can be read; the others are left out (docs/protocol.md, "Events")."""
     for one in found:
         with suppress(QuantityError):
             yield read(one)
@@ -121,11 +122,10 @@ def start(wire: Wire, configuration: SchedulerConfiguration = AT_ONCE, *, seed: 
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=False)
     service = Service(
         wire,
-        configuration,
+        service_options(configuration, instance="test"),
         ServiceObserver(metrics),
         engine=engine,
         reader=reader,
-        instance="test",
         rng=random.Random(seed),  # noqa: S311 - repeatable
         clock=Clock(loop.time, lambda: int((EPOCH_S + loop.time()) * 1e9), loop.time()),
     )

@@ -171,7 +171,7 @@ async def test_a_card_whose_health_nobody_knows_takes_no_new_pod_and_the_others_
 async def test_two_nodes_that_announce_the_same_card_are_booked_each_for_itself() -> None:
     of = world()
     for name in ("a", "b"):
-        of.nodes.add(wire_node(name, [Card(0, "GPU-same", "M", 16 * UNIT_MIB, 16)]))
+        of.nodes.add(wire_node(name, [Card(index=0, uuid="GPU-same", model="M", memory_mib=16 * UNIT_MIB, units=16)]))
     async with scheduling(of) as process:
         for n in range(3):
             comes(of, f"p{n}", 10, annotations={names.CARD_UUIDS: "GPU-same"})

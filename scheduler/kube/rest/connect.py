@@ -32,7 +32,7 @@ class ConnectError(Exception):
     """What was configured cannot be used; the message says what, which, and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
     """An API server and credentials for it. Nothing has been sent to it yet.
 
@@ -141,7 +141,14 @@ async def _opened(source: Source, name: str, environment: Mapping[str, str] | No
         raise ConnectError(message) from error
     url = configuration.host
     proxy = configuration.proxy or (proxy_for(environment, url) if environment is not None else None)
-    return Connection(url, tls, credentials, name, configuration.tls_server_name or None, proxy)
+    return Connection(
+        url=url,
+        tls=tls,
+        credentials=credentials,
+        source=name,
+        server_name=configuration.tls_server_name or None,
+        proxy=proxy,
+    )
 
 
 def proxy_for(environment: Mapping[str, str], url: str) -> str | None:

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from config.protocol import names
 from scheduler.kube import port
 from scheduler.kube.rest.failures import MALFORMED
 from scheduler.kube.rest.transport import Transport
@@ -36,7 +37,7 @@ class Right:
 NEEDED: Final = (
     *(Right(verb, "pods") for verb in ("list", "watch", "get")),
     *(Right(verb, resource) for resource in ("nodes", "namespaces") for verb in ("list", "watch")),
-    *(Right(verb, "configmaps", namespace="kube-system") for verb in ("list", "watch")),
+    *(Right(verb, "configmaps", namespace=names.UNHEALTHY_NAMESPACE) for verb in ("list", "watch")),
     Right("create", "pods", "binding"),
     Right("patch", "pods", "status"),
     *(Right(verb, "events", group=_EVENTS) for verb in ("create", "patch")),

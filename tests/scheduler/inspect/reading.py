@@ -29,7 +29,12 @@ def cards(*units: int | None, unit_mib: int = 1024, unhealthy: frozenset[int] = 
     """The text of an inventory: a card of so many units for each index, none for None."""
     announced = tuple(
         Card(
-            index, f"GPU-{index}", "M", own * unit_mib, own, Health.UNHEALTHY if index in unhealthy else Health.HEALTHY
+            index=index,
+            uuid=f"GPU-{index}",
+            model="M",
+            memory_mib=own * unit_mib,
+            units=own,
+            health=Health.UNHEALTHY if index in unhealthy else Health.HEALTHY,
         )
         for index, own in enumerate(units)
         if own is not None

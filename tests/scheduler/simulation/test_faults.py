@@ -354,7 +354,20 @@ async def test_every_verb_can_fail_without_the_others(verb: Verb) -> None:
 
 
 def event(name: str) -> EventRecord:
-    return EventRecord(name, "Pod", "ns", "a", "", "Normal", "Scheduled", "Binding", "", 0.0, "x/y", "z")
+    return EventRecord(
+        name=name,
+        kind="Pod",
+        namespace="ns",
+        object_name="a",
+        object_uid="",
+        type="Normal",
+        reason="Scheduled",
+        action="Binding",
+        note="",
+        time_s=0.0,
+        reporting_controller="x/y",
+        reporting_instance="z",
+    )
 
 
 async def fails(request: Awaitable[object]) -> bool:

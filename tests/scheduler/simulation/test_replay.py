@@ -6,10 +6,9 @@ import pytest
 from config.clusterfile.reading import read
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine
-from scheduler.simulation.replay import replay
 from scheduler.simulation.report import Report
 from scheduler.state.ledger import of_tables
-from tests.scheduler.simulation.described import described, node, pod, replayed
+from tests.scheduler.simulation.described import described, node, pod, replayed, replayed_file
 from tests.support.repository import ROOT
 
 DEMO: Final = ROOT / "scheduler" / "simulation" / "demo.yaml"
@@ -108,13 +107,13 @@ def test_a_pod_that_runs_for_no_time_ends_when_it_starts() -> None:
 
 
 def test_the_same_files_always_give_the_same_report() -> None:
-    reports = [replay(read(DEMO), SchedulerConfiguration(), build_engine(SchedulerConfiguration())) for _ in range(2)]
+    reports = [replayed_file(read(DEMO), build_engine(SchedulerConfiguration())) for _ in range(2)]
     assert msgspec.json.encode(reports[0]) == msgspec.json.encode(reports[1])
 
 
 def test_what_is_reported_as_used_is_what_the_scheduler_has_booked() -> None:
     engine, reader = build_engine(SchedulerConfiguration())
-    report = replay(read(DEMO), SchedulerConfiguration(), (engine, reader))
+    report = replayed_file(read(DEMO), (engine, reader))
     booked = {
         (name, uuid): card.units - free
         for name, entry in of_tables(engine.tables).items()
@@ -127,7 +126,7 @@ def test_many_pods_on_many_nodes_all_find_their_place_and_no_card_holds_too_much
     nodes = [node("n", 16, 24, 40) | {"count": 50}]
     pods = [pod(f"p{units}", units, at_s=units, runs_s=100) | {"count": 100} for units in (3, 5, 7, 11)]
     cluster = described(nodes, pods)
-    report = replay(cluster, SchedulerConfiguration(), build_engine(SchedulerConfiguration()))
+    report = replayed_file(cluster, build_engine(SchedulerConfiguration()))
     assert (len(report.placed), report.waiting) == (400, ())
     assert [card for card in report.cards if card.peak > card.units] == []
     assert sum(whole.used for whole in report.nodes) == 0

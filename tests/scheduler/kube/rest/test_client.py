@@ -184,7 +184,18 @@ async def test_the_events_of_a_node_live_in_the_namespace_default(
 ) -> None:
     api.script = [ok({})]
     record = port.EventRecord(
-        "n.1", "Node", namespace, "n", "uid-n", "Warning", "r", "a", "note", 1.0, "controller", "instance"
+        name="n.1",
+        kind="Node",
+        namespace=namespace,
+        object_name="n",
+        object_uid="uid-n",
+        type="Warning",
+        reason="r",
+        action="a",
+        note="note",
+        time_s=1.0,
+        reporting_controller="controller",
+        reporting_instance="instance",
     )
 
     await cluster.create_event(record)
@@ -203,7 +214,20 @@ async def test_the_events_of_a_node_live_in_the_namespace_default(
 )
 async def test_a_note_is_cut_to_1024_bytes(api: ApiServer, cluster: KubeCluster, note: str, cut: str) -> None:
     api.script = [ok({})]
-    long = port.EventRecord("a.1", "Pod", "default", "a", "u", "Warning", "r", "a", note, 1.0, "controller", "instance")
+    long = port.EventRecord(
+        name="a.1",
+        kind="Pod",
+        namespace="default",
+        object_name="a",
+        object_uid="u",
+        type="Warning",
+        reason="r",
+        action="a",
+        note=note,
+        time_s=1.0,
+        reporting_controller="controller",
+        reporting_instance="instance",
+    )
 
     await cluster.create_event(long)
 
