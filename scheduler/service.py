@@ -2,7 +2,7 @@
 
     reflectors ─events─▶ handlers ─▶ tables, queue
                                         │
-    deciding  ◀──────── wake ◀──────────┤   (a slice of a few milliseconds, then the loop breathes)
+    deciding  ◀──────── wake ◀──────────┤   (a slice of a few milliseconds, then other tasks run)
         └─▶ binding tasks ─▶ recorder   ┘
 
 One event loop owns everything here. A bug raises, the TaskGroup ends, the process restarts clean.
@@ -32,9 +32,9 @@ from scheduler.telemetry.observer import ServiceObserver
 from scheduler.telemetry.recorder import Recorder
 
 _SLICE_S: Final = 0.005
-_BREATH_S: Final = 0.005
+_BATCH_WAIT_S: Final = 0.005
 _SMALL_BATCH: Final = 64
-_PROBLEMS_REMEMBERED: Final = 4096
+_MOST_REPORTED: Final = 4096
 _LAG_EVERY_S: Final = 0.25
 
 log = structlog.get_logger()
@@ -110,12 +110,12 @@ class Service:
         self._until_stop: list[asyncio.Task[None]] = []
         self._unlisted = {kind.name for kind in (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)}
         self._listed = asyncio.Event()
-        self._told: LRUCache[Problem, bool] = LRUCache(maxsize=_PROBLEMS_REMEMBERED)
+        self._reported: LRUCache[Problem, bool] = LRUCache(maxsize=_MOST_REPORTED)
         self._ignored_kinds: set[str] = set()
 
     @property
     def binds_in_flight(self) -> int:
-        """Bindings under way."""
+        """Bind requests without a definite answer so far."""
         return self._in_flight
 
     def not_ready(self) -> str:
@@ -123,7 +123,7 @@ class Service:
         return f"waiting for the first list of {', '.join(sorted(self._unlisted))}" if self._unlisted else ""
 
     async def run(self) -> None:
-        """Schedule until `stop`; returns when the binds that were under way then are answered."""
+        """Schedule until `stop`, then return once the binds in flight are answered."""
         async with asyncio.TaskGroup() as bindings, asyncio.TaskGroup() as tasks:
             self._until_stop = [
                 tasks.create_task(self._reflect_pods()),
@@ -132,11 +132,11 @@ class Service:
                 tasks.create_task(self._reflect(port.CONFIG_MAPS, self._handlers.config_maps)),
                 tasks.create_task(self.recorder.run()),
                 tasks.create_task(self._watch_lag()),
-                tasks.create_task(self._decide_for_ever(bindings)),
+                tasks.create_task(self._decide_forever(bindings)),
             ]
 
     def stop(self) -> None:
-        """Decide nothing more."""
+        """Stop deciding; binds in flight go on."""
         for task in self._until_stop:
             task.cancel()
 
@@ -150,12 +150,12 @@ class Service:
                 elif isinstance(event, ListEnds):
                     self._first_list(kind.name)
             self._wake.set()
-            # The API server sends every change by itself; a short breath lets them come in batches, which cost less.
+            # The API server sends each change separately; a short pause lets them arrive in batches, which cost less.
             if len(batch) < _SMALL_BATCH:
-                await asyncio.sleep(_BREATH_S)
+                await asyncio.sleep(_BATCH_WAIT_S)
 
     async def _reflect_pods(self) -> None:
-        # Listed after the wait: what a predecessor has bound in that time is in the list, however slow the watch is.
+        # Listed after the wait, so that what the predecessor bound meanwhile is in the list, however slow the watch is.
         await self._outwait_predecessor()
         await self._reflect(port.PODS, self._handlers.pods)
 
@@ -166,7 +166,7 @@ class Service:
         if not self._unlisted:
             self._listed.set()
 
-    async def _decide_for_ever(self, bindings: asyncio.TaskGroup) -> None:
+    async def _decide_forever(self, bindings: asyncio.TaskGroup) -> None:
         await self._listed.wait()
         while True:
             if self._decide_for_a_slice(bindings):
@@ -175,10 +175,14 @@ class Service:
                 await self._until_something_happens()
 
     async def _outwait_predecessor(self) -> None:
-        # A POST of the process before us may still take effect until its time-out has passed.
+        # A POST of the previous process may still take effect until its time-out has passed.
         left_s = self._options.predecessor_s - (self._clock.monotonic_s() - self._clock.started_s)
         if left_s > 0:
-            log.info("start.waiting", seconds=round(left_s, 1), reason="a predecessor's bind may still take effect")
+            log.info(
+                "start.waiting",
+                seconds=round(left_s, 1),
+                reason="a bind request of the previous process may still take effect",
+            )
             await asyncio.sleep(left_s)
 
     def _decide_for_a_slice(self, bindings: asyncio.TaskGroup) -> bool:
@@ -257,13 +261,13 @@ class Service:
             self._observer.loop_lagged(max(0.0, self._clock.monotonic_s() - due_s))
 
     def _report(self, problem: Problem) -> None:
-        if problem in self._told:
+        if problem in self._reported:
             return
-        self._told[problem] = True
+        self._reported[problem] = True
         self._observer.bad_object(problem.kind)
-        log.warning("object.bad", kind=problem.kind, name=problem.name, problem=problem.text)
+        log.warning("object.bad", kind=problem.kind, name=problem.name, problem=problem.message)
         if problem.on_object:
-            self.recorder.about(problem.kind, problem.name, problem.uid, "BadAnnotation", problem.text)
+            self.recorder.about(problem.kind, problem.name, problem.uid, "BadAnnotation", problem.message)
 
     def _ignored(self, pod: Pod, preference: str) -> None:
         if preference not in self._ignored_kinds:

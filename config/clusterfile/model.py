@@ -1,6 +1,6 @@
 """The model of a cluster file: nodes with their cards, pods with their times, and faults. Pure.
 
-`docs/cluster-file.md` is the guide to it.
+`docs/cluster-file.md` is its guide.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ _LARGEST_CARD_MIB: Final = 2**24
 
 
 def _quantity(value: str | float) -> str:
-    quantity.whole(str(value))  # raises QuantityError, a ValueError, with the words for it
+    quantity.whole(str(value))  # raises QuantityError, a ValueError with the message
     return str(value)
 
 
@@ -33,7 +33,7 @@ class TaintEntry(Section):
 
 
 class CardGroup(Section):
-    """Cards that are alike. links: to every other card of the group, or by card index as in the inventory."""
+    """Equal cards. links: to every other card of the group, or by card index as in the inventory."""
 
     model: str
     memory_mib: int = Field(validation_alias="memoryMiB", ge=0, le=_LARGEST_CARD_MIB)
@@ -51,7 +51,7 @@ class CardGroup(Section):
 
 
 class NodeGroup(Section):
-    """Nodes that are alike: `name`, or with a count that name and a number from 0.
+    """Equal nodes: `name`, or with a count that name and a number from 0.
 
     node: a Node manifest that the other fields are laid over; its name is `name` when that is left out.
     """
@@ -86,9 +86,9 @@ class NodeGroup(Section):
 
 
 class PodGroup(Section):
-    """Pods that are alike: the manifest's name, or with a count that name and a number from 0.
+    """Equal pods: the manifest's name, or with a count that name and a number from 0.
 
-    at_s: when they are created, in seconds from the start. runs_s: how long after its start a pod has finished;
+    at_s: when they are created, in seconds from the start. runs_s: how long after its start a pod finishes;
     None: it runs forever.
     """
 
@@ -103,7 +103,7 @@ class PodGroup(Section):
 
 
 class DescribedFault(Section):
-    """What happens to a card, or without `card` to a whole node (lost, back): exactly one of xid, lost and back."""
+    """A fault of a card, or without `card` of a whole node (lost, back): exactly one of xid, lost and back."""
 
     at_s: _Time = Field(default=0.0, validation_alias=AliasChoices("at_s", "atS"))
     node: str
@@ -118,7 +118,7 @@ class DescribedFault(Section):
             message = "expected exactly one of xid: NUMBER, lost: true and back: true"
             raise ValueError(message)
         if self.xid is not None and self.card is None:
-            message = "xid happens to a card; card is missing"
+            message = "xid needs a card; card is missing"
             raise ValueError(message)
         return self
 
@@ -133,7 +133,7 @@ class Document(Section):
 
 @dataclass(slots=True)
 class ClusterFile:
-    """What all files say together. ignored: manifests that say nothing here, as `kind namespace/name`."""
+    """All files together. ignored: manifests that are not read, as `kind namespace/name`."""
 
     nodes: list[NodeGroup] = field(default_factory=list)
     pods: list[PodGroup] = field(default_factory=list)

@@ -90,7 +90,7 @@ async def test_an_api_server_that_ends_in_the_middle_costs_no_pod_and_no_card(ba
         before = len(backlog.history.bound_at_s)
         backlog.cluster.start_apiserver()
         await backlog.until_bound(SIZE.pods)
-        sent_again = scheduler.lines("bind.again")
+        sent_again = scheduler.lines("bind.retry")
         scheduler.child.check_alive()
 
     assert before < SIZE.pods

@@ -1,4 +1,4 @@
-"""What happens in a demo, as lines for people: the scheduler's decisions, and what its cluster does by itself."""
+"""What happens in a demo, line by line: the scheduler's decisions, and what the cluster does on its own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Line:
 
     at_s: float
     tone: Tone
-    words: str
+    text: str
 
 
 class Story(ServiceObserver):
@@ -40,12 +40,12 @@ class Story(ServiceObserver):
         self._now_s = now_s
         self._tell = tell
 
-    def happened(self, words: str) -> None:
-        """The cluster did something by itself."""
-        self._say(Tone.CLUSTER, words)
+    def happened(self, text: str) -> None:
+        """The cluster did something on its own."""
+        self._say(Tone.CLUSTER, text)
 
     def decided(self, decision: Decision, took_s: float) -> None:
-        """See ServiceObserver. The same words about the same pod are told once."""
+        """See ServiceObserver. The same message about a pod is told once in a row."""
         super().decided(decision, took_s)
         outcome, pod = decision.outcome, decision.queued.pod.key.name
         if isinstance(outcome, NoFit) and self.waiting.get(pod) != outcome.diagnosis.message:
@@ -66,5 +66,5 @@ class Story(ServiceObserver):
         super().refused(placement, refused)
         self._say(Tone.WAITS, f"{placement.pod.key.name}: binding was refused: {refused.reason}")
 
-    def _say(self, tone: Tone, words: str) -> None:
-        self._tell(Line(self._now_s(), tone, words))
+    def _say(self, tone: Tone, text: str) -> None:
+        self._tell(Line(self._now_s(), tone, text))

@@ -1,6 +1,6 @@
-"""The view for programs: `kubectl inspect gpushare -o json`. Pure.
+"""The JSON of `kubectl inspect gpushare -o json`. Pure.
 
-The shape is documented in docs/inspect.md; fields may be added, none is taken away or changes its meaning.
+The shape is documented in docs/inspect.md; fields may be added, none is removed or changes its meaning.
 """
 
 from collections.abc import Sequence

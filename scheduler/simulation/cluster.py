@@ -1,4 +1,4 @@
-"""One client's way to a cluster in memory: `port.Cluster`, with what may go wrong on that way.
+"""One client of a cluster in memory: `port.Cluster`, with what may go wrong between the two.
 
     request -> [fault?] -> executed by `World` -> [fault?] -> answer
 
@@ -158,8 +158,8 @@ class MemoryCluster:
     async def _answer(
         self, fault: RequestFault | None, act: Callable[[], R], timeout_s: float, binding: Binding | None = None
     ) -> R:
-        """What the client gets of a request that `act` executes."""
-        await asyncio.sleep(0)  # no request is answered before its sender has given way
+        """What the client gets for a request that `act` executes."""
+        await asyncio.sleep(0)  # no request is answered before its sender has yielded
         match fault:
             case None if self._latency_s > 0.0:
                 return await self._slowly(Slow(self._latency_s / 2, self._latency_s / 2), act, timeout_s)
@@ -200,7 +200,7 @@ class MemoryCluster:
         try:
             self.world.pods.bind(binding.pod.namespace, binding.pod.name, node or binding.node, annotations)
         except ApiError:
-            return  # the other one is refused just as we shall be
+            return  # the other one is refused just as this one will be
 
     def _take_effect(self, effect: Effect, act: Callable[[], object], late_s: float | None) -> None:
         if effect is Effect.NONE:

@@ -23,7 +23,7 @@ from scheduler.kube.port import ApiConflict, ApiError, ApiForbidden, ApiNotFound
 
 
 class Verb(Enum):
-    """One per method of `port.Cluster` that asks the server something."""
+    """One per method of `port.Cluster` that sends a request."""
 
     WATCH = "watch"
     BIND = "bind"
@@ -161,7 +161,7 @@ class Faults:
 
     def __init__(self, seed: int = 0) -> None:
         self._rules: list[Rule] = []
-        self._chance = Random(seed)  # noqa: S311 - chance that can be repeated is the purpose
+        self._chance = Random(seed)  # noqa: S311 - repeatable
 
     def add(
         self,

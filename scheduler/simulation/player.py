@@ -1,10 +1,10 @@
-"""Plays a timeline on a world, as users, nodes and kubelets would: pods are created, run, and finish.
+"""Plays a timeline on a world, as users, nodes and kubelets do: pods are created, run, and finish.
 
     waits --started--> runs --after runs_s--> finished
       |                 |
       +-- (its node is lost) --> gone
 
-Owned by who drives the simulation. Time is an argument: seconds from the start.
+Owned by what drives the simulation. Time is an argument: seconds from the start.
 """
 
 import heapq
@@ -19,7 +19,7 @@ from scheduler.simulation.world import World
 
 
 class TimelinePlayer:
-    """Everything in `world` that is not our scheduler's own doing. steps: by time."""
+    """Everything that happens in `world` besides our scheduler. steps: by time."""
 
     def __init__(self, world: World, steps: Sequence[Step]) -> None:
         self._world = world
@@ -31,13 +31,13 @@ class TimelinePlayer:
 
     @property
     def next_s(self) -> float | None:
-        """When `play_next` has something to do; None: never again, unless a pod starts."""
+        """When `play_next` has something to do; None: nothing, unless a pod starts."""
         step = self._steps[self._taken].at_s if self._taken < len(self._steps) else None
         end = self._ends[0][0] if self._ends else None
         return min((at_s for at_s in (step, end) if at_s is not None), default=None)
 
     def play_next(self) -> list[str]:
-        """Do everything of the next time: pods that finish first, then steps. Returns what happened, for people.
+        """Do everything of the next time: pods that finish first, then steps. Returns what happened, line by line.
 
         ValueError when there is nothing.
         """
@@ -45,14 +45,14 @@ class TimelinePlayer:
         if now_s is None:
             message = "nothing is left to play"
             raise ValueError(message)
-        words = []
+        events = []
         while self._ends and self._ends[0][0] <= now_s:
-            words += self._finish(heapq.heappop(self._ends)[2])
+            events += self._finish(heapq.heappop(self._ends)[2])
         while self._taken < len(self._steps) and self._steps[self._taken].at_s <= now_s:
             step = self._steps[self._taken]
             self._taken += 1
-            words += self._take(step)
-        return words
+            events += self._take(step)
+        return events
 
     def started(self, pod: Pod, now_s: float) -> None:
         """The pod has its place. Once per pod."""
@@ -70,7 +70,7 @@ class TimelinePlayer:
                 self._show(step.node)
             case NodeGoes():
                 self._lose(step.name)
-        return [step.words]
+        return [step.event]
 
     def _create(self, step: PodComes) -> None:
         wanted, pods = step.pod, self._world.pods
@@ -112,4 +112,4 @@ class TimelinePlayer:
         if found is None or found.metadata.uid != pod.metadata.uid:
             return []  # it went with its node
         self._world.pods.finish(namespace, name)
-        return [f"pod {namespace}/{name} has finished"]
+        return [f"pod {namespace}/{name} finished"]

@@ -1,9 +1,9 @@
-"""The scheduler's engine on a described cluster, as fast as it can: virtual time, no waiting, no chance.
+"""The scheduler's engine on a described cluster at full speed: virtual time, no waiting, no randomness.
 
     play the next time's steps ─▶ tell the engine ─▶ decide until nothing is ready ─▶ the next time ...
 
-A pod that is decided is bound at once, and its engine is told as a watch would. It ends when nothing can happen any
-more: no step is left, no pod runs that will finish, and nothing has changed since each waiting pod was last tried.
+A decided pod is bound at once, and the engine is told as by a watch. It ends when nothing can happen any more: no step
+is left, no running pod will finish, and nothing has changed since each waiting pod was last tried.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ EPOCH_S: Final = 1_767_225_600  # 2026-01-01T00:00:00Z: what the world's clock s
 
 
 def replay(cluster: ClusterFile, built: tuple[Engine, PodReader], *, resources: ResourceNames, unit_mib: int) -> Report:
-    """What becomes of the pods of `cluster`; always the same for the same files.
+    """Where the pods of `cluster` go; always the same for the same files.
 
     built: an empty engine, and its reader of pods. resources, unit_mib: as the engine was built with.
     Raises ConfigurationError for objects that an API server would not take.
@@ -50,7 +50,7 @@ class _Try:
 
 
 class _Feed(Generic[T]):
-    """What a watch of one kind would tell, batch by batch."""
+    """What a watch of one kind would deliver, batch by batch."""
 
     def __init__(
         self, collection: Collection[T], kind: Kind[T], handle: Callable[[list[Changed[T] | Deleted[T]]], None]
@@ -60,7 +60,7 @@ class _Feed(Generic[T]):
         self._handle: Callable[[list[Changed[T] | Deleted[T]]], None] = handle
 
     def deliver(self) -> None:
-        """Tell what has changed since the last time."""
+        """Deliver what has changed since the last call."""
         events: list[Changed[T] | Deleted[T]] = []
         for change in self._cursor.take():
             if change.after is not None and self._shown(change.after):
@@ -81,8 +81,8 @@ class _Replay:
             engine, reader, now_s=lambda: self._now_s, report=self._note_problem, ignored=lambda _pod, _preference: None
         )
         self._feeds = (
-            _Feed(self._world.nodes.collection, NODES, self._nodes_told),
-            _Feed(self._world.pods.collection, PODS, self._pods_told),
+            _Feed(self._world.nodes.collection, NODES, self._node_events),
+            _Feed(self._world.pods.collection, PODS, self._pod_events),
         )
         self._usage = Usage()
         self._created_s: dict[str, float] = {}
@@ -105,7 +105,7 @@ class _Replay:
     # Time
 
     def _next_s(self) -> float | None:
-        """When something happens next; None: never again."""
+        """When something happens next; None: never."""
         outside_s, ready_s = self._player.next_s, self._engine.queue.next_ready_s()
         if outside_s is None and not self._worth_trying():
             return None
@@ -125,16 +125,16 @@ class _Replay:
         for feed in self._feeds:
             feed.deliver()
 
-    def _nodes_told(self, events: list[Changed[Node] | Deleted[Node]]) -> None:
+    def _node_events(self, events: list[Changed[Node] | Deleted[Node]]) -> None:
         self._handlers.nodes(events)
         for event in events:
             name = event.object.metadata.name
             if name in self._engine.tables.row_of:
-                self._usage.announced(name, self._engine.tables.inventory(name))
+                self._usage.node_is(name, self._engine.tables.inventory(name))
             else:
                 self._usage.node_gone(name)
 
-    def _pods_told(self, events: list[Changed[Pod] | Deleted[Pod]]) -> None:
+    def _pod_events(self, events: list[Changed[Pod] | Deleted[Pod]]) -> None:
         self._handlers.pods(events)
         for event in events:
             uid = event.object.metadata.uid
@@ -161,7 +161,7 @@ class _Replay:
     # Decisions
 
     def _decide_all(self) -> None:
-        """Until no pod is ready and no class has anything to ask."""
+        """Until no pod is ready and no check is left."""
         while True:
             decision = self._engine.decide(self._now_s, int((EPOCH_S + self._now_s) * 1e9))
             if decision is not None:
@@ -205,7 +205,7 @@ class _Replay:
             end_s=self._now_s,
             by_others=len(self._by_others),
             decisions=self._decisions,
-            problems=tuple(f"{problem.kind} {problem.name}: {problem.text}" for problem in self._problems),
+            problems=tuple(f"{problem.kind} {problem.name}: {problem.message}" for problem in self._problems),
         )
 
     def _waits(self, pod: Pod) -> Waits:
@@ -219,15 +219,15 @@ class _Replay:
         )
 
     def _untried(self, pod: Pod) -> str:
-        """Why a pod was never decided on."""
+        """Why there was no attempt for a pod."""
         name = pod.spec.scheduler_name
         if name not in self._engine.scheduler_names:
-            return f"its schedulerName is {name}: another scheduler's pod"
-        if words := self._engine.queue.gate(pod.metadata.uid):
-            return words
+            return f"schedulerName is {name}: left to that scheduler"
+        if reason := self._engine.queue.gate(pod.metadata.uid):
+            return reason
         if pod.metadata.deletion_timestamp:
-            return "it is being deleted"
-        return "it cannot be read: see the problems"
+            return "is being deleted"
+        return "cannot be read: see the problems"
 
 
 def _lives(pod: Pod) -> bool:

@@ -1,4 +1,4 @@
-"""A cluster as its operator sees it: everything that is not our scheduler's own doing, synchronous."""
+"""A cluster as its operator sees it: everything besides our scheduler, synchronous."""
 
 from collections.abc import Callable
 from typing import Any, Final

@@ -24,7 +24,7 @@ _UID_DIFFERS: Final = "metadata.uid: Invalid value"
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """connections: at most so many at once, watches included. request_timeout_s: for everything but binds."""
+    """connections: the most at once, watches included. request_timeout_s: for everything but binds."""
 
     connections: int = 64
     request_timeout_s: float = 30.0

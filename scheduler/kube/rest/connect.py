@@ -1,7 +1,7 @@
 """Which API server, as whom: `--kubeconfig`, else KUBECONFIG, else the pod's service account, else `~/.kube/config`.
 
-The order is that of the scheduler's users, who run it in a pod: kubectl looks at `~/.kube/config` first.
-The files are read by kubernetes.aio; what it lets pass silently is refused here.
+The scheduler usually runs in a pod, hence this order: kubectl looks at `~/.kube/config` first.
+The files are read by kubernetes.aio; what it silently accepts is refused here.
 """
 
 import binascii
@@ -29,14 +29,14 @@ _MALFORMED: Final = (ConfigException, AttributeError, KeyError, TypeError, Value
 
 
 class ConnectError(Exception):
-    """What was configured cannot be used; the message says what, which, and what to do."""
+    """No connection can be made as configured; the message says what, which, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
     """An API server and credentials for it. Nothing has been sent to it yet.
 
-    url: without a slash at the end, may have a path. source: where this was read from, for people.
+    url: without a slash at the end, may have a path. source: where this was read from, for the log.
     server_name: to expect in the server's certificate instead of the host of `url`.
     """
 
@@ -68,14 +68,14 @@ async def connect(
     if (default := _default(environment)).exists():
         return await _from_kubeconfig(environment, [default], context)
     message = (
-        f"no cluster is named: there is no --kubeconfig, no KUBECONFIG, no service account in {service_account} "
+        f"no cluster is configured: there is no --kubeconfig, no KUBECONFIG, no service account in {service_account} "
         f"and no {default}; name a file with --kubeconfig, or run in a pod that has a service account"
     )
     raise ConnectError(message)
 
 
 def _explicit(environment: Mapping[str, str], kubeconfig: Path | None) -> list[Path]:
-    """Return the files that somebody named; of several in KUBECONFIG, as kubectl does, those that exist."""
+    """Return the files that were named; of several in KUBECONFIG, as kubectl does, those that exist."""
     if kubeconfig is not None:
         _must_exist(kubeconfig, "--kubeconfig")
         return [kubeconfig]
@@ -92,7 +92,7 @@ def _default(environment: Mapping[str, str]) -> Path:
 
 def _must_exist(path: Path, named_by: str) -> None:
     if not path.exists():
-        message = f"kubeconfig {path}, named by {named_by}, does not exist; name one that does, or none"
+        message = f"kubeconfig {path}, named by {named_by}, does not exist; name an existing file, or leave it out"
         raise ConnectError(message)
 
 
@@ -112,7 +112,7 @@ def _contexts(path: Path) -> list[str]:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        message = f"kubeconfig {path} cannot be read: {error}; make it a file that this user may read"
+        message = f"kubeconfig {path} cannot be read: {error}; make it readable for this user"
         raise ConnectError(message) from error
     except yaml.YAMLError as error:
         message = f"kubeconfig {path} is not YAML: {' '.join(str(error).split())}; correct it"

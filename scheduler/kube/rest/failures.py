@@ -17,7 +17,7 @@ _REFUSALS: Final[dict[int, type[port.ApiError]]] = {
 }
 _LONGEST_MESSAGE: Final = 1024
 
-# What msgspec raises for text that is not what it should be: bytes that are no UTF-8 and nesting without end included.
+# What msgspec raises for a malformed document, bytes that are no UTF-8 and endless nesting included.
 MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -26,7 +26,7 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class ApiStatus(msgspec.Struct):
-    """metav1.ApiStatus, the body of every refusal and the object of an ERROR watch event. code: HTTP status."""
+    """metav1.Status, the body of every refusal and the object of an ERROR watch event. code: HTTP status."""
 
     message: str = ""
     reason: str = ""
@@ -38,7 +38,7 @@ _STATUS: Final = msgspec.json.Decoder(ApiStatus)
 
 
 def error_from_answer(status: int, headers: Mapping[str, str], body: bytes) -> port.ApiError:
-    """The error for an answer with a status of 300 or more. body: a ApiStatus, or whatever a proxy wrote."""
+    """The error for an answer with a status of 300 or more. body: a metav1.Status, or whatever a proxy wrote."""
     try:
         message = _STATUS.decode(body).message
     except MALFORMED:

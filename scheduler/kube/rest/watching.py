@@ -28,7 +28,7 @@ _LISTS: Final = 3
 
 
 class Listing(Enum):
-    """How a list is asked for. EITHER: streamed, and in pages once the server has refused that."""
+    """How a list is requested. EITHER: streamed, and in pages once the server has refused that."""
 
     EITHER = "either"
     STREAMED = "streamed"
@@ -40,8 +40,8 @@ class WatchOptions:
     """page: objects per GET. stall_s: longest silence of a watch.
 
     kube-apiserver 1.36 sends the first bookmark after 60 to 120 s and one every 60 s from then on, but the API promises
-    none at all: so silence after a bookmark is a stalled connection, and silence before the first one ends the watch in
-    good order, to be taken up again on another connection.
+    none at all: so silence after a bookmark is a stalled connection, and silence before the first one ends the watch
+    normally, to be resumed on another connection.
     lasts_s: the server ends a watch after a time between these two, in whole seconds.
     """
 

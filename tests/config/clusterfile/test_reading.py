@@ -304,7 +304,7 @@ def test_a_fault_happens_to_a_card_or_to_a_node(cluster: Reader) -> None:
             "pods[0].pod.metadata.labels.aliyun.com/gpu-count: expected a valid string, found 4; write it in quotes",
             id="a label that is a number",
         ),
-        pytest.param("faults: [{node: n, lost: true}]", "faults[0].node: there is no node n", id="a fault of nothing"),
+        pytest.param("faults: [{node: n, lost: true}]", "faults[0].node: node n does not exist", id="a fault of nothing"),
         pytest.param(
             "nodes: [{name: n, cards: [{model: m, memoryMiB: 1}]}]\nfaults: [{node: n, card: 1, back: true}]",
             "faults[0].card: node n has no card 1",
@@ -315,7 +315,7 @@ def test_a_fault_happens_to_a_card_or_to_a_node(cluster: Reader) -> None:
             "faults[0]: expected exactly one of xid",
             id="two at once",
         ),
-        pytest.param("faults: [{node: n, xid: 79}]", "faults[0]: xid happens to a card", id="an xid of a node"),
+        pytest.param("faults: [{node: n, xid: 79}]", "faults[0]: xid needs a card", id="an xid of a node"),
         pytest.param("- a", "expected a mapping, found list", id="a list"),
         pytest.param("apiVersion: v1", "kind: is missing", id="a manifest without a kind"),
         pytest.param("kind: DaemonSet", "kind: expected one of Node, Pod, Deployment", id="a DaemonSet"),

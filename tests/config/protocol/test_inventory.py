@@ -99,7 +99,7 @@ def two_cards(**second: object) -> str:
         pytest.param("{", "cannot be read", id="broken"),
         pytest.param("", "cannot be read", id="empty"),
         pytest.param("{}", "version", id="without a version"),
-        pytest.param('{"version":2,"pool":[]}', "version is 2; this scheduler reads version 1", id="a newer version"),
+        pytest.param('{"version":2,"pool":[]}', "version is 2; expected 1", id="a newer version"),
         pytest.param('{"version":1,"unitMiB":0,"cards":[]}', "unitMiB", id="a unit of nothing"),
         pytest.param('{"version":1,"cards":[]}', "unitMiB", id="without a unit"),
         pytest.param('{"version":1,"unitMiB":1024}', "cards", id="without cards"),

@@ -76,7 +76,7 @@ def test_what_cannot_be_meant_is_refused(fields: dict[str, object], complaint: s
 
 
 EVERY_MISTAKE = """\
-environment GPUSHARE_DEVICE_PLUGIN_CDI_DIR: names no field; did you mean GPUSHARE_DEVICE_PLUGIN_CDIDIR?
+environment GPUSHARE_DEVICE_PLUGIN_CDI_DIR: unknown field; did you mean GPUSHARE_DEVICE_PLUGIN_CDIDIR?
 file: nodeName: is missing
 file: memoryUnitMiB: expected greater than or equal to 1, found 0
 flag --mode: mode: expected 'auto', 'cdi' or 'environment', found 'envronment'; did you mean environment?

@@ -20,7 +20,7 @@ FILTERS = (
     "'NodeResourcesFit', 'GpuShare' or 'InterPodAffinity'"
 )
 EVERY_MISTAKE = f"""\
-environment GPUSHARE_SCHEDULER_LOG_LEVEL: names no field; did you mean GPUSHARE_SCHEDULER_LOGLEVEL?
+environment GPUSHARE_SCHEDULER_LOG_LEVEL: unknown field; did you mean GPUSHARE_SCHEDULER_LOGLEVEL?
 file: profiles[0].schedulerName: expected a valid string, found 7; write it in quotes
 file: profiles[0].plugins.filter.enabled[0].name: expected {FILTERS}, found 'NodeNmae'; did you mean NodeName?
 file: profiles[0].pluginConfig[0].name: expected 'GpuShare', 'NodeResourcesFit', found 'GpuShar'; did you mean GpuShare?
@@ -205,7 +205,7 @@ profiles:
         ),
         pytest.param("- a\n", "expected a mapping with apiVersion and kind, found list", id="a list"),
         pytest.param(HEAD + "---\n" + HEAD, "expected one document, found 2", id="two documents"),
-        pytest.param(HEAD + "kind: x\n", "line 3: key kind is there twice", id="a key twice"),
+        pytest.param(HEAD + "kind: x\n", "line 3: key kind is in the mapping twice", id="a key twice"),
         pytest.param(HEAD + "profiles: [\n", "line 4: ", id="no YAML"),
     ],
 )
@@ -228,14 +228,14 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "complaint"),
     [
-        ("BINDTIMOUT", "4s", "names no field; did you mean GPUSHARE_SCHEDULER_BINDTIMEOUT?"),
-        ("", "x", "names no field"),
-        ("RESOURCES__", "x", "names no field"),
-        ("LOGLEVEL__0", "x", "names no field"),
-        ("PROFILES__FIRST__SCHEDULERNAME", "x", "names no field"),
-        ("PORT", "10261", "names no field"),
+        ("BINDTIMOUT", "4s", "unknown field; did you mean GPUSHARE_SCHEDULER_BINDTIMEOUT?"),
+        ("", "x", "unknown field"),
+        ("RESOURCES__", "x", "unknown field"),
+        ("LOGLEVEL__0", "x", "unknown field"),
+        ("PROFILES__FIRST__SCHEDULERNAME", "x", "unknown field"),
+        ("PORT", "10261", "unknown field"),
         ("PROFILES__2__SCHEDULERNAME", "x", "is item 2 of a list that has 0; expected at most 0"),
-        ("PROFILES__99999__SCHEDULERNAME", "x", "names no field"),
+        ("PROFILES__99999__SCHEDULERNAME", "x", "unknown field"),
         ("RESOURCES", "[", "resources: line 2: "),
         ("RESOURCES", "x", "resources: expected a valid dictionary or instance of Resources, found 'x'"),
         ("MAXBINDSINFLIGHT", "0", "maxBindsInFlight: expected greater than or equal to 1, found '0'"),

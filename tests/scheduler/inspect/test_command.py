@@ -122,7 +122,7 @@ def test_a_token_file_may_end_in_a_newline(server: ApiServer, tmp_path: Path) ->
         pytest.param(("--context", "nobody"), "nodes is forbidden: User cannot list", id="forbidden"),
         pytest.param(("nobody",), 'nodes "nobody" not found', id="no such node"),
         pytest.param(("--context", "other"), "Expected object with name other in", id="no such context"),
-        pytest.param(("--kubeconfig", "/dev/null/none"), "there is no kubeconfig /dev/null/none", id="no such file"),
+        pytest.param(("--kubeconfig", "/dev/null/none"), "kubeconfig /dev/null/none", id="no such file"),
         pytest.param(("--kubeconfig", "/dev/null"), "/dev/null", id="an empty file"),
     ],
 )

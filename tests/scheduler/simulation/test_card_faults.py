@@ -4,11 +4,11 @@ from config.protocol import names
 from config.protocol.inventory import Health, decode
 from scheduler.kube import objects
 from scheduler.pods.gpu_request import ResourceNames
-from scheduler.simulation.card_faults import LOST, WELL, CardState, Condition, after_xid, card_named, with_cards
+from scheduler.simulation.card_faults import HEALTHY, LOST, CardState, Condition, after_xid, card_named, with_cards
 from tests.support.builders import card, wire_node
 
 RESOURCES = ResourceNames()
-SICK = CardState(Condition.SICK, "xid-79")
+SICK = CardState(Condition.UNHEALTHY, "xid-79")
 OLD = objects.Node(
     objects.ObjectMeta("old"),
     status=objects.NodeStatus(
@@ -31,12 +31,12 @@ def totals(node: objects.Node) -> tuple[object, object, object]:
 
 @pytest.mark.parametrize("xid", [48, 63, 64, 74, 79, 94, 95])
 def test_an_error_of_the_hardware_makes_a_card_unhealthy_and_says_which(xid: int) -> None:
-    assert after_xid(WELL, xid) == CardState(Condition.SICK, f"xid-{xid}")
+    assert after_xid(HEALTHY, xid) == CardState(Condition.UNHEALTHY, f"xid-{xid}")
 
 
 @pytest.mark.parametrize("xid", [13, 31, 43, 45, 68, 109])
 def test_an_error_of_a_program_changes_nothing(xid: int) -> None:
-    assert after_xid(WELL, xid) == WELL
+    assert after_xid(HEALTHY, xid) == HEALTHY
     assert after_xid(SICK, xid) == SICK
 
 
@@ -58,13 +58,13 @@ def test_a_lost_card_is_announced_nowhere() -> None:
 
 def test_a_card_that_is_back_is_as_it_was() -> None:
     described = wire_node("a", [16, 24])
-    assert totals(with_cards(described, {0: WELL, 1: WELL}, RESOURCES)) == totals(described)
+    assert totals(with_cards(described, {0: HEALTHY, 1: HEALTHY}, RESOURCES)) == totals(described)
 
 
 def test_a_card_described_as_unhealthy_gives_its_units_back_when_it_is_well() -> None:
     described = wire_node("a", [card(0, 16), card(1, 24, health=Health.UNHEALTHY)])
     assert totals(described) == ("16", "16", "2")  # what the builder sums up: healthy cards
-    node = with_cards(described, {1: WELL}, RESOURCES)
+    node = with_cards(described, {1: HEALTHY}, RESOURCES)
     assert health(node) == ["0 healthy", "1 healthy"]
     assert totals(node)[0] == "40"
 

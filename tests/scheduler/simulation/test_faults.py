@@ -294,7 +294,7 @@ async def test_a_client_gives_a_stalled_watch_up_after_the_silence_it_bears() ->
         assert not next_event.done()
         await time.advance(1.0)
 
-        with pytest.raises(ApiSilent, match="nothing came for 90 s"):
+        with pytest.raises(ApiSilent, match="no data for 90 s"):
             await next_event
 
 

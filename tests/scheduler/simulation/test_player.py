@@ -27,7 +27,7 @@ def test_a_pod_finishes_so_long_after_it_has_started() -> None:
     assert player.next_s is None
     player.started(world.pods.bind("default", "p", "a"), 5.0)
     assert player.next_s == 15.0
-    assert player.play_next() == ["pod default/p has finished"]
+    assert player.play_next() == ["pod default/p finished"]
     assert found(world, "p").status.phase == "Succeeded"
 
 
@@ -45,7 +45,7 @@ def test_pods_that_run_for_ever_never_finish() -> None:
 def test_what_finishes_and_what_comes_at_one_time_is_played_together() -> None:
     world, player = played(pod("p", runs_s=5), pod("q", at_s=5))
     player.started(world.pods.bind("default", "p", "a"), 0.0)
-    assert player.play_next() == ["pod default/p has finished"]
+    assert player.play_next() == ["pod default/p finished"]
     assert found(world, "q").metadata.name == "q"
 
 

@@ -61,7 +61,7 @@ def test_a_pod_waits_with_the_words_of_its_last_attempt() -> None:
 @pytest.mark.parametrize(
     ("waiting", "reason"),
     [
-        pytest.param(pod("p", 1, schedulerName=""), "its schedulerName is default-scheduler", id="another scheduler"),
+        pytest.param(pod("p", 1, schedulerName=""), "schedulerName is default-scheduler", id="another scheduler"),
         pytest.param(pod("p", 1, schedulingGates=[{"name": "later"}]), "later", id="gated"),
         pytest.param(pod("p", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), "being deleted", id="deleted"),
         pytest.param(pod("p", overhead={"cpu": "much"}), "cannot be read", id="no quantity"),

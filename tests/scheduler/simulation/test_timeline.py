@@ -13,7 +13,7 @@ A: Final = [node("a", 16, 16)]
 
 def told(step: Step) -> str:
     """`time what`: of a pod its name, else the words."""
-    what = step.pod.metadata.name if isinstance(step, PodComes) else step.words
+    what = step.pod.metadata.name if isinstance(step, PodComes) else step.event
     return f"{step.at_s:g} {what}"
 
 
@@ -52,7 +52,7 @@ def test_faults_come_by_time_whatever_their_order_in_the_file() -> None:
 
 def test_an_error_of_a_program_is_told_and_changes_nothing() -> None:
     _, step = steps(A, faults=[fault(1, card=0, xid=31)])
-    assert told(step) == "1 card 0 of node a reports XID 31: a program's error"
+    assert told(step) == "1 card 0 of node a reports XID 31: an application error"
     assert cards(step) == ["0 healthy", "1 healthy"]
 
 

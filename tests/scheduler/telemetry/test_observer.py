@@ -79,5 +79,5 @@ def test_a_server_that_comes_back_and_forbids_is_reachable(telemetry: ServiceObs
 
 def test_a_server_that_fails_is_said_with_its_status(telemetry: ServiceObserver) -> None:
     assert {(line["event"], line["status"]) for line in said(telemetry, port.ApiFailed("etcd is away", 500))} == {
-        ("watch.trouble", 500)
+        ("watch.failed", 500)
     }

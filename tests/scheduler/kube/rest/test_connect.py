@@ -142,9 +142,9 @@ async def test_a_context_without_a_user_is_anonymous(tmp_path: Path) -> None:
         pytest.param(document(**{"current-context": "x"}), "name x .*one of: main, other", id="no such context"),
         pytest.param(document(clusters=[]), "name c ", id="no such cluster"),
         pytest.param(document(clusters=None), "name c ", id="clusters: null"),
-        pytest.param(document(users=[]), "there is no user u", id="no such user"),
+        pytest.param(document(users=[]), "user u does not exist", id="no such user"),
         pytest.param(document(users=7), "kubeconfig .*config: ", id="users of another type"),
-        pytest.param(document(""), "names no server", id="no server"),
+        pytest.param(document(""), "has no server", id="no server"),
     ],
 )
 async def test_a_file_that_does_not_say_which_cluster_is_one_clear_mistake(

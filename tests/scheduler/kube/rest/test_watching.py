@@ -256,7 +256,7 @@ async def test_a_stalled_connection_is_noticed(
     api.script = [streamed(*sent, then=api.held.wait())]
     cluster = await cluster_of(watch=WatchOptions(stall_s=0.2))
 
-    with pytest.raises(port.ApiSilent, match=r"not a byte for 0\.2 s"):
+    with pytest.raises(port.ApiSilent, match=r"no data for 0\.2 s"):
         await events(cluster, since)
 
 
