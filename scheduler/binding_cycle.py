@@ -9,8 +9,8 @@
 
 A refusal after a POST without an answer is not final: that POST may still take effect.
 
-While the outcome is unknown the pod stays assumed: the first POST may still take effect, and nobody else would
-catch two pods on one card. Source of the API server's answers: pkg/registry/core/pod/storage/storage.go.
+While the outcome is unknown the pod stays assumed: the first POST may still take effect, and nothing else
+prevents two pods on one card. Source of the API server's answers: pkg/registry/core/pod/storage/storage.go.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class BindUnknown(Exception):
     """No definite answer: stay assumed and send the identical POST again."""
 
     def __init__(self, reason: str, *, may_take_effect: bool = False, retry_after_s: float | None = None) -> None:
-        """may_take_effect: this POST, still. retry_after_s: the server asks to wait; None when it has failed."""
+        """may_take_effect: this POST, still. retry_after_s: as the server demands; None when it failed."""
         super().__init__(reason)
         self.reason = reason
         self.may_take_effect = may_take_effect
@@ -154,7 +154,7 @@ class Binder:
 
 @dataclass(slots=True)
 class _WaitingPod:
-    """left: plugins that have not allowed it yet. decided: done when that is nobody, or with the refusal."""
+    """left: plugins that have not allowed it yet. decided: done when none is left, or with the refusal."""
 
     left: set[str]
     decided: asyncio.Future[None]

@@ -37,7 +37,7 @@ class Condition(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CardState:
-    """reason: one word for an UNHEALTHY card, as the inventory says it; "" otherwise."""
+    """reason: of an UNHEALTHY card, one word as in the inventory; "" otherwise."""
 
     condition: Condition
     reason: str = ""

@@ -23,7 +23,7 @@ class StoredEvent:
 
 
 class EventLog:
-    """namespace_exists: asked before an Event is created."""
+    """namespace_exists: checked before an Event is created."""
 
     def __init__(self, namespace_exists: Callable[[str], bool]) -> None:
         self._namespace_exists = namespace_exists

@@ -157,7 +157,7 @@ class Rule:
 
 
 class Faults:
-    """The rules in force, asked in the order in which they were added. seed: of every chance taken here."""
+    """The rules in force, applied in the order in which they were added. seed: of every random choice here."""
 
     def __init__(self, seed: int = 0) -> None:
         self._rules: list[Rule] = []

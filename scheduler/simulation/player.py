@@ -75,7 +75,7 @@ class TimelinePlayer:
     def _create(self, step: PodComes) -> None:
         wanted, pods = step.pod, self._world.pods
         if wanted.status.phase in FINISHED:
-            return  # it holds nothing any more
+            return  # it no longer holds anything
         made = pods.create(wanted)
         key = made.metadata.namespace, made.metadata.name
         if wanted.status.phase or wanted.metadata.deletion_timestamp:

@@ -2,7 +2,7 @@
 
     play the next time's steps ─▶ tell the engine ─▶ decide until nothing is ready ─▶ the next time ...
 
-A decided pod is bound at once, and the engine is told as by a watch. It ends when nothing can happen any more: no step
+A decided pod is bound at once, and the engine is told as by a watch. It ends when nothing more can happen: no step
 is left, no running pod will finish, and nothing has changed since each waiting pod was last tried.
 """
 

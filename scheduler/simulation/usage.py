@@ -90,7 +90,7 @@ class Usage:
             meters.cards.setdefault(card.uuid, (card, Meter()))
 
     def node_gone(self, node: str) -> None:
-        """The node has no cards any more."""
+        """The node no longer has cards."""
         self._nodes.setdefault(node, _NodeMeters()).now = {}
 
     def begins(self, uid: str, node: str, booking: Booking, now_s: float) -> None:
@@ -106,7 +106,7 @@ class Usage:
             meter.add(units, now_s)
 
     def ends(self, uid: str, now_s: float) -> None:
-        """The pod occupies nothing any more; nothing happens when it did not."""
+        """The pod no longer occupies anything; no effect when it did not."""
         node, given = self._booked.pop(uid, ("", []))
         for meter, units in given:
             meter.add(-units, now_s)

@@ -74,7 +74,7 @@ class Process:
         return {card: units for node in of_tables(self.engine.tables).values() for card, units in node.free.items()}
 
     def expected_ledger(self) -> dict[str, NodeLedger]:
-        """What is booked where, counted anew from what this process was told, and what it has assumed."""
+        """What is booked where, recounted from what this process was told and what it has assumed."""
         reader = PodReader(ResourceNames())
         pods = _readable(reader.read, self.wire.told["pods"])
         nodes = _readable(_checked, self.wire.told["nodes"])
@@ -83,7 +83,7 @@ class Process:
         return recompute(nodes, [*bound, *assumed], ResourceNames())
 
     async def kill(self) -> None:
-        """As SIGKILL does: nothing is answered, written or told any more."""
+        """As SIGKILL does: nothing more is answered, written or told."""
         self.task.cancel()
         await asyncio.wait({self.task})
 

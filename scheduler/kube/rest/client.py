@@ -45,7 +45,7 @@ class KubeCluster:
         self._written: LRUCache[tuple[str, str], str] = LRUCache(_CONDITIONS_REMEMBERED)
 
     def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
-        """As the port; a list that has to begin again says so by another ListBegins."""
+        """As the port; a list that starts over begins with another ListBegins."""
         return self._watching.watch(kind, since)
 
     async def bind(self, binding: port.Binding, timeout_s: float) -> None:

@@ -47,7 +47,7 @@ class Source(Protocol):
 class Credentials:
     """Keeps the credentials in one Configuration current.
 
-    The library renews only where its own `call_api` asks, which raw requests bypass; so this is its
+    The library renews only in its own `call_api`, which raw requests bypass; so this is its
     `refresh_api_key_hook`, called before every request.
     """
 

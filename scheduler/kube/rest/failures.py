@@ -1,4 +1,4 @@
-"""What the API server answers when it does not do what was asked -> the errors of `port`."""
+"""Refusals and failures that the API server answers -> the errors of `port`."""
 
 from collections.abc import Mapping
 from http import HTTPStatus

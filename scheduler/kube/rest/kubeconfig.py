@@ -16,7 +16,7 @@ from kubernetes.aio.config.kube_config import ConfigNode, FileOrData, KubeConfig
 
 from scheduler.kube.rest.credentials import Lifetime, NotRenewed
 
-# client-go reads token files again after a minute; the library's OIDC and GCP code looks at its expiry when asked.
+# client-go reads token files again after a minute; the library's OIDC and GCP code checks the expiry when called.
 REREAD_S: Final = 60.0
 PLUGIN_TIMEOUT_S: Final = 60.0
 # After this part of an exec credential's life it is renewed: no plugin per request, and no request that waits for one.

@@ -86,7 +86,7 @@ class Watching:
         self._streams = options.listing is not Listing.PAGED
 
     async def watch(self, kind: Kind[T], since: str | None) -> AsyncGenerator[list[WatchEvent[T]], None]:
-        """As `port.Cluster.watch`. A list that has to begin again says so by another ListBegins."""
+        """As `port.Cluster.watch`. A list that starts over begins with another ListBegins."""
         if since is None and self._streams:
             try:
                 async with aclosing(self._streamed(kind)) as batches:
@@ -134,7 +134,7 @@ class Watching:
                 may_be_silent = query is not _STREAMED
                 if query is _STREAMED:
                     yield [port.ListBegins()]
-                # A line that the end of the connection cut off is not delivered, and so asked for again.
+                # A line that the end of the connection cut off is not delivered, and so requested again.
                 async for chunk in chunks:
                     for batch in _batches(decoder, lines.feed(chunk)):
                         may_be_silent = _may_be_silent_after(batch, may_be_silent=may_be_silent)

@@ -61,7 +61,7 @@ def mistakes(
     return str(caught.value).replace(f"{file}: ", "file: ").splitlines()
 
 
-def test_nothing_said_is_the_default() -> None:
+def test_without_any_value_the_default_holds() -> None:
     assert loaded() == SchedulerConfiguration()
 
 
@@ -79,7 +79,7 @@ def test_a_flag_wins_over_the_environment(file: Path) -> None:
     )
 
 
-def test_a_flag_that_was_not_given_says_nothing(file: Path) -> None:
+def test_a_flag_that_was_not_given_changes_nothing(file: Path) -> None:
     assert loaded(file, "logLevel: error\n", flags={"logLevel": None}).log_level == "error"
 
 
@@ -147,7 +147,7 @@ def test_a_field_may_follow_the_section_that_the_environment_gives() -> None:
     assert (read.client_connection.kubeconfig, read.client_connection.context) == ("/a", "y")
 
 
-def test_a_key_with_nothing_behind_it_is_left_out(file: Path) -> None:
+def test_a_key_without_a_value_is_left_out(file: Path) -> None:
     assert loaded(file, "clientConnection:\nlogLevel:\n") == SchedulerConfiguration()
 
 
@@ -164,7 +164,7 @@ def test_a_key_with_nothing_behind_it_is_left_out(file: Path) -> None:
         ("METRICS_PORT_10261_TCP_ADDR", "10.0.0.1"),
     ],
 )
-def test_the_addresses_of_a_service_of_our_name_are_no_mistake(name: str, value: str) -> None:
+def test_the_addresses_of_a_service_of_our_name_are_not_a_mistake(name: str, value: str) -> None:
     assert loaded(env={name: value}) == SchedulerConfiguration()
 
 
@@ -209,7 +209,7 @@ profiles:
         pytest.param(HEAD + "profiles: [\n", "line 4: ", id="no YAML"),
     ],
 )
-def test_a_file_that_is_no_configuration_says_what_it_is(file: Path, text: str, complaint: str) -> None:
+def test_a_file_that_is_not_a_configuration_is_refused_with_what_it_is(file: Path, text: str, complaint: str) -> None:
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigurationError) as caught:
         load(SchedulerConfiguration, file=file, environ={}, flags={}, env_prefix=PREFIX)
@@ -248,7 +248,7 @@ def test_a_variable_that_means_nothing_is_a_mistake(name: str, value: str, compl
     assert complaint in found
 
 
-def test_a_section_that_is_none_in_the_file_stays_the_files_mistake(file: Path) -> None:
+def test_a_value_in_the_place_of_a_section_is_blamed_on_the_file(file: Path) -> None:
     (found,) = mistakes(file, "resources: 5\n", env={"RESOURCES__GPUMEM": "a.b/c"})
 
     assert found.startswith("file: resources: expected a valid dictionary")

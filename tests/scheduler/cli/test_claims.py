@@ -33,7 +33,7 @@ def replicas(*cards: CardShare) -> list[Bound]:
     return [Bound(f"binpack-{number}", "a", (share,), 1.0) for number, share in enumerate(cards)]
 
 
-def test_where_nothing_has_happened_nothing_is_claimed() -> None:
+def test_where_nothing_happened_nothing_is_claimed() -> None:
     holding = [one.sentence for one in claims(evidence()) if one.holds]
     assert holding == ["the scheduler's count of every card matches the API server's objects"]
 
@@ -44,14 +44,14 @@ def test_three_replicas_have_to_be_on_one_card() -> None:
     assert not claim("three replicas", evidence(*replicas(CARDS[0], CARDS[0]))).holds
 
 
-def test_a_pod_over_two_cards_has_the_same_on_each() -> None:
+def test_a_pod_over_two_cards_has_the_same_units_on_each() -> None:
     even = (CardShare(0, "GPU-0", 15), CardShare(1, "GPU-1", 15))
     uneven = (CardShare(0, "GPU-0", 20), CardShare(1, "GPU-1", 10))
     assert claim("over two cards", evidence(Bound("pair", "a", even, 1.0))).holds
     assert not claim("over two cards", evidence(Bound("pair", "a", uneven, 1.0))).holds
 
 
-def test_a_card_of_one_s_own_is_spoilt_by_a_pod_that_comes_before_it_is_free() -> None:
+def test_an_exclusive_card_with_a_second_pod_is_not_claimed() -> None:
     alone, other = Bound("alone", "a", (CARDS[0],), 1.0), Bound("other", "a", (CARDS[0],), 2.0)
     assert claim("to itself", evidence(alone, other, ended=[("alone", 1.5)])).holds
     spoilt = claim("to itself", evidence(alone, other, ended=[("alone", 3.0)]))
@@ -66,7 +66,7 @@ def test_a_pod_that_did_not_wait_for_a_notebook_was_not_woken_by_one() -> None:
     assert not claim("waited for memory", evidence(bound, ended=[("notebook-0", 5.01)])).holds
 
 
-def test_a_pod_that_cannot_fit_has_to_wait_with_the_right_words() -> None:
+def test_a_pod_that_cannot_fit_has_to_wait_with_the_right_message() -> None:
     assert claim("too-big", evidence(waiting={"too-big": "wants 100, most free 19"})).holds
     assert not claim("too-big", evidence(waiting={"too-big": "node(s) were unschedulable"})).holds
     bound = Bound("too-big", "a", (CARDS[0],), 1.0)
@@ -84,7 +84,7 @@ def test_a_violation_is_named_where_the_claim_is_false() -> None:
     assert not claim("each of 1 bindings", of).holds
 
 
-def test_a_scheduler_that_counts_otherwise_than_the_api_server_is_found_out() -> None:
+def test_a_scheduler_that_counts_differently_from_the_api_server_is_caught() -> None:
     world = World(lambda: 0.0)
     witness = Witness(world, ResourceNames(), 1024, now_s=lambda: 0.0, on_bound=lambda _: None)
     world.nodes.add(wire_node("a", [16]))

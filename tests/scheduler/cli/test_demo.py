@@ -26,7 +26,7 @@ def lines(demo: Result) -> list[str]:
     return [line.strip() for line in demo.stdout.splitlines()]
 
 
-def test_it_ends_by_itself_and_everything_that_it_claims_is_so(demo: Result) -> None:
+def test_it_ends_on_its_own_and_every_claim_is_true(demo: Result) -> None:
     assert (demo.exit_code, demo.exception) == (0, None)
     claims = demo.stdout.partition("What this showed, each line checked:\n")[2].splitlines()
     assert len(claims) == 13
@@ -51,7 +51,7 @@ def test_it_ends_by_itself_and_everything_that_it_claims_is_so(demo: Result) -> 
         r"the scheduler's count of every card matches the API server's objects",
     ],
 )
-def test_what_it_has_shown_stands_at_its_end(demo: Result, sentence: str) -> None:
+def test_what_it_showed_is_listed_at_the_end(demo: Result, sentence: str) -> None:
     assert [line for line in lines(demo) if re.fullmatch(rf"\+ {sentence}", line)]
 
 
@@ -75,7 +75,7 @@ def test_nothing_else_is_printed(demo: Result) -> None:
     assert "\x1b" not in demo.stdout
 
 
-def test_kept_going_it_begins_again_until_it_is_interrupted() -> None:
+def test_with_keep_it_starts_over_until_it_is_interrupted() -> None:
     with subprocess.Popen([*COMMAND, "--keep"], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -87,7 +87,7 @@ def test_kept_going_it_begins_again_until_it_is_interrupted() -> None:
     assert "+ no card was ever over-committed" in rest
 
 
-def test_interrupted_before_its_end_it_claims_nothing() -> None:
+def test_when_interrupted_it_claims_nothing() -> None:
     command = [*COMMAND[:-1], "1"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

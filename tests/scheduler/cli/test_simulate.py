@@ -21,7 +21,7 @@ def simulated(*arguments: str) -> Result:
 
 
 def lines(result: Result) -> list[list[str]]:
-    """The words of each line that has some."""
+    """The message of each line that has some."""
     return [line.split() for line in result.stdout.splitlines() if line]
 
 
@@ -87,7 +87,7 @@ def test_the_configuration_changes_the_result(cluster: str, tmp_path: Path) -> N
     ] * 2
 
 
-def test_manifests_that_mean_nothing_here_are_named(tmp_path: Path) -> None:
+def test_manifests_that_are_not_read_are_named(tmp_path: Path) -> None:
     file = tmp_path / "all.yaml"
     file.write_text(f"{NODES}---\n{{apiVersion: v1, kind: Service, metadata: {{name: web}}}}\n", encoding="utf-8")
     assert "Ignored: Service web" in simulated(str(file)).stdout

@@ -49,5 +49,5 @@ CLUSTERS: dict[str, tuple[tuple[str, ...], list[Json], list[Json]]] = {
 
 
 def golden(name: str) -> str:
-    """What the original printed."""
+    """What the legacy command printed."""
     return (FOLDER / f"{name}.txt").read_bytes().decode()

@@ -27,7 +27,7 @@ def held(holder: Holder) -> tuple[dict[int, int], int]:
     return dict(holder.units), holder.pending
 
 
-def test_pods_that_are_finished_or_have_no_node_or_ask_nothing_do_not_count() -> None:
+def test_pods_that_are_finished_or_have_no_node_or_no_request_do_not_count() -> None:
     others = [pod("done", "5", phase="Succeeded"), pod("failed", "5", phase="Failed"), pod("none", "0")]
     waiting = pod("waiting", "5", on="")
     assert [holder.name for holder in on_a(*others, waiting, pod("p", "3", idx="0")).holders] == ["p"]
@@ -62,7 +62,7 @@ def test_where_a_pod_is(written: dict[str, str], units: dict[int, int], pending:
     assert held(holder) == (units, pending)
 
 
-def test_a_pod_asks_what_its_containers_ask_together() -> None:
+def test_a_pod_requests_what_its_containers_request_together() -> None:
     two = pod("p", "3", idx="0")
     two["spec"]["containers"] += [{"name": "d", "resources": {"limits": {names.GPU_MEM: 4}}}, {"name": "e"}]
     assert on_a(two).allocated == 7
@@ -78,11 +78,11 @@ def test_a_card_that_is_gone_counts_against_no_other() -> None:
     assert held(on_a(lost, announced=cards(15, 15)).holders[0]) == ({}, 3)
 
 
-def test_uuids_say_nothing_on_a_node_that_announces_none() -> None:
+def test_uuids_are_ignored_on_a_node_without_an_inventory() -> None:
     assert held(on_a(pod("p", "3", allocation='{"0":{"0":3}}', cards='{"0":"GPU-1"}')).holders[0]) == ({0: 3}, 0)
 
 
-def test_an_unhealthy_card_keeps_its_total_and_the_node_shows_what_is_allocatable() -> None:
+def test_an_unhealthy_card_keeps_its_total_and_the_node_shows_allocatable() -> None:
     (shown,) = viewed([node("n", "15", "2", inventory=cards(15, 15, unhealthy=frozenset({1})))], [])
     assert shown.total == 15
     assert [(card.total, card.health) for card in shown.cards] == [(15, "healthy"), (15, "unhealthy")]
@@ -132,7 +132,7 @@ def test_an_object_that_cannot_be_read_costs_one_object_and_is_named() -> None:
     assert problems[1].startswith("pod without a name is left out: ")
 
 
-def test_programs_read_the_same_and_more() -> None:
+def test_json_has_the_same_data_and_more() -> None:
     pods = [pod("p", "8", allocation='{"0":{"0":3,"1":5}}'), pod("lost", "2")]
     document = json.loads(as_json([on_a(*pods, announced=cards(16, 14, unhealthy=frozenset({1})))]))
     assert document == {
@@ -165,7 +165,7 @@ def test_the_document_shows_what_programs_read() -> None:
     assert rest.partition("```")[0] == as_json(viewed([one_card], [pod("binpack-0", "7", idx="0")]))
 
 
-def test_programs_are_told_where_a_node_says_nothing_of_its_cards() -> None:
+def test_json_shows_where_a_node_has_no_inventory() -> None:
     (shown,) = json.loads(as_json(viewed([A], [])))["nodes"]
     assert shown["unitMiB"] is None
     assert {(card["uuid"], card["health"]) for card in shown["cards"]} == {("", "")}
@@ -192,7 +192,7 @@ def test_no_annotation_breaks_it_or_hides_a_unit(pods: dict[str, str], nodes: st
 
 
 @given(_NEARLY)
-def test_nothing_that_is_no_object_of_its_kind_breaks_reading(document: object) -> None:
+def test_objects_of_another_kind_do_not_break_reading(document: object) -> None:
     items = raws([{"metadata": {"name": "n"}, "status": document, "spec": document}])
     for objects, problems in (wire.read(items, wire.ListedNode), wire.read(items, wire.ListedPod)):
         assert len(objects) + len(problems) == 1

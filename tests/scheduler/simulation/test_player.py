@@ -22,7 +22,7 @@ def found(world: World, name: str) -> objects.Pod:
     return world.pods.collection.existing("default", name)
 
 
-def test_a_pod_finishes_so_long_after_it_has_started() -> None:
+def test_a_pod_finishes_its_run_time_after_its_start() -> None:
     world, player = played(pod("p", 4, runs_s=10))
     assert player.next_s is None
     player.started(world.pods.bind("default", "p", "a"), 5.0)
@@ -31,12 +31,12 @@ def test_a_pod_finishes_so_long_after_it_has_started() -> None:
     assert found(world, "p").status.phase == "Succeeded"
 
 
-def test_a_pod_that_comes_with_its_node_runs_from_then_on() -> None:
+def test_a_pod_that_has_a_node_runs_from_its_creation() -> None:
     _, player = played(pod("p", runs_s=10, nodeName="a"))
     assert player.next_s == 10.0
 
 
-def test_pods_that_run_for_ever_never_finish() -> None:
+def test_pods_that_run_forever_never_finish() -> None:
     world, player = played(pod("p"))
     player.started(world.pods.bind("default", "p", "a"), 5.0)
     assert player.next_s is None
@@ -70,14 +70,14 @@ def test_a_pod_that_had_finished_before_is_not_created() -> None:
     assert len(world.pods) == 0
 
 
-def test_a_pod_out_of_a_running_cluster_keeps_what_it_was() -> None:
+def test_a_pod_from_a_running_cluster_keeps_its_state() -> None:
     ends = "2026-01-01T00:00:00Z"
     world, _ = played(pod("p", nodeName="a", metadata={"deletionTimestamp": ends}, status={"phase": "Running"}))
     assert found(world, "p").metadata.deletion_timestamp == ends
     assert found(world, "p").status.phase == "Running"
 
 
-def test_when_nothing_is_left_playing_is_a_mistake() -> None:
+def test_playing_when_nothing_is_left_is_an_error() -> None:
     _, player = played()
     with pytest.raises(ValueError, match="nothing is left"):
         player.play_next()

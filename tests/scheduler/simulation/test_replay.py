@@ -42,13 +42,13 @@ def test_usage_is_what_is_booked_now_at_most_and_over_time() -> None:
     assert (whole.units, whole.used, whole.peak, whole.average, whole.pods) == (24, 0, 18, 13.5, 0)
 
 
-def test_a_pod_that_runs_for_ever_is_still_there_at_the_end() -> None:
+def test_a_pod_that_runs_forever_is_still_there_at_the_end() -> None:
     report = replayed([node("a", 16)], [pod("p", 10), pod("q", 6, runs_s=10)])
     assert used(report) == [(10, 16, 16.0)]
     assert report.nodes[0].pods == 1
 
 
-def test_a_pod_waits_with_the_words_of_its_last_attempt() -> None:
+def test_a_pod_waits_with_the_message_of_its_last_attempt() -> None:
     report = replayed([node("a", 16)], [pod("p", 10), pod("q", 20, at_s=3)])
     (waits,) = report.waiting
     assert (waits.pod, waits.since_s, waits.attempts) == ("default/q", 3.0, 1)
@@ -89,13 +89,13 @@ def test_an_unhealthy_card_is_shown_with_its_reason() -> None:
     assert [card.health for card in report.cards] == ["unhealthy: xid-79"]
 
 
-def test_a_pod_that_came_with_its_node_counts_and_is_not_among_those_placed() -> None:
+def test_a_pod_bound_by_others_counts_and_is_not_among_those_placed() -> None:
     report = replayed([node("a", 16)], [pod("by-hand", 4, nodeName="a"), pod("p", 13)])
     assert (report.by_others, report.placed) == (1, ())
     assert [waits.pod for waits in report.waiting] == ["default/p"]
 
 
-def test_a_pod_whose_card_nobody_knows_counts_against_every_card() -> None:
+def test_a_pod_whose_card_is_unknown_counts_against_every_card() -> None:
     report = replayed([node("a", 16, 16)], [pod("by-hand", 4, nodeName="a", runs_s=10)])
     assert used(report) == [(0, 4, 4.0), (0, 4, 4.0)]
     assert report.nodes[0].peak == 4
@@ -122,7 +122,7 @@ def test_what_is_reported_as_used_is_what_the_scheduler_has_booked() -> None:
     assert {(card.node, card.uuid or f"#{card.index}"): card.used for card in report.cards} == booked
 
 
-def test_many_pods_on_many_nodes_all_find_their_place_and_no_card_holds_too_much() -> None:
+def test_many_pods_fill_many_nodes_and_no_card_holds_too_much() -> None:
     nodes = [node("n", 16, 24, 40) | {"count": 50}]
     pods = [pod(f"p{units}", units, at_s=units, runs_s=100) | {"count": 100} for units in (3, 5, 7, 11)]
     cluster = described(nodes, pods)

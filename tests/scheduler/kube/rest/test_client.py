@@ -80,13 +80,13 @@ async def test_a_pod_is_read_as_it_is_now(api: ApiServer, cluster: KubeCluster) 
     assert (api.seen[0].path, api.seen[0].query) == ("/api/v1/namespaces/default/pods/a", {})
 
 
-async def test_a_pod_that_is_not_there_is_none(api: ApiServer, cluster: KubeCluster) -> None:
+async def test_a_pod_that_does_not_exist_is_none(api: ApiServer, cluster: KubeCluster) -> None:
     api.script = [status(404, 'pods "a" not found')]
 
     assert await cluster.pod("default", "a") is None
 
 
-async def test_a_pod_that_cannot_be_decoded_is_a_failure_of_the_server(api: ApiServer, cluster: KubeCluster) -> None:
+async def test_a_pod_that_cannot_be_decoded_is_a_server_failure(api: ApiServer, cluster: KubeCluster) -> None:
     api.script = [ok({"metadata": 7})]
 
     with pytest.raises(port.ApiFailed, match="cannot be decoded"):

@@ -62,7 +62,7 @@ async def test_a_list_is_a_consistent_read_and_comes_in_pages(api: ApiServer, cl
     assert api.queries()[-1]["resourceVersion"] == "100"
 
 
-async def test_a_streamed_list_asks_for_what_the_protocol_wants(api: ApiServer, cluster_of: ClusterOf) -> None:
+async def test_a_streamed_list_sends_what_the_protocol_requires(api: ApiServer, cluster_of: ClusterOf) -> None:
     await events(await cluster_of(watch=STREAMED))
 
     (query,) = api.queries()
@@ -91,7 +91,7 @@ async def test_watches_end_at_different_times(api: ApiServer, cluster: KubeClust
     assert len({query["timeoutSeconds"] for query in api.queries()}) > 1
 
 
-async def test_a_server_that_refuses_to_stream_is_asked_for_pages_from_then_on(
+async def test_a_server_that_refuses_to_stream_gets_paged_lists_from_then_on(
     api: ApiServer, cluster: KubeCluster
 ) -> None:
     api.streams_lists, api.items = False, [manifest("a")]
@@ -101,9 +101,7 @@ async def test_a_server_that_refuses_to_stream_is_asked_for_pages_from_then_on(
     assert sum("sendInitialEvents" in query for query in api.queries()) == 1
 
 
-async def test_a_server_that_ignores_the_wish_for_a_streamed_list_is_asked_for_pages(
-    api: ApiServer, cluster: KubeCluster
-) -> None:
+async def test_a_server_that_ignores_streaming_gets_paged_lists(api: ApiServer, cluster: KubeCluster) -> None:
     api.items = [manifest("a")]
     api.script = [streamed(line("ADDED", manifest("a")), bookmark("90"))]
 
@@ -126,7 +124,7 @@ async def test_a_forced_stream_does_not_fall_back(api: ApiServer, cluster_of: Cl
         pytest.param(500, port.ApiFailed, id="failed"),
     ],
 )
-async def test_a_refusal_for_another_reason_is_no_sign_of_a_server_without_streams(
+async def test_a_refusal_for_another_reason_does_not_end_streaming(
     api: ApiServer, cluster: KubeCluster, code: int, error: type[port.ApiError]
 ) -> None:
     api.script = [status(code, "no")]
@@ -175,7 +173,7 @@ async def test_a_list_that_expires_between_two_pages_begins_again(api: ApiServer
     assert got[-1] == port.ListEnds("100")
 
 
-async def test_a_list_that_always_expires_is_given_up(api: ApiServer, cluster_of: ClusterOf) -> None:
+async def test_a_list_that_always_expires_is_abandoned(api: ApiServer, cluster_of: ClusterOf) -> None:
     first = {"metadata": {"resourceVersion": "90", "continue": "x"}, "items": []}
     api.script = [ok(first), status(410, "too old")] * 3
 
@@ -268,7 +266,7 @@ async def test_a_stalled_connection_is_noticed(
         pytest.param(None, [bookmark("5", ends_list=True)], id="a list"),
     ],
 )
-async def test_silence_before_the_first_bookmark_ends_the_watch_in_good_order(
+async def test_silence_before_the_first_bookmark_ends_the_watch_normally(
     api: ApiServer, cluster_of: ClusterOf, since: str | None, sent: list[bytes]
 ) -> None:
     api.script = [streamed(*sent, then=api.held.wait())]
@@ -291,7 +289,7 @@ async def test_a_server_that_never_answers_a_watch_is_noticed(api: ApiServer, cl
         await events(cluster, since="1")
 
 
-async def test_a_lost_connection_is_no_end_in_good_order(api: ApiServer, cluster: KubeCluster) -> None:
+async def test_a_lost_connection_is_not_a_normal_end(api: ApiServer, cluster: KubeCluster) -> None:
     api.script = [cut(line("ADDED", manifest("a")), b'{"type": "ADD')]
     got: list[Any] = []
 
@@ -307,7 +305,7 @@ async def test_a_line_that_the_end_cut_off_is_not_delivered(api: ApiServer, clus
     assert names(await events(cluster, since="1")) == ["a"]
 
 
-async def test_a_page_that_is_no_list_is_a_failure_of_the_server(api: ApiServer, cluster_of: ClusterOf) -> None:
+async def test_a_page_that_is_not_a_list_is_a_server_failure(api: ApiServer, cluster_of: ClusterOf) -> None:
     api.script = [ok({"hello": "world"})]
 
     with pytest.raises(port.ApiFailed, match="cannot be decoded"):
