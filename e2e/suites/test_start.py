@@ -112,7 +112,7 @@ async def test_it_waits_for_a_server_that_is_not_there_and_schedules_when_it_com
 
     assert cluster.url.removeprefix("https://") in said["reason"]
     assert complaints(scheduler) == [
-        ("api.unreachable", "check the server's address and the network between; tried again until it answers")
+        ("api.unreachable", "check the server's address and the network; retrying until it answers")
     ]
 
 
@@ -131,7 +131,7 @@ async def test_a_server_that_takes_no_credentials_of_ours_is_one_line(cluster: p
     assert complaints(scheduler) == [
         (
             "api.unauthorized",
-            "renew the token, certificate or plugin that the kubeconfig names; tried again until it is accepted",
+            "renew the token, certificate or credential plugin of the kubeconfig; retrying until it is accepted",
         )
     ]
 
