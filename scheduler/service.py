@@ -186,7 +186,7 @@ class Service:
             await asyncio.sleep(left_s)
 
     def _decide_for_a_slice(self, bindings: asyncio.TaskGroup) -> bool:
-        """Decide for a few milliseconds; False when there is nothing left to do until something happens."""
+        """Decide for a few milliseconds; False when there is nothing left to do for now."""
         clock, engine, most = self._clock, self.engine, self._options.max_binds_in_flight
         until_s = clock.monotonic_s() + _SLICE_S
         while self._in_flight < most:
@@ -245,7 +245,7 @@ class Service:
             self._wake.set()
 
     async def _prepared(self, placement: Placement) -> None:
-        """Wait for Permit, then PreBind; BindRefused when one of them says no."""
+        """Wait for Permit, then PreBind; BindRefused when one of them rejects."""
         await self.waiting_pods.wait(placement.pod.key.uid, placement.holds)
         for plugin in placement.pre_bind:
             try:

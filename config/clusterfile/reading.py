@@ -35,9 +35,8 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 _OFFERED: Final = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110"}
 _READY: Final = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
 _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "Job"})
-_NOT_READ: Final = frozenset(
-    {"DaemonSet", "CronJob", "ReplicationController"}
-)  # they make pods, so ignoring them would mislead
+# They make pods, so ignoring them would mislead.
+_NOT_READ: Final = frozenset({"DaemonSet", "CronJob", "ReplicationController"})
 
 
 def read(*paths: Path) -> ClusterFile:
@@ -68,7 +67,7 @@ def node_manifests(
 
 
 def pod_manifests(cluster: ClusterFile) -> list[TimedPod]:
-    """Pods by time, those of one time in the order of the files. Pods of a group share one `spec`: never change it."""
+    """Pods by time, at the same time in the order of the files. Pods of a group share one `spec`: never change it."""
     pods = [TimedPod(group.at_s, group.runs_s, manifest) for group in cluster.pods for manifest in _copies(group)]
     return sorted(pods, key=lambda pod: pod.at_s)
 

@@ -55,7 +55,9 @@ def test_every_mistake_in_the_configuration_is_named_and_the_exit_code_is_2(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        pytest.param(None, "named by --kubeconfig, does not exist; name an existing file, or leave it out", id="no such file"),
+        pytest.param(
+            None, "named by --kubeconfig, does not exist; name an existing file, or leave it out", id="no such file"
+        ),
         pytest.param("a: [", "is not YAML", id="no YAML"),
         pytest.param("{}", "has no list `contexts`", id="no kubeconfig"),
     ],

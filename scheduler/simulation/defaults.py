@@ -52,7 +52,7 @@ class Identity:
         self._made = 0
 
     def given_to(self, metadata: ObjectMeta) -> ObjectMeta:
-        """The head of a new object; uid and creation time that it brings along are kept, so that traces replay."""
+        """The head of a new object; a given uid and creation time are kept, so that traces replay."""
         self._made += 1
         return replace(
             metadata,
@@ -65,7 +65,7 @@ def decoded(source: Decoded | Mapping[str, Any], kind: type[Decoded]) -> Decoded
     """The object itself, or what a Kubernetes manifest says; raises msgspec.ValidationError."""
     if isinstance(source, kind):
         return source
-    # By way of the wire form: msgspec builds the parts that stay raw from bytes only.
+    # Through the wire form: msgspec builds raw parts from bytes only.
     return msgspec.json.decode(msgspec.json.encode(source), type=kind)
 
 
@@ -76,14 +76,14 @@ def merge_patched(old: Mapping[str, Value], patch: Mapping[str, Value | None]) -
 
 
 def new_pod(wanted: Pod) -> Pod:
-    """The pod with every default and a fresh status; a status that came with it is dropped."""
+    """The pod with every default and a fresh status; a given status is dropped."""
     metadata = replace(wanted.metadata, namespace=wanted.metadata.namespace or "default", deletion_timestamp="")
     gated = (_GATED,) if wanted.spec.scheduling_gates else ()
     return Pod(metadata, _spec(wanted.spec), PodStatus(phase="Pending", conditions=gated))
 
 
 def new_node(wanted: Node) -> Node:
-    """The node; what is there may be requested unless it says otherwise."""
+    """The node; allocatable is the capacity unless given."""
     capacity, allocatable = _as_text(wanted.status.capacity), _as_text(wanted.status.allocatable)
     return replace(wanted, status=NodeStatus(capacity if allocatable is None else allocatable, capacity))
 

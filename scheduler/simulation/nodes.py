@@ -66,5 +66,5 @@ class Nodes:
         return self.collection.replace(Node(metadata, spec, status))
 
     def delete(self, name: str) -> Node:
-        """Remove the node; its pods stay, as they do until a controller comes by. Raises ApiNotFound."""
+        """Remove the node; its pods stay, until a controller removes them. Raises ApiNotFound."""
         return self.collection.remove("", name)

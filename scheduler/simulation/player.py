@@ -79,7 +79,7 @@ class TimelinePlayer:
         made = pods.create(wanted)
         key = made.metadata.namespace, made.metadata.name
         if wanted.status.phase or wanted.metadata.deletion_timestamp:
-            # Out of a running cluster: an API server gives a new pod neither, but here it is not new.
+            # From a running cluster: an API server gives a new pod neither, but this one is not new.
             ends = wanted.metadata.deletion_timestamp
             made = pods.update(
                 *key,
@@ -101,7 +101,7 @@ class TimelinePlayer:
             )
 
     def _lose(self, name: str) -> None:
-        """The garbage collector of pods removes those whose node does not exist; it waits a while, this does not."""
+        """As the garbage collector of pods removes those whose node does not exist, but without its delay."""
         self._world.nodes.delete(name)
         for pod in [pod for pod in self._world.pods if pod.spec.node_name == name]:
             self._world.pods.remove(pod.metadata.namespace, pod.metadata.name)

@@ -119,7 +119,7 @@ class Collection(Generic[T]):
         return self._log[start : start + at_most] if start >= 0 else None
 
     def compact(self) -> None:
-        """Let every version before now expire; who has a position already reads on."""
+        """Let every version before now expire; a reader that has a position goes on."""
         self._horizon = self.version
 
     def _write(self, before: T | None, wanted: T) -> T:

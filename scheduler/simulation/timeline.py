@@ -59,11 +59,11 @@ class NodeGoes:
 
 Step: TypeAlias = PodComes | NodeIs | NodeGoes
 
-_NODES_AND_FAULTS_FIRST: Final = PodComes  # of one time
+_NODES_AND_FAULTS_FIRST: Final = PodComes  # at the same time
 
 
 def timeline(cluster: ClusterFile, resources: ResourceNames, unit_mib: int) -> list[Step]:
-    """Every step by time, seconds from the start; of one time nodes come first, then faults, then pods, as in the file.
+    """Every step by time, seconds from the start; at the same time nodes come first, then faults, then pods.
 
     resources, unit_mib: as the scheduler is configured. Raises ConfigurationError with every object in the file that
     an API server would not take, and every fault of a card that is not there.
@@ -83,7 +83,7 @@ def timeline(cluster: ClusterFile, resources: ResourceNames, unit_mib: int) -> l
 
 @dataclass(slots=True)
 class _FaultSteps:
-    """Nodes and their cards while faults go over them. described: node name -> as the file has it."""
+    """The steps that faults make, one after the other. described: node name -> as in the file."""
 
     described: dict[str, Node]
     resources: ResourceNames

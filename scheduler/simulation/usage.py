@@ -29,7 +29,7 @@ class Meter:
         self.peak = max(self.peak, self.used)
 
     def average(self, end_s: float) -> float:
-        """Units over the time from the start to `end_s`, not before the last call; what is used when that is 0."""
+        """Units over the time from the start to `end_s`, not before the last call; the current use when that is 0."""
         if end_s <= 0.0:
             return float(self.used)
         return (self._unit_seconds + self.used * (end_s - self._since_s)) / end_s

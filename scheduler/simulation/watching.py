@@ -97,7 +97,7 @@ class WatchConnection(Generic[T]):
         self._wake()
 
     def resume(self) -> None:
-        """Go on after a stall with everything that came meanwhile."""
+        """Go on after a stall with everything that happened meanwhile."""
         self._stalled = False
         self._stop_timer("silence")
         self._wake()
@@ -150,7 +150,7 @@ class WatchConnection(Generic[T]):
         return [event for change in changes if (event := _event(change, self._shown)) is not None]
 
     def _listed(self) -> Iterator[WatchEvent[T]]:
-        """What there is at this moment, however late it is read."""
+        """The objects at this moment, however late they are read."""
         objects = list(filter(self._shown, self._collection))
         return chain([ListBegins()], map(Changed, objects), [ListEnds(str(self._collection.version))])
 
@@ -182,7 +182,7 @@ class WatchConnection(Generic[T]):
 
 
 def _event(change: Change[T], shown: Callable[[T], bool]) -> Changed[T] | Deleted[T] | None:
-    """What a watch tells of a change; None when it never showed the object.
+    """What a watch delivers for a change; None when it never showed the object.
 
     An object that stops matching is Deleted as it was while it matched, at the version of the change: a pod that turned
     Failed still says Running there. Source: apiserver/pkg/storage/cacher/cache_watcher.go, convertToWatchEvent.

@@ -49,7 +49,7 @@ class KubeCluster:
         return self._watching.watch(kind, since)
 
     async def bind(self, binding: port.Binding, timeout_s: float) -> None:
-        """As the port. The API server is told the time-out too, so that it does not go on long after we gave up."""
+        """As the port. The API server is told the time-out too, so that it does not go on long after the client gave up."""
         path = f"{writing.pod_path(binding.pod.namespace, binding.pod.name)}/binding?timeout={math.ceil(timeout_s)}s"
         await self._transport.send(HTTPMethod.POST, path, writing.binding_body(binding), timeout_s=timeout_s)
 
@@ -70,7 +70,7 @@ class KubeCluster:
         try:
             await self._patch(f"{writing.pod_path(pod.namespace, pod.name)}/status", body)
         except port.ApiRefused as error:
-            # Another uid is for a patch not a precondition that fails, but a field that may not change.
+            # In a patch, another uid is not a failed precondition but a field that may not change.
             if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and _UID_DIFFERS in error.message:
                 raise port.ApiConflict(error.message, error.status) from error
             raise
@@ -86,7 +86,7 @@ class KubeCluster:
         await self._patch(f"{writing.events_path(event)}/{event.name}", writing.series_patch(series))
 
     async def missing_rights(self) -> list[str]:
-        """Return what the scheduler needs and may not do, one readable line each. Raises ApiError."""
+        """Return the rights that the scheduler needs and lacks, one readable line each. Raises ApiError."""
         return await rights.missing_rights(self._transport, self._timeout_s)
 
     async def close(self) -> None:

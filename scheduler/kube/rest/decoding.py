@@ -116,7 +116,7 @@ class Decoder(Generic[T]):
         return self._otherwise(line, f"unknown watch event {known.type}")
 
     def _otherwise(self, line: bytes, problem: str) -> WatchEvent[T]:
-        """Read what is no object of the kind: a bookmark (it has no name), a ApiStatus, or a malformed object."""
+        """Read what is no object of the kind: a bookmark (it has no name), a metav1.Status, or a malformed object."""
         try:
             unread = _UNREAD_LINE.decode(line)
             if unread.type == "BOOKMARK":
@@ -130,7 +130,7 @@ class Decoder(Generic[T]):
         return port.Undecodable(_name(unread.object), problem)
 
     def _gone(self, item: msgspec.Raw, problem: str) -> WatchEvent[T]:
-        """Read a malformed object that is gone: that it is gone matters, and its metadata says which one it was."""
+        """Read a malformed object that is gone: the deletion matters, and its metadata names it."""
         try:
             return port.Deleted(self._type(metadata=_WITH_METADATA.decode(item).metadata))
         except MALFORMED:

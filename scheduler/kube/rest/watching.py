@@ -113,7 +113,7 @@ class Watching:
             async with aclosing(self._connection(kind, _STREAMED)) as batches:
                 async for batch in batches:
                     for event in batch:
-                        # One that knows nothing of streamed lists has ignored the parameter, and never says the end.
+                        # A server without streamed lists ignores the parameter and never marks the end of the list.
                         if listing and isinstance(event, port.Bookmark):
                             raise _CannotStream
                         listing = listing and not isinstance(event, port.ListEnds)
