@@ -49,7 +49,7 @@ class KubeCluster:
         return self._watching.watch(kind, since)
 
     async def bind(self, binding: port.Binding, timeout_s: float) -> None:
-        """As the port. The API server is told the time-out too, so that it does not go on long after the client gave up."""
+        """As the port. The API server is told the time-out too, so that it does not go on after the client gave up."""
         path = f"{writing.pod_path(binding.pod.namespace, binding.pod.name)}/binding?timeout={math.ceil(timeout_s)}s"
         await self._transport.send(HTTPMethod.POST, path, writing.binding_body(binding), timeout_s=timeout_s)
 

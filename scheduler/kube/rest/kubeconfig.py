@@ -74,7 +74,7 @@ class _Loader(KubeConfigLoader):
         return "file" if "tokenFile" in self._user and "token" not in self._user else "fixed"
 
     async def load_from_exec_plugin(self) -> bool:
-        """Run the plugin, always: the library's own does so only when 5 minutes of life are left, and swallows errors."""
+        """Always run the plugin: the library does so only when 5 minutes of life are left, and swallows errors."""
         status = await ExecProvider(self._user["exec"]).run()
         token, certificate, key = map(status.get, ("token", "clientCertificateData", "clientKeyData"))
         if not token and not (certificate and key):
