@@ -20,7 +20,7 @@ from deviceplugin.node.api import NodeApi
 from deviceplugin.node_plugin import NodePlugin
 from deviceplugin.report.status_page import status_page
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
-from scheduler.kube.rest.connect import ConnectMistake, connect
+from scheduler.kube.rest.connect import ConnectError, connect
 from scheduler.process.probes import serve
 from scheduler.process.stop import stop_requested
 
@@ -38,7 +38,7 @@ async def run(configuration: DevicePluginConfiguration, environment: Mapping[str
     try:
         with InstanceLock(Path(configuration.state_dir)):
             await _connected(configuration, environment)
-    except (AlreadyRunning, LockUnknown, ConnectMistake, ConfigurationError, SimulationError) as mistake:
+    except (AlreadyRunning, LockUnknown, ConnectError, ConfigurationError, SimulationError) as mistake:
         raise StartupError(str(mistake)) from mistake
 
 

@@ -12,25 +12,25 @@ from pathlib import Path
 
 import structlog
 
-from config.settings.scheduler import SchedulerConfiguration
+from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.build import build_engine, installed_plugins
 from scheduler.kube.port import ApiError, ApiSilent
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
-from scheduler.kube.rest.connect import Connection, ConnectMistake, connect
+from scheduler.kube.rest.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.process.probes import serve
 from scheduler.process.stop import stop_requested
-from scheduler.service import Service
+from scheduler.service import Service, ServiceOptions
 from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import Telemetry
+from scheduler.telemetry.observer import ServiceObserver
 
 log = structlog.get_logger()
 # Beside the binds: the watches, reads, and the recorder's senders.
 _OTHER_CONNECTIONS = 20
-_RIGHTS_AGAIN_S = 60.0
+_RIGHTS_CHECK_EVERY_S = 60.0
 _COLLECT_EVERY = 50_000
-# Two of these fit into the 30 s that Kubernetes gives a pod to end.
-_ANSWERED_WITHIN_S = 10.0
+# Twice this fits into the 30 s that Kubernetes gives a pod to terminate.
+_STOP_TIMEOUT_S = 10.0
 
 
 class StartupError(Exception):
@@ -47,8 +47,8 @@ async def run(configuration: SchedulerConfiguration, environment: Mapping[str, s
             else None,
             context=configuration.client_connection.context or None,
         )
-    except ConnectMistake as mistake:
-        raise StartupError(str(mistake)) from mistake
+    except ConnectError as error:
+        raise StartupError(str(error)) from error
     rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
     async with contextlib.aclosing(_cluster(configuration, connection, rng)) as cluster:
         await _serve(configuration, connection, cluster, rng)
@@ -63,27 +63,37 @@ def _cluster(configuration: SchedulerConfiguration, connection: Connection, rng:
 
 
 class _Closing(KubeCluster):
-    """A KubeCluster that `aclosing` can close."""
+    """A KubeCluster for `aclosing`."""
 
     async def aclose(self) -> None:
         """End every connection."""
         await self.close()
 
 
+def service_options(configuration: SchedulerConfiguration, *, instance: str) -> ServiceOptions:
+    """What the service needs of the configuration."""
+    return ServiceOptions(
+        controller=resolve(configuration)[0].scheduler_names[0],
+        instance=instance,
+        bind_timeout_s=configuration.bind_request_timeout_s,
+        predecessor_s=configuration.bind_timeout_s,
+        max_binds_in_flight=configuration.max_binds_in_flight,
+    )
+
+
 async def _serve(
     configuration: SchedulerConfiguration, connection: Connection, cluster: KubeCluster, rng: random.Random
 ) -> None:
-    # What the watches bring lives long: looking through all of it every few hundred objects finds nothing.
+    # Watched objects live long: looking through all of them every few hundred allocations finds no garbage.
     gc.set_threshold(_COLLECT_EVERY, 20, 100)
     engine, reader = build_engine(configuration, installed_plugins())
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=configuration.per_card_metrics)
     service = Service(
         cluster,
-        configuration,
-        Telemetry(metrics),
+        service_options(configuration, instance=f"{socket.gethostname()}-{os.getpid()}"),
+        ServiceObserver(metrics),
         engine=engine,
         reader=reader,
-        instance=f"{socket.gethostname()}-{os.getpid()}",
         rng=rng,
     )
     metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
@@ -100,45 +110,45 @@ async def _serve(
         raise StartupError(message) from error
     log.info("start", server=connection.url, source=connection.source, listen=configuration.listen)
     try:
-        await _until_told_to_stop(service, cluster)
+        await _until_stopped(service, cluster)
     finally:
         await server.cleanup()
 
 
-async def _until_told_to_stop(service: Service, cluster: KubeCluster) -> None:
+async def _until_stopped(service: Service, cluster: KubeCluster) -> None:
     stop = stop_requested()
     async with asyncio.TaskGroup() as tasks:
-        working = tasks.create_task(service.run())
-        asking = tasks.create_task(_name_missing_rights(cluster))
+        service_run = tasks.create_task(service.run())
+        checking_rights = tasks.create_task(_log_missing_rights(cluster))
         await stop.wait()
         log.info("stop", binds_in_flight=service.binds_in_flight)
-        asking.cancel()
+        checking_rights.cancel()
         service.stop()
-        await asyncio.wait({working}, timeout=_ANSWERED_WITHIN_S)
-        working.cancel()
-    await service.recorder.flush(_ANSWERED_WITHIN_S)
+        await asyncio.wait({service_run}, timeout=_STOP_TIMEOUT_S)
+        service_run.cancel()
+    await service.recorder.flush(_STOP_TIMEOUT_S)
 
 
-async def _name_missing_rights(cluster: KubeCluster) -> None:
-    """Say once which rights are missing, and once when they are there."""
-    named: list[str] = []
+async def _log_missing_rights(cluster: KubeCluster) -> None:
+    """Log which rights are missing, again whenever that changes, until none is."""
+    logged: list[str] = []
     while True:
         try:
             missing = await cluster.missing_rights()
         except ApiError as error:
-            # Else the watches fail for the same reason, and say so.
+            # Otherwise the watches fail for the same reason and log it.
             if not isinstance(error, ApiSilent) and error.status != HTTPStatus.UNAUTHORIZED:
                 log.warning("rights.unknown", reason=error.message)
         else:
-            if missing != named:
-                _say_rights(missing)
+            if missing != logged:
+                _log_rights(missing)
             if not missing:
                 return
-            named = missing
-        await asyncio.sleep(_RIGHTS_AGAIN_S)
+            logged = missing
+        await asyncio.sleep(_RIGHTS_CHECK_EVERY_S)
 
 
-def _say_rights(missing: list[str]) -> None:
+def _log_rights(missing: list[str]) -> None:
     if missing:
         log.error("rights.missing", missing=missing, hint="apply deploy/manifests/rbac.yaml")
     else:

@@ -7,10 +7,10 @@
       │ └─ no answer, 5xx ─▶ unknown: wait, the identical POST again
       └─ for 60 s no POST that may still take effect, and this one failed ─▶ GET decides
 
-A refusal after a POST without an answer is not believed at once: that POST may still take effect.
+A refusal after a POST without an answer is not final: that POST may still take effect.
 
-While the outcome is unknown the pod stays assumed: the first POST may still take effect, and nobody else would
-catch two pods on one card. Source of the API server's answers: pkg/registry/core/pod/storage/storage.go.
+While the outcome is unknown the pod stays assumed: the first POST may still take effect, and nothing else
+prevents two pods on one card. Source of the API server's answers: pkg/registry/core/pod/storage/storage.go.
 """
 
 import asyncio
@@ -35,17 +35,17 @@ from scheduler.scheduling_cycle import Hold
 # kube-apiserver's --request-timeout: a request older than this can no longer take effect.
 SERVER_REQUEST_TIMEOUT_S: Final = 60.0
 _INTERNAL_ERROR: Final = 500
-# By the original device plugin, at Allocate (PROTOCOL, part 2, B).
+# By the legacy plugin, at Allocate (docs/protocol.md, "Compatibility with the legacy plugin").
 _OVERWRITTEN: Final = frozenset({names.MEM_ASSIGNED, names.MEM_ASSUME_TIME})
 
 
 class BindRefused(Exception):
-    """Told no: the placement is undone and the pod backs off."""
+    """Refused: the placement is undone and the pod backs off."""
 
     def __init__(self, reason: str, *, status: int = 0, gone: bool = False, assigned: bool = False) -> None:
         """status: HTTP status of the answer, 0 when a GET decided.
 
-        gone: the pod itself does not exist any more. assigned: it has another place. No POST can change either.
+        gone: the pod itself no longer exists. assigned: it has another place. No POST can change either.
         """
         super().__init__(reason)
         self.reason = reason
@@ -58,7 +58,7 @@ class BindUnknown(Exception):
     """No definite answer: stay assumed and send the identical POST again."""
 
     def __init__(self, reason: str, *, may_take_effect: bool = False, retry_after_s: float | None = None) -> None:
-        """may_take_effect: this POST, still. retry_after_s: the server asks to wait; None when it has failed."""
+        """may_take_effect: this POST, still. retry_after_s: as the server demands; None when it failed."""
         super().__init__(reason)
         self.reason = reason
         self.may_take_effect = may_take_effect
@@ -67,7 +67,7 @@ class BindUnknown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """The shell's clock and sleep, so that tests need not wait. monotonic_s: seconds."""
+    """The clock and the sleep of the process. monotonic_s: seconds."""
 
     monotonic_s: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]]
@@ -146,7 +146,7 @@ class Binder:
                 self.on_retry(binding, f"reading the pod: {error.message}")
                 await self.time.sleep(self.backoff_s(attempt))
         if pod is None or pod.metadata.uid != binding.pod.uid:
-            message = f"pod {binding.pod} does not exist any more"
+            message = f"pod {binding.pod} no longer exists"
             raise BindRefused(message, gone=True)
         if not is_bound_as(pod, binding.node, binding.annotations):
             raise BindRefused(refusal, assigned=bool(pod.spec.node_name))
@@ -154,7 +154,7 @@ class Binder:
 
 @dataclass(slots=True)
 class _WaitingPod:
-    """left: plugins that have not allowed it yet. decided: done when that is nobody, or with the refusal."""
+    """left: plugins that have not allowed it yet. decided: done when none is left, or with the refusal."""
 
     left: set[str]
     decided: asyncio.Future[None]
@@ -165,17 +165,17 @@ class WaitingPods:
 
         placed ──Permit says Wait──▶ WAITING ──every plugin allows──▶ binds
                                        │
-                                       └── one rejects, or its time is over ──▶ undone
+                                       └── one rejects, or time is up ──▶ undone
 
     Owned by the event loop.
     """
 
     def __init__(self) -> None:
-        """Nobody waits."""
+        """No pod waits."""
         self._pods: dict[str, _WaitingPod] = {}
 
     async def wait(self, uid: str, holds: Sequence[Hold]) -> None:
-        """Return when every plugin of `holds` has allowed the pod. BindRefused when one rejects, or time is over."""
+        """Return when every plugin of `holds` has allowed the pod. BindRefused when one rejects, or time is up."""
         if not holds:
             return
         waiting = _WaitingPod({hold.plugin for hold in holds}, asyncio.get_running_loop().create_future())
@@ -191,7 +191,7 @@ class WaitingPods:
             del self._pods[uid]
 
     def allow(self, uid: str, plugin: str) -> None:
-        """One plugin lets the pod go; nothing when it does not wait."""
+        """One plugin allows the pod; no effect when it does not wait."""
         waiting = self._pods.get(uid)
         if waiting is None:
             return
@@ -200,7 +200,7 @@ class WaitingPods:
             waiting.decided.set_result(None)
 
     def reject(self, uid: str, plugin: str, reason: str) -> None:
-        """One plugin refuses; nothing when the pod does not wait."""
+        """One plugin rejects the pod; no effect when it does not wait."""
         waiting = self._pods.get(uid)
         if waiting is not None and not waiting.decided.done():
             waiting.decided.set_exception(BindRefused(f"{plugin}: {reason}"))
@@ -209,7 +209,7 @@ class WaitingPods:
 def is_bound_as(pod: objects.Pod, node: str, annotations: Mapping[str, str]) -> bool:
     """Whether the pod is on `node` with all of `annotations`: only our Binding can have done that.
 
-    What a device plugin may have overwritten since is not looked at.
+    What a legacy plugin may have overwritten since does not count.
     """
     written = pod.metadata.annotations or {}
     ours = {key: value for key, value in annotations.items() if key not in _OVERWRITTEN}

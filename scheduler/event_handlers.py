@@ -19,14 +19,14 @@ _LARGEST_INDEX: Final = 65_535
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with an object of the cluster. kind: Pod, Node, ConfigMap; name: `namespace/name` or name.
+    """What is wrong with an object of the cluster. kind: Pod, Node, ConfigMap; name: `namespace/name` or name.
 
     uid: "" where it is not known. on_object: whether its owner should see an Event on it.
     """
 
     kind: str
     name: str
-    text: str
+    message: str
     uid: str = ""
     on_object: bool = True
 
@@ -61,14 +61,14 @@ class EventHandlers:
                 self._report(Problem("Pod", event.name, event.error, on_object=False))
 
     def nodes(self, events: Iterable[WatchEvent[objects.Node]]) -> None:
-        """Nodes and what they announce."""
+        """Nodes and their inventories."""
         for event in events:
             if isinstance(event, Changed):
                 self._node_changed(event.object)
             elif isinstance(event, Deleted):
                 self._engine.node_gone(event.object.metadata.name)
             elif isinstance(event, Undecodable):
-                # The node may be another than we think: nothing new may be placed there.
+                # The node may have changed in any way: nothing new may be placed there.
                 self._engine.node_gone(event.name.rpartition("/")[2])
                 self._report(Problem("Node", event.name, event.error, on_object=False))
 
@@ -82,7 +82,7 @@ class EventHandlers:
                 self._engine.namespace_changed(event.object.metadata.name, None)
 
     def config_maps(self, events: Iterable[WatchEvent[objects.ConfigMap]]) -> None:
-        """The original's lists of unhealthy cards; every other ConfigMap is passed over."""
+        """The legacy lists of unhealthy cards; every other ConfigMap is ignored."""
         for event in events:
             if not isinstance(event, Changed | Deleted):
                 continue
@@ -93,7 +93,7 @@ class EventHandlers:
             indexes, wrong = _indexes(text)
             self._engine.cards_marked_unhealthy(meta.name.removeprefix(names.UNHEALTHY_PREFIX), indexes)
             if wrong:
-                message = f"key {names.UNHEALTHY_KEY}: {wrong[:64]!r} is not a card index; expected such as 0,2"
+                message = f"key {names.UNHEALTHY_KEY}: {wrong[:64]!r} is not a card index; expected a list such as 0,2"
                 self._report(Problem("ConfigMap", f"{meta.namespace}/{meta.name}", message, on_object=False))
 
     def _pod_changed(self, wire: objects.Pod) -> None:
@@ -134,7 +134,7 @@ class EventHandlers:
 
 
 def _indexes(text: str) -> tuple[frozenset[int], str]:
-    """The indexes in a comma list, and the first entry that is none."""
+    """The indexes in a comma list, and the first entry that is not one ("" if each is)."""
     good, wrong = set(), ""
     for entry in (part.strip() for part in text.split(",")):
         if entry.isascii() and entry.isdigit() and len(entry) <= len(str(_LARGEST_INDEX)):

@@ -2,7 +2,7 @@
 
     reflectors ─events─▶ handlers ─▶ tables, queue
                                         │
-    deciding  ◀──────── wake ◀──────────┤   (a slice of a few milliseconds, then the loop breathes)
+    deciding  ◀──────── wake ◀──────────┤   (a slice of a few milliseconds, then other tasks run)
         └─▶ binding tasks ─▶ recorder   ┘
 
 One event loop owns everything here. A bug raises, the TaskGroup ends, the process restarts clean.
@@ -19,7 +19,6 @@ import structlog
 from cachetools import LRUCache
 from tenacity.wait import wait_exponential
 
-from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.binding_cycle import Binder, BindRefused, Time, WaitingPods
 from scheduler.engine import Decision, Engine
 from scheduler.event_handlers import EventHandlers, Problem
@@ -29,13 +28,13 @@ from scheduler.kube.reflector import Backoff, reflect
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.queue.entry import QueuedPod, State
 from scheduler.scheduling_cycle import NoFit, Placement
-from scheduler.telemetry.observer import Telemetry
+from scheduler.telemetry.observer import ServiceObserver
 from scheduler.telemetry.recorder import Recorder
 
 _SLICE_S: Final = 0.005
-_BREATH_S: Final = 0.005
+_BATCH_WAIT_S: Final = 0.005
 _SMALL_BATCH: Final = 64
-_PROBLEMS_REMEMBERED: Final = 4096
+_MOST_REPORTED: Final = 4096
 _LAG_EVERY_S: Final = 0.25
 
 log = structlog.get_logger()
@@ -50,60 +49,73 @@ class Clock:
     started_s: float = time.monotonic()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """controller, instance: this scheduler, and this process of it, as Events name them.
+
+    bind_timeout_s: of one bind request, > 0. predecessor_s: for so long after the start, a bind request of the process
+    before this one may still take effect. max_binds_in_flight: bind requests at the same time, >= 1.
+    """
+
+    controller: str
+    instance: str
+    bind_timeout_s: float
+    predecessor_s: float
+    max_binds_in_flight: int
+
+
 class Service:
-    """Runs until stopped. telemetry: told of what happens; the tables and the queue are read through `engine`."""
+    """Runs until stopped. observer: told of what happens; the tables and the queue are read through `engine`."""
 
     def __init__(
         self,
         cluster: Cluster,
-        configuration: SchedulerConfiguration,
-        telemetry: Telemetry,
+        options: ServiceOptions,
+        observer: ServiceObserver,
         *,
         engine: Engine,
         reader: PodReader,
-        instance: str,
         rng: random.Random,
         clock: Clock | None = None,
     ) -> None:
-        """instance: this process, as events name it. rng: spreads retries."""
+        """rng: spreads retries."""
         self.engine = engine
         self.waiting_pods = WaitingPods()
         self._cluster = cluster
-        self._configuration = configuration
-        self._telemetry = telemetry
+        self._options = options
+        self._observer = observer
         self._clock = clock or Clock()
         self._rng = rng
         self._handlers = EventHandlers(
             engine, reader, now_s=self._clock.monotonic_s, report=self._report, ignored=self._ignored
         )
-        controller = resolve(configuration)[0].scheduler_names[0]
         self.recorder = Recorder(
             cluster,
-            controller=controller,
-            instance=f"{controller}-{instance}",
+            controller=options.controller,
+            instance=f"{options.controller}-{options.instance}",
             now_s=lambda: self._clock.wall_ns() / 1e9,
             busy=self._has_backlog,
             waits=lambda uid: self.engine.queue.state(uid) not in {None, State.IN_FLIGHT},
-            on_lost=telemetry.record_lost,
+            on_lost=observer.record_lost,
         )
         self._binder = Binder(
             cluster,
             Time(self._clock.monotonic_s, asyncio.sleep),
-            configuration.bind_request_timeout_s,
+            options.bind_timeout_s,
             backoff_s=Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s,
-            on_retry=telemetry.bind_retried,
+            on_retry=observer.bind_retried,
         )
         self._in_flight = 0
         self._wake = asyncio.Event()
         self._until_stop: list[asyncio.Task[None]] = []
         self._unlisted = {kind.name for kind in (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)}
         self._listed = asyncio.Event()
-        self._told: LRUCache[Problem, bool] = LRUCache(maxsize=_PROBLEMS_REMEMBERED)
+        self._reported: LRUCache[Problem, bool] = LRUCache(maxsize=_MOST_REPORTED)
         self._ignored_kinds: set[str] = set()
 
     @property
     def binds_in_flight(self) -> int:
-        """Bindings under way."""
+        """Bind requests without a definite answer so far."""
         return self._in_flight
 
     def not_ready(self) -> str:
@@ -111,7 +123,7 @@ class Service:
         return f"waiting for the first list of {', '.join(sorted(self._unlisted))}" if self._unlisted else ""
 
     async def run(self) -> None:
-        """Schedule until `stop`; returns when the binds that were under way then are answered."""
+        """Schedule until `stop`, then return once the binds in flight are answered."""
         async with asyncio.TaskGroup() as bindings, asyncio.TaskGroup() as tasks:
             self._until_stop = [
                 tasks.create_task(self._reflect_pods()),
@@ -120,30 +132,30 @@ class Service:
                 tasks.create_task(self._reflect(port.CONFIG_MAPS, self._handlers.config_maps)),
                 tasks.create_task(self.recorder.run()),
                 tasks.create_task(self._watch_lag()),
-                tasks.create_task(self._decide_for_ever(bindings)),
+                tasks.create_task(self._decide_forever(bindings)),
             ]
 
     def stop(self) -> None:
-        """Decide nothing more."""
+        """Stop deciding; binds in flight go on."""
         for task in self._until_stop:
             task.cancel()
 
     async def _reflect(self, kind: Kind[T], handle: Callable[[list[WatchEvent[T]]], None]) -> None:
         backoff = Backoff(self._rng)
-        async for batch in reflect(self._cluster, kind, backoff=backoff, on_trouble=self._telemetry.watch_trouble):
+        async for batch in reflect(self._cluster, kind, backoff=backoff, on_trouble=self._observer.watch_trouble):
             handle(batch)
             for event in batch:
                 if isinstance(event, ListBegins):
-                    self._telemetry.list_began(kind.name)
+                    self._observer.list_began(kind.name)
                 elif isinstance(event, ListEnds):
                     self._first_list(kind.name)
             self._wake.set()
-            # The API server sends every change by itself; a short breath lets them come in batches, which cost less.
+            # The API server sends each change separately; a short pause lets them arrive in batches, which cost less.
             if len(batch) < _SMALL_BATCH:
-                await asyncio.sleep(_BREATH_S)
+                await asyncio.sleep(_BATCH_WAIT_S)
 
     async def _reflect_pods(self) -> None:
-        # Listed after the wait: what a predecessor has bound in that time is in the list, however slow the watch is.
+        # Listed after the wait, so that what the predecessor bound meanwhile is in the list, however slow the watch is.
         await self._outwait_predecessor()
         await self._reflect(port.PODS, self._handlers.pods)
 
@@ -154,7 +166,7 @@ class Service:
         if not self._unlisted:
             self._listed.set()
 
-    async def _decide_for_ever(self, bindings: asyncio.TaskGroup) -> None:
+    async def _decide_forever(self, bindings: asyncio.TaskGroup) -> None:
         await self._listed.wait()
         while True:
             if self._decide_for_a_slice(bindings):
@@ -163,15 +175,19 @@ class Service:
                 await self._until_something_happens()
 
     async def _outwait_predecessor(self) -> None:
-        # A POST of the process before us may still take effect until its time-out has passed.
-        left_s = self._configuration.bind_timeout_s - (self._clock.monotonic_s() - self._clock.started_s)
+        # A POST of the previous process may still take effect until its time-out has passed.
+        left_s = self._options.predecessor_s - (self._clock.monotonic_s() - self._clock.started_s)
         if left_s > 0:
-            log.info("start.waiting", seconds=round(left_s, 1), reason="a predecessor's bind may still take effect")
+            log.info(
+                "start.waiting",
+                seconds=round(left_s, 1),
+                reason="a bind request of the previous process may still take effect",
+            )
             await asyncio.sleep(left_s)
 
     def _decide_for_a_slice(self, bindings: asyncio.TaskGroup) -> bool:
-        """Decide for a few milliseconds; False when there is nothing left to do until something happens."""
-        clock, engine, most = self._clock, self.engine, self._configuration.max_binds_in_flight
+        """Decide for a few milliseconds; False when there is nothing left to do for now."""
+        clock, engine, most = self._clock, self.engine, self._options.max_binds_in_flight
         until_s = clock.monotonic_s() + _SLICE_S
         while self._in_flight < most:
             began_s = clock.monotonic_s()
@@ -181,7 +197,7 @@ class Service:
             checked = engine.check(began_s)
             decision = engine.decide(began_s, clock.wall_ns())
             if decision is not None:
-                self._telemetry.decided(decision, clock.monotonic_s() - began_s)
+                self._observer.decided(decision, clock.monotonic_s() - began_s)
                 self._follow_up(decision, bindings)
             elif not checked:
                 return False
@@ -190,7 +206,7 @@ class Service:
     async def _until_something_happens(self) -> None:
         ready_s = self.engine.queue.next_ready_s()
         timer = None
-        if ready_s is not None and self._in_flight < self._configuration.max_binds_in_flight:
+        if ready_s is not None and self._in_flight < self._options.max_binds_in_flight:
             delay_s = max(0.0, ready_s - self._clock.monotonic_s())
             timer = asyncio.get_running_loop().call_later(delay_s, self._wake.set)
         await self._wake.wait()
@@ -216,20 +232,20 @@ class Service:
             await self._binder.bind(Binding(pod.key, placement.node, placement.annotations))
         except BindRefused as refused:
             self.engine.refused(placement, self._clock.monotonic_s(), gone=refused.gone)
-            self._telemetry.refused(placement, refused)
+            self._observer.refused(placement, refused)
             if not refused.settled:
                 message = f"binding to {placement.node} was refused: {refused.reason}"
                 self.recorder.scheduler_error(pod, message)
         else:
             self.engine.bound(placement)
-            self._telemetry.bound(queued, placement, self._clock.monotonic_s())
+            self._observer.bound(queued, placement, self._clock.monotonic_s())
             self.recorder.scheduled(pod, placement.node)
         finally:
             self._in_flight -= 1
             self._wake.set()
 
     async def _prepared(self, placement: Placement) -> None:
-        """Wait for Permit, then PreBind; BindRefused when one of them says no."""
+        """Wait for Permit, then PreBind; BindRefused when one of them rejects."""
         await self.waiting_pods.wait(placement.pod.key.uid, placement.holds)
         for plugin in placement.pre_bind:
             try:
@@ -242,16 +258,16 @@ class Service:
         while True:
             due_s = self._clock.monotonic_s() + _LAG_EVERY_S
             await asyncio.sleep(_LAG_EVERY_S)
-            self._telemetry.loop_lagged(max(0.0, self._clock.monotonic_s() - due_s))
+            self._observer.loop_lagged(max(0.0, self._clock.monotonic_s() - due_s))
 
     def _report(self, problem: Problem) -> None:
-        if problem in self._told:
+        if problem in self._reported:
             return
-        self._told[problem] = True
-        self._telemetry.bad_object(problem.kind)
-        log.warning("object.bad", kind=problem.kind, name=problem.name, problem=problem.text)
+        self._reported[problem] = True
+        self._observer.bad_object(problem.kind)
+        log.warning("object.bad", kind=problem.kind, name=problem.name, problem=problem.message)
         if problem.on_object:
-            self.recorder.about(problem.kind, problem.name, problem.uid, "BadAnnotation", problem.text)
+            self.recorder.about(problem.kind, problem.name, problem.uid, "BadAnnotation", problem.message)
 
     def _ignored(self, pod: Pod, preference: str) -> None:
         if preference not in self._ignored_kinds:

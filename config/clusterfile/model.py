@@ -1,6 +1,6 @@
 """The model of a cluster file: nodes with their cards, pods with their times, and faults. Pure.
 
-`docs/cluster-file.md` is the guide to it.
+`docs/cluster-file.md` is its guide.
 """
 
 from dataclasses import dataclass, field
@@ -16,15 +16,15 @@ _LARGEST_CARD_MIB: Final = 2**24
 
 
 def _quantity(value: str | float) -> str:
-    quantity.whole(str(value))  # raises QuantityError, a ValueError, with the words for it
+    quantity.whole(str(value))  # raises QuantityError, a ValueError with the message
     return str(value)
 
 
 Quantity: TypeAlias = Annotated[str | int | float, AfterValidator(_quantity)]
-Time: TypeAlias = Annotated[float, Field(ge=0)]
+_Time: TypeAlias = Annotated[float, Field(ge=0)]
 
 
-class Taint(Section):
+class TaintEntry(Section):
     """A taint of a node."""
 
     key: str
@@ -33,7 +33,7 @@ class Taint(Section):
 
 
 class CardGroup(Section):
-    """Cards that are alike. links: to every other card of the group, or by card index as in the inventory."""
+    """Equal cards. links: to every other card of the group, or by card index as in the inventory."""
 
     model: str
     memory_mib: int = Field(validation_alias="memoryMiB", ge=0, le=_LARGEST_CARD_MIB)
@@ -51,7 +51,7 @@ class CardGroup(Section):
 
 
 class NodeGroup(Section):
-    """Nodes that are alike: `name`, or with a count that name and a number from 0.
+    """Equal nodes: `name`, or with a count that name and a number from 0.
 
     node: a Node manifest that the other fields are laid over; its name is `name` when that is left out.
     """
@@ -60,7 +60,7 @@ class NodeGroup(Section):
     count: Count = 1
     labels: dict[str, str] = Field(default_factory=dict)
     annotations: dict[str, str] = Field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[TaintEntry, ...] = ()
     allocatable: dict[str, Quantity] = Field(default_factory=dict)
     cards: tuple[CardGroup, ...] = ()
     node: NodeManifest | None = None
@@ -86,26 +86,26 @@ class NodeGroup(Section):
 
 
 class PodGroup(Section):
-    """Pods that are alike: the manifest's name, or with a count that name and a number from 0.
+    """Equal pods: the manifest's name, or with a count that name and a number from 0.
 
-    at_s: when they are created, in seconds from the start. runs_s: how long after its start a pod has finished;
+    at_s: when they are created, in seconds from the start. runs_s: how long after its start a pod finishes;
     None: it runs forever.
     """
 
     pod: PodManifest
     count: Count = 1
-    at_s: Time = Field(default=0.0, validation_alias=AliasChoices("at_s", "atS"))
-    runs_s: Time | None = Field(default=None, validation_alias=AliasChoices("runs_s", "runsS"))
+    at_s: _Time = Field(default=0.0, validation_alias=AliasChoices("at_s", "atS"))
+    runs_s: _Time | None = Field(default=None, validation_alias=AliasChoices("runs_s", "runsS"))
 
     def pod_names(self) -> list[str]:
         """The names of the group's pods, in order."""
         return _numbered(self.pod.metadata.name, self.count)
 
 
-class Fault(Section):
-    """What happens to a card, or without `card` to a whole node (lost, back): exactly one of xid, lost and back."""
+class DescribedFault(Section):
+    """A fault of a card, or without `card` of a whole node (lost, back): exactly one of xid, lost and back."""
 
-    at_s: Time = Field(default=0.0, validation_alias=AliasChoices("at_s", "atS"))
+    at_s: _Time = Field(default=0.0, validation_alias=AliasChoices("at_s", "atS"))
     node: str
     card: int | str | None = None
     xid: int | None = Field(default=None, ge=0)
@@ -118,7 +118,7 @@ class Fault(Section):
             message = "expected exactly one of xid: NUMBER, lost: true and back: true"
             raise ValueError(message)
         if self.xid is not None and self.card is None:
-            message = "xid happens to a card; card is missing"
+            message = "xid needs a card; card is missing"
             raise ValueError(message)
         return self
 
@@ -128,16 +128,16 @@ class Document(Section):
 
     nodes: tuple[NodeGroup, ...] = ()
     pods: tuple[PodGroup, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[DescribedFault, ...] = ()
 
 
 @dataclass(slots=True)
 class ClusterFile:
-    """What all files say together. ignored: manifests that say nothing here, as `kind namespace/name`."""
+    """All files together. ignored: manifests that are not read, as `kind namespace/name`."""
 
     nodes: list[NodeGroup] = field(default_factory=list)
     pods: list[PodGroup] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[DescribedFault] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
 
 

@@ -1,7 +1,7 @@
-"""A cluster in files: read it, and make the Kubernetes objects that it describes. `docs/cluster-file.md` is its guide.
+"""Reads cluster files and makes the Kubernetes objects that they describe. `docs/cluster-file.md` is the guide.
 
 Used by the demo, the simulator and the tests. Beside the form of `model`, plain Kubernetes manifests are read: nodes,
-pods, and what makes pods.
+pods, and workloads.
 """
 
 from collections import Counter
@@ -35,11 +35,12 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 _OFFERED: Final = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110"}
 _READY: Final = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
 _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "Job"})
-_NOT_READ: Final = frozenset({"DaemonSet", "CronJob", "ReplicationController"})  # make pods, so silence would mislead
+# They make pods, so ignoring them would mislead.
+_NOT_READ: Final = frozenset({"DaemonSet", "CronJob", "ReplicationController"})
 
 
 def read(*paths: Path) -> ClusterFile:
-    """What the files say, in their order. Raises ConfigurationError with every mistake in all of them."""
+    """The files together, in their order. Raises ConfigurationError with every mistake in all of them."""
     reader = _Reader()
     for path in paths:
         try:
@@ -49,10 +50,10 @@ def read(*paths: Path) -> ClusterFile:
             continue
         reader.take(path, documents)
     reader.make_pods()
-    reader.mistakes += _contradictions(reader.found, ", ".join(map(str, paths)))
+    reader.mistakes += _contradictions(reader.cluster, ", ".join(map(str, paths)))
     if reader.mistakes:
         raise ConfigurationError(reader.mistakes)
-    return reader.found
+    return reader.cluster
 
 
 def node_manifests(
@@ -66,7 +67,7 @@ def node_manifests(
 
 
 def pod_manifests(cluster: ClusterFile) -> list[TimedPod]:
-    """Pods by time, those of one time in the order of the files. Pods of a group share one `spec`: never change it."""
+    """Pods by time, at the same time in the order of the files. Pods of a group share one `spec`: never change it."""
     pods = [TimedPod(group.at_s, group.runs_s, manifest) for group in cluster.pods for manifest in _copies(group)]
     return sorted(pods, key=lambda pod: pod.at_s)
 
@@ -75,7 +76,7 @@ def pod_manifests(cluster: ClusterFile) -> list[TimedPod]:
 class _Reader:
     """Documents -> ClusterFile. Workloads wait until all files are read: a dump of a cluster holds their pods too."""
 
-    found: ClusterFile = field(default_factory=ClusterFile)
+    cluster: ClusterFile = field(default_factory=ClusterFile)
     mistakes: list[Mistake] = field(default_factory=list)
     workloads: list[Workload] = field(default_factory=list)
     owners: set[tuple[str, str, str]] = field(default_factory=set)  # kind, namespace, name
@@ -88,14 +89,14 @@ class _Reader:
             elif "kind" in document or "apiVersion" in document:
                 self._take_manifest(path, document)
             elif part := self._checked(Document, document, str(path)):
-                self.found.nodes += part.nodes
-                self.found.pods += part.pods
-                self.found.faults += part.faults
+                self.cluster.nodes += part.nodes
+                self.cluster.pods += part.pods
+                self.cluster.faults += part.faults
 
     def make_pods(self) -> None:
         for workload in self.workloads:
             if (workload.kind, workload.metadata.namespace, workload.metadata.name) not in self.owners:
-                self.found.pods += [PodGroup(pod=PodManifest.model_validate(pod)) for pod in pods_of(workload)]
+                self.cluster.pods += [PodGroup(pod=PodManifest.model_validate(pod)) for pod in pods_of(workload)]
 
     def _take_manifest(self, path: Path, manifest: dict[str, object]) -> None:
         kind = manifest.get("kind")
@@ -104,10 +105,10 @@ class _Reader:
         self.owners |= set(_owners(manifest))
         if kind == "Node":
             if node := self._checked(NodeManifest, manifest, source):
-                self.found.nodes.append(NodeGroup(node=node))
+                self.cluster.nodes.append(NodeGroup(node=node))
         elif kind == "Pod":
             if pod := self._checked(PodManifest, manifest, source):
-                self.found.pods.append(PodGroup(pod=pod))
+                self.cluster.pods.append(PodGroup(pod=pod))
         elif kind in _WORKLOADS:
             if workload := self._checked(Workload, manifest, source):
                 self.workloads.append(workload)
@@ -116,7 +117,7 @@ class _Reader:
             message = f"expected one of {expected}, found {kind}" if kind else "is missing"
             self.mistakes.append(Mistake("kind", source, message))
         else:
-            self.found.ignored.append(label)
+            self.cluster.ignored.append(label)
 
     def _checked(self, model: type[M], document: dict[str, object], source: str) -> M | None:
         try:
@@ -157,7 +158,7 @@ def _owners(manifest: dict[str, object]) -> Iterator[tuple[str, str, str]]:
 
 
 def _contradictions(cluster: ClusterFile, source: str) -> Iterator[Mistake]:
-    """What no single object shows: names and cards that are there twice, faults of what is not there."""
+    """What no single object shows: duplicate names and cards, faults of things that do not exist."""
     groups = {name: group for group in cluster.nodes for name in group.node_names()}
     for what, values in (
         ("node", [name for group in cluster.nodes for name in group.node_names()]),
@@ -169,7 +170,7 @@ def _contradictions(cluster: ClusterFile, source: str) -> Iterator[Mistake]:
             yield Mistake("", source, f"expected each {what} once, found more than once: {', '.join(twice)}")
     for number, fault in enumerate(cluster.faults):
         if fault.node not in groups:
-            yield Mistake(f"faults[{number}].node", source, f"there is no node {fault.node}")
+            yield Mistake(f"faults[{number}].node", source, f"node {fault.node} does not exist")
         elif fault.card is not None and groups[fault.node].cards:
             cards = _cards(groups[fault.node], fault.node, 1)
             if str(fault.card) not in {str(name) for card in cards for name in (card.index, card.uuid)}:
@@ -222,7 +223,7 @@ def _cards(group: NodeGroup, node: str, unit_mib: int) -> tuple[inventory.Card, 
 
 
 def _links(alike: CardGroup, index: int, indexes: range) -> dict[str, str]:
-    """To every other card of the group, or to the cards named, in both cases not to itself."""
+    """To every other card of the group, or to the named cards; never to itself."""
     links = {str(other): alike.links for other in indexes} if isinstance(alike.links, str) else alike.links
     return {other: link for other, link in links.items() if other != str(index)}
 

@@ -1,7 +1,7 @@
-"""Kubernetes manifests as far as a cluster file reads them, and the pods that a workload's controllers would make.
+"""The fields of Kubernetes manifests that a cluster file reads, and the pods that a workload's controllers make.
 
 Names, labels and owners are what the controllers of Kubernetes 1.36 write (pkg/controller/{deployment,replicaset,
-statefulset,job}); what is random there is worked out from the names here, so that a file always means the same. Pure.
+statefulset,job}); what is random there is derived from the names here, so that a file always means the same. Pure.
 """
 
 import hashlib
@@ -23,21 +23,21 @@ _API_VERSIONS: Final = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "Job"
 
 
 class _Open(BaseModel):
-    """An object of which only the named fields are looked at; the others pass through untouched."""
+    """Only the fields named in the class are read; all others pass through untouched."""
 
     model_config = ConfigDict(frozen=True, extra="allow", alias_generator=to_camel)
 
 
-class Metadata(_Open):
-    """The head of an object."""
+class _Metadata(_Open):
+    """Metadata of a template."""
 
     namespace: str = "default"
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
 
 
-class NamedMetadata(Metadata):
-    """The head of an object that has its name already."""
+class NamedMetadata(_Metadata):
+    """Metadata of an object that has a name."""
 
     name: str = Field(min_length=1, max_length=253)
     uid: str = ""
@@ -47,8 +47,8 @@ class _Container(_Open):
     name: str = Field(min_length=1)
 
 
-class PodSpec(_Open):
-    """What a pod runs."""
+class _PodSpec(_Open):
+    """v1.PodSpec."""
 
     containers: tuple[_Container, ...] = Field(min_length=1)
     volumes: tuple[Manifest, ...] = ()
@@ -60,18 +60,18 @@ class PodManifest(_Open):
     api_version: Literal["v1"] = "v1"
     kind: Literal["Pod"] = "Pod"
     metadata: NamedMetadata
-    spec: PodSpec
+    spec: _PodSpec
 
 
-class NodeStatus(_Open):
-    """What a node offers."""
+class _NodeStatus(_Open):
+    """v1.NodeStatus."""
 
     allocatable: dict[str, str | int | float] = {}
     capacity: dict[str, str | int | float] = {}
 
 
-class NodeSpec(_Open):
-    """What an operator says of a node."""
+class _NodeSpec(_Open):
+    """v1.NodeSpec."""
 
     taints: tuple[Manifest, ...] = ()
 
@@ -82,13 +82,13 @@ class NodeManifest(_Open):
     api_version: Literal["v1"] = "v1"
     kind: Literal["Node"] = "Node"
     metadata: NamedMetadata
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    spec: _NodeSpec = _NodeSpec()
+    status: _NodeStatus = _NodeStatus()
 
 
 class _Template(_Open):
-    metadata: Metadata = Metadata()
-    spec: PodSpec
+    metadata: _Metadata = _Metadata()
+    spec: _PodSpec
 
 
 class _Ordinals(_Open):
@@ -96,7 +96,7 @@ class _Ordinals(_Open):
 
 
 class _WorkloadSpec(_Open):
-    """The fields that decide on the pods; each kind has some of them."""
+    """The fields that decide which pods there are; each kind has some of them."""
 
     template: _Template
     replicas: Count = 1
@@ -135,7 +135,7 @@ def stable_uuid(*names: str) -> str:
 def pods_of(workload: Workload) -> list[Manifest]:
     """The pods that exist at the same time while none finishes.
 
-    All at once, also where the controller would wait for one to be ready before it makes the next.
+    All at once, even where the controller would wait for one to be ready before it makes the next.
     """
     makers = {"StatefulSet": _of_stateful_set, "Job": _of_job}
     return [_manifest(workload, pod) for pod in makers.get(workload.kind, _of_replica_set)(workload)]
@@ -143,7 +143,7 @@ def pods_of(workload: Workload) -> list[Manifest]:
 
 @dataclass(frozen=True, slots=True)
 class _Pod:
-    """What tells a pod from its template. owner: kind and name of its controller. spec: laid over the template's."""
+    """How a pod differs from its template. owner: kind and name of its controller. spec: laid over the template's."""
 
     name: str
     owner: tuple[str, str]
@@ -224,7 +224,7 @@ def _template_hash(workload: Workload) -> str:
 
 
 def _suffix(name: str, number: int) -> str:
-    """Five letters, others for each number below 27**5: the factor has no divisor in common with that."""
+    """Five letters, different for each number below 27**5: the factor is coprime to that."""
     return _letters((_digest(name) + number * 7_654_321) % len(_SAFE_LETTERS) ** 5, 5)
 
 

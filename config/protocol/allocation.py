@@ -2,7 +2,8 @@
 
 Two annotations hold units per container and card index (`ALLOCATION` for `spec.containers`,
 `INIT_ALLOCATION` for `spec.initContainers`), a third maps each card index to its UUID, which is what counts.
-The `ALIYUN_*` annotations beside them are for tools and for the original device plugin.
+The `ALIYUN_*` annotations beside them are for tools and for the legacy plugin: docs/protocol.md, "What the scheduler
+writes".
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from config.protocol import names
 
 Shares: TypeAlias = dict[int, dict[int, int]]  # container index -> card index -> units
 
-# No pod has as many containers or cards; a larger document is another tool's, or an attack.
+# No pod has so many containers or cards; a larger document is foreign, or an attack.
 _LARGEST_TEXT: Final = 65_536
 _LARGEST_NUMBER: Final = 2**31 - 1
 
@@ -30,7 +31,7 @@ _CARDS: Final = msgspec.json.Decoder(dict[_Number, _Uuid])
 
 
 class AllocationError(ValueError):
-    """An allocation annotation that cannot be read; the text says which and what was expected."""
+    """An allocation annotation that cannot be read; the message says which and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Allocation:
     """Which container has how many units on which card.
 
     containers, init_containers: container index -> card index -> units.
-    cards: card index -> UUID; empty when the writer did not know UUIDs (the original scheduler).
+    cards: card index -> UUID; empty when the writer did not know UUIDs (a node without an inventory).
     """
 
     containers: Shares
@@ -53,10 +54,10 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class LegacyFields:
-    """What the `ALIYUN_*` annotations say beside the allocation.
+    """What the `ALIYUN_*` annotations hold beside the allocation.
 
     pod_units: the pod's units over all cards. device_units: the units of the first card.
-    assume_time_ns: Unix time in nanoseconds; the original device plugin serves the oldest first.
+    assume_time_ns: Unix time in nanoseconds; the legacy plugin serves the oldest first.
     """
 
     pod_units: int
@@ -67,7 +68,7 @@ class LegacyFields:
 def encode(allocation: Allocation, legacy: LegacyFields) -> dict[str, str]:
     """Every allocation annotation of a Binding.
 
-    A Binding overwrites only the keys that it sends, so all are sent.
+    A Binding overwrites only the keys that it sends, so every key is sent.
 
     allocation: holds at least one card.
     """
@@ -101,7 +102,7 @@ def decode(annotations: Mapping[str, str]) -> Allocation | None:
 
 
 def legacy_index(annotations: Mapping[str, str]) -> int | None:
-    """The card index that the original scheduler wrote; None when absent, unparsable, negative or absurd."""
+    """The card index that the legacy extender wrote; None when absent, unparsable, negative or absurd."""
     text = annotations.get(names.MEM_IDX, "")
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(_LARGEST_NUMBER))):
         return None

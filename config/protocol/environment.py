@@ -1,4 +1,4 @@
-"""The environment of a container that has GPU memory, once, with who reads it. Written by the device plugin.
+"""The environment variables of a container with GPU memory, each once, with their readers. The device plugin sets them.
 
 `names.MEM_IDX`, `MEM_POD` and `MEM_DEV` are environment variables too, under the names of the annotations.
 """

@@ -1,7 +1,7 @@
-"""The cards that a node announces, in one annotation (PROTOCOL: `gpushare/inventory`).
+"""The cards of a node, in one annotation: docs/protocol.md, "Inventory".
 
-The device plugin encodes, the scheduler decodes. A document that breaks a rule is refused whole, since
-half an inventory would give away memory that is not there.
+The device plugin encodes, the scheduler decodes. A document that breaks a rule is refused whole, since half an
+inventory would give away memory that is not there.
 """
 
 import json
@@ -18,11 +18,11 @@ MAX_UNITS: Final = 2**24
 
 
 class InventoryError(ValueError):
-    """An inventory that cannot be used; the text says where and what was expected."""
+    """An inventory that cannot be used; the message says where and what was expected."""
 
 
 class Health(StrEnum):
-    """What the node says of a card. HEALTHY and CORDONED take new pods (cordons are read elsewhere)."""
+    """A card's health in the inventory. HEALTHY and CORDONED take new pods; the cordon has its own annotation."""
 
     HEALTHY = "healthy"
     SUSPECT = "suspect"
@@ -33,11 +33,11 @@ class Health(StrEnum):
 _KNOWN_HEALTH: Final = frozenset(health.value for health in Health)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One card as announced.
+    """One card.
 
-    memory_mib: what programs can use, in MiB. units: whole memory units that may be given away, >= 0.
+    memory_mib: what programs can use, in MiB. units: whole memory units to give away, >= 0.
     reason: one word for a health that is not healthy, such as `mig` or `xid-79`; "" otherwise.
     links: index of another card -> the kind of link, such as `NV12`.
     """
@@ -88,7 +88,7 @@ class _WireVersion(msgspec.Struct):
 
 
 def encode(inventory: Inventory) -> str:
-    """The annotation's text."""
+    """The annotation's value."""
     cards = [
         _WireCard(
             index=card.index,
@@ -104,17 +104,17 @@ def encode(inventory: Inventory) -> str:
         )
         for card in inventory.cards
     ]
-    # `health` is always written: people read this annotation.
+    # `health` is always written, for those who read the annotation.
     documents = [msgspec.to_builtins(card) | {"health": card.health} for card in cards]
     whole = {"version": VERSION, "unitMiB": inventory.unit_mib, "driver": inventory.driver, "cards": documents}
     return json.dumps(whole, separators=(",", ":"))
 
 
 def decode(text: str) -> Inventory:
-    """The inventory in an annotation's text.
+    """The inventory in an annotation's value.
 
-    An unknown health counts as suspect: a newer device plugin's word for a card that is not simply healthy.
-    Raises InventoryError when the text is no JSON, has another version, or breaks a rule of the document.
+    An unknown health counts as suspect: a newer device plugin may write one for a card that is not simply healthy.
+    Raises InventoryError when `text` is not JSON, has another version, or breaks a rule of the document.
     """
     if len(text) > _LARGEST_TEXT:
         message = f"inventory has {len(text)} characters; expected at most {_LARGEST_TEXT}"
@@ -122,7 +122,7 @@ def decode(text: str) -> Inventory:
     try:
         version = msgspec.json.decode(text, type=_WireVersion).version
         if version != VERSION:
-            message = f"inventory version is {version}; this scheduler reads version {VERSION}"
+            message = f"inventory version is {version}; expected {VERSION}"
             raise InventoryError(message)
         wire = msgspec.json.decode(text, type=_WireInventory)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:

@@ -1,17 +1,17 @@
-"""Every name on the wire, once, with who writes it and who reads it.
+"""Every name on the wire, once, with its writer and its readers: docs/protocol.md.
 
 Resource names are defaults: `SchedulerConfiguration.resources` may change them.
 """
 
 from typing import Final
 
-# Schedulers: a pod names one of these in `spec.schedulerName`.
+# A pod names one of these in `spec.schedulerName`.
 SCHEDULER_NAME: Final = "gpushare-scheduler"
 SHORT_SCHEDULER_NAME: Final = "gpushare"
 
 # Resources. Written by the user on containers (limits) and by the device plugin on the node.
 GPU_MEM: Final = "aliyun.com/gpu-mem"
-GPU_COUNT: Final = "aliyun.com/gpu-count"  # on a node: its cards; as a pod label or annotation: cards asked
+GPU_COUNT: Final = "aliyun.com/gpu-count"  # on a node: its cards; as a pod label or annotation: cards requested
 GPU_CORE: Final = "aliyun.com/gpu-core.percentage"
 
 # Pod annotations (GPU_COUNT and PLACEMENT_LABEL also as labels). Written by the user, read by the scheduler.
@@ -46,13 +46,13 @@ ALLOCATION_KEYS: Final = (
     MEM_ASSUME_TIME,
 )
 
-# Node annotations. The inventory is written by the device plugin, the cordon by people; the scheduler reads both.
+# Node annotations. The device plugin writes the inventory, operators the cordon; the scheduler reads both.
 INVENTORY: Final = "gpushare/inventory"
 CORDON: Final = "gpushare/cordon"
-# Written by people (UUIDs or indexes of cards that are well again), read and taken away by the device plugin.
+# Written by operators (UUIDs or indexes of repaired cards), read and removed by the device plugin.
 CLEAR_HEALTH: Final = "gpushare/clear-health"
 
-# The original's ConfigMap of unhealthy cards: kube-system/unhealthy-gpu-<node>, key "gpus" = "0,2".
+# The legacy ConfigMap of unhealthy cards: kube-system/unhealthy-gpu-<node>, key "gpus" = "0,2".
 UNHEALTHY_NAMESPACE: Final = "kube-system"
 UNHEALTHY_PREFIX: Final = "unhealthy-gpu-"
 UNHEALTHY_KEY: Final = "gpus"

@@ -12,12 +12,12 @@ _QUANTITY: Final = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d{1,4}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 MAX_INT64: Final = 2**63 - 1
-# Beyond this a digit string is an attack on the parser, not an amount (2**63 has 19 digits).
+# A longer string of digits is an attack on the parser, not an amount (2**63 has 19 digits).
 _LONGEST: Final = 64
 
 
 class QuantityError(ValueError):
-    """Text that is no Kubernetes quantity."""
+    """Text that is not a Kubernetes quantity."""
 
 
 @lru_cache(maxsize=4096)

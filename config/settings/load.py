@@ -22,8 +22,8 @@ M = TypeVar("M", bound=BaseModel)
 _SEPARATOR: Final = "__"
 _HEAD: Final = {"apiVersion": "api_version", "kind": "kind"}  # in the file: in the model
 _LONGEST_INDEX: Final = 4  # digits
-# The kubelet sets these in every container for each Service of the namespace, so a Service of our name is no mistake
-# of anyone's. Source: pkg/kubelet/envvars/envvars.go. None can be a path: those have no single underscore.
+# The kubelet sets these in every container for each Service of the namespace, so a Service of our name is not a
+# mistake. Source: pkg/kubelet/envvars/envvars.go. None can be a path: those have no single underscore.
 _SERVICE_LINK: Final = re.compile(
     r"(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)"
 )
@@ -60,11 +60,11 @@ def read_text(file: Path) -> str:
     except OSError as error:
         raise ConfigurationError([Mistake("", str(file), f"cannot be read: {error.strerror}")]) from error
     except UnicodeDecodeError as error:
-        raise ConfigurationError([Mistake("", str(file), "cannot be read: is not UTF-8 text")]) from error
+        raise ConfigurationError([Mistake("", str(file), "cannot be read: not UTF-8 text")]) from error
 
 
 def documents_in(file: Path) -> list[object]:
-    """Every YAML document of the file. Raises ConfigurationError when there is no reading it."""
+    """Every YAML document of the file. Raises ConfigurationError when it cannot be read."""
     try:
         return parse(read_text(file))
     except DocumentError as error:
@@ -73,10 +73,10 @@ def documents_in(file: Path) -> list[object]:
 
 @dataclass(slots=True)
 class _Settings:
-    """What has been said so far, and by whom. sources: location -> source, for what does not come from the file."""
+    """The values so far. sources: location -> source, for values that do not come from the file."""
 
     model: type[BaseModel]
-    said: dict[str, object] = field(default_factory=dict)
+    values: dict[str, object] = field(default_factory=dict)
     file: str = "configuration"
     sources: dict[Location, str] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
@@ -89,14 +89,14 @@ class _Settings:
             self.mistakes += error.mistakes
             return
         if len(documents) > 1:
-            self._blame(f"expected one document, found {len(documents)}")
+            self._reject_file(f"expected one document, found {len(documents)}")
         document = documents[0] if documents else {}
         if not isinstance(document, dict):
-            self._blame(f"expected a mapping with {' and '.join(_HEAD)}, found {type(document).__name__}")
+            self._reject_file(f"expected a mapping with {' and '.join(_HEAD)}, found {type(document).__name__}")
             return
-        self.said = document
+        self.values = document
         for name, attribute in _HEAD.items():
-            if attribute in self.model.model_fields and name not in self.said:
+            if attribute in self.model.model_fields and name not in self.values:
                 default = self.model.model_fields[attribute].default
                 self.mistakes.append(Mistake(name, self.file, f"is missing; expected {default}"))
 
@@ -108,7 +108,7 @@ class _Settings:
         location, annotations = _walk(self.model, rest.split(_SEPARATOR))
         if not annotations:
             known = [prefix + _SEPARATOR.join(map(str, path)).upper() for path in _paths(self.model)]
-            self.mistakes.append(Mistake("", source, f"names no field{near_miss(name, known)}"))
+            self.mistakes.append(Mistake("", source, f"unknown field{near_miss(name, known)}"))
             return
         try:
             value = _value(annotations, text)
@@ -119,10 +119,10 @@ class _Settings:
 
     def put(self, location: Location, value: object, source: str) -> None:
         self.sources[location] = source
-        if beyond := _beyond_the_end(self.said, location):
+        if beyond := _past_the_end(self.values, location):
             self.mistakes.append(Mistake(path_text(location), source, beyond))
             return
-        place: object = self.said
+        place: object = self.values
         for part, following in pairwise(location):
             place = _inside(place, part, [] if isinstance(following, int) else {})
         _inside(place, location[-1], value)
@@ -131,9 +131,9 @@ class _Settings:
 
     def checked(self, model: type[M]) -> M:
         try:
-            configuration = model.model_validate(self.said, by_alias=True, by_name=False)
+            configuration = model.model_validate(self.values, by_alias=True, by_name=False)
         except ValidationError as error:
-            self.mistakes += mistakes_in(error, model, self.said, self._source_of)
+            self.mistakes += mistakes_in(error, model, self.values, self._source_of)
             raise ConfigurationError(self.mistakes) from None
         if self.mistakes:
             raise ConfigurationError(self.mistakes)
@@ -145,12 +145,12 @@ class _Settings:
                 return self.sources[location[:end]]
         return self.file
 
-    def _blame(self, message: str) -> None:
+    def _reject_file(self, message: str) -> None:
         self.mistakes.append(Mistake("", self.file, message))
 
 
 def _walk(model: type[BaseModel], segments: list[str]) -> tuple[Location, list[object]]:
-    """The location that a variable's segments name, in the model's spelling, and the types there (none: no such)."""
+    """The location that a variable's segments name, in the model's spelling, and the types there; none if unknown."""
     location: list[str | int] = []
     types: list[object] = [model]
     for segment in segments:
@@ -172,7 +172,7 @@ def _paths(model: type[BaseModel], location: Location = ()) -> list[Location]:
 
 
 def _value(annotations: list[object], text: str) -> object:
-    """A section or a list as YAML, anything else as it stands: pydantic reads numbers and flags from text."""
+    """A section or a list as YAML, anything else as is: pydantic reads numbers and booleans from text."""
     kinds = [option for annotation in annotations for option in options(annotation)]
     if not any(is_model(kind) or get_origin(kind) in {tuple, list} for kind in kinds):
         return text
@@ -180,8 +180,8 @@ def _value(annotations: list[object], text: str) -> object:
     return documents[0] if documents else text
 
 
-def _beyond_the_end(place: object, location: Location) -> str:
-    """What is wrong with an index that would leave a hole in its list; "" when there is none such."""
+def _past_the_end(place: object, location: Location) -> str:
+    """Why an index would leave a hole in its list; "" when it does not."""
     for part in location:
         if isinstance(part, str):
             place = place.get(part) if isinstance(place, dict) else None
@@ -196,7 +196,7 @@ def _beyond_the_end(place: object, location: Location) -> str:
 def _inside(place: object, part: str | int, new: object) -> object:
     """What is at `part` of a section or list, after putting `new` there if there is nothing.
 
-    Where the file has no section or list, an empty one that leads nowhere: the file's own mistake is found later.
+    Where the file has no section or list, an empty one that is dropped: the mistake in the file is found later.
     """
     if isinstance(place, dict):
         return place.setdefault(part, new)

@@ -1,6 +1,6 @@
 """What is wrong with a configuration or a cluster file: every mistake at once, each with its path and its source.
 
-pydantic finds the mistakes; this module says them in the words of the file's author.
+pydantic finds the mistakes; this module reports them in the terms of the file.
 """
 
 import difflib
@@ -19,15 +19,15 @@ Location: TypeAlias = tuple[str | int, ...]  # keys and list indexes, from the r
 
 _LONGEST_SHOWN: Final = 80
 _QUOTED: Final = re.compile(r"'([^']*)'")
-# YAML reads 2 as a number and yes as a flag where the author meant a word.
+# YAML reads 2 as a number and yes as a boolean where the author meant text.
 _QUOTE_IT: Final = "; write it in quotes"
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing to put right.
+    """One thing to correct.
 
-    path: `profiles[0].schedulerName`; "" where no single field is to blame.
+    path: `profiles[0].schedulerName`; "" where it concerns no single field.
     source: where the value came from: a file's name, `environment GPUSHARE_…` or `flag --…`.
     message: what was expected and what was found.
     """
@@ -54,10 +54,10 @@ def path_text(location: Location) -> str:
     return "".join(parts).removeprefix(".")
 
 
-def near_miss(word: str, allowed: Iterable[str]) -> str:
-    """`; did you mean X?`, or "" when nothing allowed is close to `word`, whatever its case."""
+def near_miss(name: str, allowed: Iterable[str]) -> str:
+    """`; did you mean X?`, or "" when nothing allowed is close to `name`, in any case."""
     by_folded = {candidate.casefold(): candidate for candidate in allowed}
-    close = difflib.get_close_matches(word.casefold(), by_folded, n=1)
+    close = difflib.get_close_matches(name.casefold(), by_folded, n=1)
     return f"; did you mean {by_folded[close[0]]}?" if close else ""
 
 

@@ -1,7 +1,7 @@
 """YAML text as plain values: mappings with text keys, lists, text, numbers, booleans, None. Pure.
 
-Like Kubernetes' own reading of YAML, a mapping that has a key twice is refused, a key with nothing
-behind it (as an author leaves it who comments its lines out) is as good as none, and a date stays the text that it is.
+As in Kubernetes, a mapping with a duplicate key is refused, a key without a value (whose lines were commented out, say)
+counts as absent, and a date stays text.
 """
 
 from collections.abc import Hashable
@@ -19,7 +19,7 @@ _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 
 
 class DocumentError(ValueError):
-    """Text that is not YAML, or not the YAML that is read here; the text says where."""
+    """Text that is not YAML, or not the YAML that is read here; the message says where."""
 
 
 class _PlainLoader(_Loader):
@@ -39,14 +39,14 @@ class _PlainLoader(_Loader):
                 message = f"line {line}: key {key!r} is not text; write it in quotes"
                 raise DocumentError(message)
             if key in seen:
-                message = f"line {line}: key {key} is there twice in one mapping"
+                message = f"line {line}: key {key} is in the mapping twice"
                 raise DocumentError(message)
             seen.add(key)
         return super().construct_mapping(node, deep)
 
 
 def parse(text: str) -> list[object]:
-    """Every document in `text`, in order; those with nothing in them are left out. Raises DocumentError."""
+    """Every document in `text`, in order; empty ones are left out. Raises DocumentError."""
     try:
         return [_without_nulls(document) for document in yaml.load_all(text, _PlainLoader) if document is not None]
     except DocumentError:

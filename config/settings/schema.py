@@ -1,4 +1,4 @@
-"""The form that all configuration models share, and how to find one's way through them by the names in a file. Pure."""
+"""The base of all configuration models, and how to navigate them by the names in a file. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -43,8 +43,8 @@ def name_in_file(name: str, field: FieldInfo) -> str:
 def children(annotation: object, part: str | int) -> list[object]:
     """The types that the value at `part` of a value of type `annotation` may have; none when it has no such part.
 
-    part: a field's name in any case, the index of a list's item, or what tells one member of a union from the
-    others, which pydantic names in the location of a mistake.
+    part: a field's name in any case, the index of a list's item, or the tag of a union's member, which
+    pydantic puts into the location of a mistake.
     """
     return [child for option in options(annotation) for child in _children_of_one(option, part)]
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from config.clusterfile import reading as clusterfile_reading
-from config.clusterfile.model import ClusterFile
-from config.clusterfile.model import Fault as FileFault
+from config.clusterfile.model import ClusterFile, DescribedFault
 from config.protocol import inventory, names
 from deviceplugin.driver.cards import Back, Card, CardEvent, Found, Lost, Process, Reading, SourceFailed, Xid
 
@@ -241,7 +240,7 @@ def _timeline(cluster: ClusterFile, node: str, cards: Sequence[Card]) -> list[Ti
     return [TimedFault(fault.at_s, _fault(fault, cards)) for fault in cluster.faults if fault.node == node]
 
 
-def _fault(fault: FileFault, cards: Sequence[Card]) -> Fault:
+def _fault(fault: DescribedFault, cards: Sequence[Card]) -> Fault:
     card = "" if fault.card is None else str(fault.card)
     # Reading the file has not looked at cards that an annotation describes.
     _named(cards, card)

@@ -76,7 +76,7 @@ async def test_a_scheduler_that_is_killed_in_the_middle_goes_on_where_it_was(bac
 
     assert FIRST <= before < SIZE.pods
     await backlog.check()
-    assert waited["reason"] == "a predecessor's bind may still take effect"
+    assert waited["reason"] == "a bind request of the previous process may still take effect"
     # What the first one had sent takes effect at once; what the second one sends comes after the wait.
     late_s = [at_s - restarted_s for at_s in bound_at_s.values()]
     assert not [at_s for at_s in late_s if DEFAULT_BIND_TIMEOUT_S / 2 < at_s < DEFAULT_BIND_TIMEOUT_S]
@@ -90,7 +90,7 @@ async def test_an_api_server_that_ends_in_the_middle_costs_no_pod_and_no_card(ba
         before = len(backlog.history.bound_at_s)
         backlog.cluster.start_apiserver()
         await backlog.until_bound(SIZE.pods)
-        sent_again = scheduler.lines("bind.again")
+        sent_again = scheduler.lines("bind.retry")
         scheduler.child.check_alive()
 
     assert before < SIZE.pods

@@ -55,7 +55,9 @@ def test_every_mistake_in_the_configuration_is_named_and_the_exit_code_is_2(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        pytest.param(None, "named by --kubeconfig, does not exist; name one that does, or none", id="no such file"),
+        pytest.param(
+            None, "named by --kubeconfig, does not exist; name an existing file, or leave it out", id="no such file"
+        ),
         pytest.param("a: [", "is not YAML", id="no YAML"),
         pytest.param("{}", "has no list `contexts`", id="no kubeconfig"),
     ],
@@ -112,7 +114,7 @@ async def test_it_waits_for_a_server_that_is_not_there_and_schedules_when_it_com
 
     assert cluster.url.removeprefix("https://") in said["reason"]
     assert complaints(scheduler) == [
-        ("api.unreachable", "check the server's address and the network between; tried again until it answers")
+        ("api.unreachable", "check the server's address and the network; retrying until it answers")
     ]
 
 
@@ -131,7 +133,7 @@ async def test_a_server_that_takes_no_credentials_of_ours_is_one_line(cluster: p
     assert complaints(scheduler) == [
         (
             "api.unauthorized",
-            "renew the token, certificate or plugin that the kubeconfig names; tried again until it is accepted",
+            "renew the token, certificate or credential plugin of the kubeconfig; retrying until it is accepted",
         )
     ]
 

@@ -1,4 +1,4 @@
-"""What the demo says that it has shown. Each sentence is checked against the cluster before it is printed.
+"""What the demo claims to have shown. Each sentence is checked against the cluster before it is printed.
 
 The pods are those of scheduler/simulation/demo.yaml.
 """
@@ -12,9 +12,9 @@ from scheduler.state.ledger import NodeLedger
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A sentence, and whether it is true. words: with what was found, so that a false one says what is wrong."""
+    """A sentence, and whether it is true. It contains what was found, so that a false one says what is wrong."""
 
-    words: str
+    sentence: str
     holds: bool
 
 
@@ -23,7 +23,7 @@ class Evidence:
     """What the claims are held against.
 
     witness: what the API server had, write by write. ledger: of the scheduler's own tables, at the end.
-    waiting: pod name -> the scheduler's last words about it, of the pods that wait at the end.
+    waiting: pod name -> the scheduler's last message, of the pods that wait at the end.
     """
 
     witness: Witness
@@ -32,7 +32,7 @@ class Evidence:
 
 
 def claims(evidence: Evidence) -> list[Claim]:
-    """Everything that one round of the demo shows, in the order in which it happens."""
+    """Everything that one round of the demo shows, in order."""
     witness = evidence.witness
     return [
         _binpack(witness),
@@ -40,7 +40,7 @@ def claims(evidence: Evidence) -> list[Claim]:
         _alone(witness),
         _woken(witness),
         *_unhealthy_card(witness),
-        _old_node(witness),
+        _legacy_node(witness),
         _other_model(witness),
         _refused(evidence, "too-big", "wants 100"),
         _refused(evidence, "odd", "does not divide"),
@@ -60,7 +60,7 @@ def _pair(witness: Witness) -> Claim:
     bound = _last(witness, "pair")
     shares = " and ".join(f"{share.units} GiB on card {share.index}" for share in bound.shares)
     even = len({share.uuid for share in bound.shares}) == 2 and {share.units for share in bound.shares} == {15}  # noqa: PLR2004 - as in demo.yaml
-    return Claim(f"a pod that asks for 30 GiB over two cards got {shares} of node {bound.node}", even)
+    return Claim(f"a pod that requests 30 GiB over two cards got {shares} of node {bound.node}", even)
 
 
 def _alone(witness: Witness) -> Claim:
@@ -74,8 +74,10 @@ def _alone(witness: Witness) -> Claim:
         and bound.at_s < other.at_s < (ended_s or float("inf"))
     ]
     where = f"card {bound.shares[0].index} of node {bound.node}" if bound.shares else "no card"
-    words = f"a pod that wants a card for itself had {where} to itself until it ended"
-    return Claim(words if not others else f"{words}, but {', '.join(others)} came there", bool(card) and not others)
+    sentence = f"an exclusive pod had {where} to itself until it ended"
+    return Claim(
+        sentence if not others else f"{sentence}, but {', '.join(others)} came there", bool(card) and not others
+    )
 
 
 def _woken(witness: Witness) -> Claim:
@@ -84,8 +86,8 @@ def _woken(witness: Witness) -> Claim:
     freed = [(at_s, name) for name, at_s in witness.ended if at_s < bound.at_s]
     at_s, name = max(freed, default=(bound.at_s, "nothing"))
     after_ms = (bound.at_s - at_s) * 1000
-    words = f"a pod that waited for memory was bound {after_ms:.0f} ms after {name} had finished"
-    return Claim(words, name.startswith("notebook"))
+    sentence = f"a pod that waited for memory was bound {after_ms:.0f} ms after {name} finished"
+    return Claim(sentence, name.startswith("notebook"))
 
 
 def _unhealthy_card(witness: Witness) -> Iterator[Claim]:
@@ -98,23 +100,25 @@ def _unhealthy_card(witness: Witness) -> Iterator[Claim]:
     on_it = [bound.pod for bound in meanwhile if _is_on(bound, spell)]
     where = f"card {spell.index} of node {spell.node}"
     others = len(meanwhile) - len(on_it)
-    words = f"while {where} was unhealthy (XID 79), pods bound to other cards: {others}, to it: {len(on_it)}"
-    yield Claim(words, bool(others) and not on_it)
+    sentence = f"while {where} was unhealthy (XID 79), pods bound to other cards: {others}, to it: {len(on_it)}"
+    yield Claim(sentence, bool(others) and not on_it)
     bound = _last(witness, "needs-t4")
-    words = f"a pod that waited for that card was bound to it {(bound.at_s - until_s) * 1000:.0f} ms after it was back"
-    yield Claim(words, _is_on(bound, spell) and bound.at_s >= until_s)
+    sentence = (
+        f"a pod that waited for that card was bound to it {(bound.at_s - until_s) * 1000:.0f} ms after it recovered"
+    )
+    yield Claim(sentence, _is_on(bound, spell) and bound.at_s >= until_s)
 
 
-def _old_node(witness: Witness) -> Claim:
+def _legacy_node(witness: Witness) -> Claim:
     found = [bound for bound in witness.bound if bound.node == "old"]
     cards = sorted({share.index for bound in found for share in bound.shares})
-    words = f"a node with the legacy totals alone took {len(found)} pods, on its equal cards {_listed(cards)}"
-    return Claim(words, bool(found) and not any(share.uuid for bound in found for share in bound.shares))
+    sentence = f"a node without an inventory, counted as equal cards, took {len(found)} pods on cards {_listed(cards)}"
+    return Claim(sentence, bool(found) and not any(share.uuid for bound in found for share in bound.shares))
 
 
 def _other_model(witness: Witness) -> Claim:
     bound = _last(witness, "not-t4")
-    return Claim(f"a pod that refuses Tesla-T4 went to node {bound.node}", bound.node not in {"", "t4"})
+    return Claim(f"a pod that excludes Tesla-T4 went to node {bound.node}", bound.node not in {"", "t4"})
 
 
 def _refused(evidence: Evidence, pod: str, because: str) -> Claim:
@@ -124,20 +128,20 @@ def _refused(evidence: Evidence, pod: str, because: str) -> Claim:
 
 def _throughout(evidence: Evidence) -> Iterator[Claim]:
     witness = evidence.witness
-    over = [words for words in witness.violations if "bound" not in words]
+    over = [violation for violation in witness.violations if "bound" not in violation]
     yield Claim(
-        f"no card was over-committed at any moment: counted anew after each of {witness.writes} writes"
-        + "".join(f"; {words}" for words in over),
+        f"no card was ever over-committed: recounted after each of {witness.writes} writes"
+        + "".join(f"; {violation}" for violation in over),
         bool(witness.writes) and not over,
     )
-    wrong = [words for words in witness.violations if "bound" in words]
+    wrong = [violation for violation in witness.violations if "bound" in violation]
     yield Claim(
-        f"each of {len(witness.bound)} bindings carried node and card in one write, to a card that was well"
-        + "".join(f"; {words}" for words in wrong),
+        f"each of {len(witness.bound)} bindings wrote node and card at once, to a healthy card"
+        + "".join(f"; {violation}" for violation in wrong),
         bool(witness.bound) and not wrong,
     )
     yield Claim(
-        "the scheduler's own count of every card is what the API server's objects say",
+        "the scheduler's count of every card matches the API server's objects",
         dict(evidence.ledger) == witness.ledger(),
     )
 

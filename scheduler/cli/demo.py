@@ -1,6 +1,6 @@
-"""`gpushare-scheduler demo`: the real scheduler on a cluster in memory, to look at.
+"""`gpushare-scheduler demo`: the real scheduler on a cluster in memory, to watch.
 
-    operator ─▶ World ─watch─▶ Service ─bind─▶ World ─▶ witness
+    player ───▶ World ─watch─▶ Service ─bind─▶ World ─▶ witness
        ▲                                                  │
        └────────────── started pods ◀─────────────────────┘
 
@@ -21,6 +21,7 @@ import structlog
 import uvloop
 
 from config.clusterfile.reading import read
+from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler import simulation
 from scheduler.build import build_engine
@@ -31,9 +32,9 @@ from scheduler.cli.story import Line, Story
 from scheduler.kube.objects import Pod
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.queue.entry import State
-from scheduler.service import Service
+from scheduler.service import Service, ServiceOptions
 from scheduler.simulation.cluster import MemoryCluster
-from scheduler.simulation.operator import Operator
+from scheduler.simulation.player import TimelinePlayer
 from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.timeline import Step, timeline
 from scheduler.simulation.witness import Witness
@@ -47,18 +48,21 @@ _LATENCY_S: Final = 0.01  # of the API server
 _TICK_S: Final = 0.01
 _FRAME_S: Final = 1 / 12
 _QUICKEST_TICK_S: Final = 0.001
-_QUIET_TICKS: Final = 2  # after these, what the last event woke has been decided too
+_QUIET_TICKS: Final = 2  # after these, the pods that the last event woke are decided too
 _LINES_KEPT: Final = 100
 _AT_REST: Final = frozenset({State.UNSCHEDULABLE, State.BACKING_OFF, State.GATED})
 _PATIENCE_S: Final = 10.0
 _INTERRUPTED: Final = 130  # as a shell counts SIGINT
+_OPTIONS: Final = ServiceOptions(
+    controller=names.SCHEDULER_NAME, instance="demo", bind_timeout_s=4.0, predecessor_s=0.0, max_binds_in_flight=64
+)
 
 
 def demo(out: TextIO, *, speed: float, keep: bool) -> int:
-    """Show it on `out`: a picture where that is a terminal, else a line for everything that happens.
+    """Show it on `out`: a picture where that is a terminal, else a line per event.
 
-    speed: how many seconds of the demo pass in one. keep: begin again at the end, until interrupted.
-    Returns the exit code: 1 when something that the demo claims to show is not so.
+    speed: seconds of the demo per real second. keep: start over at the end, until interrupted.
+    Returns the exit code: 1 when a claim of the demo is false.
     """
     cluster = read(Path(simulation.__path__[0]) / "demo.yaml")
     resources = ResourceNames()
@@ -70,16 +74,14 @@ class _Demo:
     """One cluster and one scheduler; `run` once."""
 
     def __init__(self, steps: list[Step], resources: ResourceNames, out: TextIO, speed: float) -> None:
-        configuration = SchedulerConfiguration(
-            memory_unit_mib=_UNIT_MIB, bind_timeout_s=0, pod_initial_backoff_seconds=1 / speed
-        )
+        configuration = SchedulerConfiguration(memory_unit_mib=_UNIT_MIB, pod_initial_backoff_seconds=1 / speed)
         self._steps = steps
         self._resources = resources
         self._speed = speed
         self._now_s = 0.0
         self._round_began_s = 0.0
         self._world = World(time.time)
-        self._operator = Operator(self._world, steps)
+        self._player = TimelinePlayer(self._world, steps)
         self._witness = Witness(
             self._world,
             resources,
@@ -94,11 +96,10 @@ class _Demo:
         self._story = Story(metrics, lambda: self._now_s, self._tell)
         self._service = Service(
             MemoryCluster(self._world, latency_s=_LATENCY_S / speed),
-            configuration,
+            _OPTIONS,
             self._story,
             engine=self._engine,
             reader=reader,
-            instance="demo",
             rng=random.Random(0),  # noqa: S311 - spreads retries, guards nothing
         )
         self._stop = asyncio.Event()
@@ -113,7 +114,7 @@ class _Demo:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._service.run())
                 with self._screen.opened():
-                    drawing = tasks.create_task(self._draw_for_ever())
+                    drawing = tasks.create_task(self._draw_forever())
                     shown = await self._play(keep=keep)
                     drawing.cancel()
                     self._screen.draw(self._scene())
@@ -126,25 +127,25 @@ class _Demo:
         return _INTERRUPTED if self._stop.is_set() and not keep else 0
 
     async def _play(self, *, keep: bool) -> list[Claim]:
-        """Round after round; what the last whole one has shown."""
+        """Round after round; the claims of the last complete one."""
         shown: list[Claim] = []
         while await self._play_round():
             shown = claims(Evidence(self._witness, of_tables(self._engine.tables), self._story.waiting))
             if self._stuck:
-                shown.append(Claim(f"the scheduler came to rest within {_PATIENCE_S:g} s", holds=False))
+                shown.append(Claim(f"the scheduler settled within {_PATIENCE_S:g} s", holds=False))
             if not keep or not all(claim.holds for claim in shown):
                 break
-            await self._begin_again()
+            await self._start_over()
         return shown
 
     async def _play_round(self) -> bool:
         """False when it was interrupted."""
-        while (due_s := self._operator.next_s) is not None:
+        while (due_s := self._player.next_s) is not None:
             await self._pass_time_until(self._round_began_s + due_s)
             if self._stop.is_set():
                 return False
-            for words in self._operator.play_next():
-                self._story.happened(words)
+            for text in self._player.play_next():
+                self._story.happened(text)
             if not await self._settle():
                 break
         return not self._stop.is_set()
@@ -156,7 +157,7 @@ class _Demo:
             self._now_s = min(due_s, from_s + (time.monotonic() - began_s) * self._speed)
 
     async def _settle(self) -> bool:
-        """Until the scheduler has seen everything and has nothing left to decide; False when that takes too long."""
+        """Wait until the scheduler has seen everything and decided everything; False when that takes too long."""
         quiet, began_s = 0, time.monotonic()
         while quiet < _QUIET_TICKS and not self._stop.is_set():
             await asyncio.sleep(max(_QUICKEST_TICK_S, _TICK_S / self._speed))
@@ -187,11 +188,11 @@ class _Demo:
         return True
 
     def _started(self, pod: Pod) -> None:
-        self._operator.started(pod, self._now_s - self._round_began_s)
+        self._player.started(pod, self._now_s - self._round_began_s)
 
-    async def _begin_again(self) -> None:
+    async def _start_over(self) -> None:
         """Remove every pod and node, and play everything from the start."""
-        self._story.happened("everything goes, and it begins again")
+        self._story.happened("everything is deleted, and the demo starts over")
         for pod in list(self._world.pods):
             self._world.pods.remove(pod.metadata.namespace, pod.metadata.name)
         for node in list(self._world.nodes):
@@ -199,9 +200,9 @@ class _Demo:
         self._story.waiting.clear()
         self._world.events.expire()
         await self._settle()
-        self._witness.begin_again()
+        self._witness.start_over()
         self._round_began_s = self._now_s
-        self._operator = Operator(self._world, self._steps)
+        self._player = TimelinePlayer(self._world, self._steps)
 
     # What is seen
 
@@ -216,7 +217,7 @@ class _Demo:
         )
         return Scene(title, self._engine.tables, self._story.waiting, list(self._lines))
 
-    async def _draw_for_ever(self) -> None:
+    async def _draw_forever(self) -> None:
         while True:
             self._screen.draw(self._scene())
             await asyncio.sleep(_FRAME_S)
@@ -224,7 +225,7 @@ class _Demo:
 
 @contextlib.contextmanager
 def _no_log_lines() -> Iterator[None]:
-    """They would tear the picture, and say the same."""
+    """Log lines would tear the picture, and say the same."""
     before = structlog.get_config()
     structlog.configure(processors=[_drop], cache_logger_on_first_use=False)
     try:

@@ -1,8 +1,8 @@
 """`kubectl inspect gpushare [-d] [node ...]`: who holds how much of which card.
 
-The default output is the original's, byte for byte; `-o json`, `--context`, `--kubeconfig` and further nodes only add.
-Read through kubeconfig (`KUBECONFIG`, or `~/.kube/config`) from any cluster that shares GPUs by memory, ours or the
-original's. Rights needed: list nodes and pods, or with nodes named, get nodes and list pods.
+The default output is that of the legacy command, byte for byte; `-o json`, `--context`, `--kubeconfig` and further
+nodes are additions. Reads any cluster that shares GPUs by memory, ours or the legacy one, through a kubeconfig
+(`KUBECONFIG`, or `~/.kube/config`). Rights needed: list nodes and pods, or with nodes named, get nodes and list pods.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _NODES: Final = "/api/v1/nodes"
 _PODS: Final = "/api/v1/pods"
 _PAGE: Final = 500
 _CONNECT_S, _READ_S = 15.0, 60.0
-# The view leaves finished pods out by itself; asking for none saves fetching them.
+# The view leaves finished pods out anyway; this saves fetching them.
 _LIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -40,16 +40,16 @@ class InspectFailed(Exception):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script. Exit code 1, with the reason on standard output as the original, when it cannot be read."""
+    """The console script. Exit code 1, with the reason on standard output like the legacy command, on failure."""
     chosen = _parser().parse_intermixed_args(arguments)
     try:
         node_items, pod_items = _fetch(chosen)
     except _unreadable() as error:
-        # The original ends this line without a line end.
+        # The legacy command ends without a line end here.
         sys.stdout.write(f"Failed due to {_first_line(error)}")
         raise SystemExit(1) from None
-    nodes, unread_nodes = wire.read(node_items, wire.Node)
-    pods, unread_pods = wire.read(pod_items, wire.Pod)
+    nodes, unread_nodes = wire.read(node_items, wire.ListedNode)
+    pods, unread_pods = wire.read(pod_items, wire.ListedPod)
     sys.stderr.writelines(f"{problem}\n" for problem in (*unread_nodes, *unread_pods))
     shown = view(nodes, pods, with_gpu_memory_only=not chosen.nodes)
     write = as_json if chosen.output == "json" else details if chosen.details else summary
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
-    """What a kubeconfig, a credential plugin, TLS, proxies and HTTP end in when not as the libraries expect."""
+    """What the libraries raise for a bad kubeconfig, credential plugin, TLS, proxy or answer."""
     # Slow to import, and needed only when something has failed.
     from kubernetes.config import ConfigException  # noqa: PLC0415
     from oauthlib.oauth2 import OAuth2Error  # type: ignore[import-untyped]  # noqa: PLC0415
@@ -69,13 +69,15 @@ def _unreadable() -> tuple[type[Exception], ...]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="kubectl inspect gpushare", description="Who holds how much of which card.", allow_abbrev=False
+        prog="kubectl inspect gpushare",
+        description="Show which pods hold how much GPU memory on which card.",
+        allow_abbrev=False,
     )
     parser.add_argument("nodes", nargs="*", metavar="node", help="only these nodes (default: all with GPU memory)")
     parser.add_argument("-d", dest="details", action="store_true", help="one line per pod")
-    parser.add_argument("-o", dest="output", choices=("json",), help="for programs")
-    parser.add_argument("--context", help="of the kubeconfig (default: its current one)")
-    parser.add_argument("--kubeconfig", help="file (default: KUBECONFIG, then ~/.kube/config)")
+    parser.add_argument("-o", dest="output", choices=("json",), help="output format")
+    parser.add_argument("--context", help="context of the kubeconfig (default: the current one)")
+    parser.add_argument("--kubeconfig", help="kubeconfig file (default: KUBECONFIG, then ~/.kube/config)")
     return parser
 
 
@@ -93,7 +95,7 @@ def _kubeconfig(named: str | None, environment: Mapping[str, str]) -> str:
     """The path, or several joined as in PATH. Raises InspectFailed when there is none."""
     paths = named or environment.get("KUBECONFIG") or "~/.kube/config"
     if not any(Path(path).expanduser().exists() for path in paths.split(os.pathsep) if path):
-        message = f"there is no kubeconfig {paths}; name one with --kubeconfig or KUBECONFIG"
+        message = f"kubeconfig {paths} does not exist; name one with --kubeconfig or KUBECONFIG"
         raise InspectFailed(message)
     return paths
 
@@ -103,9 +105,9 @@ def _client(kubeconfig: str, context: str | None) -> "ApiClient":
     from kubernetes import client, config  # noqa: PLC0415
 
     configuration = client.Configuration()
-    configuration.retries = False  # its retries log a warning each, and only put off what a person waits for
+    configuration.retries = False  # its retries log a warning each and delay the error
     config.load_kube_config(kubeconfig, context, client_configuration=configuration)
-    # Of a kubeconfig that says `insecure-skip-tls-verify`: whoever wrote that knows, and kubectl says nothing either.
+    # `insecure-skip-tls-verify` in a kubeconfig is deliberate, and kubectl does not warn either.
     warnings.filterwarnings("ignore", message="Unverified HTTPS request")
     api = client.ApiClient(configuration)
     api.rest_client.pool_manager.connection_pool_kw["ssl_context"] = _tls(
@@ -132,7 +134,7 @@ def _listed(api: "ApiClient", path: str, field_selector: str = "") -> Iterator[m
     """Every item of a list, fetched in pages."""
     query = {"limit": str(_PAGE)} | ({"fieldSelector": field_selector} if field_selector else {})
     while True:
-        page = msgspec.json.decode(_get(api, path, query), type=wire.Page)
+        page = msgspec.json.decode(_get(api, path, query), type=wire.RawPage)
         yield from page.items or ()
         if not page.metadata.rest:
             return
@@ -145,7 +147,7 @@ def _get(api: "ApiClient", path: str, query: Mapping[str, str] | None = None) ->
     method, url, headers, *_ = api.param_serialize(
         "GET", path, query_params=[*(query or {}).items()], auth_settings=["BearerToken"]
     )
-    # A token file that a person wrote ends in a newline, and a header must not.
+    # A token file written by hand ends in a newline, and a header must not.
     headers = {name: value.strip() for name, value in headers.items()}
     try:
         answer = api.call_api(method, url, headers, _request_timeout=(_CONNECT_S, _READ_S))

@@ -1,4 +1,4 @@
-"""`gpushare-scheduler`: the commands and their flags. Each command's work is in a module of its own."""
+"""`gpushare-scheduler`: the commands and their flags. What each command does is in a module of its own."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ def run(
     listen: Annotated[str | None, typer.Option(help="Address of probes and metrics (default: 0.0.0.0:10261).")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error (default: info).")] = None,
 ) -> None:
-    """Schedule a cluster until told to stop."""
+    """Schedule a cluster's pods until stopped."""
     flags = {
         "clientConnection.kubeconfig": str(kubeconfig) if kubeconfig else None,
         "clientConnection.context": context,
@@ -51,14 +51,14 @@ def run(
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_scheduler(configuration, os.environ))
-    except StartupError as mistake:
-        _give_up(str(mistake))
+    except StartupError as error:
+        _give_up(str(error))
 
 
 @cli.command()
 def demo(
-    speed: Annotated[float, typer.Option(min=0.1, max=1000, help="How many of its seconds pass in one.")] = 1.0,
-    keep: Annotated[bool, typer.Option("--keep", help="Begin again at the end, until Ctrl-C.")] = False,  # noqa: FBT002 - a flag
+    speed: Annotated[float, typer.Option(min=0.1, max=1000, help="Seconds of the demo per real second.")] = 1.0,
+    keep: Annotated[bool, typer.Option("--keep", help="Start over at the end, until Ctrl-C.")] = False,  # noqa: FBT002 - a flag
 ) -> None:
     """Watch the scheduler at work on a small cluster in memory."""
     from scheduler.cli.demo import demo as show  # noqa: PLC0415
@@ -68,13 +68,11 @@ def demo(
 
 @cli.command()
 def simulate(
-    files: Annotated[list[Path], typer.Argument(metavar="CLUSTER.yaml [WORKLOAD.yaml]...", help="Nodes and pods.")],
+    files: Annotated[list[Path], typer.Argument(metavar="CLUSTER.yaml [WORKLOAD.yaml]...", help="Cluster files.")],
     config: Annotated[Path | None, typer.Option(help="Configuration file (SchedulerConfiguration).")] = None,
-    output: Annotated[
-        Literal["table", "json"], typer.Option("--output", "-o", help="For people, or programs.")
-    ] = "table",
+    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
 ) -> None:
-    """Schedule described pods on described nodes, as fast as it goes."""
+    """Schedule the pods of a cluster file on its nodes, at full speed."""
     configuration = _configuration(config, {})
     from scheduler.cli.simulate import as_json, print_tables  # noqa: PLC0415
     from scheduler.cli.simulate import simulate as schedule  # noqa: PLC0415

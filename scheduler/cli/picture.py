@@ -27,7 +27,7 @@ _BESIDE_THE_BAR: Final = 44  # columns of names, numbers and health
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is to be seen. title: one line. waiting: pod -> why. lines: oldest first."""
+    """What is shown. title: one line. waiting: pod -> why. lines: oldest first."""
 
     title: str
     tables: Tables
@@ -36,7 +36,7 @@ class Scene:
 
 
 class Painter:
-    """Gives each pod its colour, and keeps to it."""
+    """Draws; each pod keeps its colour."""
 
     def __init__(self) -> None:
         self._colour_of: dict[str, str] = {}
@@ -94,7 +94,7 @@ def cards_height(tables: Tables) -> int:
 
 
 def _blocks(tables: Tables, node: str) -> dict[int, list[tuple[str, int]]]:
-    """Slot -> (pod, units) of each pod on it; a pod whose card nobody knows is on every one."""
+    """Slot -> (pod, units) of each pod on it; a pod whose card is unknown is on every one."""
     blocks: dict[int, list[tuple[str, int]]] = {}
     for record in tables.records():
         if record.node != node or record.held is None:
@@ -105,22 +105,22 @@ def _blocks(tables: Tables, node: str) -> dict[int, list[tuple[str, int]]]:
 
 
 def _block(pod: str, cells: int) -> str:
-    """The pod's name as far as it has room, and an edge that shows where the next one begins."""
+    """As much of the pod's name as fits, and an edge where the next one begins."""
     return pod[: cells - 1].ljust(cells - 1) + "▕" if cells > 0 else ""
 
 
 def _short(model: str) -> str:
     """`NVIDIA-A100-SXM4-80GB` -> `A100`, `Tesla-T4` -> `T4`."""
-    words = model.split("-")
-    return words[1] if len(words) > 1 else model
+    parts = model.split("-")
+    return parts[1] if len(parts) > 1 else model
 
 
 def _health(slot: Slot) -> Text:
     if slot.lost:
         return Text("lost", style="bold red")
     card = slot.card
-    words = f"{card.health.value} {card.reason}".rstrip()
-    return Text(words, style="green" if card.health is Health.HEALTHY else "bold red")
+    health = f"{card.health.value} {card.reason}".rstrip()
+    return Text(health, style="green" if card.health is Health.HEALTHY else "bold red")
 
 
 def _lists(scene: Scene, width: int, height: int) -> Group:
@@ -147,7 +147,7 @@ def _waiting_lines(waiting: Mapping[str, str], width: int, at_most: int) -> list
 
 
 def _decision(line: Line) -> Text:
-    words = line.words.replace(" nodes are available: ", ": ") if line.tone is Tone.WAITS else line.words
+    shown = line.text.replace(" nodes are available: ", ": ") if line.tone is Tone.WAITS else line.text
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"{line.at_s:5.1f}s ", style="bright_black")
-    return text.append(f"{line.tone.value:7} ", style=_TONES[line.tone]).append(words)
+    return text.append(f"{line.tone.value:7} ", style=_TONES[line.tone]).append(shown)

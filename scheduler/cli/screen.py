@@ -1,4 +1,4 @@
-"""Where the demo is shown: a picture that lives in a terminal, or plain lines anywhere else."""
+"""Where the demo is shown: a live picture in a terminal, plain lines anywhere else."""
 
 import contextlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from scheduler.cli.picture import Painter, Scene
 from scheduler.cli.story import Line
 
 _PIPED_WIDTH: Final = 110
-_HEADING: Final = "What this has shown, each line checked:"
+_HEADING: Final = "What this showed, each line checked:"
 _ECHO: Final = 3  # columns left free for the ^C that a terminal echoes: a line that wraps would tear the picture
 
 
@@ -28,10 +28,10 @@ class Screen(Protocol):
         """Something has happened."""
 
     def draw(self, scene: Scene) -> None:
-        """This is what there is now."""
+        """The state now."""
 
     def close(self, scene: Scene, shown: Sequence[Claim]) -> None:
-        """The end: the cards as they are left, and what was shown."""
+        """The end: the final state of the cards, and what was shown."""
 
 
 def screen(out: TextIO) -> Screen:
@@ -64,7 +64,7 @@ class _Picture:
         for claim in shown:
             line = Table.grid(padding=(0, 1, 0, 0))
             mark = Text("+", style="green") if claim.holds else Text("FALSE", style="bold red")
-            line.add_row(mark, Text(claim.words))
+            line.add_row(mark, Text(claim.sentence))
             self._console.print(line)
 
 
@@ -76,7 +76,7 @@ class _Lines:
         return contextlib.nullcontext()
 
     def tell(self, line: Line) -> None:
-        self._console.print(f"{line.at_s:5.1f}s {line.tone.value:7} {line.words}", markup=False, soft_wrap=True)
+        self._console.print(f"{line.at_s:5.1f}s {line.tone.value:7} {line.text}", markup=False, soft_wrap=True)
 
     def draw(self, scene: Scene) -> None:
         """Nothing: each line was told."""
@@ -87,4 +87,4 @@ class _Lines:
         if shown:
             self._console.print(f"\n{_HEADING}")
         for claim in shown:
-            self._console.print(f"{'+' if claim.holds else 'FALSE'} {claim.words}", markup=False, soft_wrap=True)
+            self._console.print(f"{'+' if claim.holds else 'FALSE'} {claim.sentence}", markup=False, soft_wrap=True)

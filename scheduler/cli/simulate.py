@@ -1,4 +1,4 @@
-"""`gpushare-scheduler simulate`: a described cluster, the engine at full speed, and what comes of it."""
+"""`gpushare-scheduler simulate`: a cluster file, the engine at full speed, and the report."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -11,23 +11,23 @@ from rich.table import Table
 
 from config.clusterfile.reading import read
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.build import build_engine, installed_plugins
+from scheduler.build import build_engine, installed_plugins, resource_names
 from scheduler.simulation.replay import replay
 from scheduler.simulation.report import Placed, Report
 from scheduler.simulation.usage import CardUse
 
-_NO_WRAPPING = 100_000  # columns: what is piped is for other programs, which cut lines themselves
+_NO_WRAPPING = 100_000  # columns: programs at the other end of a pipe cut lines themselves
 
 
 def simulate(files: Sequence[Path], configuration: SchedulerConfiguration) -> tuple[Report, float]:
-    """What comes of the files, and how many seconds it took to work that out.
+    """The report on the files, and how many seconds it took.
 
     Raises ConfigurationError with every mistake in all of them.
     """
     cluster = read(*files)
-    built = build_engine(configuration, installed_plugins())
+    built, resources = build_engine(configuration, installed_plugins()), resource_names(configuration)
     began_s = time.perf_counter()
-    report = replay(cluster, configuration, built)
+    report = replay(cluster, built, resources=resources, unit_mib=configuration.memory_unit_mib)
     return report, time.perf_counter() - began_s
 
 
@@ -37,7 +37,7 @@ def as_json(report: Report) -> str:
 
 
 def print_tables(report: Report, took_s: float, out: TextIO) -> None:
-    """The report for people: in colour and as wide as the terminal, or plain when `out` is none."""
+    """The report as tables: in colour and as wide as the terminal, or plain when `out` is none."""
     console = Console(file=out, highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console = Console(file=out, highlight=False, width=_NO_WRAPPING)
@@ -51,7 +51,7 @@ def print_tables(report: Report, took_s: float, out: TextIO) -> None:
 
 
 def _cards(report: Report) -> Table | str:
-    """Cards that were in use at some time, or are not well."""
+    """Cards that were in use at some time, or are not healthy."""
     shown = [card for card in report.cards if card.peak or card.health != "healthy"]
     if not shown:
         return "No card was ever used."
@@ -82,9 +82,9 @@ def _where(placed: Placed) -> str:
 
 def _waiting(report: Report) -> Table | str:
     if not report.waiting:
-        return "No pod waits."
+        return "No pod is waiting."
     rows = [(w.pod, f"{w.since_s:g}s", str(w.attempts), w.reason) for w in report.waiting]
-    return _table(("WAITS", "SINCE", "TRIES", "WHY"), rows, right=(1, 2))
+    return _table(("WAITING", "SINCE", "ATTEMPTS", "REASON"), rows, right=(1, 2))
 
 
 def _closing_lines(report: Report, took_s: float) -> Iterable[str]:
@@ -95,13 +95,13 @@ def _closing_lines(report: Report, took_s: float) -> Iterable[str]:
         f"Cards: {len(report.cards)}, never used: {unused}."
     )
     if report.by_others:
-        yield f"Pods that came with a node: {report.by_others}."
+        yield f"Pods bound by others: {report.by_others}."
     for problem in report.problems:
         yield f"Problem: {problem}"
     if report.ignored:
-        yield f"Of no meaning here: {', '.join(report.ignored)}"
+        yield f"Ignored: {', '.join(report.ignored)}"
     yield (
-        f"{report.end_s:g} s of the cluster's time, {report.decisions} decisions in {took_s:.2f} s"
+        f"Simulated time: {report.end_s:g} s. Decisions: {report.decisions} in {took_s:.2f} s"
         f" ({report.decisions / took_s:,.0f}/s)."
     )
 

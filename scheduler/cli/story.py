@@ -1,4 +1,4 @@
-"""What happens in a demo, as lines for people: the scheduler's decisions, and what its cluster does by itself."""
+"""What happens in a demo, line by line: the scheduler's decisions, and what the cluster does on its own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from scheduler.engine import Decision
 from scheduler.queue.entry import QueuedPod
 from scheduler.scheduling_cycle import NoFit, Placement
 from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import Telemetry
+from scheduler.telemetry.observer import ServiceObserver
 
 
 class Tone(Enum):
@@ -26,11 +26,11 @@ class Line:
 
     at_s: float
     tone: Tone
-    words: str
+    text: str
 
 
-class Story(Telemetry):
-    """Telemetry that also tells. waiting: pod name -> why, of pods that were tried in vain and not bound since."""
+class Story(ServiceObserver):
+    """Observes the service and tells the demo. waiting: pod name -> why, of pods that do not fit so far."""
 
     def __init__(self, metrics: Metrics, now_s: Callable[[], float], tell: Callable[[Line], None]) -> None:
         """now_s: seconds of the demo. tell: told of each line."""
@@ -40,12 +40,12 @@ class Story(Telemetry):
         self._now_s = now_s
         self._tell = tell
 
-    def happened(self, words: str) -> None:
-        """The cluster did something by itself."""
-        self._say(Tone.CLUSTER, words)
+    def happened(self, text: str) -> None:
+        """The cluster did something on its own."""
+        self._say(Tone.CLUSTER, text)
 
     def decided(self, decision: Decision, took_s: float) -> None:
-        """See Telemetry. The same words about the same pod are told once."""
+        """See ServiceObserver. The same message about a pod is told once in a row."""
         super().decided(decision, took_s)
         outcome, pod = decision.outcome, decision.queued.pod.key.name
         if isinstance(outcome, NoFit) and self.waiting.get(pod) != outcome.diagnosis.message:
@@ -53,7 +53,7 @@ class Story(Telemetry):
             self._say(Tone.WAITS, f"{pod}: {outcome.diagnosis.message}")
 
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
-        """See Telemetry."""
+        """See ServiceObserver."""
         super().bound(queued, placement, now_s)
         pod = placement.pod.key.name
         self.waiting.pop(pod, None)
@@ -62,9 +62,9 @@ class Story(Telemetry):
         self._say(Tone.BOUND, f"{pod} to {placement.node}, {cards}" if cards else f"{pod} to {placement.node}")
 
     def refused(self, placement: Placement, refused: BindRefused) -> None:
-        """See Telemetry."""
+        """See ServiceObserver."""
         super().refused(placement, refused)
         self._say(Tone.WAITS, f"{placement.pod.key.name}: binding was refused: {refused.reason}")
 
-    def _say(self, tone: Tone, words: str) -> None:
-        self._tell(Line(self._now_s(), tone, words))
+    def _say(self, tone: Tone, text: str) -> None:
+        self._tell(Line(self._now_s(), tone, text))

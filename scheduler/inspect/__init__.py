@@ -1,1 +1,1 @@
-"""What `kubectl inspect gpushare` shows, worked out from nodes and pods, and its exact text. Pure."""
+"""What `kubectl inspect gpushare` shows, computed from nodes and pods, and its exact text. Pure."""

@@ -1,13 +1,13 @@
-"""The view for programs: `kubectl inspect gpushare -o json`. Pure.
+"""The JSON of `kubectl inspect gpushare -o json`. Pure.
 
-The shape is documented in docs/inspect.md; fields may be added, none is taken away or changes its meaning.
+The shape is documented in docs/inspect.md; fields may be added, none is removed or changes its meaning.
 """
 
 from collections.abc import Sequence
 
 import msgspec
 
-from scheduler.inspect.view import Card, Holder, NodeView
+from scheduler.inspect.view import Holder, InspectedCard, InspectedNode
 
 
 class _Document(msgspec.Struct, rename="camel"):
@@ -45,13 +45,13 @@ class _Nodes(_Document):
     nodes: list[_Node]
 
 
-def as_json(nodes: Sequence[NodeView]) -> str:
+def as_json(nodes: Sequence[InspectedNode]) -> str:
     """The text, indented, with a line end."""
     document = _Nodes([_node(node) for node in nodes])
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
-def _node(node: NodeView) -> _Node:
+def _node(node: InspectedNode) -> _Node:
     return _Node(
         name=node.name,
         address=node.address,
@@ -64,7 +64,7 @@ def _node(node: NodeView) -> _Node:
     )
 
 
-def _card(card: Card) -> _Card:
+def _card(card: InspectedCard) -> _Card:
     return _Card(
         index=card.index,
         uuid=card.uuid,

@@ -1,22 +1,24 @@
-"""The exact text of `kubectl inspect gpushare`, with and without `-d`, byte for byte the original's. Pure.
+"""The exact text of `kubectl inspect gpushare`, with and without `-d`, byte for byte the legacy output. Pure.
 
-Source of the formats and of their oddities (the length of the dashes, blanks at line ends, the guessed unit):
-PROTOCOL, part 2 G. Nodes without allocatable GPU memory widen the table and have no row in it.
+The formats and their oddities (the length of the dashes, blanks at line ends, the guessed unit): docs/protocol.md,
+"The output of kubectl inspect gpushare". Nodes without allocatable GPU memory widen the table and have no row in it.
+Tabs are aligned as Go's text/tabwriter does with `NewWriter(out, 0, 0, 2, ' ', 0)`. Source: go/src/text/tabwriter, the
+package's documentation.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from scheduler.inspect.columns import aligned
-from scheduler.inspect.view import Card, Holder, NodeView
+from scheduler.inspect.view import Holder, InspectedCard, InspectedNode
 
 _TAIL: Final = "Allocated/Total GPU Memory In Cluster:"
-# More units than this on one card can only be MiB, thought the original, which knew no card of 141 GiB.
+# Above this many units per card the legacy command prints MiB; it knew no card of 141 GiB.
 _MOST_GIB: Final = 100
-_NO_CARD: Final = Card(-1, 0)
+_NO_CARD: Final = InspectedCard(-1, 0)
+_PADDING: Final = 2
 
 
-def summary(nodes: Sequence[NodeView]) -> str:
+def summary(nodes: Sequence[InspectedNode]) -> str:
     """One line per node."""
     columns = max((_columns(node) for node in nodes), default=0)
     shown = _shown(nodes)
@@ -28,7 +30,7 @@ def summary(nodes: Sequence[NodeView]) -> str:
     return aligned(f"{head}GPU Memory({_unit(shown)})\n{''.join(rows)}{dashes}\n{_TAIL}\n{_sum(shown)}\t\n")
 
 
-def details(nodes: Sequence[NodeView]) -> str:
+def details(nodes: Sequence[InspectedNode]) -> str:
     """One table per node, one line per pod."""
     shown = _shown(nodes)
     dashes = "-" * (_bytes([_pod_row(node, holder) for node in shown[:1] for holder in node.holders]) + 10)
@@ -36,15 +38,15 @@ def details(nodes: Sequence[NodeView]) -> str:
     return aligned(f"{tables}\n\n{_TAIL}\t{_sum(shown)}\t\n")
 
 
-def _shown(nodes: Sequence[NodeView]) -> list[NodeView]:
+def _shown(nodes: Sequence[InspectedNode]) -> list[InspectedNode]:
     return [node for node in nodes if node.total > 0]
 
 
-def _columns(node: NodeView) -> int:
+def _columns(node: InspectedNode) -> int:
     return max((card.index + 1 for card in node.cards), default=0)
 
 
-def _summary_row(node: NodeView, columns: int, *, pending: bool) -> str:
+def _summary_row(node: InspectedNode, columns: int, *, pending: bool) -> str:
     by_index = {card.index: card for card in node.cards}
     cards = [by_index.get(index, _NO_CARD) for index in range(columns)]
     cells = "".join(f"{card.allocated}/{card.total}\t" for card in cards)
@@ -52,7 +54,7 @@ def _summary_row(node: NodeView, columns: int, *, pending: bool) -> str:
     return f"{node.name}\t{node.address}\t{cells}{node.allocated}/{node.total}\n"
 
 
-def _node_table(node: NodeView) -> str:
+def _node_table(node: InspectedNode) -> str:
     head = "NAME\tNAMESPACE\t" + "".join(f"GPU{card.index}(Allocated)\t" for card in node.cards)
     head += "Pending(Allocated)\t" if node.pending else ""
     rows = "".join(_pod_row(node, holder) for holder in node.holders)
@@ -62,23 +64,23 @@ def _node_table(node: NodeView) -> str:
     )
 
 
-def _pod_row(node: NodeView, holder: Holder) -> str:
+def _pod_row(node: InspectedNode, holder: Holder) -> str:
     cells = "".join(f"{holder.units.get(card.index, 0)}\t" for card in node.cards)
     cells += f"{holder.pending}\t" if node.pending else ""
     return f"{holder.name}\t{holder.namespace}\t{cells}\n"
 
 
-def _sum(nodes: Sequence[NodeView]) -> str:
+def _sum(nodes: Sequence[InspectedNode]) -> str:
     allocated, total = sum(node.allocated for node in nodes), sum(node.total for node in nodes)
     return f"{allocated}/{total} ({_percent(allocated, total)}%)"
 
 
 def _percent(part: int, whole: int) -> int:
-    """Truncated, not rounded; 0 of nothing. In floating point, as the original: 29 of 100 are 28 %."""
+    """Truncated, not rounded; 0 of nothing. In floating point, as the legacy command: 29 of 100 are 28 %."""
     return int(part / whole * 100) if whole else 0
 
 
-def _unit(nodes: Sequence[NodeView]) -> str:
+def _unit(nodes: Sequence[InspectedNode]) -> str:
     """By the first node that has cards, for the whole table."""
     per_card = next((node.total // len(node.cards) for node in nodes if node.cards), 0)
     return "MiB" if per_card > _MOST_GIB else "GiB"
@@ -86,3 +88,35 @@ def _unit(nodes: Sequence[NodeView]) -> str:
 
 def _bytes(rows: Sequence[str]) -> int:
     return sum(len(row.encode()) for row in rows)
+
+
+def aligned(text: str) -> str:
+    """`text` with its tabs turned into blanks.
+
+    A cell ends with a tab; what follows the last tab of a line is no cell. A column is as wide as the widest cell of
+    the consecutive lines that have it, plus two blanks.
+    """
+    lines = [line.split("\t") for line in text.split("\n")]
+    widths: list[list[int]] = [[] for _ in lines]
+    _measure(lines, widths, 0, len(lines), 0)
+    return "\n".join(
+        "".join(cell.ljust(width) for cell, width in zip(cells, wide, strict=False)) + cells[-1]
+        for cells, wide in zip(lines, widths, strict=True)
+    )
+
+
+def _measure(lines: list[list[str]], widths: list[list[int]], begin: int, end: int, column: int) -> None:
+    """Append the width of `column` to every line from `begin` to `end` that has it, block by block, then go right."""
+    row = begin
+    while row < end:
+        if len(lines[row]) <= column + 1:
+            row += 1
+            continue
+        stop = row
+        while stop < end and len(lines[stop]) > column + 1:
+            stop += 1
+        width = max(len(cells[column]) for cells in lines[row:stop]) + _PADDING
+        for wide in widths[row:stop]:
+            wide.append(width)
+        _measure(lines, widths, row, stop, column + 1)
+        row = stop

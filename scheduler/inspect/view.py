@@ -1,15 +1,12 @@
-"""Nodes and pods -> who holds how much of which card, as the original's inspect counts it. Pure.
+"""Nodes and pods -> who holds how much of which card, as the legacy inspect counts it. Pure.
 
-Counted are pods with a node that are neither Succeeded nor Failed, terminating ones too. A pod asks the sum of the
-limits of its containers; a pod that asks nothing is not shown. Its cards are those of the allocation annotation, else
-that of `ALIYUN_COM_GPU_MEM_IDX`, else it is pending. Source: PROTOCOL, part 2 G.
-
-Where that is silent:
-- A node that announces its cards (`gpushare/inventory`) shows each with its own total, so that cards of 16 and 80
-  units are told apart. On equal, healthy cards this is the original's figure, the node's allocatable units divided by
-  the number of cards; the original would spread what an unhealthy card takes from allocatable over all of them.
+Which nodes and pods count: docs/protocol.md, "The output of kubectl inspect gpushare". A pod that requests no GPU
+memory is not shown. Where the legacy command says nothing:
+- A node with an inventory (`gpushare/inventory`) shows each card with its own total, so that cards of 16 and 80 units
+  are told apart. On equal, healthy cards this is the legacy figure, the node's allocatable units divided by the number
+  of cards; the legacy command spreads what an unhealthy card takes from allocatable over all of them.
 - There, the UUID in `gpushare/cards` says which card an index meant: indexes change when the driver renumbers.
-- Units on a card that the node does not have are pending; the original leaves them out of the node's sum.
+- Units on a card that the node does not have are pending; the legacy command leaves them out of the node's sum.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,15 +14,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from config.protocol import allocation, inventory, names, quantity
-from scheduler.inspect.wire import Node, Pod, Quantities
+from scheduler.inspect.wire import ListedNode, ListedPod
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _ADDRESS_TYPE: Final = "InternalIP"
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """One card. total, allocated: units. uuid, health: "" where the node does not announce them."""
+class InspectedCard:
+    """One card. total, allocated: units. uuid, health: "" on a node without an inventory."""
 
     index: int
     total: int
@@ -44,8 +41,8 @@ class Holder:
     pending: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectedNode:
     """One node.
 
     address: its InternalIP, or `unknown`. total: allocatable units. cards: by index, which may leave gaps.
@@ -56,7 +53,7 @@ class NodeView:
     name: str
     address: str
     total: int
-    cards: tuple[Card, ...]
+    cards: tuple[InspectedCard, ...]
     holders: tuple[Holder, ...]
     unit_mib: int | None = None
 
@@ -72,17 +69,19 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
-class _Announced:
-    """A node's cards before anything is held. by_uuid: empty where only totals are known."""
+class _EmptyCards:
+    """A node's cards before anything is held. by_uuid: UUID -> index, empty where only totals are known."""
 
-    cards: tuple[Card, ...]
+    cards: tuple[InspectedCard, ...]
     by_uuid: Mapping[str, int]
     unit_mib: int | None = None
 
 
-def view(nodes: Iterable[Node], pods: Iterable[Pod], *, with_gpu_memory_only: bool = True) -> tuple[NodeView, ...]:
+def view(
+    nodes: Iterable[ListedNode], pods: Iterable[ListedPod], *, with_gpu_memory_only: bool = True
+) -> tuple[InspectedNode, ...]:
     """The nodes by name, with what is held on them; by default only those that have GPU memory to allocate."""
-    on_node: dict[str, list[Pod]] = {}
+    on_node: dict[str, list[ListedPod]] = {}
     for pod in {pod.metadata.uid or (pod.metadata.namespace, pod.metadata.name): pod for pod in pods}.values():
         if pod.status.phase not in _FINISHED:
             on_node.setdefault(pod.spec.node_name, []).append(pod)
@@ -91,55 +90,66 @@ def view(nodes: Iterable[Node], pods: Iterable[Pod], *, with_gpu_memory_only: bo
     return tuple(_node(node, on_node.get(node.metadata.name, [])) for node in shown)
 
 
-def _node(node: Node, pods: Iterable[Pod]) -> NodeView:
-    announced = _announced(node)
-    holders = [holder for pod in pods if (holder := _holder(pod, announced)) is not None]
+def _node(node: ListedNode, pods: Iterable[ListedPod]) -> InspectedNode:
+    empty = _empty_cards(node)
+    holders = [holder for pod in pods if (holder := _holder(pod, empty)) is not None]
     holders.sort(key=lambda held: (held.pending == 0, min(held.units, default=-1), held.namespace, held.name))
     cards = tuple(
-        Card(card.index, card.total, sum(held.units.get(card.index, 0) for held in holders), card.uuid, card.health)
-        for card in announced.cards
+        InspectedCard(
+            card.index, card.total, sum(held.units.get(card.index, 0) for held in holders), card.uuid, card.health
+        )
+        for card in empty.cards
     )
     addresses = [entry.address for entry in node.status.addresses or () if entry.type == _ADDRESS_TYPE]
     address = addresses[0] if addresses else "unknown"
-    return NodeView(node.metadata.name, address, _total(node), cards, tuple(holders), announced.unit_mib)
+    return InspectedNode(
+        name=node.metadata.name,
+        address=address,
+        total=_total(node),
+        cards=cards,
+        holders=tuple(holders),
+        unit_mib=empty.unit_mib,
+    )
 
 
-def _announced(node: Node) -> _Announced:
+def _empty_cards(node: ListedNode) -> _EmptyCards:
     """The cards of the inventory; equal ones when there is none that can be read."""
     text = (node.metadata.annotations or {}).get(names.INVENTORY)
     if text is not None:
         try:
-            found = inventory.decode(text)
+            decoded = inventory.decode(text)
         except inventory.InventoryError:
             return _equal_cards(node)
         # A column is shown for each index up to the largest: an absurd one would fill the terminal.
-        if all(card.index < inventory.MAX_CARDS for card in found.cards):
-            cards = tuple(Card(card.index, card.units, 0, card.uuid, card.health.value) for card in found.cards)
-            return _Announced(cards, {card.uuid: card.index for card in cards}, found.unit_mib)
+        if all(card.index < inventory.MAX_CARDS for card in decoded.cards):
+            cards = tuple(
+                InspectedCard(card.index, card.units, 0, card.uuid, card.health.value) for card in decoded.cards
+            )
+            return _EmptyCards(cards, {card.uuid: card.index for card in cards}, decoded.unit_mib)
     return _equal_cards(node)
 
 
-def _equal_cards(node: Node) -> _Announced:
+def _equal_cards(node: ListedNode) -> _EmptyCards:
     count = min(_amount(node.status.allocatable, names.GPU_COUNT), inventory.MAX_CARDS)
-    return _Announced(tuple(Card(index, _total(node) // count) for index in range(count)), {})
+    return _EmptyCards(tuple(InspectedCard(index, _total(node) // count) for index in range(count)), {})
 
 
-def _holder(pod: Pod, announced: _Announced) -> Holder | None:
-    """None: the pod asks no GPU memory."""
+def _holder(pod: ListedPod, empty: _EmptyCards) -> Holder | None:
+    """None: the pod requests no GPU memory."""
     containers = pod.spec.containers or ()
-    asked = sum(_amount(container.resources.limits, names.GPU_MEM) for container in containers)
-    if asked <= 0:
+    requested = sum(_amount(container.resources.limits, names.GPU_MEM) for container in containers)
+    if requested <= 0:
         return None
     annotations = pod.metadata.annotations or {}
     written = _allocated(annotations)
     if not written:
         index = allocation.legacy_index(annotations)
-        written = {} if index is None else {index: asked}
-    known, units = {card.index for card in announced.cards}, dict[int, int]()
-    for index, own in _renumbered(written, annotations, announced).items():
+        written = {} if index is None else {index: requested}
+    known, units = {card.index for card in empty.cards}, dict[int, int]()
+    for index, own in _renumbered(written, annotations, empty).items():
         if index in known:
             units[index] = own
-    pending = (sum(written.values()) if written else asked) - sum(units.values())
+    pending = (sum(written.values()) if written else requested) - sum(units.values())
     return Holder(pod.metadata.namespace, pod.metadata.name, units, pending)
 
 
@@ -152,33 +162,33 @@ def _allocated(annotations: Mapping[str, str]) -> dict[int, int]:
     return per_card
 
 
-def _renumbered(written: Mapping[int, int], annotations: Mapping[str, str], announced: _Announced) -> Mapping[int, int]:
-    """The units by the indexes that the cards have now; cards that the node has no more are left out."""
+def _renumbered(written: Mapping[int, int], annotations: Mapping[str, str], empty: _EmptyCards) -> Mapping[int, int]:
+    """The units by the indexes that the cards have now; cards that the node no longer has are left out."""
     uuids = _decoded(annotations, names.ALLOCATION, names.CARDS).cards
-    if not announced.by_uuid or not uuids:
+    if not empty.by_uuid or not uuids:
         return written
     now: dict[int, int] = {}
     for index, units in written.items():
-        place = announced.by_uuid.get(uuids[index]) if index in uuids else index
+        place = empty.by_uuid.get(uuids[index]) if index in uuids else index
         if place is not None:
             now[place] = now.get(place, 0) + units
     return now
 
 
 def _decoded(annotations: Mapping[str, str], *keys: str) -> allocation.Allocation:
-    """What these annotations say, whatever the others hold; nothing when one of them cannot be read."""
+    """The allocation in these annotations, whatever the others hold; empty when one of them cannot be read."""
     try:
-        found = allocation.decode({key: annotations[key] for key in keys if key in annotations})
+        decoded = allocation.decode({key: annotations[key] for key in keys if key in annotations})
     except allocation.AllocationError:
-        found = None
-    return found or allocation.Allocation({}, {}, {})
+        decoded = None
+    return decoded or allocation.Allocation({}, {}, {})
 
 
-def _total(node: Node) -> int:
+def _total(node: ListedNode) -> int:
     return _amount(node.status.allocatable, names.GPU_MEM)
 
 
-def _amount(quantities: Quantities | None, name: str) -> int:
+def _amount(quantities: Mapping[str, str | int | float] | None, name: str) -> int:
     """A quantity in whole units, >= 0; 0 when it is absent or none."""
     try:
         return max(0, quantity.whole(str((quantities or {}).get(name, 0))))

@@ -1,6 +1,7 @@
 """Nodes and pods as an API server lists them, naming only the fields that `kubectl inspect gpushare` reads. Pure.
 
-The items of a list are decoded one by one, so that a malformed one costs one object.
+Not `scheduler.kube.objects`: that lacks the addresses, refuses nulls that this accepts, and decodes a hundred fields
+that nobody prints. The items of a list are decoded one by one, so that a malformed one costs one object.
 """
 
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-Quantities: TypeAlias = dict[str, str | int | float]
+_Quantities: TypeAlias = dict[str, str | int | float]
 
 # What msgspec raises: bytes that are no UTF-8 and nesting without end are no DecodeError.
 MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -18,67 +19,55 @@ class _Wire(msgspec.Struct, rename="camel", frozen=True):
     """A list that is null, as Go writes an empty one, is None."""
 
 
-class Metadata(_Wire, frozen=True):
-    """The head of an object."""
-
+class _Metadata(_Wire, frozen=True):
     name: str
     namespace: str = ""
     uid: str = ""
     annotations: dict[str, str] | None = None
 
 
-class Address(_Wire, frozen=True):
-    """One address of a node. type: InternalIP is the one that is shown."""
+class _Address(_Wire, frozen=True):
+    """type: InternalIP is the one that is shown."""
 
     type: str = ""
     address: str = ""
 
 
-class NodeStatus(_Wire, frozen=True):
-    """What a node offers, and where it is."""
-
-    allocatable: Quantities | None = None
-    addresses: tuple[Address, ...] | None = None
+class _NodeStatus(_Wire, frozen=True):
+    allocatable: _Quantities | None = None
+    addresses: tuple[_Address, ...] | None = None
 
 
-class Node(_Wire, frozen=True):
+class ListedNode(_Wire, frozen=True):
     """v1.Node."""
 
-    metadata: Metadata
-    status: NodeStatus = NodeStatus()
+    metadata: _Metadata
+    status: _NodeStatus = _NodeStatus()
 
 
-class Resources(_Wire, frozen=True):
-    """What a container may use."""
-
-    limits: Quantities | None = None
+class _Resources(_Wire, frozen=True):
+    limits: _Quantities | None = None
 
 
-class Container(_Wire, frozen=True):
-    """One container."""
-
-    resources: Resources = Resources()
+class _Container(_Wire, frozen=True):
+    resources: _Resources = _Resources()
 
 
-class PodSpec(_Wire, frozen=True):
-    """Where a pod is, and what it asks."""
-
+class _PodSpec(_Wire, frozen=True):
     node_name: str = ""
-    containers: tuple[Container, ...] | None = None
+    containers: tuple[_Container, ...] | None = None
 
 
-class PodStatus(_Wire, frozen=True):
-    """phase: Pending, Running, Succeeded, Failed or Unknown."""
-
+class _PodStatus(_Wire, frozen=True):
     phase: str = ""
 
 
-class Pod(_Wire, frozen=True):
+class ListedPod(_Wire, frozen=True):
     """v1.Pod."""
 
-    metadata: Metadata
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    metadata: _Metadata
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
 
 
 class _ListMeta(_Wire, frozen=True):
@@ -86,7 +75,7 @@ class _ListMeta(_Wire, frozen=True):
     rest: str = msgspec.field(default="", name="continue")
 
 
-class Page(_Wire, frozen=True):
+class RawPage(_Wire, frozen=True):
     """One answer to a list request, its items still raw. metadata.rest: token for the next page, "" at the end."""
 
     items: tuple[msgspec.Raw, ...] | None = None
@@ -106,7 +95,8 @@ class _Named(_Wire, frozen=True):
     metadata: _Name = _Name()
 
 
-T = TypeVar("T", Node, Pod)
+T = TypeVar("T", ListedNode, ListedPod)
+_KINDS: Final = {ListedNode: "node", ListedPod: "pod"}
 
 
 def read(items: Sequence[msgspec.Raw], kind: type[T]) -> tuple[list[T], list[str]]:
@@ -116,12 +106,12 @@ def read(items: Sequence[msgspec.Raw], kind: type[T]) -> tuple[list[T], list[str
         try:
             objects.append(decode(item))
         except MALFORMED as error:
-            problems.append(f"{kind.__name__.lower()} {_name(item)} is left out: {error}")
+            problems.append(f"{_KINDS[kind]} {_name(item)} is left out: {error}")
     return objects, problems
 
 
 def refusal(body: bytes) -> str:
-    """The API server's own words in an answer that is no success; "" when a proxy wrote it, or nobody."""
+    """The API server's message in an answer that is no success; "" when a proxy wrote it, or nobody."""
     try:
         return msgspec.json.decode(body, type=_Status).message
     except MALFORMED:

@@ -1,4 +1,4 @@
 """A cluster as a program sees it: the objects, the port that a real and a simulated cluster satisfy, watching it.
 
-Decides nothing about pods. Speaks to nobody by itself: `rest` does that.
+Decides nothing about pods. Only `rest` opens connections.
 """

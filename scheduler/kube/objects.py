@@ -17,7 +17,7 @@ class _Wire(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class OwnerReference(_Wire, frozen=True):
-    """Who made an object; `controller` marks the one that would make it again."""
+    """An owner of an object; `controller` marks the one that would recreate it."""
 
     uid: str
     kind: str = ""
@@ -162,7 +162,7 @@ class TopologySpreadConstraint(_Wire, frozen=True):
 
 
 class SchedulingGate(_Wire, frozen=True):
-    """A name that holds the pod back until somebody removes it."""
+    """A name that holds the pod back until it is removed."""
 
     name: str
 
@@ -174,7 +174,7 @@ class SchedulingGroup(_Wire, frozen=True):
 
 
 class PodSpec(_Wire, frozen=True):
-    """What a pod asks. volumes and resource_claims: kept raw, since only their kinds are read."""
+    """What a pod specifies. volumes and resource_claims: kept raw, since only their kinds are read."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -245,14 +245,14 @@ class Taint(_Wire, frozen=True):
 
 
 class NodeSpec(_Wire, frozen=True):
-    """What the cluster's operator says of a node."""
+    """What operators set on a node."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
 class NodeInfo(_Wire, frozen=True):
-    """What the kubelet says of its machine. container_runtime_version: such as `containerd://2.1.9`."""
+    """What the kubelet reports of its machine. container_runtime_version: such as `containerd://2.1.9`."""
 
     container_runtime_version: str = ""
 

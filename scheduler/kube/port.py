@@ -1,6 +1,6 @@
-"""What the scheduler asks of the world: Protocols, the values that cross them, and the errors they raise.
+"""What the programs need of a cluster: the `Cluster` protocol, the values that cross it, the errors it raises.
 
-`kube/` satisfies `Cluster` with a real API server, `simulation/` with a cluster in memory;
+`rest/` satisfies `Cluster` with a real API server, `scheduler.simulation` with a cluster in memory;
 one contract suite runs against both.
 """
 
@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
+from config.protocol import names
 from scheduler.kube import objects
 
 T = TypeVar("T", objects.Pod, objects.Node, objects.ConfigMap, objects.Namespace)
@@ -28,7 +29,7 @@ class Kind(Generic[T]):
 PODS: Final = Kind("pods", objects.Pod, "/api/v1/pods", "status.phase!=Succeeded,status.phase!=Failed")
 NODES: Final = Kind("nodes", objects.Node, "/api/v1/nodes")
 NAMESPACES: Final = Kind("namespaces", objects.Namespace, "/api/v1/namespaces")
-CONFIG_MAPS: Final = Kind("configmaps", objects.ConfigMap, "/api/v1/namespaces/kube-system/configmaps")
+CONFIG_MAPS: Final = Kind("configmaps", objects.ConfigMap, f"/api/v1/namespaces/{names.UNHEALTHY_NAMESPACE}/configmaps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ WatchEvent: TypeAlias = ListBegins | ListEnds | Changed[T] | Deleted[T] | Bookma
 
 @dataclass(frozen=True, slots=True)
 class PodKey:
-    """Names one pod for good: a pod made again under the same name has another uid."""
+    """Identifies one pod: another pod of the same name has another uid."""
 
     namespace: str
     name: str
@@ -105,7 +106,7 @@ class EventSeries:
     last_time_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
     """An events.k8s.io/v1 Event. name: the object's own name, unique in the namespace of what it is about.
 
@@ -128,7 +129,7 @@ class EventRecord:
 
 
 class ApiError(Exception):
-    """The API server did not do what was asked. message: the server's own words."""
+    """The API server did not execute the request, or did not say so. message: the server's own."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         """status: HTTP status, 0 when there was no answer."""
@@ -138,7 +139,7 @@ class ApiError(Exception):
 
 
 class ApiRefused(ApiError):
-    """A definite no (4xx other than those below): asking again unchanged gets the same answer."""
+    """A definite no (4xx other than those below): the same request gets the same answer."""
 
 
 class ApiConflict(ApiRefused):
@@ -154,7 +155,7 @@ class ApiForbidden(ApiRefused):
 
 
 class ApiThrottled(ApiError):
-    """429: not executed; ask again after `retry_after_s` seconds (0 when the server named none)."""
+    """429: not executed; retry after `retry_after_s` seconds (0 when the server named none)."""
 
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         """retry_after_s: >= 0."""
@@ -178,7 +179,7 @@ class Cluster(Protocol):
     """An API server. Every method raises ApiError and nothing else for what the server or the network does."""
 
     def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
-        """One watch connection, as batches of events in order; ends when the server closes it in good order.
+        """One watch connection, as batches of events in order; ends when the server closes it normally.
 
         since: resource version to go on from; None: begin with a consistent list (ListBegins … ListEnds).
         A batch is small enough to be handled without holding the event loop (at most 256 events).

@@ -1,4 +1,4 @@
-"""Everything that happens to one kind of object, forever, whatever happens to the connection.
+"""All changes to one kind of object, forever, whatever happens to the connection.
 
 Three nested generators, each of which gives up on one failure only:
 
@@ -9,7 +9,7 @@ Three nested generators, each of which gives up on one failure only:
 Consumers see lists and changes; bookmarks, versions, reconnections and back-off stay in here. What vanished while
 nobody was watching arrives as Deleted, before the ListEnds that shows it, as does an object that came back under its
 old name with a new uid, before that. Such a Deleted has name, namespace and uid and nothing else: keeping last states
-would hold every object in memory twice. A list may begin anew before it has ended: ListBegins comes again then.
+would hold every object in memory twice. A list may start over before it has ended: then ListBegins comes again.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from scheduler.kube import objects, port
 from scheduler.kube.port import Cluster, Kind, T, WatchEvent
 
 BATCH: Final = 256
-# A watch that the server ended in good order is taken up again at once, unless it ends as soon as it begins.
+# A watch that the server ended normally is resumed at once, unless it ended as soon as it began.
 _LONG_ENOUGH_S: Final = 1.0
 _SLOW_END: Final = 64
 
@@ -52,7 +52,7 @@ async def reflect(
 ) -> AsyncIterator[list[WatchEvent[T]]]:
     """Yield batches of ListBegins, ListEnds, Changed, Deleted and Undecodable; a batch is never empty.
 
-    on_trouble: called with the error when it becomes another one, and with None when all is well again; ApiForbidden
+    on_trouble: called with the error when it changes, and with None when the watch works again; ApiForbidden
     is tried again at the slow end of the back-off. Memory: about 200 bytes per object, for its name and uid.
     """
     follower, pace = _Follower(kind), _Pace(kind, backoff, on_trouble)
@@ -73,12 +73,12 @@ async def _until_expired(
             async with aclosing(_connection(cluster, kind, follower)) as batches:
                 async for batch in batches:
                     if follower.version is not None:
-                        pace.well()
+                        pace.recovered()
                     yield batch
         except port.ApiError as failure:
             error = failure
         expired = isinstance(error, port.WatchExpired)
-        # A list whose version is too old at once has brought us nowhere.
+        # A list whose version is too old at once is no progress.
         progressed = follower.version != before and not (expired and before is None)
         lasted_s = asyncio.get_running_loop().time() - began_s
         await asyncio.sleep(pace.pause_s(error, lasted_s, progressed=progressed))
@@ -178,12 +178,12 @@ class _Pace(Generic[T]):
         self._backoff = backoff
         self._on_trouble: OnTrouble[T] = on_trouble
         self._failures = 0
-        self._told: tuple[type[port.ApiError], str] | None = None
+        self._reported: tuple[type[port.ApiError], str] | None = None
 
-    def well(self) -> None:
-        """Events come."""
-        if self._told is not None:
-            self._told = None
+    def recovered(self) -> None:
+        """Events arrive."""
+        if self._reported is not None:
+            self._reported = None
             self._on_trouble(self._kind, None)
 
     def pause_s(self, error: port.ApiError | None, lasted_s: float, *, progressed: bool) -> float:
@@ -194,16 +194,16 @@ class _Pace(Generic[T]):
         if error is None and lasted_s >= _LONG_ENOUGH_S:
             return 0.0
         if error is not None and not isinstance(error, port.WatchExpired):
-            self._tell(error)
+            self._report(error)
         if isinstance(error, port.ApiForbidden):
             return self._backoff.delay_s(_SLOW_END)
         at_least_s = error.retry_after_s if isinstance(error, port.ApiThrottled) else 0.0
         return max(at_least_s, self._backoff.delay_s(self._failures))
 
-    def _tell(self, error: port.ApiError) -> None:
-        told = (type(error), error.message)
-        if told != self._told:
-            self._told = told
+    def _report(self, error: port.ApiError) -> None:
+        reported = (type(error), error.message)
+        if reported != self._reported:
+            self._reported = reported
             self._on_trouble(self._kind, error)
 
 

@@ -1,4 +1,4 @@
-"""Log lines: a constant event name with fields; JSON for machines, colours for people."""
+"""Log lines: a constant event name with fields; JSON, or colours in a terminal."""
 
 import logging
 import sys
@@ -15,18 +15,18 @@ def configure(level: str, form: str) -> None:
 
     form: json, console, or auto: console in a terminal, else JSON.
     """
-    people = form == "console" or (form == "auto" and sys.stderr.isatty())
-    stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if people else "iso", utc=not people)
+    in_colour = form == "console" or (form == "auto" and sys.stderr.isatty())
+    stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if in_colour else "iso", utc=not in_colour)
     shape: list[Any] = (
         [structlog.dev.ConsoleRenderer()]
-        if people
+        if in_colour
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
     )
     structlog.configure(
         processors=[structlog.processors.add_log_level, stamp, *shape],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr)
-        if people
+        if in_colour
         else structlog.BytesLoggerFactory(sys.stderr.buffer),
         cache_logger_on_first_use=True,
     )

@@ -1,4 +1,4 @@
-"""The HTTP server of probes and metrics, and of what a program adds to it."""
+"""The HTTP server of probes and metrics, and of the pages that a program adds."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,9 +25,9 @@ async def serve(
 ) -> web.AppRunner:
     """Serve `/healthz`, `/readyz`, `/metrics` and `pages` until the runner is cleaned up.
 
-    address: host, "" for every one, and port. ready, alive: "" when all is well, otherwise what is not; then the probe
-    answers 503 with it. before_scrape: called on the event loop, before the metrics are rendered in a thread. pages: by
-    path. Raises OSError, with nothing left behind, when the address cannot be listened on.
+    address: host, "" for every one, and port. ready, alive: "", or why not; then the probe answers 503 with that.
+    before_scrape: called on the event loop, before the metrics are rendered in a thread. pages: by path. Raises
+    OSError, with nothing left behind, when the address cannot be listened on.
     """
     app = web.Application()
     app.router.add_get("/healthz", _probe(alive))

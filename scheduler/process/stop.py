@@ -1,11 +1,11 @@
-"""Being told to stop."""
+"""Stopping on a signal."""
 
 import asyncio
 import signal
 
 
 def stop_requested() -> asyncio.Event:
-    """An event of the running loop that SIGTERM and SIGINT set, from now on."""
+    """An event of the running loop; from now on SIGTERM and SIGINT set it."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

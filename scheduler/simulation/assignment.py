@@ -42,7 +42,7 @@ def assigned(pod: Pod, binding: Binding, node: Node | None) -> Pod:
 
 
 def check_uid(pod: Pod, uid: str) -> None:
-    """Raise ApiConflict unless the pod has this uid, or none is asked for."""
+    """Raise ApiConflict unless the pod has this uid, or `uid` is empty."""
     if uid and uid != pod.metadata.uid:
         message = (
             f'Operation cannot be fulfilled on pods "{pod.metadata.name}": StorageError: invalid object, '

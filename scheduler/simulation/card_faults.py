@@ -1,13 +1,13 @@
-"""What a node announces when its cards fail, go and come back: its inventory and its totals. Pure.
+"""What a node shows when its cards fail, vanish and come back: its inventory and its totals. Pure.
 
-    WELL --an XID of the hardware--> SICK --back--> WELL
-      |                                ^
-      +----------- lost --> LOST ------+ (no: a card that is not there reports nothing)
+    HEALTHY --an XID of the hardware--> UNHEALTHY
+    HEALTHY, UNHEALTHY --lost--> LOST (a lost card reports no XID)
+    UNHEALTHY, LOST --back--> HEALTHY
 
-SICK: stays in the inventory as unhealthy; `allocatable` shrinks by its units, `capacity` does not, since the device
-plugin goes on listing them to the kubelet, as unhealthy.
+UNHEALTHY: stays in the inventory as unhealthy; `allocatable` shrinks by its units, `capacity` does not, since the
+device plugin goes on listing them to the kubelet, as unhealthy.
 LOST: in neither; the device plugin lists what it finds.
-A node with the legacy totals alone has no inventory to change: only its `allocatable` shrinks.
+A node without an inventory shows nothing else: only its `allocatable` shrinks.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from config.protocol.inventory import Card, Health, Inventory
 from scheduler.kube.objects import Node, Quantities
 from scheduler.pods.gpu_request import ResourceNames
 
-# Errors of a program on the card, not of the card. Source: NVIDIA k8s-device-plugin, internal/rm/health.go, the XIDs
+# Errors of an application, not of the card. Source: NVIDIA k8s-device-plugin, internal/rm/health.go, the XIDs
 # that it does not count as a failure of the device; their meaning: NVIDIA, "XID Errors", catalogue.
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 
@@ -30,20 +30,20 @@ APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 class Condition(Enum):
     """Where a card is; drawn above."""
 
-    WELL = auto()
-    SICK = auto()
+    HEALTHY = auto()
+    UNHEALTHY = auto()
     LOST = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class CardState:
-    """reason: one word for a card that is SICK, as the inventory says it; "" otherwise."""
+    """reason: of an UNHEALTHY card, one word as in the inventory; "" otherwise."""
 
     condition: Condition
     reason: str = ""
 
 
-WELL: Final = CardState(Condition.WELL)
+HEALTHY: Final = CardState(Condition.HEALTHY)
 LOST: Final = CardState(Condition.LOST)
 
 
@@ -51,43 +51,43 @@ def after_xid(state: CardState, xid: int) -> CardState:
     """What the driver's error `xid` makes of a card."""
     if xid in APPLICATION_XIDS or state.condition is Condition.LOST:
         return state
-    return CardState(Condition.SICK, f"xid-{xid}")
+    return CardState(Condition.UNHEALTHY, f"xid-{xid}")
 
 
 def card_named(node: Node, name: str, resources: ResourceNames) -> Card | None:
-    """The card of that index or UUID as `node` announces it; None when there is none.
+    """The card of that index or UUID in `node`'s inventory; None when there is none.
 
-    Of a node with the legacy totals alone: one of its equal cards, with an index and units only.
+    Of a node without an inventory: one of its equal cards, with an index and units only.
     """
-    announced = _inventory(node)
-    if announced is not None:
-        return next((card for card in announced.cards if name in {str(card.index), card.uuid}), None)
+    cards = _inventory(node)
+    if cards is not None:
+        return next((card for card in cards.cards if name in {str(card.index), card.uuid}), None)
     capacity = node.status.capacity
     count = _amount(capacity, resources.gpu_count)
     if not name.isdecimal() or int(name) >= count:
         return None
-    return Card(int(name), "", "", 0, _amount(capacity, resources.gpu_mem) // count)
+    return Card(index=int(name), uuid="", model="", memory_mib=0, units=_amount(capacity, resources.gpu_mem) // count)
 
 
 def with_cards(node: Node, states: Mapping[int, CardState], resources: ResourceNames) -> Node:
     """`node` as it looks when the cards of these indexes are in these states, all others as `node` has them.
 
-    node: as it was described; what it says of a card's health counts for nothing where `states` has the card.
+    node: as it was described; the health there does not count for cards in `states`.
     """
     cards = [card for index in states if (card := card_named(node, str(index), resources)) is not None]
-    announced = _inventory(node)
-    unhealthy = {card.index for card in cards if announced is not None and card.health is Health.UNHEALTHY}
-    well = {card.index for card in cards if states[card.index].condition is Condition.WELL}
+    described = _inventory(node)
+    unhealthy = {card.index for card in cards if described is not None and card.health is Health.UNHEALTHY}
+    healthy = {card.index for card in cards if states[card.index].condition is Condition.HEALTHY}
     lost = {card.index for card in cards if states[card.index].condition is Condition.LOST}
-    gained = sum(card.units for card in cards if card.index in unhealthy & well)
-    missing = sum(card.units for card in cards if card.index not in unhealthy | well)
+    gained = sum(card.units for card in cards if card.index in unhealthy & healthy)
+    missing = sum(card.units for card in cards if card.index not in unhealthy | healthy)
     allocatable = _plus(node.status.allocatable, resources.gpu_mem, gained - missing)
     capacity, metadata = node.status.capacity, node.metadata
-    if announced is not None:
+    if described is not None:
         capacity = _plus(capacity, resources.gpu_mem, -sum(card.units for card in cards if card.index in lost))
         capacity = _plus(capacity, resources.gpu_count, -len(lost))
         allocatable = _plus(allocatable, resources.gpu_count, -len(lost))
-        annotations = (metadata.annotations or {}) | {names.INVENTORY: _announced(announced, states)}
+        annotations = (metadata.annotations or {}) | {names.INVENTORY: _changed(described, states)}
         metadata = replace_fields(metadata, annotations=annotations)
     return replace_fields(
         node,
@@ -96,16 +96,16 @@ def with_cards(node: Node, states: Mapping[int, CardState], resources: ResourceN
     )
 
 
-def _announced(described: Inventory, states: Mapping[int, CardState]) -> str:
+def _changed(described: Inventory, states: Mapping[int, CardState]) -> str:
     cards = [_card(card, states[card.index]) if card.index in states else card for card in described.cards]
     return inventory.encode(replace(described, cards=tuple(card for card in cards if card is not None)))
 
 
 def _card(card: Card, state: CardState) -> Card | None:
     match state.condition:
-        case Condition.WELL:
+        case Condition.HEALTHY:
             return replace(card, health=Health.HEALTHY, reason="")
-        case Condition.SICK:
+        case Condition.UNHEALTHY:
             return replace(card, health=Health.UNHEALTHY, reason=state.reason)
         case Condition.LOST:
             return None

@@ -1,4 +1,4 @@
-"""One client's way to a cluster in memory: `ports.Cluster`, with what may go wrong on that way.
+"""One client of a cluster in memory: `port.Cluster`, with what may go wrong between the two.
 
     request -> [fault?] -> executed by `World` -> [fault?] -> answer
 
@@ -32,11 +32,11 @@ from scheduler.simulation.faults import (
     Break,
     Effect,
     Fail,
-    Fault,
     Faults,
     Overtaken,
     Refuse,
     Request,
+    RequestFault,
     Silence,
     Slow,
     Throttle,
@@ -44,7 +44,7 @@ from scheduler.simulation.faults import (
     WatchBreaks,
     refusal,
 )
-from scheduler.simulation.watching import Connection, Sleep, WatchTiming
+from scheduler.simulation.watching import Sleep, WatchConnection, WatchTiming
 from scheduler.simulation.world import World
 
 R = TypeVar("R")
@@ -55,7 +55,7 @@ _EVERY_KIND: Final = frozenset(kind.name for kind in (PODS, NODES, NAMESPACES, C
 
 
 class MemoryCluster:
-    """Satisfies `ports.Cluster`.
+    """Satisfies `port.Cluster`.
 
     faults: default none. sleep: seconds; every wait here goes through it. latency_s: from request to answer,
     of requests that no fault hits. request_timeout_s: of requests that name no time-out.
@@ -77,20 +77,20 @@ class MemoryCluster:
         self._latency_s = latency_s
         self._timing = timing
         self._request_timeout_s = request_timeout_s
-        self._open: dict[Connection[Any], None] = {}  # in the order of opening, so that every run is the same
+        self._open: dict[WatchConnection[Any], None] = {}  # in the order of opening, so that every run is the same
         self._stalled: set[str] = set()
         self._late: dict[int, Callable[[], object]] = {}
         self._late_made = 0
         self._timers: set[asyncio.Task[None]] = set()
 
     async def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
-        """See `ports.Cluster.watch`."""
+        """See `port.Cluster.watch`."""
         fault = self.faults.hitting(Request(Verb.WATCH, kind.name))
         breaks = fault if isinstance(fault, WatchBreaks) else None
         collection = await self._answer(
             fault if breaks is None else None, lambda: self.world.collection(kind), self._timing.silence_s
         )
-        connection = Connection(kind, collection, since, timing=self._timing, sleep=self._sleep, breaks=breaks)
+        connection = WatchConnection(kind, collection, since, timing=self._timing, sleep=self._sleep, breaks=breaks)
         if kind.name in self._stalled:
             connection.break_off(Break.STALLED)
         self._open[connection] = None
@@ -102,26 +102,26 @@ class MemoryCluster:
             connection.close()
 
     async def bind(self, binding: Binding, timeout_s: float) -> None:
-        """See `ports.Cluster.bind`."""
+        """See `port.Cluster.bind`."""
         fault = self.faults.hitting(Request(Verb.BIND, str(binding.pod), binding))
         await self._answer(fault, lambda: self.world.pods.assign(binding), timeout_s, binding)
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
-        """See `ports.Cluster.pod`."""
+        """See `port.Cluster.pod`."""
         request = Request(Verb.READ_POD, f"{namespace}/{name}")
         return await self._ask(request, lambda: self.world.pods.find(namespace, name))
 
     async def set_pod_condition(self, pod: PodKey, condition: PodCondition) -> None:
-        """See `ports.Cluster.set_pod_condition`."""
+        """See `port.Cluster.set_pod_condition`."""
         await self._ask(Request(Verb.SET_CONDITION, str(pod)), lambda: self.world.pods.set_condition(pod, condition))
 
     async def create_event(self, event: EventRecord) -> None:
-        """See `ports.Cluster.create_event`."""
+        """See `port.Cluster.create_event`."""
         request = Request(Verb.CREATE_EVENT, f"{event.namespace}/{event.object_name}")
         await self._ask(request, lambda: self.world.events.create(event))
 
     async def update_event(self, event: EventRecord, series: EventSeries) -> None:
-        """See `ports.Cluster.update_event`."""
+        """See `port.Cluster.update_event`."""
         request = Request(Verb.UPDATE_EVENT, f"{event.namespace}/{event.object_name}")
         await self._ask(request, lambda: self.world.events.update(event, series))
 
@@ -156,10 +156,10 @@ class MemoryCluster:
         return await self._answer(self.faults.hitting(request), act, self._request_timeout_s)
 
     async def _answer(
-        self, fault: Fault | None, act: Callable[[], R], timeout_s: float, binding: Binding | None = None
+        self, fault: RequestFault | None, act: Callable[[], R], timeout_s: float, binding: Binding | None = None
     ) -> R:
-        """What the client gets of a request that `act` executes."""
-        await asyncio.sleep(0)  # no request is answered before its sender has given way
+        """What the client gets for a request that `act` executes."""
+        await asyncio.sleep(0)  # no request is answered before its sender has yielded
         match fault:
             case None if self._latency_s > 0.0:
                 return await self._slowly(Slow(self._latency_s / 2, self._latency_s / 2), act, timeout_s)
@@ -200,7 +200,7 @@ class MemoryCluster:
         try:
             self.world.pods.bind(binding.pod.namespace, binding.pod.name, node or binding.node, annotations)
         except ApiError:
-            return  # the other one is refused just as we shall be
+            return  # the other one is refused just as this one will be
 
     def _take_effect(self, effect: Effect, act: Callable[[], object], late_s: float | None) -> None:
         if effect is Effect.NONE:

@@ -1,19 +1,22 @@
-"""What an API server writes into objects before it stores them for the first time.
+"""What an API server makes of a manifest before it stores it for the first time: identity, defaults, status.
 
-Pure. Only the fields that `objects` decodes. Source: pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go
+Only the fields that `objects` decodes. Source: pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go
 (PrepareForCreate) and the admission plugin DefaultTolerationSeconds, Kubernetes 1.36. Not here, since the clusters
 tested against run without them: TaintNodesByCondition and ServiceAccount.
 """
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from scheduler.kube.objects import (
     Container,
     Node,
     NodeStatus,
+    ObjectMeta,
     Pod,
     PodCondition,
     PodSpec,
@@ -22,6 +25,9 @@ from scheduler.kube.objects import (
     Resources,
     Toleration,
 )
+
+Decoded = TypeVar("Decoded", bound=msgspec.Struct)
+Value = TypeVar("Value")
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _GATED: Final = PodCondition(
@@ -38,15 +44,46 @@ def timestamp(time_s: float) -> str:
     return datetime.fromtimestamp(int(time_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+class Identity:
+    """Hands out uids: the same ones in every run. now_s: Unix seconds."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self.now_s = now_s
+        self._made = 0
+
+    def given_to(self, metadata: ObjectMeta) -> ObjectMeta:
+        """The head of a new object; a given uid and creation time are kept, so that traces replay."""
+        self._made += 1
+        return replace(
+            metadata,
+            uid=metadata.uid or f"{self._made:08x}-0000-4000-8000-000000000000",
+            creation_timestamp=metadata.creation_timestamp or timestamp(self.now_s()),
+        )
+
+
+def decoded(source: Decoded | Mapping[str, Any], kind: type[Decoded]) -> Decoded:
+    """The object itself, or what a Kubernetes manifest says; raises msgspec.ValidationError."""
+    if isinstance(source, kind):
+        return source
+    # Through the wire form: msgspec builds raw parts from bytes only.
+    return msgspec.json.decode(msgspec.json.encode(source), type=kind)
+
+
+def merge_patched(old: Mapping[str, Value], patch: Mapping[str, Value | None]) -> dict[str, Value]:
+    """A JSON merge patch of a flat object: None takes a key away."""
+    new = {key: value for key, value in old.items() if key not in patch}
+    return new | {key: value for key, value in patch.items() if value is not None}
+
+
 def new_pod(wanted: Pod) -> Pod:
-    """The pod with every default and a fresh status; a status that came with it is dropped."""
+    """The pod with every default and a fresh status; a given status is dropped."""
     metadata = replace(wanted.metadata, namespace=wanted.metadata.namespace or "default", deletion_timestamp="")
     gated = (_GATED,) if wanted.spec.scheduling_gates else ()
     return Pod(metadata, _spec(wanted.spec), PodStatus(phase="Pending", conditions=gated))
 
 
 def new_node(wanted: Node) -> Node:
-    """The node; what is there may be requested unless it says otherwise."""
+    """The node; allocatable is the capacity unless given."""
     capacity, allocatable = _as_text(wanted.status.capacity), _as_text(wanted.status.allocatable)
     return replace(wanted, status=NodeStatus(capacity if allocatable is None else allocatable, capacity))
 

@@ -11,7 +11,7 @@ from typing import Final
 from scheduler.kube.port import ApiConflict, ApiNotFound, ApiRefused, EventRecord, EventSeries
 
 _NOTE_BYTES: Final = 1024
-_WORD_BYTES: Final = 128
+_FIELD_BYTES: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class StoredEvent:
 
 
 class EventLog:
-    """namespace_exists: asked before an Event is created."""
+    """namespace_exists: checked before an Event is created."""
 
     def __init__(self, namespace_exists: Callable[[str], bool]) -> None:
         self._namespace_exists = namespace_exists
@@ -73,17 +73,17 @@ def _key(record: EventRecord) -> tuple[str, str]:
 
 def _problem(record: EventRecord) -> str | None:
     """The first thing that a server would refuse. Lengths are in bytes, as Go's `len` does."""
-    words = {
+    fields = {
         "reportingController": record.reporting_controller,
         "reportingInstance": record.reporting_instance,
         "action": record.action,
         "reason": record.reason,
     }
-    for name, word in words.items():
-        if not word:
+    for name, value in fields.items():
+        if not value:
             return f"{name}: Required value"
-        if len(word.encode()) > _WORD_BYTES:
-            return f"{name}: can have at most {_WORD_BYTES} characters"
+        if len(value.encode()) > _FIELD_BYTES:
+            return f"{name}: can have at most {_FIELD_BYTES} characters"
     if record.type not in {"Normal", "Warning"}:
         return f'type: Invalid value: "{record.type}"'
     return None

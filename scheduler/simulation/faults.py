@@ -1,7 +1,7 @@
 """What may go wrong between a client and the API server, and when.
 
-A `Rule` says which requests a `Fault` hits: of one verb, so many, by chance, by a predicate. `Faults` holds the rules;
-the first one that applies to a request decides what becomes of it.
+A `Rule` says which requests a `RequestFault` hits: of one verb, so many, by chance, by a predicate. `Faults` holds the
+rules; the first one that applies to a request decides what becomes of it.
 
     fault           the client gets                  the request
     Throttle        429, Retry-After                 is not executed
@@ -23,7 +23,7 @@ from scheduler.kube.port import ApiConflict, ApiError, ApiForbidden, ApiNotFound
 
 
 class Verb(Enum):
-    """One per method of `ports.Cluster` that asks the server something."""
+    """One per method of `port.Cluster` that sends a request."""
 
     WATCH = "watch"
     BIND = "bind"
@@ -120,16 +120,16 @@ class WatchBreaks:
     after_events: int = 0
 
 
-Fault: TypeAlias = Throttle | Refuse | Fail | Silence | Slow | Overtaken | WatchBreaks
+RequestFault: TypeAlias = Throttle | Refuse | Fail | Silence | Slow | Overtaken | WatchBreaks
 
-_ONLY_FOR: Final[dict[type[Fault], Verb]] = {Overtaken: Verb.BIND, WatchBreaks: Verb.WATCH}
+_ONLY_FOR: Final[dict[type[RequestFault], Verb]] = {Overtaken: Verb.BIND, WatchBreaks: Verb.WATCH}
 
 
 def _always(_: Request) -> bool:
     return True
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Rule:
     """One fault and the requests that it hits.
 
@@ -138,7 +138,7 @@ class Rule:
     """
 
     verb: Verb
-    fault: Fault
+    fault: RequestFault
     count: int | None = None
     probability: float = 1.0
     when: Callable[[Request], bool] = _always
@@ -157,16 +157,16 @@ class Rule:
 
 
 class Faults:
-    """The rules in force, asked in the order in which they were added. seed: of every chance taken here."""
+    """The rules in force, applied in the order in which they were added. seed: of every random choice here."""
 
     def __init__(self, seed: int = 0) -> None:
         self._rules: list[Rule] = []
-        self._chance = Random(seed)  # noqa: S311 - chance that can be repeated is the purpose
+        self._chance = Random(seed)  # noqa: S311 - repeatable
 
     def add(
         self,
         verb: Verb,
-        fault: Fault,
+        fault: RequestFault,
         *,
         count: int | None = None,
         probability: float = 1.0,
@@ -176,7 +176,7 @@ class Faults:
         if _ONLY_FOR.get(type(fault), verb) is not verb:
             message = f"{type(fault).__name__} cannot happen to {verb.value}"
             raise ValueError(message)
-        rule = Rule(verb, fault, count, probability, when)
+        rule = Rule(verb=verb, fault=fault, count=count, probability=probability, when=when)
         self._rules.append(rule)
         return rule
 
@@ -188,7 +188,7 @@ class Faults:
         """Take every rule out of force."""
         self._rules.clear()
 
-    def hitting(self, request: Request) -> Fault | None:
+    def hitting(self, request: Request) -> RequestFault | None:
         """What becomes of this request; None when nothing goes wrong."""
         for rule in self._rules:
             if rule.applies(request, self._chance):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import replace
 
 from scheduler.kube.objects import ConfigMap, Namespace, ObjectMeta
-from scheduler.simulation.identity import Identity, merge_patched
+from scheduler.simulation.defaults import Identity, merge_patched
 from scheduler.simulation.store import Collection
 
 

@@ -6,8 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from scheduler.kube.objects import Node, Quantities, Taint
-from scheduler.simulation.defaults import new_node
-from scheduler.simulation.identity import Identity, decoded, merge_patched
+from scheduler.simulation.defaults import Identity, decoded, merge_patched, new_node
 from scheduler.simulation.store import Collection
 
 
@@ -67,5 +66,5 @@ class Nodes:
         return self.collection.replace(Node(metadata, spec, status))
 
     def delete(self, name: str) -> Node:
-        """Remove the node; its pods stay, as they do until a controller comes by. Raises ApiNotFound."""
+        """Remove the node; its pods stay, until a controller removes them. Raises ApiNotFound."""
         return self.collection.remove("", name)

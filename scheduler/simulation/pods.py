@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from scheduler.kube.objects import Pod, PodCondition
 from scheduler.kube.port import Binding, PodKey
 from scheduler.simulation.assignment import assigned, check_uid, merged
-from scheduler.simulation.defaults import new_pod, timestamp
-from scheduler.simulation.identity import Identity, decoded
+from scheduler.simulation.defaults import Identity, decoded, new_pod, timestamp
 from scheduler.simulation.namespaces import Namespaces
 from scheduler.simulation.nodes import Nodes
 from scheduler.simulation.store import Collection
@@ -29,17 +28,17 @@ FINISHED: Final = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """A deletion that was asked for. at_s: what the deletionTimestamp says, in Unix seconds as the others."""
+    """A requested deletion. at_s: what the deletionTimestamp says, in Unix seconds as the others."""
 
-    asked_at_s: float
+    requested_s: float
     grace_s: float
     at_s: float
 
     def shortened(self, grace_s: float, now_s: float) -> Self:
-        """With this grace, if it is shorter; counted from when the deletion was first asked for."""
+        """With this grace, if it is shorter; counted from when the deletion was first requested."""
         if grace_s >= self.grace_s:
             return self
-        return replace_fields(self, grace_s=grace_s, at_s=max(now_s, self.asked_at_s + grace_s))
+        return replace_fields(self, grace_s=grace_s, at_s=max(now_s, self.requested_s + grace_s))
 
 
 class Pods:
@@ -50,7 +49,7 @@ class Pods:
         self._identity = identity
         self._namespaces = namespaces
         self._nodes = nodes
-        self._held: set[str] = set()  # uids of pods with a finalizer
+        self._with_finalizer: set[str] = set()  # uids of pods with a finalizer
         self._ends: dict[str, _End] = {}  # by uid, of pods that are being deleted
 
     def __len__(self) -> int:
@@ -70,7 +69,7 @@ class Pods:
         self._namespaces.ensure(wanted.metadata.namespace)
         made = self.collection.create(replace(wanted, metadata=self._identity.given_to(wanted.metadata)))
         if isinstance(pod, Mapping) and pod["metadata"].get("finalizers"):
-            self._held.add(made.metadata.uid)
+            self._with_finalizer.add(made.metadata.uid)
         return made
 
     def update(self, namespace: str, name: str, change: Callable[[Pod], Pod]) -> Pod:
@@ -83,7 +82,7 @@ class Pods:
         return self.collection.replace(assigned(pod, binding, self._nodes.find(binding.node)))
 
     def bind(self, namespace: str, name: str, node: str, annotations: Mapping[str, str] | None = None) -> Pod:
-        """Bind as another scheduler does, or a person by hand; raises ApiNotFound, ApiConflict."""
+        """Bind as another scheduler or a user does; raises ApiNotFound, ApiConflict."""
         return self.assign(Binding(PodKey(namespace, name, ""), node, dict(annotations or {})))
 
     def set_condition(self, key: PodKey, condition: PodCondition) -> Pod:
@@ -110,7 +109,7 @@ class Pods:
         return self.set_phase(namespace, name, phase, reason=reason, message=message)
 
     def delete(self, namespace: str, name: str, *, grace_s: float = 30.0) -> None:
-        """Ask for the pod's end, as a user does; a second time may only shorten the grace. Raises ApiNotFound.
+        """Delete as a user does; a second time may only shorten the grace. Raises ApiNotFound.
 
         Where nothing runs there is no grace. Without grace, and with no finalizer, the pod goes at once: a watch is
         told first that it is being deleted and then that it is.
@@ -130,11 +129,11 @@ class Pods:
     def release(self, namespace: str, name: str) -> None:
         """Take the finalizers away, and with them a pod that has no grace left; raises ApiNotFound."""
         uid = self.collection.existing(namespace, name).metadata.uid
-        self._held.discard(uid)
+        self._with_finalizer.discard(uid)
         self._remove_when_due(namespace, name, uid)
 
     def remove(self, namespace: str, name: str) -> None:
-        """Take the pod away, whatever holds it: finalizers, then the kubelet's last word. Raises ApiNotFound."""
+        """Remove the pod whatever holds it: finalizers, then the grace period. Raises ApiNotFound."""
         self.release(namespace, name)
         if self.find(namespace, name) is not None:
             self.delete(namespace, name, grace_s=0.0)
@@ -146,6 +145,6 @@ class Pods:
 
     def _remove_when_due(self, namespace: str, name: str, uid: str) -> None:
         end = self._ends.get(uid)
-        if end is not None and end.grace_s == 0 and uid not in self._held:
+        if end is not None and end.grace_s == 0 and uid not in self._with_finalizer:
             del self._ends[uid]
             self.collection.remove(namespace, name)

@@ -1,9 +1,9 @@
-"""The scheduler's engine on a described cluster, as fast as it can: virtual time, no waiting, no chance.
+"""The scheduler's engine on a described cluster at full speed: virtual time, no waiting, no randomness.
 
     play the next time's steps ─▶ tell the engine ─▶ decide until nothing is ready ─▶ the next time ...
 
-A pod that is decided is bound at once, and its engine is told as a watch would. It ends when nothing can happen any
-more: no step is left, no pod runs that will finish, and nothing has changed since each waiting pod was last tried.
+A decided pod is bound at once, and the engine is told as by a watch. It ends when nothing more can happen: no step
+is left, no running pod will finish, and nothing has changed since each waiting pod was last tried.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Final, Generic
 
 from config.clusterfile.reading import ClusterFile
-from config.settings.scheduler import SchedulerConfiguration
 from scheduler.engine import Decision, Engine
 from scheduler.event_handlers import EventHandlers, Problem
 from scheduler.kube.objects import Node, Pod
@@ -20,11 +19,10 @@ from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.queue.entry import State
 from scheduler.scheduling_cycle import NoFit, Placement
-from scheduler.simulation.cursor import Cursor
-from scheduler.simulation.operator import Operator
+from scheduler.simulation.player import TimelinePlayer
 from scheduler.simulation.report import FINISHED, LOST, Placed, Report, Waits
 from scheduler.simulation.selection import shown_by
-from scheduler.simulation.store import Collection
+from scheduler.simulation.store import Collection, Cursor
 from scheduler.simulation.timeline import Step, timeline
 from scheduler.simulation.usage import Usage
 from scheduler.simulation.world import World
@@ -32,15 +30,13 @@ from scheduler.simulation.world import World
 EPOCH_S: Final = 1_767_225_600  # 2026-01-01T00:00:00Z: what the world's clock shows at the start
 
 
-def replay(cluster: ClusterFile, configuration: SchedulerConfiguration, built: tuple[Engine, PodReader]) -> Report:
-    """What becomes of the pods of `cluster`; always the same for the same files.
+def replay(cluster: ClusterFile, built: tuple[Engine, PodReader], *, resources: ResourceNames, unit_mib: int) -> Report:
+    """Where the pods of `cluster` go; always the same for the same files.
 
-    built: an empty engine of this configuration, and its reader of pods.
+    built: an empty engine, and its reader of pods. resources, unit_mib: as the engine was built with.
     Raises ConfigurationError for objects that an API server would not take.
     """
-    named = configuration.resources
-    resources = ResourceNames(named.gpu_mem, named.gpu_count, named.gpu_core)
-    steps = timeline(cluster, resources, configuration.memory_unit_mib)
+    steps = timeline(cluster, resources, unit_mib)
     return replace(_Replay(steps, *built).run(), ignored=tuple(cluster.ignored))
 
 
@@ -54,7 +50,7 @@ class _Try:
 
 
 class _Feed(Generic[T]):
-    """What a watch of one kind would tell, batch by batch."""
+    """What a watch of one kind would deliver, batch by batch."""
 
     def __init__(
         self, collection: Collection[T], kind: Kind[T], handle: Callable[[list[Changed[T] | Deleted[T]]], None]
@@ -64,7 +60,7 @@ class _Feed(Generic[T]):
         self._handle: Callable[[list[Changed[T] | Deleted[T]]], None] = handle
 
     def deliver(self) -> None:
-        """Tell what has changed since the last time."""
+        """Deliver what has changed since the last call."""
         events: list[Changed[T] | Deleted[T]] = []
         for change in self._cursor.take():
             if change.after is not None and self._shown(change.after):
@@ -80,13 +76,13 @@ class _Replay:
         self._now_s = 0.0
         self._engine = engine
         self._world = World(lambda: EPOCH_S + self._now_s)
-        self._operator = Operator(self._world, steps)
+        self._player = TimelinePlayer(self._world, steps)
         self._handlers = EventHandlers(
             engine, reader, now_s=lambda: self._now_s, report=self._note_problem, ignored=lambda _pod, _preference: None
         )
         self._feeds = (
-            _Feed(self._world.nodes.collection, NODES, self._nodes_told),
-            _Feed(self._world.pods.collection, PODS, self._pods_told),
+            _Feed(self._world.nodes.collection, NODES, self._node_events),
+            _Feed(self._world.pods.collection, PODS, self._pod_events),
         )
         self._usage = Usage()
         self._created_s: dict[str, float] = {}
@@ -99,8 +95,8 @@ class _Replay:
     def run(self) -> Report:
         while (now_s := self._next_s()) is not None:
             self._now_s = now_s
-            while self._operator.next_s == now_s:  # a pod that runs for 0 s ends at the time at which it started
-                self._operator.play_next()
+            while self._player.next_s == now_s:  # a pod that runs for 0 s ends at the time at which it started
+                self._player.play_next()
                 self._deliver()
                 self._decide_all()
             self._decide_all()
@@ -109,8 +105,8 @@ class _Replay:
     # Time
 
     def _next_s(self) -> float | None:
-        """When something happens next; None: never again."""
-        outside_s, ready_s = self._operator.next_s, self._engine.queue.next_ready_s()
+        """When something happens next; None: never."""
+        outside_s, ready_s = self._player.next_s, self._engine.queue.next_ready_s()
         if outside_s is None and not self._worth_trying():
             return None
         times = [at_s for at_s in (outside_s, ready_s) if at_s is not None]
@@ -129,16 +125,16 @@ class _Replay:
         for feed in self._feeds:
             feed.deliver()
 
-    def _nodes_told(self, events: list[Changed[Node] | Deleted[Node]]) -> None:
+    def _node_events(self, events: list[Changed[Node] | Deleted[Node]]) -> None:
         self._handlers.nodes(events)
         for event in events:
             name = event.object.metadata.name
             if name in self._engine.tables.row_of:
-                self._usage.announced(name, self._engine.tables.inventory(name))
+                self._usage.node_is(name, self._engine.tables.inventory(name))
             else:
                 self._usage.node_gone(name)
 
-    def _pods_told(self, events: list[Changed[Pod] | Deleted[Pod]]) -> None:
+    def _pod_events(self, events: list[Changed[Pod] | Deleted[Pod]]) -> None:
         self._handlers.pods(events)
         for event in events:
             uid = event.object.metadata.uid
@@ -165,7 +161,7 @@ class _Replay:
     # Decisions
 
     def _decide_all(self) -> None:
-        """Until no pod is ready and no class has anything to ask."""
+        """Until no pod is ready and no check is left."""
         while True:
             decision = self._engine.decide(self._now_s, int((EPOCH_S + self._now_s) * 1e9))
             if decision is not None:
@@ -195,7 +191,7 @@ class _Replay:
         )
         pod = self._world.pods.assign(Binding(key, placement.node, placement.annotations))
         self._engine.bound(placement)
-        self._operator.started(pod, self._now_s)
+        self._player.started(pod, self._now_s)
         self._deliver()
 
     # The end
@@ -209,7 +205,7 @@ class _Replay:
             end_s=self._now_s,
             by_others=len(self._by_others),
             decisions=self._decisions,
-            problems=tuple(f"{problem.kind} {problem.name}: {problem.text}" for problem in self._problems),
+            problems=tuple(f"{problem.kind} {problem.name}: {problem.message}" for problem in self._problems),
         )
 
     def _waits(self, pod: Pod) -> Waits:
@@ -223,15 +219,15 @@ class _Replay:
         )
 
     def _untried(self, pod: Pod) -> str:
-        """Why a pod was never decided on."""
+        """Why there was no attempt for a pod."""
         name = pod.spec.scheduler_name
         if name not in self._engine.scheduler_names:
-            return f"its schedulerName is {name}: another scheduler's pod"
-        if words := self._engine.queue.gate(pod.metadata.uid):
-            return words
+            return f"schedulerName is {name}: left to that scheduler"
+        if reason := self._engine.queue.gate(pod.metadata.uid):
+            return reason
         if pod.metadata.deletion_timestamp:
-            return "it is being deleted"
-        return "it cannot be read: see the problems"
+            return "is being deleted"
+        return "cannot be read: see the problems"
 
 
 def _lives(pod: Pod) -> bool:

@@ -1,4 +1,4 @@
-"""What a replay came to. Pure data; `docs/simulate.md` describes it as JSON."""
+"""The outcome of a replay. Pure data; `docs/simulate.md` describes it as JSON."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,9 +10,9 @@ FINISHED: Final = "finished"
 LOST: Final = "lost with its node"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """A pod that got a place. pod: `namespace/name`. cards: units on each; none when it asks no GPU memory.
+    """A pod that got a place. pod: `namespace/name`. cards: units on each; none when it requests no GPU memory.
 
     bound_s: seconds from the start. wait_s: from its creation until then. attempts: decisions that it took.
     ended_s, ended: when and how it went; None and "" when it was still there at the end.
@@ -30,7 +30,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """A pod without a place at the end. since_s: its creation. attempts: decisions about it. reason: for people."""
+    """A pod without a place at the end. since_s: its creation. attempts: decisions about it. reason: why."""
 
     pod: str
     since_s: float
@@ -38,13 +38,13 @@ class Waits:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The whole of it.
+    """Everything.
 
     placed: in the order of the decisions. waiting: in the order of creation. end_s: when nothing could happen any
-    more, seconds from the start. by_others: pods that came with a node. decisions: attempts, in vain or not.
-    problems: what was wrong with objects, in words. ignored: manifests in the files that say nothing here.
+    more, seconds from the start. by_others: pods that came with a node. decisions: attempts, successful or not.
+    problems: what was wrong with objects. ignored: manifests that the simulation does not read.
     """
 
     placed: tuple[Placed, ...]

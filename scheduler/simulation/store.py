@@ -119,7 +119,7 @@ class Collection(Generic[T]):
         return self._log[start : start + at_most] if start >= 0 else None
 
     def compact(self) -> None:
-        """Let every version before now expire; who has a position already reads on."""
+        """Let every version before now expire; a reader that has a position goes on."""
         self._horizon = self.version
 
     def _write(self, before: T | None, wanted: T) -> T:
@@ -138,6 +138,23 @@ class Collection(Generic[T]):
             del self._log[:surplus]
         for listener in self.listeners:
             listener()
+
+
+class Cursor(Generic[T]):
+    """Reads the changes of a collection, each once and in order, from the moment it is made.
+
+    A reader that is later than the collection's history reaches back gets nothing.
+    """
+
+    def __init__(self, collection: Collection[T]) -> None:
+        self._collection: Collection[T] = collection
+        self._position = collection.end
+
+    def take(self) -> list[Change[T]]:
+        """What has changed since the last call."""
+        changes = self._collection.changes(self._position, self._collection.end - self._position) or []
+        self._position += len(changes)
+        return changes
 
 
 def with_version(wanted: T, version: int) -> T:

@@ -1,7 +1,7 @@
 """A cluster file -> what happens, and when: the steps that a simulation takes from outside. Pure.
 
 Here are the nodes, what becomes of their cards, and the pods that are created. When a pod finishes depends on when it
-got its place: see `operator.py`.
+got its place: see `player.py`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,15 +10,22 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from config.clusterfile.model import Fault
+from config.clusterfile.model import DescribedFault
 from config.clusterfile.reading import ClusterFile, node_manifests, pod_manifests
 from config.protocol.quantity import QuantityError
 from config.settings.mistakes import ConfigurationError, Mistake
 from scheduler.kube.objects import Node, Pod
 from scheduler.pods.gpu_request import ResourceNames
-from scheduler.simulation.card_faults import APPLICATION_XIDS, LOST, WELL, CardState, after_xid, card_named, with_cards
-from scheduler.simulation.defaults import new_node
-from scheduler.simulation.identity import decoded
+from scheduler.simulation.card_faults import (
+    APPLICATION_XIDS,
+    HEALTHY,
+    LOST,
+    CardState,
+    after_xid,
+    card_named,
+    with_cards,
+)
+from scheduler.simulation.defaults import decoded, new_node
 
 K = TypeVar("K", Node, Pod)
 
@@ -34,29 +41,29 @@ class PodComes:
 
 @dataclass(frozen=True, slots=True)
 class NodeIs:
-    """A node is there and looks like this, new or changed. words: what happened, for people."""
+    """A node is there and looks like this, new or changed. event: what happened, in one line."""
 
     at_s: float
     node: Node
-    words: str
+    event: str
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGoes:
-    """A node is gone, and its pods with it. words: as above."""
+    """A node is gone, and its pods with it. event: as above."""
 
     at_s: float
     name: str
-    words: str
+    event: str
 
 
 Step: TypeAlias = PodComes | NodeIs | NodeGoes
 
-_NODES_AND_FAULTS_FIRST: Final = PodComes  # of one time
+_NODES_AND_FAULTS_FIRST: Final = PodComes  # at the same time
 
 
 def timeline(cluster: ClusterFile, resources: ResourceNames, unit_mib: int) -> list[Step]:
-    """Every step by time, seconds from the start; of one time nodes come first, then faults, then pods, as in the file.
+    """Every step by time, seconds from the start; at the same time nodes come first, then faults, then pods.
 
     resources, unit_mib: as the scheduler is configured. Raises ConfigurationError with every object in the file that
     an API server would not take, and every fault of a card that is not there.
@@ -64,10 +71,10 @@ def timeline(cluster: ClusterFile, resources: ResourceNames, unit_mib: int) -> l
     mistakes: list[Mistake] = []
     manifests = node_manifests(cluster, unit_mib, gpu_mem=resources.gpu_mem, gpu_count=resources.gpu_count)
     nodes = [new_node(node) for manifest in manifests if (node := _read(manifest, Node, mistakes)) is not None]
-    troubles = _Troubles({node.metadata.name: node for node in nodes}, resources, mistakes)
+    fault_steps = _FaultSteps({node.metadata.name: node for node in nodes}, resources, mistakes)
     steps: list[Step] = [NodeIs(0.0, node, f"node {node.metadata.name} joins") for node in nodes]
     for fault in sorted(cluster.faults, key=lambda fault: fault.at_s):
-        steps += troubles.take(fault)
+        steps += fault_steps.take(fault)
     steps += _pods(cluster, mistakes)
     if mistakes:
         raise ConfigurationError(mistakes)
@@ -75,8 +82,8 @@ def timeline(cluster: ClusterFile, resources: ResourceNames, unit_mib: int) -> l
 
 
 @dataclass(slots=True)
-class _Troubles:
-    """Nodes and their cards while faults go over them. described: node name -> as the file has it."""
+class _FaultSteps:
+    """The steps that faults make, one after the other. described: node name -> as in the file."""
 
     described: dict[str, Node]
     resources: ResourceNames
@@ -84,9 +91,9 @@ class _Troubles:
     states: dict[str, dict[int, CardState]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
-    def take(self, fault: Fault) -> Iterator[Step]:
+    def take(self, fault: DescribedFault) -> Iterator[Step]:
         """The steps that a fault makes; none when it changes nothing, such as a card's fault on a node that is gone."""
-        if fault.node not in self.described:  # it was no good and is among the mistakes
+        if fault.node not in self.described:  # it cannot be read and is among the mistakes
             return
         if fault.card is None:
             yield from self._whole_node(fault)
@@ -98,17 +105,17 @@ class _Troubles:
         if step is not None:
             yield step
 
-    def _whole_node(self, fault: Fault) -> Iterator[Step]:
+    def _whole_node(self, fault: DescribedFault) -> Iterator[Step]:
         if fault.lost and fault.node not in self.gone:
             self.gone.add(fault.node)
             yield NodeGoes(fault.at_s, fault.node, f"node {fault.node} is lost")
         elif fault.back:
             self.gone.discard(fault.node)
             self.states.pop(fault.node, None)
-            words = f"node {fault.node} is back, all its cards well"
-            yield NodeIs(fault.at_s, self.described[fault.node], words)
+            event = f"node {fault.node} is back, all its cards healthy"
+            yield NodeIs(fault.at_s, self.described[fault.node], event)
 
-    def _card(self, fault: Fault) -> NodeIs | None:
+    def _card(self, fault: DescribedFault) -> NodeIs | None:
         card = card_named(self.described[fault.node], str(fault.card), self.resources)
         if card is None:
             message = f"node {fault.node} has no card {fault.card}"
@@ -117,29 +124,29 @@ class _Troubles:
             return None
         states, index = self.states.setdefault(fault.node, {}), card.index
         where = f"card {index} of node {fault.node}"
-        before = states.get(index, WELL)
+        before = states.get(index, HEALTHY)
         if fault.xid is not None:
             states[index] = after_xid(before, fault.xid)
             harmless = fault.xid in APPLICATION_XIDS
-            words = f"{where} reports XID {fault.xid}: " + ("a program's error" if harmless else "unhealthy")
+            event = f"{where} reports XID {fault.xid}: " + ("an application error" if harmless else "unhealthy")
         elif fault.lost:
-            states[index], words = LOST, f"{where} is lost"
+            states[index], event = LOST, f"{where} is lost"
         else:
-            states[index], words = WELL, f"{where} is back"
-        return NodeIs(fault.at_s, with_cards(self.described[fault.node], states, self.resources), words)
+            states[index], event = HEALTHY, f"{where} is back"
+        return NodeIs(fault.at_s, with_cards(self.described[fault.node], states, self.resources), event)
 
 
 def _pods(cluster: ClusterFile, mistakes: list[Mistake]) -> Iterable[PodComes]:
     wrong: set[int] = set()  # ids of specs: the pods of a group share one, and so its mistake
     for timed in pod_manifests(cluster):
         spec = id(timed.manifest.get("spec"))
-        found: list[Mistake] = []
-        pod = _read(timed.manifest, Pod, found)
+        of_pod: list[Mistake] = []
+        pod = _read(timed.manifest, Pod, of_pod)
         if pod is not None:
             yield PodComes(timed.at_s, pod, timed.runs_s)
         elif spec not in wrong:
             wrong.add(spec)
-            mistakes += found
+            mistakes += of_pod
 
 
 def _read(manifest: dict[str, Any], kind: type[K], mistakes: list[Mistake]) -> K | None:

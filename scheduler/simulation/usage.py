@@ -1,6 +1,6 @@
 """How much of each card and node was booked: at the end, at most, and on average over time. Pure.
 
-One meter a card and one a node. Booked means what the scheduler books: a pod whose cards nobody knows counts against
+One meter a card and one a node. Booked means what the scheduler books: a pod whose cards are unknown counts against
 every card of its node.
 """
 
@@ -22,22 +22,22 @@ class Meter:
     _since_s: float = 0.0
 
     def add(self, units: int, now_s: float) -> None:
-        """From now on `units` more, or fewer."""
+        """From now on `units` more, or fewer if negative."""
         self._unit_seconds += self.used * (now_s - self._since_s)
         self._since_s = now_s
         self.used += units
         self.peak = max(self.peak, self.used)
 
     def average(self, end_s: float) -> float:
-        """Units over the time from the start to `end_s`, not before the last call; what is used when that is 0."""
+        """Units over the time from the start to `end_s`, not before the last call; the current use when that is 0."""
         if end_s <= 0.0:
             return float(self.used)
         return (self._unit_seconds + self.used * (end_s - self._since_s)) / end_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CardUse:
-    """One card. units: as first announced. health: as announced now, "lost" when it is not.
+    """One card. units: as first seen in the inventory. health: as there now, "lost" when it is not there.
 
     used, peak, average: units, the average over the whole time, to thousandths.
     """
@@ -53,9 +53,9 @@ class CardUse:
     average: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUse:
-    """A node's cards together. units: of the cards as first announced. pods: with GPU memory, there now."""
+    """A node's cards together. units: of the cards as first seen. pods: with GPU memory, there now."""
 
     node: str
     units: int
@@ -67,7 +67,7 @@ class NodeUse:
 
 @dataclass(slots=True)
 class _NodeMeters:
-    """cards: by UUID, `#index` where the node announces none."""
+    """cards: by UUID, `#index` on a node without an inventory."""
 
     whole: Meter = field(default_factory=Meter)
     cards: dict[str, tuple[Card, Meter]] = field(default_factory=dict)
@@ -76,25 +76,25 @@ class _NodeMeters:
 
 
 class Usage:
-    """Told of what nodes announce and of where pods are; at most once of each pod at a time."""
+    """Told which cards nodes have and where pods are; each pod is in one place at a time."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _NodeMeters] = {}
         self._booked: dict[str, tuple[str, list[tuple[Meter, int]]]] = {}  # uid -> node, what its meters were given
 
-    def announced(self, node: str, announcement: NodeInventory) -> None:
-        """The node shows these cards."""
+    def node_is(self, node: str, inventory: NodeInventory) -> None:
+        """The node has these cards now."""
         meters = self._nodes.setdefault(node, _NodeMeters())
-        meters.now = {card.uuid: card for card in announcement.cards}
-        for card in announcement.cards:
+        meters.now = {card.uuid: card for card in inventory.cards}
+        for card in inventory.cards:
             meters.cards.setdefault(card.uuid, (card, Meter()))
 
     def node_gone(self, node: str) -> None:
-        """The node shows nothing any more."""
+        """The node no longer has cards."""
         self._nodes.setdefault(node, _NodeMeters()).now = {}
 
     def begins(self, uid: str, node: str, booking: Booking, now_s: float) -> None:
-        """A pod occupies what `booking` says. A card that the node never announced is nowhere to be counted."""
+        """A pod occupies what `booking` says. A card that the node never had is not counted."""
         if not booking.units or uid in self._booked:
             return
         meters = self._nodes.setdefault(node, _NodeMeters())
@@ -106,7 +106,7 @@ class Usage:
             meter.add(units, now_s)
 
     def ends(self, uid: str, now_s: float) -> None:
-        """The pod occupies nothing any more; nothing happens when it did not."""
+        """The pod no longer occupies anything; no effect when it did not."""
         node, given = self._booked.pop(uid, ("", []))
         for meter, units in given:
             meter.add(-units, now_s)
@@ -114,18 +114,18 @@ class Usage:
             self._nodes[node].pods -= 1
 
     def cards(self, end_s: float) -> list[CardUse]:
-        """Every card that was ever announced, by node and index."""
+        """Every card that a node ever had, by node and index."""
         return [
             CardUse(
-                node,
-                card.index,
-                card.uuid if not card.uuid.startswith("#") else "",
-                card.model,
-                card.units,
-                _health(meters.now.get(card.uuid)),
-                meter.used,
-                meter.peak,
-                round(meter.average(end_s), 3),
+                node=node,
+                index=card.index,
+                uuid=card.uuid if not card.uuid.startswith("#") else "",
+                model=card.model,
+                units=card.units,
+                health=_health(meters.now.get(card.uuid)),
+                used=meter.used,
+                peak=meter.peak,
+                average=round(meter.average(end_s), 3),
             )
             for node, meters in sorted(self._nodes.items())
             for card, meter in sorted(meters.cards.values(), key=lambda both: both[0].index)
@@ -135,12 +135,12 @@ class Usage:
         """Every node with cards, by name."""
         return [
             NodeUse(
-                node,
-                sum(card.units for card, _ in meters.cards.values()),
-                meters.whole.used,
-                meters.whole.peak,
-                round(meters.whole.average(end_s), 3),
-                meters.pods,
+                node=node,
+                units=sum(card.units for card, _ in meters.cards.values()),
+                used=meters.whole.used,
+                peak=meters.whole.peak,
+                average=round(meters.whole.average(end_s), 3),
+                pods=meters.pods,
             )
             for node, meters in sorted(self._nodes.items())
             if meters.cards

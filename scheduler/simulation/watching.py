@@ -4,7 +4,7 @@
       |                | silent for too long
       +--fail, end-----+--> over: the error once, or the end
 
-Wakes by the collection's listener, never by looking again and again; each batch costs what it delivers.
+Woken by the collection's listener, never polling; each batch costs what it delivers.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class WatchTiming:
-    """bookmark_every_s: None for no bookmarks. silence_s: what the client bears before it gives up."""
+    """bookmark_every_s: None for no bookmarks. silence_s: after so much silence the client gives up."""
 
     bookmark_every_s: float | None = 60.0
     silence_s: float = 90.0
 
 
-class Connection(Generic[T]):
-    """An open watch; `close` it. since: as in `ports.Cluster.watch`. breaks: what goes wrong by itself, if anything."""
+class WatchConnection(Generic[T]):
+    """An open watch; `close` it. since: as in `port.Cluster.watch`. breaks: when it breaks, if at all."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Connection(Generic[T]):
     async def next_batch(self) -> list[WatchEvent[T]] | None:
         """The next events, 1 to BATCH of them; None at the end. Raises what broke the connection."""
         while True:
-            await self._something_to_tell()
+            await self._something_to_deliver()
             if self._failure is not None:
                 raise self._failure
             if self._over:
@@ -84,7 +84,7 @@ class Connection(Generic[T]):
                 return batch
 
     def break_off(self, how: Break) -> None:
-        """Stop delivering in one of the ways that connections do; what was not delivered is lost, but when stalled."""
+        """Stop delivering as connections do; what was not delivered is lost, except when stalled."""
         match how:
             case Break.ENDED:
                 self._over = True
@@ -97,20 +97,20 @@ class Connection(Generic[T]):
         self._wake()
 
     def resume(self) -> None:
-        """Go on after a stall with everything that came meanwhile."""
+        """Go on after a stall with everything that happened meanwhile."""
         self._stalled = False
         self._stop_timer("silence")
         self._wake()
 
     def close(self) -> None:
-        """Forget the connection; nothing is told of it any more."""
+        """Forget the connection; it delivers nothing more."""
         self._over = True
         self._collection.listeners.remove(self._wake)
         for name in list(self._timers):
             self._stop_timer(name)
         self._wake()
 
-    async def _something_to_tell(self) -> None:
+    async def _something_to_deliver(self) -> None:
         self._start_timers()
         await asyncio.sleep(0)  # between two batches everybody else gets a turn, as between two reads of a socket
         while not self._ready():
@@ -150,7 +150,7 @@ class Connection(Generic[T]):
         return [event for change in changes if (event := _event(change, self._shown)) is not None]
 
     def _listed(self) -> Iterator[WatchEvent[T]]:
-        """What there is at this moment, however late it is read."""
+        """The objects at this moment, however late they are read."""
         objects = list(filter(self._shown, self._collection))
         return chain([ListBegins()], map(Changed, objects), [ListEnds(str(self._collection.version))])
 
@@ -177,12 +177,12 @@ class Connection(Generic[T]):
 
     async def _fall_silent_after(self, silence_s: float) -> None:
         await self._sleep(silence_s)
-        self._failure = ApiSilent(f"nothing came for {silence_s:g} s")
+        self._failure = ApiSilent(f"no data for {silence_s:g} s")
         self._wake()
 
 
 def _event(change: Change[T], shown: Callable[[T], bool]) -> Changed[T] | Deleted[T] | None:
-    """What a watch tells of a change; None when it never showed the object.
+    """What a watch delivers for a change; None when it never showed the object.
 
     An object that stops matching is Deleted as it was while it matched, at the version of the change: a pod that turned
     Failed still says Running there. Source: apiserver/pkg/storage/cacher/cache_watcher.go, convertToWatchEvent.

@@ -1,4 +1,4 @@
-"""Looks at a simulated cluster after every write, as its API server has it, whatever the scheduler believes.
+"""Checks a simulated cluster after every write, as its API server has it, whatever the scheduler believes.
 
 Nothing here reads the scheduler's tables: cards are counted from the annotations of the pods, from scratch each time.
 """
@@ -11,8 +11,8 @@ from config.protocol.inventory import Health
 from scheduler.kube.objects import Node, Pod
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
-from scheduler.simulation.cursor import Cursor
 from scheduler.simulation.pods import FINISHED
+from scheduler.simulation.store import Cursor
 from scheduler.simulation.world import World
 from scheduler.state.booking import CardShare, booking_of
 from scheduler.state.ledger import NodeLedger, recompute
@@ -42,7 +42,7 @@ class UnhealthySpell:
 class Witness:
     """Owned by the world's event loop. writes: after which cards were counted.
 
-    bound, ended, unhealthy_spells, writes: since the last `begin_again`; violations: ever.
+    bound, ended, unhealthy_spells, writes: since the last `start_over`; violations: ever.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Witness:
         now_s: Callable[[], float],
         on_bound: Callable[[Pod], None],
     ) -> None:
-        """now_s: monotonic seconds. on_bound: told of each pod that got its node, after it was looked at."""
+        """now_s: monotonic seconds. on_bound: told of each pod that got its node, after the checks."""
         self.bound: list[Bound] = []
         self.ended: list[tuple[str, float]] = []
         self.unhealthy_spells: list[UnhealthySpell] = []
@@ -71,8 +71,8 @@ class Witness:
         world.pods.collection.listeners.append(self._pods_written)
         world.nodes.collection.listeners.append(self._nodes_written)
 
-    def begin_again(self) -> None:
-        """Forget what was seen, but not what was wrong with it."""
+    def start_over(self) -> None:
+        """Forget what was seen, except for violations."""
         self.bound.clear()
         self.ended.clear()
         self.unhealthy_spells = [spell for spell in self.unhealthy_spells if spell.until_s is None]
@@ -83,7 +83,7 @@ class Witness:
         return [bound for bound in self.bound if bound.pod == pod]
 
     def ledger(self) -> dict[str, NodeLedger]:
-        """What is booked where, counted anew."""
+        """What is booked where, recounted."""
         living = (self._reader.read(pod) for pod in self._world.pods if _occupies(pod))
         pods = ((pod, pod.node_name, None) for pod in living)
         return recompute(self._world.nodes, pods, self._resources, self._unit_mib)
@@ -124,7 +124,7 @@ class Witness:
             self.violations.append(f"pod {pod.key} was bound without {', '.join(sorted(missing))}")
         node = self._world.nodes.find(pod.node_name)
         if node is None:
-            self.violations.append(f"pod {pod.key} was bound to {pod.node_name}, which is not there")
+            self.violations.append(f"pod {pod.key} was bound to {pod.node_name}, which does not exist")
             return
         unhealthy = _unhealthy_indexes(read_inventory(node, self._resources, self._unit_mib))
         for share in shares:
@@ -134,19 +134,19 @@ class Witness:
                 )
 
     def _count_cards(self) -> None:
-        """No card holds more than it has, and one that a pod has to itself holds one pod."""
+        """No card holds more than it has, and an exclusive pod shares its card with nobody."""
         self.writes += 1
         for node, entry in self.ledger().items():
             for uuid, units in entry.free.items():
                 if units < 0:
                     self.violations.append(f"card {uuid} of node {node} is over-committed by {-units}")
                 if entry.exclusive[uuid] and entry.holders[uuid] > 1:
-                    self.violations.append(f"card {uuid} of node {node} is shared, though a pod has it to itself")
+                    self.violations.append(f"card {uuid} of node {node} is shared, though a pod holds it exclusively")
 
 
 def _occupies(pod: Pod) -> bool:
     return bool(pod.spec.node_name) and pod.status.phase not in FINISHED
 
 
-def _unhealthy_indexes(announced: NodeInventory) -> set[int]:
-    return {card.index for card in announced.cards if card.health is Health.UNHEALTHY}
+def _unhealthy_indexes(node: NodeInventory) -> set[int]:
+    return {card.index for card in node.cards if card.health is Health.UNHEALTHY}

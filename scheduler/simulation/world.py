@@ -1,12 +1,12 @@
-"""A cluster as its operator sees it: everything that is not our scheduler's own doing, synchronous."""
+"""A cluster as its operator sees it: everything besides our scheduler, synchronous."""
 
 from collections.abc import Callable
 from typing import Any, Final
 
 from scheduler.kube.objects import ConfigMap, Namespace, Node, Pod
 from scheduler.kube.port import ApiNotFound, Kind, T
+from scheduler.simulation.defaults import Identity
 from scheduler.simulation.event_log import EventLog
-from scheduler.simulation.identity import Identity
 from scheduler.simulation.namespaces import ConfigMaps, Namespaces
 from scheduler.simulation.nodes import Nodes
 from scheduler.simulation.pods import Pods

@@ -208,4 +208,4 @@ class CardColumns:
 
 
 def _lost_card(index: int, uuid: str) -> Card:
-    return Card(index, uuid, "", 0, 0, Health.UNHEALTHY, "lost")
+    return Card(index=index, uuid=uuid, model="", memory_mib=0, units=0, health=Health.UNHEALTHY, reason="lost")

@@ -79,7 +79,10 @@ def _legacy_totals(node: Node, resources: ResourceNames, allocatable: int, cordo
     if not 0 < count <= MAX_CARDS or capacity // count > MAX_UNITS:
         problem = f"{resources.gpu_mem} {capacity} on {resources.gpu_count} {count}; expected 1 to {MAX_CARDS} cards"
         return NodeInventory(GpuState.UNREADABLE, allocatable=allocatable, problem=problem)
-    cards = tuple(Card(index, nameless(index), "", 0, capacity // count) for index in range(count))
+    cards = tuple(
+        Card(index=index, uuid=nameless(index), model="", memory_mib=0, units=capacity // count)
+        for index in range(count)
+    )
     state = GpuState.READY if allocatable > 0 else GpuState.NOT_ALLOCATABLE
     return NodeInventory(state, cards, allocatable, cordoned, has_uuids=False)
 

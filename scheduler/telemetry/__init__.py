@@ -1,4 +1,4 @@
-"""What is said of what happens: log lines and metrics, Events and conditions.
+"""Reports what happens: log lines and metrics, Events and conditions.
 
 Told by the service; decides nothing, and nothing waits for it.
 """

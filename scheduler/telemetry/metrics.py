@@ -21,7 +21,7 @@ _SLOW: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300
 
 
 class Metrics:
-    """One registry; the attributes are counted by the app."""
+    """One registry; the attributes are the metrics that others count."""
 
     def __init__(self, tables: Tables, queue_lengths: Callable[[], dict[str, int]], *, per_card: bool) -> None:
         """per_card: whether every card has series of its own."""
@@ -31,35 +31,38 @@ class Metrics:
             "scheduler_schedule_attempts", "Attempts to schedule pods, by result.", ["result", "profile"], registry=r
         )
         self.algorithm_s = Histogram(
-            "scheduler_scheduling_algorithm_duration_seconds", "Deciding for one pod.", buckets=_FAST, registry=r
+            "scheduler_scheduling_algorithm_duration_seconds", "Time to decide on one pod.", buckets=_FAST, registry=r
         )
         self.sli_s = Histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
-            "From the first time the pod was queued to its binding.",
+            "Time from first queueing a pod to its binding.",
             ["attempts"],
             buckets=_SLOW,
             registry=r,
         )
         self.pod_attempts = Histogram(
             "scheduler_pod_scheduling_attempts",
-            "Attempts that a bound pod took.",
+            "Attempts until a pod was bound.",
             buckets=(1, 2, 4, 8, 16),
             registry=r,
         )
         self.bind_retries = Counter(
-            "gpushare_scheduler_bind_retries", "Bind requests without a definite answer, sent again.", registry=r
+            "gpushare_scheduler_bind_retries", "Bind requests sent again for want of a definite answer.", registry=r
         )
         self.problems = Counter(
-            "gpushare_scheduler_bad_objects", "Objects left out or corrected, by kind.", ["kind"], registry=r
+            "gpushare_scheduler_bad_objects",
+            "Objects that could not be read as is, by kind.",
+            ["kind"],
+            registry=r,
         )
         self.lost_records = Counter(
             "gpushare_scheduler_lost_records", "Events and conditions that could not be written.", registry=r
         )
-        self.relists = Counter("gpushare_scheduler_lists", "Complete lists taken, by kind.", ["kind"], registry=r)
+        self.relists = Counter("gpushare_scheduler_lists", "Complete lists, by kind.", ["kind"], registry=r)
         self.loop_lag_s = Histogram(
-            "gpushare_scheduler_loop_lag_seconds", "How late the event loop was.", buckets=_SLOW[:9], registry=r
+            "gpushare_scheduler_loop_lag_seconds", "Lag of the event loop.", buckets=_SLOW[:9], registry=r
         )
-        self.binds_in_flight = Gauge("gpushare_scheduler_binds_in_flight", "Bindings under way.", registry=r)
+        self.binds_in_flight = Gauge("gpushare_scheduler_binds_in_flight", "Bind requests in flight.", registry=r)
         self._cluster = _ClusterCollector(tables, queue_lengths, per_card=per_card)
         r.register(self._cluster)
 
@@ -70,7 +73,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class _Frozen:
-    """What the tables held. cards: (node, index, UUID, units, free) of every card, only where it is asked."""
+    """What the tables held. cards: (node, index, UUID, units, free) of every card, empty unless `per_card`."""
 
     queues: dict[str, int]
     rows: list[tuple[str, int]]
@@ -103,7 +106,7 @@ class _ClusterCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         frozen = self._frozen
-        pending = GaugeMetricFamily("scheduler_pending_pods", "Pods that wait, by queue.", labels=["queue"])
+        pending = GaugeMetricFamily("scheduler_pending_pods", "Pending pods, by queue.", labels=["queue"])
         for queue, length in frozen.queues.items():
             pending.add_metric([queue], length)
         yield pending
@@ -122,8 +125,8 @@ class _ClusterCollector(Collector):
 
 
 def _node_sums(frozen: _Frozen) -> Iterator[Metric]:
-    total = GaugeMetricFamily("gpushare_node_gpu_memory_units", "Units of all cards.", labels=["node"])
-    booked = GaugeMetricFamily("gpushare_node_gpu_memory_booked_units", "Units booked.", labels=["node"])
+    total = GaugeMetricFamily("gpushare_node_gpu_memory_units", "Memory units of the node's cards.", labels=["node"])
+    booked = GaugeMetricFamily("gpushare_node_gpu_memory_booked_units", "Memory units booked on them.", labels=["node"])
     totals, left = frozen.units.sum(axis=0).tolist(), frozen.free.sum(axis=0).tolist()
     for name, row in frozen.rows:
         if totals[row] or left[row]:
@@ -144,8 +147,8 @@ def _free_shares(frozen: _Frozen) -> Metric:
 
 def _card_series(frozen: _Frozen) -> Iterator[Metric]:
     labels = ["node", "card", "uuid"]
-    total = GaugeMetricFamily("gpushare_card_memory_units", "Units of the card.", labels=labels)
-    booked = GaugeMetricFamily("gpushare_card_memory_booked_units", "Units booked on the card.", labels=labels)
+    total = GaugeMetricFamily("gpushare_card_memory_units", "Memory units of the card.", labels=labels)
+    booked = GaugeMetricFamily("gpushare_card_memory_booked_units", "Memory units booked on the card.", labels=labels)
     for node, index, uuid, units, free in frozen.cards:
         total.add_metric([node, index, uuid], units)
         booked.add_metric([node, index, uuid], units - free)

@@ -1,4 +1,4 @@
-"""What the service tells people and machines about its work: log lines and metrics."""
+"""What the service reports of its work: log lines and metrics."""
 
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -20,15 +20,15 @@ _MOST_ATTEMPTS: Final = 16
 log = structlog.get_logger()
 
 
-class Telemetry:
-    """One line per attempt that fails and per bind; counts for everything."""
+class ServiceObserver:
+    """Told by the service what happens. Logs each failed attempt and each bind, counts everything."""
 
     def __init__(self, metrics: Metrics) -> None:
         """metrics: where to count."""
         self._metrics = metrics
         self._scheduled: dict[str, Counter] = {}
         self._sli_s: dict[int, Histogram] = {}
-        # Every watch meets the same trouble with the server as a whole: one line is enough for all of them.
+        # When the server as a whole is unreachable, every watch fails: one line is enough for all of them.
         self._cut_off: set[str] = set()
         self._cut_off_reasons: set[str] = set()
 
@@ -48,7 +48,7 @@ class Telemetry:
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
         """The API server has bound the pod."""
         pod = placement.pod
-        # Finding a labelled child costs more than counting, and this is done for every pod.
+        # Looking up a labelled child costs more than counting, and this runs for every pod.
         name, attempts = pod.scheduler_name, min(queued.attempts, _MOST_ATTEMPTS)
         if name not in self._scheduled:
             self._scheduled[name] = self._metrics.attempts.labels("scheduled", name)
@@ -69,7 +69,7 @@ class Telemetry:
         self._metrics.attempts.labels("error", pod.scheduler_name).inc()
         fields = {"pod": str(pod.key), "node": placement.node, "reason": refused.reason, "status": refused.status}
         if refused.status == HTTPStatus.FORBIDDEN:
-            hint = "grant create on pods/binding (deploy/manifests/rbac.yaml), or look for an admission policy"
+            hint = "grant create on pods/binding (deploy/manifests/rbac.yaml), or check the admission policies"
             log.error("bind.forbidden", hint=hint, **fields)
         else:
             log.warning("bind.refused", **fields)
@@ -77,7 +77,7 @@ class Telemetry:
     def bind_retried(self, binding: Binding, reason: str) -> None:
         """A bind request had no definite answer and is sent again."""
         self._metrics.bind_retries.inc()
-        log.warning("bind.again", pod=str(binding.pod), node=binding.node, reason=reason)
+        log.warning("bind.retry", pod=str(binding.pod), node=binding.node, reason=reason)
 
     def record_lost(self, what: str, why: str) -> None:
         """An event or condition could not be written."""
@@ -85,16 +85,16 @@ class Telemetry:
         log.warning("record.lost", what=what, why=why)
 
     def list_began(self, kind: str) -> None:
-        """A complete list is being taken."""
+        """A complete list has begun."""
         self._metrics.relists.labels(kind).inc()
 
     def watch_trouble(self, kind: Kind[T], error: port.ApiError | None) -> None:
-        """A watch fails in another way than before, or works again."""
+        """A watch fails for a new reason, or works again (None)."""
         if isinstance(error, port.ApiSilent) or (error is not None and error.status == HTTPStatus.UNAUTHORIZED):
-            self._say_cut_off(kind.name, error)
+            self._log_cut_off(kind.name, error)
             return
         was_cut_off = kind.name in self._cut_off
-        self._say_connected(kind.name)
+        self._log_connected(kind.name)
         if error is None:
             if not was_cut_off:
                 log.info("watch.recovered", kind=kind.name)
@@ -102,21 +102,21 @@ class Telemetry:
             hint = f"grant get, list and watch on {kind.name} (deploy/manifests/rbac.yaml)"
             log.error("watch.forbidden", kind=kind.name, reason=error.message, hint=hint)
         else:
-            log.warning("watch.trouble", kind=kind.name, reason=error.message, status=error.status)
+            log.warning("watch.failed", kind=kind.name, reason=error.message, status=error.status)
 
-    def _say_cut_off(self, kind: str, error: port.ApiError) -> None:
+    def _log_cut_off(self, kind: str, error: port.ApiError) -> None:
         self._cut_off.add(kind)
         if error.message in self._cut_off_reasons:
             return
         self._cut_off_reasons.add(error.message)
         if error.status == HTTPStatus.UNAUTHORIZED:
-            hint = "renew the token, certificate or plugin that the kubeconfig names; tried again until it is accepted"
+            hint = "renew the token, certificate or credential plugin of the kubeconfig; retrying until it is accepted"
             log.error("api.unauthorized", reason=error.message, hint=hint)
         else:
-            hint = "check the server's address and the network between; tried again until it answers"
+            hint = "check the server's address and the network; retrying until it answers"
             log.warning("api.unreachable", reason=error.message, hint=hint)
 
-    def _say_connected(self, kind: str) -> None:
+    def _log_connected(self, kind: str) -> None:
         if kind not in self._cut_off:
             return
         self._cut_off.discard(kind)
@@ -125,9 +125,9 @@ class Telemetry:
             log.info("api.reachable")
 
     def bad_object(self, kind: str) -> None:
-        """An object was left out or corrected."""
+        """An object cannot be read as it is."""
         self._metrics.problems.labels(kind).inc()
 
     def loop_lagged(self, late_s: float) -> None:
-        """The event loop was so late."""
+        """The event loop ran `late_s` seconds late."""
         self._metrics.loop_lag_s.observe(late_s)

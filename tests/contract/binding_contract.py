@@ -21,9 +21,9 @@ def scheduled(pod: objects.Pod) -> list[tuple[str, str, str]]:
 
 
 class BindingContract:
-    """What `ports.Cluster.bind` does to a pod, and when it refuses."""
+    """What `port.Cluster.bind` does to a pod, and when it refuses."""
 
-    async def test_one_event_carries_the_node_and_all_annotations(self, under_test: ClusterUnderTest) -> None:
+    async def test_one_watch_event_carries_the_node_and_all_annotations(self, under_test: ClusterUnderTest) -> None:
         pod = await under_test.pod()
         async with following(under_test.cluster, PODS, under_test.namespace, pod.metadata.resource_version) as watch:
             await bind(under_test, pod)
@@ -85,7 +85,7 @@ class BindingContract:
 
         assert await under_test.read() == pod
 
-    async def test_a_pod_made_again_is_not_the_pod_that_was_meant(self, under_test: ClusterUnderTest) -> None:
+    async def test_a_recreated_pod_is_not_the_pod_that_was_meant(self, under_test: ClusterUnderTest) -> None:
         old = await under_test.pod()
         await under_test.operator.delete_pod(under_test.namespace, "p")
         await under_test.pod()

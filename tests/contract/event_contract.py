@@ -29,7 +29,7 @@ def event(under_test: ClusterUnderTest, name: str = "p.17") -> EventRecord:
 
 
 class EventContract:
-    """What `ports.Cluster.create_event` and `update_event` do."""
+    """What `port.Cluster.create_event` and `update_event` do."""
 
     async def test_an_event_is_stored_with_what_it_is_about(self, under_test: ClusterUnderTest) -> None:
         record = event(under_test)

@@ -1,4 +1,4 @@
-"""Reads one watch in order, leaving out what belongs to nobody in this test."""
+"""Reads one watch in order, leaving out objects of other tests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from scheduler.kube import objects
-from scheduler.simulation.identity import merge_patched
+from scheduler.simulation.defaults import merge_patched
 from scheduler.simulation.world import World
 from tests.contract.under_test import Manifest, SeenEvent
 

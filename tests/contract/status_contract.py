@@ -15,7 +15,7 @@ def conditions(pod: Pod) -> dict[str, PodCondition]:
 
 
 class StatusContract:
-    """What `ports.Cluster.set_pod_condition` does."""
+    """What `port.Cluster.set_pod_condition` does."""
 
     async def test_a_condition_is_added_and_the_others_stay(self, under_test: ClusterUnderTest) -> None:
         key = key_of(await under_test.pod())

@@ -1,4 +1,4 @@
-"""The contract of `ports.Cluster`, kept by the cluster in memory."""
+"""The contract of `port.Cluster`, kept by the cluster in memory."""
 
 import pytest
 

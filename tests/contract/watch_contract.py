@@ -9,7 +9,7 @@ from tests.contract.under_test import ClusterUnderTest, node_manifest, pod_manif
 
 
 class WatchContract:
-    """What `ports.Cluster.watch` tells, and in which order."""
+    """What `port.Cluster.watch` tells, and in which order."""
 
     async def test_a_list_comes_first_and_then_the_changes_in_their_order(self, under_test: ClusterUnderTest) -> None:
         operator, namespace = under_test.operator, under_test.namespace
@@ -82,7 +82,7 @@ class WatchContract:
         assert event.object.metadata.resource_version == after.metadata.resource_version
         assert (after.status.phase, after.status.reason) == ("Failed", "OutOfcpu")
 
-    async def test_of_a_finished_pod_nothing_is_told_any_more(self, under_test: ClusterUnderTest) -> None:
+    async def test_a_finished_pod_causes_no_more_events(self, under_test: ClusterUnderTest) -> None:
         operator, namespace = under_test.operator, under_test.namespace
         pod = await under_test.pod()
         await operator.set_phase(namespace, "p", "Succeeded")
@@ -133,7 +133,7 @@ class WatchContract:
                 return
         assert told == ["Changed a", "Changed b", "Changed c"]
 
-    async def test_nodes_are_told_of(self, under_test: ClusterUnderTest) -> None:
+    async def test_node_changes_are_delivered(self, under_test: ClusterUnderTest) -> None:
         operator, name = under_test.operator, f"{under_test.namespace}-n"
         await operator.create_node(node_manifest(name, {"zone": "a"}))
         async with following(under_test.cluster, NODES, under_test.namespace) as watch:
@@ -155,7 +155,7 @@ class WatchContract:
 
         assert listed[name].status.allocatable == listed[name].status.capacity == {"cpu": "8", "example.com/gpu": "2"}
 
-    async def test_config_maps_of_kube_system_are_told_of_and_no_others(self, under_test: ClusterUnderTest) -> None:
+    async def test_config_maps_of_kube_system_are_delivered_and_no_others(self, under_test: ClusterUnderTest) -> None:
         operator, namespace = under_test.operator, under_test.namespace
         async with following(under_test.cluster, CONFIG_MAPS, namespace) as watch:
             await watch.listed()

@@ -103,7 +103,7 @@ def test_roles_are_bound_to_the_account_that_the_pod_runs_as(file: str) -> None:
     assert pod()["serviceAccountName"] == NAME
 
 
-def test_the_original_and_ours_can_be_installed_side_by_side() -> None:
+def test_the_legacy_plugin_and_ours_can_be_installed_side_by_side() -> None:
     ours = {document["metadata"]["name"] for document in documents(RBAC)}
     assert ours.isdisjoint({"gpushare-device-plugin", "gpushare-device-plugin-ds", "gpushare-schd-extender"})
 
@@ -142,7 +142,7 @@ def test_the_policies_of_the_plugin_are_about_the_account_that_it_runs_as(name: 
 
 
 @pytest.mark.parametrize("file", [POLICIES, "optional/refuse-visible-devices.yaml"])
-def test_every_policy_is_bound_and_refuses_when_it_cannot_judge(file: str) -> None:
+def test_every_policy_is_bound_and_refuses_when_it_cannot_evaluate(file: str) -> None:
     policies = documents(file, "ValidatingAdmissionPolicy")
     bound = {document["spec"]["policyName"] for document in documents(file, "ValidatingAdmissionPolicyBinding")}
 

@@ -145,7 +145,7 @@ async def test_a_pod_is_never_given_up_while_a_post_may_still_take_effect() -> N
     assert len(script.sent) == 201
 
 
-async def test_a_refusal_right_after_a_silent_post_does_not_prove_that_the_silent_one_failed() -> None:
+async def test_a_refusal_after_a_silent_post_does_not_prove_that_it_failed() -> None:
     script = Script([ApiSilent("x"), ApiForbidden("policy", 403), ApiConflict("already", 409)], [seen()])
     assert await script.outcome() == "bound"
 

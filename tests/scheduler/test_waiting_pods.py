@@ -16,7 +16,7 @@ async def started(waiting: WaitingPods, *holds: Hold) -> asyncio.Task[None]:
     return task
 
 
-async def test_a_pod_that_nobody_holds_goes_at_once() -> None:
+async def test_a_pod_without_holds_goes_at_once() -> None:
     await WaitingPods().wait("uid", ())
 
 
@@ -44,7 +44,7 @@ async def test_the_shortest_time_counts() -> None:
         await WaitingPods().wait("uid", (Hold("Gang", 60.0), Hold("Quota", 0.001)))
 
 
-async def test_words_about_a_pod_that_does_not_wait_change_nothing() -> None:
+async def test_decisions_on_a_pod_that_does_not_wait_change_nothing() -> None:
     waiting = WaitingPods()
     waiting.allow("uid", "Gang")
     waiting.reject("uid", "Gang", "late")

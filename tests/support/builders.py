@@ -20,7 +20,9 @@ UNIT_MIB = 1024
 
 
 def card(index: int, units: int, *, node: str = "a", health: Health = Health.HEALTHY, model: str = "M") -> Card:
-    return Card(index, f"GPU-{node}-{index}", model, units * UNIT_MIB, units, health)
+    return Card(
+        index=index, uuid=f"GPU-{node}-{index}", model=model, memory_mib=units * UNIT_MIB, units=units, health=health
+    )
 
 
 def wire_node(

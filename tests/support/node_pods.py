@@ -13,10 +13,10 @@ from deviceplugin.kubelet.checkpoint import Entry
 from scheduler.kube import objects
 
 CARDS = (
-    Card(0, "GPU-a", "M", 16384, 16),
-    Card(1, "GPU-b", "M", 16384, 16),
-    Card(2, "GPU-c", "M", 8192, 8),
-    Card(3, "GPU-m", "M", 0, 0, Health.UNHEALTHY, "mig"),
+    Card(index=0, uuid="GPU-a", model="M", memory_mib=16384, units=16),
+    Card(index=1, uuid="GPU-b", model="M", memory_mib=16384, units=16),
+    Card(index=2, uuid="GPU-c", model="M", memory_mib=8192, units=8),
+    Card(index=3, uuid="GPU-m", model="M", memory_mib=0, units=0, health=Health.UNHEALTHY, reason="mig"),
 )
 
 

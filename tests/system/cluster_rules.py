@@ -134,7 +134,7 @@ class ClusterRules(History):
 
     @happens(3, lambda self: self.pods(assigned=True, ours=True), pick=PICK)
     def plugin_marks_the_pod(self, pick: int) -> None:
-        """As the original device plugin does at Allocate."""
+        """As the legacy plugin does at Allocate."""
         pod = nth(self.pods(assigned=True, ours=True), pick)
         self.annotate(pod, {names.MEM_ASSIGNED: "true", names.MEM_ASSUME_TIME: str(self.made)})
         self.pass_time()

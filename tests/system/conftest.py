@@ -1,4 +1,4 @@
-"""Log lines are for people; tests that read them capture them."""
+"""Log lines go nowhere in tests; those that read them capture them."""
 
 from collections.abc import Iterator, Mapping
 from typing import NoReturn

@@ -11,9 +11,9 @@ from scheduler.simulation.faults import (
     Break,
     Effect,
     Fail,
-    Fault,
     Overtaken,
     Refuse,
+    RequestFault,
     Silence,
     Slow,
     Throttle,
@@ -28,7 +28,7 @@ from tests.system.process import EPOCH_S
 KINDS: Final = (None, PODS, NODES, NAMESPACES, CONFIG_MAPS)
 # A late request takes effect within the 60 s that the server gives it; one that was answered with 500 is over.
 LATE_S: Final = (None, 0.05, 2.0, 20.0, 50.0)
-ANYWHERE: Final[tuple[Fault, ...]] = (
+ANYWHERE: Final[tuple[RequestFault, ...]] = (
     Throttle(),
     Throttle(0.0),
     Throttle(5.0),
@@ -39,7 +39,7 @@ ANYWHERE: Final[tuple[Fault, ...]] = (
     Silence(after_s=0.0),
     Slow(0.05, 0.05),
 )
-WRITES: Final[tuple[Fault, ...]] = (
+WRITES: Final[tuple[RequestFault, ...]] = (
     Refuse(409),
     Refuse(422),
     Fail(500, Effect.AT_ONCE),
@@ -78,14 +78,14 @@ class FaultRules(History):
         count=st.sampled_from([1, 1, 2, 5, None]),
         probability=st.sampled_from([0.5, 1.0]),
     )
-    def requests_go_wrong(self, what: tuple[Verb, Fault], count: int | None, probability: float) -> None:
+    def requests_go_wrong(self, what: tuple[Verb, RequestFault], count: int | None, probability: float) -> None:
         verb, fault = what
         self.process.wire.faults.add(verb, fault, count=count, probability=probability)
         self.happened[f"{verb.value}: {type(fault).__name__}"] += 1
         self.pass_time()
 
     @happens(6, faults=st.lists(st.sampled_from((*ANYWHERE, *WRITES, *OVERTAKEN)), min_size=1, max_size=3))
-    def binds_go_wrong_one_after_the_other(self, faults: list[Fault]) -> None:
+    def binds_go_wrong_one_after_the_other(self, faults: list[RequestFault]) -> None:
         for fault in faults:
             self.process.wire.faults.add(Verb.BIND, fault, count=1)
             self.happened[f"bind: {type(fault).__name__}"] += 1

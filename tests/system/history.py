@@ -125,7 +125,7 @@ class History(RuleBasedStateMachine):
         assert of_tables(process.engine.tables) == process.expected_ledger()
         self.check_sums()
         process.engine.queue.validate()
-        self.check_nobody_is_lost()
+        self.check_no_pod_is_lost()
         self.check_our_bookings()
 
     def check_sums(self) -> None:
@@ -142,7 +142,7 @@ class History(RuleBasedStateMachine):
         announced = {(c.uuid, name) for name in tables.row_of for c in tables.inventory(name).cards}
         assert announced == {(u, tables.names[row]) for u, places in cards.places.items() for _, row in places}
 
-    def check_nobody_is_lost(self) -> None:
+    def check_no_pod_is_lost(self) -> None:
         """A pod that waits for us is known to wait, or has been placed; what is assumed is being bound."""
         engine = self.process.engine
         alive = {pod.metadata.uid: pod for pod in self.world.pods}
@@ -154,7 +154,7 @@ class History(RuleBasedStateMachine):
         for record in engine.tables.records():
             uid = record.pod.key.uid
             if record.assumed and uid in alive and engine.queue.state(uid) is not State.IN_FLIGHT:
-                assert alive[uid].spec.node_name, f"{record.pod.key} is assumed, and nobody binds it"
+                assert alive[uid].spec.node_name, f"{record.pod.key} is assumed, and nothing binds it"
 
     def check_our_bookings(self) -> None:
         """Our own bindings alone never book more of a card than it has ever had, nor share what is exclusive."""
@@ -187,7 +187,7 @@ class History(RuleBasedStateMachine):
             self.loop.close()
 
     def check_that_all_ends_well(self) -> None:
-        """Once nothing goes wrong any more, whatever can be placed is bound, and the others say why not."""
+        """Once nothing goes wrong, whatever can be placed is bound, and the others say why not."""
         wire, engine = self.process.wire, self.process.engine
         wire.faults.clear()
         wire.resume_watches()
@@ -204,7 +204,7 @@ class History(RuleBasedStateMachine):
         self.pass_time(LEFTOVER_S)
         for pod in self.pods(assigned=False, ours=True):
             said = [c for c in pod.status.conditions if c.type == "PodScheduled" and c.status == "False"]
-            assert said, f"{pod.metadata.name} waits, and nobody says why"
+            assert said, f"{pod.metadata.name} waits without a reason"
 
     def pods_shown(self) -> list[objects.Pod]:
         return [pod for pod in self.world.pods if pod.status.phase not in FINISHED]

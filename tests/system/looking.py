@@ -53,7 +53,7 @@ def touch(of: World, name: str, number: int) -> None:
 
 
 def plugin_marks(of: World, name: str) -> None:
-    """As the original device plugin does at Allocate."""
+    """As the legacy plugin does at Allocate."""
 
     def marked(pod: objects.Pod) -> objects.Pod:
         written = {**(pod.metadata.annotations or {}), names.MEM_ASSIGNED: "true", names.MEM_ASSUME_TIME: "5"}

@@ -16,7 +16,7 @@ TAINT: Final = Taint("dedicated", "NoSchedule", "gpu")
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """One node. lost: indexes of cards that the node does not announce at present. old: announces totals only.
+    """One node. lost: indexes of cards that are not in the inventory at present. old: it has the legacy totals only.
 
     gpu_mem: what the kubelet has allocatable, None for all of it. inventory: the annotation instead of the right one.
     """
@@ -114,10 +114,10 @@ def _with(**fields: object) -> Change:
 
 CHANGES: Final[Mapping[str, Change]] = {
     "first card unhealthy": _health(0, Health.UNHEALTHY),
-    "first card well": _health(0, Health.HEALTHY),
+    "first card healthy": _health(0, Health.HEALTHY),
     "second card suspect": _health(1, Health.SUSPECT),
     "second card cordoned by the plugin": _health(1, Health.CORDONED),
-    "second card well": _health(1, Health.HEALTHY),
+    "second card healthy": _health(1, Health.HEALTHY),
     "first card lost": _with(lost=frozenset({0})),
     "all cards lost": _with(lost=frozenset(range(8))),
     "cards back": _with(lost=frozenset()),

@@ -1,4 +1,4 @@
-"""Pods of random histories: what users ask, and what other schedulers write on theirs."""
+"""Pods of random histories: what users request, and what other schedulers write on their pods."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -10,6 +10,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from config.protocol.quantity import QuantityError
 from config.settings.scheduler import SchedulerConfiguration, resolve
+from scheduler.app import service_options
 from scheduler.build import build_engine, resource_names
 from scheduler.engine import Engine
 from scheduler.kube import objects
@@ -21,7 +22,7 @@ from scheduler.service import Clock, Service
 from scheduler.simulation.world import World
 from scheduler.state.ledger import NodeLedger, of_tables, recompute
 from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import Telemetry
+from scheduler.telemetry.observer import ServiceObserver
 from tests.support.virtual_time import run
 from tests.system.checked_cycle import CheckedCycle
 from tests.system.wire import Posts, Wire
@@ -73,7 +74,7 @@ class Process:
         return {card: units for node in of_tables(self.engine.tables).values() for card, units in node.free.items()}
 
     def expected_ledger(self) -> dict[str, NodeLedger]:
-        """What is booked where, counted anew from what this process was told, and what it has assumed."""
+        """What is booked where, recounted from what this process was told and what it has assumed."""
         reader = PodReader(ResourceNames())
         pods = _readable(reader.read, self.wire.told["pods"])
         nodes = _readable(_checked, self.wire.told["nodes"])
@@ -82,7 +83,7 @@ class Process:
         return recompute(nodes, [*bound, *assumed], ResourceNames())
 
     async def kill(self) -> None:
-        """As SIGKILL does: nothing is answered, written or told any more."""
+        """As SIGKILL does: nothing more is answered, written or told."""
         self.task.cancel()
         await asyncio.wait({self.task})
 
@@ -101,7 +102,7 @@ def _checked(node: objects.Node) -> objects.Node:
 
 
 def _readable(read: Callable[[T], R], found: Iterable[T]) -> Iterator[R]:
-    """What has no amount that is none; the others are left out, as PROTOCOL says."""
+    """Those whose amounts can be read; the others are left out (docs/protocol.md, "Events")."""
     for one in found:
         with suppress(QuantityError):
             yield read(one)
@@ -121,11 +122,10 @@ def start(wire: Wire, configuration: SchedulerConfiguration = AT_ONCE, *, seed: 
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=False)
     service = Service(
         wire,
-        configuration,
-        Telemetry(metrics),
+        service_options(configuration, instance="test"),
+        ServiceObserver(metrics),
         engine=engine,
         reader=reader,
-        instance="test",
         rng=random.Random(seed),  # noqa: S311 - repeatable
         clock=Clock(loop.time, lambda: int((EPOCH_S + loop.time()) * 1e9), loop.time()),
     )

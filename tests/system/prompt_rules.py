@@ -21,34 +21,34 @@ class PromptRules(History):
         if assigned := self.pods(assigned=True):
             meta = nth(assigned, pick).metadata
             self.world.pods.remove(meta.namespace, meta.name)
-            self.check_that_nobody_sleeps_beside_a_place()
+            self.check_that_no_pod_sleeps_beside_a_place()
 
     @happens(1, name=st.sampled_from(sorted(PLANS)))
     def node_is_well_and_is_used(self, name: str) -> None:
         self.settle()
         self.show(PLANS[name])
-        self.check_that_nobody_sleeps_beside_a_place()
+        self.check_that_no_pod_sleeps_beside_a_place()
 
     @happens(2, lambda self: self.plans, pick=PICK, change=st.sampled_from(sorted(CHANGES)))
     def node_changes_and_is_used(self, pick: int, change: str) -> None:
         self.settle()
         self.show(CHANGES[change](nth(list(self.plans.values()), pick)))
-        self.check_that_nobody_sleeps_beside_a_place()
+        self.check_that_no_pod_sleeps_beside_a_place()
 
     @happens(1, lambda self: len(self.plans) > 1, pick=PICK)
-    def node_goes_and_keeps_nobody_away_any_more(self, pick: int) -> None:
+    def node_goes_and_keeps_no_pod_away(self, pick: int) -> None:
         self.settle()
         name = nth(list(self.plans), pick)
         del self.plans[name]
         self.world.nodes.delete(name)
-        self.check_that_nobody_sleeps_beside_a_place()
+        self.check_that_no_pod_sleeps_beside_a_place()
 
     def settle(self) -> None:
         self.process.wire.faults.clear()
         self.process.wire.resume_watches()
         self.pass_time(SETTLED_AFTER_S)
 
-    def check_that_nobody_sleeps_beside_a_place(self) -> None:
+    def check_that_no_pod_sleeps_beside_a_place(self) -> None:
         self.pass_time(AT_ONCE_S)
         engine, profile = self.process.engine, self.process.cycle.profile
         if self.process.service.binds_in_flight >= self.configuration.max_binds_in_flight:

@@ -12,7 +12,7 @@ from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
 
 
 @in_virtual_time
-async def test_a_throttling_server_is_asked_again_when_it_says_and_not_before() -> None:
+async def test_a_throttling_server_is_retried_when_it_says_and_not_before() -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
         for verb in (Verb.BIND, Verb.CREATE_EVENT):

@@ -92,7 +92,7 @@ def a_card(index: int = 0, uuid: str = "GPU-x", units: str = "16", more: str = "
     ],
 )
 @in_virtual_time
-async def test_a_node_that_cannot_be_read_is_left_out_and_its_owner_is_told(wrong: Any, reason: str) -> None:  # noqa: ANN401
+async def test_a_node_that_cannot_be_read_is_left_out_with_an_event(wrong: Any, reason: str) -> None:  # noqa: ANN401
     of = world()
     of.nodes.add(wrong(wire_node("bad", [16])))
     of.nodes.add(wire_node("good", [16]))
@@ -138,7 +138,7 @@ async def test_a_node_that_becomes_unreadable_keeps_its_pods_and_gets_no_more() 
 
 
 @in_virtual_time
-async def test_a_node_without_its_inventory_counts_as_equal_cards_and_gives_none_twice() -> None:
+async def test_a_node_that_loses_its_inventory_counts_as_equal_cards() -> None:
     of = world()
     of.nodes.add(wire_node("a", [16, 16]))
     async with scheduling(of):
@@ -154,7 +154,7 @@ async def test_a_node_without_its_inventory_counts_as_equal_cards_and_gives_none
 
 
 @in_virtual_time
-async def test_a_card_whose_health_nobody_knows_takes_no_new_pod_and_the_others_do() -> None:
+async def test_a_card_of_unknown_health_takes_no_new_pod_and_the_others_do() -> None:
     of = world()
     unhealthy, well = a_card(0, "GPU-0", "16", ',"health":"feverish"'), a_card(1, "GPU-1", "8")
     of.nodes.add(wrong_inventory(inventory(unhealthy, well))(wire_node("a", [16, 8])))
@@ -168,10 +168,10 @@ async def test_a_card_whose_health_nobody_knows_takes_no_new_pod_and_the_others_
 
 
 @in_virtual_time
-async def test_two_nodes_that_announce_the_same_card_are_booked_each_for_itself() -> None:
+async def test_two_nodes_with_the_same_card_are_booked_separately() -> None:
     of = world()
     for name in ("a", "b"):
-        of.nodes.add(wire_node(name, [Card(0, "GPU-same", "M", 16 * UNIT_MIB, 16)]))
+        of.nodes.add(wire_node(name, [Card(index=0, uuid="GPU-same", model="M", memory_mib=16 * UNIT_MIB, units=16)]))
     async with scheduling(of) as process:
         for n in range(3):
             comes(of, f"p{n}", 10, annotations={names.CARD_UUIDS: "GPU-same"})
@@ -193,7 +193,7 @@ async def test_two_nodes_that_announce_the_same_card_are_booked_each_for_itself(
     ],
 )
 @in_virtual_time
-async def test_of_a_list_of_unhealthy_cards_everything_readable_counts(gpus: str, told: int) -> None:
+async def test_every_readable_entry_of_a_list_of_unhealthy_cards_counts(gpus: str, told: int) -> None:
     of = world()
     of.nodes.add(wire_node("a", [16, 8]))
     of.config_maps.create(names.UNHEALTHY_NAMESPACE, f"{names.UNHEALTHY_PREFIX}a", {names.UNHEALTHY_KEY: gpus})
@@ -207,7 +207,7 @@ async def test_of_a_list_of_unhealthy_cards_everything_readable_counts(gpus: str
 
 
 @in_virtual_time
-async def test_taints_of_an_effect_that_nobody_knows_keep_nobody_out() -> None:
+async def test_taints_of_an_unknown_effect_keep_no_pod_out() -> None:
     of = world()
     of.nodes.add(wire_node("a", [16], taints=(objects.Taint("k", "NoBreakfast"),)))
     async with scheduling(of):
@@ -218,7 +218,7 @@ async def test_taints_of_an_effect_that_nobody_knows_keep_nobody_out() -> None:
 
 
 @in_virtual_time
-async def test_an_object_that_cannot_be_decoded_costs_itself_only() -> None:
+async def test_an_object_that_cannot_be_decoded_costs_only_itself() -> None:
     of = world()
     for name in ("a", "b"):
         of.nodes.add(wire_node(name, [16]))
@@ -280,7 +280,7 @@ async def test_a_pod_whose_cards_cannot_be_read_counts_on_every_card(written: di
 
 
 @in_virtual_time
-async def test_absurd_asks_of_pods_that_others_have_bound_fill_their_node_and_stop_nothing() -> None:
+async def test_absurd_requests_of_foreign_pods_fill_their_node_and_stop_nothing() -> None:
     of = world()
     of.nodes.add(wire_node("a", [16, 16]))
     of.nodes.add(wire_node("b", [16]))
@@ -306,7 +306,7 @@ async def test_absurd_asks_of_pods_that_others_have_bound_fill_their_node_and_st
 
 
 @in_virtual_time
-async def test_a_pod_with_an_amount_that_is_none_waits_until_it_is_mended() -> None:
+async def test_a_pod_with_a_malformed_amount_waits_until_it_is_corrected() -> None:
     of = world()
     of.nodes.add(wire_node("a", [16]))
     with capture_logs() as logs:

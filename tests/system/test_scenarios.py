@@ -10,10 +10,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from config.clusterfile.reading import read
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.build import build_engine
-from scheduler.simulation.replay import replay
+from scheduler.cli.simulate import simulate
 from scheduler.simulation.report import Report
 
 SCENARIOS: Final = sorted((Path(__file__).parent / "scenarios").glob("*.yaml"))
@@ -42,7 +40,7 @@ def test_every_pod_ends_up_where_the_scenario_says(scenario: Path, tmp_path: Pat
     cluster = tmp_path / scenario.name
     cluster.write_text(yaml.safe_dump_all(described), encoding="utf-8")
     configuration = SchedulerConfiguration.model_validate(says.get("configuration", {}))
-    report = replay(read(cluster), configuration, build_engine(configuration))
+    report, _ = simulate([cluster], configuration)
     assert outcome(report, says["expect"]) == says["expect"]
 
 

@@ -33,7 +33,7 @@ async def test_three_replicas_of_three_units_share_one_card() -> None:
 
 
 @in_virtual_time
-async def test_memory_that_is_freed_wakes_a_pod_within_100_ms_whatever_its_back_off() -> None:
+async def test_freed_memory_wakes_a_pod_within_100_ms_whatever_its_back_off() -> None:
     of = cluster(a=[16])
     async with scheduling(of, latency_s=0.002):
         comes(of, "first", 12)
@@ -96,7 +96,7 @@ def announce(of: World, health: Health) -> None:
     ],
 )
 @in_virtual_time
-async def test_a_card_that_is_taken_out_gets_no_more_pods_until_it_is_back(out: Any, back: Any) -> None:  # noqa: ANN401
+async def test_a_card_taken_out_of_use_gets_no_more_pods_until_it_is_back(out: Any, back: Any) -> None:  # noqa: ANN401
     of = cluster(a=[16, 4])
     async with scheduling(of) as process:
         comes(of, "before", 6)
@@ -114,7 +114,7 @@ async def test_a_card_that_is_taken_out_gets_no_more_pods_until_it_is_back(out: 
 
 
 @in_virtual_time
-async def test_a_node_that_goes_keeps_nobody_out_of_its_zone_any_more() -> None:
+async def test_a_deleted_node_no_longer_keeps_pods_out_of_its_zone() -> None:
     of = world()
     for name in ("a", "b"):
         of.nodes.add(wire_node(name, [16], labels={"zone": "z"}))
@@ -135,7 +135,7 @@ async def test_a_node_that_goes_keeps_nobody_out_of_its_zone_any_more() -> None:
 
 
 @in_virtual_time
-async def test_the_first_bind_waits_until_a_request_of_a_predecessor_cannot_take_effect_any_more() -> None:
+async def test_the_first_bind_waits_out_the_requests_of_a_predecessor() -> None:
     of = cluster(a=[16])
     comes(of, "p", 3)
     async with scheduling(of, SchedulerConfiguration()) as process:
@@ -145,7 +145,7 @@ async def test_the_first_bind_waits_until_a_request_of_a_predecessor_cannot_take
 
 
 @in_virtual_time
-async def test_what_a_predecessor_has_bound_in_that_time_is_known_before_the_first_bind() -> None:
+async def test_what_a_predecessor_bound_meanwhile_is_known_before_the_first_bind() -> None:
     of = cluster(a=[16])
     comes(of, "mine", 10)
     comes(of, "next", 10)
@@ -195,7 +195,7 @@ async def test_a_restart_knows_which_cards_are_taken() -> None:
 
 
 @in_virtual_time
-async def test_a_clean_stop_waits_for_the_binds_under_way_and_begins_no_other() -> None:
+async def test_a_clean_stop_waits_for_the_binds_in_flight_and_begins_no_other() -> None:
     of = cluster(a=[16])
     configuration = SchedulerConfiguration.model_validate({"bindTimeout": 0, "maxBindsInFlight": 2})
     async with scheduling(of, configuration, latency_s=1.0) as process:

@@ -28,7 +28,7 @@ async def test_events_go_out_after_the_backlog_is_bound() -> None:
 
 
 @in_virtual_time
-async def test_a_condition_is_patched_when_its_words_change() -> None:
+async def test_a_condition_is_patched_when_its_message_changes() -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
         comes(of, "first", 10)
@@ -63,7 +63,7 @@ async def test_a_condition_whose_numbers_alone_change_is_patched_every_30_s_at_m
 
 
 @in_virtual_time
-async def test_numbers_say_that_nothing_is_free_on_a_card_that_others_have_booked_twice_over() -> None:
+async def test_an_overcommitted_card_has_nothing_free_in_the_message() -> None:
     of = cluster(a=[16])
     async with scheduling(of):
         for n in range(3):
@@ -90,7 +90,7 @@ async def test_a_condition_that_could_not_be_written_is_written_at_the_next_atte
 
 
 @in_virtual_time
-async def test_a_pod_that_another_scheduler_was_quicker_to_bind_is_not_said_to_wait() -> None:
+async def test_a_pod_that_another_scheduler_bound_first_is_not_reported_as_waiting() -> None:
     of = cluster(a=[16], b=[16])
     async with scheduling(of) as process:
         process.wire.faults.add(Verb.BIND, Overtaken("b"), count=1)
@@ -103,7 +103,7 @@ async def test_a_pod_that_another_scheduler_was_quicker_to_bind_is_not_said_to_w
 
 
 @in_virtual_time
-async def test_what_was_said_of_a_pod_does_not_land_on_it_after_it_has_got_its_place() -> None:
+async def test_a_late_condition_is_not_written_to_a_pod_that_is_bound() -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
         process.wire.faults.add(Verb.SET_CONDITION, Throttle(5.0), count=1)
@@ -117,7 +117,7 @@ async def test_what_was_said_of_a_pod_does_not_land_on_it_after_it_has_got_its_p
 
 
 @in_virtual_time
-async def test_a_refused_bind_is_said_once_and_tried_again_after_the_back_off() -> None:
+async def test_a_refused_bind_is_reported_once_and_retried_after_the_back_off() -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
         process.wire.faults.add(Verb.BIND, Refuse(403, "pods p is forbidden"), count=2)

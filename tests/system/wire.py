@@ -1,4 +1,4 @@
-"""The way from one scheduler process to the cluster: what it was told, and what it asked for.
+"""The connection of one scheduler process to the cluster: what it was told, and what it requested.
 
 Everything is seen as the process sees it, so that it can be judged by what it could know.
 """
@@ -61,7 +61,7 @@ class Told:
 
 @dataclass
 class Posts:
-    """Every Binding that was asked for, by all processes of one world. by_uid: without repetitions.
+    """Every Binding that was requested, by all processes of one world. by_uid: without repetitions.
 
     open: uid -> the binding that may still take effect, and until when.
     """
@@ -105,7 +105,7 @@ class Wire(MemoryCluster):
         self.told = {kind.name: Told() for kind in (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)}
         self.garbled: set[str] = set()
         self._placed: set[str] = set()
-        # (when, pod, message) of every condition asked for, and when each binding was.
+        # (when, pod, message) of every condition requested, and when each binding was.
         self.conditions: list[tuple[float, str, str]] = []
         self.bindings: list[tuple[float, Binding]] = []
 

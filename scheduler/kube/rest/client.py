@@ -1,4 +1,4 @@
-"""`ports.Cluster` with a real API server."""
+"""`port.Cluster` with a real API server."""
 
 import math
 import random
@@ -24,7 +24,7 @@ _UID_DIFFERS: Final = "metadata.uid: Invalid value"
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """connections: at most so many at once, watches included. request_timeout_s: for everything but binds."""
+    """connections: the most at once, watches included. request_timeout_s: for everything but binds."""
 
     connections: int = 64
     request_timeout_s: float = 30.0
@@ -45,11 +45,11 @@ class KubeCluster:
         self._written: LRUCache[tuple[str, str], str] = LRUCache(_CONDITIONS_REMEMBERED)
 
     def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
-        """As the port; a list that has to begin again says so by another ListBegins."""
+        """As the port; a list that starts over begins with another ListBegins."""
         return self._watching.watch(kind, since)
 
     async def bind(self, binding: port.Binding, timeout_s: float) -> None:
-        """As the port. The API server is told the time-out too, so that it does not go on long after we gave up."""
+        """As the port. The API server is told the time-out too, so that it does not go on after the client gave up."""
         path = f"{writing.pod_path(binding.pod.namespace, binding.pod.name)}/binding?timeout={math.ceil(timeout_s)}s"
         await self._transport.send(HTTPMethod.POST, path, writing.binding_body(binding), timeout_s=timeout_s)
 
@@ -70,7 +70,7 @@ class KubeCluster:
         try:
             await self._patch(f"{writing.pod_path(pod.namespace, pod.name)}/status", body)
         except port.ApiRefused as error:
-            # Another uid is for a patch not a precondition that fails, but a field that may not change.
+            # In a patch, another uid is not a failed precondition but a field that may not change.
             if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and _UID_DIFFERS in error.message:
                 raise port.ApiConflict(error.message, error.status) from error
             raise
@@ -86,7 +86,7 @@ class KubeCluster:
         await self._patch(f"{writing.events_path(event)}/{event.name}", writing.series_patch(series))
 
     async def missing_rights(self) -> list[str]:
-        """Return what the scheduler needs and may not do, one readable line each. Raises ApiError."""
+        """Return the rights that the scheduler needs and lacks, one readable line each. Raises ApiError."""
         return await rights.missing_rights(self._transport, self._timeout_s)
 
     async def close(self) -> None:

@@ -1,23 +1,24 @@
 """Which API server, as whom: `--kubeconfig`, else KUBECONFIG, else the pod's service account, else `~/.kube/config`.
 
-The order is that of the scheduler's users, who run it in a pod: kubectl looks at `~/.kube/config` first.
-The files are read by kubernetes.aio; what it lets pass silently is refused here.
+The scheduler usually runs in a pod, hence this order: kubectl looks at `~/.kube/config` first.
+The files are read by kubernetes.aio; what it silently accepts is refused here.
 """
 
 import binascii
+import ipaddress
 import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import yaml
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException
 
-from scheduler.kube.rest import proxies
 from scheduler.kube.rest.credentials import Credentials, NotRenewed, Source
 from scheduler.kube.rest.kubeconfig import Kubeconfig
 from scheduler.kube.rest.service_account import ServiceAccount
@@ -27,15 +28,15 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MALFORMED: Final = (ConfigException, AttributeError, KeyError, TypeError, ValueError, OSError, binascii.Error)
 
 
-class ConnectMistake(Exception):
-    """What was configured cannot be used; the message says what, which, and what to do."""
+class ConnectError(Exception):
+    """No connection can be made as configured; the message says what, which, and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
     """An API server and credentials for it. Nothing has been sent to it yet.
 
-    url: without a slash at the end, may have a path. source: where this was read from, for people.
+    url: without a slash at the end, may have a path. source: where this was read from, for the log.
     server_name: to expect in the server's certificate instead of the host of `url`.
     """
 
@@ -58,7 +59,7 @@ async def connect(
 
     context: of the kubeconfig, by default its current one; a context rules the service account out, which has none.
     service_account: directory of the token and the CA in a pod.
-    Raises ConnectMistake, also for a plugin that fails.
+    Raises ConnectError, also for a plugin that fails.
     """
     if paths := _explicit(environment, kubeconfig):
         return await _from_kubeconfig(environment, paths, context)
@@ -67,14 +68,14 @@ async def connect(
     if (default := _default(environment)).exists():
         return await _from_kubeconfig(environment, [default], context)
     message = (
-        f"no cluster is named: there is no --kubeconfig, no KUBECONFIG, no service account in {service_account} "
+        f"no cluster is configured: there is no --kubeconfig, no KUBECONFIG, no service account in {service_account} "
         f"and no {default}; name a file with --kubeconfig, or run in a pod that has a service account"
     )
-    raise ConnectMistake(message)
+    raise ConnectError(message)
 
 
 def _explicit(environment: Mapping[str, str], kubeconfig: Path | None) -> list[Path]:
-    """Return the files that somebody named; of several in KUBECONFIG, as kubectl does, those that exist."""
+    """Return the files that were named; of several in KUBECONFIG, as kubectl does, those that exist."""
     if kubeconfig is not None:
         _must_exist(kubeconfig, "--kubeconfig")
         return [kubeconfig]
@@ -91,8 +92,8 @@ def _default(environment: Mapping[str, str]) -> Path:
 
 def _must_exist(path: Path, named_by: str) -> None:
     if not path.exists():
-        message = f"kubeconfig {path}, named by {named_by}, does not exist; name one that does, or none"
-        raise ConnectMistake(message)
+        message = f"kubeconfig {path}, named by {named_by}, does not exist; name an existing file, or leave it out"
+        raise ConnectError(message)
 
 
 async def _from_kubeconfig(environment: Mapping[str, str], paths: list[Path], context: str | None) -> Connection:
@@ -102,23 +103,23 @@ async def _from_kubeconfig(environment: Mapping[str, str], paths: list[Path], co
         source = Kubeconfig(paths, context)
     except _MALFORMED as error:
         message = f"{name}: {error}; correct it, or choose with --context one of: {', '.join(contexts) or '(none)'}"
-        raise ConnectMistake(message) from error
+        raise ConnectError(message) from error
     return await _opened(source, f"{name}, context {source.context}", environment)
 
 
 def _contexts(path: Path) -> list[str]:
-    """Return the names of the contexts; raises ConnectMistake when the file is not YAML, or not a kubeconfig."""
+    """Return the names of the contexts; raises ConnectError when the file is not YAML, or not a kubeconfig."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        message = f"kubeconfig {path} cannot be read: {error}; make it a file that this user may read"
-        raise ConnectMistake(message) from error
+        message = f"kubeconfig {path} cannot be read: {error}; make it readable for this user"
+        raise ConnectError(message) from error
     except yaml.YAMLError as error:
         message = f"kubeconfig {path} is not YAML: {' '.join(str(error).split())}; correct it"
-        raise ConnectMistake(message) from error
+        raise ConnectError(message) from error
     if not isinstance(document, dict) or not isinstance(document.get("contexts"), list):
         message = f"kubeconfig {path} has no list `contexts`; `kubectl config view` shows what one looks like"
-        raise ConnectMistake(message)
+        raise ConnectError(message)
     return [str(context["name"]) for context in document["contexts"] if isinstance(context, dict) and "name" in context]
 
 
@@ -133,11 +134,47 @@ async def _opened(source: Source, name: str, environment: Mapping[str, str] | No
         tls = RESTClientObject(configuration).ssl_context
     except NotRenewed as error:
         message = f"{name}: {error}; correct what it names"
-        raise ConnectMistake(message) from error
+        raise ConnectError(message) from error
     except (ssl.SSLError, OSError, ValueError) as error:
         files = f"CA {configuration.ssl_ca_cert}, client certificate {configuration.cert_file}"
         message = f"{name}: not usable as PEM ({files}): {error}; correct certificate-authority or client-certificate"
-        raise ConnectMistake(message) from error
+        raise ConnectError(message) from error
     url = configuration.host
-    proxy = configuration.proxy or (proxies.from_environment(environment, url) if environment is not None else None)
-    return Connection(url, tls, credentials, name, configuration.tls_server_name or None, proxy)
+    proxy = configuration.proxy or (proxy_for(environment, url) if environment is not None else None)
+    return Connection(
+        url=url,
+        tls=tls,
+        credentials=credentials,
+        source=name,
+        server_name=configuration.tls_server_name or None,
+        proxy=proxy,
+    )
+
+
+def proxy_for(environment: Mapping[str, str], url: str) -> str | None:
+    """Return the proxy for `url` by HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, or None.
+
+    Once per connection: aiohttp would look it up, in a thread, for every request.
+    NO_PROXY: hosts, domains and, as in kubectl, networks (10.0.0.0/8).
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    named = {name.lower().removesuffix("_proxy"): value for name, value in environment.items() if _names_a_proxy(name)}
+    if any(_covers(entry.strip().lower(), host) for entry in named.get("no", "").split(",")):
+        return None
+    return named.get(parts.scheme) or named.get("all") or None
+
+
+def _names_a_proxy(name: str) -> bool:
+    return name.lower().endswith("_proxy")
+
+
+def _covers(entry: str, host: str) -> bool:
+    """Whether an entry of NO_PROXY means this host."""
+    domain = entry.removeprefix("*").removeprefix(".")
+    if entry == "*" or (domain and (host == domain or host.endswith(f".{domain}"))):
+        return True
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return False

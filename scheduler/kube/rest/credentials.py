@@ -8,7 +8,7 @@
 
 DUE:     a file may have been rotated, or most of an exec credential's life is over: a reload starts and the requests
          go on with what there is.
-EXPIRED: the requests wait for the reload; when it fails they go out all the same, and the server says what it thinks.
+EXPIRED: the requests wait for the reload; when it fails they are sent all the same, and the server decides.
 Owned by the event loop. One reload at a time, in a task of its own, so that a request's time-out does not end it.
 """
 
@@ -25,7 +25,7 @@ _HEADER: Final = "BearerToken"
 
 
 class NotRenewed(Exception):
-    """New credentials could not be had; the message says why."""
+    """Credentials could not be renewed; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Source(Protocol):
 class Credentials:
     """Keeps the credentials in one Configuration current.
 
-    The library renews only where its own `call_api` asks, which raw requests bypass; so this is its
-    `refresh_api_key_hook`, asked before every request.
+    The library renews only in its own `call_api`, which raw requests bypass; so this is its
+    `refresh_api_key_hook`, called before every request.
     """
 
     def __init__(self, configuration: Configuration, source: Source) -> None:
@@ -65,7 +65,7 @@ class Credentials:
     async def authorization(self) -> str | None:
         """Value for the header; None: the TLS client certificate says who we are, or nothing does."""
         value = await self._configuration.get_api_key_with_prefix(_HEADER)
-        # A token file that a person wrote ends in a newline, and a header must not.
+        # A token file written by hand ends in a newline, and a header must not.
         return value.strip() if value else None
 
     async def renew(self, refused: str | None) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from scheduler.kube import objects, port
 from scheduler.kube.port import Kind, T, WatchEvent
-from scheduler.kube.rest.failures import MALFORMED, Status, error_from_event
+from scheduler.kube.rest.failures import MALFORMED, ApiStatus, error_from_event
 
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
@@ -63,7 +63,7 @@ class _WithMetadata(msgspec.Struct):
 _PAGE: Final = msgspec.json.Decoder(Page)
 _UNREAD_LINE: Final = msgspec.json.Decoder(_UnreadLine)
 _BOOKMARK: Final = msgspec.json.Decoder(_Bookmark)
-_STATUS: Final = msgspec.json.Decoder(Status)
+_STATUS: Final = msgspec.json.Decoder(ApiStatus)
 _WITH_NAME: Final = msgspec.json.Decoder(_WithName)
 _WITH_METADATA: Final = msgspec.json.Decoder(_WithMetadata)
 
@@ -116,7 +116,7 @@ class Decoder(Generic[T]):
         return self._otherwise(line, f"unknown watch event {known.type}")
 
     def _otherwise(self, line: bytes, problem: str) -> WatchEvent[T]:
-        """Read what is no object of the kind: a bookmark (it has no name), a Status, or a malformed object."""
+        """Read what is no object of the kind: a bookmark (it has no name), a metav1.Status, or a malformed object."""
         try:
             unread = _UNREAD_LINE.decode(line)
             if unread.type == "BOOKMARK":
@@ -130,7 +130,7 @@ class Decoder(Generic[T]):
         return port.Undecodable(_name(unread.object), problem)
 
     def _gone(self, item: msgspec.Raw, problem: str) -> WatchEvent[T]:
-        """Read a malformed object that is gone: that it is gone matters, and its metadata says which one it was."""
+        """Read a malformed object that is gone: the deletion matters, and its metadata names it."""
         try:
             return port.Deleted(self._type(metadata=_WITH_METADATA.decode(item).metadata))
         except MALFORMED:

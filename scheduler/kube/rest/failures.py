@@ -1,4 +1,4 @@
-"""What the API server answers when it does not do what was asked -> the errors of `ports`."""
+"""Refusals and failures that the API server answers -> the errors of `port`."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -17,7 +17,7 @@ _REFUSALS: Final[dict[int, type[port.ApiError]]] = {
 }
 _LONGEST_MESSAGE: Final = 1024
 
-# What msgspec raises for text that is not what it should be: bytes that are no UTF-8 and nesting without end included.
+# What msgspec raises for a malformed document, bytes that are no UTF-8 and endless nesting included.
 MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -25,7 +25,7 @@ class _Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: int = 0
 
 
-class Status(msgspec.Struct):
+class ApiStatus(msgspec.Struct):
     """metav1.Status, the body of every refusal and the object of an ERROR watch event. code: HTTP status."""
 
     message: str = ""
@@ -34,11 +34,11 @@ class Status(msgspec.Struct):
     details: _Details | None = None
 
 
-_STATUS: Final = msgspec.json.Decoder(Status)
+_STATUS: Final = msgspec.json.Decoder(ApiStatus)
 
 
 def error_from_answer(status: int, headers: Mapping[str, str], body: bytes) -> port.ApiError:
-    """The error for an answer with a status of 300 or more. body: a Status, or whatever a proxy wrote."""
+    """The error for an answer with a status of 300 or more. body: a metav1.Status, or whatever a proxy wrote."""
     try:
         message = _STATUS.decode(body).message
     except MALFORMED:
@@ -46,7 +46,7 @@ def error_from_answer(status: int, headers: Mapping[str, str], body: bytes) -> p
     return _error(status, message, _seconds(headers.get("Retry-After", "")))
 
 
-def error_from_event(status: Status) -> port.ApiError:
+def error_from_event(status: ApiStatus) -> port.ApiError:
     """The error for an ERROR event inside a watch."""
     return _error(status.code, status.message, float(status.details.retry_after_seconds) if status.details else 0.0)
 

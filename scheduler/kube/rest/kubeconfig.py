@@ -1,4 +1,4 @@
-"""A kubeconfig as a source of credentials: what kubernetes.aio reads from it, plus what it forgets to read again."""
+"""A kubeconfig as a source of credentials: what kubernetes.aio reads from it, read again as client-go does."""
 
 import asyncio
 import datetime as dt
@@ -16,10 +16,10 @@ from kubernetes.aio.config.kube_config import ConfigNode, FileOrData, KubeConfig
 
 from scheduler.kube.rest.credentials import Lifetime, NotRenewed
 
-# client-go reads token files again after a minute; the library's OIDC and GCP code looks at its expiry when asked.
+# client-go reads token files again after a minute; the library's OIDC and GCP code checks the expiry when called.
 REREAD_S: Final = 60.0
 PLUGIN_TIMEOUT_S: Final = 60.0
-# Of an exec credential's life: late enough not to run a plugin for every request, early enough that none waits.
+# After this part of an exec credential's life it is renewed: no plugin per request, and no request that waits for one.
 _SPENT: Final = 0.8
 
 # The library's own, and what its providers let pass of HTTP, files, JSON, YAML and base64 that is not as they expect.
@@ -55,12 +55,12 @@ class _Loader(KubeConfigLoader):
         """Refuse what the library takes for an anonymous user, or for the server http://localhost."""
         context = self._current_context["context"]
         if not self._cluster.safe_get("server"):
-            message = f"cluster {context['cluster']} names no server"
+            message = f"cluster {context['cluster']} has no server"
             raise ConfigException(message)
         if self._user is not None:
             return
         if name := context.safe_get("user"):
-            message = f"there is no user {name}"
+            message = f"user {name} does not exist"
             raise ConfigException(message)
         self._user = ConfigNode("user", {})
 
@@ -74,11 +74,11 @@ class _Loader(KubeConfigLoader):
         return "file" if "tokenFile" in self._user and "token" not in self._user else "fixed"
 
     async def load_from_exec_plugin(self) -> bool:
-        """Run the plugin, always: the library's own does so only when 5 minutes of life are left, and eats errors."""
+        """Always run the plugin: the library does so only when 5 minutes of life are left, and swallows errors."""
         status = await ExecProvider(self._user["exec"]).run()
         token, certificate, key = map(status.get, ("token", "clientCertificateData", "clientKeyData"))
         if not token and not (certificate and key):
-            message = "the credential plugin answered neither a token nor a client certificate with its key"
+            message = "the credential plugin returned neither a token nor a client certificate with its key"
             raise ConfigException(message)
         if token:
             self.token = f"Bearer {token}"
@@ -110,7 +110,7 @@ class Kubeconfig:
             async with asyncio.timeout(PLUGIN_TIMEOUT_S):
                 await self._loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
         except TimeoutError as error:
-            message = f"the credential plugin has not answered within {PLUGIN_TIMEOUT_S:.0f} s"
+            message = f"the credential plugin did not answer within {PLUGIN_TIMEOUT_S:.0f} s"
             raise NotRenewed(message) from error
         except _FAILED as error:
             raise NotRenewed(str(error) or type(error).__name__) from error

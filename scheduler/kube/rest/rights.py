@@ -1,4 +1,4 @@
-"""May we do what the scheduler does? Asked once at start, so that a missing right is one line and not a mystery."""
+"""Whether the API server grants what the scheduler needs, checked at startup: a missing right is one log line."""
 
 import asyncio
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from config.protocol import names
 from scheduler.kube import port
 from scheduler.kube.rest.failures import MALFORMED
 from scheduler.kube.rest.transport import Transport
@@ -17,7 +18,7 @@ _EVENTS: Final = "events.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One verb on one resource. group: "" for the core group; namespace: "" for every one."""
+    """One verb on one resource. group: "" for the core group; namespace: "" for all."""
 
     verb: str
     resource: str
@@ -26,7 +27,7 @@ class Right:
     namespace: str = ""
 
     def __str__(self) -> str:
-        """As a person would say it: `create pods/binding`, `list configmaps in namespace kube-system`."""
+        """As in a log line: `create pods/binding`, `list configmaps in namespace kube-system`."""
         resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
         resource = f"{resource}.{self.group}" if self.group else resource
         return f"{self.verb} {resource}" + (f" in namespace {self.namespace}" if self.namespace else "")
@@ -36,7 +37,7 @@ class Right:
 NEEDED: Final = (
     *(Right(verb, "pods") for verb in ("list", "watch", "get")),
     *(Right(verb, resource) for resource in ("nodes", "namespaces") for verb in ("list", "watch")),
-    *(Right(verb, "configmaps", namespace="kube-system") for verb in ("list", "watch")),
+    *(Right(verb, "configmaps", namespace=names.UNHEALTHY_NAMESPACE) for verb in ("list", "watch")),
     Right("create", "pods", "binding"),
     Right("patch", "pods", "status"),
     *(Right(verb, "events", group=_EVENTS) for verb in ("create", "patch")),

@@ -1,7 +1,7 @@
-"""HTTP to one API server: paths and bodies as bytes in, bytes out, errors of `ports`.
+"""HTTP to one API server: paths and bodies as bytes in, bytes out, errors of `port`.
 
-A request costs 65-75 µs of this process (docs of aiohttp's options that matter below), a quarter of what the
-session of kubernetes.aio costs with its defaults: `trust_env` alone sends two lookups per request to threads.
+A request costs 65-75 µs of this process with the options below, a quarter of what the session of kubernetes.aio costs
+with its defaults: `trust_env` alone sends two lookups per request to threads.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ _KEEP_ALIVE_S: Final = 45.0
 _TCP_KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 # Also bounds what one chunk of a watch costs the event loop.
 _READ_BUFFER: Final = 2**18
-# Without Accept-Encoding the server does not compress, which saves both sides more than the wire costs.
+# Without Accept-Encoding the server does not compress, which saves both sides more time than the network costs.
 _NOT_BY_ITSELF: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 
 class Stalled(port.ApiSilent):
-    """A body without end that has fallen silent."""
+    """No data on a watch for too long."""
 
 
 class Transport:
@@ -76,20 +76,20 @@ class Transport:
 
     @asynccontextmanager
     async def stream(self, path: str, stall_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """GET a body without end: chunks as they come, once the server has agreed.
+        """GET an endless body: its chunks as they come, once the server has accepted the request.
 
         stall_s: longest time without a byte. Raises ApiError, also inside the context: Stalled after such a time.
         """
         limits = aiohttp.ClientTimeout(sock_connect=_CONNECT_S, sock_read=stall_s)
         try:
             response = await self._answer(HTTPMethod.GET, path, None, JSON, limits)
-            # Never given back to the pool: what is left of a watch has no end to read up to.
+            # Never given back to the pool: a watch has no end to read up to.
             async with response:
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                     raise error_from_answer(response.status, response.headers, await response.read())
                 yield response.content.iter_any()
         except TimeoutError as error:
-            message = f"not a byte for {stall_s:g} s"
+            message = f"no data for {stall_s:g} s"
             raise Stalled(message) from error
         except (aiohttp.ClientError, OSError) as error:
             raise _silent(error) from error
@@ -140,7 +140,7 @@ class Transport:
         )
 
     def _headers_for(self, authorization: str | None, content_type: str) -> CIMultiDict[str]:
-        """One set of headers per content type, made anew when the credentials are."""
+        """One set of headers per content type, renewed with the credentials."""
         if authorization != self._authorization:
             self._headers.clear()
             self._authorization = authorization
@@ -153,7 +153,7 @@ class Transport:
 
 
 def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """Return a socket that notices within a minute that the other machine is gone, also where nothing is sent."""
+    """Return a socket that notices within a minute that its peer is gone, even when nothing is sent."""
     family, kind, protocol, *_ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

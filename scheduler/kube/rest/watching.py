@@ -20,7 +20,6 @@ from scheduler.kube import port
 from scheduler.kube.port import Kind, T, WatchEvent
 from scheduler.kube.rest import decoding
 from scheduler.kube.rest.decoding import Decoder
-from scheduler.kube.rest.lines import LineSplitter
 from scheduler.kube.rest.transport import Stalled, Transport
 
 BATCH: Final = 256
@@ -29,7 +28,7 @@ _LISTS: Final = 3
 
 
 class Listing(Enum):
-    """How a list is asked for. EITHER: streamed, and in pages once the server has refused that."""
+    """How a list is requested. EITHER: streamed, and in pages once the server has refused that."""
 
     EITHER = "either"
     STREAMED = "streamed"
@@ -41,8 +40,8 @@ class WatchOptions:
     """page: objects per GET. stall_s: longest silence of a watch.
 
     kube-apiserver 1.36 sends the first bookmark after 60 to 120 s and one every 60 s from then on, but the API promises
-    none at all: so silence after a bookmark is a stalled connection, and silence before the first one ends the watch in
-    good order, to be taken up again on another connection.
+    none at all: so silence after a bookmark is a stalled connection, and silence before the first one ends the watch
+    normally, to be resumed on another connection.
     lasts_s: the server ends a watch after a time between these two, in whole seconds.
     """
 
@@ -51,6 +50,26 @@ class WatchOptions:
     page_timeout_s: float = 60.0
     stall_s: float = 150.0
     lasts_s: tuple[int, int] = (300, 600)
+
+
+class LineSplitter:
+    """Bytes as they arrive -> whole lines, in time linear in the bytes however long a line is.
+
+    Holds the beginning of the line that is not complete yet, in the pieces in which it came.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        r"""Return the lines that `chunk` completes, without "\n", each a copy of its own; empty lines are left out."""
+        first, *others = chunk.split(b"\n")
+        self._pieces.append(first)
+        if not others:
+            return []
+        lines = [b"".join(self._pieces), *others]
+        self._pieces = [lines.pop()]
+        return [line for line in lines if line]
 
 
 class _CannotStream(Exception):
@@ -67,7 +86,7 @@ class Watching:
         self._streams = options.listing is not Listing.PAGED
 
     async def watch(self, kind: Kind[T], since: str | None) -> AsyncGenerator[list[WatchEvent[T]], None]:
-        """As `ports.Cluster.watch`. A list that has to begin again says so by another ListBegins."""
+        """As `port.Cluster.watch`. A list that starts over begins with another ListBegins."""
         if since is None and self._streams:
             try:
                 async with aclosing(self._streamed(kind)) as batches:
@@ -94,7 +113,7 @@ class Watching:
             async with aclosing(self._connection(kind, _STREAMED)) as batches:
                 async for batch in batches:
                     for event in batch:
-                        # One that knows nothing of streamed lists has ignored the parameter, and never says the end.
+                        # A server without streamed lists ignores the parameter and never marks the end of the list.
                         if listing and isinstance(event, port.Bookmark):
                             raise _CannotStream
                         listing = listing and not isinstance(event, port.ListEnds)
@@ -115,7 +134,7 @@ class Watching:
                 may_be_silent = query is not _STREAMED
                 if query is _STREAMED:
                     yield [port.ListBegins()]
-                # A line that the end of the connection cut off is not delivered, and so asked for again.
+                # A line that the end of the connection cut off is not delivered, and so requested again.
                 async for chunk in chunks:
                     for batch in _batches(decoder, lines.feed(chunk)):
                         may_be_silent = _may_be_silent_after(batch, may_be_silent=may_be_silent)

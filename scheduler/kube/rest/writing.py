@@ -11,7 +11,7 @@ import msgspec
 from scheduler.kube import objects
 from scheduler.kube.port import Binding, EventRecord, EventSeries, PodKey
 
-# Where the API server wants the events of objects that are in no namespace.
+# The namespace of Events about cluster-scoped objects.
 _NO_NAMESPACE: Final = "default"
 _LONGEST_NOTE_BYTES: Final = 1024
 

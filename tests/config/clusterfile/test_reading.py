@@ -125,7 +125,7 @@ def test_a_node_has_what_the_file_says(cluster: Reader) -> None:
     assert node.at("status", "capacity", "example.com/nic") == "2"
 
 
-def test_cards_are_announced_as_the_device_plugin_would(cluster: Reader) -> None:
+def test_a_node_has_the_inventory_that_the_device_plugin_would_write(cluster: Reader) -> None:
     (node,) = cluster.nodes("""
         nodes:
         - name: a
@@ -142,7 +142,7 @@ def test_cards_are_announced_as_the_device_plugin_would(cluster: Reader) -> None
     assert node.at("status", "allocatable", names.GPU_COUNT) == "3"
 
 
-def test_units_are_counted_in_the_size_asked(cluster: Reader) -> None:
+def test_units_are_counted_in_the_given_size(cluster: Reader) -> None:
     (node,) = cluster.nodes("nodes: [{name: a, cards: [{model: m, memoryMiB: 1000}]}]", unit_mib=256)
 
     assert node.cards[0].units == 3
@@ -157,7 +157,7 @@ def test_other_resource_names_may_be_used(cluster: Reader) -> None:
     assert Seen(node).at("status", "allocatable", "x.y/count") == "1"
 
 
-def test_what_the_file_says_is_offered_wins_over_the_cards(cluster: Reader) -> None:
+def test_allocatable_in_the_file_wins_over_the_cards(cluster: Reader) -> None:
     text = "nodes: [{name: a, allocatable: {aliyun.com/gpu-mem: 0}, cards: [{model: m, memoryMiB: 2048}]}]"
     (node,) = cluster.nodes(text)
 
@@ -304,7 +304,9 @@ def test_a_fault_happens_to_a_card_or_to_a_node(cluster: Reader) -> None:
             "pods[0].pod.metadata.labels.aliyun.com/gpu-count: expected a valid string, found 4; write it in quotes",
             id="a label that is a number",
         ),
-        pytest.param("faults: [{node: n, lost: true}]", "faults[0].node: there is no node n", id="a fault of nothing"),
+        pytest.param(
+            "faults: [{node: n, lost: true}]", "faults[0].node: node n does not exist", id="a fault of nothing"
+        ),
         pytest.param(
             "nodes: [{name: n, cards: [{model: m, memoryMiB: 1}]}]\nfaults: [{node: n, card: 1, back: true}]",
             "faults[0].card: node n has no card 1",
@@ -315,7 +317,7 @@ def test_a_fault_happens_to_a_card_or_to_a_node(cluster: Reader) -> None:
             "faults[0]: expected exactly one of xid",
             id="two at once",
         ),
-        pytest.param("faults: [{node: n, xid: 79}]", "faults[0]: xid happens to a card", id="an xid of a node"),
+        pytest.param("faults: [{node: n, xid: 79}]", "faults[0]: xid needs a card", id="an xid of a node"),
         pytest.param("- a", "expected a mapping, found list", id="a list"),
         pytest.param("apiVersion: v1", "kind: is missing", id="a manifest without a kind"),
         pytest.param("kind: DaemonSet", "kind: expected one of Node, Pod, Deployment", id="a DaemonSet"),
@@ -343,7 +345,7 @@ def test_every_mistake_of_every_file_is_named_at_once(cluster: Reader) -> None:
     ]
 
 
-def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
+def test_a_file_that_does_not_exist_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"absent\.yaml: cannot be read: No such file"):
         read(tmp_path / "absent.yaml")
 

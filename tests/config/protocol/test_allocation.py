@@ -32,7 +32,7 @@ def test_what_is_written_is_what_is_read(given_: Allocation, fields: LegacyField
     assert allocation.legacy_index(annotations) == given_.card_indexes()[0]
 
 
-def test_a_binding_says_it_in_the_words_of_the_original_tools() -> None:
+def test_a_binding_carries_the_annotations_of_the_legacy_tools() -> None:
     one = Allocation({0: {1: 3}}, {}, {1: "GPU-b"})
 
     assert allocation.encode(
@@ -105,11 +105,11 @@ def test_any_text_is_an_allocation_or_an_allocation_error(key: str, text: str) -
         pytest.param("2147483648", None, id="more than a card index can be"),
         pytest.param("9999999999", None, id="ten digits"),
         pytest.param("", None, id="empty"),
-        pytest.param("-1", None, id="what the original plugin writes on failure"),
+        pytest.param("-1", None, id="what the legacy plugin writes on failure"),
         pytest.param("no-gpu", None, id="a word"),
         pytest.param("٣", None, id="Arabic three"),
     ],
 )
-def test_the_old_index_is_a_card_index_or_nothing(text: str, index: int | None) -> None:
+def test_the_legacy_index_is_a_card_index_or_nothing(text: str, index: int | None) -> None:
     assert allocation.legacy_index({names.MEM_IDX: text}) == index
     assert allocation.legacy_index({}) is None

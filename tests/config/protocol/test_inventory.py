@@ -50,14 +50,25 @@ def test_the_document_of_the_protocol_is_read() -> None:
         '"NVIDIA-A100-SXM4-80GB","memoryMiB":81559,"units":79,"health":"healthy","numa":0,"pci":"0000:07:00.0",'
         '"links":{"1":"NV12"}}]}'
     )
-    card = Card(0, "GPU-0", "NVIDIA-A100-SXM4-80GB", 81559, 79, numa=0, pci="0000:07:00.0", links={"1": "NV12"})
+    card = Card(
+        index=0,
+        uuid="GPU-0",
+        model="NVIDIA-A100-SXM4-80GB",
+        memory_mib=81559,
+        units=79,
+        numa=0,
+        pci="0000:07:00.0",
+        links={"1": "NV12"},
+    )
 
     assert inventory.decode(text) == Inventory(1024, "580.159.04", (card,))
     assert json.loads(inventory.encode(inventory.decode(text))) == json.loads(text)
 
 
 def test_health_is_written_even_when_it_is_the_default() -> None:
-    assert '"health":"healthy"' in inventory.encode(Inventory(1024, "", (Card(0, "GPU-a", "", 0, 16),)))
+    assert '"health":"healthy"' in inventory.encode(
+        Inventory(1024, "", (Card(index=0, uuid="GPU-a", model="", memory_mib=0, units=16),))
+    )
 
 
 def test_a_health_of_a_newer_plugin_counts_as_suspect_and_is_named() -> None:
@@ -88,7 +99,7 @@ def two_cards(**second: object) -> str:
         pytest.param("{", "cannot be read", id="broken"),
         pytest.param("", "cannot be read", id="empty"),
         pytest.param("{}", "version", id="without a version"),
-        pytest.param('{"version":2,"pool":[]}', "version is 2; this scheduler reads version 1", id="a newer version"),
+        pytest.param('{"version":2,"pool":[]}', "version is 2; expected 1", id="a newer version"),
         pytest.param('{"version":1,"unitMiB":0,"cards":[]}', "unitMiB", id="a unit of nothing"),
         pytest.param('{"version":1,"cards":[]}', "unitMiB", id="without a unit"),
         pytest.param('{"version":1,"unitMiB":1024}', "cards", id="without cards"),

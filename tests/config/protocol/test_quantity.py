@@ -78,7 +78,7 @@ def test_known_quantities(text: str, whole: int, milli: int) -> None:
         pytest.param("1٣Gi", id="Arabic three in a number"),
     ],
 )
-def test_what_kubernetes_would_not_parse_is_no_quantity(text: str) -> None:
+def test_what_kubernetes_would_not_parse_is_not_a_quantity(text: str) -> None:
     with pytest.raises(quantity.QuantityError, match="is not a quantity"):
         quantity.whole(text)
 

@@ -17,6 +17,6 @@ def test_an_address_is_a_host_and_a_port(text: str, parts: tuple[str, int]) -> N
 
 
 @pytest.mark.parametrize("text", ["10262", "::1:80", "h:65536", "h:", "h:1 ", "a b:1", "h:-1"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_what_is_not_an_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected host:port"):
         checked_address(text)

@@ -17,7 +17,7 @@ def configured(**fields: object) -> DevicePluginConfiguration:
     return DevicePluginConfiguration.model_validate({"nodeName": "n"} | fields, by_alias=True, by_name=False)
 
 
-def test_the_defaults_take_pods_as_the_schedulers_defaults_ask_for_them() -> None:
+def test_the_defaults_match_the_schedulers_defaults() -> None:
     node, cluster = configured(), SchedulerConfiguration()
     assert (node.resources, node.memory_unit_mib) == (cluster.resources, cluster.memory_unit_mib)
 
@@ -35,7 +35,7 @@ def test_the_defaults_are_those_of_the_protocol_and_harm_no_pod() -> None:
     assert not default.mark_assigned
 
 
-def test_the_state_is_in_a_directory_of_its_own_inside_what_is_mounted_anyway() -> None:
+def test_the_state_has_its_own_directory_inside_a_mounted_one() -> None:
     default = configured()
     assert Path(default.state_dir).parent == Path(default.kubelet.device_plugin_dir)
 
@@ -70,13 +70,13 @@ def test_off_needs_no_quotes(tmp_path: Path) -> None:
         pytest.param({"resources": {"gpuMem": "mem"}}, "extended resource", id="a resource without a domain"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(fields: dict[str, object], complaint: str) -> None:
+def test_values_that_make_no_sense_are_refused(fields: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
         configured(**fields)
 
 
 EVERY_MISTAKE = """\
-environment GPUSHARE_DEVICE_PLUGIN_CDI_DIR: names no field; did you mean GPUSHARE_DEVICE_PLUGIN_CDIDIR?
+environment GPUSHARE_DEVICE_PLUGIN_CDI_DIR: unknown field; did you mean GPUSHARE_DEVICE_PLUGIN_CDIDIR?
 file: nodeName: is missing
 file: memoryUnitMiB: expected greater than or equal to 1, found 0
 flag --mode: mode: expected 'auto', 'cdi' or 'environment', found 'envronment'; did you mean environment?

@@ -22,7 +22,7 @@ FILTERS = (
     "'NodeResourcesFit', 'GpuShare' or 'InterPodAffinity'"
 )
 EVERY_MISTAKE = f"""\
-environment GPUSHARE_SCHEDULER_LOG_LEVEL: names no field; did you mean GPUSHARE_SCHEDULER_LOGLEVEL?
+environment GPUSHARE_SCHEDULER_LOG_LEVEL: unknown field; did you mean GPUSHARE_SCHEDULER_LOGLEVEL?
 file: profiles[0].schedulerName: expected a valid string, found 7; write it in quotes
 file: profiles[0].plugins.filter.enabled[0].name: expected {FILTERS}, found 'NodeNmae'; did you mean NodeName?
 file: profiles[0].pluginConfig[0].name: expected 'NodeResourcesFit', 'GpuShare', found 'GpuShar'; did you mean GpuShare?
@@ -63,7 +63,7 @@ def mistakes(
     return str(caught.value).replace(f"{file}: ", "file: ").splitlines()
 
 
-def test_nothing_said_is_the_default() -> None:
+def test_without_any_value_the_default_holds() -> None:
     assert loaded() == MODEL()
 
 
@@ -81,7 +81,7 @@ def test_a_flag_wins_over_the_environment(file: Path) -> None:
     )
 
 
-def test_a_flag_that_was_not_given_says_nothing(file: Path) -> None:
+def test_a_flag_that_was_not_given_changes_nothing(file: Path) -> None:
     assert loaded(file, "logLevel: error\n", flags={"logLevel": None}).log_level == "error"
 
 
@@ -149,7 +149,7 @@ def test_a_field_may_follow_the_section_that_the_environment_gives() -> None:
     assert (read.client_connection.kubeconfig, read.client_connection.context) == ("/a", "y")
 
 
-def test_a_key_with_nothing_behind_it_is_left_out(file: Path) -> None:
+def test_a_key_without_a_value_is_left_out(file: Path) -> None:
     assert loaded(file, "clientConnection:\nlogLevel:\n") == MODEL()
 
 
@@ -166,7 +166,7 @@ def test_a_key_with_nothing_behind_it_is_left_out(file: Path) -> None:
         ("METRICS_PORT_10261_TCP_ADDR", "10.0.0.1"),
     ],
 )
-def test_the_addresses_of_a_service_of_our_name_are_no_mistake(name: str, value: str) -> None:
+def test_the_addresses_of_a_service_of_our_name_are_not_a_mistake(name: str, value: str) -> None:
     assert loaded(env={name: value}) == MODEL()
 
 
@@ -207,11 +207,11 @@ profiles:
         ),
         pytest.param("- a\n", "expected a mapping with apiVersion and kind, found list", id="a list"),
         pytest.param(HEAD + "---\n" + HEAD, "expected one document, found 2", id="two documents"),
-        pytest.param(HEAD + "kind: x\n", "line 3: key kind is there twice", id="a key twice"),
+        pytest.param(HEAD + "kind: x\n", "line 3: key kind is in the mapping twice", id="a key twice"),
         pytest.param(HEAD + "profiles: [\n", "line 4: ", id="no YAML"),
     ],
 )
-def test_a_file_that_is_no_configuration_says_what_it_is(file: Path, text: str, complaint: str) -> None:
+def test_a_file_that_is_not_a_configuration_is_refused_with_what_it_is(file: Path, text: str, complaint: str) -> None:
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigurationError) as caught:
         load(MODEL, file=file, environ={}, flags={}, env_prefix=PREFIX)
@@ -230,14 +230,14 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "complaint"),
     [
-        ("BINDTIMOUT", "4s", "names no field; did you mean GPUSHARE_SCHEDULER_BINDTIMEOUT?"),
-        ("", "x", "names no field"),
-        ("RESOURCES__", "x", "names no field"),
-        ("LOGLEVEL__0", "x", "names no field"),
-        ("PROFILES__FIRST__SCHEDULERNAME", "x", "names no field"),
-        ("PORT", "10261", "names no field"),
+        ("BINDTIMOUT", "4s", "unknown field; did you mean GPUSHARE_SCHEDULER_BINDTIMEOUT?"),
+        ("", "x", "unknown field"),
+        ("RESOURCES__", "x", "unknown field"),
+        ("LOGLEVEL__0", "x", "unknown field"),
+        ("PROFILES__FIRST__SCHEDULERNAME", "x", "unknown field"),
+        ("PORT", "10261", "unknown field"),
         ("PROFILES__2__SCHEDULERNAME", "x", "is item 2 of a list that has 0; expected at most 0"),
-        ("PROFILES__99999__SCHEDULERNAME", "x", "names no field"),
+        ("PROFILES__99999__SCHEDULERNAME", "x", "unknown field"),
         ("RESOURCES", "[", "resources: line 2: "),
         ("RESOURCES", "x", "resources: expected a valid dictionary or instance of Resources, found 'x'"),
         ("MAXBINDSINFLIGHT", "0", "maxBindsInFlight: expected greater than or equal to 1, found '0'"),
@@ -250,7 +250,7 @@ def test_a_variable_that_means_nothing_is_a_mistake(name: str, value: str, compl
     assert complaint in found
 
 
-def test_a_section_that_is_none_in_the_file_stays_the_files_mistake(file: Path) -> None:
+def test_a_value_in_the_place_of_a_section_is_blamed_on_the_file(file: Path) -> None:
     (found,) = mistakes(file, "resources: 5\n", env={"RESOURCES__GPUMEM": "a.b/c"})
 
     assert found.startswith("file: resources: expected a valid dictionary")

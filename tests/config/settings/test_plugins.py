@@ -121,6 +121,6 @@ def test_a_weight_may_be_set(points: dict[str, object], weight: int) -> None:
         pytest.param({"postFilter": {}}, "postFilter", id="a point without plugins"),
     ],
 )
-def test_what_no_profile_can_mean_is_a_mistake(points: dict[str, object], complaint: str) -> None:
+def test_plugins_that_make_no_sense_are_refused(points: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
         Plugins.model_validate(points)

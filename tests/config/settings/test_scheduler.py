@@ -154,7 +154,7 @@ RESOURCE = "the name of an extended resource"
         pytest.param({"maxBindsInFlight": 0}, "maxBindsInFlight", id="no binds"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(fields: dict[str, object], complaint: str) -> None:
+def test_values_that_make_no_sense_are_refused(fields: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
         configured(**fields)
 

@@ -31,7 +31,7 @@ from scheduler.kube.port import Changed, Deleted, ListEnds
 from tests.support.builders import wire_pod
 from tests.support.kubelet_double import KubeletDouble
 
-CARDS = tuple(Card(index, f"GPU-{index}", "T4", 15360, 15) for index in range(2))
+CARDS = tuple(Card(index=index, uuid=f"GPU-{index}", model="T4", memory_mib=15360, units=15) for index in range(2))
 
 
 class Mounted:

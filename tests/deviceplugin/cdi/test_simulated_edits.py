@@ -10,9 +10,9 @@ from deviceplugin.cdi.simulated_edits import SimulatedEdits
 from deviceplugin.cdi.spec import CdiError
 
 CARDS = [
-    Card(0, "GPU-a", "M", 1024, 1),
-    Card(1, "GPU-b", "M", 2048, 2),
-    *(Card(2, uuid, "M", 1, 1) for uuid in ("../evil", "..", "a\0b")),
+    Card(index=0, uuid="GPU-a", model="M", memory_mib=1024, units=1),
+    Card(index=1, uuid="GPU-b", model="M", memory_mib=2048, units=2),
+    *(Card(index=2, uuid=uuid, model="M", memory_mib=1, units=1) for uuid in ("../evil", "..", "a\0b")),
 ]
 
 
@@ -29,19 +29,22 @@ def test_each_card_is_a_read_only_mount_of_its_description(tmp_path: Path) -> No
 
 
 def test_a_description_that_is_another_one_now_is_written_anew(tmp_path: Path) -> None:
-    cards = [Card(0, "GPU-a", "M", 1024, 1)]
+    cards = [Card(index=0, uuid="GPU-a", model="M", memory_mib=1024, units=1)]
     made = SimulatedEdits(tmp_path, lambda: cards)
     made.edits(["GPU-a"])
     number = (tmp_path / "GPU-a").stat().st_ino
     made.edits(["GPU-a"])
     assert (tmp_path / "GPU-a").stat().st_ino == number
-    cards[0] = Card(5, "GPU-a", "M", 1024, 1)
+    cards[0] = Card(index=5, uuid="GPU-a", model="M", memory_mib=1024, units=1)
     made.edits(["GPU-a"])
     assert json.loads((tmp_path / "GPU-a").read_text())["index"] == 5
 
 
 def test_the_files_of_cards_with_similar_names_are_left_alone(tmp_path: Path) -> None:
-    cards = [Card(0, "GPU.tmp", "M", 1024, 1), Card(1, "GPU.1", "M", 1024, 1)]
+    cards = [
+        Card(index=0, uuid="GPU.tmp", model="M", memory_mib=1024, units=1),
+        Card(index=1, uuid="GPU.1", model="M", memory_mib=1024, units=1),
+    ]
     made = SimulatedEdits(tmp_path, lambda: cards)
     for uuid in ("GPU.tmp", "GPU.1"):
         made.edits([uuid])

@@ -8,8 +8,10 @@ from deviceplugin.driver.cards import Card
 from deviceplugin.health.last_known import LastKnown, LastKnownFile
 
 CARDS = (
-    inventory.Card(0, "GPU-a", "A100", 81559, 79, numa=0, pci="0000:07:00.0", links={"1": "NV12"}),
-    inventory.Card(1, "GPU-b", "A100", 81559, 0, reason="mig"),
+    inventory.Card(
+        index=0, uuid="GPU-a", model="A100", memory_mib=81559, units=79, numa=0, pci="0000:07:00.0", links={"1": "NV12"}
+    ),
+    inventory.Card(index=1, uuid="GPU-b", model="A100", memory_mib=81559, units=0, reason="mig"),
 )
 TEXT = inventory.encode(Inventory(1024, "580.1", CARDS))
 

@@ -18,7 +18,10 @@ CARDS = ("A", "B", "C")
 
 
 def cards(*units: int) -> list[Card]:
-    return [Card(index, f"{UUID}{index}", "M", n * GIB, n) for index, n in enumerate(units)]
+    return [
+        Card(index=index, uuid=f"{UUID}{index}", model="M", memory_mib=n * GIB, units=n)
+        for index, n in enumerate(units)
+    ]
 
 
 def encoded_bytes(ids: Sequence[str]) -> int:

@@ -10,7 +10,10 @@ from deviceplugin.allocation.pods import Container, Decision, Kind, NodePod, Sha
 from deviceplugin.reconcile.compare import Compared, SeenPod, Use, differences
 from deviceplugin.reconcile.drift import DriftKind
 
-CARDS = (Card(0, "A", "M", 16384, 16), Card(1, "B", "M", 16384, 16))
+CARDS = (
+    Card(index=0, uuid="A", model="M", memory_mib=16384, units=16),
+    Card(index=1, uuid="B", model="M", memory_mib=16384, units=16),
+)
 
 
 @dataclass(frozen=True)

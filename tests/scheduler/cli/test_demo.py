@@ -26,9 +26,9 @@ def lines(demo: Result) -> list[str]:
     return [line.strip() for line in demo.stdout.splitlines()]
 
 
-def test_it_ends_by_itself_and_everything_that_it_claims_is_so(demo: Result) -> None:
+def test_it_ends_on_its_own_and_every_claim_is_true(demo: Result) -> None:
     assert (demo.exit_code, demo.exception) == (0, None)
-    claims = demo.stdout.partition("What this has shown, each line checked:\n")[2].splitlines()
+    claims = demo.stdout.partition("What this showed, each line checked:\n")[2].splitlines()
     assert len(claims) == 13
     assert [claim for claim in claims if not claim.startswith("+ ")] == []
 
@@ -37,28 +37,28 @@ def test_it_ends_by_itself_and_everything_that_it_claims_is_so(demo: Result) -> 
     "sentence",
     [
         r"three replicas of 3 GiB share one card: card 0 of node a10, GPU-[-0-9a-f]{36}",
-        r"a pod that asks for 30 GiB over two cards got 15 GiB on card 0 and 15 GiB on card 1 of node a100",
-        r"a pod that wants a card for itself had card 0 of node t4 to itself until it ended",
-        r"a pod that waited for memory was bound \d+ ms after notebook-0 had finished",
+        r"a pod that requests 30 GiB over two cards got 15 GiB on card 0 and 15 GiB on card 1 of node a100",
+        r"an exclusive pod had card 0 of node t4 to itself until it ended",
+        r"a pod that waited for memory was bound \d+ ms after notebook-0 finished",
         r"while card 1 of node t4 was unhealthy \(XID 79\), pods bound to other cards: 1, to it: 0",
-        r"a pod that waited for that card was bound to it \d+ ms after it was back",
-        r"a node with the legacy totals alone took 3 pods, on its equal cards 0 and 1",
-        r"a pod that refuses Tesla-T4 went to node old",
+        r"a pod that waited for that card was bound to it \d+ ms after it recovered",
+        r"a node without an inventory, counted as equal cards, took 3 pods on cards 0 and 1",
+        r"a pod that excludes Tesla-T4 went to node old",
         r"too-big waits and says why: .*: 4 Insufficient GPU memory on one card: wants 100, most free 19 \(of 79\)\.",
         r"odd waits and says why: .* asks 5, which does not divide by aliyun.com/gpu-count 2; .*",
-        r"no card was over-committed at any moment: counted anew after each of 50 writes",
-        r"each of 31 bindings carried node and card in one write, to a card that was well",
-        r"the scheduler's own count of every card is what the API server's objects say",
+        r"no card was ever over-committed: recounted after each of 50 writes",
+        r"each of 31 bindings wrote node and card at once, to a healthy card",
+        r"the scheduler's count of every card matches the API server's objects",
     ],
 )
-def test_what_it_has_shown_stands_at_its_end(demo: Result, sentence: str) -> None:
+def test_what_it_showed_is_listed_at_the_end(demo: Result, sentence: str) -> None:
     assert [line for line in lines(demo) if re.fullmatch(rf"\+ {sentence}", line)]
 
 
 def test_without_a_terminal_each_decision_and_each_event_is_a_line(demo: Result) -> None:
     told = lines(demo)
     assert "0.0s bound   binpack-0 to a10, card 0 (3)" in told
-    assert "5.4s cluster pod default/notebook-0 has finished" in told
+    assert "5.4s cluster pod default/notebook-0 finished" in told
     assert "6.4s cluster card 1 of node t4 reports XID 79: unhealthy" in told
     assert "10.2s cluster card 1 of node t4 is back" in told
     assert "10.2s bound   needs-t4 to t4, card 1 (8)" in told
@@ -75,19 +75,19 @@ def test_nothing_else_is_printed(demo: Result) -> None:
     assert "\x1b" not in demo.stdout
 
 
-def test_kept_going_it_begins_again_until_it_is_interrupted() -> None:
+def test_with_keep_it_starts_over_until_it_is_interrupted() -> None:
     with subprocess.Popen([*COMMAND, "--keep"], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if "it begins again" in line:
+            if "the demo starts over" in line:
                 process.send_signal(signal.SIGINT)
                 break
         rest = process.stdout.read()
     assert process.returncode == 0
-    assert "+ no card was over-committed at any moment" in rest
+    assert "+ no card was ever over-committed" in rest
 
 
-def test_interrupted_before_its_end_it_claims_nothing() -> None:
+def test_when_interrupted_it_claims_nothing() -> None:
     command = [*COMMAND[:-1], "1"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -95,7 +95,7 @@ def test_interrupted_before_its_end_it_claims_nothing() -> None:
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
     assert process.returncode == 130
-    assert "What this has shown" not in rest
+    assert "What this showed" not in rest
 
 
 def test_in_a_terminal_there_is_a_picture_and_the_summary_below_it() -> None:
@@ -111,7 +111,7 @@ def test_in_a_terminal_there_is_a_picture_and_the_summary_below_it() -> None:
     assert process.returncode == 0
     assert "NODE CARD   PODS" in text
     assert "LAST DECISIONS" in text
-    assert text.rstrip().endswith("+ the scheduler's own count of every card is what the API server's objects say")
+    assert text.rstrip().endswith("+ the scheduler's count of every card matches the API server's objects")
 
 
 def _read(terminal: int) -> bytes:

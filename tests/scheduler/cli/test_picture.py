@@ -43,7 +43,7 @@ def test_each_pod_has_its_share_of_the_bar_with_its_name() -> None:
     ]
 
 
-def test_a_pod_whose_card_nobody_knows_is_on_every_card_of_its_node() -> None:
+def test_a_pod_whose_card_is_unknown_is_on_every_card_of_its_node() -> None:
     made = tables()
     made.add(bound(pod("lost", 4), "b"))
     made.upsert_node(wire_node("b", [8, 8]))
@@ -74,7 +74,7 @@ def test_the_picture_never_has_more_lines_than_there_are() -> None:
             assert len(painted(Painter().whole(scene(waiting, 90), width, height), width)) <= height
 
 
-def test_what_waits_is_said_without_the_words_that_are_always_the_same() -> None:
+def test_waiting_pods_are_shown_without_the_constant_part_of_the_message() -> None:
     reason = "0/2 nodes are available: 2 Insufficient GPU memory on one card: wants 9, most free 8 (of 8)."
     assert "big: 2 Insufficient GPU memory on one card: wants 9, most free" in " ".join(
         painted(Painter().whole(scene({"big": reason}), WIDTH, 40))

@@ -21,7 +21,7 @@ def simulated(*arguments: str) -> Result:
 
 
 def lines(result: Result) -> list[list[str]]:
-    """The words of each line that has some."""
+    """The message of each line that has some."""
     return [line.split() for line in result.stdout.splitlines() if line]
 
 
@@ -83,14 +83,14 @@ def test_the_configuration_changes_the_result(cluster: str, tmp_path: Path) -> N
     configuration.write_text(f"{head}profiles: [{{schedulerName: mine}}]\n", encoding="utf-8")
     report = json.loads(simulated(cluster, "--config", str(configuration), "-o", "json").stdout)
     assert [waits["reason"] for waits in report["waiting"]] == [
-        "its schedulerName is gpushare-scheduler: another scheduler's pod"
+        "schedulerName is gpushare-scheduler: left to that scheduler"
     ] * 2
 
 
-def test_manifests_that_mean_nothing_here_are_named(tmp_path: Path) -> None:
+def test_manifests_that_are_not_read_are_named(tmp_path: Path) -> None:
     file = tmp_path / "all.yaml"
     file.write_text(f"{NODES}---\n{{apiVersion: v1, kind: Service, metadata: {{name: web}}}}\n", encoding="utf-8")
-    assert "Of no meaning here: Service web" in simulated(str(file)).stdout
+    assert "Ignored: Service web" in simulated(str(file)).stdout
 
 
 def test_every_mistake_in_every_file_is_a_line_and_the_exit_code_is_2(tmp_path: Path) -> None:

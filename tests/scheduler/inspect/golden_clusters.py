@@ -1,4 +1,4 @@
-"""The clusters whose output by the original is known: the files under golden/. Source: PROTOCOL, part 2 G."""
+"""The clusters whose legacy output is known: the files under golden/, printed by the legacy command itself."""
 
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -49,5 +49,5 @@ CLUSTERS: dict[str, tuple[tuple[str, ...], list[Json], list[Json]]] = {
 
 
 def golden(name: str) -> str:
-    """What the original printed."""
+    """What the legacy command printed."""
     return (FOLDER / f"{name}.txt").read_bytes().decode()

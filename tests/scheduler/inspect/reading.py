@@ -7,7 +7,7 @@ import msgspec
 
 from config.protocol.inventory import Card, Health, Inventory, encode
 from scheduler.inspect import wire
-from scheduler.inspect.view import NodeView, view
+from scheduler.inspect.view import InspectedNode, view
 from tests.scheduler.inspect.golden_clusters import Json
 
 
@@ -15,10 +15,12 @@ def raws(documents: Sequence[Json]) -> list[msgspec.Raw]:
     return [msgspec.Raw(json.dumps(document).encode()) for document in documents]
 
 
-def viewed(nodes: Sequence[Json], pods: Sequence[Json], *, with_gpu_memory_only: bool = True) -> tuple[NodeView, ...]:
+def viewed(
+    nodes: Sequence[Json], pods: Sequence[Json], *, with_gpu_memory_only: bool = True
+) -> tuple[InspectedNode, ...]:
     """What is shown of them. Every object has to be readable."""
-    read_nodes, unread_nodes = wire.read(raws(nodes), wire.Node)
-    read_pods, unread_pods = wire.read(raws(pods), wire.Pod)
+    read_nodes, unread_nodes = wire.read(raws(nodes), wire.ListedNode)
+    read_pods, unread_pods = wire.read(raws(pods), wire.ListedPod)
     assert (unread_nodes, unread_pods) == ([], [])
     return view(read_nodes, read_pods, with_gpu_memory_only=with_gpu_memory_only)
 
@@ -27,7 +29,12 @@ def cards(*units: int | None, unit_mib: int = 1024, unhealthy: frozenset[int] = 
     """The text of an inventory: a card of so many units for each index, none for None."""
     announced = tuple(
         Card(
-            index, f"GPU-{index}", "M", own * unit_mib, own, Health.UNHEALTHY if index in unhealthy else Health.HEALTHY
+            index=index,
+            uuid=f"GPU-{index}",
+            model="M",
+            memory_mib=own * unit_mib,
+            units=own,
+            health=Health.UNHEALTHY if index in unhealthy else Health.HEALTHY,
         )
         for index, own in enumerate(units)
         if own is not None

@@ -50,7 +50,7 @@ def at(server: ApiServer, folder: Path, *arguments: str) -> subprocess.Completed
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_the_command_prints_what_the_original_prints(tmp_path: Path, name: str) -> None:
+def test_the_command_prints_what_the_legacy_command_prints(tmp_path: Path, name: str) -> None:
     flags, nodes, pods = CLUSTERS[name]
     with serving(nodes, pods) as server:
         ran = at(server, tmp_path, *flags)
@@ -83,7 +83,7 @@ def test_of_a_named_node_nothing_else_is_read(server: ApiServer, tmp_path: Path)
     assert all("spec.nodeName=gpu-node-a," in query.get("fieldSelector", "") for _, query in server.requests[1:])
 
 
-def test_json_says_the_same_for_programs(server: ApiServer, tmp_path: Path) -> None:
+def test_json_has_the_same_data(server: ApiServer, tmp_path: Path) -> None:
     (first, _) = json.loads(at(server, tmp_path, "-o", "json").stdout)["nodes"]
     assert (first["name"], first["totalUnits"], first["allocatedUnits"]) == ("gpu-node-a", 30, 7)
     assert [card["freeUnits"] for card in first["cards"]] == [12, 11]
@@ -117,23 +117,23 @@ def test_a_token_file_may_end_in_a_newline(server: ApiServer, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         pytest.param(("--context", "nobody"), "nodes is forbidden: User cannot list", id="forbidden"),
         pytest.param(("nobody",), 'nodes "nobody" not found', id="no such node"),
         pytest.param(("--context", "other"), "Expected object with name other in", id="no such context"),
-        pytest.param(("--kubeconfig", "/dev/null/none"), "there is no kubeconfig /dev/null/none", id="no such file"),
+        pytest.param(("--kubeconfig", "/dev/null/none"), "kubeconfig /dev/null/none", id="no such file"),
         pytest.param(("--kubeconfig", "/dev/null"), "/dev/null", id="an empty file"),
     ],
 )
-def test_what_goes_wrong_is_said_as_the_original_says_it(
-    server: ApiServer, tmp_path: Path, arguments: tuple[str, ...], words: str
+def test_errors_are_printed_like_the_legacy_command_prints_them(
+    server: ApiServer, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     ran = at(server, tmp_path, *arguments)
     assert (ran.returncode, ran.stderr) == (1, b"")
     said = ran.stdout.decode()
     assert said.startswith("Failed due to ")
-    assert words in said
+    assert message in said
     assert "\n" not in said
 
 

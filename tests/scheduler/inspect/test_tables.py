@@ -1,11 +1,10 @@
-"""The text of `kubectl inspect gpushare`, against what the original prints and by its rules."""
+"""The text of `kubectl inspect gpushare`, against what the legacy command prints and by its rules."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.inspect.columns import aligned
-from scheduler.inspect.tables import details, summary
+from scheduler.inspect.tables import aligned, details, summary
 from tests.scheduler.inspect.golden_clusters import CLUSTERS, Json, golden, node, pod
 from tests.scheduler.inspect.reading import cards, viewed
 
@@ -13,13 +12,13 @@ A = node("gpu-node-a", "30", "2", "192.168.0.71")
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_the_text_is_the_originals_to_the_byte(name: str) -> None:
+def test_the_text_is_the_legacy_text_byte_for_byte(name: str) -> None:
     flags, nodes, pods = CLUSTERS[name]
     shown = viewed(nodes, pods)
     assert (details(shown) if flags else summary(shown)) == golden(name)
 
 
-def test_cards_of_one_size_announced_as_such_give_the_originals_text() -> None:
+def test_equal_cards_in_an_inventory_give_the_legacy_text() -> None:
     _, (b, a), pods = CLUSTERS["summary"]
     announced = node("gpu-node-a", "30", "2", "192.168.0.71", inventory=cards(15, 15))
     assert announced != a
@@ -40,11 +39,11 @@ def test_a_card_stands_under_its_own_index_where_indexes_leave_gaps() -> None:
     assert "GPU0(Allocated)  GPU2(Allocated)" in details(gap)
 
 
-# In floating point 29 / 100 * 100 is 28.999999999999996, and so in the original.
+# In floating point 29 / 100 * 100 is 28.999999999999996, and so in the legacy command.
 @pytest.mark.parametrize(
     ("part", "whole", "percent"), [(29, 100, 28), (57, 100, 56), (2, 3, 66), (1, 3, 33), (3, 3, 100)]
 )
-def test_percents_are_cut_off_as_the_originals_floating_point_does(part: int, whole: int, percent: int) -> None:
+def test_percentages_are_cut_off_like_the_legacy_floating_point(part: int, whole: int, percent: int) -> None:
     shown = viewed([node("gpu-node-a", str(whole), "1")], [pod("p", str(part), idx="0")])
     assert f"{part}/{whole} ({percent}%)  \n" in summary(shown)
     assert f"{part} ({percent}%)" in details(shown)

@@ -10,7 +10,7 @@ from config.protocol import inventory, names
 from scheduler.inspect import wire
 from scheduler.inspect.document import as_json
 from scheduler.inspect.tables import details, summary
-from scheduler.inspect.view import Holder, NodeView
+from scheduler.inspect.view import Holder, InspectedNode
 from tests.scheduler.inspect.golden_clusters import Json, node, pod
 from tests.scheduler.inspect.reading import cards, raws, viewed
 from tests.support.repository import ROOT
@@ -18,7 +18,7 @@ from tests.support.repository import ROOT
 A = node("gpu-node-a", "30", "2")
 
 
-def on_a(*pods: Json, announced: str | None = None) -> NodeView:
+def on_a(*pods: Json, announced: str | None = None) -> InspectedNode:
     (shown,) = viewed([node("gpu-node-a", "30", "2", inventory=announced)], pods)
     return shown
 
@@ -27,7 +27,7 @@ def held(holder: Holder) -> tuple[dict[int, int], int]:
     return dict(holder.units), holder.pending
 
 
-def test_pods_that_are_finished_or_have_no_node_or_ask_nothing_do_not_count() -> None:
+def test_pods_that_are_finished_or_have_no_node_or_no_request_do_not_count() -> None:
     others = [pod("done", "5", phase="Succeeded"), pod("failed", "5", phase="Failed"), pod("none", "0")]
     waiting = pod("waiting", "5", on="")
     assert [holder.name for holder in on_a(*others, waiting, pod("p", "3", idx="0")).holders] == ["p"]
@@ -62,7 +62,7 @@ def test_where_a_pod_is(written: dict[str, str], units: dict[int, int], pending:
     assert held(holder) == (units, pending)
 
 
-def test_a_pod_asks_what_its_containers_ask_together() -> None:
+def test_a_pod_requests_what_its_containers_request_together() -> None:
     two = pod("p", "3", idx="0")
     two["spec"]["containers"] += [{"name": "d", "resources": {"limits": {names.GPU_MEM: 4}}}, {"name": "e"}]
     assert on_a(two).allocated == 7
@@ -78,11 +78,11 @@ def test_a_card_that_is_gone_counts_against_no_other() -> None:
     assert held(on_a(lost, announced=cards(15, 15)).holders[0]) == ({}, 3)
 
 
-def test_uuids_say_nothing_on_a_node_that_announces_none() -> None:
+def test_uuids_are_ignored_on_a_node_without_an_inventory() -> None:
     assert held(on_a(pod("p", "3", allocation='{"0":{"0":3}}', cards='{"0":"GPU-1"}')).holders[0]) == ({0: 3}, 0)
 
 
-def test_an_unhealthy_card_keeps_its_total_and_the_node_shows_what_is_allocatable() -> None:
+def test_an_unhealthy_card_keeps_its_total_and_the_node_shows_allocatable() -> None:
     (shown,) = viewed([node("n", "15", "2", inventory=cards(15, 15, unhealthy=frozenset({1})))], [])
     assert shown.total == 15
     assert [(card.total, card.health) for card in shown.cards] == [(15, "healthy"), (15, "unhealthy")]
@@ -126,13 +126,13 @@ def test_a_pod_that_two_pages_show_counts_once() -> None:
 
 def test_an_object_that_cannot_be_read_costs_one_object_and_is_named() -> None:
     broken = pod("broken", "3") | {"spec": {"nodeName": 7}}
-    read, problems = wire.read(raws([broken, {}, pod("p", "3")]), wire.Pod)
+    read, problems = wire.read(raws([broken, {}, pod("p", "3")]), wire.ListedPod)
     assert [found.metadata.name for found in read] == ["p"]
     assert problems[0].startswith("pod default/broken is left out: Expected `str`, got `int`")
     assert problems[1].startswith("pod without a name is left out: ")
 
 
-def test_programs_read_the_same_and_more() -> None:
+def test_json_has_the_same_data_and_more() -> None:
     pods = [pod("p", "8", allocation='{"0":{"0":3,"1":5}}'), pod("lost", "2")]
     document = json.loads(as_json([on_a(*pods, announced=cards(16, 14, unhealthy=frozenset({1})))]))
     assert document == {
@@ -165,7 +165,7 @@ def test_the_document_shows_what_programs_read() -> None:
     assert rest.partition("```")[0] == as_json(viewed([one_card], [pod("binpack-0", "7", idx="0")]))
 
 
-def test_programs_are_told_where_a_node_says_nothing_of_its_cards() -> None:
+def test_json_shows_where_a_node_has_no_inventory() -> None:
     (shown,) = json.loads(as_json(viewed([A], [])))["nodes"]
     assert shown["unitMiB"] is None
     assert {(card["uuid"], card["health"]) for card in shown["cards"]} == {("", "")}
@@ -192,7 +192,7 @@ def test_no_annotation_breaks_it_or_hides_a_unit(pods: dict[str, str], nodes: st
 
 
 @given(_NEARLY)
-def test_nothing_that_is_no_object_of_its_kind_breaks_reading(document: object) -> None:
+def test_objects_of_another_kind_do_not_break_reading(document: object) -> None:
     items = raws([{"metadata": {"name": "n"}, "status": document, "spec": document}])
-    for objects, problems in (wire.read(items, wire.Node), wire.read(items, wire.Pod)):
+    for objects, problems in (wire.read(items, wire.ListedNode), wire.read(items, wire.ListedPod)):
         assert len(objects) + len(problems) == 1

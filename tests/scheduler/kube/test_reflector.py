@@ -103,7 +103,7 @@ def test_lists_and_changes_pass_and_bookmarks_stay_inside() -> None:
         pytest.param([Changed(pod("b", version="8")), Undecodable("default/x", "bad")], "8", id="not a bad object"),
     ],
 )
-def test_a_watch_that_ends_in_good_order_goes_on_at_once_from_the_last_version(last: list[Any], version: str) -> None:
+def test_a_watch_that_ends_normally_resumes_at_once_from_the_last_version(last: list[Any], version: str) -> None:
     script = Script([[listed("5", pod("a", version="3")), [*last], 300.0], [1e9]])
 
     listen(script)
@@ -112,7 +112,7 @@ def test_a_watch_that_ends_in_good_order_goes_on_at_once_from_the_last_version(l
     assert script.pauses_s == [300.0]
 
 
-def test_a_watch_that_always_ends_at_once_is_not_taken_up_in_a_hot_loop() -> None:
+def test_a_watch_that_always_ends_at_once_is_not_resumed_in_a_hot_loop() -> None:
     script = Script([[listed("5")], *([] for _ in range(200))])
 
     heard = listen(script)
@@ -180,7 +180,7 @@ def test_a_bad_object_of_a_list_exists() -> None:
     assert heard.events[3:] == again
 
 
-def test_a_list_that_broke_off_begins_again_and_its_versions_count_for_nothing() -> None:
+def test_a_list_that_broke_off_starts_over_and_its_versions_are_ignored() -> None:
     half = [ListBegins(), Changed(pod("a", version="99"))]
     script = Script([[half, port.ApiSilent("lost")], [listed("9", pod("b")), 1e9]])
 
@@ -210,7 +210,7 @@ def test_failures_back_off_from_a_tenth_of_a_second_to_thirty_seconds() -> None:
     assert all(ceiling / 2 <= pause <= ceiling for pause, ceiling in zip(script.pauses_s, ceilings, strict=True))
 
 
-def test_a_connection_that_delivered_something_starts_the_back_off_anew() -> None:
+def test_a_connection_that_delivered_something_resets_the_back_off() -> None:
     fails = [port.ApiSilent("lost")]
     works = [[Changed(pod("a", version="6"))], port.ApiSilent("lost")]
     script = Script([[listed("5"), *fails], *[fails] * 6, works, fails])
@@ -238,7 +238,7 @@ def test_a_version_that_expires_right_after_its_list_backs_off() -> None:
     assert script.pauses_s[-1] >= 15.0
 
 
-def test_a_server_that_asks_for_patience_gets_it() -> None:
+def test_a_server_that_says_when_to_retry_is_obeyed() -> None:
     script = Script([[port.ApiThrottled("slow", 42.0)]])
 
     listen(script)
@@ -246,7 +246,7 @@ def test_a_server_that_asks_for_patience_gets_it() -> None:
     assert script.pauses_s == [42.0]
 
 
-def test_a_missing_right_is_told_once_and_tried_again_slowly() -> None:
+def test_a_missing_right_is_reported_once_and_retried_slowly() -> None:
     denied = port.ApiForbidden("pods is forbidden", 403)
     script = Script([*([denied] for _ in range(5)), [listed("5"), 1e9]])
 
@@ -256,7 +256,7 @@ def test_a_missing_right_is_told_once_and_tried_again_slowly() -> None:
     assert all(15.0 <= pause <= 30.0 for pause in script.pauses_s)
 
 
-def test_another_trouble_is_told_again() -> None:
+def test_a_different_failure_is_reported_again() -> None:
     lost, failed = port.ApiSilent("lost"), port.ApiFailed("etcd", 500)
     script = Script([[lost], [port.ApiSilent("lost")], [failed], [lost], [listed("5"), 1e9]])
 

@@ -6,7 +6,9 @@ from config.clusterfile.model import ClusterFile, Document
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine
+from scheduler.engine import Engine
 from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import PodReader
 from scheduler.simulation.replay import replay
 from scheduler.simulation.report import Report
 from scheduler.simulation.timeline import Step, timeline
@@ -51,5 +53,8 @@ def steps(
 def replayed(
     nodes: list[dict[str, Any]], pods: list[dict[str, Any]] | None = None, faults: list[dict[str, Any]] | None = None
 ) -> Report:
-    configuration = SchedulerConfiguration()
-    return replay(described(nodes, pods, faults), configuration, build_engine(configuration))
+    return replayed_file(described(nodes, pods, faults), build_engine(SchedulerConfiguration()))
+
+
+def replayed_file(cluster: ClusterFile, built: tuple[Engine, PodReader]) -> Report:
+    return replay(cluster, built, resources=ResourceNames(), unit_mib=1024)

@@ -4,11 +4,11 @@ from config.protocol import names
 from config.protocol.inventory import Health, decode
 from scheduler.kube import objects
 from scheduler.pods.gpu_request import ResourceNames
-from scheduler.simulation.card_faults import LOST, WELL, CardState, Condition, after_xid, card_named, with_cards
+from scheduler.simulation.card_faults import HEALTHY, LOST, CardState, Condition, after_xid, card_named, with_cards
 from tests.support.builders import card, wire_node
 
 RESOURCES = ResourceNames()
-SICK = CardState(Condition.SICK, "xid-79")
+SICK = CardState(Condition.UNHEALTHY, "xid-79")
 OLD = objects.Node(
     objects.ObjectMeta("old"),
     status=objects.NodeStatus(
@@ -18,9 +18,9 @@ OLD = objects.Node(
 
 
 def health(node: objects.Node) -> list[str]:
-    """`index health reason` of each card that the node announces."""
-    announced = decode((node.metadata.annotations or {})[names.INVENTORY])
-    return [f"{c.index} {c.health} {c.reason}".rstrip() for c in announced.cards]
+    """`index health reason` of each card in the inventory."""
+    shown_cards = decode((node.metadata.annotations or {})[names.INVENTORY])
+    return [f"{c.index} {c.health} {c.reason}".rstrip() for c in shown_cards.cards]
 
 
 def totals(node: objects.Node) -> tuple[object, object, object]:
@@ -31,12 +31,12 @@ def totals(node: objects.Node) -> tuple[object, object, object]:
 
 @pytest.mark.parametrize("xid", [48, 63, 64, 74, 79, 94, 95])
 def test_an_error_of_the_hardware_makes_a_card_unhealthy_and_says_which(xid: int) -> None:
-    assert after_xid(WELL, xid) == CardState(Condition.SICK, f"xid-{xid}")
+    assert after_xid(HEALTHY, xid) == CardState(Condition.UNHEALTHY, f"xid-{xid}")
 
 
 @pytest.mark.parametrize("xid", [13, 31, 43, 45, 68, 109])
-def test_an_error_of_a_program_changes_nothing(xid: int) -> None:
-    assert after_xid(WELL, xid) == WELL
+def test_an_application_error_changes_nothing(xid: int) -> None:
+    assert after_xid(HEALTHY, xid) == HEALTHY
     assert after_xid(SICK, xid) == SICK
 
 
@@ -44,13 +44,13 @@ def test_a_card_that_is_lost_reports_no_errors() -> None:
     assert after_xid(LOST, 79) == LOST
 
 
-def test_an_unhealthy_card_stays_announced_and_takes_its_units_out_of_allocatable_only() -> None:
+def test_an_unhealthy_card_stays_in_the_inventory_and_shrinks_allocatable_only() -> None:
     node = with_cards(wire_node("a", [16, 24]), {1: SICK}, RESOURCES)
     assert health(node) == ["0 healthy", "1 unhealthy xid-79"]
     assert totals(node) == ("16", "40", "2")
 
 
-def test_a_lost_card_is_announced_nowhere() -> None:
+def test_a_lost_card_is_in_no_inventory_and_no_total() -> None:
     node = with_cards(wire_node("a", [16, 24]), {0: LOST}, RESOURCES)
     assert health(node) == ["1 healthy"]
     assert totals(node) == ("24", "24", "1")
@@ -58,13 +58,13 @@ def test_a_lost_card_is_announced_nowhere() -> None:
 
 def test_a_card_that_is_back_is_as_it_was() -> None:
     described = wire_node("a", [16, 24])
-    assert totals(with_cards(described, {0: WELL, 1: WELL}, RESOURCES)) == totals(described)
+    assert totals(with_cards(described, {0: HEALTHY, 1: HEALTHY}, RESOURCES)) == totals(described)
 
 
-def test_a_card_described_as_unhealthy_gives_its_units_back_when_it_is_well() -> None:
+def test_a_card_described_as_unhealthy_returns_its_units_when_healthy() -> None:
     described = wire_node("a", [card(0, 16), card(1, 24, health=Health.UNHEALTHY)])
     assert totals(described) == ("16", "16", "2")  # what the builder sums up: healthy cards
-    node = with_cards(described, {1: WELL}, RESOURCES)
+    node = with_cards(described, {1: HEALTHY}, RESOURCES)
     assert health(node) == ["0 healthy", "1 healthy"]
     assert totals(node)[0] == "40"
 
@@ -79,7 +79,7 @@ def test_allocatable_never_falls_below_zero() -> None:
     assert totals(node)[0] == "0"
 
 
-def test_on_a_node_with_the_old_totals_an_equal_share_is_not_allocatable() -> None:
+def test_without_an_inventory_an_equal_share_is_not_allocatable() -> None:
     assert totals(with_cards(OLD, {1: SICK}, RESOURCES)) == ("16", "32", "2")
 
 

@@ -2,7 +2,17 @@
 
 import pytest
 
-from scheduler.simulation.faults import Break, Fail, Fault, Faults, Overtaken, Request, Throttle, Verb, WatchBreaks
+from scheduler.simulation.faults import (
+    Break,
+    Fail,
+    Faults,
+    Overtaken,
+    Request,
+    RequestFault,
+    Throttle,
+    Verb,
+    WatchBreaks,
+)
 
 
 def bind_request(about: str) -> Request:
@@ -55,6 +65,6 @@ def test_the_first_rule_that_applies_decides() -> None:
         pytest.param(Verb.WATCH, Overtaken(), id="nobody overtakes a watch"),
     ],
 )
-def test_a_fault_that_cannot_happen_to_a_verb_is_a_mistake(verb: Verb, fault: Fault) -> None:
+def test_a_fault_that_cannot_happen_to_a_verb_is_an_error(verb: Verb, fault: RequestFault) -> None:
     with pytest.raises(ValueError, match="cannot happen to"):
         Faults().add(verb, fault)

@@ -25,9 +25,9 @@ from scheduler.simulation.faults import (
     Break,
     Effect,
     Fail,
-    Fault,
     Overtaken,
     Refuse,
+    RequestFault,
     Silence,
     Slow,
     Throttle,
@@ -49,7 +49,7 @@ from tests.scheduler.simulation.builders import (
 )
 
 
-async def bind_under(fault: Fault, of: World) -> MemoryCluster:
+async def bind_under(fault: RequestFault, of: World) -> MemoryCluster:
     """Bind pod `a` once while the fault holds; raises what the client gets."""
     cluster = client(of)
     cluster.faults.add(Verb.BIND, fault, count=1)
@@ -74,7 +74,7 @@ async def bind_under(fault: Fault, of: World) -> MemoryCluster:
     ],
 )
 async def test_a_fault_decides_what_the_client_hears_and_whether_the_pod_is_bound(
-    fault: Fault, error: type[ApiError], node: str
+    fault: RequestFault, error: type[ApiError], node: str
 ) -> None:
     of = world("a")
 
@@ -85,7 +85,7 @@ async def test_a_fault_decides_what_the_client_hears_and_whether_the_pod_is_boun
     assert node_of(of, "a") == node
 
 
-async def test_a_throttled_client_is_told_when_to_come_back() -> None:
+async def test_a_throttled_client_is_told_when_to_retry() -> None:
     with pytest.raises(ApiThrottled) as raised:
         await bind_under(Throttle(retry_after_s=7.0), world("a"))
 
@@ -185,7 +185,7 @@ async def test_another_scheduler_binds_the_same_pod_a_moment_earlier(fault: Over
     assert of.pods.collection.existing("ns", "a").metadata.annotations == fault.annotations
 
 
-async def test_a_slow_answer_comes_after_the_watch_has_told() -> None:
+async def test_a_slow_answer_comes_after_the_watch_event() -> None:
     of, time = world("a"), HandDrivenTime()
     cluster = client(of, time)
     cluster.faults.add(Verb.BIND, Slow(before_s=1.0, after_s=2.0))
@@ -206,7 +206,7 @@ async def test_a_slow_answer_comes_after_the_watch_has_told() -> None:
         pytest.param(Slow(before_s=1.0, after_s=9.0), "node-a", id="answered too late"),
     ],
 )
-async def test_what_is_slower_than_the_client_bears_is_a_time_out(fault: Slow, node_when_given_up: str) -> None:
+async def test_a_request_slower_than_its_time_out_is_a_time_out(fault: Slow, node_when_given_up: str) -> None:
     of, time = world("a"), HandDrivenTime()
     cluster = client(of, time)
     cluster.faults.add(Verb.BIND, fault)
@@ -257,7 +257,7 @@ async def test_a_watch_breaks_after_exactly_so_many_events(how: Break, error: ty
     assert len(await next_names(cluster, None, 5)) == 5
 
 
-async def test_a_watch_that_breaks_later_still_tells_everything_in_order() -> None:
+async def test_a_watch_that_breaks_later_still_delivers_everything_in_order() -> None:
     of = world("a")
     cluster = client(of)
     cluster.faults.add(Verb.WATCH, WatchBreaks(Break.LOST, 1), count=1)
@@ -268,7 +268,7 @@ async def test_a_watch_that_breaks_later_still_tells_everything_in_order() -> No
     assert await next_names(cluster, since, 2) == ["Changed a", "Changed b"]
 
 
-async def test_a_stalled_watch_tells_nothing_until_it_is_resumed() -> None:
+async def test_a_stalled_watch_delivers_nothing_until_it_is_resumed() -> None:
     of = world("a")
     cluster = client(of)
     async with watched(cluster, PODS, since=str(of.version)) as events:
@@ -283,7 +283,7 @@ async def test_a_stalled_watch_tells_nothing_until_it_is_resumed() -> None:
         assert told(await next_event) == "Changed b"
 
 
-async def test_a_client_gives_a_stalled_watch_up_after_the_silence_it_bears() -> None:
+async def test_a_client_gives_up_a_stalled_watch_after_the_allowed_silence() -> None:
     of, time = world("a"), HandDrivenTime()
     cluster = client(of, time)
     async with watched(cluster, PODS, since=str(of.version)) as events:
@@ -294,7 +294,7 @@ async def test_a_client_gives_a_stalled_watch_up_after_the_silence_it_bears() ->
         assert not next_event.done()
         await time.advance(1.0)
 
-        with pytest.raises(ApiSilent, match="nothing came for 90 s"):
+        with pytest.raises(ApiSilent, match="no data for 90 s"):
             await next_event
 
 
@@ -311,7 +311,7 @@ async def test_a_watch_opened_during_a_stall_is_stalled_too() -> None:
         assert told(await next_event) == "ListBegins"
 
 
-async def test_a_watch_breaks_at_the_word_of_the_operator() -> None:
+async def test_a_watch_breaks_on_command() -> None:
     of = world("a")
     cluster = client(of)
     async with watched(cluster, PODS) as events:
@@ -354,7 +354,20 @@ async def test_every_verb_can_fail_without_the_others(verb: Verb) -> None:
 
 
 def event(name: str) -> EventRecord:
-    return EventRecord(name, "Pod", "ns", "a", "", "Normal", "Scheduled", "Binding", "", 0.0, "x/y", "z")
+    return EventRecord(
+        name=name,
+        kind="Pod",
+        namespace="ns",
+        object_name="a",
+        object_uid="",
+        type="Normal",
+        reason="Scheduled",
+        action="Binding",
+        note="",
+        time_s=0.0,
+        reporting_controller="x/y",
+        reporting_instance="z",
+    )
 
 
 async def fails(request: Awaitable[object]) -> bool:

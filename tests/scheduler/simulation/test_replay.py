@@ -6,10 +6,9 @@ import pytest
 from config.clusterfile.reading import read
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine
-from scheduler.simulation.replay import replay
 from scheduler.simulation.report import Report
 from scheduler.state.ledger import of_tables
-from tests.scheduler.simulation.described import described, node, pod, replayed
+from tests.scheduler.simulation.described import described, node, pod, replayed, replayed_file
 from tests.support.repository import ROOT
 
 DEMO: Final = ROOT / "scheduler" / "simulation" / "demo.yaml"
@@ -43,13 +42,13 @@ def test_usage_is_what_is_booked_now_at_most_and_over_time() -> None:
     assert (whole.units, whole.used, whole.peak, whole.average, whole.pods) == (24, 0, 18, 13.5, 0)
 
 
-def test_a_pod_that_runs_for_ever_is_still_there_at_the_end() -> None:
+def test_a_pod_that_runs_forever_is_still_there_at_the_end() -> None:
     report = replayed([node("a", 16)], [pod("p", 10), pod("q", 6, runs_s=10)])
     assert used(report) == [(10, 16, 16.0)]
     assert report.nodes[0].pods == 1
 
 
-def test_a_pod_waits_with_the_words_of_its_last_attempt() -> None:
+def test_a_pod_waits_with_the_message_of_its_last_attempt() -> None:
     report = replayed([node("a", 16)], [pod("p", 10), pod("q", 20, at_s=3)])
     (waits,) = report.waiting
     assert (waits.pod, waits.since_s, waits.attempts) == ("default/q", 3.0, 1)
@@ -62,7 +61,7 @@ def test_a_pod_waits_with_the_words_of_its_last_attempt() -> None:
 @pytest.mark.parametrize(
     ("waiting", "reason"),
     [
-        pytest.param(pod("p", 1, schedulerName=""), "its schedulerName is default-scheduler", id="another scheduler"),
+        pytest.param(pod("p", 1, schedulerName=""), "schedulerName is default-scheduler", id="another scheduler"),
         pytest.param(pod("p", 1, schedulingGates=[{"name": "later"}]), "later", id="gated"),
         pytest.param(pod("p", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), "being deleted", id="deleted"),
         pytest.param(pod("p", overhead={"cpu": "much"}), "cannot be read", id="no quantity"),
@@ -90,13 +89,13 @@ def test_an_unhealthy_card_is_shown_with_its_reason() -> None:
     assert [card.health for card in report.cards] == ["unhealthy: xid-79"]
 
 
-def test_a_pod_that_came_with_its_node_counts_and_is_not_among_those_placed() -> None:
+def test_a_pod_bound_by_others_counts_and_is_not_among_those_placed() -> None:
     report = replayed([node("a", 16)], [pod("by-hand", 4, nodeName="a"), pod("p", 13)])
     assert (report.by_others, report.placed) == (1, ())
     assert [waits.pod for waits in report.waiting] == ["default/p"]
 
 
-def test_a_pod_whose_card_nobody_knows_counts_against_every_card() -> None:
+def test_a_pod_whose_card_is_unknown_counts_against_every_card() -> None:
     report = replayed([node("a", 16, 16)], [pod("by-hand", 4, nodeName="a", runs_s=10)])
     assert used(report) == [(0, 4, 4.0), (0, 4, 4.0)]
     assert report.nodes[0].peak == 4
@@ -108,13 +107,13 @@ def test_a_pod_that_runs_for_no_time_ends_when_it_starts() -> None:
 
 
 def test_the_same_files_always_give_the_same_report() -> None:
-    reports = [replay(read(DEMO), SchedulerConfiguration(), build_engine(SchedulerConfiguration())) for _ in range(2)]
+    reports = [replayed_file(read(DEMO), build_engine(SchedulerConfiguration())) for _ in range(2)]
     assert msgspec.json.encode(reports[0]) == msgspec.json.encode(reports[1])
 
 
 def test_what_is_reported_as_used_is_what_the_scheduler_has_booked() -> None:
     engine, reader = build_engine(SchedulerConfiguration())
-    report = replay(read(DEMO), SchedulerConfiguration(), (engine, reader))
+    report = replayed_file(read(DEMO), (engine, reader))
     booked = {
         (name, uuid): card.units - free
         for name, entry in of_tables(engine.tables).items()
@@ -123,11 +122,11 @@ def test_what_is_reported_as_used_is_what_the_scheduler_has_booked() -> None:
     assert {(card.node, card.uuid or f"#{card.index}"): card.used for card in report.cards} == booked
 
 
-def test_many_pods_on_many_nodes_all_find_their_place_and_no_card_holds_too_much() -> None:
+def test_many_pods_fill_many_nodes_and_no_card_holds_too_much() -> None:
     nodes = [node("n", 16, 24, 40) | {"count": 50}]
     pods = [pod(f"p{units}", units, at_s=units, runs_s=100) | {"count": 100} for units in (3, 5, 7, 11)]
     cluster = described(nodes, pods)
-    report = replay(cluster, SchedulerConfiguration(), build_engine(SchedulerConfiguration()))
+    report = replayed_file(cluster, build_engine(SchedulerConfiguration()))
     assert (len(report.placed), report.waiting) == (400, ())
     assert [card for card in report.cards if card.peak > card.units] == []
     assert sum(whole.used for whole in report.nodes) == 0

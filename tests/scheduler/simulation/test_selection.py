@@ -28,14 +28,14 @@ def test_a_kind_shows_what_its_path_and_its_selector_say(kind: Kind[Pod], *, sho
 
 
 @pytest.mark.parametrize(
-    ("selector", "words"),
+    ("selector", "message"),
     [
         pytest.param("spec.hostname=x", "field label not supported: spec.hostname", id="unknown field"),
         pytest.param("status.phase", "invalid field selector", id="no operator"),
     ],
 )
-def test_a_selector_that_a_server_refuses_is_refused(selector: str, words: str) -> None:
-    with pytest.raises(ApiRefused, match=words):
+def test_a_selector_that_a_server_refuses_is_refused(selector: str, message: str) -> None:
+    with pytest.raises(ApiRefused, match=message):
         shown_by(pod_kind(selector))
 
 

@@ -124,7 +124,7 @@ def test_what_does_not_exist_is_not_found() -> None:
         collection().remove("ns", "a")
 
 
-def test_a_reader_who_is_too_slow_is_told_so() -> None:
+def test_a_reader_that_is_too_slow_is_told_so() -> None:
     store = collection(limit=2)
     position = store.end
 

@@ -12,8 +12,8 @@ A: Final = [node("a", 16, 16)]
 
 
 def told(step: Step) -> str:
-    """`time what`: of a pod its name, else the words."""
-    what = step.pod.metadata.name if isinstance(step, PodComes) else step.words
+    """`time what`: of a pod its name, else the message."""
+    what = step.pod.metadata.name if isinstance(step, PodComes) else step.event
     return f"{step.at_s:g} {what}"
 
 
@@ -50,24 +50,24 @@ def test_faults_come_by_time_whatever_their_order_in_the_file() -> None:
     assert (cards(unhealthy), cards(back)) == (["0 unhealthy", "1 healthy"], ["0 healthy", "1 healthy"])
 
 
-def test_an_error_of_a_program_is_told_and_changes_nothing() -> None:
+def test_an_application_error_is_reported_and_changes_nothing() -> None:
     _, step = steps(A, faults=[fault(1, card=0, xid=31)])
-    assert told(step) == "1 card 0 of node a reports XID 31: a program's error"
+    assert told(step) == "1 card 0 of node a reports XID 31: an application error"
     assert cards(step) == ["0 healthy", "1 healthy"]
 
 
-def test_a_node_that_is_back_has_all_its_cards_well() -> None:
+def test_a_node_that_is_back_has_all_its_cards_healthy() -> None:
     _, _, gone, back = steps(A, faults=[fault(1, card=0, xid=79), fault(2, lost=True), fault(3, back=True)])
     assert isinstance(gone, NodeGoes)
     assert cards(back) == ["0 healthy", "1 healthy"]
 
 
-def test_a_fault_of_a_card_is_nothing_while_its_node_is_gone() -> None:
+def test_a_fault_of_a_card_has_no_effect_while_its_node_is_gone() -> None:
     found = steps(A, faults=[fault(1, lost=True), fault(2, card=0, xid=79), fault(3, lost=True)])
     assert [told(step) for step in found] == ["0 node a joins", "1 node a is lost"]
 
 
-def test_a_fault_on_a_node_whose_totals_are_no_quantities_is_left_to_the_scheduler_s_words() -> None:
+def test_a_fault_on_a_node_with_malformed_totals_is_left_to_the_scheduler() -> None:
     status = {"allocatable": {names.GPU_MEM: "many"}, "capacity": {names.GPU_MEM: "many", names.GPU_COUNT: "1"}}
     manifest = {"metadata": {"name": "a"}, "status": status}
     found = steps([{"node": manifest}, node("b", 16)], faults=[fault(1, card=0, xid=79)])

@@ -40,7 +40,7 @@ async def test_a_list_shows_one_moment_however_slowly_it_is_read() -> None:
     assert [told(event) for event in rest] == ["Changed a", "ListEnds", "Changed b"]
 
 
-async def test_a_large_list_comes_in_batches_and_gives_way_between_them() -> None:
+async def test_a_large_list_comes_in_batches_and_yields_between_them() -> None:
     of = world(*(f"p{i:04}" for i in range(600)))
     turns = 0
 
@@ -63,7 +63,7 @@ async def test_a_large_list_comes_in_batches_and_gives_way_between_them() -> Non
     assert all(earlier < later for earlier, later in pairwise(seen_at))
 
 
-async def test_a_finished_pod_is_deleted_as_it_last_was_and_its_removal_is_not_told() -> None:
+async def test_a_finished_pod_is_deleted_once_as_it_last_was() -> None:
     of = world("a")
     since = str(of.version)
     of.pods.finish("ns", "a", "Failed", reason="OutOfcpu")
@@ -132,12 +132,12 @@ async def test_bookmarks_tell_the_version_when_nothing_happens() -> None:
         assert await next_event == Bookmark(str(of.version))
 
 
-async def test_a_version_that_is_no_number_is_refused() -> None:
+async def test_a_version_that_is_not_a_number_is_refused() -> None:
     with pytest.raises(ApiRefused):
         await next_names(client(world()), "yesterday", 1)
 
 
-async def test_closing_the_client_ends_its_watches_and_leaves_the_world_to_the_next_one() -> None:
+async def test_closing_the_client_ends_its_watches_and_keeps_the_world() -> None:
     of = world("a")
     first = client(of)
     batches = first.watch(PODS, None)

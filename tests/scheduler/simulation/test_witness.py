@@ -49,12 +49,12 @@ def test_a_card_that_holds_more_than_it_has_is_a_violation() -> None:
     assert witness.violations == ["card GPU-a-0 of node a is over-committed by 4"]
 
 
-def test_a_card_that_a_pod_has_to_itself_and_another_shares_is_a_violation() -> None:
+def test_a_second_pod_on_an_exclusive_card_is_a_violation() -> None:
     world, witness, _ = witnessed(exclusive=True)
     world.pods.create(manifest("small", 1))
     world.pods.bind("default", "p", "a", on_card(0))
     world.pods.bind("default", "small", "a", on_card(0, 1))
-    assert witness.violations == ["card GPU-a-0 of node a is shared, though a pod has it to itself"]
+    assert witness.violations == ["card GPU-a-0 of node a is shared, though a pod holds it exclusively"]
 
 
 def test_a_binding_to_an_unhealthy_card_is_a_violation() -> None:
@@ -63,10 +63,10 @@ def test_a_binding_to_an_unhealthy_card_is_a_violation() -> None:
     assert witness.violations == ["pod default/p was bound to card 1 of a, which is unhealthy"]
 
 
-def test_a_binding_to_a_node_that_is_not_there_is_a_violation() -> None:
+def test_a_binding_to_a_node_that_does_not_exist_is_a_violation() -> None:
     world, witness, _ = witnessed()
     world.pods.bind("default", "p", "b", on_card(0))
-    assert witness.violations == ["pod default/p was bound to b, which is not there"]
+    assert witness.violations == ["pod default/p was bound to b, which does not exist"]
 
 
 @pytest.mark.parametrize("key", names.ALLOCATION_KEYS)
@@ -96,9 +96,9 @@ def test_a_card_is_unhealthy_from_when_its_node_says_so_until_it_says_otherwise(
     assert [spell.until_s for spell in witness.unhealthy_spells] == [NOW_S]
 
 
-def test_to_begin_again_forgets_what_was_seen_and_keeps_what_was_wrong() -> None:
+def test_starting_over_forgets_what_was_seen_and_keeps_violations() -> None:
     world, witness, _ = witnessed()
     world.pods.bind("default", "p", "a", on_card(1))
-    witness.begin_again()
+    witness.start_over()
     assert (witness.bound, witness.ended, witness.writes) == ([], [], 0)
     assert len(witness.violations) == 1

@@ -40,7 +40,7 @@ def test_a_pod_makes_its_namespace() -> None:
     assert of.namespaces.exists("team-a")
 
 
-def test_a_pod_without_a_node_goes_at_once_and_one_on_a_node_in_its_time() -> None:
+def test_a_pod_without_a_node_goes_at_once_and_one_on_a_node_after_its_grace() -> None:
     of = world("a", "b")
     of.pods.bind("ns", "b", "node-b")
 
@@ -109,7 +109,7 @@ def test_a_second_deletion_only_shortens_the_grace_which_counts_from_the_first()
     assert told == ["30Z", "10Z", "02Z"]
 
 
-def test_a_pod_goes_whatever_holds_it_at_the_last_word() -> None:
+def test_a_removed_pod_goes_whatever_holds_it() -> None:
     of = world()
     of.pods.create({"metadata": {"name": "a", "namespace": "ns", "finalizers": ["x"]}, "spec": {"nodeName": "n"}})
 
@@ -181,7 +181,7 @@ def test_a_node_that_goes_leaves_its_pods() -> None:
     assert (of.nodes.find("node-a"), node_of(of, "a")) == (None, "node-a")
 
 
-def test_a_namespace_takes_everything_in_it_along() -> None:
+def test_a_deleted_namespace_takes_everything_in_it_along() -> None:
     of = world("a", "b")
     of.pods.create(pod("a", "elsewhere"))
     of.config_maps.create("ns", "settings", {"k": "v"})
@@ -220,7 +220,7 @@ def test_a_name_that_is_taken_is_a_conflict() -> None:
     assert len(of.collection(PODS)) == 1
 
 
-def test_a_bound_pod_is_nominated_no_more() -> None:
+def test_a_bound_pod_is_no_longer_nominated() -> None:
     of = world("a")
     of.pods.update("ns", "a", lambda old: replace(old, status=replace(old.status, nominated_node_name="node-b")))
 

@@ -10,19 +10,19 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine
 from scheduler.kube import port
 from scheduler.telemetry.metrics import Metrics
-from scheduler.telemetry.observer import Telemetry
+from scheduler.telemetry.observer import ServiceObserver
 
 KINDS: tuple[port.Kind[Any], ...] = (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)
 SILENT = port.ApiSilent("connection refused")
 
 
 @pytest.fixture
-def telemetry() -> Telemetry:
+def telemetry() -> ServiceObserver:
     engine, _ = build_engine(SchedulerConfiguration())
-    return Telemetry(Metrics(engine.tables, engine.queue.lengths, per_card=False))
+    return ServiceObserver(Metrics(engine.tables, engine.queue.lengths, per_card=False))
 
 
-def said(telemetry: Telemetry, error: port.ApiError | None) -> Sequence[Mapping[str, Any]]:
+def said(telemetry: ServiceObserver, error: port.ApiError | None) -> Sequence[Mapping[str, Any]]:
     """What is logged when every watch meets that, one after the other."""
     with capture_logs() as lines:
         for kind in KINDS:
@@ -43,8 +43,8 @@ def events(lines: Sequence[Mapping[str, Any]]) -> list[str]:
         ),
     ],
 )
-def test_what_all_watches_meet_is_said_once_with_advice(
-    telemetry: Telemetry, error: port.ApiError, event: str, advice: str
+def test_an_outage_of_all_watches_is_logged_once_with_advice(
+    telemetry: ServiceObserver, error: port.ApiError, event: str, advice: str
 ) -> None:
     (line,) = said(telemetry, error)
 
@@ -52,7 +52,7 @@ def test_what_all_watches_meet_is_said_once_with_advice(
     assert advice in line["hint"]
 
 
-def test_it_is_said_again_when_the_reason_changes_and_when_all_watches_are_well(telemetry: Telemetry) -> None:
+def test_an_outage_is_logged_again_when_its_reason_changes_and_when_it_ends(telemetry: ServiceObserver) -> None:
     assert events(said(telemetry, SILENT)) == ["api.unreachable"]
     assert events(said(telemetry, SILENT)) == []
     assert events(said(telemetry, port.ApiSilent("no answer within 30 s"))) == ["api.unreachable"]
@@ -61,7 +61,7 @@ def test_it_is_said_again_when_the_reason_changes_and_when_all_watches_are_well(
     assert events(said(telemetry, SILENT)) == ["api.unreachable"]
 
 
-def test_a_right_that_is_missing_is_said_of_each_kind(telemetry: Telemetry) -> None:
+def test_a_missing_right_is_logged_for_each_kind(telemetry: ServiceObserver) -> None:
     lines = said(telemetry, port.ApiForbidden("pods is forbidden", 403))
 
     assert events(lines) == ["watch.forbidden"] * 4
@@ -69,7 +69,7 @@ def test_a_right_that_is_missing_is_said_of_each_kind(telemetry: Telemetry) -> N
     assert events(said(telemetry, None)) == ["watch.recovered"] * 4
 
 
-def test_a_server_that_comes_back_and_forbids_is_reachable(telemetry: Telemetry) -> None:
+def test_a_server_that_comes_back_and_forbids_is_reachable(telemetry: ServiceObserver) -> None:
     said(telemetry, SILENT)
 
     lines = said(telemetry, port.ApiForbidden("forbidden", 403))
@@ -77,7 +77,7 @@ def test_a_server_that_comes_back_and_forbids_is_reachable(telemetry: Telemetry)
     assert sorted(events(lines)) == ["api.reachable", *["watch.forbidden"] * 4]
 
 
-def test_a_server_that_fails_is_said_with_its_status(telemetry: Telemetry) -> None:
+def test_a_server_failure_is_logged_with_its_status(telemetry: ServiceObserver) -> None:
     assert {(line["event"], line["status"]) for line in said(telemetry, port.ApiFailed("etcd is away", 500))} == {
-        ("watch.trouble", 500)
+        ("watch.failed", 500)
     }

@@ -80,13 +80,13 @@ async def test_a_pod_is_read_as_it_is_now(api: ApiServer, cluster: KubeCluster) 
     assert (api.seen[0].path, api.seen[0].query) == ("/api/v1/namespaces/default/pods/a", {})
 
 
-async def test_a_pod_that_is_not_there_is_none(api: ApiServer, cluster: KubeCluster) -> None:
+async def test_a_pod_that_does_not_exist_is_none(api: ApiServer, cluster: KubeCluster) -> None:
     api.script = [status(404, 'pods "a" not found')]
 
     assert await cluster.pod("default", "a") is None
 
 
-async def test_a_pod_that_cannot_be_decoded_is_a_failure_of_the_server(api: ApiServer, cluster: KubeCluster) -> None:
+async def test_a_pod_that_cannot_be_decoded_is_a_server_failure(api: ApiServer, cluster: KubeCluster) -> None:
     api.script = [ok({"metadata": 7})]
 
     with pytest.raises(port.ApiFailed, match="cannot be decoded"):
@@ -184,7 +184,18 @@ async def test_the_events_of_a_node_live_in_the_namespace_default(
 ) -> None:
     api.script = [ok({})]
     record = port.EventRecord(
-        "n.1", "Node", namespace, "n", "uid-n", "Warning", "r", "a", "note", 1.0, "controller", "instance"
+        name="n.1",
+        kind="Node",
+        namespace=namespace,
+        object_name="n",
+        object_uid="uid-n",
+        type="Warning",
+        reason="r",
+        action="a",
+        note="note",
+        time_s=1.0,
+        reporting_controller="controller",
+        reporting_instance="instance",
     )
 
     await cluster.create_event(record)
@@ -203,7 +214,20 @@ async def test_the_events_of_a_node_live_in_the_namespace_default(
 )
 async def test_a_note_is_cut_to_1024_bytes(api: ApiServer, cluster: KubeCluster, note: str, cut: str) -> None:
     api.script = [ok({})]
-    long = port.EventRecord("a.1", "Pod", "default", "a", "u", "Warning", "r", "a", note, 1.0, "controller", "instance")
+    long = port.EventRecord(
+        name="a.1",
+        kind="Pod",
+        namespace="default",
+        object_name="a",
+        object_uid="u",
+        type="Warning",
+        reason="r",
+        action="a",
+        note=note,
+        time_s=1.0,
+        reporting_controller="controller",
+        reporting_instance="instance",
+    )
 
     await cluster.create_event(long)
 

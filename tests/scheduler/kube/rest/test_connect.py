@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
-from scheduler.kube.rest.connect import Connection, ConnectMistake, connect
+from scheduler.kube.rest.connect import ConnectError, Connection, connect, proxy_for
 from tests.support.certificates import CA
 
+SERVER = "https://10.1.2.3:6443"
+PROXY = "http://proxy:3128"
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
 
@@ -82,13 +84,13 @@ async def test_the_home_directory_is_the_last_resort(home: Path) -> None:
     assert (await connected(IN_A_POD | {"HOME": str(home)})).url == "http://home"
 
 
-async def test_a_context_is_looked_for_in_a_file_and_not_in_the_pod(home: Path, service_account: Path) -> None:
+async def test_a_context_is_looked_up_in_a_file_and_not_in_the_pod(home: Path, service_account: Path) -> None:
     environment = IN_A_POD | {"HOME": str(home)}
 
     assert (await connected(environment, context="other", service_account=service_account)).url == "http://home-2"
 
 
-async def test_several_files_are_merged_and_those_that_are_missing_left_out(tmp_path: Path) -> None:
+async def test_several_files_are_merged_without_the_missing_ones(tmp_path: Path) -> None:
     users = write(tmp_path / "users", document(clusters=[], contexts=[]))
     rest = write(tmp_path / "rest", document("http://rest", users=[]))
     environment = {"KUBECONFIG": f"{tmp_path / 'missing'}:{users}:{rest}"}
@@ -98,7 +100,7 @@ async def test_several_files_are_merged_and_those_that_are_missing_left_out(tmp_
     assert (connection.url, await connection.credentials.authorization()) == ("http://rest", "Bearer t")
 
 
-async def test_certificates_may_stand_in_the_file_or_beside_it(tmp_path: Path) -> None:
+async def test_certificates_may_be_in_the_file_or_beside_it(tmp_path: Path) -> None:
     write(tmp_path / "ca.pem", CA)
     beside = {"server": "https://a", "certificate-authority": "ca.pem"}
     inside = {"server": "https://a", "certificate-authority-data": base64.b64encode(CA.encode()).decode()}
@@ -131,7 +133,7 @@ async def test_a_context_without_a_user_is_anonymous(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         pytest.param("a: [", "is not YAML.*correct it", id="not YAML"),
         pytest.param("just words", "has no list `contexts`", id="not a kubeconfig"),
@@ -140,17 +142,17 @@ async def test_a_context_without_a_user_is_anonymous(tmp_path: Path) -> None:
         pytest.param(document(**{"current-context": "x"}), "name x .*one of: main, other", id="no such context"),
         pytest.param(document(clusters=[]), "name c ", id="no such cluster"),
         pytest.param(document(clusters=None), "name c ", id="clusters: null"),
-        pytest.param(document(users=[]), "there is no user u", id="no such user"),
+        pytest.param(document(users=[]), "user u does not exist", id="no such user"),
         pytest.param(document(users=7), "kubeconfig .*config: ", id="users of another type"),
-        pytest.param(document(""), "names no server", id="no server"),
+        pytest.param(document(""), "has no server", id="no server"),
     ],
 )
-async def test_a_file_that_does_not_say_which_cluster_is_one_clear_mistake(
-    tmp_path: Path, content: object, words: str
+async def test_a_file_that_does_not_say_which_cluster_is_one_clear_error(
+    tmp_path: Path, content: object, message: str
 ) -> None:
     path = write(tmp_path / "config", content)
 
-    with pytest.raises(ConnectMistake, match=words) as raised:
+    with pytest.raises(ConnectError, match=message) as raised:
         await connected({}, kubeconfig=path)
 
     assert str(path) in str(raised.value)
@@ -158,7 +160,7 @@ async def test_a_file_that_does_not_say_which_cluster_is_one_clear_mistake(
 
 
 @pytest.mark.parametrize(
-    ("cluster", "user", "words"),
+    ("cluster", "user", "message"),
     [
         pytest.param({"certificate-authority": "no.pem"}, {}, "no.pem", id="CA missing"),
         pytest.param({"certificate-authority-data": "aGVsbG8="}, {}, "not usable as PEM", id="CA not PEM"),
@@ -173,51 +175,75 @@ async def test_a_file_that_does_not_say_which_cluster_is_one_clear_mistake(
         pytest.param({}, {"auth-provider": {"name": "oidc"}}, "oidc: missing configuration", id="provider"),
     ],
 )
-async def test_credentials_that_cannot_be_had_are_one_clear_mistake(
-    tmp_path: Path, cluster: dict[str, str], user: dict[str, Any], words: str
+async def test_credentials_that_cannot_be_loaded_are_one_clear_error(
+    tmp_path: Path, cluster: dict[str, str], user: dict[str, Any], message: str
 ) -> None:
     clusters = [{"name": "c", "cluster": {"server": "https://a"} | cluster}]
     path = write(tmp_path / "config", document(clusters=clusters, users=[{"name": "u", "user": user}]))
 
-    with pytest.raises(ConnectMistake, match=words) as raised:
+    with pytest.raises(ConnectError, match=message) as raised:
         await connected({}, kubeconfig=path)
 
     assert str(path) in str(raised.value)
 
 
-async def test_a_plugin_that_answers_no_credentials_is_a_mistake(tmp_path: Path) -> None:
+async def test_a_plugin_that_returns_no_credentials_is_an_error(tmp_path: Path) -> None:
     answer = '{"apiVersion": "v1", "kind": "ExecCredential", "status": {}}'
     user = {"exec": {"apiVersion": "v1", "command": "echo", "args": [answer]}}
     path = write(tmp_path / "config", document(users=[{"name": "u", "user": user}]))
 
-    with pytest.raises(ConnectMistake, match="neither a token nor a client certificate"):
+    with pytest.raises(ConnectError, match="neither a token nor a client certificate"):
         await connected({}, kubeconfig=path)
 
 
 @pytest.mark.parametrize(
-    ("kubeconfig", "words"),
+    ("kubeconfig", "message"),
     [
         pytest.param(Path("/no/such/file"), "/no/such/file, named by --kubeconfig", id="flag"),
         pytest.param(None, "/no/a, named by KUBECONFIG", id="environment"),
     ],
 )
-async def test_a_file_that_is_named_has_to_exist(home: Path, kubeconfig: Path | None, words: str) -> None:
-    with pytest.raises(ConnectMistake, match=words):
+async def test_a_named_file_has_to_exist(home: Path, kubeconfig: Path | None, message: str) -> None:
+    with pytest.raises(ConnectError, match=message):
         await connected({"HOME": str(home), "KUBECONFIG": "/no/a:/no/b"}, kubeconfig=kubeconfig)
 
 
-async def test_a_directory_is_no_kubeconfig(tmp_path: Path) -> None:
-    with pytest.raises(ConnectMistake, match="cannot be read"):
+async def test_a_directory_is_not_a_kubeconfig(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError, match="cannot be read"):
         await connected({}, kubeconfig=tmp_path)
 
 
-async def test_without_any_cluster_every_place_that_was_looked_at_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConnectMistake, match=r"--kubeconfig.*KUBECONFIG.*/nowhere.*/\.kube/config"):
+async def test_without_any_cluster_every_place_searched_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError, match=r"--kubeconfig.*KUBECONFIG.*/nowhere.*/\.kube/config"):
         await connected({"HOME": str(tmp_path)})
 
 
-async def test_a_broken_ca_of_the_service_account_is_a_mistake(service_account: Path) -> None:
+async def test_a_broken_ca_of_the_service_account_is_an_error(service_account: Path) -> None:
     write(service_account / "ca.crt", "no certificate")
 
-    with pytest.raises(ConnectMistake, match=r"service account.*not usable as PEM"):
+    with pytest.raises(ConnectError, match=r"service account.*not usable as PEM"):
         await connected(IN_A_POD, service_account=service_account)
+
+
+@pytest.mark.parametrize(
+    ("environment", "url", "proxy"),
+    [
+        pytest.param({}, SERVER, None, id="none"),
+        pytest.param({"HTTPS_PROXY": PROXY}, SERVER, PROXY, id="https"),
+        pytest.param({"https_proxy": PROXY}, SERVER, PROXY, id="small letters"),
+        pytest.param({"HTTP_PROXY": PROXY}, SERVER, None, id="for http only"),
+        pytest.param({"HTTP_PROXY": PROXY}, "http://api", PROXY, id="http"),
+        pytest.param({"ALL_PROXY": PROXY}, SERVER, PROXY, id="all"),
+        pytest.param({"HTTPS_PROXY": PROXY, "NO_PROXY": "*"}, SERVER, None, id="no host"),
+        pytest.param({"HTTPS_PROXY": PROXY, "NO_PROXY": "a, 10.1.2.3"}, SERVER, None, id="not this host"),
+        pytest.param({"HTTPS_PROXY": PROXY, "NO_PROXY": "10.0.0.0/8"}, SERVER, None, id="not this network"),
+        pytest.param({"HTTPS_PROXY": PROXY, "NO_PROXY": "10.2.0.0/16"}, SERVER, PROXY, id="not another network"),
+        pytest.param({"HTTPS_PROXY": PROXY, "NO_PROXY": ".corp"}, "https://api.corp", None, id="not this domain"),
+        pytest.param({"HTTPS_PROXY": PROXY, "NO_PROXY": "orp"}, "https://api.corp", PROXY, id="not half a name"),
+        pytest.param({"HTTPS_PROXY": PROXY, "NO_PROXY": ","}, SERVER, PROXY, id="empty entries"),
+    ],
+)
+def test_the_proxy_is_the_one_that_the_environment_names(
+    environment: dict[str, str], url: str, proxy: str | None
+) -> None:
+    assert proxy_for(environment, url) == proxy

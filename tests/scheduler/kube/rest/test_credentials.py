@@ -165,7 +165,7 @@ async def test_credentials_that_stay_refused_are_forbidden_after_one_repetition(
     assert len(api.seen) == 2
 
 
-async def test_a_plugin_that_begins_to_fail_is_named_with_its_own_words(
+async def test_a_plugin_that_begins_to_fail_is_named_with_its_message(
     api: ApiServer, transport_of: TransportOf, tmp_path: Path
 ) -> None:
     broken = "if len(runs.read_text().splitlines()) > 1: raise SystemExit('your login has expired')"
@@ -198,7 +198,7 @@ class Slow:
         return self.lifetime
 
 
-async def test_a_renewal_outlives_the_request_that_asked_for_it() -> None:
+async def test_a_renewal_outlives_the_request_that_started_it() -> None:
     source = Slow(Lifetime())
     credentials = Credentials(Configuration(), source)
     with pytest.raises(TimeoutError):
@@ -231,7 +231,7 @@ async def test_expired_credentials_are_waited_for() -> None:
     assert await credentials.authorization() == "Bearer 2"
 
 
-async def test_credentials_that_cannot_be_renewed_are_used_and_not_asked_for_at_every_request() -> None:
+async def test_credentials_that_cannot_be_renewed_are_used_and_retried_rarely() -> None:
     source = Slow(Lifetime(refresh_after_s=-2.0, valid_for_s=-1.0))
     source.go.set()
     credentials = Credentials(Configuration(), source)

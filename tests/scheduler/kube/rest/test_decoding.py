@@ -42,7 +42,7 @@ def test_the_bookmark_that_closes_a_streamed_list_ends_the_list() -> None:
         pytest.param(429, port.ApiThrottled, id="throttled"),
     ],
 )
-def test_an_error_event_is_raised_with_the_words_of_the_server(code: int, error: type[port.ApiError]) -> None:
+def test_an_error_event_is_raised_with_the_servers_message(code: int, error: type[port.ApiError]) -> None:
     told = {"kind": "Status", "metadata": {}, "message": "too old", "code": code, "details": {"retryAfterSeconds": 3}}
 
     with pytest.raises(error, match=r"^too old$") as raised:

@@ -43,7 +43,7 @@ async def get(transport: Transport, path: str = "/x", timeout_s: float = 5.0) ->
         pytest.param(599, port.ApiFailed, id="a status of nobody's"),
     ],
 )
-async def test_each_refusal_has_its_error_with_the_words_of_the_server(
+async def test_each_refusal_has_its_error_with_the_servers_message(
     api: ApiServer, transport: Transport, code: int, error: type[port.ApiError]
 ) -> None:
     api.script = [status(code, "pods is busy", Location="/elsewhere")] * 2
@@ -84,7 +84,7 @@ async def test_a_throttled_request_says_how_long_to_wait(
         pytest.param(b"x" * 5000, "x" * 1024, id="cut"),
     ],
 )
-async def test_a_refusal_without_a_status_object_has_words_too(
+async def test_a_refusal_without_a_status_object_has_a_message_too(
     api: ApiServer, transport: Transport, text: bytes, words: str
 ) -> None:
     async def answer(_: web.Request) -> web.StreamResponse:
@@ -140,7 +140,7 @@ async def test_a_lost_connection_is_silence(api: ApiServer, transport: Transport
     assert len(api.seen) == 1
 
 
-async def test_a_server_that_is_not_there_is_silence(api: ApiServer, kubeconfig: Callable[..., Path]) -> None:
+async def test_an_unreachable_server_is_silence(api: ApiServer, kubeconfig: Callable[..., Path]) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         api.url = f"http://127.0.0.1:{unused.getsockname()[1]}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scheduler.kube import port
 from scheduler.kube.rest.client import KubeCluster
-from scheduler.kube.rest.watching import BATCH, Listing, WatchOptions
+from scheduler.kube.rest.watching import BATCH, LineSplitter, Listing, WatchOptions
 from tests.scheduler.kube.rest.conftest import ClusterOf
 from tests.support.api_server import ApiServer, bookmark, cut, line, manifest, ok, status, streamed
 
@@ -62,7 +62,7 @@ async def test_a_list_is_a_consistent_read_and_comes_in_pages(api: ApiServer, cl
     assert api.queries()[-1]["resourceVersion"] == "100"
 
 
-async def test_a_streamed_list_asks_for_what_the_protocol_wants(api: ApiServer, cluster_of: ClusterOf) -> None:
+async def test_a_streamed_list_sends_what_the_protocol_requires(api: ApiServer, cluster_of: ClusterOf) -> None:
     await events(await cluster_of(watch=STREAMED))
 
     (query,) = api.queries()
@@ -91,7 +91,7 @@ async def test_watches_end_at_different_times(api: ApiServer, cluster: KubeClust
     assert len({query["timeoutSeconds"] for query in api.queries()}) > 1
 
 
-async def test_a_server_that_refuses_to_stream_is_asked_for_pages_from_then_on(
+async def test_a_server_that_refuses_to_stream_gets_paged_lists_from_then_on(
     api: ApiServer, cluster: KubeCluster
 ) -> None:
     api.streams_lists, api.items = False, [manifest("a")]
@@ -101,9 +101,7 @@ async def test_a_server_that_refuses_to_stream_is_asked_for_pages_from_then_on(
     assert sum("sendInitialEvents" in query for query in api.queries()) == 1
 
 
-async def test_a_server_that_ignores_the_wish_for_a_streamed_list_is_asked_for_pages(
-    api: ApiServer, cluster: KubeCluster
-) -> None:
+async def test_a_server_that_ignores_streaming_gets_paged_lists(api: ApiServer, cluster: KubeCluster) -> None:
     api.items = [manifest("a")]
     api.script = [streamed(line("ADDED", manifest("a")), bookmark("90"))]
 
@@ -126,7 +124,7 @@ async def test_a_forced_stream_does_not_fall_back(api: ApiServer, cluster_of: Cl
         pytest.param(500, port.ApiFailed, id="failed"),
     ],
 )
-async def test_a_refusal_for_another_reason_is_no_sign_of_a_server_without_streams(
+async def test_a_refusal_for_another_reason_does_not_end_streaming(
     api: ApiServer, cluster: KubeCluster, code: int, error: type[port.ApiError]
 ) -> None:
     api.script = [status(code, "no")]
@@ -175,7 +173,7 @@ async def test_a_list_that_expires_between_two_pages_begins_again(api: ApiServer
     assert got[-1] == port.ListEnds("100")
 
 
-async def test_a_list_that_always_expires_is_given_up(api: ApiServer, cluster_of: ClusterOf) -> None:
+async def test_a_list_that_always_expires_is_abandoned(api: ApiServer, cluster_of: ClusterOf) -> None:
     first = {"metadata": {"resourceVersion": "90", "continue": "x"}, "items": []}
     api.script = [ok(first), status(410, "too old")] * 3
 
@@ -256,7 +254,7 @@ async def test_a_stalled_connection_is_noticed(
     api.script = [streamed(*sent, then=api.held.wait())]
     cluster = await cluster_of(watch=WatchOptions(stall_s=0.2))
 
-    with pytest.raises(port.ApiSilent, match=r"not a byte for 0\.2 s"):
+    with pytest.raises(port.ApiSilent, match=r"no data for 0\.2 s"):
         await events(cluster, since)
 
 
@@ -268,7 +266,7 @@ async def test_a_stalled_connection_is_noticed(
         pytest.param(None, [bookmark("5", ends_list=True)], id="a list"),
     ],
 )
-async def test_silence_before_the_first_bookmark_ends_the_watch_in_good_order(
+async def test_silence_before_the_first_bookmark_ends_the_watch_normally(
     api: ApiServer, cluster_of: ClusterOf, since: str | None, sent: list[bytes]
 ) -> None:
     api.script = [streamed(*sent, then=api.held.wait())]
@@ -291,7 +289,7 @@ async def test_a_server_that_never_answers_a_watch_is_noticed(api: ApiServer, cl
         await events(cluster, since="1")
 
 
-async def test_a_lost_connection_is_no_end_in_good_order(api: ApiServer, cluster: KubeCluster) -> None:
+async def test_a_lost_connection_is_not_a_normal_end(api: ApiServer, cluster: KubeCluster) -> None:
     api.script = [cut(line("ADDED", manifest("a")), b'{"type": "ADD')]
     got: list[Any] = []
 
@@ -307,8 +305,43 @@ async def test_a_line_that_the_end_cut_off_is_not_delivered(api: ApiServer, clus
     assert names(await events(cluster, since="1")) == ["a"]
 
 
-async def test_a_page_that_is_no_list_is_a_failure_of_the_server(api: ApiServer, cluster_of: ClusterOf) -> None:
+async def test_a_page_that_is_not_a_list_is_a_server_failure(api: ApiServer, cluster_of: ClusterOf) -> None:
     api.script = [ok({"hello": "world"})]
 
     with pytest.raises(port.ApiFailed, match="cannot be decoded"):
         await events(await cluster_of(watch=PAGED))
+
+
+def split(chunks: list[bytes]) -> list[bytes]:
+    splitter = LineSplitter()
+    return [line for chunk in chunks for line in splitter.feed(chunk)]
+
+
+@given(
+    lines=st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line)),
+    cuts=st.lists(st.integers(min_value=0, max_value=400)),
+)
+def test_lines_are_the_same_wherever_the_chunks_end(lines: list[bytes], cuts: list[int]) -> None:
+    text = b"".join(line + b"\n" for line in lines)
+    ends = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    chunks = [text[start:end] for start, end in pairwise(ends)]
+
+    assert split(chunks) == lines
+
+
+def test_a_line_that_is_not_complete_waits_for_its_end() -> None:
+    splitter = LineSplitter()
+
+    assert splitter.feed(b"one\ntw") == [b"one"]
+    assert splitter.feed(b"o") == []
+    assert splitter.feed(b"\n") == [b"two"]
+
+
+def test_a_long_line_passes_in_many_small_pieces() -> None:
+    line = b"x" * 1_600_000
+
+    assert split([line[start : start + 100] for start in range(0, len(line), 100)] + [b"\n"]) == [line]
+
+
+def test_empty_lines_are_left_out() -> None:
+    assert split([b"\n\n", b"a\n\n"]) == [b"a"]

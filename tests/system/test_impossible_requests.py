@@ -20,7 +20,7 @@ _UNKNOWN_OPERATOR = {
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         pytest.param(
             {"gpu_mem": 1000}, "1 Insufficient GPU memory on one card: wants 1000, most free 16 (of 16)", id="too much"
@@ -90,8 +90,8 @@ _UNKNOWN_OPERATOR = {
     ],
 )
 @in_virtual_time
-async def test_an_ask_that_cannot_be_met_waits_with_the_reason_and_one_warning(
-    options: dict[str, Any], words: str
+async def test_a_request_that_cannot_be_met_waits_with_a_reason_and_one_warning(
+    options: dict[str, Any], message: str
 ) -> None:
     of = world()
     of.nodes.add(wire_node("a", [16, 16]))
@@ -105,7 +105,7 @@ async def test_an_ask_that_cannot_be_met_waits_with_the_reason_and_one_warning(
         await asyncio.sleep(1)
 
         assert node_of(of, "p") == ""
-        assert condition(of, "p") == f"False 0/1 nodes are available: {words}."
-        assert warnings(of, "p") == [("FailedScheduling", f"0/1 nodes are available: {words}.")]
+        assert condition(of, "p") == f"False 0/1 nodes are available: {message}."
+        assert warnings(of, "p") == [("FailedScheduling", f"0/1 nodes are available: {message}.")]
         assert process.cycle.refused > 10
         assert process.cycle.placed == 60

@@ -1,10 +1,10 @@
-"""Plays a timeline on a world, as users, nodes and kubelets would: pods are created, run, and finish.
+"""Plays a timeline on a world, as users, nodes and kubelets do: pods are created, run, and finish.
 
     waits --started--> runs --after runs_s--> finished
       |                 |
       +-- (its node is lost) --> gone
 
-Owned by who drives the simulation. Time is an argument: seconds from the start.
+Owned by what drives the simulation. Time is an argument: seconds from the start.
 """
 
 import heapq
@@ -18,8 +18,8 @@ from scheduler.simulation.timeline import NodeGoes, NodeIs, PodComes, Step
 from scheduler.simulation.world import World
 
 
-class Operator:
-    """Everything in `world` that is not our scheduler's own doing. steps: by time."""
+class TimelinePlayer:
+    """Everything that happens in `world` besides our scheduler. steps: by time."""
 
     def __init__(self, world: World, steps: Sequence[Step]) -> None:
         self._world = world
@@ -31,13 +31,13 @@ class Operator:
 
     @property
     def next_s(self) -> float | None:
-        """When `play_next` has something to do; None: never again, unless a pod starts."""
+        """When `play_next` has something to do; None: nothing, unless a pod starts."""
         step = self._steps[self._taken].at_s if self._taken < len(self._steps) else None
         end = self._ends[0][0] if self._ends else None
         return min((at_s for at_s in (step, end) if at_s is not None), default=None)
 
     def play_next(self) -> list[str]:
-        """Do everything of the next time: pods that finish first, then steps. Returns what happened, for people.
+        """Do everything of the next time: pods that finish first, then steps. Returns what happened, line by line.
 
         ValueError when there is nothing.
         """
@@ -45,14 +45,14 @@ class Operator:
         if now_s is None:
             message = "nothing is left to play"
             raise ValueError(message)
-        words = []
+        events = []
         while self._ends and self._ends[0][0] <= now_s:
-            words += self._finish(heapq.heappop(self._ends)[2])
+            events += self._finish(heapq.heappop(self._ends)[2])
         while self._taken < len(self._steps) and self._steps[self._taken].at_s <= now_s:
             step = self._steps[self._taken]
             self._taken += 1
-            words += self._take(step)
-        return words
+            events += self._take(step)
+        return events
 
     def started(self, pod: Pod, now_s: float) -> None:
         """The pod has its place. Once per pod."""
@@ -70,16 +70,16 @@ class Operator:
                 self._show(step.node)
             case NodeGoes():
                 self._lose(step.name)
-        return [step.words]
+        return [step.event]
 
     def _create(self, step: PodComes) -> None:
         wanted, pods = step.pod, self._world.pods
         if wanted.status.phase in FINISHED:
-            return  # it holds nothing any more
+            return  # it no longer holds anything
         made = pods.create(wanted)
         key = made.metadata.namespace, made.metadata.name
         if wanted.status.phase or wanted.metadata.deletion_timestamp:
-            # Out of a running cluster: an API server gives a new pod neither, but here it is not new.
+            # From a running cluster: an API server gives a new pod neither, but this one is not new.
             ends = wanted.metadata.deletion_timestamp
             made = pods.update(
                 *key,
@@ -101,7 +101,7 @@ class Operator:
             )
 
     def _lose(self, name: str) -> None:
-        """The garbage collector of pods removes those whose node does not exist; it waits a while, this does not."""
+        """As the garbage collector of pods removes those whose node does not exist, but without its delay."""
         self._world.nodes.delete(name)
         for pod in [pod for pod in self._world.pods if pod.spec.node_name == name]:
             self._world.pods.remove(pod.metadata.namespace, pod.metadata.name)
@@ -112,4 +112,4 @@ class Operator:
         if found is None or found.metadata.uid != pod.metadata.uid:
             return []  # it went with its node
         self._world.pods.finish(namespace, name)
-        return [f"pod {namespace}/{name} has finished"]
+        return [f"pod {namespace}/{name} finished"]
