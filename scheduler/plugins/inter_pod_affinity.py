@@ -21,7 +21,19 @@ _AGAINST: Final[StateKey[tuple[int, tuple[Term, ...]]]] = StateKey("inter_pod_af
 
 
 class InterPodAffinity(FilterPlugin):
-    """Judges the topology domains of other pods' terms."""
+    """Rejects nodes in a topology domain where a pod has a **required anti-affinity** term that matches this pod.
+
+    A term matches in the namespace of its own pod, or in one of its `namespaces`, or in one that its
+    `namespaceSelector` takes (`{}` takes all), where its `labelSelector` matches (`{}` takes all, none takes
+    nobody).
+
+    - `node(s) didn't satisfy existing pods anti-affinity rules`
+
+    The pod's own terms are not supported: `UnsupportedRules` keeps a pod that requires them pending. A pod with a
+    term closes its whole domain, so the rule is asked about all nodes at every decision. Pods are one class as long
+    as no term tells their labels apart.
+    Source: kube-scheduler, plugins/interpodaffinity/filtering.go, satisfyExistingPodsAntiAffinity.
+    """
 
     name: ClassVar[str] = "InterPodAffinity"
     on_by_default: ClassVar[bool] = True

@@ -89,12 +89,28 @@ _PREFERRED: Final[StateKey[Preferred]] = StateKey("node_affinity.preferred")
 
 
 class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
-    """Judges the nodes' labels and names."""
+    """Rejects nodes that do not match the pod's node selector and node affinity; prefers those it prefers.
+
+    A node matches when it has all of `nodeSelector` and matches one of the terms of
+    `requiredDuringSchedulingIgnoredDuringExecution`; the weights of the preferred terms that match are its score.
+
+    - `node(s) didn't match Pod's node affinity/selector`
+    - `pod affinity terms conflict`, for every node: every term asks for several values of `metadata.name` at once
+
+    In a term all `matchExpressions` (`In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`) and all `matchFields`
+    (`metadata.name` `In` or `NotIn` one value) have to hold. `NotIn` and `DoesNotExist` also take nodes that lack
+    the key; `Gt` and `Lt` take no value that is not an integer. A term that is empty or not valid (`Gt` with a
+    text) matches no node; no terms at all match no node. A preferred term that is not valid is left out, where
+    kube-scheduler ends the attempt with an error. Nodes that a term excludes by name are counted under this rule's
+    reason, where kube-scheduler writes `node(s) didn't satisfy plugin(s) [NodeAffinity]`.
+    Source: kube-scheduler, plugins/nodeaffinity/node_affinity.go.
+    """
 
     name: ClassVar[str] = "NodeAffinity"
     on_by_default: ClassVar[bool] = True
     depends: ClassVar[Change] = Change.LABELS
     normalization: ClassVar[Normalization] = Normalization.BY_MAX
+    default_weight: ClassVar[int] = 2
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Work the required part out; reject terms that no node can meet."""

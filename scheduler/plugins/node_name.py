@@ -18,7 +18,14 @@ REASON: Final = "node(s) didn't match the requested node name"
 
 
 class NodeName(PreFilterPlugin, FilterPlugin):
-    """Judges `spec.nodeName`, which a pod that waits for a scheduler does not have."""
+    """Sends a pod with `spec.nodeName` to that node only.
+
+    A pod that waits for a scheduler has none, and the rule is skipped.
+
+    - `node(s) didn't match the requested node name`
+
+    Source: kube-scheduler, plugins/nodename/node_name.go.
+    """
 
     name: ClassVar[str] = "NodeName"
     on_by_default: ClassVar[bool] = True

@@ -25,8 +25,8 @@ _Port: TypeAlias = tuple[str, int]
 class NodePorts(PreFilterPlugin, FilterPlugin):
     """Rejects nodes on which a pod holds one of the host ports that this pod wants.
 
-    Two ports are the same when protocol and port are, and the address is, or one of the two is every address (none, or
-    `0.0.0.0`). Ports of containers and sidecars count.
+    Two ports are the same when protocol and port are, and the address is, or one of the two is every address (none,
+    or `0.0.0.0`). Ports of containers and sidecars count.
 
     - `node(s) didn't have free ports for the requested pod ports`
 

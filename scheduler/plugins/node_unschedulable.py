@@ -21,7 +21,14 @@ _TAINT: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 
 
 class NodeUnschedulable(PreFilterPlugin, FilterPlugin):
-    """Judges `spec.unschedulable` of the nodes."""
+    """Rejects nodes that `kubectl cordon` took out of use.
+
+    A pod that tolerates the taint `node.kubernetes.io/unschedulable:NoSchedule` is let through.
+
+    - `node(s) were unschedulable`
+
+    Source: kube-scheduler, plugins/nodeunschedulable/node_unschedulable.go.
+    """
 
     name: ClassVar[str] = "NodeUnschedulable"
     on_by_default: ClassVar[bool] = True

@@ -10,7 +10,12 @@ from scheduler.pods.pod import Pod
 
 
 class SchedulingGates(PreEnqueuePlugin):
-    """Waits until somebody has removed every gate."""
+    """Keeps a pod with `spec.schedulingGates` out of the queue until the last gate is removed.
+
+    - `waiting for scheduling gates: [example.com/quota b]`
+
+    Source: kube-scheduler, plugins/schedulinggates/scheduling_gates.go.
+    """
 
     name: ClassVar[str] = "SchedulingGates"
     on_by_default: ClassVar[bool] = True

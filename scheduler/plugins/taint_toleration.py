@@ -35,12 +35,25 @@ _SOFT_COUNTS: Final[StateKey[Verdicts]] = StateKey("taint_toleration.soft_counts
 
 
 class TaintToleration(PreFilterPlugin, FilterPlugin, ScorePlugin):
-    """Judges the nodes' taints."""
+    """Rejects nodes with taints that the pod does not tolerate; prefers nodes with fewer soft ones.
+
+    `NoSchedule` and `NoExecute` reject, `PreferNoSchedule` is soft.
+
+    - `node(s) had untolerated taint(s)`
+
+    A toleration tolerates a taint when the effects are equal or its own is empty, the keys are equal or its own is
+    empty, and the operator is `Exists`, or `Equal` (also when left out) with equal values. `Lt` and `Gt` tolerate
+    nothing: they are behind a Kubernetes feature gate that is off by default. The raw score is the count of
+    untolerated soft taints, reversed by the maximum. Each distinct set of taints is judged once per class of pods.
+    Source: kube-scheduler, plugins/tainttoleration/taint_toleration.go; k8s.io/api/core/v1/toleration.go,
+    ToleratesTaint.
+    """
 
     name: ClassVar[str] = "TaintToleration"
     on_by_default: ClassVar[bool] = True
     depends: ClassVar[Change] = Change.TAINTS
     normalization: ClassVar[Normalization] = Normalization.BY_MAX_REVERSED
+    default_weight: ClassVar[int] = 3
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - nodes are judged later
         """Keep what the pod makes of each set of taints."""

@@ -12,7 +12,13 @@ from scheduler.state.tables import Tables
 
 
 class UnsupportedRules(PreFilterPlugin):
-    """Rejects by the pod alone."""
+    """Rejects a pod that requires something for which there is no rule: it is never bound as if it had not asked.
+
+    - `pod asks for volumes of kind persistentVolumeClaim, which this scheduler does not support yet` (several kinds
+      are separated by commas)
+
+    A preference without a rule cannot object; the pod is scheduled without it, and the log names the kind once.
+    """
 
     name: ClassVar[str] = "UnsupportedRules"
     on_by_default: ClassVar[bool] = True

@@ -113,7 +113,7 @@ def test_a_weight_may_be_set(points: dict[str, object], weight: int) -> None:
         pytest.param({"queueSort": {"disabled": on("*")}}, "without: queueSort PrioritySort", id="no queue sort"),
         pytest.param({"bind": {"disabled": on("DefaultBinder")}}, "without: bind DefaultBinder", id="no binder"),
         pytest.param({"score": {"enabled": on("GpuShare", "GpuShare")}}, "more than once: GpuShare", id="twice"),
-        pytest.param({"score": {"enabled": on("NodePorts")}}, "should be 'GpuShare'", id="a filter as a score"),
+        pytest.param({"score": {"enabled": on("NodePorts")}}, "should be 'TaintToleration'", id="a filter as a score"),
         pytest.param({"filter": {"enabled": on("*")}}, "should be 'UnsupportedRules'", id="a star as enabled"),
         pytest.param({"filter": {"enabled": [{"name": "NodeName", "weight": 2}]}}, "weight", id="a filter's weight"),
         pytest.param({"score": {"enabled": [{"name": "GpuShare", "weight": 0}]}}, "weight", id="weight 0"),
