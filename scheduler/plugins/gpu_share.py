@@ -58,32 +58,40 @@ _FITS: Final = StateKey[tuple[Rows, int, BoolArray]]("gpu_share.fits")
 class GpuShareArgs(PluginArgs):
     """A pod's `gpushare/card-policy` and `gpushare/node-policy` win over them."""
 
-    card_policy: PolicyName = Field( default="binpack", description="Among the cards of a node: the tightest that
-    fits, or the emptiest." ) node_policy: PolicyName = Field( default="binpack", description="Among the nodes: the
-    fullest in GPU memory that fits, or the emptiest." )
+    card_policy: PolicyName = Field(
+        default="binpack", description="Among the cards of a node: the tightest that fits, or the emptiest."
+    )
+    node_policy: PolicyName = Field(
+        default="binpack", description="Among the nodes: the fullest in GPU memory that fits, or the emptiest."
+    )
 
-     class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin): """Judges `gpu-mem`, per card and
-    per node, and nobody else does: fits, prefers and takes cards by their memory.
 
-    A card may be given when it is healthy, not cordoned, not lost, held by no exclusive pod, of the models and
-    UUIDs that the pod asks for, and when no card rule of the profile objects; an exclusive pod needs one that no
-    pod holds. The node's total counts too: allocatable gpu-mem less the requests of live pods that are not on
-    unhealthy cards.
+class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
+    """Judges `gpu-mem`, per card and per node, and nobody else does: fits, prefers and takes cards by their memory.
 
-    | reason | when | numbers | |---|---|---| | `node(s) had no GPU memory to share` | nothing is announced | | |
-    `node(s) announced cards that cannot be read` | the inventory breaks a rule | | | `node(s) announced GPU memory
-    in another unit` | `unitMiB` is not the scheduler's | | | `node(s) had no allocatable gpu-mem (device plugin not
-    there yet, or away)` | the kubelet offers none | | | `node(s) had fewer cards than the pod asks for` |
-    `gpu-count` is more than the node's cards | | | `node(s) had too few cards of those the pod asks for` | models
-    or UUIDs leave too few usable cards | | | `Insufficient GPU memory on one card`, `… on N cards`, `… without
-    other pods` | too few cards have the units free | yes | | the reason of a card rule | that rule leaves too few
-    of the cards with enough memory | | | `Insufficient aliyun.com/gpu-mem` | the node's total is used up | yes |
+    A card may be given when it is healthy, not cordoned, not lost, held by no exclusive pod, of the models and UUIDs
+    that the pod asks for, and when no card rule of the profile objects; an exclusive pod needs one that no pod holds.
+    The node's total counts too: allocatable gpu-mem less the requests of live pods that are not on unhealthy cards.
 
-    Binpack scores half for landing on cards in use, a fifth for a node in use, the rest by how full the node's
-    usable cards are with the pod on them; `spread` is the reverse. Within the node: what the card scores prefer,
-    then the tightest card that fits, or the emptiest, then the lower slot. A profile's card set chooser chooses
-    instead. A pod's annotations `gpushare/card-policy` and `gpushare/node-policy` win over the arguments. Writes
-    every allocation annotation of the Binding ([protocol](../../docs/protocol.md#what-the-scheduler-writes)).
+    | reason | when | numbers |
+    |---|---|---|
+    | `node(s) had no GPU memory to share` | nothing is announced | |
+    | `node(s) announced cards that cannot be read` | the inventory breaks a rule | |
+    | `node(s) announced GPU memory in another unit` | `unitMiB` is not the scheduler's | |
+    | `node(s) had no allocatable gpu-mem (device plugin not there yet, or away)` | the kubelet has none | |
+    | `node(s) had fewer cards than the pod asks for` | `gpu-count` is more than the node's cards | |
+    | `node(s) had too few cards of those the pod asks for` | models or UUIDs leave too few usable cards | |
+    | `Insufficient GPU memory on one card`, `… on N cards`, `… without other pods` | too few cards have it | yes |
+    | the reason of a card rule | that rule leaves too few of the cards with enough memory | |
+    | `Insufficient aliyun.com/gpu-mem` | the node's total is used up | yes |
+
+    Binpack scores half for landing on cards in use, a fifth for a node in use, the rest by how full the node's usable
+    cards are with the pod on them; `spread` is the reverse. Within the node: what the card scores prefer, then the
+    tightest card that fits, or the emptiest, then the lower slot. A profile's card set chooser chooses instead. A pod's
+    annotations `gpushare/card-policy` and `gpushare/node-policy` win over the arguments.
+
+    Writes every allocation annotation of the Binding
+    ([protocol](../../docs/protocol.md#what-the-scheduler-writes)).
     """
 
     name: ClassVar[str] = "GpuShare"

@@ -47,30 +47,41 @@ _COUNTED: Final[StateKey[Int64Array]] = StateKey("node_resources_fit.counted")
 class WeightedResource(PluginArgs):
     """A resource that counts in a score."""
 
-    name: str = Field(min_length=1, description="The resource, such as `cpu`.") weight: Weight = Field(default=1,
-    description="How much it counts beside the others.")
+    name: str = Field(min_length=1, description="The resource, such as `cpu`.")
+    weight: Weight = Field(default=1, description="How much it counts beside the others.")
 
-     class ScoringStrategy(PluginArgs): """How nodes are ranked."""
+
+class ScoringStrategy(PluginArgs):
+    """How nodes are ranked."""
 
     type: Strategy = Field(default="LeastAllocated", description="Prefer the emptiest nodes, or the fullest.")
-    resources: tuple[WeightedResource, ...] = Field( default=(WeightedResource(name=CPU),
-    WeightedResource(name=MEMORY)), description="What counts." )
+    resources: tuple[WeightedResource, ...] = Field(
+        default=(WeightedResource(name=CPU), WeightedResource(name=MEMORY)), description="What counts."
+    )
 
-    @field_validator("resources") @classmethod def _each_once(cls, resources: tuple[WeightedResource, ...]) ->
-    tuple[WeightedResource, ...]: refuse_twins("resource", [resource.name for resource in resources]) return
-    resources
+    @field_validator("resources")
+    @classmethod
+    def _each_once(cls, resources: tuple[WeightedResource, ...]) -> tuple[WeightedResource, ...]:
+        refuse_twins("resource", [resource.name for resource in resources])
+        return resources
 
-     class NodeResourcesFitArgs(PluginArgs): """What counts in the score, and what the Filter leaves to others."""
+
+class NodeResourcesFitArgs(PluginArgs):
+    """What counts in the score, and what the Filter leaves to others."""
 
     scoring_strategy: ScoringStrategy = Field(default=ScoringStrategy(), description="How nodes are ranked.")
-    ignored_resources: tuple[ResourceName, ...] = Field( default=(), description="Extended resources that the Filter
-    does not look at, since something else provides them.", )
+    ignored_resources: tuple[ResourceName, ...] = Field(
+        default=(),
+        description="Extended resources that the Filter does not look at, since something else provides them.",
+    )
 
-     @dataclass(frozen=True, slots=True) class Requested: """What a class of pods requests, as columns. names: in
-    the order of kube-scheduler's messages, pods first.
 
-    known: of the table of resources, when `indexes` was true. indexes: intp[asked], of the resources that some node
-    or pod has named; amounts: int64[asked, 1]. missing: the names that nobody has.
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """What a class of pods requests, as columns. names: in the order of kube-scheduler's messages, pods first.
+
+    known: of the table of resources, when `indexes` was true. indexes: intp[asked], of the resources that some node or
+    pod has named; amounts: int64[asked, 1]. missing: the names that nobody has.
     """
 
     names: tuple[str, ...]
@@ -102,10 +113,10 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
     - `Insufficient cpu`, `Insufficient memory`, `Insufficient ephemeral-storage`, `Insufficient <resource>`; several at
       once for one node
 
-    A resource that the node does not list is one of which it has nothing. For each resource that counts, with the pod on
-    the node, `LeastAllocated` scores the free share (0 when over-committed), `MostAllocated` the requested share (at most
-    1); the score is their weighted mean. cpu and memory count 100m and 200 MiB for a container that requests none; an
-    extended resource counts only for pods that request it; a resource of which the node has nothing does not count.
+    A resource that the node does not list is one of which it has nothing. For each resource that counts, with the pod
+    on the node, `LeastAllocated` scores the free share (0 when over-committed), `MostAllocated` the requested share (at
+    most 1); the score is their weighted mean. cpu and memory count 100m and 200 MiB for a container that requests none;
+    an extended resource counts only for pods that request it; a resource of which the node has nothing does not count.
     Source: kube-scheduler, plugins/noderesources: fit.go (fitsRequest), least_allocated.go, most_allocated.go.
     """
 
