@@ -84,6 +84,9 @@ format: setup
 	@.venv/bin/ruff format .
 	@.venv/bin/ruff check --fix .
 
+docs: setup
+	@.venv/bin/python -m tests.support.documents
+
 protos: setup
 	@.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. deviceplugin/kubelet/v1beta1/*.proto
 

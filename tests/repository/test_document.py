@@ -4,15 +4,6 @@ from config.settings.document import EXAMPLE, configuration_markdown
 from config.settings.load import load
 from config.settings.plugins import DEFAULT_ORDER
 from config.settings.scheduler import SchedulerConfiguration, resolve
-from tests.support.repository import ROOT
-
-DOCUMENT = ROOT / "docs" / "configuration.md"
-
-
-def test_the_committed_document_is_current() -> None:
-    assert DOCUMENT.read_text(encoding="utf-8") == configuration_markdown(), (
-        "write it again: python -m config.settings.document > docs/configuration.md"
-    )
 
 
 def test_the_example_in_the_document_is_a_configuration(tmp_path: Path) -> None:
