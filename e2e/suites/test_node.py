@@ -210,8 +210,8 @@ def test_a_machine_that_lacks_something_is_told_in_one_line(monkeypatch: pytest.
 def test_tests_on_a_node_that_cannot_be_had_are_skipped_by_hand_and_fail_in_ci(
     environment: dict[str, str], outcome: str
 ) -> None:
-    name = f"{Path(__file__).name}::{test_a_program_of_the_node_sees_its_folders_where_they_usually_are.__name__}"
-    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"e2e/{name}"]
+    test = f"{__file__}::{test_a_program_of_the_node_sees_its_folders_where_they_usually_are.__name__}"
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
     answer = subprocess.run(run, cwd=ROOT, env={"PATH": "", **environment}, capture_output=True, text=True, check=False)
     assert outcome in answer.stdout
     assert "no node of our own on this machine: " in answer.stdout
