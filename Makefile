@@ -31,7 +31,7 @@ help:
 	@echo 'make test     everything: check, unit, e2e'
 	@echo 'make test-nightly  hundreds of pods on a real kubelet, restarts at random: ten minutes'
 	@echo 'make check    format, lint, types, imports'
-	@echo 'make unit     tests that need no cluster        (TESTS=tests/… for some of them)'
+	@echo 'make unit     tests that need no cluster, on all cores        (TESTS=tests/… for some)'
 	@echo 'make e2e      tests on a real kube-apiserver    (E2E_TESTS=e2e/… for some; needs Go >= 1.26)'
 	@echo '              and a kubelet: root, Go >= 1.26.6, gcc, pkg-config, apt-get; skipped with a line without them'
 	@echo 'make bench    measure speed and memory on a real kube-apiserver (needs Go >= 1.26)'
