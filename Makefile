@@ -1,7 +1,8 @@
 # `make help` lists what there is. Every target does its own set-up; the second time that takes no time.
 #
-# Set-up makes .venv and two stamps in it. .venv/.packages: the pinned packages are in. .venv/.project: the project is
-# in too, editable; it holds the clone's path, since what pip installs breaks when the clone is moved.
+# Set-up makes .venv and three stamps in it. .venv/.runtime: the pinned packages that running needs are in.
+# .venv/.project: the project is in too, editable; it holds the clone's path, since what pip installs breaks when the
+# clone is moved. .venv/.dev: what checking and testing need is in on top.
 
 SHELL := /bin/sh
 .NOTPARALLEL:
@@ -16,29 +17,32 @@ TESTS ?= tests/
 E2E_TESTS ?= e2e/
 PYTHONS := python3 python3.13 python3.12 python3.11 python3.14
 
-usable := $(shell [ "$$(cat .venv/.project 2>/dev/null)" = "$$(pwd -P)" ] && .venv/bin/python -c '' 2>/dev/null && echo yes)
+# Otherwise .venv is made from nothing, so that no package stays which no requirement names.
+usable := $(shell [ "$$(cat .venv/.project 2>/dev/null)" = "$$(pwd -P)" ] && .venv/bin/python -c '' 2>/dev/null && \
+! { [ -e .venv/.dev ] && [ requirements/dev.txt -nt .venv/.dev ]; } && echo yes)
 ifneq ($(usable),yes)
-.PHONY: .venv/.packages
+.PHONY: .venv/.runtime
 endif
 
-.PHONY: help demo test test-nightly bench setup check unit e2e binaries format protos lock clean
+.PHONY: help demo test test-nightly bench setup check unit e2e binaries format docs protos lock clean
 
 help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal'
 	@echo 'make test     everything: check, unit, e2e'
 	@echo 'make test-nightly  hundreds of pods on a real kubelet, restarts at random: ten minutes'
 	@echo 'make check    format, lint, types, imports'
-	@echo 'make unit     tests that need no cluster        (TESTS=tests/… for some of them)'
+	@echo 'make unit     tests that need no cluster, on all cores        (TESTS=tests/… for some)'
 	@echo 'make e2e      tests on a real kube-apiserver    (E2E_TESTS=e2e/… for some; needs Go >= 1.26)'
 	@echo '              and a kubelet: root, Go >= 1.26.6, gcc, pkg-config, apt-get; skipped with a line without them'
 	@echo 'make bench    measure speed and memory on a real kube-apiserver (needs Go >= 1.26)'
 	@echo 'make format   rewrite the sources as the format check wants them'
-	@echo 'make protos   generate the code of the kubelet interfaces anew'
+	@echo 'make docs     rewrite the generated parts of docs/'
+	@echo 'make protos   rewrite the generated code of the kubelet interfaces'
 	@echo 'make lock     pin the newest versions that requirements/*.in allow (needs uv)'
 	@echo 'make clean    remove what make made in this clone'
 	@echo 'PYTHON=/path/to/python3 chooses the Python, 3.11 or newer, that .venv is made of.'
 
-demo: setup
+demo: .venv/.project
 	@.venv/bin/gpushare-scheduler demo
 
 test: check unit e2e
@@ -52,7 +56,7 @@ check: setup
 
 unit: setup
 	@echo '== unit and property tests'
-	@.venv/bin/python -m pytest -q $(TESTS)
+	@.venv/bin/python -m pytest -q --numprocesses=auto --maxprocesses=8 --dist=worksteal --durations=10 $(TESTS)
 
 e2e: setup
 	@echo '== tests on a real kube-apiserver'
@@ -80,41 +84,49 @@ format: setup
 	@.venv/bin/ruff format .
 	@.venv/bin/ruff check --fix .
 
+docs: setup
+	@.venv/bin/python -m tests.support.documents
+
 protos: setup
 	@.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. deviceplugin/kubelet/v1beta1/*.proto
 
 lock:
 	@uv --version >/dev/null 2>&1 || { echo 'make lock needs uv on PATH'; exit 1; }
 	@$(call lock,runtime)
+	@$(call lock,build)
 	@$(call lock,dev)
 
 clean:
 	rm -rf .venv build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-setup: .venv/.project
+setup: .venv/.project .venv/.dev
 
-.venv/.project: .venv/.packages pyproject.toml requirements/runtime.in
-	@echo 'set-up 3/3: gpushare-scheduler itself, editable'
+.venv/.dev: .venv/.runtime requirements/dev.txt
+	@echo 'set-up: what checking and testing need'
+	@$(call install,requirements/dev.txt)
+	@touch $@
+
+.venv/.project: .venv/.runtime pyproject.toml requirements/runtime.in
+	@echo 'set-up: gpushare-scheduler itself, editable'
 	@$(pip) install --quiet --no-deps --no-build-isolation --editable .
 	@pwd -P >$@
 
-# From nothing each time, so that no package stays which no requirement names.
-.venv/.packages: requirements/dev.txt
+.venv/.runtime: requirements/runtime.txt requirements/build.txt
 	@python=$$($(choose_python)) || { echo "set-up: $$python" >&2; exit 1; }; \
-	echo "set-up 1/3: .venv, from $$python ($$("$$python" --version))"; \
+	echo "set-up: .venv, from $$python ($$("$$python" --version))"; \
 	"$$python" -m venv --clear .venv
-	@$(install_packages)
+	@echo "set-up: $$(cat $^ | grep -c '^[a-z].*==') pinned packages"
+	@$(call install,requirements/runtime.txt -r requirements/build.txt)
 	@touch $@
 
 pip := .venv/bin/python -m pip --disable-pip-version-check --no-input
 
-# A line for each package while pip fetches them; pip's errors come through, and so does its exit status.
-define install_packages
-total=$$(grep -c '^[a-z].*==' requirements/dev.txt); \
-echo "set-up 2/3: up to $$total pinned packages, about a minute"; \
+# A line for each package while pip fetches them; pip's errors come through, and so does its exit status. Nothing is
+# compiled in advance: most modules of these packages are never imported.
+define install
 rm -f .venv/.failed; \
-{ $(pip) install --progress-bar off --require-hashes -r requirements/dev.txt || touch .venv/.failed; } | \
+{ $(pip) install --progress-bar off --no-compile --require-hashes -r $(1) || touch .venv/.failed; } | \
 while read -r word package rest; do case $$word in \
 Collecting) n=$$((n + 1)); echo "    $$n $$package";; \
 Installing) echo "    unpacking";; \

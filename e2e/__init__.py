@@ -1,12 +1,19 @@
-"""Real Kubernetes servers to test and measure on, and the tests that need them.
+"""Real Kubernetes servers and a real node to test and measure on, and the tests that need them.
 
-`provider` says which cluster a run gets: by default `cluster`, an etcd and a kube-apiserver of our
-own on loopback ports, built from Go modules by `binaries`. Nothing here reads `KUBECONFIG` or
-`~/.kube/config`; another cluster is touched only when it is named by `E2E_PROVIDER=existing`.
+    control_plane/  etcd and the Kubernetes servers: built, started, ended; which cluster a run gets; the tests' client
+    node/           a real node on this machine: kubelet, containerd, runc, their images and pods
+    programs/       our scheduler and our device plugin as processes, and `deploy/manifests` applied
+    suites/         the tests, and what several of them share
+    bench/          the measurements of docs/benchmarks.md, and tests of what judges and prints them
+    servers/        the Go modules that pin the servers, no Python
 
-`node` adds real nodes to it, each a kubelet and containerd of our own, where the tests run as root
-on cgroup v1; tests that need one are skipped elsewhere, and fail with CI set.
+By hand: `python -m e2e.control_plane.cluster up` starts a control plane, `python -m e2e.node.local_node up` one with
+a node, until Ctrl-C.
 
-What has to be on PATH: Go (the version in `servers/*/go.mod`) and `openssl`; for nodes also `gcc`,
-`pkg-config`, `nsenter`, `apt-get` and `dpkg`.
+By default a run gets a control plane of its own on loopback ports. Nothing here reads `KUBECONFIG` or
+`~/.kube/config`; another cluster is touched only when it is named by `E2E_PROVIDER=existing`. Tests on a node need
+root on cgroup v1; they are skipped elsewhere, and fail with CI set.
+
+What has to be on PATH: Go (the version in `servers/*/go.mod`) and `openssl`; for nodes also `gcc`, `pkg-config`,
+`nsenter`, `apt-get` and `dpkg`.
 """

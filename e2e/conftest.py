@@ -3,7 +3,7 @@
 cluster    one for the whole run, from the provider that E2E_PROVIDER names
 admin      a client of it, in the test's own event loop
 namespace  a fresh one, gone after the test
-node_ready the machine can have nodes (`e2e.node.node`): for tests that start their own
+node_ready the machine can have nodes (`e2e.node.local_node`): for tests that start their own
 node       a real node `n1`, one for the whole run, in a cluster of its own: `node.cluster`
 on_node    a client of that cluster
 shared     our scheduler and our device plugin there, with simulated cards of 15, 15 and 80 GiB
@@ -16,16 +16,19 @@ where the cluster is ours alone.
 """
 
 import os
+import secrets
 from collections.abc import AsyncIterator, Iterator
+from http import HTTPStatus
 
 import pytest
 
-from e2e.control_plane import namespaces, provider
-from e2e.control_plane.admin import Admin
-from e2e.control_plane.cluster import Cluster
-from e2e.node.node import Node, NodeUnavailable, require
+from e2e.control_plane import provider
+from e2e.control_plane.admin import Admin, UnexpectedAnswer
+from e2e.control_plane.cluster import ControlPlane
+from e2e.node.local_node import LocalNode, NodeUnavailable, require
 from e2e.suites.shared_node import SharedNode, shared_node
 
+_AT_ONCE = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 _PROVIDER = pytest.StashKey[provider.Provider]()
 
 
@@ -70,12 +73,12 @@ async def admin(cluster: provider.Target) -> AsyncIterator[Admin]:
 
 @pytest.fixture
 async def namespace(admin: Admin, pytestconfig: pytest.Config) -> AsyncIterator[str]:
-    name = await namespaces.create(admin)
+    name = await _make_namespace(admin)
     yield name
     if pytestconfig.stash[_PROVIDER].has_controllers:
-        await namespaces.remove(admin, name)
+        await _remove_namespace(admin, name)
     else:
-        await namespaces.remove_without_controllers(admin, name)
+        await _remove_without_controllers(admin, name)
 
 
 @pytest.fixture(scope="session")
@@ -89,19 +92,55 @@ def node_ready() -> None:
 
 
 @pytest.fixture(scope="session")
-def node(node_ready: None) -> Iterator[Node]:  # noqa: ARG001 - asked for its skip
+def node(node_ready: None) -> Iterator[LocalNode]:  # noqa: ARG001 - asked for its skip
     # The nightly tests have hundreds of pods on it.
-    with Cluster(controller_manager=True) as own, Node(own, "n1", kubelet={"maxPods": 500}) as started:
+    with ControlPlane(controller_manager=True) as own, LocalNode(own, "n1", kubelet={"maxPods": 500}) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
-def shared(node: Node) -> Iterator[SharedNode]:
+def shared(node: LocalNode) -> Iterator[SharedNode]:
     with shared_node(node, readingInterval="1s") as started:
         yield started
 
 
 @pytest.fixture
-async def on_node(node: Node) -> AsyncIterator[Admin]:
+async def on_node(node: LocalNode) -> AsyncIterator[Admin]:
     async with Admin(node.cluster.access()) as client:
         yield client
+
+
+async def _make_namespace(admin: Admin) -> str:
+    """Make an empty namespace and return its name."""
+    name = f"e2e-{secrets.token_hex(4)}"
+    await admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    return name
+
+
+async def _remove_namespace(admin: Admin, name: str) -> None:
+    """Delete the namespace; the controllers of the cluster then empty it."""
+    answer = await admin.delete(f"/api/v1/namespaces/{name}")
+    if answer.status not in {HTTPStatus.OK, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND}:
+        message = f"namespace {name} stays: {answer.status} {answer.body.get('message')}"
+        raise UnexpectedAnswer(message)
+
+
+async def _remove_without_controllers(admin: Admin, name: str) -> None:
+    """Do what the namespace controller does: delete what is in it, then take its finalizer off."""
+    for prefix in await _collections(admin):
+        base, plural = prefix
+        await admin.delete(f"{base}/namespaces/{name}/{plural}", _AT_ONCE)
+    await _remove_namespace(admin, name)
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "spec": {"finalizers": []}}
+    await admin.put(f"/api/v1/namespaces/{name}/finalize", body)
+
+
+async def _collections(admin: Admin) -> list[tuple[str, str]]:
+    """(base path, plural) of every namespaced resource that can be deleted as a collection."""
+    groups = (await admin.get("/apis")).body["groups"]
+    bases = ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
+    found: list[tuple[str, str]] = []
+    for base in bases:
+        resources = (await admin.get(base)).body["resources"]
+        found += [(base, r["name"]) for r in resources if r["namespaced"] and "deletecollection" in r["verbs"]]
+    return found

@@ -13,26 +13,24 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from e2e.bench import document, machine, race, report
+from e2e.bench import document, race, report
 from e2e.bench.contenders import CONTENDERS
 from e2e.bench.race import Run
 from e2e.bench.report import Goals
 from e2e.bench.workload import Size
 from e2e.control_plane import binaries
 from e2e.control_plane.processes import Died
-from tests.support.repository import ROOT
 
 STANDARD: Final[dict[Size, Goals]] = {
     Size(nodes=1000, pods=5000, templates=1): Goals(rate_at_least=2.5, cpu_at_most=0.35),
     Size(nodes=1000, pods=5000, templates=50): Goals(rate_at_least=2.5, cpu_at_most=0.35),
     Size(nodes=5000, pods=5000, templates=1): Goals(rate_at_least=3.5, cpu_at_most=0.35),
 }
-DOCUMENT: Final = ROOT / "docs" / "benchmarks.md"
 
 _INTRODUCTION: Final = """\
 # Benchmarks
 
-Measured, not promised: `make bench` makes these tables anew. Rates on another machine, or on a busy one, differ by a
+Measured, not promised: `make bench` rewrites these tables. Rates on another machine, or on a busy one, differ by a
 factor of two and more; the ratios of schedulers that took turns on the same machine hold.
 """
 
@@ -53,13 +51,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the races that were asked for, print their tables, write them where asked."""
     chosen = _parser().parse_args(arguments)
     sizes = _sizes(chosen)
-    output: Path | None = chosen.output or (None if chosen.nodes else DOCUMENT)
+    output: Path | None = chosen.output or (None if chosen.nodes else document.PATH)
     binaries.ensure(["etcd", "kube-apiserver", "kube-scheduler"])
     wrong: list[str] = []
     for size in sizes:
         try:
             runs = list(_races(size, chosen.schedulers, chosen.runs))
-        except (race.Stalled, Died) as failure:
+        except (race.RaceStalled, Died) as failure:
             _tell(f"{report.title(size)}: {failure}")
             return 1
         section = f"### {report.title(size)}\n\n{report.table(runs, STANDARD.get(size))}"
@@ -87,7 +85,7 @@ def _sizes(chosen: argparse.Namespace) -> list[Size]:
 
 
 def _made_on(runs: int) -> str:
-    return f"{runs} runs each, {machine.today()}. {machine.description()}. {machine.versions()}."
+    return f"{runs} runs each, {document.today()}. {document.description()}. {document.versions()}."
 
 
 def _write(path: Path, size: Size, section: str) -> None:

@@ -1,15 +1,12 @@
 """The schedulers that race, and how each is started."""
 
-import os
-import sys
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from config.protocol import names
-from e2e.control_plane import commands
-from e2e.control_plane.cluster import Cluster
+from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Child, free_ports, start
-from tests.support.repository import ROOT
+from e2e.programs.scheduler_process import NO_PREDECESSOR, command, environment
 
 OURS: Final = "gpushare-scheduler"
 YARDSTICK: Final = "kube-scheduler"
@@ -22,28 +19,17 @@ _WITHOUT_COUNTERPART: Final = (
     "PodTopologySpread",
 )
 
-_OURS_CONFIGURATION: Final[Mapping[str, Any]] = {
-    "apiVersion": "gpushare/v1alpha1",
-    "kind": "SchedulerConfiguration",
-    "bindTimeout": "0s",  # the server is fresh: no predecessor's POST can be on its way
-}
-
-Start: TypeAlias = Callable[[Cluster], Child]
+Start: TypeAlias = Callable[[ControlPlane], Child]
 
 
-def start_ours(cluster: Cluster) -> Child:
+def start_ours(cluster: ControlPlane) -> Child:
     """Start `gpushare-scheduler run` from this checkout, with its shipped defaults."""
-    configuration = cluster.folder / "gpushare-scheduler.yaml"
-    configuration.write_text(commands.as_yaml(_OURS_CONFIGURATION))
     (port,) = free_ports(1)
-    command = [sys.executable, "-m", "scheduler.cli.main", "run"]
-    command += ["--kubeconfig", str(cluster.kubeconfig_path()), "--config", str(configuration)]
-    command += ["--listen", f"127.0.0.1:{port}"]
-    environment = {"PATH": os.defpath, "HOME": str(cluster.folder), "PYTHONPATH": str(ROOT)}
-    return start(OURS, command, cluster.folder / f"{OURS}.log", environment)
+    line = [*command(cluster.kubeconfig_path(), cluster.folder, NO_PREDECESSOR), "--listen", f"127.0.0.1:{port}"]
+    return start(OURS, line, cluster.folder / f"{OURS}.log", environment(cluster.folder))
 
 
-def start_kube_scheduler(cluster: Cluster) -> Child:
+def start_kube_scheduler(cluster: ControlPlane) -> Child:
     """Start kube-scheduler under our scheduler name, its client limit lifted."""
     return cluster.start_scheduler(
         {

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from config.settings.scheduler import SchedulerConfiguration
-from e2e.bench import document, machine, workload
+from e2e.bench import document, workload
 from e2e.bench.workload import Size
 from scheduler.build import build_engine
 from scheduler.engine import Engine
@@ -29,7 +29,6 @@ from scheduler.event_handlers import EventHandlers
 from scheduler.kube import objects
 from scheduler.kube.port import Changed
 from scheduler.scheduling_cycle import Placement
-from tests.support.repository import ROOT
 
 _PODS: Final = 3000
 _CONFIRMED_AFTER: Final = 64  # as many binds are in flight
@@ -37,7 +36,7 @@ Wire = objects.Pod
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class EngineBenchmark:
     """One benchmark. least: pods per second that it must reach; None where only a ratio of rows is asked."""
 
     name: str
@@ -57,8 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
     text = _markdown(rates)
     Console().print(_table(rates))
     if not chosen.quick:
-        path = ROOT / "docs" / "benchmarks.md"
-        body = f"## The engine alone\n\n{text}\n\n{runs} runs each, {machine.today()}. {machine.description()}."
+        path = document.PATH
+        body = f"## The engine alone\n\n{text}\n\n{runs} runs each, {document.today()}. {document.description()}."
         path.write_text(document.with_section(path.read_text() if path.exists() else "", "engine", body))
     return 0
 
@@ -88,15 +87,15 @@ def _all_different(count: int) -> Iterator[Wire]:
 
 
 ROWS: Final = (
-    Row("same template, 5,000 nodes", 5000, _same_template, 6000),
-    Row("50 templates mixed, 5,000 nodes", 5000, _fifty_templates, 3000),
-    Row("50 StatefulSets (unique labels), 5,000 nodes", 5000, _stateful_sets, 3000),
-    Row("every pod another spec, 5,000 nodes", 5000, _all_different, 500),
-    Row("same template, 15,000 nodes", 15_000, _same_template, None),
+    EngineBenchmark("same template, 5,000 nodes", 5000, _same_template, 6000),
+    EngineBenchmark("50 templates mixed, 5,000 nodes", 5000, _fifty_templates, 3000),
+    EngineBenchmark("50 StatefulSets (unique labels), 5,000 nodes", 5000, _stateful_sets, 3000),
+    EngineBenchmark("every pod another spec, 5,000 nodes", 5000, _all_different, 500),
+    EngineBenchmark("same template, 15,000 nodes", 15_000, _same_template, None),
 )
 
 
-def _rate(row: Row, count: int) -> float:
+def _rate(row: EngineBenchmark, count: int) -> float:
     """Pods per second."""
     engine, reader = build_engine(SchedulerConfiguration())
     handlers = EventHandlers(

@@ -19,7 +19,7 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Audit:
     """What was found; all zero but `placed` is what should be.
 
     placed: pods with a node. unannotated: of those, pods without every allocation key.
@@ -34,7 +34,7 @@ class Verdict:
     overcommitted_nodes: int
 
 
-def judged(nodes: Iterable[Json], pods: Iterable[Json]) -> Verdict:
+def judged(nodes: Iterable[Json], pods: Iterable[Json]) -> Audit:
     """Judge the pods that have a node and have not finished."""
     known = {node["metadata"]["name"]: node for node in nodes}
     live = [pod for pod in pods if pod["spec"].get("nodeName") and pod["status"].get("phase") not in _FINISHED]
@@ -49,7 +49,7 @@ def judged(nodes: Iterable[Json], pods: Iterable[Json]) -> Verdict:
         booked = booked_cards(pod)
         on_cards.update(booked)
         misbooked += sum(booked.values()) != asked(pod) or not booked.keys() <= announced.keys()
-    return Verdict(
+    return Audit(
         placed=len(live),
         unannotated=len(live) - len(annotated),
         misbooked=misbooked,

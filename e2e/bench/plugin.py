@@ -13,22 +13,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from e2e.bench import document, machine, plugin_report
+from deviceplugin.cdi.mode import Mode
+from e2e.bench import document, plugin_report
 from e2e.bench.plugin_containers import NotRunning, Started, start_containers
-from e2e.bench.plugin_pods import CARDS, Way
-from e2e.bench.plugin_site import Measured, measure, node_with_pods
+from e2e.bench.plugin_pods import CARDS
+from e2e.bench.plugin_site import PluginRun, measure, node_with_pods
 from e2e.control_plane import binaries
 from e2e.control_plane.admin import Admin
-from e2e.control_plane.cluster import Cluster
+from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Died
 from e2e.control_plane.readiness import NotReady
-from e2e.node.node import NodeUnavailable, require
-from tests.support.repository import ROOT
+from e2e.node.local_node import NodeUnavailable, require
 
-DOCUMENT: Final = ROOT / "docs" / "benchmarks.md"
 _SIZES: Final = (500, 110)
 _CONTAINERS: Final = 50
 _WAITING: Final = 15
+_MODES: Final[tuple[tuple[Mode, int], ...]] = (("cdi", 1), ("environment", 1), ("environment", _WAITING))
 _IDLE_S: Final = 60.0
 _QUICK_SIZES: Final = (20,)
 _QUICK_IDLE_S: Final = 5.0
@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, print the tables, write them where asked."""
     chosen = _parser().parse_args(arguments)
     sizes, idle_s = (_QUICK_SIZES, _QUICK_IDLE_S) if chosen.quick else (_SIZES, _IDLE_S)
-    output: Path | None = chosen.output or (None if chosen.quick else DOCUMENT)
+    output: Path | None = chosen.output or (None if chosen.quick else document.PATH)
     try:
         runs = _measured(sizes, idle_s)
         real, absent = (None, "") if chosen.quick else _containers()
@@ -62,30 +62,29 @@ def main(arguments: list[str] | None = None) -> int:
     sys.stdout.write(f"{body}\n\n")
     if output is not None:
         rules = _RULES.format(cards=CARDS, waiting=_WAITING, idle_s=idle_s)
-        made_on = f"One run, {machine.today()}. {machine.description()}. {machine.versions()}."
+        made_on = f"One run, {document.today()}. {document.description()}. {document.versions()}."
         text = output.read_text(encoding="utf-8") if output.exists() else ""
         section = f"{rules}\n\n{body}\n\n{made_on}"
         output.write_text(document.with_section(text, "device-plugin", section), encoding="utf-8")
     return _judged(runs, real)
 
 
-def _measured(sizes: Sequence[int], idle_s: float) -> list[Measured]:
+def _measured(sizes: Sequence[int], idle_s: float) -> list[PluginRun]:
     binaries.ensure(["etcd", "kube-apiserver"])
-    with Cluster(load_tuned=True) as cluster, asyncio.Runner() as runner:
+    with ControlPlane(load_tuned=True) as cluster, asyncio.Runner() as runner:
         return runner.run(_each(cluster, sizes, idle_s))
 
 
-async def _each(cluster: Cluster, sizes: Sequence[int], idle_s: float) -> list[Measured]:
+async def _each(cluster: ControlPlane, sizes: Sequence[int], idle_s: float) -> list[PluginRun]:
     async with Admin(cluster.access()) as admin:
         nodes = [await node_with_pods(admin, count) for count in sizes]
-    ways: tuple[tuple[Way, int], ...] = (("cdi", 1), ("environment", 1), ("environment", _WAITING))
     runs = []
     for node in nodes:
-        for way, waiting in ways:
-            folder = cluster.folder / f"{node.name}-{way}-{waiting}"
+        for mode, waiting in _MODES:
+            folder = cluster.folder / f"{node.name}-{mode}-{waiting}"
             folder.mkdir()
             idle = idle_s if node is nodes[0] and waiting == 1 else None
-            runs.append(await measure(cluster.kubeconfig_path(), folder, node, way, waiting=waiting, idle_s=idle))
+            runs.append(await measure(cluster.kubeconfig_path(), folder, node, mode, waiting=waiting, idle_s=idle))
             _tell(plugin_report.line(runs[-1]))
     return runs
 
@@ -101,10 +100,10 @@ def _containers() -> tuple[Started | None, str]:
     return start_containers(_CONTAINERS), ""
 
 
-def _judged(runs: list[Measured], real: Started | None) -> int:
-    wrong = [words for run in runs for words in run.calls.wrong] + (real.wrong if real else [])
-    for words in wrong:
-        _tell(f"WRONG: {words}")
+def _judged(runs: list[PluginRun], real: Started | None) -> int:
+    wrong = [mismatch for run in runs for mismatch in run.calls.wrong] + (real.wrong if real else [])
+    for mismatch in wrong:
+        _tell(f"WRONG: {mismatch}")
     return 1 if wrong else 0
 
 

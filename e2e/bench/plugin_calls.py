@@ -10,10 +10,10 @@ from typing import TypeVar
 import grpc
 
 from config.protocol import names
+from deviceplugin.cdi.mode import Mode
 from e2e.bench.plugin_pods import (
     BoundPod,
     Checkpoint,
-    Way,
     main_container,
     wrong_by_cdi,
     wrong_by_environment,
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Calls:
-    """allocate_ms, pre_start_ms: of each call, in order. wrong: words for each container that has not got its card."""
+    """allocate_ms, pre_start_ms: of each call, in order. wrong: a message for each container without its card."""
 
     allocate_ms: list[float] = field(default_factory=list)
     pre_start_ms: list[float] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Caller:
     kubelet: KubeletDouble
     checkpoint: Checkpoint
     pods: Sequence[BoundPod]
-    way: Way
+    mode: Mode
     cdi: Path
 
     def everything_recorded(self) -> None:
@@ -70,7 +70,7 @@ class Caller:
         self.checkpoint.write(without=later)
         self._admit([pod])
         await _timed(self.kubelet.pre_start(list(pod.ids)), found.pre_start_ms)
-        wrong = wrong_by_cdi(pod, self.cdi) if self.way == "cdi" else wrong_by_environment(pod, answer)
+        wrong = wrong_by_cdi(pod, self.cdi) if self.mode == "cdi" else wrong_by_environment(pod, answer)
         if wrong:
             found.wrong.append(wrong)
 

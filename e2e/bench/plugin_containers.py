@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from config.protocol import names
 from e2e.control_plane.admin import Admin, Json
-from e2e.control_plane.cluster import Cluster
-from e2e.node.node import Node
+from e2e.control_plane.cluster import ControlPlane
+from e2e.node.local_node import LocalNode
 from e2e.node.node_pods import PODS
 from e2e.suites.shared_node import GIB, SharedNode, pods, settled, shared_node, shared_pod, sharing
 
@@ -34,7 +34,7 @@ class NotRunning(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """seconds: from the first pod seen bound to the last seen running. wrong: words for each mismatch of a card.
+    """seconds: from the first pod seen bound to the last seen running. wrong: a message for each mismatch of a card.
 
     pre_start_ms: between these two lies the p99 of PreStartContainer, as the plugin's own histogram has it.
     """
@@ -46,11 +46,11 @@ class Started:
 
 
 def start_containers(count: int) -> Started:
-    """Run so many pods at once on a node of their own. Raises NotRunning, and what Cluster and Node raise."""
+    """Run so many pods at once on a node of their own. Raises NotRunning, and what ControlPlane and LocalNode raise."""
     with (
         _quiet(),
-        Cluster(controller_manager=True) as cluster,
-        Node(cluster, "n1") as node,
+        ControlPlane(controller_manager=True) as cluster,
+        LocalNode(cluster, "n1") as node,
         shared_node(node, _CARDS_MIB) as shared,
     ):
         return asyncio.run(_started(shared, count))
@@ -63,7 +63,7 @@ async def _started(shared: SharedNode, count: int) -> Started:
         async with pods(admin, wanted):
             seconds, found = await watching
             text = await asyncio.to_thread(_metrics, shared.plugin.port)
-            wrong = [words for pod in found for words in _wrong(shared, pod)]
+            wrong = [mismatch for pod in found for mismatch in _wrong(shared, pod)]
     low_s, high_s = tail_within(text, "PreStartContainer", _TAIL)
     return Started(count, seconds, (low_s * 1000, high_s * 1000), wrong)
 

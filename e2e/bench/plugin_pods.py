@@ -7,7 +7,7 @@ import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import msgspec
 
@@ -16,6 +16,7 @@ from config.protocol.allocation import Allocation, LegacyFields
 from deviceplugin.allocation.environment import container_environment
 from deviceplugin.allocation.pods import Share
 from deviceplugin.cdi import spec
+from deviceplugin.cdi.mode import Mode
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from e2e.bench import workload
 from e2e.control_plane.admin import Json
@@ -28,8 +29,6 @@ CARD_UNITS: Final = CARD_MIB // UNIT_MIB
 _CHECKPOINT: Final = "kubelet_internal_checkpoint"
 _LARGEST_POD_UNITS: Final = 4
 _SEED: Final = 4  # of the device ids: the kubelet picks at random
-
-Way: TypeAlias = Literal["cdi", "environment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +96,10 @@ class Checkpoint:
     Source: pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go of Kubernetes 1.36; the checksum is none of Go's.
     """
 
-    def __init__(self, folder: Path, pods: Sequence[BoundPod], way: Way) -> None:
-        """Nothing is written yet. way: how the containers on record have got their cards."""
+    def __init__(self, folder: Path, pods: Sequence[BoundPod], mode: Mode) -> None:
+        """Nothing is written yet. mode: how the containers on record have got their cards."""
         self._path = folder / _CHECKPOINT
-        self._entries = {pod.uid: _entry(pod, _answer(pod, way)) for pod in pods}
+        self._entries = {pod.uid: _entry(pod, _answer(pod, mode)) for pod in pods}
         self._registered = {names.GPU_MEM: [f"u{unit}" for unit in range(CARDS * CARD_UNITS)]}
 
     def record(self, pod: BoundPod, answer: wire.ContainerAllocateResponse) -> None:
@@ -148,8 +147,8 @@ def _manifest(number: int, node: str) -> Json:
     return pod
 
 
-def _answer(pod: BoundPod, way: Way) -> wire.ContainerAllocateResponse:
-    if way == "cdi":
+def _answer(pod: BoundPod, mode: Mode) -> wire.ContainerAllocateResponse:
+    if mode == "cdi":
         return wire.ContainerAllocateResponse(cdi_devices=[wire.CDIDevice(name=spec.qualified(spec.handle(pod.ids)))])
     share = Share(pod.card_uuid, pod.card, pod.units, CARD_UNITS)
     return wire.ContainerAllocateResponse(envs=container_environment([share], by_cdi=False))

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Final
 
 from e2e.bench.plugin_containers import Started
-from e2e.bench.plugin_site import Measured
+from e2e.bench.plugin_site import PluginRun
 
 ALLOCATE_BELOW_MS: Final = 5.0
 PRE_START_BELOW_MS: Final = 50.0
@@ -15,22 +15,22 @@ RESIDENT_BELOW_MIB: Final = 110.0
 IDLE_BELOW_PERCENT: Final = 0.5
 TAIL: Final = 0.99
 
-_WAYS: Final = {"cdi": "CDI", "environment": "environment"}
+_MODES: Final = {"cdi": "CDI", "environment": "environment"}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PluginFigure:
     """One quantity of a process. below: what it must stay under."""
 
-    words: str
-    of: Callable[[Measured], float | None]
+    label: str
+    of: Callable[[PluginRun], float | None]
     form: str
     below: float
 
 
 _PROCESS: Final = (
-    Row("resident memory after that, MiB", lambda run: run.resident_mib, ".0f", RESIDENT_BELOW_MIB),
-    Row("CPU while idle, % of a core", lambda run: run.idle_percent, ".2f", IDLE_BELOW_PERCENT),
+    PluginFigure("resident memory after that, MiB", lambda run: run.resident_mib, ".0f", RESIDENT_BELOW_MIB),
+    PluginFigure("CPU while idle, % of a core", lambda run: run.idle_percent, ".2f", IDLE_BELOW_PERCENT),
 )
 
 
@@ -39,7 +39,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[math.ceil(share * len(values)) - 1]
 
 
-def calls_table(runs: Sequence[Measured]) -> str:
+def calls_table(runs: Sequence[PluginRun]) -> str:
     """One row for each kind of call of each run; calls that were all refused have none."""
     lines = ["| ms | calls | median | p99 | largest | p99 must stay |", "|---|---:|---:|---:|---:|---|"]
     for run in runs:
@@ -47,23 +47,23 @@ def calls_table(runs: Sequence[Measured]) -> str:
     return "\n".join(lines)
 
 
-def wrong_line(runs: Sequence[Measured]) -> str:
+def wrong_line(runs: Sequence[PluginRun]) -> str:
     """How many containers of all runs have not got their cards."""
     wrong = sum(len(run.calls.wrong) for run in runs)
     return f"Containers without their card: {wrong} of {sum(run.pods for run in runs)}."
 
 
-def process_table(runs: Sequence[Measured]) -> str:
+def process_table(runs: Sequence[PluginRun]) -> str:
     """One column for each run that was watched while idle."""
     watched = [run for run in runs if run.idle_percent is not None]
     lines = [
-        f"| | {' | '.join(_WAYS[run.way] for run in watched)} | must stay |",
+        f"| | {' | '.join(_MODES[run.mode] for run in watched)} | must stay |",
         "|---|" + "---:|" * len(watched) + "---|",
     ]
     for row in _PROCESS:
         values = [value for run in watched if (value := row.of(run)) is not None]
         cells = " | ".join(f"{value:{row.form}}" for value in values)
-        lines.append(f"| {row.words} | {cells} | {_verdict(max(values), row.below) if values else ''} |")
+        lines.append(f"| {row.label} | {cells} | {_verdict(max(values), row.below) if values else ''} |")
     return "\n".join(lines)
 
 
@@ -81,33 +81,33 @@ def containers_table(found: Started) -> str:
     )
 
 
-def line(run: Measured) -> str:
+def line(run: PluginRun) -> str:
     """One run in one line, for progress."""
     figures = [
-        f"{words} p99 {percentile(taken, TAIL):.1f} ms"
-        for words, taken in (("Allocate", run.calls.allocate_ms), ("PreStartContainer", run.calls.pre_start_ms))
+        f"{label} p99 {percentile(taken, TAIL):.1f} ms"
+        for label, taken in (("Allocate", run.calls.allocate_ms), ("PreStartContainer", run.calls.pre_start_ms))
         if taken
     ]
     return f"{_title(run)}: {', '.join([*figures, f'{run.resident_mib:.0f} MiB', *run.calls.wrong[:1]])}"
 
 
-def _title(run: Measured) -> str:
+def _title(run: PluginRun) -> str:
     waiting = f", {run.waiting} of them waiting" if run.waiting > 1 else ""
-    return f"{_WAYS[run.way]}, {run.pods} pods{waiting}"
+    return f"{_MODES[run.mode]}, {run.pods} pods{waiting}"
 
 
-def _call_rows(run: Measured) -> Iterator[str]:
+def _call_rows(run: PluginRun) -> Iterator[str]:
     kinds = (
         ("Allocate", run.calls.allocate_ms, ALLOCATE_BELOW_MS),
         ("PreStartContainer", run.calls.pre_start_ms, PRE_START_BELOW_MS),
     )
-    for words, taken, below in kinds:
+    for label, taken, below in kinds:
         if taken:
             tail = percentile(taken, TAIL)
             figures = f"{len(taken)} | {median(taken):.2f} | {tail:.2f} | {max(taken):.1f}"
             # Pods that wait beside the one that is asked for are the worse case, told and not promised.
             verdict = _verdict(tail, below) if run.waiting == 1 else ""
-            yield f"| {words}, {_title(run)} | {figures} | {verdict} |"
+            yield f"| {label}, {_title(run)} | {figures} | {verdict} |"
 
 
 def _verdict(value: float, below: float) -> str:

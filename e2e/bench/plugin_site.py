@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -11,9 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from config.protocol import names
+from deviceplugin.cdi.mode import Mode
 from e2e.bench import plugin_pods, process
 from e2e.bench.plugin_calls import Caller, Calls
-from e2e.bench.plugin_pods import BoundPod, Checkpoint, Way
+from e2e.bench.plugin_pods import BoundPod, Checkpoint
 from e2e.control_plane import commands, readiness
 from e2e.control_plane.admin import Admin, Json
 from e2e.control_plane.processes import Child, free_ports, start
@@ -32,13 +32,13 @@ class BenchNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class PluginRun:
     """One plugin process. pods: on its node. resident_mib: after everything.
 
     waiting: as `Caller.start_each`. idle_percent: of one core, while nobody asked for anything; None: not watched.
     """
 
-    way: Way
+    mode: Mode
     pods: int
     waiting: int
     calls: Calls
@@ -59,8 +59,8 @@ async def node_with_pods(admin: Admin, count: int) -> BenchNode:
 
 
 async def measure(
-    kubeconfig: Path, folder: Path, node: BenchNode, way: Way, *, waiting: int = 1, idle_s: float | None = None
-) -> Measured:
+    kubeconfig: Path, folder: Path, node: BenchNode, mode: Mode, *, waiting: int = 1, idle_s: float | None = None
+) -> PluginRun:
     """Start a plugin, let every pod's container start once, and look at the process.
 
     kubeconfig: of the plugin. folder: empty; its path is short, since sockets lie in it. idle_s: seconds to watch it
@@ -68,25 +68,15 @@ async def measure(
     """
     sockets, pods = folder / "kubelet", node.pods
     sockets.mkdir()
-    configuration = _files(kubeconfig, folder, node.name, way)
+    configuration = _files(kubeconfig, folder, node.name, mode)
     async with KubeletDouble(sockets).running() as kubelet:
-        caller = Caller(kubelet, Checkpoint(sockets, pods, way), pods, way, folder / "cdi")
+        caller = Caller(kubelet, Checkpoint(sockets, pods, mode), pods, mode, folder / "cdi")
         caller.everything_recorded()
         async with _plugin(configuration, folder, node.name) as child:
             calls = await caller.start_each(waiting)
             idle = None if idle_s is None else await _idle_percent(child, idle_s)
             child.check_alive()
-            return Measured(way, len(pods), waiting, calls, resident_mib(child.pid), idle)
-
-
-def resident_mib(pid: int) -> float:
-    """What the process has in memory now. Source: proc_pid_status(5), VmRSS."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-    found = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
-    if found is None:
-        message = f"/proc/{pid}/status has no VmRSS"
-        raise ValueError(message)
-    return int(found.group(1)) / 1024
+            return PluginRun(mode, len(pods), waiting, calls, process.resident_mib(child.pid), idle)
 
 
 async def _idle_percent(child: Child, idle_s: float) -> float:
@@ -111,7 +101,7 @@ async def _plugin(configuration: Path, folder: Path, node: str) -> AsyncIterator
         await asyncio.to_thread(child.stop)
 
 
-def _files(kubeconfig: Path, folder: Path, node: str, way: Way) -> Path:
+def _files(kubeconfig: Path, folder: Path, node: str, mode: Mode) -> Path:
     """Write the cards and the configuration; the configuration's path."""
     each = [
         {"model": "SIM", "memoryMiB": plugin_pods.CARD_MIB, "uuid": plugin_pods.uuid(index)}
@@ -124,7 +114,7 @@ def _files(kubeconfig: Path, folder: Path, node: str, way: Way) -> Path:
         "clientConnection": {"kubeconfig": str(kubeconfig)},
         "resources": {"gpuMem": names.GPU_MEM},
         "memoryUnitMiB": plugin_pods.UNIT_MIB,
-        "mode": way,
+        "mode": mode,
         "cdiDir": str(folder / "cdi"),
         "stateDir": str(folder / "state"),
         "simulate": str(cards),

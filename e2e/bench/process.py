@@ -13,9 +13,18 @@ def cpu_s(pid: int) -> float:
 
 def peak_mib(pid: int) -> float:
     """Largest resident set so far. Source: proc_pid_status(5), VmHWM."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return _status_mib(pid, "VmHWM")
+
+
+def resident_mib(pid: int) -> float:
+    """What the process has in memory now. Source: proc_pid_status(5), VmRSS."""
+    return _status_mib(pid, "VmRSS")
+
+
+def _status_mib(pid: int, field: str) -> float:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    found = re.search(rf"^{field}:\s+(\d+) kB$", status, re.MULTILINE)
     if found is None:
-        message = f"/proc/{pid}/status has no VmHWM"
+        message = f"/proc/{pid}/status has no {field}"
         raise ValueError(message)
     return int(found.group(1)) / 1024

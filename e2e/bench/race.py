@@ -14,15 +14,15 @@ from e2e.bench.contenders import CONTENDERS
 from e2e.bench.observer import PODS, Observer
 from e2e.bench.workload import NAMESPACE, Size
 from e2e.control_plane.admin import Admin
-from e2e.control_plane.cluster import Cluster
+from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Child
 
 STALLED_AFTER_S: Final = 20.0
 _LOOK_EVERY_S: Final = 0.02
 
 
-class Stalled(Exception):
-    """The scheduler stopped before every pod had a node; the message ends with its last words."""
+class RaceStalled(Exception):
+    """The scheduler stopped before every pod had a node; the message ends with its last log lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Run:
     cpu_s: float
     peak_mib: float
     events: int
-    verdict: ledger.Verdict
+    verdict: ledger.Audit
 
     @property
     def pods_per_s(self) -> float:
@@ -55,8 +55,8 @@ class Run:
 
 
 def run(scheduler: str, size: Size) -> Run:
-    """Race one scheduler on a fresh control plane. Raises Stalled, and what Cluster raises."""
-    with Cluster(load_tuned=True) as cluster:
+    """Race one scheduler on a fresh control plane. Raises RaceStalled, and what ControlPlane raises."""
+    with ControlPlane(load_tuned=True) as cluster:
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 return runner.run(_race(scheduler, size, cluster))
@@ -65,7 +65,7 @@ def run(scheduler: str, size: Size) -> Run:
             raise failures.exceptions[0] from failures
 
 
-async def _race(scheduler: str, size: Size, cluster: Cluster) -> Run:
+async def _race(scheduler: str, size: Size, cluster: ControlPlane) -> Run:
     async with Admin(cluster.access()) as admin:
         await admin.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         await admin.create_all("/api/v1/nodes", workload.nodes(size))
@@ -120,5 +120,5 @@ async def _finished(child: Child, seen: Observer, pods: int) -> float:
     if len(seen.bound) < pods:
         tail = child.log.read_text(errors="replace")[-3000:]
         message = f"{child.name}: {len(seen.bound)} of {pods} pods have a node, then nothing moved\n{tail}"
-        raise Stalled(message)
+        raise RaceStalled(message)
     return cpu_s

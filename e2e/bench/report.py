@@ -22,29 +22,29 @@ class Goals:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound on a ratio, in words and as a test."""
+    """A bound on a ratio, as text and as a test."""
 
-    words: str
+    label: str
     reached: Callable[[float], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One measured quantity: its words, how to take it from a run, and how to print it."""
+class RaceFigure:
+    """One measured quantity: its label, how to take it from a run, and how to print it."""
 
-    words: str
+    label: str
     of: Callable[[Run], float]
     form: str
 
 
-RATE: Final = Row("pods bound per second", lambda run: run.pods_per_s, ",.0f")
-CPU: Final = Row("CPU of the scheduler per pod, ms", lambda run: run.cpu_ms_per_pod, ".2f")
-_MEMORY: Final = Row("peak memory of the scheduler, MiB", lambda run: run.peak_mib, ",.0f")
-_START: Final = Row("from its start to the first pod bound, s", lambda run: run.start_s, ".1f")
+RATE: Final = RaceFigure("pods bound per second", lambda run: run.pods_per_s, ",.0f")
+CPU: Final = RaceFigure("CPU of the scheduler per pod, ms", lambda run: run.cpu_ms_per_pod, ".2f")
+_MEMORY: Final = RaceFigure("peak memory of the scheduler, MiB", lambda run: run.peak_mib, ",.0f")
+_START: Final = RaceFigure("from its start to the first pod bound, s", lambda run: run.start_s, ".1f")
 
 
 def title(size: Size) -> str:
-    """Words for a size."""
+    """A size as text."""
     templates = "one template" if size.templates == 1 else f"{size.templates} templates"
     return f"{size.nodes:,} nodes x {CARDS_PER_NODE} cards, {size.pods:,} pods of {templates}"
 
@@ -64,7 +64,7 @@ def table(runs: Sequence[Run], goals: Goals | None) -> str:
     lines.append(_measured(RATE, ran, _at_least(goals.rate_at_least) if goals else None))
     lines.append(_measured(CPU, ran, _at_most(goals.cpu_at_most) if goals else None))
     lines += [_measured(row, ran, None) for row in (_MEMORY, _START)]
-    lines += [f"| {words} | {' | '.join(cells)} | | |" for words, cells in _checks(ran)]
+    lines += [f"| {label} | {' | '.join(cells)} | | |" for label, cells in _checks(ran)]
     return "\n".join(lines)
 
 
@@ -81,7 +81,7 @@ def problems(run: Run) -> list[str]:
             "pods lack an allocation key": run.verdict.unannotated,
             "pods are booked otherwise than they ask": run.verdict.misbooked,
         }
-        found += [f"{count} {words}" for words, count in counts.items() if count]
+        found += [f"{count} {label}" for label, count in counts.items() if count]
     return found
 
 
@@ -93,16 +93,16 @@ def _at_most(bound: float) -> Goal:
     return Goal(f"≤ {bound}", lambda ratio: ratio <= bound)
 
 
-def _measured(row: Row, ran: dict[str, list[Run]], goal: Goal | None) -> str:
+def _measured(row: RaceFigure, ran: dict[str, list[Run]], goal: Goal | None) -> str:
     cells = [_spread([row.of(run) for run in runs], row.form) for runs in ran.values()]
-    verdict = goal.words if goal else ""
+    verdict = goal.label if goal else ""
     ratio = ""
     if len(ran) > 1:
         ours, theirs = (median(row.of(run) for run in runs) for runs in ran.values())
         ratio = f"{ours / theirs:.2f}"
         if goal:
             verdict += ": reached" if goal.reached(ours / theirs) else ": **missed**"
-    return f"| {row.words} | {' | '.join(cells)} | {ratio} | {verdict} |"
+    return f"| {row.label} | {' | '.join(cells)} | {ratio} | {verdict} |"
 
 
 def _spread(values: Sequence[float], form: str) -> str:

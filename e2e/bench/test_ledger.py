@@ -7,7 +7,7 @@ import pytest
 
 from config.protocol import names
 from e2e.bench import ledger, workload
-from e2e.bench.ledger import Json, Verdict
+from e2e.bench.ledger import Audit, Json
 from e2e.bench.workload import UNITS_PER_CARD, Size
 
 NODE = next(workload.nodes(Size(1, 1, 1)))
@@ -41,20 +41,20 @@ def finished() -> Json:
 @pytest.mark.parametrize(
     ("pods", "verdict"),
     [
-        pytest.param([placed(), placed(card=1)], Verdict(2, 0, 0, 0, 0), id="all is well"),
-        pytest.param([placed()] * (UNITS_PER_CARD // ASKED), Verdict(9, 0, 0, 0, 0), id="a full card"),
-        pytest.param([placed()] * (UNITS_PER_CARD // ASKED + 1), Verdict(10, 0, 0, 1, 0), id="one pod too many"),
-        pytest.param([without(names.MEM_IDX)], Verdict(1, 1, 0, 0, 0), id="an allocation key is missing"),
-        pytest.param([placed(units=1)], Verdict(1, 0, 1, 0, 0), id="less booked than asked"),
-        pytest.param([placed(uuid="GPU-of-another-node")], Verdict(1, 0, 1, 1, 0), id="a card that the node lacks"),
-        pytest.param([finished()], Verdict(0, 0, 0, 0, 0), id="a finished pod holds nothing"),
+        pytest.param([placed(), placed(card=1)], Audit(2, 0, 0, 0, 0), id="all is well"),
+        pytest.param([placed()] * (UNITS_PER_CARD // ASKED), Audit(9, 0, 0, 0, 0), id="a full card"),
+        pytest.param([placed()] * (UNITS_PER_CARD // ASKED + 1), Audit(10, 0, 0, 1, 0), id="one pod too many"),
+        pytest.param([without(names.MEM_IDX)], Audit(1, 1, 0, 0, 0), id="an allocation key is missing"),
+        pytest.param([placed(units=1)], Audit(1, 0, 1, 0, 0), id="less booked than asked"),
+        pytest.param([placed(uuid="GPU-of-another-node")], Audit(1, 0, 1, 1, 0), id="a card that the node lacks"),
+        pytest.param([finished()], Audit(0, 0, 0, 0, 0), id="a finished pod holds nothing"),
     ],
 )
-def test_the_verdict_names_what_is_wrong(pods: list[Json], verdict: Verdict) -> None:
+def test_the_verdict_names_what_is_wrong(pods: list[Json], verdict: Audit) -> None:
     assert ledger.judged([NODE], pods) == verdict
 
 
-def test_a_node_that_took_more_than_it_has_is_over_committed_whatever_the_annotations_say() -> None:
+def test_a_node_is_over_committed_whatever_the_annotations_say() -> None:
     bare = [without(names.CARDS) for _ in range(8 * UNITS_PER_CARD // ASKED + 1)]
     assert ledger.judged([NODE], bare).overcommitted_nodes == 1
 

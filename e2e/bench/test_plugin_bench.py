@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from deviceplugin.cdi import spec
+from deviceplugin.cdi.mode import Mode
 from e2e.bench import plugin_containers, plugin_pods, plugin_report, plugin_site
 from e2e.bench.plugin_calls import Calls
 from e2e.bench.plugin_containers import Started
-from e2e.bench.plugin_pods import BoundPod, TooMany, Way
-from e2e.bench.plugin_site import BenchNode, Measured
+from e2e.bench.plugin_pods import BoundPod, TooMany
+from e2e.bench.plugin_site import BenchNode, PluginRun
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.provider import Target
 
 PODS = 5
-SAMPLE = Measured("cdi", PODS, 1, Calls([1.0, 2.0, 4.0], [10.0, 60.0]), resident_mib=92.0, idle_percent=0.2)
+SAMPLE = PluginRun("cdi", PODS, 1, Calls([1.0, 2.0, 4.0], [10.0, 60.0]), resident_mib=92.0, idle_percent=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +43,11 @@ def folder() -> Iterator[Path]:
         yield Path(path)
 
 
-@pytest.mark.parametrize(("way", "waiting"), [("cdi", 1), ("environment", 3)])
+@pytest.mark.parametrize(("mode", "waiting"), [("cdi", 1), ("environment", 3)])
 async def test_each_pod_is_asked_for_once_and_has_its_card(
-    cluster: Target, node: BenchNode, folder: Path, way: Way, waiting: int
+    cluster: Target, node: BenchNode, folder: Path, mode: Mode, waiting: int
 ) -> None:
-    found = await plugin_site.measure(cluster.kubeconfig_path(), folder, node, way, waiting=waiting, idle_s=0.1)
+    found = await plugin_site.measure(cluster.kubeconfig_path(), folder, node, mode, waiting=waiting, idle_s=0.1)
     assert found.calls.wrong == []
     assert (len(found.calls.allocate_ms), len(found.calls.pre_start_ms)) == (PODS, PODS)
     assert min(found.calls.allocate_ms + found.calls.pre_start_ms) > 0
@@ -130,7 +131,7 @@ def test_a_histogram_tells_between_which_bounds_its_p99_lies() -> None:
         plugin_containers.tail_within(text, "GetPreferredAllocation", 0.99)
 
 
-def test_real_containers_are_told_with_what_went_wrong() -> None:
+def test_real_containers_are_reported_with_what_went_wrong() -> None:
     table = plugin_report.containers_table(Started(50, 12.34, (5.0, 10.0), ["a"]))
     assert "| from the first bind to the last that runs, s | 12.3 |" in table
     assert "p99, ms | 5 to 10 |" in table

@@ -7,11 +7,11 @@ import pytest
 from e2e.bench import report
 from e2e.bench.contenders import OURS, YARDSTICK
 from e2e.bench.document import with_section
-from e2e.bench.ledger import Verdict
+from e2e.bench.ledger import Audit
 from e2e.bench.race import Run
 from e2e.bench.report import Goals
 
-CLEAN = Verdict(placed=101, unannotated=0, misbooked=0, overcommitted_cards=0, overcommitted_nodes=0)
+CLEAN = Audit(placed=101, unannotated=0, misbooked=0, overcommitted_cards=0, overcommitted_nodes=0)
 SAMPLE = Run(OURS, pods=101, seconds=1.0, start_s=0.5, cpu_s=0.0303, peak_mib=90.0, events=101, verdict=CLEAN)
 
 
@@ -24,8 +24,8 @@ def theirs(seconds: float) -> Run:
     return dataclasses.replace(SAMPLE, scheduler=YARDSTICK, seconds=seconds, cpu_s=0.101, verdict=bare)
 
 
-def cells(runs: list[Run], words: str, goals: Goals | None = None) -> list[str]:
-    (row,) = [line for line in report.table(runs, goals).splitlines() if line.startswith(f"| {words}")]
+def cells(runs: list[Run], label: str, goals: Goals | None = None) -> list[str]:
+    (row,) = [line for line in report.table(runs, goals).splitlines() if line.startswith(f"| {label}")]
     return [cell.strip() for cell in row.strip("|").split("|")]
 
 
@@ -58,7 +58,7 @@ def test_kube_scheduler_is_not_blamed_for_annotations_that_it_does_not_know() ->
 
 
 @pytest.mark.parametrize(
-    ("run", "words"),
+    ("run", "label"),
     [
         pytest.param(dataclasses.replace(SAMPLE, events=99), "only 99 of 101 pods have", id="events"),
         pytest.param(
@@ -68,9 +68,9 @@ def test_kube_scheduler_is_not_blamed_for_annotations_that_it_does_not_know() ->
         ),
     ],
 )
-def test_a_run_whose_result_is_wrong_says_so(run: Run, words: str) -> None:
+def test_a_run_whose_result_is_wrong_says_so(run: Run, label: str) -> None:
     (problem,) = report.problems(run)
-    assert problem.startswith(words)
+    assert problem.startswith(label)
     assert problem in report.line(run)
 
 

@@ -33,7 +33,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class WorkloadTemplate:
     """What the pods of one Deployment have in common."""
 
     app: str
@@ -55,10 +55,10 @@ def pods(size: Size) -> Iterator[Json]:
     return (pod(number, templates[number % size.templates]) for number in range(size.pods))
 
 
-def template(number: int) -> Template:
+def template(number: int) -> WorkloadTemplate:
     """The template of that number; each asks for something else than the 49 before it."""
     digest = hashlib.sha256(f"template {number}".encode()).hexdigest()
-    return Template(
+    return WorkloadTemplate(
         app=f"inference-{number}",
         generation=digest[:10],
         owner_uid=_uid(f"replica set {number}"),
@@ -68,7 +68,7 @@ def template(number: int) -> Template:
     )
 
 
-def pod(number: int, of: Template) -> Json:
+def pod(number: int, of: WorkloadTemplate) -> Json:
     """One replica: an app that asks for card memory, and a proxy beside it."""
     name = f"{of.app}-{of.generation}-{_suffix(number)}"
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name[:-6], "uid": of.owner_uid}
@@ -91,7 +91,7 @@ def pod(number: int, of: Template) -> Json:
     }
 
 
-def _app(of: Template) -> Json:
+def _app(of: WorkloadTemplate) -> Json:
     asked = {"cpu": f"{of.cpu_millis}m", "memory": f"{of.memory_mib}Mi"}
     probe = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10}
     return {

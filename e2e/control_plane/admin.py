@@ -1,28 +1,54 @@
-"""A small client of the API server for tests: raw paths and bodies, no models, no retries.
+"""Clients of the API server for tests: raw paths and bodies, no models, no retries.
 
-Deliberately not the scheduler's own client, so that one cannot hide the other's mistakes.
+`Access` says how to reach it as one user, `Admin` is that user's session, `seen` waits for an object to be as wanted,
+`ask` sends one request without an event loop. Deliberately not the scheduler's own client, so that one cannot hide the
+other's mistakes.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+import http.client
+import ssl
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeAlias
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 
-from e2e.control_plane.access import Access
-
 IN_FLIGHT: Final = 48
 _ANSWER_WITHIN_S: Final = 60.0
+_REPLY_WITHIN_S: Final = 5.0
 _PAGE: Final = "1000"
 _MERGE_PATCH: Final = "application/merge-patch+json"
 
 Json: TypeAlias = dict[str, Any]
 
 
-class Answer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a client needs.
+
+    url: without a path. authorization: value of that header; None: the TLS context has a client
+    certificate instead.
+    """
+
+    url: str
+    tls: ssl.SSLContext
+    authorization: str | None
+
+
+class Reply(NamedTuple):
+    """Status code and body as it came."""
+
+    status: int
+    body: bytes
+
+
+class ApiResponse(NamedTuple):
     """Status code and decoded body."""
 
     status: int
@@ -31,6 +57,10 @@ class Answer(NamedTuple):
 
 class UnexpectedAnswer(Exception):
     """The API server did not do what the test rests on; the message has what it said."""
+
+
+class NotSeen(Exception):
+    """The object did not become what was waited for; the message has its last state."""
 
 
 class Admin:
@@ -57,23 +87,23 @@ class Admin:
         await self._session.close()
         await asyncio.sleep(0)  # so that the loop gets to see that
 
-    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Answer:
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> ApiResponse:
         """Read one object or list."""
         return await self._send("GET", path, query=query)
 
-    async def post(self, path: str, body: Json) -> Answer:
+    async def post(self, path: str, body: Json) -> ApiResponse:
         """Create an object, or call a subresource."""
         return await self._send("POST", path, body)
 
-    async def put(self, path: str, body: Json) -> Answer:
+    async def put(self, path: str, body: Json) -> ApiResponse:
         """Replace an object."""
         return await self._send("PUT", path, body)
 
-    async def patch(self, path: str, body: Json, content_type: str = _MERGE_PATCH) -> Answer:
+    async def patch(self, path: str, body: Json, content_type: str = _MERGE_PATCH) -> ApiResponse:
         """Change an object; a merge patch unless `content_type` says otherwise."""
         return await self._send("PATCH", path, body, content_type=content_type)
 
-    async def delete(self, path: str, body: Json | None = None, query: Mapping[str, str] | None = None) -> Answer:
+    async def delete(self, path: str, body: Json | None = None, query: Mapping[str, str] | None = None) -> ApiResponse:
         """Delete an object or a collection; `body` may be DeleteOptions."""
         return await self._send("DELETE", path, body, query=query)
 
@@ -139,10 +169,53 @@ class Admin:
         *,
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
-    ) -> Answer:
+    ) -> ApiResponse:
         data = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": content_type}
         async with self._session.request(method, path, params=query, data=data, headers=headers) as response:
             raw = await response.read()
         decoded = msgspec.json.decode(raw) if raw.startswith(b"{") else {"message": raw.decode(errors="replace")}
-        return Answer(response.status, decoded)
+        return ApiResponse(response.status, decoded)
+
+
+def done(answer: ApiResponse) -> ApiResponse:
+    """Return the answer; raises UnexpectedAnswer unless the API server did what was asked."""
+    if answer.status >= HTTPStatus.BAD_REQUEST:
+        message = f"{answer.status} {answer.body.get('message', answer.body)}"
+        raise UnexpectedAnswer(message)
+    return answer
+
+
+async def seen(
+    admin: Admin, path: str, wanted: Callable[[Json], bool], query: Mapping[str, str], *, within_s: float
+) -> Json:
+    """Return the first object under `path` that is as wanted, among those that are there and those that come.
+
+    query: narrows the watch, such as {"fieldSelector": "metadata.name=a"}. Raises NotSeen.
+    """
+    last: Json = {}
+    try:
+        async with asyncio.timeout(within_s):
+            while True:
+                # The server ends a watch now and then; the next one begins with what is there.
+                async with aclosing(admin.watch(path, query)) as lines:
+                    async for line in lines:
+                        event = msgspec.json.decode(line)
+                        last = event["object"]
+                        if event["type"] in {"ADDED", "MODIFIED"} and wanted(last):
+                            return last
+    except TimeoutError:
+        message = f"{path} {dict(query)}: not seen within {within_s} s; the last that was: {last}"
+        raise NotSeen(message) from None
+
+
+def ask(access: Access, path: str, method: str = "GET") -> Reply:
+    """Send one request without a body, on a connection of its own. Raises OSError, http.client.HTTPException."""
+    connection = http.client.HTTPSConnection(urlsplit(access.url).netloc, context=access.tls, timeout=_REPLY_WITHIN_S)
+    headers = {"Authorization": access.authorization} if access.authorization else {}
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return Reply(answer.status, answer.read())
+    finally:
+        connection.close()

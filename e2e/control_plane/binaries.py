@@ -25,13 +25,13 @@ from typing import Final
 
 from e2e.control_plane import cache
 from e2e.control_plane.cache import Say, to_stderr
-from e2e.node import debian
 from tests.support.repository import ROOT
 
 MODULES: Final = ROOT / "e2e" / "servers"
 PROGRESS_EVERY_S: Final = 15.0
 UNAVAILABLE_EXIT: Final = 3
 
+_CONTAINERD: Final = "github.com/containerd/containerd/v2/cmd"
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
 _BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false")
 # Of a module: without tags, runc cannot set up the seccomp filter that the kubelet asks for, and
@@ -49,28 +49,28 @@ class CompilerUnavailable(Exception):
 
 
 class BuildFailed(Exception):
-    """`go build` said no; the message ends with its last words."""
+    """`go build` failed; the message ends with the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class GoProgram:
     """One program: the folder under `servers/` whose go.mod pins it, and its main package."""
 
     module: str
     package: str
 
 
-SERVERS: Final[dict[str, Server]] = {
-    "etcd": Server("etcd", "go.etcd.io/etcd/server/v3"),
-    "kube-apiserver": Server("kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
-    "kube-scheduler": Server("kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
-    "kube-controller-manager": Server("kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
-    "kubelet": Server("kubernetes", "k8s.io/kubernetes/cmd/kubelet"),
-    "containerd": Server("containerd", "github.com/containerd/containerd/v2/cmd/containerd"),
-    "containerd-shim-runc-v2": Server("containerd", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"),
-    "ctr": Server("containerd", "github.com/containerd/containerd/v2/cmd/ctr"),
-    "runc": Server("runc", "github.com/opencontainers/runc"),
-    "pause": Server("pause", "."),
+PROGRAMS: Final[dict[str, GoProgram]] = {
+    "etcd": GoProgram("etcd", "go.etcd.io/etcd/server/v3"),
+    "kube-apiserver": GoProgram("kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    "kube-scheduler": GoProgram("kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    "kube-controller-manager": GoProgram("kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    "kubelet": GoProgram("kubernetes", "k8s.io/kubernetes/cmd/kubelet"),
+    "containerd": GoProgram("containerd", f"{_CONTAINERD}/containerd"),
+    "containerd-shim-runc-v2": GoProgram("containerd", f"{_CONTAINERD}/containerd-shim-runc-v2"),
+    "ctr": GoProgram("containerd", f"{_CONTAINERD}/ctr"),
+    "runc": GoProgram("runc", "github.com/opencontainers/runc"),
+    "pause": GoProgram("pause", "."),
 }
 OF_A_NODE: Final = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "pause")
 
@@ -78,11 +78,11 @@ OF_A_NODE: Final = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "
 def ensure(names: Iterable[str], say: Say | None = None) -> dict[str, Path]:
     """Paths of the named servers, built where they are not there yet (minutes when cold).
 
-    names: keys of `SERVERS`. say: gets progress, one line at a time; default: standard error.
+    names: keys of `PROGRAMS`. say: gets progress, one line at a time; default: standard error.
     Raises GoUnavailable, BuildFailed, KeyError for an unknown name; for runc also CompilerUnavailable
-    and debian.PackageUnavailable.
+    and cache.PackageUnavailable.
     """
-    wanted = {name: SERVERS[name] for name in names}
+    wanted = {name: PROGRAMS[name] for name in names}
     modules = {server.module for server in wanted.values()}
     folders = {module: folder_of(module, go_version(MODULES / module)) for module in modules}
     return {
@@ -140,7 +140,7 @@ def folder_of(module: str, version_of_go: str) -> Path:
     return cache.folder() / "servers" / digest.hexdigest()[:16]
 
 
-def _ensure_one(name: str, server: Server, folder: Path, say: Say) -> Path:
+def _ensure_one(name: str, server: GoProgram, folder: Path, say: Say) -> Path:
     target = folder / name
     if target.exists():
         return target
@@ -151,7 +151,7 @@ def _ensure_one(name: str, server: Server, folder: Path, say: Say) -> Path:
     return target
 
 
-def _build(name: str, server: Server, target: Path, say: Say) -> None:
+def _build(name: str, server: GoProgram, target: Path, say: Say) -> None:
     """Build beside the target and rename, so that a program is there whole or not at all."""
     started_s = time.monotonic()
     environment = os.environ | {"GOWORK": "off"} | _c_settings(server.module, say)
@@ -190,7 +190,7 @@ def _wait(build: subprocess.Popen[bytes], still_running: Callable[[], None]) -> 
         raise
 
 
-def _go_build(server: Server, target: Path) -> list[str]:
+def _go_build(server: GoProgram, target: Path) -> list[str]:
     flags = [*_BUILD_FLAGS, *_tags(server.module), "-ldflags", linker_flags(server.module)]
     return ["go", "build", *flags, "-o", str(target), server.package]
 
@@ -207,7 +207,7 @@ def _c_settings(module: str, say: Say) -> dict[str, str]:
     if missing:
         message = f"{missing[0]} is not on PATH; building runc takes it"
         raise CompilerUnavailable(message)
-    files = debian.unpacked(_LIBRARY, say) / "usr"
+    files = cache.debian_package(_LIBRARY, say) / "usr"
     (described,) = files.glob("lib/*/pkgconfig")
     return {
         "CGO_ENABLED": "1",
@@ -241,11 +241,11 @@ def _first_match(pattern: str, text: str) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Build what was named and print where it lies."""
     parser = argparse.ArgumentParser(prog="python -m e2e.control_plane.binaries", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[[], *SERVERS], metavar="NAME")
+    parser.add_argument("names", nargs="*", choices=[[], *PROGRAMS], metavar="NAME")
     names = parser.parse_args(arguments).names
     try:
-        _print(ensure(names or [name for name in SERVERS if name not in OF_A_NODE]))
-    except (GoUnavailable, CompilerUnavailable, debian.PackageUnavailable) as error:
+        _print(ensure(names or [name for name in PROGRAMS if name not in OF_A_NODE]))
+    except (GoUnavailable, CompilerUnavailable, cache.PackageUnavailable) as error:
         to_stderr(f"{error}")
         return UNAVAILABLE_EXIT
     except BuildFailed as error:
@@ -258,7 +258,7 @@ def _of_a_node() -> int:
     """Build what only a node takes; that it cannot be had here is no failure, the tests that want it say so."""
     try:
         _print(ensure(OF_A_NODE))
-    except (GoUnavailable, CompilerUnavailable, debian.PackageUnavailable) as error:
+    except (GoUnavailable, CompilerUnavailable, cache.PackageUnavailable) as error:
         to_stderr(f"not built, the programs of a node: {error}")
     except BuildFailed as error:
         to_stderr(f"{error}")

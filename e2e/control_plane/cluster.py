@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from e2e.control_plane import binaries, commands, pki, readiness
-from e2e.control_plane.access import Access
+from e2e.control_plane.admin import Access
 from e2e.control_plane.commands import StaticUser
 from e2e.control_plane.processes import Child, free_ports, start, sweep_when_gone
 
@@ -39,7 +39,7 @@ _MADE_BY_CONTROLLERS: Final = (
 )
 
 
-class Cluster:
+class ControlPlane:
     """One control plane; enter it to start it."""
 
     def __init__(
@@ -238,7 +238,7 @@ def main(arguments: list[str] | None = None) -> int:
     started_s = time.monotonic()
     scheduler: dict[str, Any] | None = {} if chosen.scheduler else None
     try:
-        with Cluster(controller_manager=chosen.controller_manager, scheduler=scheduler) as cluster:
+        with ControlPlane(controller_manager=chosen.controller_manager, scheduler=scheduler) as cluster:
             sys.stderr.write(f"ready after {time.monotonic() - started_s:.1f} s; Ctrl-C ends it\n")
             sys.stdout.write(f"export KUBECONFIG={cluster.kubeconfig_path()}\n")
             sys.stdout.flush()

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from e2e.control_plane.access import Access, ask
+from e2e.control_plane.admin import Access, ask
 from e2e.control_plane.processes import Child
 
 START_WITHIN_S: Final = 60.0

@@ -19,7 +19,7 @@ class NoSuchContainer(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class LocalContainer:
     """One life of one container: a restart makes another one. Made by `find`.
 
     runtime: `runc` and where it keeps its containers. log: what the kubelet writes of its output.
@@ -45,7 +45,7 @@ class Container:
         return dict(os.fsdecode(entry).split("=", 1) for entry in entries if entry)
 
     def execute(self, *command: str) -> str:
-        """Run one more program in it; what that writes. Raises NoSuchContainer with its words where it fails."""
+        """Run one more program in it; what that writes. Raises NoSuchContainer with its error output."""
         return self._run("exec", self.id, *command)
 
     def output(self) -> str:
@@ -63,7 +63,7 @@ class Container:
         return answer.stdout
 
 
-def find(site: NodeSite, runc: Path, pod: Json, name: str | None) -> Container:
+def find(site: NodeSite, runc: Path, pod: Json, name: str | None) -> LocalContainer:
     """The container of that name, an init container too, as the pod's status has it.
 
     pod: as the API server gave it. name: None: its first container. Raises NoSuchContainer.
@@ -75,6 +75,6 @@ def find(site: NodeSite, runc: Path, pod: Json, name: str | None) -> Container:
             folder = f"{key.replace('/', '_')}_{pod['metadata']['uid']}"
             log = site.pod_logs / folder / wanted / f"{status['restartCount']}.log"
             runtime = (str(runc), "--root", str(site.runc_root / NAMESPACE))
-            return Container(status["containerID"].removeprefix(_SCHEME), runtime, log)
+            return LocalContainer(status["containerID"].removeprefix(_SCHEME), runtime, log)
     message = f"pod {key} has no container {wanted} yet: {pod['status']}"
     raise NoSuchContainer(message)

@@ -4,10 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from e2e.control_plane.admin import Admin, Json
-from e2e.control_plane.seen import seen
+from e2e.control_plane.admin import Admin, Json, done, seen
 from e2e.node import images
-from e2e.suites.gpu_site import done
 
 PODS: Final = "/api/v1/namespaces/default/pods"
 # A kubelet that finds no containerd tries a pod again after 10 to 15 s.

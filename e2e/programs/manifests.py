@@ -6,12 +6,14 @@ from typing import Final
 
 import yaml
 
-from e2e.control_plane.admin import Admin, Answer, Json, UnexpectedAnswer
+from e2e.control_plane.admin import Admin, ApiResponse, Json, UnexpectedAnswer
 from tests.support.repository import ROOT
 
 FOLDER: Final = ROOT / "deploy" / "manifests"
 NAMESPACE: Final = "kube-system"
-ACCOUNT: Final = "gpushare-scheduler"
+SCHEDULER: Final = "gpushare-scheduler"
+PLUGIN: Final = "gpushare-scheduler-device-plugin"
+_SERVICE_ACCOUNTS: Final = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
 _PLURALS: Final[Mapping[str, str]] = {
     "ServiceAccount": "serviceaccounts",
     "ConfigMap": "configmaps",
@@ -46,7 +48,7 @@ def collection(document: Json) -> str:
     return f"{base}/{f'namespaces/{namespace}/' if namespace else ''}{_PLURALS[document['kind']]}"
 
 
-async def dry_run(admin: Admin, document: Json) -> Answer:
+async def dry_run(admin: Admin, document: Json) -> ApiResponse:
     """Have the API server judge the object as strictly as it can, and not keep it.
 
     Under another name, since one of that name may be there.
@@ -73,9 +75,15 @@ async def remove(admin: Admin, document: Json) -> None:
     await admin.delete(f"{collection(document)}/{document['metadata']['name']}")
 
 
-async def token(admin: Admin) -> str:
-    """Return a token of the scheduler's ServiceAccount, as the kubelet would get one for the scheduler's pod."""
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
-    issued = await admin.create(path, {"spec": {"expirationSeconds": 3600}})
+async def token(admin: Admin, account: str = SCHEDULER, bound_to: Json | None = None) -> str:
+    """Return a token of a ServiceAccount, as the kubelet gets one for a pod; bound_to: that pod.
+
+    Raises UnexpectedAnswer.
+    """
+    spec: Json = {"expirationSeconds": 3600}
+    if bound_to:
+        own = bound_to["metadata"]
+        spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": own["name"], "uid": own["uid"]}
+    issued = await admin.create(f"{_SERVICE_ACCOUNTS}/{account}/token", {"spec": spec})
     value: str = issued["status"]["token"]
     return value

@@ -12,11 +12,10 @@ from deviceplugin.driver import fault_control
 from e2e.control_plane import commands
 from e2e.control_plane.admin import Admin, Json
 from e2e.control_plane.processes import free_ports
-from e2e.control_plane.server_process import ServerProcess
 from e2e.node import node_pods
-from e2e.node.node import Node
+from e2e.node.local_node import LocalNode
 from e2e.programs import manifests
-from e2e.suites import policy_site
+from e2e.programs.server_process import ServerProcess
 from tests.support.repository import ROOT
 
 _HEAD: Final = {"apiVersion": "gpushare/v1alpha1", "kind": "DevicePluginConfiguration"}
@@ -25,7 +24,7 @@ _HEAD: Final = {"apiVersion": "gpushare/v1alpha1", "kind": "DevicePluginConfigur
 class DevicePluginProcess(ServerProcess):
     """One `gpushare-device-plugin run`; enter it to start it. control: the socket that takes faults."""
 
-    def __init__(self, node: Node, token: str, cards_mib: Sequence[int], **configuration: Any) -> None:  # noqa: ANN401 - fields of a file
+    def __init__(self, node: LocalNode, token: str, cards_mib: Sequence[int], **configuration: Any) -> None:  # noqa: ANN401 - fields of a file
         """cards_mib: memory of each simulated card. configuration: fields of its file, as they are written there."""
         (port,) = free_ports(1)
         self._made_of = (node, token, tuple(cards_mib), configuration)
@@ -53,14 +52,12 @@ class DevicePluginProcess(ServerProcess):
 async def token(admin: Admin, node: str) -> str:
     """A token of the plugin's account, as the kubelet of `node` gets one for the plugin's pod; the pod waits there."""
     name = f"device-plugin-{node}"
-    wanted = node_pods.pod(
-        name, nodeName=node, serviceAccountName=policy_site.PLUGIN, automountServiceAccountToken=False
-    )
+    wanted = node_pods.pod(name, nodeName=node, serviceAccountName=manifests.PLUGIN, automountServiceAccountToken=False)
     created = await admin.create(f"/api/v1/namespaces/{manifests.NAMESPACE}/pods", wanted)
-    return await policy_site.token(admin, policy_site.PLUGIN, created)
+    return await manifests.token(admin, manifests.PLUGIN, created)
 
 
-def _files(node: Node, port: int, token: str, cards_mib: Sequence[int], configuration: Mapping[str, Any]) -> Path:
+def _files(node: LocalNode, port: int, token: str, cards_mib: Sequence[int], configuration: Mapping[str, Any]) -> Path:
     """Write cluster file, kubeconfig and configuration into the node's folder; the last one's path."""
     kubeconfig = node.cluster.kubeconfig_for(token, f"device-plugin-{port}")
     cluster: Json = {"nodes": [{"name": node.name, "cards": [{"model": "SIM", "memoryMiB": mib} for mib in cards_mib]}]}

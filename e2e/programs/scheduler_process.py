@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from e2e.control_plane import commands
 from e2e.control_plane.processes import free_ports, start
-from e2e.control_plane.server_process import ServerProcess
+from e2e.programs.server_process import ServerProcess
 from tests.support.repository import ROOT
 
 # On a fresh server no predecessor's bind request can be on its way.

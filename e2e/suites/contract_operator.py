@@ -1,4 +1,4 @@
-"""Moves a real cluster for the contract suite of `ports.Cluster`."""
+"""Moves a real cluster for the contract suite of `port.Cluster`."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Final, Self
 
 import msgspec
 
-from e2e.control_plane.admin import Admin, Answer, Json, UnexpectedAnswer
+from e2e.control_plane.admin import Admin, Json, done
 from scheduler.kube import objects
 from tests.contract.under_test import Manifest, SeenEvent
 
@@ -44,11 +44,11 @@ class ApiOperator:
 
     async def label_node(self, name: str, labels: Mapping[str, str | None]) -> None:
         """See Operator."""
-        _done(await self._admin.patch(f"{_CORE}/nodes/{name}", {"metadata": {"labels": dict(labels)}}))
+        done(await self._admin.patch(f"{_CORE}/nodes/{name}", {"metadata": {"labels": dict(labels)}}))
 
     async def delete_node(self, name: str) -> None:
         """See Operator."""
-        _done(await self._admin.delete(f"{_CORE}/nodes/{name}"))
+        done(await self._admin.delete(f"{_CORE}/nodes/{name}"))
 
     async def create_pod(self, manifest: Manifest) -> objects.Pod:
         """See Operator."""
@@ -59,20 +59,20 @@ class ApiOperator:
     async def annotate_pod(self, namespace: str, name: str, annotations: Mapping[str, str | None]) -> None:
         """See Operator."""
         body = {"metadata": {"annotations": dict(annotations)}}
-        _done(await self._admin.patch(_pod(namespace, name), body))
+        done(await self._admin.patch(_pod(namespace, name), body))
 
     async def set_phase(self, namespace: str, name: str, phase: str, reason: str = "") -> None:
         """See Operator."""
         body = {"status": {"phase": phase, "reason": reason or None}}
-        _done(await self._admin.patch(f"{_pod(namespace, name)}/status", body))
+        done(await self._admin.patch(f"{_pod(namespace, name)}/status", body))
 
     async def delete_pod(self, namespace: str, name: str, grace_s: int = 30) -> None:
         """See Operator."""
-        _done(await self._admin.delete(_pod(namespace, name), {"gracePeriodSeconds": grace_s}))
+        done(await self._admin.delete(_pod(namespace, name), {"gracePeriodSeconds": grace_s}))
 
     async def release_pod(self, namespace: str, name: str) -> None:
         """See Operator."""
-        _done(await self._admin.patch(_pod(namespace, name), {"metadata": {"finalizers": None}}))
+        done(await self._admin.patch(_pod(namespace, name), {"metadata": {"finalizers": None}}))
 
     async def set_config_map(self, namespace: str, name: str, data: Mapping[str, str]) -> None:
         """See Operator."""
@@ -83,7 +83,7 @@ class ApiOperator:
             made = await self._admin.put(f"{path}/{name}", body)
         else:
             self._undo.push_async_callback(self._admin.delete, f"{path}/{name}")
-        _done(made)
+        done(made)
 
     async def event(self, namespace: str, name: str) -> SeenEvent | None:
         """See Operator."""
@@ -91,7 +91,7 @@ class ApiOperator:
         answer = await self._admin.get(path)
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
-        _done(answer)
+        done(answer)
         seen = answer.body
         count = (seen.get("series") or {}).get("count", 0)
         return SeenEvent(seen["reason"], seen["note"], seen["regarding"]["uid"], count)
@@ -99,9 +99,3 @@ class ApiOperator:
 
 def _pod(namespace: str, name: str) -> str:
     return f"{_CORE}/namespaces/{namespace}/pods/{name}"
-
-
-def _done(answer: Answer) -> None:
-    if answer.status >= HTTPStatus.BAD_REQUEST:
-        message = f"{answer.status} {answer.body.get('message', answer.body)}"
-        raise UnexpectedAnswer(message)

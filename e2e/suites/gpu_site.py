@@ -8,12 +8,10 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 from typing import Any, Final
 
 from config.protocol import names
-from e2e.control_plane.admin import Admin, Answer, Json, UnexpectedAnswer
-from e2e.control_plane.seen import seen
+from e2e.control_plane.admin import Admin, Json, UnexpectedAnswer, done, seen
 from e2e.programs.scheduler_process import SchedulerProcess
 
 NODES: Final = "/api/v1/nodes"
@@ -120,9 +118,9 @@ class GpuSite:
         return await self.seen(name, is_bound)
 
     async def unschedulable(self, name: str) -> str:
-        """Wait for the scheduler to say why the pod fits nowhere; returns its words."""
-        words: str = condition(await self.seen(name, is_unschedulable))["message"]
-        return words
+        """Wait for the scheduler to say why the pod fits nowhere; returns the message."""
+        message: str = condition(await self.seen(name, is_unschedulable))["message"]
+        return message
 
     async def event(self, pod: str, reason: str) -> Json:
         """Wait for the pod's event of that reason."""
@@ -160,11 +158,3 @@ async def gpu_site(admin: Admin, namespace: str, scheduler: SchedulerProcess) ->
         yield site
     finally:
         await site.clear()
-
-
-def done(answer: Answer) -> Answer:
-    """Return the answer; raises UnexpectedAnswer unless the API server did what was asked."""
-    if answer.status >= HTTPStatus.BAD_REQUEST:
-        message = f"{answer.status} {answer.body.get('message', answer.body)}"
-        raise UnexpectedAnswer(message)
-    return answer

@@ -12,13 +12,13 @@ import pytest
 
 from config.protocol import names
 from e2e.control_plane.admin import Json
+from e2e.programs.manifests import SCHEDULER
 from e2e.suites.policy_site import (
     ALLOCATION,
     OLD_EXTENDER,
     OLD_PLUGIN,
     PLUGIN_NODES,
     PLUGIN_PODS,
-    SCHEDULER,
     VISIBLE_DEVICES,
     binding,
     decided,
@@ -32,7 +32,7 @@ OTHER_KEY: Final = "example.com/owner"
 class Case:
     """One write. refused_by: policies that refuse it, of which the answer names any; () for a write that takes place.
 
-    words: in the refusal.
+    message: a part of the refusal's.
     then: path of the object to read after a permitted write, and the annotations that it has to have (None: not).
     """
 
@@ -42,7 +42,7 @@ class Case:
     path: str
     body: Json
     refused_by: tuple[str, ...] = ()
-    words: str = ""
+    message: str = ""
     at: str = ""
     then: Mapping[str, str | None] = field(default_factory=dict)
 
@@ -83,8 +83,8 @@ def _somebody(
     return Case(name, "somebody", method, path, body, at=at or path, then=then or {})
 
 
-def _refused(name: str, method: str, path: str, body: Json, words: str, *, who: str = "somebody") -> Case:
-    return Case(name, who, method, path, body, (ALLOCATION,), words)
+def _refused(name: str, method: str, path: str, body: Json, message: str, *, who: str = "somebody") -> Case:
+    return Case(name, who, method, path, body, (ALLOCATION,), message)
 
 
 ALLOCATION_CASES: Final = (
@@ -192,13 +192,13 @@ ALLOCATION_CASES: Final = (
 def _plugin(
     name: str,
     body: Json,
-    words: str,
+    message: str,
     *,
     path: str = _HERE,
     who: str = "plugin",
     policies: tuple[str, ...] = (PLUGIN_PODS,),
 ) -> Case:
-    return Case(name, who, "PATCH", path, body, policies, words)
+    return Case(name, who, "PATCH", path, body, policies, message)
 
 
 PLUGIN_POD_CASES: Final = (
@@ -236,8 +236,8 @@ def _capacity(amounts: Mapping[str, str | None], which: str = "capacity") -> Jso
     return {"status": {which: dict(amounts)}}
 
 
-def _node(name: str, body: Json, words: str, *, path: str = _OWN, who: str = "plugin") -> Case:
-    return Case(name, who, "PATCH", path, body, (PLUGIN_NODES,), words)
+def _node(name: str, body: Json, message: str, *, path: str = _OWN, who: str = "plugin") -> Case:
+    return Case(name, who, "PATCH", path, body, (PLUGIN_NODES,), message)
 
 
 def _announced(name: str, path: str, body: Json, then: Mapping[str, str | None] | None = None) -> Case:
@@ -249,7 +249,7 @@ _NOT_OWN: Final = "its own node alone"
 NODE_CASES: Final = (
     _announced("announces its inventory", _OWN, annotations(inventory="{new}"), {names.INVENTORY: "{new}"}),
     _announced("rewrites a cordon", _OWN, annotations(cordon="GPU-0"), {names.CORDON: "GPU-0"}),
-    _announced("takes an operator's word away", _OWN, annotations(clear=None), {names.CLEAR_HEALTH: None}),
+    _announced("removes an operator's request", _OWN, annotations(clear=None), {names.CLEAR_HEALTH: None}),
     _announced("counts its cards", _STATUS, _capacity({names.GPU_COUNT: "2"})),
     _announced("counts its compute shares", _STATUS, _capacity({names.GPU_CORE: "200"})),
     _announced("says what is allocatable", _STATUS, _capacity({names.GPU_COUNT: "1"}, "allocatable")),
@@ -268,7 +268,7 @@ NODE_CASES: Final = (
     _node("removes another annotation", annotations(other=None), OTHER_KEY),
     _node("writes another annotation by the status", annotations(other="x"), OTHER_KEY, path=_STATUS),
     _node("lifts a cordon", annotations(cordon=None), "neither make nor lift"),
-    _node("gives itself an operator's word", annotations(clear="GPU-1"), "not write one"),
+    _node("writes an operator's request itself", annotations(clear="GPU-1"), "not write one"),
     _node("labels its node", {"metadata": {"labels": {"zone": "b"}}}, "metadata.labels"),
     _node("labels its node by the status", {"metadata": {"labels": {"zone": "b"}}}, "metadata.labels", path=_STATUS),
     _node("removes a label", {"metadata": {"labels": {"zone": None}}}, "metadata.labels"),
@@ -361,8 +361,8 @@ def _with_env(where: str = "containers", *, asks: bool = True, **variable: objec
 
 
 def _env(name: str, body: Json, *refused_by: str, method: str = "POST", path: str = "{pods}") -> Case:
-    words = "sets NVIDIA_VISIBLE_DEVICES" if refused_by else ""
-    return Case(name, "somebody", method, path, body, refused_by, words, at=_NEW if path == "{pods}" else _HERE)
+    message = "sets NVIDIA_VISIBLE_DEVICES" if refused_by else ""
+    return Case(name, "somebody", method, path, body, refused_by, message, at=_NEW if path == "{pods}" else _HERE)
 
 
 _SNOOPER: Final = {**_DEBUGGER["ephemeralContainers"][0], "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}

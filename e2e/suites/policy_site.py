@@ -19,12 +19,10 @@ from typing import Final
 import yaml
 
 from config.protocol import names
-from e2e.control_plane.access import Access
-from e2e.control_plane.admin import Admin, Answer, Json, UnexpectedAnswer
+from e2e.control_plane.admin import Access, Admin, ApiResponse, Json, UnexpectedAnswer
 from e2e.programs import manifests
+from e2e.programs.manifests import PLUGIN, SCHEDULER
 
-SCHEDULER: Final = "gpushare-scheduler"
-PLUGIN: Final = "gpushare-scheduler-device-plugin"
 # The original's accounts, of the same namespace. Source: gpushare-schd-extender.yaml of gpushare-scheduler-extender,
 # device-plugin-rbac.yaml of gpushare-device-plugin.
 OLD_EXTENDER: Final = "gpushare-schd-extender"
@@ -36,7 +34,6 @@ PLUGIN_PODS: Final = "gpushare-device-plugin-pods"
 VISIBLE_DEVICES: Final = "gpushare-visible-devices"
 
 _OPTIONAL: Final = manifests.FOLDER.parent / "optional"
-_SERVICE_ACCOUNTS: Final = f"/api/v1/namespaces/{manifests.NAMESPACE}/serviceaccounts"
 _REGISTRATION: Final = "/apis/admissionregistration.k8s.io/v1"
 _POLICIES: Final = {
     "ValidatingAdmissionPolicy": f"{_REGISTRATION}/validatingadmissionpolicies",
@@ -84,13 +81,13 @@ async def remove(admin: Admin, documents: Sequence[Json]) -> None:
         await admin.delete(f"{_POLICIES[document['kind']]}/{document['metadata']['name']}")
 
 
-def refuses(answer: Answer, policy: str) -> bool:
+def refuses(answer: ApiResponse, policy: str) -> bool:
     """Whether this policy, and not RBAC or anything else, has refused."""
     refused = f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request"
     return answer.status == HTTPStatus.FORBIDDEN and refused in answer.body.get("message", "")
 
 
-async def until(policy: str, write: Callable[[], Awaitable[Answer]], *, refused: bool) -> float:
+async def until(policy: str, write: Callable[[], Awaitable[ApiResponse]], *, refused: bool) -> float:
     """Repeat a write, one that is not kept, until the policy refuses it, or no longer does.
 
     Returns the seconds that it took; TimeoutError after 15 s.
@@ -136,7 +133,7 @@ class PolicySite:
     places: dict[str, str]
     clients: dict[str, Admin]
 
-    async def send(self, who: str, method: str, path: str, body: Json) -> Answer:
+    async def send(self, who: str, method: str, path: str, body: Json) -> ApiResponse:
         """Have somebody write. path: with `{own}`, `{other}` for nodes and `{pods}` for the pods of this site."""
         client, at = self.clients[who], self.filled(path)
         match method:
@@ -147,7 +144,7 @@ class PolicySite:
                 return await client.put(at, _merged(stored, body))
         return await client.patch(at, self.filled_in(body))
 
-    async def try_out(self, who: str, path: str, annotation: str) -> Answer:
+    async def try_out(self, who: str, path: str, annotation: str) -> ApiResponse:
         """Have somebody write an annotation that is judged and not kept."""
         body = {"metadata": {"annotations": {annotation: "tried-out"}}}
         return await self.clients[who].patch(f"{self.filled(path)}?dryRun=All", body)
@@ -172,17 +169,6 @@ def _merged(stored: Json, body: Json) -> Json:
     return {
         key: _merged(stored.get(key, {}), value) if isinstance(value, dict) else value for key, value in body.items()
     } | {key: value for key, value in stored.items() if key not in body}
-
-
-async def token(admin: Admin, account: str, bound_to: Json | None = None) -> str:
-    """Return a token of an account, as the kubelet gets one for a pod; bound_to: that pod. Raises UnexpectedAnswer."""
-    spec: Json = {"expirationSeconds": 3600}
-    if bound_to:
-        own = bound_to["metadata"]
-        spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": own["name"], "uid": own["uid"]}
-    issued = await admin.create(f"{_SERVICE_ACCOUNTS}/{account}/token", {"spec": spec})
-    value: str = issued["status"]["token"]
-    return value
 
 
 def accounts() -> list[Json]:
@@ -243,7 +229,7 @@ async def policy_site(admin: Admin, access: Access, namespace: str) -> AsyncIter
             ("plugin", PLUGIN, plugin),
             ("plugin without a node", PLUGIN, None),
         ):
-            bearer = f"Bearer {await token(admin, account, bound_to)}"
+            bearer = f"Bearer {await manifests.token(admin, account, bound_to)}"
             clients[who] = await undo.enter_async_context(Admin(Access(access.url, access.tls, bearer)))
         site = PolicySite(namespace, places, clients)
         await _pods(site)
@@ -278,7 +264,7 @@ def binding(name: str, place: str, annotations: dict[str, str] | None = None) ->
     }
 
 
-async def dry_run(admin: Admin, document: Json) -> Answer:
+async def dry_run(admin: Admin, document: Json) -> ApiResponse:
     """Have the API server judge a policy or a binding as strictly as it can, and not keep it."""
     renamed = document["metadata"] | {"name": f"{document['metadata']['name']}-dry-run"}
     path = f"{_POLICIES[document['kind']]}?dryRun=All&fieldValidation=Strict"

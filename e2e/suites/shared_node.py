@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from config.protocol import environment, names
-from e2e.control_plane.admin import Admin, Json
-from e2e.control_plane.seen import seen
-from e2e.node.containers import Container, NoSuchContainer
-from e2e.node.node import Node
+from e2e.control_plane.admin import Admin, Json, seen
+from e2e.node.containers import LocalContainer, NoSuchContainer
+from e2e.node.local_node import LocalNode
 from e2e.node.node_pods import PODS, busybox, pod
 from e2e.programs import manifests
 from e2e.programs.plugin_process import DevicePluginProcess, token
@@ -38,7 +37,7 @@ _LOOK_EVERY_S: Final = 0.02
 class SharedNode:
     """The node with both programs on it."""
 
-    node: Node
+    node: LocalNode
     scheduler: SchedulerProcess
     plugin: DevicePluginProcess
 
@@ -65,7 +64,7 @@ class SharedNode:
         return wrong
 
     async def forget_health(self) -> None:
-        """Start the plugin anew without its memory of unhealthy cards: waiting until they are trusted takes longer."""
+        """Restart the plugin without its memory of unhealthy cards: waiting until they are trusted takes longer."""
         self.plugin.stop()
         (self.node.device_plugins / "gpushare" / "health.json").unlink()
         self.plugin.start()
@@ -133,7 +132,7 @@ _LOOKED_AT: Final = (
 )
 
 
-def what_is_inside(container: Container) -> dict[str, str]:
+def what_is_inside(container: LocalContainer) -> dict[str, str]:
     """What the container writes down when it starts, once it has; made by `sharing`."""
     give_up_at_s = time.monotonic() + SOON_S
     while not (found := _CARDS.search(written := container.output())):
@@ -198,7 +197,7 @@ async def all_settled(admin: Admin, created: Sequence[str], *, within_s: float =
 
 
 @contextmanager
-def shared_node(node: Node, cards_mib: Sequence[int] = STANDARD_MIB, **configuration: Any) -> Iterator[SharedNode]:  # noqa: ANN401 - as DevicePluginProcess
+def shared_node(node: LocalNode, cards_mib: Sequence[int] = STANDARD_MIB, **configuration: Any) -> Iterator[SharedNode]:  # noqa: ANN401 - as DevicePluginProcess
     """Install both programs as the manifests say, and start them; returns when pods can be scheduled to the node."""
 
     async def install() -> tuple[str, str]:

@@ -6,7 +6,7 @@ from http import HTTPStatus
 import msgspec
 import pytest
 
-from e2e.control_plane.admin import Admin, Answer, Json
+from e2e.control_plane.admin import Admin, ApiResponse, Json
 
 pytestmark = pytest.mark.any_cluster
 
@@ -29,7 +29,7 @@ def binding(pod: Json, node: str = "node-a", uid: str | None = None) -> Json:
     return {"metadata": metadata, "target": {"kind": "Node", "name": node}}
 
 
-async def bind(admin: Admin, pod: Json, body: Json | None = None) -> Answer:
+async def bind(admin: Admin, pod: Json, body: Json | None = None) -> ApiResponse:
     return await admin.post(f"{path_of(pod)}/binding", body or binding(pod))
 
 
@@ -67,7 +67,7 @@ async def test_a_binding_sets_the_condition_pod_scheduled(admin: Admin, pod: Jso
 
 
 @pytest.mark.parametrize(
-    ("change", "status", "words"),
+    ("change", "status", "message"),
     [
         pytest.param(lambda pod: binding(pod, uid="0" * 8), 409, "UID in precondition", id="another pod's uid"),
         pytest.param(lambda pod: binding(pod) | {"metadata": {"name": "q"}}, 400, "name", id="another pod's name"),
@@ -75,12 +75,12 @@ async def test_a_binding_sets_the_condition_pod_scheduled(admin: Admin, pod: Jso
     ],
 )
 async def test_a_binding_that_does_not_match_is_refused_and_changes_nothing(
-    admin: Admin, pod: Json, change: Callable[[Json], Json], status: int, words: str
+    admin: Admin, pod: Json, change: Callable[[Json], Json], status: int, message: str
 ) -> None:
     answer = await bind(admin, pod, change(pod))
 
     assert answer.status == status
-    assert words in answer.body["message"]
+    assert message in answer.body["message"]
     assert (await admin.get(path_of(pod))).body["metadata"]["resourceVersion"] == pod["metadata"]["resourceVersion"]
 
 

@@ -15,9 +15,8 @@ import aiohttp
 import pytest
 
 from e2e.control_plane import binaries, commands, provider
-from e2e.control_plane.access import Access
-from e2e.control_plane.admin import Admin
-from e2e.control_plane.cluster import Cluster
+from e2e.control_plane.admin import Access, Admin
+from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Died, free_ports, start
 from tests.support.repository import ROOT
 
@@ -25,8 +24,8 @@ READER = commands.StaticUser("reader-token", "system:serviceaccount:default:read
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[Cluster]:
-    with Cluster(users=[READER]) as started:
+def own() -> Iterator[ControlPlane]:
+    with ControlPlane(users=[READER]) as started:
         yield started
 
 
@@ -36,10 +35,10 @@ def servers_of(folder: Path) -> set[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                words = (entry / "cmdline").read_bytes()
+                command_line = (entry / "cmdline").read_bytes()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            if os.fsencode(folder) in words:
+            if os.fsencode(folder) in command_line:
                 found.add(int(entry.name))
     return found
 
@@ -54,12 +53,12 @@ def gone(folder: Path, *, within_s: float = 20.0) -> bool:
     return True
 
 
-async def test_the_api_server_is_the_version_that_go_mod_pins(own: Cluster) -> None:
+async def test_the_api_server_is_the_version_that_go_mod_pins(own: ControlPlane) -> None:
     async with Admin(own.access()) as admin:
         assert (await admin.get("/version")).body["gitVersion"] == binaries.kubernetes_version()
 
 
-async def test_nodes_and_pods_come_into_being_in_bulk_and_are_listed_page_by_page(own: Cluster) -> None:
+async def test_nodes_are_created_in_bulk_and_listed_page_by_page(own: ControlPlane) -> None:
     nodes = [{"metadata": {"name": f"bulk-{number}"}} for number in range(1_100)]
     async with Admin(own.access()) as admin:
         await admin.create_all("/api/v1/nodes", nodes)
@@ -70,14 +69,14 @@ async def test_nodes_and_pods_come_into_being_in_bulk_and_are_listed_page_by_pag
     assert names == {node["metadata"]["name"] for node in nodes}
 
 
-async def test_a_new_node_is_not_tainted_where_no_controller_could_take_it_off(own: Cluster) -> None:
+async def test_a_new_node_is_not_tainted_where_no_controller_could_take_it_off(own: ControlPlane) -> None:
     async with Admin(own.access()) as admin:
         node = await admin.create("/api/v1/nodes", {"metadata": {"name": "untainted"}})
         await admin.delete("/api/v1/nodes/untainted")
     assert "taints" not in node["spec"]
 
 
-async def test_a_static_user_is_who_it_was_said_to_be_and_may_do_what_rbac_says(own: Cluster) -> None:
+async def test_a_static_user_has_its_name_its_groups_and_the_rights_of_rbac(own: ControlPlane) -> None:
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     async with Admin(own.access(READER.name)) as reader:
         who = await reader.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
@@ -87,13 +86,13 @@ async def test_a_static_user_is_who_it_was_said_to_be_and_may_do_what_rbac_says(
     assert nodes.status == HTTPStatus.FORBIDDEN
 
 
-async def test_kube_schedulers_user_reads_nodes_and_may_not_make_them(own: Cluster) -> None:
+async def test_kube_schedulers_user_reads_nodes_and_may_not_make_them(own: ControlPlane) -> None:
     async with Admin(own.access("system:kube-scheduler")) as scheduler:
         assert (await scheduler.get("/api/v1/nodes")).status == HTTPStatus.OK
         assert (await scheduler.post("/api/v1/nodes", {"metadata": {"name": "n"}})).status == HTTPStatus.FORBIDDEN
 
 
-def test_the_kubeconfig_leads_to_the_cluster(own: Cluster) -> None:
+def test_the_kubeconfig_leads_to_the_cluster(own: ControlPlane) -> None:
     async def ask(access: Access) -> int:
         async with Admin(access) as admin:
             return (await admin.get("/api/v1/namespaces/kube-system")).status
@@ -102,7 +101,7 @@ def test_the_kubeconfig_leads_to_the_cluster(own: Cluster) -> None:
         assert asyncio.run(ask(same.access())) == HTTPStatus.OK
 
 
-async def test_what_was_written_is_there_after_an_outage(own: Cluster) -> None:
+async def test_what_was_written_is_there_after_an_outage(own: ControlPlane) -> None:
     async with Admin(own.access()) as admin:
         await admin.create("/api/v1/nodes", {"metadata": {"name": "survivor"}})
         own.stop_apiserver()
@@ -114,7 +113,7 @@ async def test_what_was_written_is_there_after_an_outage(own: Cluster) -> None:
 
 
 def test_nothing_is_left_after_the_end() -> None:
-    with Cluster() as cluster:
+    with ControlPlane() as cluster:
         running = set(cluster.pids.values())
         seen = servers_of(cluster.folder)
     assert running <= seen
@@ -137,23 +136,23 @@ def test_nothing_is_left_when_the_process_that_started_it_is_ended(end: signal.S
 
 
 def test_a_start_that_fails_leaves_nothing_and_says_why() -> None:
-    failing = Cluster()
+    failing = ControlPlane()
     port = int(failing.url.rpartition(":")[2])
     with socket.create_server(("127.0.0.1", port)), pytest.raises(Died, match="address already in use"), failing:
         pytest.fail("it started")
     assert gone(failing.folder)
 
 
-def test_ports_that_are_handed_out_differ_and_lie_outside_the_range_of_outgoing_connections() -> None:
+def test_free_ports_differ_and_lie_below_those_of_outgoing_connections() -> None:
     ports = free_ports(50)
     assert len(set(ports)) == 50
     assert max(ports) < 32_768
 
 
-def test_a_child_that_ends_by_itself_is_noticed_with_its_last_words(tmp_path: Path) -> None:
-    child = start("talker", ["/bin/sh", "-c", "echo last words; exit 7"], tmp_path / "log", {})
+def test_a_child_that_ends_by_itself_is_reported_with_its_last_lines(tmp_path: Path) -> None:
+    child = start("talker", ["/bin/sh", "-c", "echo last line; exit 7"], tmp_path / "log", {})
     child.process.wait()
-    with pytest.raises(Died, match=r"talker ended with exit code 7\nlast words"):
+    with pytest.raises(Died, match=r"talker ended with exit code 7\nlast line"):
         child.check_alive()
 
 

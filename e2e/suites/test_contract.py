@@ -1,4 +1,4 @@
-"""The contract of `ports.Cluster`, kept by the scheduler's own client with a real kube-apiserver.
+"""The contract of `port.Cluster`, kept by the scheduler's own client with a real kube-apiserver.
 
 The suite is `tests/contract`, the same that the cluster in memory passes: what the simulation claims of an API server
 is what an API server does. Its tests make nodes and ConfigMaps in kube-system, so they run only where the cluster is
@@ -40,18 +40,18 @@ async def under_test(
     await client.close()
 
 
-class TestBinding(BindingContract):
+class TestServerBinding(BindingContract):
     pass
 
 
-class TestEvents(EventContract):
+class TestServerEvents(EventContract):
     pass
 
 
-class TestStatus(StatusContract):
+class TestServerStatus(StatusContract):
     pass
 
 
 @pytest.mark.parametrize("listing", [Listing.STREAMED, Listing.PAGED])
-class TestWatching(WatchContract):
+class TestServerWatching(WatchContract):
     pass

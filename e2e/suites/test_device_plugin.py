@@ -8,8 +8,7 @@ from typing import Final
 import pytest
 
 from config.protocol import environment, names
-from e2e.control_plane.access import Access
-from e2e.control_plane.admin import Admin, Json
+from e2e.control_plane.admin import Access, Admin, Json
 from e2e.node.node_pods import PODS, runs
 from e2e.programs import manifests
 from e2e.suites.shared_node import (
@@ -181,9 +180,9 @@ async def test_a_unit_too_small_for_a_message_is_refused_with_one_that_fits(shar
     eight = [80 * GIB] * 8
     async with shared.instead(eight, memoryUnitMiB=1) as plugin:
         assert await asyncio.to_thread(plugin.child.process.wait, 30) == 2
-        words = plugin.log.read_text()
-        assert "655360 devices" in words
-        assert "the kubelet takes 4 MiB; memoryUnitMiB 4 fits" in words
+        log = plugin.log.read_text()
+        assert "655360 devices" in log
+        assert "the kubelet takes 4 MiB; memoryUnitMiB 4 fits" in log
     async with shared.instead(eight, memoryUnitMiB=128) as plugin:
         await plugin.ready()
         await shared.node_seen(on_node, lambda node: allocatable(node) == 5120)

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from config.protocol import names
-from e2e.control_plane.admin import Admin
-from e2e.control_plane.seen import seen
+from e2e.control_plane.admin import Admin, seen
 from e2e.node.node_pods import PODS, runs
 from e2e.suites.gpu_site import is_unschedulable
 from e2e.suites.shared_node import (
@@ -90,7 +89,7 @@ async def test_a_driver_that_hangs_stops_new_pods_and_disturbs_no_other(shared: 
         assert lives(after) == lives(before)
 
 
-async def test_an_unhealthy_card_stays_unhealthy_over_a_restart_until_an_operator_clears_it(
+async def test_an_unhealthy_card_outlives_a_restart_until_an_operator_clears_it(
     shared: SharedNode, on_node: Admin
 ) -> None:
     await shared.plugin.happens(card=1, xid=95)

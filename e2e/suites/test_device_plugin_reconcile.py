@@ -6,10 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from config.protocol import names
-from e2e.control_plane.admin import Admin, Json
-from e2e.control_plane.cluster import Cluster
-from e2e.control_plane.seen import seen
-from e2e.node.node import Node
+from e2e.control_plane.admin import Admin, Json, seen
+from e2e.control_plane.cluster import ControlPlane
+from e2e.node.local_node import LocalNode
 from e2e.node.node_pods import PODS
 from e2e.programs import manifests
 from e2e.suites import policy_site
@@ -28,7 +27,7 @@ _EARLY = "early"
 def evicting(node_ready: None) -> Iterator[SharedNode]:
     """A node of its own that has a pod from before the kubelet ever knew the resource; the plugin may evict."""
     del node_ready
-    with Cluster() as own, Node(own, "n6") as node:
+    with ControlPlane() as own, LocalNode(own, "n6") as node:
         asyncio.run(_prepare(node))
         with shared_node(
             node, monitor="evict", evictUnregistered=True, reconcileInterval="30s", readingInterval="1s"
@@ -36,7 +35,7 @@ def evicting(node_ready: None) -> Iterator[SharedNode]:
             yield started
 
 
-async def _prepare(node: Node) -> None:
+async def _prepare(node: LocalNode) -> None:
     async with Admin(node.cluster.access()) as admin:
         # The account comes with its other rights; that role is bound to it in advance.
         for document in policy_site.optional("device-plugin-evict.yaml"):
@@ -71,7 +70,7 @@ async def leaves(admin: Admin, pod: Json) -> None:
     await seen(admin, PODS, lambda found: "deletionTimestamp" in found["metadata"], query, within_s=_TWO_ROUNDS_S)
 
 
-async def test_pods_that_use_too_much_or_wait_without_devices_are_found_told_and_evicted(evicting: SharedNode) -> None:
+async def test_pods_that_use_too_much_or_lack_devices_are_reported_and_evicted(evicting: SharedNode) -> None:
     async with Admin(evicting.node.cluster.access()) as admin:
         early = (await admin.get(f"{PODS}/{_EARLY}")).body
         wanted = [

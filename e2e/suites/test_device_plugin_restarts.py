@@ -12,8 +12,7 @@ from datetime import datetime
 import pytest
 
 from config.protocol import names
-from e2e.control_plane.admin import Admin, Json
-from e2e.control_plane.seen import seen
+from e2e.control_plane.admin import Admin, Json, seen
 from e2e.node.node_pods import PODS, runs
 from e2e.suites.gpu_site import is_unschedulable
 from e2e.suites.shared_node import (
@@ -111,9 +110,7 @@ async def test_it_is_registered_again_within_a_second_of_the_kubelets_socket(sha
     assert took_s < _REGISTERED_WITHIN_S
 
 
-async def test_nothing_is_put_on_a_node_whose_plugin_is_away_and_all_goes_on_when_it_is_back(
-    shared: SharedNode, on_node: Admin
-) -> None:
+async def test_a_node_takes_no_pods_while_its_plugin_is_away(shared: SharedNode, on_node: Admin) -> None:
     async with running_pods(shared, on_node):
         shared.plugin.stop()
         await shared.node_seen(on_node, lambda node: allocatable(node) == 0)

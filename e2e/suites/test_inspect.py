@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from e2e.control_plane import provider
-from e2e.control_plane.admin import Admin, Json
-from e2e.suites.gpu_site import NODES, done
+from e2e.control_plane.admin import Admin, Json, done
+from e2e.suites.gpu_site import NODES
 from tests.scheduler.inspect.golden_clusters import CLUSTERS, golden, pod
 
 # The namespace that the original's output names.
@@ -65,7 +65,7 @@ async def test_a_named_node_is_shown_alone(cluster: provider.Target, two_nodes: 
     assert lines[-1].strip() == "7/30 (23%)"
 
 
-def test_a_node_that_is_not_there_is_said_in_the_servers_words(cluster: provider.Target) -> None:
+def test_a_missing_node_is_reported_as_the_server_says_it(cluster: provider.Target) -> None:
     ran = inspect(cluster, "nobody")
     assert (ran.returncode, ran.stdout) == (1, 'Failed due to nodes "nobody" not found')
 
@@ -80,16 +80,14 @@ def without_authority(cluster: provider.Target, file: Path, **more: object) -> P
     return file
 
 
-async def test_a_certificate_that_cannot_be_verified_is_said_in_one_line(
-    cluster: provider.Target, tmp_path: Path
-) -> None:
+async def test_a_certificate_that_cannot_be_verified_is_one_line(cluster: provider.Target, tmp_path: Path) -> None:
     ran = inspect_with(without_authority(cluster, tmp_path / "config"))
     assert (ran.returncode, ran.stderr) == (1, "")
     assert "CERTIFICATE_VERIFY_FAILED" in ran.stdout
     assert "\n" not in ran.stdout
 
 
-async def test_who_asks_for_no_verification_gets_none_and_no_sermon(
+async def test_without_verification_there_is_no_warning(
     cluster: provider.Target, two_nodes: None, tmp_path: Path
 ) -> None:
     del two_nodes

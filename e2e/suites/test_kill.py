@@ -13,10 +13,10 @@ import pytest
 
 from config.settings.scheduler import DEFAULT_BIND_TIMEOUT_S
 from e2e.bench import ledger, workload
-from e2e.bench.ledger import Verdict
+from e2e.bench.ledger import Audit
 from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin
-from e2e.control_plane.cluster import Cluster
+from e2e.control_plane.cluster import ControlPlane
 from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
 from e2e.suites.pod_history import PodHistory
 
@@ -25,14 +25,14 @@ SIZE = workload.Size(nodes=24, pods=1000, templates=50)
 FIRST = 300
 NODES = "/api/v1/nodes"
 SHIPPED: Mapping[str, Any] = {}
-EVERY_POD_ONCE = Verdict(placed=SIZE.pods, unannotated=0, misbooked=0, overcommitted_cards=0, overcommitted_nodes=0)
+EVERY_POD_ONCE = Audit(placed=SIZE.pods, unannotated=0, misbooked=0, overcommitted_cards=0, overcommitted_nodes=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
     """Pods that wait at `path`, nodes that can take them, and what has been seen of them."""
 
-    cluster: Cluster
+    cluster: ControlPlane
     admin: Admin
     path: str
     history: PodHistory
@@ -50,7 +50,7 @@ class Backlog:
 
 @pytest.fixture
 async def backlog(cluster: provider.Target, admin: Admin, namespace: str) -> AsyncIterator[Backlog]:
-    assert isinstance(cluster, Cluster)
+    assert isinstance(cluster, ControlPlane)
     path = f"/api/v1/namespaces/{namespace}/pods"
     await admin.create_all(NODES, workload.nodes(SIZE))
     await admin.create_all(path, workload.pods(SIZE))

@@ -17,7 +17,7 @@ import yaml
 
 from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, Json
-from e2e.control_plane.cluster import Cluster
+from e2e.control_plane.cluster import ControlPlane
 from scheduler.kube import objects, port
 from scheduler.kube.reflector import Backoff, reflect
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
@@ -125,7 +125,7 @@ async def test_an_administrator_lacks_no_right(client_of: ClientOf) -> None:
     assert await (await client_of()).missing_rights() == []
 
 
-async def test_somebody_without_rights_is_told_every_one(client_of: ClientOf, service_account: Path) -> None:
+async def test_an_account_without_rights_is_told_every_missing_one(client_of: ClientOf, service_account: Path) -> None:
     client = await client_of(kubeconfig=service_account)
 
     assert await client.missing_rights() == [str(right) for right in NEEDED]
@@ -150,7 +150,7 @@ async def test_a_token_that_is_no_longer_accepted_is_read_again_from_its_file(
     assert raised.value.status == 401
 
 
-async def test_a_server_whose_certificate_is_another_s_is_not_spoken_to(
+async def test_a_server_with_a_foreign_certificate_gets_no_request(
     cluster: provider.Target, client_of: ClientOf, tmp_path: Path
 ) -> None:
     document = yaml.safe_load(cluster.kubeconfig_path().read_text(encoding="utf-8"))
@@ -169,7 +169,7 @@ async def test_a_server_whose_certificate_is_another_s_is_not_spoken_to(
 async def test_a_reflector_outlives_the_server_and_misses_nothing(
     cluster: provider.Target, admin: Admin, namespace: str, client_of: ClientOf, listing: Listing
 ) -> None:
-    assert isinstance(cluster, Cluster)
+    assert isinstance(cluster, ControlPlane)
     pods_path = f"/api/v1/namespaces/{namespace}/pods"
     for name in ("stays", "goes"):
         await admin.create(pods_path, pod(name))

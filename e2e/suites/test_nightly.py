@@ -56,6 +56,6 @@ async def test_restarts_at_random_with_pods_running_and_starting(shared: SharedN
                 restart(shared)
                 await shared.plugin.ready()
                 found = [await replaced(on_node, name) for name in created]
-                wrong = [words for pod in found for words in shared.mismatches(pod)]
+                wrong = [wrong for pod in found for wrong in shared.mismatches(pod)]
                 sys.stdout.write(f"{number}: {restart.__name__}: {len(wrong)} mismatches\n")
                 assert wrong == []

@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from e2e.control_plane.access import Access
-from e2e.control_plane.admin import Admin, Json
-from e2e.control_plane.existing import ExistingCluster
+from e2e.control_plane.admin import Access, Admin, Json, seen
 from e2e.control_plane.processes import Died
-from e2e.control_plane.seen import seen
+from e2e.control_plane.provider import ExistingCluster
 from e2e.node import node_keeper
 from e2e.node.containers import NoSuchContainer
-from e2e.node.node import Node, NodeUnavailable, require
+from e2e.node.local_node import LocalNode, NodeUnavailable, require
 from e2e.node.node_pods import PODS, bind, busybox, pod, running, runs
 from tests.support.repository import ROOT
 
@@ -61,9 +59,9 @@ def left_of(folder: Path, namespace: str = "") -> list[str]:
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             try:
-                words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                if str(folder) in words or mount_namespace(int(process.name)) == namespace:
-                    found.append(f"{process.name} {words}")
+                command_line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if str(folder) in command_line or mount_namespace(int(process.name)) == namespace:
+                    found.append(f"{process.name} {command_line}")
             except OSError:  # ended in the meantime, or not ours to look into
                 continue
     found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if folder.name in line]
@@ -88,7 +86,7 @@ def lives(found: Json) -> list[tuple[str, int]]:
 
 
 async def test_a_pod_that_a_binding_put_on_the_node_runs_and_can_be_read_from_within(
-    node: Node, on_node: Admin
+    node: LocalNode, on_node: Admin
 ) -> None:
     async with running(on_node, node.name, pod("plain", [COLOURED])) as found:
         container = node.container(found)
@@ -97,7 +95,7 @@ async def test_a_pod_that_a_binding_put_on_the_node_runs_and_can_be_read_from_wi
         assert sorted(container.output().split()) == ["err", "out"]
 
 
-async def test_a_container_that_does_not_run_is_said_to_be_missing(node: Node, on_node: Admin) -> None:
+async def test_a_container_that_does_not_run_is_missing(node: LocalNode, on_node: Admin) -> None:
     async with running(on_node, node.name, pod("short", restartPolicy="Never")) as found:
         container = node.container(found)
         with pytest.raises(NoSuchContainer, match="pod default/short has no container other"):
@@ -108,7 +106,7 @@ async def test_a_container_that_does_not_run_is_said_to_be_missing(node: Node, o
             container.environment()
 
 
-async def test_a_restart_of_the_kubelet_leaves_containers_running(node: Node, on_node: Admin) -> None:
+async def test_a_restart_of_the_kubelet_leaves_containers_running(node: LocalNode, on_node: Admin) -> None:
     async with running(on_node, node.name, pod("kept")) as found:
         before = node.container(found).pid
         node.stop_kubelet()
@@ -119,7 +117,7 @@ async def test_a_restart_of_the_kubelet_leaves_containers_running(node: Node, on
         assert (node.container(again).pid, lives(again)) == (before, lives(found))
 
 
-async def test_a_restart_of_containerd_leaves_containers_running(node: Node, on_node: Admin) -> None:
+async def test_a_restart_of_containerd_leaves_containers_running(node: LocalNode, on_node: Admin) -> None:
     async with running(on_node, node.name, pod("held")) as found:
         before = node.container(found).pid
         node.stop_containerd()
@@ -130,7 +128,7 @@ async def test_a_restart_of_containerd_leaves_containers_running(node: Node, on_
         assert (node.container(again).pid, lives(again)) == (before, lives(found))
 
 
-def test_a_program_of_the_node_sees_its_folders_where_they_usually_are(node: Node) -> None:
+def test_a_program_of_the_node_sees_its_folders_where_they_usually_are(node: LocalNode) -> None:
     (node.cdi / "seen.json").write_text("{}")
     listing = node.enter("listing", ["/bin/ls", "/var/lib/kubelet/device-plugins", "/var/run/cdi"])
     assert listing.process.wait(10) == 0
@@ -138,7 +136,7 @@ def test_a_program_of_the_node_sees_its_folders_where_they_usually_are(node: Nod
     assert (node.device_plugins / "kubelet.sock").is_socket()
 
 
-def test_a_program_of_the_node_is_ended_as_politely_as_any_other(node: Node) -> None:
+def test_a_program_of_the_node_gets_sigterm_as_any_other(node: LocalNode) -> None:
     script = "import signal, sys; signal.signal(15, lambda *_: sys.exit(3)); print('up', flush=True); signal.pause()"
     program = node.enter("polite", [sys.executable, "-c", script], {"PYTHONPATH": str(ROOT)})
     while "up" not in program.log.read_text():
@@ -147,8 +145,8 @@ def test_a_program_of_the_node_is_ended_as_politely_as_any_other(node: Node) -> 
     assert program.process.returncode == 3
 
 
-async def test_two_nodes_on_one_machine_run_a_pod_each(node: Node, on_node: Admin) -> None:
-    with Node(node.cluster, "n2") as other:
+async def test_two_nodes_on_one_machine_run_a_pod_each(node: LocalNode, on_node: Admin) -> None:
+    with LocalNode(node.cluster, "n2") as other:
         async with running(on_node, "n1", pod("one")) as first, running(on_node, "n2", pod("two")) as second:
             before = (node.container(first).pid, other.container(second).pid)
             other.stop_kubelet()
@@ -158,9 +156,9 @@ async def test_two_nodes_on_one_machine_run_a_pod_each(node: Node, on_node: Admi
     assert (await on_node.get(f"{NODES}/n2")).status == HTTPStatus.NOT_FOUND
 
 
-async def test_nothing_is_left_after_the_end_and_the_machine_was_never_changed(node: Node, on_node: Admin) -> None:
+async def test_nothing_is_left_after_the_end_and_the_machine_was_never_changed(node: LocalNode, on_node: Admin) -> None:
     before = (settings(), shared_folders())
-    with Node(node.cluster, "n3") as passing:
+    with LocalNode(node.cluster, "n3") as passing:
         namespace = mount_namespace(passing.pids["kubelet"])
         async with running(on_node, "n3", pod("passing")) as found:
             assert len(left_of(passing.folder, namespace)) > len(["folder", "keeper", "kubelet", "containerd", "shim"])
@@ -175,7 +173,7 @@ async def test_nothing_is_left_after_the_end_and_the_machine_was_never_changed(n
 @pytest.mark.usefixtures("node_ready")
 def test_nothing_is_left_when_the_process_that_started_it_is_ended(end: signal.Signals) -> None:
     before = (settings(), shared_folders())
-    up = [sys.executable, "-m", "e2e.node.node", "up", "n4"]
+    up = [sys.executable, "-m", "e2e.node.local_node", "up", "n4"]
     with subprocess.Popen(up, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:
@@ -190,14 +188,14 @@ def test_nothing_is_left_when_the_process_that_started_it_is_ended(end: signal.S
     assert (settings(), shared_folders()) == before
 
 
-def test_a_start_that_fails_says_why_and_leaves_nothing(node: Node) -> None:
-    failing = Node(node.cluster, "n5", kubelet={"cgroupRoot": "/absent"})
+def test_a_start_that_fails_says_why_and_leaves_nothing(node: LocalNode) -> None:
+    failing = LocalNode(node.cluster, "n5", kubelet={"cgroupRoot": "/absent"})
     with pytest.raises(Died, match=r"(?s)kubelet ended with exit code 1.*absent.*missing"), failing:
         pytest.fail("it started")
     assert left_of(failing.folder) == []
 
 
-def test_a_machine_that_lacks_something_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_machine_lacks_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(NodeUnavailable, match=r"^no node of our own on this machine: [^\n]+$"):
         require()
@@ -210,8 +208,8 @@ def test_a_machine_that_lacks_something_is_told_in_one_line(monkeypatch: pytest.
 def test_tests_on_a_node_that_cannot_be_had_are_skipped_by_hand_and_fail_in_ci(
     environment: dict[str, str], outcome: str
 ) -> None:
-    name = f"{Path(__file__).name}::{test_a_program_of_the_node_sees_its_folders_where_they_usually_are.__name__}"
-    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"e2e/{name}"]
+    test = f"{__file__}::{test_a_program_of_the_node_sees_its_folders_where_they_usually_are.__name__}"
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
     answer = subprocess.run(run, cwd=ROOT, env={"PATH": "", **environment}, capture_output=True, text=True, check=False)
     assert outcome in answer.stdout
     assert "no node of our own on this machine: " in answer.stdout

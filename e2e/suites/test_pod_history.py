@@ -18,7 +18,7 @@ def history(admin: Admin) -> PodHistory:
     return kept
 
 
-def test_a_pod_that_was_bound_once_is_well(history: PodHistory) -> None:
+def test_a_pod_that_was_bound_once_is_no_fault(history: PodHistory) -> None:
     assert history.faults([POD]) == []
 
 

@@ -10,8 +10,8 @@ import pytest
 from config.protocol import names
 from deviceplugin.node.api import NodeApi
 from e2e.control_plane import provider
-from e2e.control_plane.admin import Admin, Answer, Json
-from e2e.control_plane.cluster import Cluster
+from e2e.control_plane.admin import Admin, ApiResponse, Json
+from e2e.control_plane.cluster import ControlPlane
 from e2e.programs import manifests
 from e2e.suites import policy_cases, policy_site
 from e2e.suites.policy_cases import Case
@@ -26,7 +26,7 @@ PROBE_OF_ENVIRONMENT = policy_site.pod("probe")
 PROBE_OF_ENVIRONMENT["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
 
 
-def trying(client: Admin, probe: Json) -> Callable[[], Awaitable[Answer]]:
+def trying(client: Admin, probe: Json) -> Callable[[], Awaitable[ApiResponse]]:
     """Creates a pod that is judged and not kept."""
     return lambda: client.post(DRY_RUN, probe)
 
@@ -104,7 +104,7 @@ async def site(
 async def migrating(site: PolicySite, admin: Admin) -> AsyncIterator[PolicySite]:
     """The policies with the original's accounts in their lists."""
 
-    def by_the_extender() -> Awaitable[Answer]:
+    def by_the_extender() -> Awaitable[ApiResponse]:
         return site.try_out(policy_site.OLD_EXTENDER, "{pods}/here", names.MEM_IDX)
 
     await policy_site.apply(admin, policy_site.migrating())
@@ -120,7 +120,7 @@ async def show(site: PolicySite, case: Case) -> None:
 
     if case.refused_by:
         assert any(policy_site.refuses(answer, policy) for policy in case.refused_by), answer
-        assert case.words in answer.body["message"]
+        assert case.message in answer.body["message"]
         return
     assert answer.status in {HTTPStatus.OK, HTTPStatus.CREATED}, answer
     found = (await site.read(case.at))["metadata"].get("annotations", {})
@@ -172,9 +172,9 @@ async def test_the_device_plugin_makes_no_cordon(site: PolicySite) -> None:
 async def test_the_client_of_the_device_plugin_needs_no_more_than_it_may(
     site: PolicySite, admin: Admin, cluster: provider.Target
 ) -> None:
-    assert isinstance(cluster, Cluster)
+    assert isinstance(cluster, ControlPlane)
     runs_in = await site.read(f"/api/v1/namespaces/{manifests.NAMESPACE}/pods/plugin-{{own}}")
-    token = await policy_site.token(admin, policy_site.PLUGIN, runs_in)
+    token = await manifests.token(admin, manifests.PLUGIN, runs_in)
     connection = await connect({}, kubeconfig=cluster.kubeconfig_for(token, "plugin"))
     here = (await site.read("{pods}/here"))["metadata"]
 

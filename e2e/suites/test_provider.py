@@ -10,12 +10,12 @@ from e2e.control_plane import provider
 from tests.support.repository import ROOT
 
 
-def test_without_a_word_it_is_a_cluster_of_our_own() -> None:
+def test_by_default_it_is_a_cluster_of_our_own() -> None:
     assert isinstance(provider.chosen({"KUBECONFIG": "/somebody/else"}), provider.Local)
 
 
 @pytest.mark.parametrize(
-    ("environment", "words"),
+    ("environment", "message"),
     [
         pytest.param({"E2E_PROVIDER": "kind"}, "kind is not built yet; choose one of: local, existing", id="kind"),
         pytest.param({"E2E_PROVIDER": "minikube"}, "minikube is not built; choose", id="unknown"),
@@ -28,8 +28,8 @@ def test_without_a_word_it_is_a_cluster_of_our_own() -> None:
         ),
     ],
 )
-def test_a_choice_that_cannot_be_had_is_refused_in_words(environment: dict[str, str], words: str) -> None:
-    with pytest.raises(provider.NoSuchProvider, match=words):
+def test_a_choice_that_cannot_be_had_is_refused_with_the_reason(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(provider.NoSuchProvider, match=message):
         provider.chosen(environment)
 
 

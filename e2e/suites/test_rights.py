@@ -10,9 +10,8 @@ import aiohttp
 import pytest
 
 from e2e.control_plane import provider
-from e2e.control_plane.access import Access
-from e2e.control_plane.admin import Admin, Answer, Json
-from e2e.control_plane.cluster import Cluster
+from e2e.control_plane.admin import Access, Admin, ApiResponse, Json
+from e2e.control_plane.cluster import ControlPlane
 from e2e.programs import manifests
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.suites.gpu_site import gpu_pod, gpu_site
@@ -48,7 +47,7 @@ async def granted(account_for_all: None, admin: Admin) -> None:
 async def kubeconfig(granted: None, cluster: provider.Target, admin: Admin) -> Path:
     """Of the ServiceAccount."""
     del granted
-    assert isinstance(cluster, Cluster)
+    assert isinstance(cluster, ControlPlane)
     return cluster.kubeconfig_for(await manifests.token(admin), "service-account")
 
 
@@ -72,7 +71,7 @@ def without(verb: str, resource: str) -> Json:
     return role
 
 
-async def test_it_schedules_and_says_what_it_did_and_lacks_nothing(
+async def test_it_schedules_and_writes_events_and_lacks_no_right(
     kubeconfig: Path, admin: Admin, namespace: str, tmp_path: Path
 ) -> None:
     with SchedulerProcess(kubeconfig, tmp_path) as scheduler:
@@ -83,11 +82,11 @@ async def test_it_schedules_and_says_what_it_did_and_lacks_nothing(
             await site.pod("does-not", 17)
             bound = await site.bound("fits")
             events = [await site.event("fits", "Scheduled"), await site.event("does-not", "FailedScheduling")]
-            words = await site.unschedulable("does-not")
+            message = await site.unschedulable("does-not")
 
     assert bound["spec"]["nodeName"] == "a"
     assert [event["type"] for event in events] == ["Normal", "Warning"]
-    assert "wants 17" in words
+    assert "wants 17" in message
     assert [line for line in scheduler.lines() if line["level"] in {"warning", "error"}] == []
 
 
@@ -161,7 +160,7 @@ FORBIDDEN = [
 ]
 
 
-async def asked(account: Admin, method: str, path: str) -> Answer:
+async def asked(account: Admin, method: str, path: str) -> ApiResponse:
     """What the API server answers; whether it is allowed is judged before the body is."""
     match method:
         case "GET":
@@ -180,7 +179,7 @@ async def test_what_it_does_not_need_is_forbidden(account: Admin, method: str, p
     status, body = await asked(account, method, path)
 
     assert status == HTTPStatus.FORBIDDEN
-    assert f'User "system:serviceaccount:{manifests.NAMESPACE}:{manifests.ACCOUNT}" cannot' in body["message"]
+    assert f'User "system:serviceaccount:{manifests.NAMESPACE}:{manifests.SCHEDULER}" cannot' in body["message"]
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,13 @@ import pytest
 
 from config.protocol import names
 from e2e.control_plane import provider
-from e2e.control_plane.admin import Admin, Json
-from e2e.control_plane.seen import seen
+from e2e.control_plane.admin import Admin, Json, seen
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.suites.gpu_site import GpuSite, card, cards_of, condition, gpu_site, is_bound, is_unschedulable
 
 Say = Callable[[str], None]
 
-SICK = "/api/v1/namespaces/kube-system/configmaps"
+CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 NODE_EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 
 
@@ -87,14 +86,14 @@ async def test_a_bound_pod_has_its_event(site: GpuSite) -> None:
 
 async def test_a_pod_that_cannot_fit_says_so_in_its_condition_and_in_an_event(site: GpuSite) -> None:
     await site.nodes(a=[16, 8], b=[8])
-    words = "0/2 nodes are available: 2 Insufficient GPU memory on one card: wants 17, most free 16 (of 16)."
+    message = "0/2 nodes are available: 2 Insufficient GPU memory on one card: wants 17, most free 16 (of 16)."
 
     await site.pod("big", 17)
 
     said = condition(await site.seen("big", is_unschedulable))
     event = await site.event("big", "FailedScheduling")
-    assert (said["status"], said["reason"], said["message"]) == ("False", "Unschedulable", words)
-    assert (event["type"], event["action"], event["note"]) == ("Warning", "Scheduling", words)
+    assert (said["status"], said["reason"], said["message"]) == ("False", "Unschedulable", message)
+    assert (event["type"], event["action"], event["note"]) == ("Warning", "Scheduling", message)
 
 
 async def test_memory_that_becomes_free_is_given_out_at_once(site: GpuSite, say: Say) -> None:
@@ -123,11 +122,11 @@ async def uncordon(site: GpuSite) -> None:
 
 async def mark_unhealthy(site: GpuSite) -> None:
     name = f"{names.UNHEALTHY_PREFIX}a"
-    await site.admin.create(SICK, {"metadata": {"name": name}, "data": {names.UNHEALTHY_KEY: "0"}})
+    await site.admin.create(CONFIG_MAPS, {"metadata": {"name": name}, "data": {names.UNHEALTHY_KEY: "0"}})
 
 
-async def acquit(site: GpuSite) -> None:
-    await site.admin.delete(f"{SICK}/{names.UNHEALTHY_PREFIX}a")
+async def mark_healthy(site: GpuSite) -> None:
+    await site.admin.delete(f"{CONFIG_MAPS}/{names.UNHEALTHY_PREFIX}a")
 
 
 async def first_left_waiting(site: GpuSite) -> str:
@@ -144,10 +143,10 @@ async def first_left_waiting(site: GpuSite) -> str:
     ("close", "open_again"),
     [
         pytest.param(cordon, uncordon, id="cordon annotation"),
-        pytest.param(mark_unhealthy, acquit, id="ConfigMap of unhealthy cards"),
+        pytest.param(mark_unhealthy, mark_healthy, id="ConfigMap of unhealthy cards"),
     ],
 )
-async def test_a_card_taken_out_of_use_is_not_given_out_a_second_later_and_back_as_soon(
+async def test_a_card_is_out_of_use_and_in_use_again_within_a_second(
     site: GpuSite,
     say: Say,
     close: Callable[[GpuSite], Awaitable[None]],
@@ -194,9 +193,9 @@ async def test_a_pod_that_somebody_else_bound_occupies_its_card(site: GpuSite) -
     await site.admin.create(f"{site.pods_path}/theirs/binding", body)
     await site.pod("ours", 8)
 
-    words = await site.unschedulable("ours")
+    message = await site.unschedulable("ours")
 
-    assert words == "0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 8, most free 4 (of 16)."
+    assert message == "0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 8, most free 4 (of 16)."
 
 
 async def test_a_pod_with_a_scheduling_gate_waits_until_the_gate_is_gone(site: GpuSite) -> None:
@@ -232,9 +231,7 @@ async def test_a_pod_with_a_scheduling_gate_waits_until_the_gate_is_gone(site: G
         ),
     ],
 )
-async def test_a_pod_that_needs_a_rule_which_is_not_built_waits_with_words_that_say_which(
-    site: GpuSite, spec: Json, what: str
-) -> None:
+async def test_a_pod_that_needs_an_unsupported_rule_waits_with_its_name(site: GpuSite, spec: Json, what: str) -> None:
     await site.nodes(a=[16])
 
     await site.pod("p", 1, **spec)
@@ -250,9 +247,9 @@ async def test_a_node_whose_inventory_is_broken_is_left_out_with_an_event_on_it(
     await site.pod("p", 16)
     await site.pod("q", 16)
 
-    bound, words = await site.bound("p"), await site.unschedulable("q")
+    bound, message = await site.bound("p"), await site.unschedulable("q")
 
     assert bound["spec"]["nodeName"] == "b"
-    assert "1 node(s) announced cards that cannot be read" in words
+    assert "1 node(s) announced cards that cannot be read" in message
     query = {"fieldSelector": "regarding.kind=Node,regarding.name=a,reason=BadAnnotation"}
     assert (await seen(site.admin, NODE_EVENTS, lambda _: True, query, within_s=15))["type"] == "Warning"

@@ -11,7 +11,7 @@ import pytest
 
 from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin
-from e2e.control_plane.cluster import Cluster
+from e2e.control_plane.cluster import ControlPlane
 from e2e.programs.scheduler_process import SchedulerProcess, command, environment
 from e2e.suites.gpu_site import gpu_site
 from tests.support.repository import ROOT
@@ -53,7 +53,7 @@ def test_every_mistake_in_the_configuration_is_named_and_the_exit_code_is_2(
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         pytest.param(
             None, "named by --kubeconfig, does not exist; name an existing file, or leave it out", id="no such file"
@@ -62,7 +62,7 @@ def test_every_mistake_in_the_configuration_is_named_and_the_exit_code_is_2(
         pytest.param("{}", "has no list `contexts`", id="no kubeconfig"),
     ],
 )
-def test_a_wrong_kubeconfig_is_one_line_and_exit_code_2(tmp_path: Path, content: str | None, words: str) -> None:
+def test_a_wrong_kubeconfig_is_one_line_and_exit_code_2(tmp_path: Path, content: str | None, message: str) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     if content is not None:
         kubeconfig.write_text(content)
@@ -72,7 +72,7 @@ def test_a_wrong_kubeconfig_is_one_line_and_exit_code_2(tmp_path: Path, content:
     assert run.returncode == 2
     assert len(run.stderr.splitlines()) == 1
     assert str(kubeconfig) in run.stderr
-    assert words in run.stderr
+    assert message in run.stderr
 
 
 def test_a_context_that_is_not_there_is_one_line_that_names_those_that_are(
@@ -100,7 +100,7 @@ def test_an_address_that_is_taken_is_one_line_and_exit_code_2(tmp_path: Path, cl
 async def test_it_waits_for_a_server_that_is_not_there_and_schedules_when_it_comes(
     cluster: provider.Target, admin: Admin, namespace: str, tmp_path: Path
 ) -> None:
-    assert isinstance(cluster, Cluster)
+    assert isinstance(cluster, ControlPlane)
     cut_off(cluster)
     with SchedulerProcess(cluster.kubeconfig_path(), tmp_path) as scheduler:
         said = await scheduler.said("api.unreachable")
@@ -118,14 +118,14 @@ async def test_it_waits_for_a_server_that_is_not_there_and_schedules_when_it_com
     ]
 
 
-def cut_off(cluster: Cluster) -> None:
+def cut_off(cluster: ControlPlane) -> None:
     """End the API server as a crash would."""
     os.kill(cluster.pids["kube-apiserver"], signal.SIGKILL)
     cluster.stop_apiserver()
 
 
 async def test_a_server_that_takes_no_credentials_of_ours_is_one_line(cluster: provider.Target, tmp_path: Path) -> None:
-    assert isinstance(cluster, Cluster)
+    assert isinstance(cluster, ControlPlane)
     with SchedulerProcess(cluster.kubeconfig_for("outdated", "outdated"), tmp_path) as scheduler:
         await scheduler.said("api.unauthorized")
         scheduler.stop()
@@ -139,7 +139,7 @@ async def test_a_server_that_takes_no_credentials_of_ours_is_one_line(cluster: p
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
-async def test_told_to_end_it_ends_at_once_and_in_good_order(
+async def test_it_ends_at_once_on_sigterm_and_sigint(
     cluster: provider.Target, tmp_path: Path, end: signal.Signals
 ) -> None:
     with SchedulerProcess(cluster.kubeconfig_path(), tmp_path) as scheduler:

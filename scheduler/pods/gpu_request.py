@@ -1,6 +1,6 @@
 """What a pod asks of GPU cards, read from its containers, labels and annotations. Pure.
 
-The forms are in docs/protocol.md, "Requests". A wrong one is a `GpuRequestError` whose message its user reads on the pod.
+The forms are in docs/protocol.md, "Requests". A wrong one is a `GpuRequestError`, whose message is shown on the pod.
 """
 
 from collections.abc import Mapping

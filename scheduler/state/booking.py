@@ -1,7 +1,8 @@
 """Which cards a pod with a node occupies, read from its annotations. Pure.
 
 The order (docs/protocol.md, "Reading order"): the allocation with UUIDs; the allocation alone, by index;
-`ALIYUN_COM_GPU_MEM_IDX` with the pod's effective request; otherwise the card is unknown, and the ask counts against every card of the node.
+`ALIYUN_COM_GPU_MEM_IDX` with the pod's effective request; otherwise the card is unknown, and the request counts
+against every card of the node.
 An allocation that does not add up to the ask is not believed: a pod's author may have written it.
 """
 

@@ -3,20 +3,7 @@ from pathlib import Path
 from config.settings.document import EXAMPLE, configuration_markdown
 from config.settings.load import load
 from config.settings.scheduler import SchedulerConfiguration, configuration_model, resolve
-from scheduler.cli.reference import plugins_markdown
 from scheduler.plugins.registry import describe
-from tests.support.repository import ROOT
-
-DOCUMENT = ROOT / "docs" / "configuration.md"
-
-
-def test_the_committed_document_is_current() -> None:
-    assert DOCUMENT.read_text(encoding="utf-8") == configuration_markdown(describe()), "write it again: make docs"
-
-
-def test_the_plugin_reference_is_current() -> None:
-    reference = ROOT / "scheduler" / "plugins" / "README.md"
-    assert reference.read_text(encoding="utf-8") == plugins_markdown(), "write it again: make docs"
 
 
 def test_the_example_in_the_document_is_a_configuration(tmp_path: Path) -> None:

@@ -3,15 +3,6 @@ from pathlib import Path
 from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.document_node import EXAMPLE, node_markdown
 from config.settings.load import load
-from tests.support.repository import ROOT
-
-DOCUMENT = ROOT / "docs" / "configuration-node.md"
-
-
-def test_the_committed_document_is_current() -> None:
-    assert DOCUMENT.read_text(encoding="utf-8") == node_markdown(), (
-        "write it again: python -m config.settings.document_node > docs/configuration-node.md"
-    )
 
 
 def test_the_example_in_the_document_is_a_configuration(tmp_path: Path) -> None:

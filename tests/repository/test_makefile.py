@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.support.repository import ROOT
 
+REQUIREMENTS: Final = ("runtime.in", "runtime.txt", "build.txt", "dev.txt")
 A_PYTHON_THAT_RECORDS: Final = '#!/bin/sh\n[ "$1" = -m ] && echo "python $*"\n[ "$1" = -m ] || exec python3 "$@"\n'
 
 
@@ -19,7 +21,7 @@ def clone(tmp_path: Path) -> Path:
     clone = tmp_path / "a clone"
     (clone / "requirements").mkdir(parents=True)
     shutil.copy(ROOT / "Makefile", clone)
-    for name in ("pyproject.toml", "requirements/dev.txt", "requirements/runtime.in"):
+    for name in ("pyproject.toml", *(f"requirements/{one}" for one in REQUIREMENTS)):
         (clone / name).touch()
     return clone
 
@@ -28,8 +30,9 @@ def clone(tmp_path: Path) -> Path:
 def ready_clone(clone: Path) -> Path:
     """The same, as set-up leaves it, with a Python that prints which modules it was asked to run."""
     program(clone / ".venv/bin/python", A_PYTHON_THAT_RECORDS)
-    (clone / ".venv/.packages").touch()
+    (clone / ".venv/.runtime").touch()
     (clone / ".venv/.project").write_text(f"{clone.resolve()}\n", encoding="utf-8")
+    (clone / ".venv/.dev").touch()
     return clone
 
 
@@ -85,10 +88,52 @@ def test_one_line_says_that_the_venv_module_is_missing(clone: Path) -> None:
     )
 
 
+def is_set_up(clone: Path, target: str) -> bool:
+    """Whether make has nothing left to do for a target that only installs."""
+    return make(clone, "--question", target).returncode == 0
+
+
+def is_newer(file: Path) -> None:
+    """Give the file a time after that of everything else."""
+    os.utime(file, (time.time() + 60, time.time() + 60))
+
+
 def test_a_clone_that_was_moved_is_set_up_again(ready_clone: Path) -> None:
-    assert make(ready_clone, "--question", "setup").returncode == 0
+    assert is_set_up(ready_clone, "setup")
     moved = ready_clone.rename(ready_clone.with_name("moved"))
-    assert make(moved, "--question", "setup").returncode == 1
+    assert not is_set_up(moved, "setup")
+
+
+def test_the_demo_installs_what_running_needs_and_no_more(clone: Path) -> None:
+    planned = make(clone, "--dry-run", "demo").stdout
+    assert "requirements/runtime.txt -r requirements/build.txt" in planned
+    assert "dev.txt" not in planned
+
+
+def test_after_the_demo_only_what_testing_needs_is_installed(ready_clone: Path) -> None:
+    (ready_clone / ".venv/.dev").unlink()
+    planned = make(ready_clone, "--dry-run", "setup").stdout
+    assert "requirements/dev.txt" in planned
+    assert "-m venv" not in planned
+    assert "--editable" not in planned
+
+
+def test_after_the_tests_the_demo_installs_nothing(ready_clone: Path) -> None:
+    assert is_set_up(ready_clone, ".venv/.project")
+    assert make(ready_clone, "--dry-run", "demo").stdout == ".venv/bin/gpushare-scheduler demo\n"
+
+
+@pytest.mark.parametrize("name", ["runtime.txt", "build.txt", "dev.txt"])
+def test_other_requirements_are_installed_from_nothing(ready_clone: Path, name: str) -> None:
+    is_newer(ready_clone / "requirements" / name)
+    assert "-m venv --clear .venv" in make(ready_clone, "--dry-run", "setup").stdout
+
+
+def test_a_change_of_the_project_installs_no_package_again(ready_clone: Path) -> None:
+    is_newer(ready_clone / "pyproject.toml")
+    planned = make(ready_clone, "--dry-run", "setup").stdout
+    assert "--editable ." in planned
+    assert "--require-hashes" not in planned
 
 
 def test_with_go_the_servers_are_built_and_the_tests_run(ready_clone: Path, tmp_path: Path) -> None:

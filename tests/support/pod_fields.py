@@ -1,11 +1,10 @@
 """Every field of a pod's spec in Kubernetes 1.36, and what this scheduler does with it.
 
-The table of docs/compatibility.md is written from here: `python -m tests.support.pod_fields`. One `test_pod_fields.py`
-holds the table to the code, the other to the OpenAPI document of a real kube-apiserver: a field that is not here fails
-there. Of the parts of a spec, those are listed whose fields decide where a pod may run.
+The table of docs/compatibility.md is written from here by `make docs`. One `test_pod_fields.py` holds the table to the
+code, the other to the OpenAPI document of a real kube-apiserver: a field that is not here fails there. Of the parts of
+a spec, those are listed whose fields decide where a pod may run.
 """
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -370,7 +369,3 @@ def _section(schema: str, fields: tuple[Field, ...]) -> list[str]:
         *rows,
         "",
     ]
-
-
-if __name__ == "__main__":
-    sys.stdout.write(markdown())

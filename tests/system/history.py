@@ -203,6 +203,8 @@ class History(RuleBasedStateMachine):
         # What could not be written is written at the next attempt, which a pod that nothing can help makes seldom.
         self.pass_time(LEFTOVER_S)
         for pod in self.pods(assigned=False, ours=True):
+            if pod.metadata.deletion_timestamp:
+                continue  # only its finalizer keeps it: nothing is scheduled that is being deleted
             said = [c for c in pod.status.conditions if c.type == "PodScheduled" and c.status == "False"]
             assert said, f"{pod.metadata.name} waits without a reason"
 

@@ -1,11 +1,10 @@
-"""Generated documents: `python -m scheduler.cli.reference configuration|plugins` prints one; `make docs` writes all."""
+"""scheduler/plugins/README.md, out of the docstrings and arguments of the plugins."""
 
 import inspect
-import sys
 from collections.abc import Sequence
 from typing import Final
 
-from config.settings.document import configuration_markdown, sections
+from config.settings.document import sections
 from config.settings.plugins import MAX_WEIGHT, POINTS, PluginDescription
 from scheduler.framework.plugin import Plugin
 from scheduler.plugins.registry import PLUGINS, describe
@@ -40,19 +39,3 @@ def _section(plugin: type[Plugin], described: PluginDescription) -> str:
     if described.args is None:
         return "\n".join([*text, "No arguments.\n"])
     return "\n".join([*text, *sections("Arguments:", described.args)])
-
-
-DOCUMENTS: Final = {
-    "configuration": lambda: configuration_markdown(describe()),
-    "plugins": plugins_markdown,
-}
-
-
-def main() -> None:
-    """Print the document that the one argument names."""
-    (name,) = sys.argv[1:]
-    sys.stdout.write(DOCUMENTS[name]())
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.node import debian
+from e2e.control_plane import cache
 
 DOWNLOADS = '[ "$3" = download ] && : >"$4_1.0_amd64.deb"'
 UNPACKS = '/bin/mkdir -p "$3/bin" && echo made >"$3/bin/program"'
@@ -33,25 +33,25 @@ def silent(_: str) -> None:
 def test_a_package_is_fetched_once(program: Callable[[str, str], None]) -> None:
     program("apt-get", DOWNLOADS)
     program("dpkg", UNPACKS)
-    first = debian.unpacked("some-package", silent)
+    first = cache.debian_package("some-package", silent)
     program("apt-get", "exit 1")
 
-    assert debian.unpacked("some-package", silent) == first
+    assert cache.debian_package("some-package", silent) == first
     assert (first / "bin" / "program").read_text() == "made\n"
 
 
 def test_without_apt_it_says_which_package_is_needed(program: Callable[[str, str], None]) -> None:
     del program
-    with pytest.raises(debian.PackageUnavailable, match=r"^apt-get is not on PATH: .* some-package are needed$"):
-        debian.unpacked("some-package", silent)
+    with pytest.raises(cache.PackageUnavailable, match=r"^apt-get is not on PATH: .* some-package are needed$"):
+        cache.debian_package("some-package", silent)
 
 
-def test_a_package_that_cannot_be_fetched_is_told_with_the_last_words_of_apt_and_leaves_nothing(
+def test_a_package_that_cannot_be_fetched_leaves_nothing_and_says_why(
     program: Callable[[str, str], None], tmp_path: Path
 ) -> None:
     program("apt-get", "echo W: warned >&2; echo E: no network >&2; exit 100")
-    with pytest.raises(debian.PackageUnavailable, match=r"fetch the Debian package some-package: E: no network$"):
-        debian.unpacked("some-package", silent)
+    with pytest.raises(cache.PackageUnavailable, match=r"fetch the Debian package some-package: E: no network$"):
+        cache.debian_package("some-package", silent)
     assert [path.name for path in (tmp_path / "cache" / "gpushare-scheduler" / "debian").iterdir()] == [
         ".some-package.lock"
     ]

@@ -9,7 +9,7 @@ can have several nodes. Containers go on while kubelet or containerd are down. P
 `hostNetwork: true`, images of `images.py` and `imagePullPolicy: Never`. Enter a node, and stop and
 start its programs, from one thread that outlives it.
 
-    python -m e2e.node.node up [--controller-manager] [NAME ...]      a cluster with these nodes (n1)
+    python -m e2e.node.local_node up [--controller-manager] [NAME ...]      a cluster with these nodes (n1)
 """
 
 import argparse
@@ -30,14 +30,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from e2e.control_plane import binaries, commands, readiness
-from e2e.control_plane.access import ask
-from e2e.control_plane.admin import Json
+from e2e.control_plane import binaries, cache, commands, readiness
+from e2e.control_plane.admin import Json, ask
 from e2e.control_plane.cache import Say, to_stderr
-from e2e.control_plane.cluster import Cluster
+from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Child, free_ports, start
-from e2e.node import containers, debian, images, node_commands, node_keeper
-from e2e.node.containers import Container
+from e2e.node import containers, images, node_commands, node_keeper
+from e2e.node.containers import LocalContainer
 from e2e.node.node_commands import NodeSite
 
 _KEEPER: Final = Path(node_keeper.__file__)
@@ -59,17 +58,17 @@ def require(say: Say | None = None) -> dict[str, Path]:
         message = f"{_NOT_HERE}: {missing}"
         raise NodeUnavailable(message)
     try:
-        busybox = debian.unpacked("busybox-static", say or to_stderr) / "bin" / "busybox"
+        busybox = cache.debian_package("busybox-static", say or to_stderr) / "bin" / "busybox"
         return binaries.ensure(binaries.OF_A_NODE, say) | {"busybox": busybox}
-    except (binaries.GoUnavailable, binaries.CompilerUnavailable, debian.PackageUnavailable) as error:
+    except (binaries.GoUnavailable, binaries.CompilerUnavailable, cache.PackageUnavailable) as error:
         message = f"{_NOT_HERE}: {error}"
         raise NodeUnavailable(message) from error
 
 
-class Node:
+class LocalNode:
     """One node of a cluster; enter it to start it."""
 
-    def __init__(self, cluster: Cluster, name: str, *, kubelet: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, cluster: ControlPlane, name: str, *, kubelet: Mapping[str, Any] | None = None) -> None:
         """Say what it is; nothing is started yet. kubelet: fields of its KubeletConfiguration that differ."""
         self.cluster = cluster
         self.name = name
@@ -187,7 +186,7 @@ class Node:
         self._entered.append(child)
         return child
 
-    def container(self, pod: Json, name: str | None = None) -> Container:
+    def container(self, pod: Json, name: str | None = None) -> LocalContainer:
         """A container of a pod on this node, see `containers.find`. Raises NoSuchContainer."""
         return containers.find(self._site, self._programs["runc"], pod, name)
 
@@ -260,7 +259,7 @@ def _missing() -> str | None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Start a cluster with nodes, say how to reach them, keep them until Ctrl-C or SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m e2e.node.node")
+    parser = argparse.ArgumentParser(prog="python -m e2e.node.local_node")
     up = parser.add_subparsers(required=True).add_parser("up", help=main.__doc__)
     up.add_argument("--controller-manager", action="store_true", help="run controllers too")
     up.add_argument("names", nargs="*", default=["n1"], metavar="NAME")
@@ -272,8 +271,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         require()
         with ExitStack() as running:
-            cluster = running.enter_context(Cluster(controller_manager=chosen.controller_manager))
-            nodes = [running.enter_context(Node(cluster, name)) for name in chosen.names]
+            cluster = running.enter_context(ControlPlane(controller_manager=chosen.controller_manager))
+            nodes = [running.enter_context(LocalNode(cluster, name)) for name in chosen.names]
             sys.stderr.write(f"ready after {time.monotonic() - started_s:.1f} s; Ctrl-C ends it\n")
             sys.stdout.write(f"export KUBECONFIG={cluster.kubeconfig_path()}\n")
             sys.stdout.writelines(f"# {node.name}: {node.folder}\n" for node in nodes)
