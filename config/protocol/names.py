@@ -49,6 +49,8 @@ ALLOCATION_KEYS: Final = (
 # Node annotations. The device plugin writes the inventory, operators the cordon; the scheduler reads both.
 INVENTORY: Final = "gpushare/inventory"
 CORDON: Final = "gpushare/cordon"
+# Written by operators, read by the scheduler: pods on one card of the node, at most.
+MAX_SHARERS: Final = "gpushare/max-sharers"
 # Written by operators (UUIDs or indexes of repaired cards), read and removed by the device plugin.
 CLEAR_HEALTH: Final = "gpushare/clear-health"
 

@@ -22,7 +22,10 @@ from scheduler.framework.plugin import (
     ScorePlugin,
 )
 from scheduler.framework.profile import Profile
+from scheduler.plugins.card_affinity import CardAffinity
+from scheduler.plugins.gpu_core import GpuCore
 from scheduler.plugins.gpu_share import GpuShare
+from scheduler.plugins.gpu_sharers_per_card import GpuSharersPerCard
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler.plugins.node_affinity import NodeAffinity
 from scheduler.plugins.node_name import NodeName
@@ -43,6 +46,9 @@ PLUGINS: Final[tuple[type[Plugin], ...]] = (
     NodeAffinity,
     NodePorts,
     NodeResourcesFit,
+    GpuSharersPerCard,
+    CardAffinity,
+    GpuCore,
     GpuShare,
     InterPodAffinity,
 )

@@ -94,8 +94,6 @@ class PodReader:
             names.CARD_UUIDS,
             names.CARD_POLICY,
             names.NODE_POLICY,
-            names.CARD_AFFINITY,
-            names.CARD_ANTI_AFFINITY,
         )
 
     def read(self, wire: objects.Pod) -> Pod:
@@ -165,7 +163,7 @@ class PodReader:
         cpu_millis, memory_bytes = scoring_requests(wire)
         affinity = spec.affinity or objects.Affinity()
         anti_affinity = affinity.pod_anti_affinity or objects.PodAffinity()
-        unsupported = unsupported_rules(wire, self._resources)
+        unsupported = unsupported_rules(wire)
         return Template(
             requests=requests,
             scoring_cpu_millis=cpu_millis,

@@ -9,7 +9,6 @@ from typing import Final
 
 from config.protocol import names
 from scheduler.kube import objects
-from scheduler.pods.gpu_request import ResourceNames
 
 # Volumes that need nothing of the scheduler: they are made on whatever node the pod runs.
 _LOCAL_VOLUMES: Final = frozenset({"configMap", "secret", "emptyDir", "projected", "downwardAPI", "hostPath", "image"})
@@ -25,7 +24,7 @@ class Unsupported:
     preferences: tuple[str, ...]
 
 
-def unsupported_rules(pod: objects.Pod, resources: ResourceNames) -> Unsupported:
+def unsupported_rules(pod: objects.Pod) -> Unsupported:
     """What the pod asks that is not built."""
     return Unsupported(
         requirements=(
@@ -33,7 +32,7 @@ def unsupported_rules(pod: objects.Pod, resources: ResourceNames) -> Unsupported
             *_affinity(pod.spec),
             *_groups(pod.spec),
             *_declared(pod.spec),
-            *_gpu(pod, resources),
+            *_gpu(pod),
         ),
         preferences=_preferences(pod.spec),
     )
@@ -71,19 +70,10 @@ def _declared(spec: objects.PodSpec) -> tuple[str, ...]:
     return (_RESTART_ALL,) if any(rule.action == "RestartAllContainers" for rule in rules) else ()
 
 
-def _gpu(pod: objects.Pod, resources: ResourceNames) -> tuple[str, ...]:
+def _gpu(pod: objects.Pod) -> tuple[str, ...]:
     annotations = pod.metadata.annotations or {}
-    found: list[str] = [key for key in (names.CARD_AFFINITY, names.CARD_ANTI_AFFINITY) if key in annotations]
-    found += [
-        f"{key}: fragmentation"
-        for key in (names.CARD_POLICY, names.NODE_POLICY)
-        if annotations.get(key) == "fragmentation"
-    ]
-    containers = (*pod.spec.containers, *pod.spec.init_containers)
-    asked = (c.resources for c in containers if c.resources is not None)
-    if any(resources.gpu_core in {**(r.limits or {}), **(r.requests or {})} for r in asked):
-        found.append(resources.gpu_core)
-    return tuple(found)
+    keys = (names.CARD_POLICY, names.NODE_POLICY)
+    return tuple(f"{key}: fragmentation" for key in keys if annotations.get(key) == "fragmentation")
 
 
 def _preferences(spec: objects.PodSpec) -> tuple[str, ...]:

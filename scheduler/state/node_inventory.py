@@ -4,7 +4,7 @@ Either the inventory annotation, or the legacy totals (`gpu-count` equal cards o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
@@ -13,6 +13,8 @@ from config.protocol.inventory import MAX_CARDS, MAX_UNITS, Card, Health, Invent
 from scheduler.kube.objects import Node
 from scheduler.pods.gpu_request import ResourceNames
 
+# Pods on one card.
+MOST_SHARERS: Final = 9999
 _OPEN: Final = frozenset({Health.HEALTHY, Health.CORDONED})
 
 
@@ -47,13 +49,28 @@ class NodeInventory:
         return card.health in _OPEN and not out
 
 
+def max_sharers(text: str) -> int:
+    """The limit of pods per card that a node's annotation says; 0 where it says none, or none that can be read."""
+    readable = text.isascii() and text.isdigit() and len(text) <= len(str(MOST_SHARERS))
+    return min(int(text), MOST_SHARERS) if readable else 0
+
+
 def nameless(index: int) -> str:
     """What stands for the UUID of a card of which only totals are announced."""
     return f"#{index}"
 
 
 def read_inventory(node: Node, resources: ResourceNames, unit_mib: int) -> NodeInventory:
-    """What `node` announces, in units of `unit_mib` MiB. Never raises for what the annotation holds."""
+    """What `node` announces, in units of `unit_mib` MiB. Never raises for what the annotations hold."""
+    found = _read(node, resources, unit_mib)
+    said = (node.metadata.annotations or {}).get(names.MAX_SHARERS)
+    if said is None or max_sharers(said) or found.problem:
+        return found
+    problem = f"{names.MAX_SHARERS}: {said[:64]!r} is no number of pods; expected 1 to {MOST_SHARERS}"
+    return replace(found, problem=problem)
+
+
+def _read(node: Node, resources: ResourceNames, unit_mib: int) -> NodeInventory:
     annotations = node.metadata.annotations or {}
     allocatable = _amount(node.status.allocatable, resources.gpu_mem)
     cordoned = frozenset(entry.strip() for entry in annotations.get(names.CORDON, "").split(",") if entry.strip())

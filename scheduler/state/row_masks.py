@@ -10,7 +10,7 @@ from scheduler.state.arrays import ALL_ROWS, BoolArray, Int64Array, Rows
 def mask_of(chosen: Collection[int], rows: Rows, capacity: int) -> BoolArray:
     """bool[rows]: which of `rows` are in `chosen`. capacity: of the tables."""
     mask = np.zeros(count_of(rows, capacity), dtype=np.bool_)
-    for place in _places(chosen, rows):
+    for place, _ in places_of(chosen, rows):
         mask[place] = True
     return mask
 
@@ -21,7 +21,7 @@ def values_of(known: Mapping[int, int], rows: Rows, capacity: int) -> Int64Array
     if isinstance(rows, slice) and rows == ALL_ROWS:
         values[list(known)] = list(known.values())
         return values
-    for place, row in _pairs(known, rows):
+    for place, row in places_of(known, rows):
         values[place] = known[row]
     return values
 
@@ -31,12 +31,8 @@ def count_of(rows: Rows, capacity: int) -> int:
     return len(range(*rows.indices(capacity))) if isinstance(rows, slice) else len(rows)
 
 
-def _places(chosen: Collection[int], rows: Rows) -> Iterator[int]:
-    return (place for place, _ in _pairs(chosen, rows))
-
-
-def _pairs(chosen: Collection[int], rows: Rows) -> Iterator[tuple[int, int]]:
-    """(place among `rows`, row) of each row that is chosen; looks at the fewer of the two."""
+def places_of(chosen: Collection[int], rows: Rows) -> Iterator[tuple[int, int]]:
+    """(place among `rows`, row) of each row that is in `chosen`; looks at the fewer of the two."""
     if not isinstance(rows, slice):
         return ((place, row) for place, row in enumerate(rows.tolist()) if row in chosen)
     start, stop = rows.start or 0, rows.stop

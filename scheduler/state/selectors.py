@@ -14,6 +14,7 @@ import numpy as np
 
 from config.protocol.quantity import MAX_INT64
 from scheduler.kube import objects
+from scheduler.pods.selector_text import SelectorError, requirements
 from scheduler.state.arrays import BoolArray, Rows
 from scheduler.state.labels import LabelColumn, Labels
 from scheduler.state.vocabulary import Vocabulary
@@ -140,6 +141,15 @@ def of_label_selector(selector: objects.LabelSelector | None) -> Expressions | N
     if expressions is None or any(e.operator not in _OF_LABEL_SELECTORS for e in expressions):
         return None
     return (*equalities(selector.match_labels or {}), *expressions)
+
+
+def of_text(text: str) -> Expressions:
+    """The expressions of a selector as people write it, at least one. Raises SelectorError."""
+    expressions = all_parsed(requirements(text))
+    if expressions is None:
+        message = f"{text[:64]!r} has a value that no label can have; expected at most 63 letters, digits, -, _ and ."
+        raise SelectorError(message)
+    return expressions
 
 
 def match(expressions: Expressions, labels: Mapping[str, str]) -> bool:

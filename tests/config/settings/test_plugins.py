@@ -16,6 +16,8 @@ FILTERS = (
     "NodeAffinity",
     "NodePorts",
     "NodeResourcesFit",
+    "CardAffinity",
+    "GpuCore",
     "GpuShare",
     "InterPodAffinity",
 )

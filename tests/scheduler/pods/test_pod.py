@@ -72,8 +72,6 @@ def test_pods_that_ask_the_same_share_their_template(reader: PodReader, options:
         pytest.param({"annotations": {names.CARD_UUIDS: "A"}}, id="UUIDs"),
         pytest.param({"annotations": {names.CARD_POLICY: "spread"}}, id="card policy"),
         pytest.param({"annotations": {names.NODE_POLICY: "spread"}}, id="node policy"),
-        pytest.param({"annotations": {names.CARD_AFFINITY: "a=b"}}, id="card affinity"),
-        pytest.param({"annotations": {names.CARD_ANTI_AFFINITY: "a=b"}}, id="card anti-affinity"),
         pytest.param({"status": RUNNING}, id="a resize in place"),
         pytest.param(
             {"status": {"resources": {"requests": {"cpu": "1"}}}}, id="a resize in place of the pod as a whole"

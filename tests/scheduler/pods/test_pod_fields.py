@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.unsupported import Unsupported, unsupported_rules
 from tests.support.builders import wire_pod
 from tests.support.pod_fields import STRUCTS, TABLE, Field, Verdict, read_fields, with_verdict
@@ -15,7 +14,7 @@ DOCUMENT = ROOT / "docs" / "compatibility.md"
 
 def found(field: Field) -> Unsupported:
     """What the scheduler finds in a pod that has the field."""
-    return unsupported_rules(wire_pod("p", **field.example), ResourceNames())
+    return unsupported_rules(wire_pod("p", **field.example))
 
 
 def cases(*verdicts: Verdict) -> list[object]:
@@ -57,7 +56,7 @@ def test_whatever_is_read_is_in_the_table_and_decides_something(schema: str) -> 
 def test_a_volume_that_any_node_can_make_keeps_nobody_waiting(schema: str, field: Field) -> None:
     del schema
     pod = wire_pod("p", volumes=[{"name": "v", field.name: {} if field.name != "name" else "v"}])
-    assert unsupported_rules(pod, ResourceNames()) == Unsupported((), ())
+    assert unsupported_rules(pod) == Unsupported((), ())
 
 
 def test_every_field_is_named_in_the_document() -> None:

@@ -3,7 +3,6 @@
 import pytest
 
 from config.protocol import names
-from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.unsupported import Unsupported, unsupported_rules
 from tests.support.builders import wire_pod
 
@@ -16,17 +15,12 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 def of(**options: object) -> Unsupported:
     """What a pod asks that is not built."""
-    return unsupported_rules(wire_pod("p", **options), ResourceNames())  # type: ignore[arg-type]
+    return unsupported_rules(wire_pod("p", **options))  # type: ignore[arg-type]
 
 
 def spread(when: str) -> dict[str, object]:
     """A topology spread constraint."""
     return {"topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": when}]}
-
-
-def core(where: str) -> list[dict[str, object]]:
-    """A container that asks compute."""
-    return [{"name": "c", "resources": {where: {names.GPU_CORE: "30"}}}]
 
 
 def restarting(action: str) -> list[dict[str, object]]:
@@ -53,17 +47,12 @@ def restarting(action: str) -> list[dict[str, object]]:
         pytest.param({"schedulingGroup": {"podGroupName": "g"}}, "pod groups", id="pod group"),
         pytest.param({"containers": restarting("RestartAllContainers")}, RESTART_ALL, id="restart all"),
         pytest.param({"initContainers": restarting("RestartAllContainers")}, RESTART_ALL, id="restart all, init"),
-        pytest.param({"annotations": {names.CARD_AFFINITY: "a=b"}}, "gpushare/card-affinity", id="card affinity"),
-        pytest.param({"annotations": {names.CARD_ANTI_AFFINITY: "a=b"}}, "gpushare/card-anti-affinity", id="card anti"),
         pytest.param(
             {"annotations": {names.CARD_POLICY: "fragmentation"}}, "gpushare/card-policy: fragmentation", id="card"
         ),
         pytest.param(
             {"annotations": {names.NODE_POLICY: "fragmentation"}}, "gpushare/node-policy: fragmentation", id="node"
         ),
-        pytest.param({"containers": core("limits")}, names.GPU_CORE, id="gpu-core"),
-        pytest.param({"containers": core("requests")}, names.GPU_CORE, id="gpu-core requested"),
-        pytest.param({"initContainers": core("limits")}, names.GPU_CORE, id="gpu-core of an init container"),
     ],
 )
 def test_a_requirement_is_named(options: dict[str, object], words: str) -> None:

@@ -1,0 +1,89 @@
+"""GpuCore: a share of a card's compute, counted per card like memory."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+
+from scheduler.framework.cycle_state import CycleState, StateKey
+from scheduler.framework.plugin import (
+    CardFilterPlugin,
+    CardObjection,
+    PreFilterPlugin,
+    PreFilterResult,
+    Rejected,
+    Relevance,
+)
+from scheduler.pods.pod import Pod
+from scheduler.state.arrays import Int64Array, RowArray, Rows
+from scheduler.state.changes import Change
+from scheduler.state.facts import CardSums
+
+if TYPE_CHECKING:
+    from scheduler.state.tables import Tables
+
+WHOLE_CARD: Final = 100
+_MOST: Final = 2**31
+_PER_CARD: Final = StateKey[int]("gpu_core.per_card")
+
+
+class GpuCore(PreFilterPlugin, CardFilterPlugin):
+    """Rejects cards that have too little of their compute share left.
+
+    A container asks `aliyun.com/gpu-core.percentage` as a limit; one card has 100. With `gpu-count` the request is
+    spread evenly over the cards, rounded up. The pod has to ask gpu-mem too, since that is what gives it a card. The
+    node's total is judged by `NodeResourcesFit`, so a node that announces none takes no such pod.
+
+    - `Insufficient aliyun.com/gpu-core.percentage on one card`
+    - `aliyun.com/gpu-core.percentage: the pod asks 130 of one card; expected at most 100`
+    - `aliyun.com/gpu-core.percentage: the pod asks no aliyun.com/gpu-mem, which gives it a card; ask for both`
+    """
+
+    name: ClassVar[str] = "GpuCore"
+    on_by_default: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.CARDS
+
+    def pre_filter(self, pod: Pod, tables: "Tables", state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
+        """Leave pods alone that ask no share; reject a request that no card can meet."""
+        core, memory = self.resource_names.gpu_core, self.resource_names.gpu_mem
+        if not pod.template.requests.get(core, 0):
+            return Relevance.SKIP
+        if pod.template.gpu_request is None:
+            return Rejected(f"{core}: the pod asks no {memory}, which gives it a card; ask for both")
+        asked = percent_per_card(pod, core)
+        if asked > WHOLE_CARD:
+            return Rejected(f"{core}: the pod asks {asked} of one card; expected at most {WHOLE_CARD}")
+        state.write(_PER_CARD, asked)
+        return Relevance.JUDGE
+
+    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardObjection]:  # noqa: ARG002 - PreFilter has read it
+        """Cards with too little left."""
+        short = self._left(tables, rows) < state.read(_PER_CARD)
+        return (CardObjection(short, f"Insufficient {self.resource_names.gpu_core} on one card"),)
+
+    def card_room(self, pod: Pod, tables: "Tables", state: CycleState, rows: RowArray) -> Int64Array | None:  # noqa: ARG002
+        """Copies that what is left holds."""
+        return np.maximum(self._left(tables, rows), 0) // state.read(_PER_CARD)
+
+    def _left(self, tables: "Tables", rows: Rows) -> Int64Array:
+        return WHOLE_CARD - tables.fact(PercentBooked, self.resource_names.gpu_core).over(rows)
+
+
+class PercentBooked(CardSums):
+    """Percent of each card's compute that live pods hold."""
+
+    def __init__(self, tables: "Tables", resource: str) -> None:
+        """resource: its configured name."""
+        super().__init__(tables)
+        self._resource = resource
+
+    def read(self, pod: Pod) -> int | None:
+        """On each of the pod's cards; None when it asks nothing."""
+        return percent_per_card(pod, self._resource) or None
+
+
+def percent_per_card(pod: Pod, resource: str) -> int:
+    """What the pod asks of each of its cards, rounded up; at most what a column of many such pods can hold."""
+    total, request = pod.template.requests.get(resource, 0), pod.template.gpu_request
+    cards = 1 if request is None else request.cards
+    return min(-(-total // cards), _MOST)

@@ -1,0 +1,92 @@
+"""GpuSharersPerCard: at most N pods on a shared card."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+from pydantic import Field
+
+from config.protocol import names
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import CardFilterPlugin, CardObjection, PluginArgs
+from scheduler.kube.objects import Node
+from scheduler.pods.pod import Pod
+from scheduler.state.arrays import Int64Array, RowArray, Rows, resized
+from scheduler.state.changes import Change
+from scheduler.state.facts import NodeFact
+from scheduler.state.node_inventory import MOST_SHARERS, max_sharers
+
+if TYPE_CHECKING:
+    from scheduler.state.tables import Tables
+
+REASON: Final = "node(s) had too few cards below the limit of pods per card"
+
+
+class GpuSharersPerCardArgs(PluginArgs):
+    """The limit where a node does not say its own."""
+
+    max_sharers: int | None = Field(
+        default=None, ge=1, le=MOST_SHARERS, description="Pods on one card, at most; no limit when left out."
+    )
+
+
+class GpuSharersPerCard(CardFilterPlugin):
+    """Rejects cards that already hold as many pods as may share one.
+
+    The limit is the node's annotation `gpushare/max-sharers`, else the argument `maxSharers`, else there is none. Every
+    live pod on a card counts, one whose card is unknown on every card of its node.
+
+    - `node(s) had too few cards below the limit of pods per card`
+    """
+
+    name: ClassVar[str] = "GpuSharersPerCard"
+    on_by_default: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.ANNOTATIONS | Change.CARDS
+    Args = GpuSharersPerCardArgs
+    args: GpuSharersPerCardArgs
+
+    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardObjection]:  # noqa: ARG002 - as for every pod
+        """Cards at their limit."""
+        limits = self._limits(tables, rows)
+        return () if limits is None else (CardObjection(tables.cards.holders[:, rows] >= limits, REASON),)
+
+    def card_room(self, pod: Pod, tables: "Tables", state: CycleState, rows: RowArray) -> Int64Array | None:  # noqa: ARG002
+        """What is left of the limit."""
+        limits = self._limits(tables, rows)
+        return None if limits is None else np.maximum(limits - tables.cards.holders[:, rows], 0)
+
+    def _limits(self, tables: "Tables", rows: Rows) -> Int64Array | None:
+        """int64[rows]: pods per card; None where no node and no argument limits them."""
+        said = tables.fact(MaxSharers)
+        if not said.nodes and self.args.max_sharers is None:
+            return None
+        limits = said.limits[rows]
+        return np.where(limits > 0, limits, self.args.max_sharers or MOST_SHARERS + 1)
+
+
+class MaxSharers(NodeFact[None]):
+    """limits: int64[nodes], what each node says in its annotation; 0 where it says nothing. nodes: how many say it."""
+
+    def __init__(self, tables: "Tables") -> None:
+        """No node says anything."""
+        super().__init__(tables)
+        self.limits: Int64Array = np.zeros(tables.capacity, dtype=np.int64)
+        self.nodes = 0
+
+    def read(self, pod: Pod) -> None:
+        """Nothing."""
+
+    def book(self, row: int, read: None, sign: int) -> None:
+        """Never called, since nothing is read of pods."""
+
+    def node_changed(self, row: int, node: Node | None) -> Change:
+        """As Fact."""
+        text = "" if node is None else (node.metadata.annotations or {}).get(names.MAX_SHARERS, "")
+        limit = max_sharers(text)
+        self.nodes += (limit > 0) - bool(self.limits[row])
+        self.limits[row] = limit
+        return Change(0)
+
+    def grow(self, capacity: int) -> None:
+        """As Fact."""
+        self.limits = resized(self.limits, (capacity,), 0)

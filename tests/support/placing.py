@@ -1,0 +1,52 @@
+"""Places pods one by one through the whole engine: what tests of rules about cards start with."""
+
+import json
+
+from config.protocol import names
+from scheduler.engine import Engine
+from scheduler.scheduling_cycle import NoFit, Placement
+from tests.support.builders import bound, pod
+
+NOW_NS = 1_700_000_000_000_000_000
+
+
+def place(built: Engine, name: str = "p", gpu_mem: int | list[int] = 3, **options: object) -> Placement | NoFit:
+    """Queue one pod and decide for it; a placement is bound at once."""
+    waiting = pod(name, gpu_mem, **options)
+    built.pod_waiting(waiting, 0.0)
+    decision = built.decide(0.0, NOW_NS)
+    assert decision is not None
+    outcome = decision.outcome
+    if isinstance(outcome, Placement):
+        built.bound(outcome)
+        built.pod_assigned(bound(waiting, outcome.node, outcome.annotations))
+    return outcome
+
+
+def where(outcome: Placement | NoFit) -> list[tuple[str, int]]:
+    """(node, card index) of a placement."""
+    assert isinstance(outcome, Placement), outcome
+    return [(outcome.node, share.index) for share in outcome.cards]
+
+
+def why(outcome: Placement | NoFit) -> str:
+    """The message of a pod that fits nowhere."""
+    assert isinstance(outcome, NoFit), outcome
+    return outcome.diagnosis.message
+
+
+def on_card(index: int, units: int) -> dict[str, str]:
+    """Annotations of a pod that somebody has bound to a card of its node."""
+    return {names.ALLOCATION: json.dumps({"0": {str(index): units}})}
+
+
+def settle(built: Engine) -> list[str]:
+    """Answer every question and decide every pod; the names of the pods that were placed."""
+    placed: list[str] = []
+    while True:
+        checked, decision = built.check(1.0), built.decide(1.0, NOW_NS)
+        if decision is None:
+            if not checked:
+                return placed
+        elif isinstance(decision.outcome, Placement):
+            placed.append(decision.outcome.pod.key.name)
