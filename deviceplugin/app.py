@@ -82,7 +82,7 @@ async def _serve(
         async with controlled(configuration, source):
             await _until_told_to_stop(plugin)
     except* TooManyDevices as mistakes:
-        raise StartupError(_words(mistakes)) from None
+        raise StartupError(_first_message(mistakes)) from None
     finally:
         await server.cleanup()
 
@@ -96,7 +96,7 @@ async def _until_told_to_stop(plugin: NodePlugin) -> None:
         working.cancel()
 
 
-def _words(mistakes: ExceptionGroup[TooManyDevices]) -> str:
+def _first_message(mistakes: ExceptionGroup[TooManyDevices]) -> str:
     first: BaseException = mistakes
     while isinstance(first, ExceptionGroup):
         first = first.exceptions[0]

@@ -21,10 +21,10 @@ from deviceplugin.allocation.allocators import CdiAllocator, EnvironmentAllocato
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
-from deviceplugin.allocation.view import NodeView
+from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.backends import edits_for
 from deviceplugin.cdi.mode import Mode, mode_of
-from deviceplugin.cdi.spec_files import HandleFiles
+from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import CardSource, SourceFailed
 from deviceplugin.driver.simulated import SimulatedSource
 from deviceplugin.driver.thread import DriverThread
@@ -42,10 +42,10 @@ from deviceplugin.node.events import Notice, Notices
 from deviceplugin.node.publisher import NodePublisher
 from deviceplugin.node.watch import NodeWatch
 from deviceplugin.reconcile.reconciler import Reconciler
-from deviceplugin.report.measured import Measured
-from deviceplugin.report.metrics import Metrics
+from deviceplugin.report.measured import MeasuredPlugin
+from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import allocated_units, card_statuses, shown_cards
-from deviceplugin.report.status import Status
+from deviceplugin.report.status import PluginStatus
 from scheduler.kube import objects
 from scheduler.kube.port import PodKey
 from scheduler.kube.reflector import Backoff
@@ -71,12 +71,12 @@ class NodePlugin:
     ) -> None:
         c = self._configuration = configuration
         backoff = Backoff(rng)
-        self.metrics = Metrics(c.node_name, c.memory_unit_mib, dcgm=c.dcgm_metrics)
+        self.metrics = NodeMetrics(c.node_name, c.memory_unit_mib, dcgm=c.dcgm_metrics)
         self.mode: Mode | None = None
         self._api, self._source, self._backoff = api, source, backoff
         self._kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
         self._notices = Notices(cluster, c.node_name, time.time)
-        self._view = NodeView(
+        self._view = NodeRecords(
             c.resources,
             OwnPods(),
             Journal(Path(c.state_dir)),
@@ -119,11 +119,11 @@ class NodePlugin:
             return self._kubelet_problem or "the kubelet has not taken the plugin in yet"
         return "" if self._cards.publisher.announced else "the node does not say yet what it should"
 
-    def status(self) -> Status:
+    def status(self) -> PluginStatus:
         """How everything does."""
         c, found = self._configuration, self._reconciler
         pods, cards = self._view.asking(), self._cards.cards
-        return Status(
+        return PluginStatus(
             node=c.node_name,
             mode=self.mode or c.mode,
             driver=self._keeper.states.driver,
@@ -135,7 +135,7 @@ class NodePlugin:
             problems=tuple(filter(None, self._problems())),
             cards=card_statuses(cards, allocated_units(pods, self._cards.whole), self._keeper.states.readings),
             containers=found.result.containers if found else (),
-            differences=found.result.differences if found else (),
+            drift=found.result.drift if found else (),
         )
 
     def _problems(self) -> Sequence[str]:
@@ -193,7 +193,7 @@ class NodePlugin:
         log.info("mode", mode=self.mode, configured=c.mode, runtime=runtime)
         site = Site(self._view, self._cards.devices, lambda: self._cards.whole, self._watch.labels, self._gave)
         plugin, registering, files = self._giver(site)
-        measured = Measured(plugin, self.metrics, lambda: self._left(registration))
+        measured = MeasuredPlugin(plugin, self.metrics, lambda: self._left(registration))
         self._reconciler = Reconciler(
             configuration=c,
             view=self._view,
@@ -235,11 +235,11 @@ class NodePlugin:
 
     def _giver(
         self, site: Site
-    ) -> tuple[CdiAllocator | EnvironmentAllocator, Callable[[], Awaitable[None]], HandleFiles | None]:
+    ) -> tuple[CdiAllocator | EnvironmentAllocator, Callable[[], Awaitable[None]], SpecFiles | None]:
         if self.mode == "environment":
             plugin = EnvironmentAllocator(site, self._configuration.allocate_wait_s)
             return plugin, plugin.registering, None
-        files = HandleFiles(Path(self._configuration.cdi_dir))
+        files = SpecFiles(Path(self._configuration.cdi_dir))
         return CdiAllocator(site, files, self._edits), _at_once, files
 
     def _gave(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:

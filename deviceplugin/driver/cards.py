@@ -13,7 +13,7 @@ class SourceFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class DriverCard:
     """What does not change while the driver runs.
 
     index: as the driver counts now; another card may have it after a reboot. minor: of /dev/nvidia<minor>; None for a
@@ -33,11 +33,11 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DriverCards:
     """Every card that the driver names, ordered by index; UUIDs are unique. driver: its version."""
 
     driver: str
-    cards: tuple[Card, ...]
+    cards: tuple[DriverCard, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class CardSource(Protocol):
     Every method raises SourceFailed and nothing else.
     """
 
-    def cards(self) -> Found:
+    def cards(self) -> DriverCards:
         """Every card, read anew."""
         ...
 

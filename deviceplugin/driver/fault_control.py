@@ -21,7 +21,7 @@ from deviceplugin.driver.simulated import (
     BackFault,
     DriverFault,
     Fault,
-    FaultMistake,
+    FaultError,
     LostFault,
     ReadingFault,
     SimulatedSource,
@@ -122,7 +122,7 @@ def _for_its_owner_alone(path: Path) -> None:
 def _done(source: SimulatedSource, line: bytes) -> _Answer:
     try:
         source.happen(_fault(msgspec.json.decode(line, type=_Line)))
-    except (msgspec.DecodeError, UnicodeError, RecursionError, FaultMistake) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError, FaultError) as error:
         return _Answer(ok=False, error=str(error))
     return _Answer(ok=True)
 
@@ -145,13 +145,13 @@ def _fault(line: _Line) -> Fault:
         said.append(ReadingFault(card, _fields(line.reading)))
     if len(said) != 1 or (line.pid is None) != (line.used_mib is None):
         message = "expected one of xid, lost, back, pid with usedMiB, reading, and of the driver slowS, hang, fail"
-        raise FaultMistake(message)
+        raise FaultError(message)
     if isinstance(said[0], DriverFault) and line.card is not None:
         message = "expected no card: slowS, hang and fail are of the driver"
-        raise FaultMistake(message)
+        raise FaultError(message)
     if not isinstance(said[0], DriverFault) and not card:
         message = "expected card: an index or a UUID"
-        raise FaultMistake(message)
+        raise FaultError(message)
     return said[0]
 
 

@@ -23,7 +23,7 @@ import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import structlog
 
 from deviceplugin.driver import nvml_cards, nvml_reading
-from deviceplugin.driver.cards import Back, CardEvent, Found, Lost, Reading, SourceFailed, Xid
+from deviceplugin.driver.cards import Back, CardEvent, DriverCards, Lost, Reading, SourceFailed, Xid
 from deviceplugin.driver.nvml_answers import (
     GONE,
     LOST,
@@ -32,8 +32,8 @@ from deviceplugin.driver.nvml_answers import (
     address,
     answer,
     handles,
+    message_of,
     text,
-    words,
 )
 
 _CHECK_EVERY_S: Final = 2.0
@@ -63,7 +63,7 @@ class NvmlSource:
         self._heard: dict[int, str] = {}
         self._mute: set[str] = set()
 
-    def cards(self) -> Found:
+    def cards(self) -> DriverCards:
         """As the port. A card that does not answer is left out; it is no failure of the others."""
         with self._driver("the cards"):
             if any(watched.lost for watched in self._watched.values()):
@@ -73,7 +73,7 @@ class NvmlSource:
             cards, failed = nvml_cards.described(self._library, found)
             for index, reason in (refused | failed).items():
                 log.warning("card.left_out", index=index, reason=reason)
-            return Found(text(self._library.nvmlSystemGetDriverVersion()), cards)
+            return DriverCards(text(self._library.nvmlSystemGetDriverVersion()), cards)
 
     def wait(self, timeout_s: float) -> Sequence[CardEvent]:
         """As the port. Xid: each one. Lost, Back: of cards that `cards` has named before."""
@@ -234,7 +234,7 @@ class NvmlSource:
             raise
         except pynvml.NVMLError as error:
             self._mute.add(uuid)
-            log.warning("card.without_events", uuid=uuid, reason=words(error))
+            log.warning("card.without_events", uuid=uuid, reason=message_of(error))
         else:
             self._heard[address(raw)] = uuid
 
@@ -260,4 +260,4 @@ class NvmlSource:
 
 
 def _failed(asked: str, error: Exception) -> SourceFailed:
-    return SourceFailed(f"{asked}: {words(error)}")
+    return SourceFailed(f"{asked}: {message_of(error)}")

@@ -54,7 +54,7 @@ def answer(function: Callable[..., T], *arguments: object) -> T | None:
         return None
 
 
-def words(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """An error of NVML for people, with advice where there is some."""
     advice = next((advice for kind, advice in _ADVICE if isinstance(error, kind)), "")
     return f"NVML answered {str(error) or type(error).__name__!r}{advice}"
@@ -85,5 +85,5 @@ def handles(library: ModuleType) -> tuple[list[Handle], dict[int, str]]:
         except GONE:
             raise
         except pynvml.NVMLError as error:
-            refused[index] = words(error)
+            refused[index] = message_of(error)
     return found, refused

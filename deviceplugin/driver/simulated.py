@@ -14,7 +14,17 @@ from config.clusterfile import reading as clusterfile_reading
 from config.clusterfile.model import ClusterFile
 from config.clusterfile.model import Fault as FileFault
 from config.protocol import inventory, names
-from deviceplugin.driver.cards import Back, Card, CardEvent, Found, Lost, Process, Reading, SourceFailed, Xid
+from deviceplugin.driver.cards import (
+    Back,
+    CardEvent,
+    DriverCard,
+    DriverCards,
+    Lost,
+    Process,
+    Reading,
+    SourceFailed,
+    Xid,
+)
 
 DRIVER: Final = "simulated"
 _TEMPERATURE_C: Final = 40
@@ -25,7 +35,7 @@ class SimulationError(ValueError):
     """The cluster file does not say what cards this node has, or has a fault of another one; the text says which."""
 
 
-class FaultMistake(ValueError):
+class FaultError(ValueError):
     """A fault that cannot happen here; the text says what there is."""
 
 
@@ -88,7 +98,7 @@ class TimedFault:
     fault: Fault
 
 
-def read_simulation(path: Path, node: str) -> tuple[tuple[Card, ...], tuple[TimedFault, ...]]:
+def read_simulation(path: Path, node: str) -> tuple[tuple[DriverCard, ...], tuple[TimedFault, ...]]:
     """The cards and the faults that the file has for the node; UUIDs are those that the scheduler's simulator has.
 
     Raises ConfigurationError for a file with mistakes, SimulationError for one without cards for this node, and for
@@ -105,7 +115,7 @@ def read_simulation(path: Path, node: str) -> tuple[tuple[Card, ...], tuple[Time
     try:
         cards = tuple(_card(card) for card in inventory.decode(text).cards)
         return cards, tuple(_timeline(cluster, node, cards))
-    except (inventory.InventoryError, FaultMistake) as error:
+    except (inventory.InventoryError, FaultError) as error:
         message = f"{path}: node {node}: {error}"
         raise SimulationError(message) from error
 
@@ -123,7 +133,7 @@ class SimulatedSource:
     """`cards.CardSource`. `happen` may be called from any thread; everything else blocks, as a driver does."""
 
     def __init__(
-        self, cards: Sequence[Card], faults: Sequence[TimedFault], now_s: Callable[[], float] = time.monotonic
+        self, cards: Sequence[DriverCard], faults: Sequence[TimedFault], now_s: Callable[[], float] = time.monotonic
     ) -> None:
         """faults: their time counts from now. now_s: seconds from any beginning."""
         self._cards = tuple(cards)
@@ -136,11 +146,11 @@ class SimulatedSource:
         self._closed = False
         self._moved = threading.Condition()
 
-    def cards(self) -> Found:
+    def cards(self) -> DriverCards:
         """As the port; a lost card is not named."""
         with self._moved:
             self._answer()
-            return Found(DRIVER, tuple(card for card in self._cards if not self._states[card.uuid].lost))
+            return DriverCards(DRIVER, tuple(card for card in self._cards if not self._states[card.uuid].lost))
 
     def wait(self, timeout_s: float) -> Sequence[CardEvent]:
         """As the port."""
@@ -214,18 +224,18 @@ class SimulatedSource:
         self._states[uuid].lost = lost
 
 
-def _named(cards: Sequence[Card], name: str) -> list[str]:
+def _named(cards: Sequence[DriverCard], name: str) -> list[str]:
     """UUIDs. Raises FaultMistake when there are none."""
     found = [card.uuid for card in cards if name in {"", str(card.index), card.uuid}]
     if not found:
         there = ", ".join(f"{card.index} ({card.uuid})" for card in cards)
         message = f"there is no card {name}; cards: {there or 'none'}"
-        raise FaultMistake(message)
+        raise FaultError(message)
     return found
 
 
-def _card(card: inventory.Card) -> Card:
-    return Card(
+def _card(card: inventory.Card) -> DriverCard:
+    return DriverCard(
         index=card.index,
         uuid=card.uuid,
         model=card.model,
@@ -237,11 +247,11 @@ def _card(card: inventory.Card) -> Card:
     )
 
 
-def _timeline(cluster: ClusterFile, node: str, cards: Sequence[Card]) -> list[TimedFault]:
+def _timeline(cluster: ClusterFile, node: str, cards: Sequence[DriverCard]) -> list[TimedFault]:
     return [TimedFault(fault.at_s, _fault(fault, cards)) for fault in cluster.faults if fault.node == node]
 
 
-def _fault(fault: FileFault, cards: Sequence[Card]) -> Fault:
+def _fault(fault: FileFault, cards: Sequence[DriverCard]) -> Fault:
     card = "" if fault.card is None else str(fault.card)
     # Reading the file has not looked at cards that an annotation describes.
     _named(cards, card)

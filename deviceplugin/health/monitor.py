@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from deviceplugin.driver.cards import Back, Card, CardEvent, CardSource, Lost, SourceFailed, Xid
+from deviceplugin.driver.cards import Back, CardEvent, CardSource, DriverCard, Lost, SourceFailed, Xid
 from deviceplugin.driver.thread import ANSWERS_WITHIN_S, DriverThread
 from deviceplugin.health.states import CardStates
 
@@ -100,7 +100,7 @@ class CardKeeper:
         self.problem = "; ".join(failed.values())
         self.on_news()
 
-    async def _read_one(self, card: Card) -> str:
+    async def _read_one(self, card: DriverCard) -> str:
         """Why it did not answer; "" when it did."""
         try:
             reading = await self._thread.call(f"card {card.uuid}", lambda: self.source.reading(card.uuid))

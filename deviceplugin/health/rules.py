@@ -74,7 +74,7 @@ _ADVICE: Final = "recovery-"
 _DRAIN: Final = "drain"
 
 
-class State(StrEnum):
+class HealthState(StrEnum):
     """Drawn above."""
 
     HEALTHY = "healthy"
@@ -93,7 +93,7 @@ class CardHealth:
     the first answer.
     """
 
-    state: State = State.HEALTHY
+    state: HealthState = HealthState.HEALTHY
     reason: str = ""
     bad_s: float | None = None
     needs_reset: bool = False
@@ -128,7 +128,7 @@ def after_event(health: CardHealth, event: CardEvent, now_s: float, xids: XidCla
             return health
         return _after_xid(health, event, now_s, hardware=event.number in xids.hardware)
     if isinstance(event, Lost):
-        return _bad(health, State.UNHEALTHY, _LOST, now_s, needs_reset=True)
+        return _bad(health, HealthState.UNHEALTHY, _LOST, now_s, needs_reset=True)
     return _recovering(health, now_s)
 
 
@@ -139,15 +139,15 @@ def after_reading(health: CardHealth, reading: Reading, now_s: float) -> CardHea
     if reading.uncorrected_ecc is not None:
         health = replace(health, uncorrected_ecc=reading.uncorrected_ecc)
     if reading.recovery and reading.recovery != _DRAIN:
-        return _bad(health, State.UNHEALTHY, f"{_ADVICE}{reading.recovery}", now_s, needs_reset=True)
+        return _bad(health, HealthState.UNHEALTHY, f"{_ADVICE}{reading.recovery}", now_s, needs_reset=True)
     if health.needs_reset and health.reason.startswith(_ADVICE):
         # What the driver advised, it advises no more: it has been done.
         health = _recovering(health, now_s)
     if reading.recovery or reading.remap_pending or grown:
         reason = _ADVICE + _DRAIN if reading.recovery else _REMAP if reading.remap_pending else _ECC
-        bad = _bad(health, State.SUSPECT, reason, now_s)
+        bad = _bad(health, HealthState.SUSPECT, reason, now_s)
         # What waits is over when the driver says so; an error is over at once, and proves nothing by it.
-        waits = not grown and health.state is not State.RECOVERING
+        waits = not grown and health.state is not HealthState.RECOVERING
         return replace(bad, bad_s=health.bad_s) if waits else bad
     return _better(_counted(health, now_s), now_s)
 
@@ -155,26 +155,26 @@ def after_reading(health: CardHealth, reading: Reading, now_s: float) -> CardHea
 def unanswered(health: CardHealth, now_s: float) -> CardHealth:
     """The card was asked, and neither it nor the driver answered."""
     health = replace(health, silent=health.silent + 1, good=0)
-    if health.state is State.HEALTHY and health.silent >= _SILENT_AFTER:
-        return replace(health, state=State.SUSPECT, reason=_SILENT, bad_s=now_s)
+    if health.state is HealthState.HEALTHY and health.silent >= _SILENT_AFTER:
+        return replace(health, state=HealthState.SUSPECT, reason=_SILENT, bad_s=now_s)
     return health
 
 
 def cleared(health: CardHealth, now_s: float) -> CardHealth:
     """An operator says that the card is well: it is watched for a while, if it was unhealthy."""
-    if health.state is State.SUSPECT:
+    if health.state is HealthState.SUSPECT:
         return CardHealth(uncorrected_ecc=health.uncorrected_ecc)
     return _recovering(health, now_s)
 
 
 def is_lost(health: CardHealth) -> bool:
     """Whether it suffers from not having been there, and nothing else that takes a reset."""
-    return health.state is State.UNHEALTHY and health.reason == _LOST
+    return health.state is HealthState.UNHEALTHY and health.reason == _LOST
 
 
 def announced(health: CardHealth) -> tuple[Health, str]:
     """Health and reason as the inventory has them (PROTOCOL: `unhealthy` also while recovering)."""
-    if health.state is State.RECOVERING:
+    if health.state is HealthState.RECOVERING:
         return Health.UNHEALTHY, RECOVERING
     return Health(health.state.value), health.reason
 
@@ -182,27 +182,27 @@ def announced(health: CardHealth) -> tuple[Health, str]:
 def _after_xid(health: CardHealth, xid: Xid, now_s: float, *, hardware: bool) -> CardHealth:
     reason = f"xid-{xid.number}"
     if not xid.uuid:
-        if health.state is State.RECOVERING:
+        if health.state is HealthState.RECOVERING:
             return replace(health, good=0)
-        return _bad(health, State.SUSPECT, reason, now_s)
+        return _bad(health, HealthState.SUSPECT, reason, now_s)
     if hardware:
-        return _bad(health, State.UNHEALTHY, reason, now_s, needs_reset=True)
+        return _bad(health, HealthState.UNHEALTHY, reason, now_s, needs_reset=True)
     before_s = (min(then_s, now_s) for then_s in health.odd_s)
     odd_s = (*(then_s for then_s in before_s if now_s - then_s < _ODD_WITHIN_S), now_s)
-    state = State.UNHEALTHY if len(odd_s) >= _ODD_AGAIN else State.SUSPECT
+    state = HealthState.UNHEALTHY if len(odd_s) >= _ODD_AGAIN else HealthState.SUSPECT
     return replace(_bad(health, state, reason, now_s), odd_s=odd_s[-_ODD_AGAIN:])
 
 
-def _bad(health: CardHealth, state: State, reason: str, now_s: float, *, needs_reset: bool = False) -> CardHealth:
+def _bad(health: CardHealth, state: HealthState, reason: str, now_s: float, *, needs_reset: bool = False) -> CardHealth:
     """Never better than it is: what is bad keeps an unhealthy card so, and ends a recovery.
 
     Of what needs a reset the first word stays, except the driver's advice: it may be withdrawn, an error may not.
     """
     stays = health.needs_reset and not (needs_reset and health.reason.startswith(_ADVICE))
-    if health.state is State.RECOVERING:
-        state = State.UNHEALTHY
-    elif health.state is State.UNHEALTHY and (state is State.SUSPECT or stays):
-        state, reason, needs_reset = State.UNHEALTHY, health.reason, health.needs_reset
+    if health.state is HealthState.RECOVERING:
+        state = HealthState.UNHEALTHY
+    elif health.state is HealthState.UNHEALTHY and (state is HealthState.SUSPECT or stays):
+        state, reason, needs_reset = HealthState.UNHEALTHY, health.reason, health.needs_reset
     # Time means nothing to what needs a reset: the same word again is no news, and nothing to write down.
     bad_s = health.bad_s if needs_reset else now_s
     return replace(health, state=state, reason=reason, bad_s=bad_s, needs_reset=needs_reset, good=0)
@@ -210,9 +210,9 @@ def _bad(health: CardHealth, state: State, reason: str, now_s: float, *, needs_r
 
 def _recovering(health: CardHealth, now_s: float) -> CardHealth:
     """A reset was seen, or somebody's word: only an unhealthy card has anything to recover from."""
-    if health.state not in {State.UNHEALTHY, State.RECOVERING}:
+    if health.state not in {HealthState.UNHEALTHY, HealthState.RECOVERING}:
         return health
-    return CardHealth(State.RECOVERING, health.reason, now_s, uncorrected_ecc=None)
+    return CardHealth(HealthState.RECOVERING, health.reason, now_s, uncorrected_ecc=None)
 
 
 def _counted(health: CardHealth, now_s: float) -> CardHealth:
@@ -227,12 +227,12 @@ def _counted(health: CardHealth, now_s: float) -> CardHealth:
 def _better(health: CardHealth, now_s: float) -> CardHealth:
     steady = health.good >= GOOD_READINGS and now_s - health.good_s >= GOOD_FOR_S
     quiet = steady and (health.bad_s is None or now_s - health.bad_s >= QUIET_S)
-    if health.state is State.SUSPECT:
+    if health.state is HealthState.SUSPECT:
         well = health.good >= _ANSWERS_AGAIN if health.reason == _SILENT else quiet
         return _well(health) if well else health
-    if health.state is State.RECOVERING:
+    if health.state is HealthState.RECOVERING:
         return _well(health) if steady else health
-    if health.state is State.UNHEALTHY and not health.needs_reset and quiet:
+    if health.state is HealthState.UNHEALTHY and not health.needs_reset and quiet:
         return _recovering(health, now_s)
     return health
 

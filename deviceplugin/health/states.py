@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Back, Card, CardEvent, Found, Lost, Reading
+from deviceplugin.driver.cards import Back, CardEvent, DriverCard, DriverCards, Lost, Reading
 from deviceplugin.health import rules
 from deviceplugin.health.rules import CardHealth, XidClasses
 
@@ -17,7 +17,7 @@ from deviceplugin.health.rules import CardHealth, XidClasses
 class Turn:
     """A card whose announced health is another one now."""
 
-    card: Card
+    card: DriverCard
     before: tuple[Health, str]
     now: tuple[Health, str]
 
@@ -31,16 +31,16 @@ class CardStates:
 
     xids: XidClasses | None
     driver: str = ""
-    cards: tuple[Card, ...] = ()
+    cards: tuple[DriverCard, ...] = ()
     healths: dict[str, CardHealth] = field(default_factory=dict)
     readings: dict[str, Reading] = field(default_factory=dict)
     _named: frozenset[str] = frozenset()
 
-    def remember(self, cards: Iterable[Card]) -> None:
+    def remember(self, cards: Iterable[DriverCard]) -> None:
         """Start with the cards that were known before the driver has answered."""
         self.cards = tuple(cards)
 
-    def found(self, found: Found, now_s: float, *, forget: bool) -> None:
+    def found(self, found: DriverCards, now_s: float, *, forget: bool) -> None:
         """The driver named its cards. forget: those of before that it does not name do not count any more.
 
         A lost card that it names, and did not name before, is back: whoever tells of Back has not known it as lost when
@@ -93,7 +93,7 @@ class CardStates:
         return {card.uuid: rules.announced(self.of(card.uuid)) for card in self.cards}
 
 
-def _beside(there: Sequence[Card], gone: Sequence[Card], never_had: int) -> list[Card]:
+def _beside(there: Sequence[DriverCard], gone: Sequence[DriverCard], never_had: int) -> list[DriverCard]:
     """The cards that are gone, each with an index of its own: two of one would make the inventory unreadable.
 
     The driver counts anew without a lost card, so a neighbour may have its index now. never_had: the first index that
@@ -106,7 +106,7 @@ def _beside(there: Sequence[Card], gone: Sequence[Card], never_had: int) -> list
 
 
 def turns(
-    cards: Sequence[Card], before: Mapping[str, tuple[Health, str]], now: Mapping[str, tuple[Health, str]]
+    cards: Sequence[DriverCard], before: Mapping[str, tuple[Health, str]], now: Mapping[str, tuple[Health, str]]
 ) -> list[Turn]:
     """The cards whose health is another one; a card that was not there before counts as having been healthy."""
     well = (Health.HEALTHY, "")

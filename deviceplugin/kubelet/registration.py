@@ -40,7 +40,7 @@ class Listeners:
 class Registration:
     """backoff_s: seconds to wait after so many failures in a row."""
 
-    plugin: server.Plugin
+    plugin: server.KubeletPlugin
     device_plugin_dir: Path
     resource: str
     listeners: Listeners

@@ -17,13 +17,13 @@ from config.protocol import inventory, names
 from config.protocol.inventory import Health, Inventory
 from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.allocation.pods import NodePod, Undecided, decided
-from deviceplugin.allocation.view import NodeView
+from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
 from deviceplugin.health.rules import RECOVERING
 from deviceplugin.health.states import CardStates, Turn, turns
 from deviceplugin.kubelet import device_ids
-from deviceplugin.kubelet.checkpoint import CheckpointError, Entry
+from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.node.events import Notice
 from deviceplugin.node.inventory import Terms, announcement, cordoned_uuids, node_inventory
@@ -46,7 +46,7 @@ class NodeCards:
 
     configuration: DevicePluginConfiguration
     states: CardStates
-    view: NodeView
+    view: NodeRecords
     publisher: NodePublisher
     devices: FakeDevices
     healths: HealthFile
@@ -188,7 +188,7 @@ class NodeCards:
 
 
 def held_by(
-    entries: Iterable[Entry], pods: Iterable[NodePod], found: Inventory, resource: str, before: frozenset[str]
+    entries: Iterable[CheckpointEntry], pods: Iterable[NodePod], found: Inventory, resource: str, before: frozenset[str]
 ) -> dict[str, frozenset[str]]:
     """Device id -> UUIDs of the cards decided for the containers that hold it; none of them where that is not known.
 

@@ -7,7 +7,7 @@ from typing import Final
 from config.protocol import inventory, names
 from config.protocol.inventory import Health, Inventory
 from config.settings.scheduler import Resources
-from deviceplugin.driver.cards import Card
+from deviceplugin.driver.cards import DriverCard
 from deviceplugin.node.patch import NodePatch
 
 MIG: Final = "mig"
@@ -25,7 +25,7 @@ class Terms:
     unified_memory_mib: int
 
 
-def memory_mib(card: Card, terms: Terms) -> int:
+def memory_mib(card: DriverCard, terms: Terms) -> int:
     """MiB that programs can use on the card; 0 where neither driver nor configuration says.
 
     A machine whose GPU shares the memory of the processor has a driver that names none.
@@ -35,7 +35,7 @@ def memory_mib(card: Card, terms: Terms) -> int:
 
 def node_inventory(  # noqa: PLR0917  (each a different type: none can take another's place)
     driver: str,
-    cards: Sequence[Card],
+    cards: Sequence[DriverCard],
     healths: Mapping[str, tuple[Health, str]],
     cordoned: frozenset[str],
     terms: Terms,
@@ -54,7 +54,7 @@ def node_inventory(  # noqa: PLR0917  (each a different type: none can take anot
     return Inventory(terms.unit_mib, driver, tuple(sorted(listed, key=lambda card: card.index)))
 
 
-def cordoned_uuids(text: str, cards: Sequence[Card]) -> tuple[frozenset[str], str]:
+def cordoned_uuids(text: str, cards: Sequence[DriverCard]) -> tuple[frozenset[str], str]:
     """The cards of this node that a comma list of UUIDs and indexes names, and the list with UUIDs for the indexes.
 
     Only words that are indexes change: a list without any comes back as it is, so that it is not written again, and a
@@ -85,7 +85,9 @@ def announcement(found: Inventory, resources: Resources, *, gpu_core: bool) -> N
     return NodePatch({names.INVENTORY: inventory.encode(found)}, capacity)
 
 
-def _card(card: Card, known: tuple[Health, str], terms: Terms, outside_mib: int, *, cordoned: bool) -> inventory.Card:
+def _card(
+    card: DriverCard, known: tuple[Health, str], terms: Terms, outside_mib: int, *, cordoned: bool
+) -> inventory.Card:
     health, reason = known
     usable_mib = memory_mib(card, terms)
     if card.mig:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from config.protocol.inventory import Card
-from deviceplugin.allocation.pods import Decision, NodePod, units_on_cards
+from deviceplugin.allocation.pods import CardDecision, NodePod, units_on_cards
 from deviceplugin.reconcile.drift import Drift, DriftKind
 
 
-class HeldIds(Protocol):
+class ListedContainer(Protocol):
     """What the kubelet says of one container: its device ids of our resource, none where it has none."""
 
     @property
@@ -39,7 +39,7 @@ class SeenPod:
     """A pod of this node that is not finished. decision: None where there is none, and `doubt` says why."""
 
     pod: NodePod
-    decision: Decision | None
+    decision: CardDecision | None
     doubt: str = ""
 
 
@@ -69,12 +69,12 @@ class Compared:
     cards: Sequence[Card]
     unit_mib: int
     pods: Sequence[SeenPod]
-    allocated: Sequence[HeldIds]
+    allocated: Sequence[ListedContainer]
     given: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     uses: Sequence[Use] = ()
 
 
-def differences(compared: Compared, *, allowance_mib: int) -> list[Drift]:
+def find_drift(compared: Compared, *, allowance_mib: int) -> list[Drift]:
     """Every difference, those of pods by name, then those of cards by index.
 
     allowance_mib: what a pod may use on a card beyond what it asked.
@@ -96,17 +96,17 @@ def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> I
         if ids is None:
             continue
         if ids and seen.decision is None:
-            words = f"pod {pod}: container {container.name} has {ids} units, but no card was decided: {seen.doubt}"
-            yield Drift(DriftKind.WITHOUT_DECISION, words, pod, container.name)
+            message = f"pod {pod}: container {container.name} has {ids} units, but no card was decided: {seen.doubt}"
+            yield Drift(DriftKind.WITHOUT_DECISION, message, pod, container.name)
         elif ids and ids != container.units:
-            words = f"pod {pod}: container {container.name} has {ids} units; its limit is {container.units}"
-            yield Drift(DriftKind.OTHER_UNITS, words, pod, container.name)
+            message = f"pod {pod}: container {container.name} has {ids} units; its limit is {container.units}"
+            yield Drift(DriftKind.OTHER_UNITS, message, pod, container.name)
         elif not ids and pod.reported and not pod.terminating:
-            words = (
+            message = (
                 f"pod {pod}: container {container.name} asks {container.units} units and has no devices; the kubelet "
                 "admitted it before the resource was registered"
             )
-            yield Drift(DriftKind.WITHOUT_DEVICES, words, pod, container.name)
+            yield Drift(DriftKind.WITHOUT_DEVICES, message, pod, container.name)
 
 
 def _of_cards(seen: SeenPod, compared: Compared) -> Iterator[Drift]:
@@ -117,8 +117,8 @@ def _of_cards(seen: SeenPod, compared: Compared) -> Iterator[Drift]:
         given = compared.given.get((seen.pod.uid, container.name))
         decided = frozenset(share.uuid for share in seen.decision.shares.get(container.name, ()))
         if given is not None and given != decided:
-            words = f"pod {seen.pod}: container {container.name} has {_list(given)}; decided was {_list(decided)}"
-            yield Drift(DriftKind.ON_ANOTHER_CARD, words, seen.pod, container.name)
+            message = f"pod {seen.pod}: container {container.name} has {_list(given)}; decided was {_list(decided)}"
+            yield Drift(DriftKind.ON_ANOTHER_CARD, message, seen.pod, container.name)
 
 
 def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[Drift]:
@@ -128,23 +128,23 @@ def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[D
     for uuid, used in sorted(_used_by(compared.uses, pod.uid).items()):
         asked_mib = booked.get(uuid, 0) * compared.unit_mib
         if booked and uuid not in booked:
-            words = f"pod {pod}: its processes use {used} MiB of {uuid}; decided was {_list(booked)}"
-            yield Drift(DriftKind.ON_ANOTHER_CARD, words, pod, uuid=uuid, mib=used)
+            message = f"pod {pod}: its processes use {used} MiB of {uuid}; decided was {_list(booked)}"
+            yield Drift(DriftKind.ON_ANOTHER_CARD, message, pod, uuid=uuid, mib=used)
         elif not booked and not pod.asking():
-            words = f"pod {pod}: its processes use {used} MiB of {uuid}; it asks for none"
-            yield Drift(DriftKind.USES_UNASKED, words, pod, uuid=uuid, mib=used)
+            message = f"pod {pod}: its processes use {used} MiB of {uuid}; it asks for none"
+            yield Drift(DriftKind.USES_UNASKED, message, pod, uuid=uuid, mib=used)
         # An exclusive pod has the card for itself: more than it asked is at nobody's cost.
         elif booked and used > asked_mib + allowance_mib and not pod.exclusive:
-            words = f"pod {pod}: its processes use {used} MiB of {uuid}; it asked {asked_mib} MiB there"
-            yield Drift(DriftKind.USES_MORE, words, pod, uuid=uuid, mib=used - asked_mib)
+            message = f"pod {pod}: its processes use {used} MiB of {uuid}; it asked {asked_mib} MiB there"
+            yield Drift(DriftKind.USES_MORE, message, pod, uuid=uuid, mib=used - asked_mib)
 
 
 def _allocated_to_nobody(compared: Compared, held: Mapping[tuple[str, str, str], int]) -> Iterator[Drift]:
     known = {(seen.pod.namespace, seen.pod.name) for seen in compared.pods}
     for (namespace, name, container), ids in sorted(held.items()):
         if ids and (namespace, name) not in known:
-            words = f"pod {namespace}/{name}: container {container} has {ids} units; the API server has no such pod"
-            yield Drift(DriftKind.WITHOUT_DECISION, words, container=f"{namespace}/{name}/{container}")
+            message = f"pod {namespace}/{name}: container {container} has {ids} units; the API server has no such pod"
+            yield Drift(DriftKind.WITHOUT_DECISION, message, container=f"{namespace}/{name}/{container}")
 
 
 def _of_node(compared: Compared) -> Iterator[Drift]:
@@ -153,18 +153,18 @@ def _of_node(compared: Compared) -> Iterator[Drift]:
     booked = _booked(compared.pods)
     for card in sorted(compared.cards, key=lambda card: card.index):
         if booked[card.uuid] > card.units:
-            words = f"card {card.uuid} has {card.units} units; {booked[card.uuid]} are decided for pods"
-            yield Drift(DriftKind.OVERBOOKED, words, uuid=card.uuid)
+            message = f"card {card.uuid} has {card.units} units; {booked[card.uuid]} are decided for pods"
+            yield Drift(DriftKind.OVERBOOKED, message, uuid=card.uuid)
         outside = _used_by((use for use in compared.uses if use.uuid == card.uuid), "")
         if outside:
             pids = _list(str(use.pid) for use in compared.uses if use.uuid == card.uuid and not use.pod_uid)
-            words = f"card {card.uuid}: processes outside Kubernetes use {outside[card.uuid]} MiB (PID {pids})"
-            yield Drift(DriftKind.OUTSIDE_USE, words, uuid=card.uuid, mib=outside[card.uuid])
+            message = f"card {card.uuid}: processes outside Kubernetes use {outside[card.uuid]} MiB (PID {pids})"
+            yield Drift(DriftKind.OUTSIDE_USE, message, uuid=card.uuid, mib=outside[card.uuid])
         strange = [use for use in compared.uses if use.uuid == card.uuid and use.pod_uid not in known]
         if strange:
             mib, uids = sum(use.used_mib for use in strange), _list({use.pod_uid for use in strange})
-            words = f"card {card.uuid}: pods that the API server does not have use {mib} MiB (UID {uids})"
-            yield Drift(DriftKind.USES_UNASKED, words, uuid=card.uuid, mib=mib)
+            message = f"card {card.uuid}: pods that the API server does not have use {mib} MiB (UID {uids})"
+            yield Drift(DriftKind.USES_UNASKED, message, uuid=card.uuid, mib=mib)
 
 
 def _booked(pods: Iterable[SeenPod]) -> dict[str, int]:

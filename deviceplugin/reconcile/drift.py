@@ -49,7 +49,7 @@ class Drift:
     """
 
     kind: DriftKind
-    words: str
+    message: str
     pod: NodePod | None = None
     container: str = ""
     uuid: str = ""
@@ -57,7 +57,7 @@ class Drift:
 
     @property
     def key(self) -> _Key:
-        """The same for the same difference in another comparison, whatever its numbers are then."""
+        """The same for the same one in another comparison, whatever its numbers are then."""
         return self.kind, self.pod.uid if self.pod else "", self.container, self.uuid
 
 
@@ -77,15 +77,15 @@ class Followed:
 def follow(before: Followed, found: Iterable[Drift]) -> Followed:
     """One comparison later."""
     seen = tuple(found)
-    seen_before = {difference.key for difference in before.seen}
-    lasted_before = {difference.key for difference in before.lasting}
-    lasting = tuple(difference for difference in seen if difference.key in seen_before)
-    return Followed(seen, lasting, tuple(difference for difference in lasting if difference.key not in lasted_before))
+    seen_before = {one.key for one in before.seen}
+    lasted_before = {one.key for one in before.lasting}
+    lasting = tuple(one for one in seen if one.key in seen_before)
+    return Followed(seen, lasting, tuple(one for one in lasting if one.key not in lasted_before))
 
 
-def actions(difference: Drift, configuration: DevicePluginConfiguration) -> frozenset[Action]:
+def actions(one: Drift, configuration: DevicePluginConfiguration) -> frozenset[Action]:
     """What follows from a difference that lasts; nothing from use beyond the ask where nobody monitors it."""
-    kind, told = difference.kind, frozenset({Action.METRIC, Action.EVENT})
+    kind, told = one.kind, frozenset({Action.METRIC, Action.EVENT})
     if kind is DriftKind.USES_MORE and configuration.monitor == "off":
         return frozenset()
     evicted = {
@@ -94,7 +94,7 @@ def actions(difference: Drift, configuration: DevicePluginConfiguration) -> froz
         DriftKind.ON_ANOTHER_CARD: configuration.evict_mismatched,
     }
     # A pod that is being deleted already goes no sooner for being evicted.
-    if evicted.get(kind, False) and difference.pod is not None and not difference.pod.terminating:
+    if evicted.get(kind, False) and one.pod is not None and not one.pod.terminating:
         told |= {Action.EVICT}
     if kind in _UNBOOKED and configuration.announce_outside_use:
         told |= {Action.ANNOUNCE_LESS}
@@ -104,7 +104,7 @@ def actions(difference: Drift, configuration: DevicePluginConfiguration) -> froz
 def unbooked_mib(found: Iterable[Drift]) -> dict[str, int]:
     """Card UUID -> MiB that processes use on it which no decision accounts for; no card with none."""
     sums: dict[str, int] = defaultdict(int)
-    for difference in found:
-        if difference.kind in _UNBOOKED:
-            sums[difference.uuid] += difference.mib
+    for one in found:
+        if one.kind in _UNBOOKED:
+            sums[one.uuid] += one.mib
     return dict(sums)

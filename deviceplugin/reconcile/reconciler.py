@@ -2,7 +2,7 @@
 
     CDI files ─▶ checkpoint ─▶ kubelet (List) ─▶ processes of the cards ─▶ pods as they are then
                                                                               │
-       journal, CDI files tidied ◀── metrics, status ◀── Events, evictions ◀──┴─ differences, by the second time seen
+       journal, CDI files tidied ◀── metrics, status ◀── Events, evictions ◀──┴─ drift, once seen twice
 
 What cannot be read is said in `result.problems`, and only what rests on it is left out: nothing that the API server,
 the kubelet or the disk does ends the loop.
@@ -22,19 +22,19 @@ from config.protocol.quantity import QuantityError
 from config.settings.deviceplugin import SHORTEST_RECONCILE_S, DevicePluginConfiguration
 from deviceplugin.allocation.allocated import GivenCards
 from deviceplugin.allocation.pods import NodePod, read_pod
-from deviceplugin.allocation.view import NodeView
+from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi import spec
-from deviceplugin.cdi.spec_files import HandleFiles
+from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import Reading
-from deviceplugin.kubelet.checkpoint import CheckpointError, Entry
-from deviceplugin.kubelet.client import Held, KubeletSilent
+from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
+from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent
 from deviceplugin.node.events import Notice
 from deviceplugin.reconcile import processes, usage
-from deviceplugin.reconcile.compare import Compared, SeenPod, Use, differences
+from deviceplugin.reconcile.compare import Compared, SeenPod, Use, find_drift
 from deviceplugin.reconcile.drift import Action, Drift, Followed, actions, follow
-from deviceplugin.report.metrics import Metrics
+from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import allocated_units
-from deviceplugin.report.status import ContainerStatus, DriftStatus
+from deviceplugin.report.status import AllocationStatus, DriftStatus
 from scheduler.kube.port import ApiConflict, ApiError, ApiNotFound, PodKey
 
 _LIST_WITHIN_S: Final = 10.0
@@ -46,7 +46,7 @@ log = structlog.get_logger()
 class Lister(Protocol):
     """What the kubelet is asked, as `kubelet.PodResources` answers it."""
 
-    async def all(self, *, timeout_s: float) -> list[Held]:
+    async def all(self, *, timeout_s: float) -> list[KubeletContainer]:
         """Containers of every pod. Raises KubeletSilent."""
         ...
 
@@ -63,11 +63,11 @@ class Evictor(Protocol):
 class Result:
     """Of the last round, for `/status`. allocated_units: card UUID -> units decided for live pods.
 
-    differences: those that two rounds in a row have found.
+    drift: what two rounds in a row have found.
     """
 
-    containers: tuple[ContainerStatus, ...] = ()
-    differences: tuple[DriftStatus, ...] = ()
+    containers: tuple[AllocationStatus, ...] = ()
+    drift: tuple[DriftStatus, ...] = ()
     allocated_units: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
@@ -83,15 +83,15 @@ class Reconciler:
     """
 
     configuration: DevicePluginConfiguration
-    view: NodeView
+    view: NodeRecords
     kubelet: Lister
     cards: Callable[[], Sequence[Card]]
     readings: Callable[[], Mapping[str, Reading]]
     given: GivenCards
-    files: HandleFiles | None
+    files: SpecFiles | None
     tell: Callable[[Notice], None]
     evictor: Evictor
-    metrics: Metrics
+    metrics: NodeMetrics
     allocating: Callable[[], bool]
     on_outside: Callable[[Mapping[str, int]], None]
     outside_mib: Mapping[str, int] = field(default_factory=dict)
@@ -129,14 +129,14 @@ class Reconciler:
         found = await self._uses(readings)
         seen = usage.seen(self._pods(), self.cards())
         read = readings if found is not None else ()
-        await self._follow(self._differences(seen, allocated, found), read)
+        await self._follow(self._find_drift(seen, allocated, found), read)
         if entries is not None:
             self._forget_gone(entries)
             await self._remove_unused(present, entries)
         self._show(seen, usage.accounts(seen, found or (), read, usage.containers_by_id(self.view.pods)))
 
     async def _present(self) -> dict[str, int]:
-        """The handles' files; asked for before the checkpoint, as `HandleFiles.remove` wants it."""
+        """Our spec files; listed before the checkpoint, as `SpecFiles.remove` wants it."""
         if self.files is None:
             return {}
         try:
@@ -145,7 +145,7 @@ class Reconciler:
             self._problem(f"the CDI directory cannot be read: {error}")
             return {}
 
-    async def _entries(self) -> Sequence[Entry] | None:
+    async def _entries(self) -> Sequence[CheckpointEntry] | None:
         """None when they cannot be read."""
         try:
             return (await self.view.look()).entries
@@ -153,7 +153,7 @@ class Reconciler:
             self._problem(str(error))
             return None
 
-    async def _allocated(self) -> list[Held]:
+    async def _allocated(self) -> list[KubeletContainer]:
         """What the kubelet lists: nothing when it does not answer, which says nothing of any container."""
         while self.allocating():  # noqa: ASYNC110  (nobody tells of its end, and it is mostly there at the first look)
             await asyncio.sleep(_ALLOCATE_LOOK_S)
@@ -189,8 +189,8 @@ class Reconciler:
             found.append(asking.get(pod.uid, pod))
         return found
 
-    def _differences(
-        self, seen: Sequence[SeenPod], allocated: Sequence[Held], found: Sequence[Use] | None
+    def _find_drift(
+        self, seen: Sequence[SeenPod], allocated: Sequence[KubeletContainer], found: Sequence[Use] | None
     ) -> list[Drift]:
         cards = self.cards()
         if not cards:
@@ -198,7 +198,7 @@ class Reconciler:
             return []
         unit_mib, allowance_mib = self.configuration.memory_unit_mib, self.configuration.monitor_allowance_mib
         compared = Compared(cards, unit_mib, seen, allocated, self.given.by_container, found or ())
-        return differences(compared, allowance_mib=allowance_mib)
+        return find_drift(compared, allowance_mib=allowance_mib)
 
     async def _follow(self, found: Sequence[Drift], read: Collection[str]) -> None:
         self._followed = follow(self._followed, found)
@@ -215,13 +215,13 @@ class Reconciler:
     async def _evict(self) -> None:
         """All that have to go. One that may not go now is asked for again in the next round."""
         leaving = {
-            PodKey(one.pod.namespace, one.pod.name, one.pod.uid): one.words
+            PodKey(one.pod.namespace, one.pod.name, one.pod.uid): one.message
             for one in self._followed.lasting
             if one.pod is not None and Action.EVICT in actions(one, self.configuration)
         }
-        await asyncio.gather(*(self._evict_one(pod, words) for pod, words in leaving.items()))
+        await asyncio.gather(*(self._evict_one(pod, reason) for pod, reason in leaving.items()))
 
-    async def _evict_one(self, pod: PodKey, words: str) -> None:
+    async def _evict_one(self, pod: PodKey, reason: str) -> None:
         try:
             await self.evictor.evict(pod)
         except (ApiNotFound, ApiConflict):
@@ -229,9 +229,9 @@ class Reconciler:
         except ApiError as error:
             self._problem(f"pod {pod} is not evicted yet: {error.message}")
         else:
-            log.warning("pod.evicted", pod=str(pod), uid=pod.uid, reason=words)
+            log.warning("pod.evicted", pod=str(pod), uid=pod.uid, reason=reason)
 
-    def _forget_gone(self, entries: Sequence[Entry]) -> None:
+    def _forget_gone(self, entries: Sequence[CheckpointEntry]) -> None:
         """The kubelet keeps a dead pod's record for a while: what is known of it stays as long."""
         live = {pod.metadata.uid for pod in self.view.pods} | {entry.pod_uid for entry in entries}
         self.given.keep(live)
@@ -240,44 +240,44 @@ class Reconciler:
         except OSError as error:
             self._problem(f"the journal cannot be written: {error}")
 
-    async def _remove_unused(self, present: Mapping[str, int], entries: Sequence[Entry]) -> None:
+    async def _remove_unused(self, present: Mapping[str, int], entries: Sequence[CheckpointEntry]) -> None:
         if self.files is None:
             return
         resource = self.configuration.resources.gpu_mem
-        used = {spec.handle(entry.ids) for entry in entries if entry.resource == resource}
-        unused = {handle: number for handle, number in present.items() if handle not in used}
+        used = {spec.device_name(entry.ids) for entry in entries if entry.resource == resource}
+        unused = {name: inode for name, inode in present.items() if name not in used}
         try:
             removed = await asyncio.to_thread(self.files.remove, unused)
         except OSError as error:
             self._problem(f"CDI files cannot be removed: {error}")
         else:
             if removed:
-                log.info("cdi.removed", handles=removed)
+                log.info("cdi.removed", devices=removed)
 
     def _show(self, seen: Sequence[SeenPod], listed: Sequence[usage.Account]) -> None:
         cards, lasting = self.cards(), self._followed.lasting
-        self.metrics.show_differences(usage.counts(lasting, self.configuration))
+        self.metrics.show_drift(usage.counts(lasting, self.configuration))
         self.metrics.show_containers(usage.shown_containers(listed, cards))
         self._end(
             Result(
                 usage.container_statuses(listed),
-                usage.difference_statuses(lasting, self.configuration),
+                usage.drift_statuses(lasting, self.configuration),
                 allocated_units((one.pod for one in seen), cards),
                 tuple(self._problems),
             )
         )
 
-    def _problem(self, words: str) -> None:
-        self._problems.append(words)
+    def _problem(self, message: str) -> None:
+        self._problems.append(message)
 
     def _end(self, result: Result) -> None:
-        for words in set(result.problems) - set(self.result.problems):
-            log.warning("reconcile.problem", reason=words)
+        for problem in set(result.problems) - set(self.result.problems):
+            log.warning("reconcile.problem", reason=problem)
         self.result = replace(result, problems=tuple(sorted(result.problems)))
 
 
-def _notice(difference: Drift, *, evicted: bool) -> Notice:
-    pod = difference.pod
+def _notice(drift: Drift, *, evicted: bool) -> Notice:
+    pod = drift.pod
     key = PodKey(pod.namespace, pod.name, pod.uid) if pod else None
-    reason = "GPU" + "".join(word.capitalize() for word in difference.kind.split("-"))
-    return Notice(reason, f"{difference.words}; it is evicted" if evicted else difference.words, key)
+    reason = "GPU" + "".join(word.capitalize() for word in drift.kind.split("-"))
+    return Notice(reason, f"{drift.message}; it is evicted" if evicted else drift.message, key)

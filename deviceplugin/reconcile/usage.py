@@ -8,12 +8,12 @@ from typing import Final
 from config.protocol import inventory
 from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.allocation.pods import NodePod, Undecided, decided
-from deviceplugin.driver.cards import Card, Reading
+from deviceplugin.driver.cards import DriverCard, Reading
 from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.compare import SeenPod, Use
 from deviceplugin.reconcile.drift import Action, Drift, DriftKind, Followed, actions
 from deviceplugin.report.shown import ShownContainer
-from deviceplugin.report.status import ContainerStatus, DriftStatus
+from deviceplugin.report.status import AllocationStatus, DriftStatus
 from scheduler.kube import objects
 
 # On the API server's copy of a static pod: the UID that the kubelet has for it, which is in its cgroups' names.
@@ -104,7 +104,9 @@ def accounts(
 
 def shown_containers(listed: Iterable[Account], cards: Iterable[inventory.Card]) -> list[ShownContainer]:
     """For metrics: one for each container and card."""
-    by_uuid = {card.uuid: Card(card.index, card.uuid, card.model, card.memory_mib, pci=card.pci) for card in cards}
+    by_uuid = {
+        card.uuid: DriverCard(card.index, card.uuid, card.model, card.memory_mib, pci=card.pci) for card in cards
+    }
     return [
         ShownContainer(by_uuid[uuid], one.namespace, one.pod, one.container, units, one.used_mib[uuid])
         for one in listed
@@ -113,10 +115,10 @@ def shown_containers(listed: Iterable[Account], cards: Iterable[inventory.Card])
     ]
 
 
-def container_statuses(listed: Iterable[Account]) -> tuple[ContainerStatus, ...]:
+def container_statuses(listed: Iterable[Account]) -> tuple[AllocationStatus, ...]:
     """For `/status`: one for each container."""
     return tuple(
-        ContainerStatus(one.namespace, one.pod, one.container, dict(one.units), _sum(one.used_mib.values()))
+        AllocationStatus(one.namespace, one.pod, one.container, dict(one.units), _sum(one.used_mib.values()))
         for one in listed
     )
 
@@ -127,10 +129,10 @@ def counts(lasting: Iterable[Drift], configuration: DevicePluginConfiguration) -
     return {kind.value: counted[kind] for kind in DriftKind}
 
 
-def difference_statuses(lasting: Iterable[Drift], configuration: DevicePluginConfiguration) -> tuple[DriftStatus, ...]:
+def drift_statuses(lasting: Iterable[Drift], configuration: DevicePluginConfiguration) -> tuple[DriftStatus, ...]:
     """Those that anything follows from."""
     following = ((one, sorted(actions(one, configuration))) for one in lasting)
-    return tuple(DriftStatus(one.kind.value, one.words, tuple(found)) for one, found in following if found)
+    return tuple(DriftStatus(one.kind.value, one.message, tuple(found)) for one, found in following if found)
 
 
 def outside_mib(

@@ -26,7 +26,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Card
+from deviceplugin.driver.cards import DriverCard
 from deviceplugin.report.shown import ShownCard, ShownContainer
 
 Call: TypeAlias = Literal["Allocate", "PreStartContainer"]
@@ -40,7 +40,7 @@ _DOMAIN_DIGITS: Final = 8
 _CALL_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
-class Metrics:
+class NodeMetrics:
     """One registry. `show_…` replaces all that was shown before: series of what is gone disappear."""
 
     def __init__(self, node: str, unit_mib: int, *, dcgm: bool) -> None:
@@ -92,9 +92,9 @@ class Metrics:
         """Every container with cards of ours."""
         self._node.containers = tuple(containers)
 
-    def show_differences(self, count_of_kind: Mapping[str, int]) -> None:
+    def show_drift(self, count_of_kind: Mapping[str, int]) -> None:
         """What the last reconcile found; name the kinds that it did not find as well, with 0."""
-        self._node.differences = dict(count_of_kind)
+        self._node.drift = dict(count_of_kind)
 
 
 class _NodeCollector(Collector):
@@ -106,7 +106,7 @@ class _NodeCollector(Collector):
         self._dcgm = dcgm
         self.cards: tuple[ShownCard, ...] = ()
         self.containers: tuple[ShownContainer, ...] = ()
-        self.differences: dict[str, int] = {}
+        self.drift: dict[str, int] = {}
         self.xids: Counts[tuple[str, int]] = Counts()
         self.last_xid: dict[str, int] = {}
 
@@ -119,7 +119,7 @@ class _NodeCollector(Collector):
         yield self._health(cards)
         yield from self._of_containers()
         yield self._xid_counts(cards)
-        yield self._differences()
+        yield self._drift()
         if self._dcgm:
             yield from self._readings(cards)
 
@@ -167,11 +167,9 @@ class _NodeCollector(Collector):
                 family.add_metric([uuid, str(number)], count)
         return family
 
-    def _differences(self) -> Metric:
-        family = GaugeMetricFamily(
-            f"{_PREFIX}differences", "Differences that the last reconcile found, by kind.", labels=("kind",)
-        )
-        for kind, count in sorted(self.differences.items()):
+    def _drift(self) -> Metric:
+        family = GaugeMetricFamily(f"{_PREFIX}drift", "Drift that the last reconcile found, by kind.", labels=("kind",))
+        for kind, count in sorted(self.drift.items()):
             family.add_metric([kind], count)
         return family
 
@@ -193,7 +191,7 @@ class _NodeCollector(Collector):
                     family.add_metric(labels, value)
         yield from (utilisation, used, free, temperature, power, xid)
 
-    def _labels(self, card: Card) -> list[str]:
+    def _labels(self, card: DriverCard) -> list[str]:
         return [str(card.index), card.uuid, _pci(card.pci), f"nvidia{card.index}", card.model, self._host]
 
 

@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from deviceplugin.report.status import Status, decode, encode
+from deviceplugin.report.status import PluginStatus, decode, encode
 from scheduler.process.probes import Handler
 
 _ANSWER_S: Final = 5.0
@@ -23,7 +23,7 @@ class StatusUnknown(Exception):
     """Nobody told the status; the message says who was asked and what came of it."""
 
 
-def status_page(status: Callable[[], Status]) -> Handler:
+def status_page(status: Callable[[], PluginStatus]) -> Handler:
     """Answers `/status`, on this machine only."""
 
     async def handle(request: web.Request) -> web.Response:
@@ -34,7 +34,7 @@ def status_page(status: Callable[[], Status]) -> Handler:
     return handle
 
 
-async def ask_status(address: str) -> Status:
+async def ask_status(address: str) -> PluginStatus:
     """The status that the plugin at `address`, host:port on this machine, tells. Raises StatusUnknown."""
     url = f"http://{address}/status"
     try:

@@ -119,7 +119,7 @@ class Checkpoint:
 
 def wrong_by_cdi(pod: BoundPod, folder: Path) -> str:
     """What the document of the pod's handle has beside, or instead of, its card; "" when it has that card alone."""
-    document = json.loads((folder / f"gpushare-{spec.handle(pod.ids)}.json").read_text(encoding="utf-8"))
+    document = json.loads((folder / f"gpushare-{spec.device_name(pod.ids)}.json").read_text(encoding="utf-8"))
     edits = document["devices"][0]["containerEdits"]
     variables = dict(line.split("=", 1) for line in edits["env"])
     mounts = [mount["containerPath"] for mount in edits["mounts"]]
@@ -150,7 +150,9 @@ def _manifest(number: int, node: str) -> Json:
 
 def _answer(pod: BoundPod, way: Way) -> wire.ContainerAllocateResponse:
     if way == "cdi":
-        return wire.ContainerAllocateResponse(cdi_devices=[wire.CDIDevice(name=spec.qualified(spec.handle(pod.ids)))])
+        return wire.ContainerAllocateResponse(
+            cdi_devices=[wire.CDIDevice(name=spec.qualified(spec.device_name(pod.ids)))]
+        )
     share = Share(pod.card_uuid, pod.card, pod.units, CARD_UNITS)
     return wire.ContainerAllocateResponse(envs=container_environment([share], by_cdi=False))
 

@@ -96,8 +96,8 @@ def test_every_mistake_on_the_command_line_is_told_at_once_with_exit_code_2() ->
 
 def test_without_a_node_name_it_says_how_to_give_one() -> None:
     result = invoked("run", NODE_NAME="")
-    words = "configuration: nodeName: is missing; name this node with --node-name or NODE_NAME"
-    assert (result.exit_code, result.stderr) == (2, f"gpushare-device-plugin: {words}\n")
+    message = "configuration: nodeName: is missing; name this node with --node-name or NODE_NAME"
+    assert (result.exit_code, result.stderr) == (2, f"gpushare-device-plugin: {message}\n")
 
 
 def test_it_starts_without_a_command_as_the_original_does() -> None:

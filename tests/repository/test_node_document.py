@@ -6,7 +6,7 @@ import pytest
 
 from config.protocol import environment, names
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Card, Reading
+from deviceplugin.driver.cards import DriverCard, Reading
 from deviceplugin.health.rules import APPLICATION_XIDS, HARDWARE_XIDS
 from deviceplugin.reconcile.drift import DriftKind
 from deviceplugin.report import metrics, shown
@@ -18,8 +18,8 @@ WORDS = set(re.findall(r"`([^`\n]+)`", DOCUMENT))
 
 def shown_names() -> list[str]:
     """Every metric that `/metrics` can have, as it is scraped, less the prefix that the document says once."""
-    card = Card(0, "GPU-0", "SIM", 1024)
-    found = metrics.Metrics("n1", 1024, dcgm=True)
+    card = DriverCard(0, "GPU-0", "SIM", 1024)
+    found = metrics.NodeMetrics("n1", 1024, dcgm=True)
     found.show_cards([shown.ShownCard(card, 1, 0, Health.HEALTHY, Reading(0, (), 0, 40, 60.0))])
     families = list(found.registry.collect())
     scraped = [f"{family.name}_total" if family.type == "counter" else family.name for family in families]

@@ -4,11 +4,16 @@ import asyncio
 from collections.abc import Mapping
 
 from config.protocol import names
+from config.protocol.container_formula import ContainerKind
 from deviceplugin.allocation.allocated import GivenCards, Marker
-from deviceplugin.allocation.pods import Container, Kind, NodePod
+from deviceplugin.allocation.pods import NodePod, PodContainer
 from scheduler.kube.port import ApiConflict, ApiError, ApiSilent, PodKey
 
-CONTAINERS = (Container("i", Kind.INIT, 0, 1), Container("c", Kind.APP, 0, 2), Container("plain", Kind.APP, 1, 0))
+CONTAINERS = (
+    PodContainer("i", ContainerKind.INIT, 0, 1),
+    PodContainer("c", ContainerKind.APP, 0, 2),
+    PodContainer("plain", ContainerKind.APP, 1, 0),
+)
 POD = NodePod("uid-p", "ns", "p", CONTAINERS, annotations={names.MEM_ASSIGNED: "false"})
 KEY = PodKey("ns", "p", "uid-p")
 

@@ -19,10 +19,10 @@ from deviceplugin.allocation.allocators import CdiAllocator, EnvironmentAllocato
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
-from deviceplugin.allocation.view import NodeView
+from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.edits import Edits, combined
-from deviceplugin.cdi.spec_files import HandleFiles
+from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet import client, server
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.device_list import FakeDevices
@@ -51,7 +51,7 @@ class Rig:
     site: Site
     given: list[tuple[str, list[str], frozenset[str]]]
     changed: list[tuple[str, Sequence[str]]]
-    plugin: server.Plugin
+    plugin: server.KubeletPlugin
     records: list[dict[str, object]] = field(default_factory=list)
 
     def bound(self, name: str, units: int, card: int) -> None:
@@ -84,14 +84,14 @@ class Rig:
 
     def document(self, ids: list[str]) -> dict[str, object]:
         """The containerEdits that a container with these ids gets."""
-        text = (self.folder / "cdi" / f"gpushare-{spec.handle(ids)}.json").read_text()
+        text = (self.folder / "cdi" / f"gpushare-{spec.device_name(ids)}.json").read_text()
         edits = json.loads(text)["devices"][0]["containerEdits"]
         assert isinstance(edits, dict)
         return edits
 
 
 @asynccontextmanager
-async def rig(folder: Path, plugin: Callable[[Site], server.Plugin]) -> AsyncIterator[Rig]:
+async def rig(folder: Path, plugin: Callable[[Site], server.KubeletPlugin]) -> AsyncIterator[Rig]:
     given: list[tuple[str, list[str], frozenset[str]]] = []
     changed: list[tuple[str, Sequence[str]]] = []
 
@@ -99,7 +99,7 @@ async def rig(folder: Path, plugin: Callable[[Site], server.Plugin]) -> AsyncIte
         given.append((pod.name, list(containers), uuids))
 
     pods, resources = OwnPods(), PodResources(folder / "pod-resources.sock", names.GPU_MEM)
-    view = NodeView(
+    view = NodeRecords(
         Resources(),
         pods,
         Journal(folder / "state"),
@@ -116,7 +116,7 @@ async def rig(folder: Path, plugin: Callable[[Site], server.Plugin]) -> AsyncIte
 
 
 def by_cdi(folder: Path) -> Callable[[Site], CdiAllocator]:
-    return lambda site: CdiAllocator(site, HandleFiles(folder / "cdi"), Mounted())
+    return lambda site: CdiAllocator(site, SpecFiles(folder / "cdi"), Mounted())
 
 
 def by_environment(site: Site) -> EnvironmentAllocator:
@@ -133,7 +133,9 @@ async def test_by_cdi_the_document_of_the_handle_names_the_card_of_the_annotatio
     async with rig(folder, by_cdi(folder)) as node:
         node.bound("p", 3, card=1)
         answer = await node.double.allocate(["u7", "u2", "u5"])
-        assert [device.name for device in answer.cdi_devices] == [f"gpushare/handle={spec.handle(['u2', 'u5', 'u7'])}"]
+        assert [device.name for device in answer.cdi_devices] == [
+            f"gpushare/handle={spec.device_name(['u2', 'u5', 'u7'])}"
+        ]
         node.record("p", ["u2", "u5", "u7"], answer)
         await node.double.pre_start(["u7", "u2", "u5"])
         edits = node.document(["u2", "u5", "u7"])

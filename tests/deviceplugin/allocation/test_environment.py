@@ -50,15 +50,17 @@ def test_an_answer_may_be_replayed_after_the_cards_were_renumbered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recorded", "words"),
+    ("recorded", "message"),
     [
         pytest.param(ONE, "GPUSHARE_CARD_UUIDS=GPU-b; its allocation says GPU-a,GPU-c", id="other cards"),
         pytest.param(TWO[:1], "GPUSHARE_CARD_UUIDS=GPU-a;", id="a card less"),
         pytest.param((Share("GPU-a", 0, 1, 15), Share("GPU-c", 2, 1, 7)), "_CONTAINER=1; .* says 2", id="units"),
     ],
 )
-def test_an_answer_that_was_made_for_another_container_is_not_replayed(recorded: tuple[Share, ...], words: str) -> None:
-    assert re.search(words, replay_objection(container_environment(recorded, by_cdi=False), TWO))
+def test_an_answer_that_was_made_for_another_container_is_not_replayed(
+    recorded: tuple[Share, ...], message: str
+) -> None:
+    assert re.search(message, replay_objection(container_environment(recorded, by_cdi=False), TWO))
 
 
 @pytest.mark.parametrize(

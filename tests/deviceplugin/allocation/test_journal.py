@@ -66,7 +66,7 @@ def test_a_pod_that_is_gone_is_forgotten_also_over_a_restart(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         pytest.param("", "cannot be read", id="empty"),
         pytest.param('{"version":1,"pods":{"u":', "cannot be read", id="cut off"),
@@ -74,10 +74,10 @@ def test_a_pod_that_is_gone_is_forgotten_also_over_a_restart(tmp_path: Path) -> 
         pytest.param('{"version":2,"pods":{}}', "version 2; expected 1", id="newer"),
     ],
 )
-def test_a_broken_file_is_said_and_replaced(tmp_path: Path, text: str, words: str) -> None:
+def test_a_broken_file_is_said_and_replaced(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "journal.json").write_text(text)
     journal = Journal(tmp_path)
-    assert words in journal.problem
+    assert message in journal.problem
     assert journal.first("u", FIRST) == First(FIRST)
     journal.save()
     assert Journal(tmp_path).problem == ""

@@ -1,4 +1,4 @@
-"""A node's pod, and what the scheduler decided for each of its containers: exactly that, or a refusal with words."""
+"""A node's pod, and what the scheduler decided for each of its containers: exactly that, or a refusal that says why."""
 
 import contextlib
 from dataclasses import replace
@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.protocol import names
+from config.protocol.container_formula import ContainerKind
 from config.protocol.inventory import Card
 from deviceplugin.allocation.pods import (
-    Container,
-    Decision,
-    Kind,
+    CardDecision,
     NoAllocation,
+    PodContainer,
     Share,
     Undecided,
     WrongAllocation,
@@ -36,10 +36,10 @@ def share(card: Card, units: int) -> Share:
 def test_containers_stand_in_the_order_in_which_the_kubelet_allocates() -> None:
     pod = node_pod("p", [3, 0], init=[2, 1], sidecars={1})
     assert pod.containers == (
-        Container("i0", Kind.INIT, 0, 2),
-        Container("i1", Kind.SIDECAR, 1, 1),
-        Container("c0", Kind.APP, 0, 3),
-        Container("c1", Kind.APP, 1, 0),
+        PodContainer("i0", ContainerKind.INIT, 0, 2),
+        PodContainer("i1", ContainerKind.SIDECAR, 1, 1),
+        PodContainer("c0", ContainerKind.APP, 0, 3),
+        PodContainer("c1", ContainerKind.APP, 1, 0),
     )
     assert [container.name for container in pod.asking()] == ["i0", "i1", "c0"]
 
@@ -62,7 +62,7 @@ def test_a_whole_card_pod_is_one_by_annotation_or_label() -> None:
 def test_each_container_gets_what_our_scheduler_wrote() -> None:
     pod = on(node_pod("p", [3, 0, 1], init=[2, 1], sidecars={1}), B)
     expected = {"i0": (share(B, 2),), "i1": (share(B, 1),), "c0": (share(B, 3),), "c2": (share(B, 1),)}
-    assert decided(pod, CARDS) == Decision(expected)
+    assert decided(pod, CARDS) == CardDecision(expected)
     assert decided(pod, CARDS).uuids() == {"GPU-b"}
 
 
@@ -108,7 +108,7 @@ def test_a_pod_without_allocation_may_get_one_yet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "words"),
+    ("annotations", "message"),
     [
         pytest.param(written('{"0":{"0":2}}'), "container c0 2 units; its limit is 3", id="too few"),
         pytest.param(written('{"0":{"0":4}}'), "container c0 4 units; its limit is 3", id="too many"),
@@ -133,14 +133,14 @@ def test_a_pod_without_allocation_may_get_one_yet() -> None:
         pytest.param(written("nonsense", **{names.MEM_IDX: "0"}), "cannot be read", id="broken beside an index"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_words(annotations: dict[str, str], words: str) -> None:
-    with pytest.raises(WrongAllocation, match=words) as refused:
+def test_what_does_not_fit_is_refused_with_words(annotations: dict[str, str], message: str) -> None:
+    with pytest.raises(WrongAllocation, match=message) as refused:
         decided(node_pod("p", [3, 0], annotations=annotations), CARDS)
     assert str(refused.value).startswith("pod ns/p (UID uid-p): ")
 
 
 @pytest.mark.parametrize(
-    ("count", "cards", "words"),
+    ("count", "cards", "message"),
     [
         pytest.param("2", (A,), "c0 has 1 cards; the pod's gpu-count is 2", id="too few cards"),
         pytest.param("1", (A, B), "c0 has 2 cards; the pod's gpu-count is 1", id="too many cards"),
@@ -148,9 +148,9 @@ def test_what_does_not_fit_is_refused_with_words(annotations: dict[str, str], wo
         pytest.param("²", (A,), "gpu-count is", id="a digit that is none"),
     ],
 )
-def test_the_number_of_cards_is_what_the_pod_asked(count: str, cards: tuple[Card, ...], words: str) -> None:
+def test_the_number_of_cards_is_what_the_pod_asked(count: str, cards: tuple[Card, ...], message: str) -> None:
     pod = on(node_pod("p", [4], labels={names.GPU_COUNT: count}), *cards)
-    with pytest.raises(WrongAllocation, match=words):
+    with pytest.raises(WrongAllocation, match=message):
         decided(pod, CARDS)
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.cdi.nvidia_edits import RealEdits
+from deviceplugin.cdi.nvidia_edits import NvidiaEdits
 from deviceplugin.cdi.spec import CdiError
-from deviceplugin.driver.cards import Card
+from deviceplugin.driver.cards import DriverCard
 
-CARD = Card(0, "GPU-a", "M", 1024, minor=3)
+CARD = DriverCard(0, "GPU-a", "M", 1024, minor=3)
 
 
 def nvidia_document(minor: int = 3) -> str:
@@ -38,8 +38,8 @@ class Site:
         self.calls = folder / "calls"
         self.ctk = folder / "nvidia-ctk"
 
-    def edits(self) -> RealEdits:
-        return RealEdits(
+    def edits(self) -> NvidiaEdits:
+        return NvidiaEdits(
             lambda: [CARD],
             [self.etc],
             self.state / "cdi" / "nvidia.json",
@@ -73,7 +73,7 @@ def test_without_toolkit_there_are_device_nodes_and_it_is_said(site: Site) -> No
     made.prepare()
     nodes = made.edits(["GPU-a"]).lists["deviceNodes"]
     assert [node["path"] for node in nodes] == ["/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm"]  # type: ignore[index]
-    assert "no CDI document of kind nvidia.com/gpu names card GPU-a" in made.toolkit_missing
+    assert "no CDI spec of kind nvidia.com/gpu names card GPU-a" in made.toolkit_missing
     assert "nvidia-ctk is not installed here" in made.toolkit_missing
 
 
@@ -113,7 +113,7 @@ def test_where_no_document_can_be_written_there_are_device_nodes_and_it_is_said(
     site.state.touch()
     made = site.edits()
     made.prepare()
-    assert "no document can be written" in made.toolkit_missing
+    assert "cannot write a CDI spec" in made.toolkit_missing
     assert "/dev/nvidia3" in json.dumps(made.edits(["GPU-a"]).wire())
 
 

@@ -50,7 +50,7 @@ def test_the_files_of_cards_with_similar_names_are_left_alone(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("uuid", "words"),
+    ("uuid", "message"),
     [
         ("GPU-z", "no simulated card GPU-z"),
         ("../evil", "without slashes"),
@@ -58,7 +58,7 @@ def test_the_files_of_cards_with_similar_names_are_left_alone(tmp_path: Path) ->
         ("a\0b", "cannot be a file"),
     ],
 )
-def test_what_is_no_card_here_or_no_file_name_is_refused(tmp_path: Path, uuid: str, words: str) -> None:
-    with pytest.raises(CdiError, match=words):
+def test_what_is_no_card_here_or_no_file_name_is_refused(tmp_path: Path, uuid: str, message: str) -> None:
+    with pytest.raises(CdiError, match=message):
         SimulatedEdits(tmp_path / "cards", lambda: CARDS).edits([uuid])
     assert not (tmp_path / "evil").exists()

@@ -15,15 +15,15 @@ from deviceplugin.cdi.spec import (
     CardEdits,
     CdiError,
     NvidiaSpec,
-    document,
-    handle,
+    container_spec,
+    device_name,
     nvidia_spec,
     real_cards,
     simulated_card,
 )
-from deviceplugin.driver.cards import Card
+from deviceplugin.driver.cards import DriverCard
 
-A, B = Card(0, "GPU-a", "M", 16384, minor=0), Card(1, "GPU-b", "M", 16384, minor=1)
+A, B = DriverCard(0, "GPU-a", "M", 16384, minor=0), DriverCard(1, "GPU-b", "M", 16384, minor=1)
 NODES = ("/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm")
 LIBRARY = {"hostPath": "/usr/lib/libcuda.so.580", "containerPath": "/usr/lib/libcuda.so.580", "options": ["ro", "bind"]}
 HOOK = {
@@ -67,14 +67,14 @@ def mounted(edits: Json) -> list[str]:
 
 
 def test_a_handle_is_sixteen_hexadecimal_digits_that_stand_for_the_set() -> None:
-    assert re.fullmatch(r"[0-9a-f]{16}", handle(["a"]))
-    assert handle(["a", "b"]) == handle(("b", "a", "b"))
-    assert cdi_spec.qualified(handle(["a"])) == f"gpushare/handle={handle(['a'])}"
+    assert re.fullmatch(r"[0-9a-f]{16}", device_name(["a"]))
+    assert device_name(["a", "b"]) == device_name(("b", "a", "b"))
+    assert cdi_spec.qualified(device_name(["a"])) == f"gpushare/handle={device_name(['a'])}"
 
 
 @given(st.sets(st.text("ab-1", min_size=1)), st.sets(st.text("ab-1", min_size=1)))
 def test_two_sets_have_two_handles(one: set[str], other: set[str]) -> None:
-    assert (handle(one) == handle(other)) == (one == other)
+    assert (device_name(one) == device_name(other)) == (one == other)
 
 
 def test_the_document_of_a_handle() -> None:
@@ -85,7 +85,7 @@ def test_the_document_of_a_handle() -> None:
         "options": ["ro", "nosuid", "nodev", "noexec", "bind"],
     }
     edits = {"env": ["GPUSHARE_CARD_UUIDS=GPU-a"], "mounts": [mount]}
-    assert document("0123456789abcdef", parts) == {
+    assert container_spec("0123456789abcdef", parts) == {
         "cdiVersion": "0.5.0",
         "kind": "gpushare/handle",
         "devices": [{"name": "0123456789abcdef", "containerEdits": edits}],
@@ -95,7 +95,7 @@ def test_the_document_of_a_handle() -> None:
 def test_what_an_isolation_mechanism_adds_is_one_more_part() -> None:
     mechanism = Edits(env={"CUDA_MPS_PIPE_DIRECTORY": "/mps"}, lists={"mounts": [{"containerPath": "/mps"}]})
     made = combined([simulated_card("GPU-a", "/host"), mechanism]).wire()
-    assert document("0" * 16, [simulated_card("GPU-a", "/host"), mechanism])["devices"] == [
+    assert container_spec("0" * 16, [simulated_card("GPU-a", "/host"), mechanism])["devices"] == [
         {"name": "0" * 16, "containerEdits": made}
     ]
     assert made["env"] == ["CUDA_MPS_PIPE_DIRECTORY=/mps"]
@@ -118,10 +118,10 @@ def test_documents_of_other_kinds_are_none_of_ours(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         pytest.param("a: [", "f: ", id="no YAML"),
-        pytest.param("[1]", "found '\\[1\\]' where an object was expected", id="a list"),
+        pytest.param("[1]", "expected an object, found '\\[1\\]'", id="a list"),
         pytest.param("kind: nvidia.com/gpu", "cdiVersion is None; expected", id="no version"),
         pytest.param('{"kind":"nvidia.com/gpu","cdiVersion":"0.5.0","devices":[1]}', "found '1' where", id="no device"),
         pytest.param(
@@ -129,8 +129,8 @@ def test_documents_of_other_kinds_are_none_of_ours(text: str) -> None:
         ),
     ],
 )
-def test_a_document_that_cannot_be_read_is_refused_with_words(text: str, words: str) -> None:
-    with pytest.raises(CdiError, match=words):
+def test_a_document_that_cannot_be_read_is_refused_with_words(text: str, message: str) -> None:
+    with pytest.raises(CdiError, match=message):
         nvidia_spec("f", text)
 
 
@@ -168,7 +168,7 @@ def test_the_document_of_higher_priority_is_taken() -> None:
 def test_a_document_from_before_the_cards_were_renumbered_never_brings_in_another_card() -> None:
     stale = spec(device("GPU-a", 1), device("GPU-b", 0), device("all", 0, 1), source="/etc/cdi/old.yaml")
     found = real_cards([A], [stale], NODES)
-    assert found.toolkit_missing == "/etc/cdi/old.yaml is out of date: card GPU-a has the device node /dev/nvidia0 now"
+    assert found.toolkit_missing == "/etc/cdi/old.yaml is out of date: card GPU-a is /dev/nvidia0 now"
     assert nodes(found) == ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm"]
     assert real_cards([A], [spec(device("GPU-a", 0)), stale], NODES).toolkit_missing == ""
 
@@ -177,14 +177,14 @@ def test_without_nvidias_document_only_the_device_nodes_come_and_it_is_said() ->
     found = real_cards([A, B], [], (*NODES, "/dev/nvidia-uvm-tools"))
     expected = ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia1"]
     assert nodes(found) == expected
-    assert found.toolkit_missing == "no CDI document of kind nvidia.com/gpu names card GPU-a"
+    assert found.toolkit_missing == "no CDI spec of kind nvidia.com/gpu names card GPU-a"
 
 
 @pytest.mark.parametrize(
-    ("card", "words"), [(replace(A, minor=7), "expected /dev/nvidia7"), (replace(A, minor=None), "<n>")]
+    ("card", "message"), [(replace(A, minor=7), "expected /dev/nvidia7"), (replace(A, minor=None), "<n>")]
 )
-def test_a_card_without_a_device_node_is_refused(card: Card, words: str) -> None:
-    with pytest.raises(CdiError, match=words):
+def test_a_card_without_a_device_node_is_refused(card: DriverCard, message: str) -> None:
+    with pytest.raises(CdiError, match=message):
         real_cards([card], [], NODES)
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.driver.cards import Back, Card, CardEvent, Lost, Xid
+from deviceplugin.driver.cards import Back, CardEvent, DriverCard, Lost, Xid
 from deviceplugin.driver.fault_control import FaultRefused, serve, tell
 from deviceplugin.driver.simulated import SimulatedSource
 
-CARDS = (Card(0, "GPU-a", "M", 1024), Card(1, "GPU-b", "M", 2048))
+CARDS = (DriverCard(0, "GPU-a", "M", 1024), DriverCard(1, "GPU-b", "M", 2048))
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ async def test_readings_use_and_the_driver_can_be_told(source: SimulatedSource, 
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("fault", "message"),
     [
         ({"card": 7, "xid": 79}, "no card 7; cards: 0"),
         ({"xid": 79}, "expected card"),
@@ -72,10 +72,10 @@ async def test_readings_use_and_the_driver_can_be_told(source: SimulatedSource, 
     ],
 )
 async def test_what_makes_no_sense_is_refused_with_the_reason(
-    source: SimulatedSource, path: Path, fault: dict[str, object], words: str
+    source: SimulatedSource, path: Path, fault: dict[str, object], message: str
 ) -> None:
     async with serve(path, source):
-        with pytest.raises(FaultRefused, match=words):
+        with pytest.raises(FaultRefused, match=message):
             await tell(path, fault)
     assert source.wait(0) == []
 

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
 
-from deviceplugin.driver.cards import Card, SourceFailed
+from deviceplugin.driver.cards import DriverCard, SourceFailed
 from deviceplugin.driver.nvml import NvmlSource
 from tests.support.nvml_double import MIB, NvmlCard, NvmlDouble, card, nvlinks, pci
 
 GONE_FUNCTION = pynvml.NVMLError_FunctionNotFound()
 
 
-def cards(*given: NvmlCard) -> tuple[Card, ...]:
+def cards(*given: NvmlCard) -> tuple[DriverCard, ...]:
     """As found."""
     return NvmlSource(NvmlDouble(*given)).cards().cards
 
@@ -26,7 +26,7 @@ def test_a_card_is_described_as_the_kernel_and_programs_know_it() -> None:
     found = NvmlSource(NvmlDouble(card(0, nvmlDeviceGetNumaNodeId=1))).cards()
     assert found.driver == "580.95.05"
     assert found.cards == (
-        Card(
+        DriverCard(
             index=0,
             uuid="GPU-0",
             model="NVIDIA H100 80GB HBM3",

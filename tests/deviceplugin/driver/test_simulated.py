@@ -10,12 +10,12 @@ import pytest
 from config.clusterfile import reading
 from config.protocol import inventory, names
 from config.settings.mistakes import ConfigurationError
-from deviceplugin.driver.cards import Back, Card, Lost, Process, SourceFailed, Xid
+from deviceplugin.driver.cards import Back, DriverCard, Lost, Process, SourceFailed, Xid
 from deviceplugin.driver.simulated import (
     BackFault,
     DriverFault,
     Fault,
-    FaultMistake,
+    FaultError,
     LostFault,
     ReadingFault,
     SimulatedSource,
@@ -26,7 +26,7 @@ from deviceplugin.driver.simulated import (
     read_simulation,
 )
 
-CARDS = (Card(0, "GPU-a", "M", 1024), Card(1, "GPU-b", "M", 2048))
+CARDS = (DriverCard(0, "GPU-a", "M", 1024), DriverCard(1, "GPU-b", "M", 2048))
 CLUSTER = """
 nodes:
 - name: n
@@ -106,16 +106,16 @@ def test_cards_of_an_annotation_are_simulated_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inventory_text", "card", "words"),
+    ("inventory_text", "card", "message"),
     [
         pytest.param(json.dumps(ANNOTATED), 7, r"node n: there is no card 7; cards: 0 \(GPU-x\)", id="unknown card"),
         pytest.param("{broken", 0, "node n: inventory cannot be read", id="unreadable"),
     ],
 )
 def test_what_an_annotation_has_wrong_is_found_before_anything_runs(
-    tmp_path: Path, inventory_text: str, card: int, words: str
+    tmp_path: Path, inventory_text: str, card: int, message: str
 ) -> None:
-    with pytest.raises(SimulationError, match=words):
+    with pytest.raises(SimulationError, match=message):
         read_simulation(annotated(tmp_path, inventory_text, card), "n")
 
 
@@ -170,7 +170,7 @@ def test_a_reading_says_what_it_is_told_to_say() -> None:
 
 
 def test_a_card_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(FaultMistake, match=r"no card 7; cards: 0 \(GPU-a\), 1 \(GPU-b\)"):
+    with pytest.raises(FaultError, match=r"no card 7; cards: 0 \(GPU-a\), 1 \(GPU-b\)"):
         source().happen(XidFault("7", 79))
 
 

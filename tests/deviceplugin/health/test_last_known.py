@@ -4,7 +4,7 @@ from pathlib import Path
 
 from config.protocol import inventory
 from config.protocol.inventory import Inventory
-from deviceplugin.driver.cards import Card
+from deviceplugin.driver.cards import DriverCard
 from deviceplugin.health.last_known import LastKnown, LastKnownFile
 
 CARDS = (
@@ -18,8 +18,8 @@ def test_what_was_saved_is_there_after_a_restart(tmp_path: Path) -> None:
     LastKnownFile(tmp_path, "boot-1").save(TEXT)
     assert LastKnownFile(tmp_path, "boot-1").load() == LastKnown(
         (
-            Card(0, "GPU-a", "A100", 81559, pci="0000:07:00.0", numa=0, links={"1": "NV12"}),
-            Card(1, "GPU-b", "A100", 81559, mig=True),
+            DriverCard(0, "GPU-a", "A100", 81559, pci="0000:07:00.0", numa=0, links={"1": "NV12"}),
+            DriverCard(1, "GPU-b", "A100", 81559, mig=True),
         ),
         same_boot=True,
     )

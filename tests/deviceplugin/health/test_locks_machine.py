@@ -13,7 +13,7 @@ from deviceplugin.health.rules import (
     GOOD_READINGS,
     QUIET_S,
     CardHealth,
-    State,
+    HealthState,
     after_event,
     after_reading,
     announced,
@@ -58,14 +58,14 @@ class CardHistory(RuleBasedStateMachine):
 
     @rule(uuid=st.sampled_from(["", "GPU-a"]), number=st.sampled_from([32, 63, 94]))
     def something_odd_happens(self, uuid: str, number: int) -> None:
-        if uuid or self.health.state is not State.RECOVERING:
+        if uuid or self.health.state is not HealthState.RECOVERING:
             self.hurt_s = [self.now_s]
         self._report(Xid(uuid, number))
 
     @rule()
     def a_hardware_error_of_no_card_happens(self) -> None:
         before = announced(self.health)[0]
-        if self.health.state is not State.RECOVERING:
+        if self.health.state is not HealthState.RECOVERING:
             self.hurt_s = [self.now_s]
         self._report(Xid("", 79))
         assert announced(self.health)[0] in {before, Health.SUSPECT}
@@ -79,7 +79,7 @@ class CardHistory(RuleBasedStateMachine):
 
     @rule()
     def an_operator_clears_it(self) -> None:
-        if self.health.state is not State.HEALTHY:
+        if self.health.state is not HealthState.HEALTHY:
             self._starts_over()
         self.health = cleared(self.health, self.now_s)
 
@@ -121,7 +121,7 @@ class CardHistory(RuleBasedStateMachine):
     def what_needs_a_reset_is_out(self) -> None:
         assert self.health.needs_reset is bool(self.locks)
         if self.locks:
-            assert self.health.state is State.UNHEALTHY
+            assert self.health.state is HealthState.UNHEALTHY
 
     @invariant()
     def a_reason_is_there_exactly_when_there_is_something_to_say(self) -> None:
@@ -134,7 +134,7 @@ class CardHistory(RuleBasedStateMachine):
         for _ in range(100):
             self.health = after_reading(self.health, self._counting(WELL), self.now_s)
             self.now_s += 10
-        assert (self.health.state is State.HEALTHY) is not bool(self.locks)
+        assert (self.health.state is HealthState.HEALTHY) is not bool(self.locks)
 
     def _answer(self) -> None:
         self._withdrawn()
@@ -143,9 +143,9 @@ class CardHistory(RuleBasedStateMachine):
         self.good_s = [] if self.good_s and self.now_s < self.good_s[0] else self.good_s
         self.good_s.append(self.now_s)
         self.hurt_s += [self.now_s] * bool(self.hurt_s)
-        if before.state is State.HEALTHY or self.health.state is not State.HEALTHY:
+        if before.state is HealthState.HEALTHY or self.health.state is not HealthState.HEALTHY:
             return
-        if before.reason == "silent" and before.state is State.SUSPECT:
+        if before.reason == "silent" and before.state is HealthState.SUSPECT:
             assert len(self.good_s) >= 2
             return
         assert len(self.good_s) >= GOOD_READINGS

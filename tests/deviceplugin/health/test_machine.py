@@ -12,7 +12,7 @@ from deviceplugin.health.rules import (
     GOOD_FOR_S,
     GOOD_READINGS,
     CardHealth,
-    State,
+    HealthState,
     after_event,
     after_reading,
     announced,
@@ -116,7 +116,7 @@ class CardHistory(RuleBasedStateMachine):
     @invariant()
     def what_was_never_bad_is_never_unhealthy(self) -> None:
         if not self.model.ever_bad:
-            assert self.health.state in {State.HEALTHY, State.SUSPECT}
+            assert self.health.state in {HealthState.HEALTHY, HealthState.SUSPECT}
 
     @invariant()
     def a_reason_is_there_exactly_when_there_is_something_to_say(self) -> None:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Card, Xid
+from deviceplugin.driver.cards import DriverCard, Xid
 from deviceplugin.driver.simulated import BackFault, DriverFault, Fault, LostFault, SimulatedSource, UseFault, XidFault
 from deviceplugin.health.monitor import CardKeeper, Pace
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates
 
-CARDS = (Card(0, "GPU-a", "M", 1024), Card(1, "GPU-b", "M", 1024))
+CARDS = (DriverCard(0, "GPU-a", "M", 1024), DriverCard(1, "GPU-b", "M", 1024))
 WELL = (Health.HEALTHY, "")
 
 

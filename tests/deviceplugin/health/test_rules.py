@@ -12,7 +12,7 @@ from deviceplugin.health.rules import (
     HARDWARE_XIDS,
     QUIET_S,
     CardHealth,
-    State,
+    HealthState,
     after_event,
     after_reading,
     announced,
@@ -80,7 +80,7 @@ def test_an_odd_error_makes_the_card_suspect_until_it_has_been_quiet() -> None:
 def test_the_third_odd_error_in_ten_minutes_was_no_chance() -> None:
     health = happened(ODD, now_s=0.0)
     health = read(health, 10, 50, 350)
-    assert health.state is State.HEALTHY
+    assert health.state is HealthState.HEALTHY
     health = happened(ODD, health=happened(ODD, health=health, now_s=400), now_s=500)
     assert announced(health) == (Health.UNHEALTHY, "xid-32")
     # It needs no reset: after a quiet time it is watched, and let back in.
@@ -93,7 +93,7 @@ def test_odd_errors_far_apart_are_three_times_one() -> None:
     health = CardHealth()
     for now_s in (0, 700, 1400, 2100):
         health = happened(ODD, health=health, now_s=now_s)
-        assert health.state is State.SUSPECT
+        assert health.state is HealthState.SUSPECT
 
 
 @pytest.mark.parametrize("unhealthy", [happened(BROKEN), happened(Lost("GPU-a")), happened(BROKEN, Lost("GPU-a"))])
@@ -125,7 +125,7 @@ def test_a_card_that_answers_now_and_then_is_not_let_back_in() -> None:
 
 def test_a_card_that_is_well_has_nothing_to_recover_from() -> None:
     assert happened(Back("GPU-a")) == CardHealth()
-    assert happened(Back("GPU-a"), health=silent(3)).state is State.SUSPECT
+    assert happened(Back("GPU-a"), health=silent(3)).state is HealthState.SUSPECT
 
 
 def test_silence_makes_a_card_suspect_and_two_answers_make_it_well() -> None:
@@ -162,11 +162,11 @@ def test_a_card_that_waits_for_mending_takes_no_new_pods_meanwhile(reading: Read
 
 def test_uncorrected_errors_count_when_they_become_more() -> None:
     health = read(CardHealth(), 0, reading=replace(WELL, uncorrected_ecc=5))
-    assert health.state is State.HEALTHY
+    assert health.state is HealthState.HEALTHY
     health = read(health, 10, reading=replace(WELL, uncorrected_ecc=6))
     assert announced(health) == (Health.SUSPECT, "ecc")
     # A driver that starts anew counts from 0.
-    assert read(replace(health, state=State.HEALTHY), 20, reading=WELL).state is State.HEALTHY
+    assert read(replace(health, state=HealthState.HEALTHY), 20, reading=WELL).state is HealthState.HEALTHY
 
 
 def test_an_error_of_no_card_in_particular_makes_none_worse_than_suspect() -> None:

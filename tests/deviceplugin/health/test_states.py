@@ -3,21 +3,21 @@
 from dataclasses import replace
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Back, Card, Found, Lost, Reading, Xid
+from deviceplugin.driver.cards import Back, DriverCard, DriverCards, Lost, Reading, Xid
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates, Turn, turns
 
-A, B = Card(0, "GPU-a", "M", 1024, minor=0), Card(1, "GPU-b", "M", 1024, minor=1)
-REMEMBERED = Card(1, "GPU-b", "M", 1024)
+A, B = DriverCard(0, "GPU-a", "M", 1024, minor=0), DriverCard(1, "GPU-b", "M", 1024, minor=1)
+REMEMBERED = DriverCard(1, "GPU-b", "M", 1024)
 WELL = (Health.HEALTHY, "")
 XIDS = classes((), ())
 
 
-def found(*cards: Card) -> Found:
-    return Found("580.1", cards)
+def found(*cards: DriverCard) -> DriverCards:
+    return DriverCards("580.1", cards)
 
 
-def states(*cards: Card) -> CardStates:
+def states(*cards: DriverCard) -> CardStates:
     made = CardStates(XIDS)
     made.found(found(*cards), 0.0, forget=False)
     return made
@@ -47,7 +47,7 @@ def test_cards_remembered_from_this_boot_are_kept_and_those_of_another_forgotten
 
 def test_a_card_in_the_place_of_a_lost_one_has_its_index_and_the_lost_one_another() -> None:
     made = states(A, B)
-    other = Card(1, "GPU-c", "M", 2048)
+    other = DriverCard(1, "GPU-c", "M", 2048)
     for _ in range(2):
         made.found(found(A, other), 1.0, forget=False)
         assert made.cards == (A, other, replace(B, index=2))

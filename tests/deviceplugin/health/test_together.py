@@ -8,7 +8,15 @@ import pytest
 from config.protocol.inventory import Health
 from deviceplugin.driver.cards import Back, Lost, Reading, Xid
 from deviceplugin.health.record import HealthFile
-from deviceplugin.health.rules import CardHealth, State, after_event, after_reading, announced, classes, unanswered
+from deviceplugin.health.rules import (
+    CardHealth,
+    HealthState,
+    after_event,
+    after_reading,
+    announced,
+    classes,
+    unanswered,
+)
 
 WELL = Reading(0, uncorrected_ecc=0)
 ADVISED = replace(WELL, recovery="reset")
@@ -43,19 +51,19 @@ def test_a_remap_that_is_done_does_not_shorten_the_quiet_time_after_an_odd_error
 def test_an_error_of_no_card_in_particular_does_not_end_a_recovery() -> None:
     health = after_event(after_event(CardHealth(), Lost("GPU-a"), 0, XIDS), Back("GPU-a"), 10, XIDS)
     health = after_event(after_reading(health, WELL, 20), Xid("", 79), 30, XIDS)
-    assert health.state is State.RECOVERING
+    assert health.state is HealthState.RECOVERING
     for now_s in (40, 50, 70):
-        assert health.state is State.RECOVERING
+        assert health.state is HealthState.RECOVERING
         health = after_reading(health, WELL, now_s)
-    assert health.state is State.HEALTHY
+    assert health.state is HealthState.HEALTHY
 
 
 def test_a_clock_that_is_set_back_far_keeps_no_card_out_until_it_is_there_again() -> None:
     health = after_event(CardHealth(), Xid("GPU-a", 32), 1_000_000, XIDS)
     for now_s in (10, 100, 309):
         health = after_reading(health, WELL, now_s)
-        assert health.state is State.SUSPECT
-    assert after_reading(health, WELL, 310).state is State.HEALTHY
+        assert health.state is HealthState.SUSPECT
+    assert after_reading(health, WELL, 310).state is HealthState.HEALTHY
 
 
 @pytest.mark.parametrize("reading", [WAITS, replace(WELL, recovery="drain"), ADVISED])
@@ -87,17 +95,17 @@ def test_uncorrected_errors_take_a_quiet_time_also_when_a_remap_waits_for_them()
     for now_s in (20, 30, 60):
         health = after_reading(health, replace(WELL, uncorrected_ecc=1), now_s)
     assert announced(health) == (Health.SUSPECT, "row-remap")
-    assert after_reading(health, replace(WELL, uncorrected_ecc=1), 310).state is State.HEALTHY
+    assert after_reading(health, replace(WELL, uncorrected_ecc=1), 310).state is HealthState.HEALTHY
 
 
 def test_an_odd_error_of_before_a_clock_was_set_back_does_not_count_for_ever() -> None:
     health = CardHealth()
     for now_s in (1_000_000, 10, 620, 1000):
         health = after_event(health, Xid("GPU-a", 32), now_s, XIDS)
-        assert health.state is State.SUSPECT
+        assert health.state is HealthState.SUSPECT
 
 
 def test_silences_with_an_answer_between_them_are_not_added_up() -> None:
     health = unanswered(unanswered(CardHealth(), 0), 10)
     health = unanswered(unanswered(after_reading(health, WELL, 20), 30), 40)
-    assert health.state is State.HEALTHY
+    assert health.state is HealthState.HEALTHY

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.kubelet.checkpoint import CheckpointError, Entry, parse
+from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError, parse
 
 
 def text(entries: object, **data: object) -> bytes:
@@ -21,7 +21,7 @@ def wire(**changed: object) -> dict[str, object]:
 
 def test_an_entry_is_read() -> None:
     found = parse(text([wire(AllocResp="AQI=")], RegisteredDevices={"r": ["a", "b", "c"]}))
-    assert found == (Entry("u", "c", "r", frozenset("ab"), "AQI="),)
+    assert found == (CheckpointEntry("u", "c", "r", frozenset("ab"), "AQI="),)
     assert found[0].answer() == b"\x01\x02"
 
 

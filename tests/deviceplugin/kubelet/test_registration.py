@@ -10,7 +10,7 @@ import pytest
 
 from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.kubelet.registration import SOCKET_NAME, Listeners, Registration
-from deviceplugin.kubelet.server import Answer, Devices
+from deviceplugin.kubelet.server import ContainerResponse, Devices
 from tests.support.kubelet_double import KubeletDouble
 
 RESOURCE = "x.com/mem"
@@ -25,8 +25,8 @@ class Plugin:
     def devices(self) -> AsyncIterator[Devices]:
         return self.fakes.follow()
 
-    async def allocate(self, ids: frozenset[str]) -> Answer:
-        return Answer({"IDS": ",".join(sorted(ids))})
+    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
+        return ContainerResponse({"IDS": ",".join(sorted(ids))})
 
     async def pre_start(self, ids: frozenset[str]) -> None:
         pass
@@ -44,7 +44,7 @@ async def registering(folder: Path) -> AsyncIterator[list[str]]:
         registering=registering_soon,
         registered=lambda: told.append("registered"),
         unregistered=lambda: told.append("unregistered"),
-        problem=lambda words: told.append(words.partition(":")[0]),
+        problem=lambda message: told.append(message.partition(":")[0]),
     )
     task = asyncio.create_task(Registration(Plugin(), folder, RESOURCE, listeners, lambda _: 0.01).run())
     try:

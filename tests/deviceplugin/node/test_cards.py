@@ -18,13 +18,13 @@ from config.settings.scheduler import Resources
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import decided
-from deviceplugin.allocation.view import NodeView
-from deviceplugin.driver.cards import Back, Card, Found, Xid
+from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.driver.cards import Back, DriverCard, DriverCards, Xid
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates
-from deviceplugin.kubelet.checkpoint import Entry
+from deviceplugin.kubelet.checkpoint import CheckpointEntry
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.kubelet.device_list import FakeDevices
@@ -37,7 +37,7 @@ from tests.support.builders import wire_pod
 from tests.support.node_pods import CARDS as ANNOUNCED
 from tests.support.node_pods import entry, node_pod, on
 
-A, B = Card(0, "GPU-a", "M", 4096), Card(1, "GPU-b", "M", 4096)
+A, B = DriverCard(0, "GPU-a", "M", 4096), DriverCard(1, "GPU-b", "M", 4096)
 SICK = Xid("GPU-a", 79)
 
 
@@ -123,7 +123,7 @@ async def announcing(folder: Path, *, found: bool = True, **settings: object) ->
     cards = NodeCards(
         configuration,
         CardStates(classes((), ())),
-        NodeView(Resources(), pods, Journal(folder), kubelet, folder / "checkpoint", lambda *_: None),
+        NodeRecords(Resources(), pods, Journal(folder), kubelet, folder / "checkpoint", lambda *_: None),
         publisher,
         FakeDevices(),
         HealthFile(folder, "boot"),
@@ -136,7 +136,7 @@ async def announcing(folder: Path, *, found: bool = True, **settings: object) ->
     rig = Rig(folder, node, cards, changed, notices, pods)
     pods.apply([ListEnds("1")])
     if found:
-        cards.states.found(Found("580.1", (A, B)), 0.0, forget=False)
+        cards.states.found(DriverCards("580.1", (A, B)), 0.0, forget=False)
     async with asyncio.TaskGroup() as tasks:
         working = [tasks.create_task(work) for work in (cards.run(), cards.follow_pods(), publisher.run())]
         node.show()
@@ -216,7 +216,7 @@ async def test_what_is_remembered_from_before_a_reboot_is_not_taken_for_known_si
         rig.cards.moved()
         await rig.until(lambda: bool(rig.node.cards()))
         assert not LastKnownFile(tmp_path, "boot").load().same_boot
-        rig.cards.states.found(Found("580.1", (A,)), 0.0, forget=True)
+        rig.cards.states.found(DriverCards("580.1", (A,)), 0.0, forget=True)
         rig.cards.moved()
         await rig.until(lambda: len(rig.node.cards()) == 1)
         assert LastKnownFile(tmp_path, "boot").load().same_boot
@@ -256,8 +256,8 @@ async def test_what_was_decided_stays_so_when_somebody_outside_the_books_fills_t
 async def test_a_unit_that_is_too_small_ends_it_with_one_that_fits(tmp_path: Path) -> None:
     with pytest.RaisesGroup(TooManyDevices):
         async with announcing(tmp_path, found=False, memory_unit_mib=1) as rig:
-            huge = Card(0, "GPU-a", "M", 2**24)
-            rig.cards.states.found(Found("580.1", (huge,)), 0.0, forget=False)
+            huge = DriverCard(0, "GPU-a", "M", 2**24)
+            rig.cards.states.found(DriverCards("580.1", (huge,)), 0.0, forget=False)
             rig.cards.moved()
             await asyncio.sleep(5)
 
@@ -279,8 +279,8 @@ def test_who_holds_an_id_is_known_by_the_decision_for_its_container() -> None:
         entry(p, "c0", "u0", "u1"),
         entry(q, "c0", "u2"),
         entry(p, "c0", "z", resource="x.com/other"),
-        Entry("uid-gone", "c0", names.GPU_MEM, frozenset({"u3"})),
-        Entry("uid-gone-too", "c0", names.GPU_MEM, frozenset({"u4"})),
+        CheckpointEntry("uid-gone", "c0", names.GPU_MEM, frozenset({"u3"})),
+        CheckpointEntry("uid-gone-too", "c0", names.GPU_MEM, frozenset({"u4"})),
     ]
     found = inventory.Inventory(1024, "", ANNOUNCED)
     holders = held_by(entries, [p, q], found, names.GPU_MEM, frozenset({"u4"}))

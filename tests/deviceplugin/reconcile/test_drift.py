@@ -12,7 +12,7 @@ LEAVING = NodePod("u", "ns", "p", (), terminating=True)
 
 
 def of(kind: DriftKind, pod: NodePod | None = POD, *, mib: int = 0, uuid: str = "") -> Drift:
-    return Drift(kind, "words", pod, mib=mib, uuid=uuid)
+    return Drift(kind, "message", pod, mib=mib, uuid=uuid)
 
 
 def configured(**fields: object) -> DevicePluginConfiguration:

@@ -17,14 +17,14 @@ from config.settings.scheduler import Resources
 from deviceplugin.allocation.allocated import GivenCards
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
-from deviceplugin.allocation.view import NodeView
+from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi import spec
-from deviceplugin.cdi.spec_files import HandleFiles
+from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import Process, Reading
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.node.events import Notice
 from deviceplugin.reconcile.reconciler import Reconciler
-from deviceplugin.report.metrics import Metrics
+from deviceplugin.report.metrics import NodeMetrics
 from scheduler.kube.port import ApiError, ApiNotFound, ApiThrottled, Changed, Deleted, ListEnds, PodKey
 from tests.support import virtual_time
 from tests.support.kubelet_double import KubeletDouble
@@ -106,15 +106,15 @@ async def rig(folder: Path, **settings: object) -> AsyncIterator[tuple[Node, Rec
         node.pods.apply([ListEnds("1")])
         loop = Reconciler(
             configuration,
-            NodeView(Resources(), node.pods, journal, kubelet, folder / "checkpoint", lambda *_: None),
+            NodeRecords(Resources(), node.pods, journal, kubelet, folder / "checkpoint", lambda *_: None),
             kubelet,
             lambda: node.cards,
             lambda: node.readings,
             node.given,
-            HandleFiles(folder / "cdi"),
+            SpecFiles(folder / "cdi"),
             node.told.append,
             node,
-            Metrics("n", 1024, dcgm=False),
+            NodeMetrics("n", 1024, dcgm=False),
             node.allocating,
             node.outside.append,
         )
@@ -145,11 +145,11 @@ async def test_where_all_is_as_decided_nothing_is_told_and_everything_is_shown(f
         node.uses("GPU-b", (11, 700, uid))
         await loop.round()
         await loop.round()
-        assert (node.told, node.evicted, loop.result.differences, loop.result.problems) == ([], [], (), ())
+        assert (node.told, node.evicted, loop.result.drift, loop.result.problems) == ([], [], (), ())
         (row,) = loop.result.containers
         assert (row.pod, row.container, row.units, row.used_mib) == ("p", "c0", {"GPU-b": 4}, 700)
         assert loop.result.allocated_units == {"GPU-b": 4}
-        assert metric(loop, "differences") == 0
+        assert metric(loop, "drift") == 0
         assert metric(loop, "container_memory_used_bytes", pod="p", UUID="GPU-b") == 700 * 2**20
 
 
@@ -160,17 +160,17 @@ async def test_a_difference_is_told_once_when_two_rounds_have_seen_it_and_shown_
         uid = node.runs("p", 4)
         node.given.by_container[uid, "c0"] = frozenset({"GPU-b"})
         await loop.round()
-        assert (node.told, loop.result.differences) == ([], ())
+        assert (node.told, loop.result.drift) == ([], ())
         await loop.round()
         await loop.round()
         (notice,) = node.told
         assert (notice.reason, notice.pod) == ("GPUOnAnotherCard", PodKey("ns", "p", uid))
-        (difference,) = loop.result.differences
-        assert (difference.kind, difference.actions) == ("on-another-card", ("event", "metric"))
-        assert metric(loop, "differences", kind="on-another-card") == 1
+        (drift,) = loop.result.drift
+        assert (drift.kind, drift.actions) == ("on-another-card", ("event", "metric"))
+        assert metric(loop, "drift", kind="on-another-card") == 1
         node.given.by_container[uid, "c0"] = frozenset({"GPU-a"})
         await loop.round()
-        assert (loop.result.differences, metric(loop, "differences")) == ((), 0)
+        assert (loop.result.drift, metric(loop, "drift")) == ((), 0)
 
 
 async def test_a_pod_that_uses_more_than_it_asked_is_evicted_where_that_is_configured(folder: Path) -> None:
@@ -248,9 +248,9 @@ async def test_files_of_handles_that_no_container_holds_are_removed_and_others_s
         node.record("uid-x", ["of-another-resource"], resource="x.com/gpu")
         assert loop.files is not None
         for ids in (["p-0", "p-1"], ["gone-0"], ["of-another-resource"]):
-            loop.files.write(spec.handle(ids), {})
+            loop.files.write(spec.device_name(ids), {})
         await loop.round()
-        assert set(loop.files.present()) == {spec.handle(["p-0", "p-1"])}
+        assert set(loop.files.present()) == {spec.device_name(["p-0", "p-1"])}
 
 
 async def test_a_dead_pod_is_forgotten_when_the_kubelet_has_forgotten_it(folder: Path) -> None:
@@ -277,11 +277,11 @@ async def test_without_the_checkpoint_nothing_is_forgotten_nor_removed_and_the_r
         node.runs("q", 2, ids=1)
         (folder / "checkpoint").write_text("{")
         assert loop.files is not None
-        loop.files.write(spec.handle(["gone-0"]), {})
+        loop.files.write(spec.device_name(["gone-0"]), {})
         await loop.round()
         await loop.round()
         assert node.journal.first(uid, {}).changed
-        assert set(loop.files.present()) == {spec.handle(["gone-0"])}
+        assert set(loop.files.present()) == {spec.device_name(["gone-0"])}
         assert [one.reason for one in node.told] == ["GPUOtherUnits"]
         assert "checkpoint cannot be read" in loop.result.problems[0]
 
@@ -310,7 +310,7 @@ async def test_without_the_hosts_proc_nothing_is_said_of_use(folder: Path) -> No
 async def test_files_that_cannot_be_removed_are_said_and_the_round_goes_on(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         node.runs("p", 2)
-        stubborn = folder / "cdi" / f"gpushare-{spec.handle(['gone'])}.json"
+        stubborn = folder / "cdi" / f"gpushare-{spec.device_name(['gone'])}.json"
         stubborn.mkdir(parents=True)
         await loop.round()
         assert "CDI files cannot be removed" in loop.result.problems[0]
@@ -370,7 +370,7 @@ async def _rounds(
     kubelet, pods, journal = PodResources(folder / "none.sock", names.GPU_MEM), OwnPods(), Journal(folder)
     loop = Counted(
         DevicePluginConfiguration(node_name="n", reconcile_interval_s=60),
-        NodeView(Resources(), pods, journal, kubelet, folder / "checkpoint", lambda *_: None),
+        NodeRecords(Resources(), pods, journal, kubelet, folder / "checkpoint", lambda *_: None),
         kubelet,
         tuple,
         dict,
@@ -378,7 +378,7 @@ async def _rounds(
         None,
         lambda _: None,
         Node(folder, KubeletDouble(folder), pods, journal),
-        Metrics("n", 1024, dcgm=False),
+        NodeMetrics("n", 1024, dcgm=False),
         lambda: False,
         lambda _: None,
     )

@@ -96,7 +96,7 @@ def test_every_kind_is_counted_those_not_found_too_and_what_nobody_monitors_is_n
     assert {kind: count for kind, count in watching.items() if count} == {"outside-use": 1, "uses-more": 1}
     off = ANNOUNCING.model_copy(update={"monitor": "off"})
     assert usage.counts([OUTSIDE, uses_more], off)["uses-more"] == 0
-    assert [one.kind for one in usage.difference_statuses([OUTSIDE, uses_more], off)] == ["outside-use"]
+    assert [one.kind for one in usage.drift_statuses([OUTSIDE, uses_more], off)] == ["outside-use"]
 
 
 @pytest.mark.parametrize(

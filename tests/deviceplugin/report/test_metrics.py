@@ -4,13 +4,13 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Card, Reading
-from deviceplugin.report.metrics import Metrics
+from deviceplugin.driver.cards import DriverCard, Reading
+from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import ShownCard, ShownContainer
 
 GIB = 2**30
-CARD = Card(0, "GPU-a", "Tesla T4", 15360, minor=3, pci="0000:af:00.0")
-OTHER = Card(1, "GPU-b", "Tesla T4", 15360)
+CARD = DriverCard(0, "GPU-a", "Tesla T4", 15360, minor=3, pci="0000:af:00.0")
+OTHER = DriverCard(1, "GPU-b", "Tesla T4", 15360)
 READING = Reading(4000, utilisation=55, temperature_c=60, power_w=70.5)
 LABELS = {
     "gpu": "0",
@@ -22,15 +22,15 @@ LABELS = {
 }
 
 
-def shown(card: Card = CARD, reading: Reading | None = READING, health: Health = Health.HEALTHY) -> ShownCard:
+def shown(card: DriverCard = CARD, reading: Reading | None = READING, health: Health = Health.HEALTHY) -> ShownCard:
     return ShownCard(card, 15, 6, health, reading)
 
 
-def metrics(*, dcgm: bool = True) -> Metrics:
-    return Metrics("node-1", 1024, dcgm=dcgm)
+def metrics(*, dcgm: bool = True) -> NodeMetrics:
+    return NodeMetrics("node-1", 1024, dcgm=dcgm)
 
 
-def scraped(of: Metrics) -> dict[str, list[tuple[dict[str, str], float]]]:
+def scraped(of: NodeMetrics) -> dict[str, list[tuple[dict[str, str], float]]]:
     """Name without our prefix -> its samples."""
     samples: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(generate_latest(of.registry).decode()):
@@ -145,7 +145,7 @@ def test_registrations_are_counted_and_their_end_is_shown() -> None:
     assert scraped(of)["registered"] == [({}, 0)]
 
 
-def test_differences_are_shown_by_kind() -> None:
+def test_drift_is_shown_by_kind() -> None:
     of = metrics()
-    of.show_differences({"uses-more": 2, "outside-use": 0})
-    assert scraped(of)["differences"] == [({"kind": "outside-use"}, 0), ({"kind": "uses-more"}, 2)]
+    of.show_drift({"uses-more": 2, "outside-use": 0})
+    assert scraped(of)["drift"] == [({"kind": "outside-use"}, 0), ({"kind": "uses-more"}, 2)]

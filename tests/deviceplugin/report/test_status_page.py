@@ -9,12 +9,12 @@ from aiohttp import web
 from typer.testing import CliRunner
 
 from deviceplugin.cli import cli
-from deviceplugin.report.metrics import Metrics
-from deviceplugin.report.status import CardStatus, ContainerStatus, DriftStatus, Status, decode, encode
+from deviceplugin.report.metrics import NodeMetrics
+from deviceplugin.report.status import AllocationStatus, CardStatus, DriftStatus, PluginStatus, decode, encode
 from deviceplugin.report.status_page import StatusUnknown, ask_status, is_loopback, status_page
 from scheduler.process.probes import serve
 
-STATUS = Status(
+STATUS = PluginStatus(
     node="node-1",
     mode="cdi",
     driver="580.1",
@@ -27,8 +27,8 @@ STATUS = Status(
         CardStatus(1, "GPU-b", "Tesla T4", 15360, 15, 0, "unhealthy", None, "xid-79"),
         CardStatus(0, "GPU-a", "Tesla T4", 15360, 15, 6, "healthy", 4000),
     ),
-    containers=(ContainerStatus("ns", "p", "c", {"GPU-a": 3, "GPU-b": 3}, 2000),),
-    differences=(DriftStatus("uses-more", "pod ns/p uses more", ("event", "metric")),),
+    containers=(AllocationStatus("ns", "p", "c", {"GPU-a": 3, "GPU-b": 3}, 2000),),
+    drift=(DriftStatus("uses-more", "pod ns/p uses more", ("event", "metric")),),
 )
 AS_TEXT = """\
 Node node-1: driver 580.1, mode cdi, unit 1024 MiB
@@ -48,7 +48,7 @@ Differences: 1
 """
 
 
-class Words:
+class Probes:
     """What the probes say."""
 
     ready = ""
@@ -56,19 +56,19 @@ class Words:
 
 
 @pytest.fixture
-def words() -> Words:
-    return Words()
+def probes() -> Probes:
+    return Probes()
 
 
 @pytest.fixture
-async def address(words: Words) -> AsyncIterator[str]:
-    metrics = Metrics("node-1", 1024, dcgm=True)
+async def address(probes: Probes) -> AsyncIterator[str]:
+    metrics = NodeMetrics("node-1", 1024, dcgm=True)
     metrics.registered()
     runner = await serve(
         ("127.0.0.1", 0),
         metrics.registry,
-        ready=lambda: words.ready,
-        alive=lambda: words.alive,
+        ready=lambda: probes.ready,
+        alive=lambda: probes.alive,
         pages={"/status": status_page(lambda: STATUS)},
     )
     yield f"127.0.0.1:{runner.addresses[0][1]}"
@@ -80,9 +80,9 @@ async def answered(address: str, path: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_probes_say_what_is_wrong(address: str, words: Words) -> None:
+async def test_probes_say_what_is_wrong(address: str, probes: Probes) -> None:
     assert await answered(address, "/healthz") == (200, "ok\n")
-    words.ready, words.alive = "the kubelet has not taken the plugin in", "the driver's thread ended"
+    probes.ready, probes.alive = "the kubelet has not taken the plugin in", "the driver's thread ended"
     assert await answered(address, "/readyz") == (503, "the kubelet has not taken the plugin in\n")
     assert await answered(address, "/healthz") == (503, "the driver's thread ended\n")
 
@@ -161,7 +161,7 @@ async def test_an_address_in_use_is_an_error_of_the_system(address: str) -> None
     with pytest.raises(OSError, match="address already in use"):
         await serve(
             ("127.0.0.1", int(address.rpartition(":")[2])),
-            Metrics("n", 1024, dcgm=True).registry,
+            NodeMetrics("n", 1024, dcgm=True).registry,
             ready=str,
             alive=str,
         )
