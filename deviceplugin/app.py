@@ -22,15 +22,12 @@ from deviceplugin.report.status_page import status_page
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import ConnectMistake, connect
 from scheduler.process.probes import serve
+from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
 
 _CONNECTIONS: Final = 8
 _COLLECT_EVERY: Final = 50_000
 log = structlog.get_logger()
-
-
-class StartupError(Exception):
-    """The plugin cannot run as it is configured, or where it is; the message says what to do."""
 
 
 async def run(configuration: DevicePluginConfiguration, environment: Mapping[str, str]) -> None:

@@ -149,9 +149,9 @@ def _serve(configuration: DevicePluginConfiguration, *, ignored: Sequence[str]) 
     # What follows is slow to import and needed by this command only.
     import structlog  # noqa: PLC0415
 
-    from deviceplugin.app import StartupError  # noqa: PLC0415
     from deviceplugin.app import run as run_plugin  # noqa: PLC0415
     from scheduler.process.logs import configure  # noqa: PLC0415
+    from scheduler.process.startup import StartupError  # noqa: PLC0415
 
     configure(configuration.log_level, configuration.log_format)
     if ignored:

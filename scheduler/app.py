@@ -19,6 +19,7 @@ from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import Connection, ConnectMistake, connect
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.process.probes import serve
+from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
 from scheduler.service import Service
 from scheduler.telemetry.metrics import Metrics
@@ -31,10 +32,6 @@ _RIGHTS_AGAIN_S = 60.0
 _COLLECT_EVERY = 50_000
 # Two of these fit into the 30 s that Kubernetes gives a pod to end.
 _ANSWERED_WITHIN_S = 10.0
-
-
-class StartupError(Exception):
-    """The scheduler cannot start as it is configured; the message says what to do."""
 
 
 async def run(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> None:

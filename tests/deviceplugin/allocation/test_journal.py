@@ -103,12 +103,12 @@ def test_no_reader_ever_sees_half_a_file(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_still_remembered(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    (tmp_path / "journal.tmp").mkdir()
+    (tmp_path / ".journal.json.tmp").mkdir()
     journal.first("u", FIRST)
     with pytest.raises(OSError, match="directory"):
         journal.save()
     assert journal.first("u", OTHER).annotations == FIRST
-    (tmp_path / "journal.tmp").rmdir()
+    (tmp_path / ".journal.json.tmp").rmdir()
     journal.save()
     assert Journal(tmp_path).first("u", OTHER).annotations == FIRST
 

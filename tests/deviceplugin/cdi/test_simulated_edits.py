@@ -53,7 +53,7 @@ def test_the_files_of_cards_with_similar_names_are_left_alone(tmp_path: Path) ->
     ("uuid", "message"),
     [
         ("GPU-z", "no simulated card GPU-z"),
-        ("../evil", "without slashes"),
+        ("../evil", "with no slash"),
         ("..", "no dot before it"),
         ("a\0b", "cannot be a file"),
     ],

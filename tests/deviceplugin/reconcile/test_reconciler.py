@@ -324,7 +324,7 @@ async def test_a_journal_that_cannot_be_written_is_said_and_the_round_goes_on(fo
         node.ends("p")
         node.records.clear()
         node.record("uid-other", [])
-        (folder / "state" / "journal.tmp").mkdir()
+        (folder / "state" / ".journal.json.tmp").mkdir()
         await loop.round()
         assert "the journal cannot be written" in loop.result.problems[0]
 
