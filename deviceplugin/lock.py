@@ -46,7 +46,7 @@ class InstanceLock:
         except BlockingIOError as error:
             holder = os.read(descriptor, 32).decode(errors="replace").strip()
             os.close(descriptor)
-            message = f"{self._path} is locked by another instance (pid {holder or 'unknown'}); one per node is enough"
+            message = f"{self._path} is locked by another instance (pid {holder or 'unknown'}); run one per node"
             raise AlreadyRunning(message) from error
         except OSError:
             os.close(descriptor)

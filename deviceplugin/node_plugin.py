@@ -89,7 +89,7 @@ class NodePlugin:
         self._edits = edits_for(c, source, lambda: self._keeper.states.cards, lambda: self._cards.cards)
         self._watch = NodeWatch(cluster, c.node_name, backoff)
         self._registered, self._kubelet_problem = False, ""
-        self._announced_anew = asyncio.Event()
+        self._cards_changed = asyncio.Event()
         self._reconciler: Reconciler | None = None
 
     async def run(self) -> None:
@@ -114,13 +114,13 @@ class NodePlugin:
     def not_ready(self) -> str:
         """What is missing until pods can get their cards; "" when nothing is."""
         if not self._cards.latest:
-            return self._keeper.problem or "the driver has not named its cards yet"
+            return self._keeper.problem or "the driver has not reported any card yet"
         if not self._registered:
-            return self._kubelet_problem or "the kubelet has not taken the plugin in yet"
-        return "" if self._cards.publisher.announced else "the node does not say yet what it should"
+            return self._kubelet_problem or "not registered with the kubelet yet"
+        return "" if self._cards.publisher.announced else "node object not updated yet"
 
     def status(self) -> PluginStatus:
-        """How everything does."""
+        """The status, as `/status` shows it."""
         c, found = self._configuration, self._reconciler
         pods, cards = self._view.asking(), self._cards.cards
         return PluginStatus(
@@ -150,7 +150,7 @@ class NodePlugin:
         states.remember(known.cards)
         states.healths.update(healths.load())
         for problem in filter(None, (known.problem, healths.problem, self._view.journal.problem)):
-            log.warning("state.unread", reason=problem)
+            log.warning("state.unreadable", reason=problem)
         cards = NodeCards(
             configuration=c,
             states=states,
@@ -182,17 +182,17 @@ class NodePlugin:
         states, cards = self._keeper.states, self._cards.cards
         allocated = allocated_units(self._view.asking(), self._cards.whole)
         self.metrics.show_cards(shown_cards(states.cards, cards, allocated, states.readings))
-        self._announced_anew.set()
+        self._cards_changed.set()
 
     async def _serve_kubelet(self) -> None:
-        """Once it is known which way, and which devices there are; with the reconcile loop beside it."""
+        """Serve the kubelet, and reconcile, once the mode and the devices are known."""
         c = self._configuration
         runtime = await self._watch.runtime_version()
         await self._cards.devices.shown()
         self.mode = mode_of(c.mode, runtime)
         log.info("mode", mode=self.mode, configured=c.mode, runtime=runtime)
         site = Site(self._view, self._cards.devices, lambda: self._cards.whole, self._watch.labels, self._gave)
-        plugin, registering, files = self._giver(site)
+        plugin, registering, files = self._allocator(site)
         measured = MeasuredPlugin(plugin, self.metrics, lambda: self._left(registration))
         self._reconciler = Reconciler(
             configuration=c,
@@ -219,21 +219,21 @@ class NodePlugin:
                 tasks.create_task(self._prepare_edits())
 
     async def _prepare_edits(self) -> None:
-        """Now, and whenever the cards are others."""
+        """Once now, then each time the cards change."""
         # nvidia-ctk takes long: in a thread that does not keep the process from ending, as an executor's would.
         thread = DriverThread("toolkit")
         try:
             while True:
-                self._announced_anew.clear()
+                self._cards_changed.clear()
                 try:
-                    await thread.call("CDI documents", self._edits.prepare, timeout_s=_PREPARED_WITHIN_S)
+                    await thread.call("CDI specs", self._edits.prepare, timeout_s=_PREPARED_WITHIN_S)
                 except (SourceFailed, OSError) as error:
-                    log.warning("edits.unprepared", reason=str(error))
-                await self._announced_anew.wait()
+                    log.warning("cdi.prepare_failed", reason=str(error))
+                await self._cards_changed.wait()
         finally:
             thread.close()
 
-    def _giver(
+    def _allocator(
         self, site: Site
     ) -> tuple[CdiAllocator | EnvironmentAllocator, Callable[[], Awaitable[None]], SpecFiles | None]:
         if self.mode == "environment":
@@ -248,7 +248,7 @@ class NodePlugin:
             self._marker.mark(pod)
 
     def _allocation_changed(self, pod: NodePod, keys: Sequence[str]) -> None:
-        note = f"its allocation was changed ({', '.join(keys)}); the first one is followed, which its containers have"
+        note = f"its allocation changed ({', '.join(keys)}): ignored, its containers keep the cards of the first one"
         self._notices.tell(Notice("GPUAllocationChanged", note, PodKey(pod.namespace, pod.name, pod.uid)))
 
     def _on_registered(self) -> None:
@@ -263,9 +263,9 @@ class NodePlugin:
         self._on_unregistered()
         registration.dropped()
 
-    def _on_problem(self, words: str) -> None:
-        self._kubelet_problem = words
+    def _on_problem(self, message: str) -> None:
+        self._kubelet_problem = message
 
 
 async def _at_once() -> None:
-    """With CDI, nothing has to be known before the kubelet takes the plugin in."""
+    """In cdi mode nothing has to be known before registering."""

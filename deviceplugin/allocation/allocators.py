@@ -125,7 +125,7 @@ class EnvironmentAllocator:
     passed: set[str] = field(default_factory=set)
 
     async def registering(self) -> None:
-        """Take note that the kubelet is about to take us in: what it has admitted until now has not asked us.
+        """Take note, before registering, of the pods that the kubelet has admitted without asking us.
 
         Raises KubeletSilent, CheckpointError: then it is not known, and registering would be too early.
         """

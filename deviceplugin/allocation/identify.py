@@ -101,9 +101,9 @@ def allocating(
             return possible[0]
         reasons.append(f"{possible[0].pod}: {doubt}")
     else:
-        reasons += [f"{found.pod}: container {found.containers[0].name} may be it" for found in possible]
-    words = "; ".join(reasons) or "no pod of this node waits for devices"
-    message = f"cannot tell which container allocates {units} devices of {view.resource}; {words}"
+        reasons += [f"{found.pod}: its container {found.containers[0].name} is a candidate" for found in possible]
+    why = "; ".join(reasons) or "no pod on this node is waiting for devices"
+    message = f"cannot tell which container allocates {units} devices of {view.resource}; {why}"
     raise NotIdentified(message)
 
 
@@ -122,7 +122,7 @@ def starting(ids: Collection[str], view: NodeState) -> PodContainers:
     by_uid = {pod.uid: pod for pod in view.pods}
     held = holders(ids, view)
     reasons = [
-        f"UID {uid}: recorded by the kubelet, its pod is not known here (yet)"
+        f"UID {uid}: recorded by the kubelet, but its pod is not known here yet"
         for uid in sorted({entry.pod_uid for entry in held} - set(by_uid))
     ]
     live = {entry.pod_uid for entry in held if entry.pod_uid in by_uid and not by_uid[entry.pod_uid].finished}
@@ -133,9 +133,9 @@ def starting(ids: Collection[str], view: NodeState) -> PodContainers:
         if not reason:
             return PodContainers(pod, tuple(container for container in pod.containers if container.name in recorded))
         reasons.append(f"{pod}: {reason}")
-    reasons += [f"{by_uid[uid]}: holds them too" for uid in sorted(live)]
-    words = "; ".join(reasons) or "no live container has exactly these on record"
-    message = f"cannot tell which container starts with {len(set(ids))} devices of {view.resource}; {words}"
+    reasons += [f"{by_uid[uid]}: holds the same devices" for uid in sorted(live)]
+    why = "; ".join(reasons) or "the kubelet has no live container recorded with exactly these"
+    message = f"cannot tell which container starts with {len(set(ids))} devices of {view.resource}; {why}"
     raise NotIdentified(message)
 
 
@@ -144,7 +144,7 @@ def common_shares(found: PodContainers, decision: CardDecision) -> tuple[Share, 
     shares = {container.name: decision.shares[container.name] for container in found.containers}
     if len(set(shares.values())) > 1:
         each = ", ".join(f"{name} on {'+'.join(s.uuid for s in on)}" for name, on in shares.items())
-        message = f"cannot tell which container of pod {found.pod} starts: they hold the same devices, with {each}"
+        message = f"cannot tell which container of pod {found.pod} starts; with the same devices they have {each}"
         raise NotIdentified(message)
     return next(iter(shares.values()))
 
@@ -160,20 +160,20 @@ def _not_calling(found: PodContainers, units: int, view: NodeState) -> str:
         if other:
             return other
     if container.units != units:
-        return f"its next container {container.name} asks {container.units}"
+        return f"its next container {container.name} requests {container.units}"
     return ""
 
 
 def _doubt(pod: NodePod, view: NodeState, passed: Collection[str]) -> str:
     """Why the only pod that is left may still be the wrong one, the right one being unknown here yet; "" for none."""
     if pod.uid not in view.shown:
-        return "it is not known whether the kubelet has admitted it (PodResources.Get is there from Kubernetes 1.34)"
+        return "whether the kubelet has admitted it is unknown (PodResources.Get needs Kubernetes 1.34)"
     if pod.terminating:
         return "it is being deleted"
     if pod.uid in passed:
         return "the kubelet admitted it before this resource was registered"
     if pod.reported:
-        return "the kubelet has admitted it before, and its containers have no devices on record"
+        return "the kubelet admitted it earlier, and its containers have no devices recorded"
     return ""
 
 
@@ -183,7 +183,7 @@ def _not_starting(pod: NodePod, recorded: Iterable[str], units: int, view: NodeS
     for name in sorted(recorded):
         asks = by_name[name].units if name in by_name else 0
         if asks != units:
-            return f"its container {name} asks {asks}"
+            return f"its container {name} requests {asks}"
     if pod.uid not in view.shown:
         return "PodResources.Get has not confirmed it"
     shown = view.shown[pod.uid]
@@ -194,7 +194,7 @@ def _namesake(pod: NodePod, shown: KubeletPod, view: NodeState) -> str:
     """Why PodResources.Get speaks of another pod of this name, or of a moment that the checkpoint does not know."""
     strangers = set(shown.containers) - {container.name for container in pod.containers}
     if strangers:
-        return f"the kubelet's pod of this name has another container, {min(strangers)}"
+        return f"the kubelet's pod of this name also has container {min(strangers)}"
     recorded = {
         entry.container: entry.ids
         for entry in view.entries
@@ -206,7 +206,7 @@ def _namesake(pod: NodePod, shown: KubeletPod, view: NodeState) -> str:
         ids, on_record = shown.containers.get(container.name, frozenset()), recorded.get(container.name, frozenset())
         if ids != on_record:
             return (
-                f"the kubelet's pod of this name holds {len(ids)} devices in container {container.name}, "
-                f"its checkpoint records {len(on_record)} others under this UID"
+                f"the kubelet lists {len(ids)} devices for container {container.name} of the pod of this name, "
+                f"its checkpoint records {len(on_record)} different ones for this UID"
             )
     return ""

@@ -17,7 +17,7 @@ import msgspec
 from config.protocol import names
 from deviceplugin.files import replace_file
 
-# Without those that change in a pod's life: _ASSIGNED, and _ASSUME_TIME by the original device plugin.
+# Without those that change in a pod's life: _ASSIGNED, and _ASSUME_TIME by the legacy device plugin.
 _KEYS: Final = (
     names.ALLOCATION,
     names.INIT_ALLOCATION,

@@ -1,6 +1,6 @@
 """The pods of this node, and which cards the scheduler decided for each of their containers. Pure.
 
-Reading order of a decision (PROTOCOL): the allocation with UUIDs; the allocation alone, by index of the cards that the
+docs/protocol.md, "Reading order": the allocation with UUIDs; the allocation alone, by index of the cards that the
 node has now; `ALIYUN_COM_GPU_MEM_IDX` with what each container asks. What does not add up is refused, never guessed:
 a pod's author may have written it.
 """
@@ -145,7 +145,7 @@ def _container(wire: objects.Container, kind: ContainerKind, index: int, gpu_mem
 
 
 def _legacy(pod: NodePod) -> Allocation:
-    """What the original scheduler's one card index means: every container is on that card."""
+    """What the legacy scheduler's one card index means: every container is on that card."""
     text = pod.annotations.get(names.MEM_IDX)
     if text is None:
         message = f"pod {pod} has no allocation; expected annotation {names.ALLOCATION} or {names.MEM_IDX}"
@@ -173,7 +173,7 @@ def _refuse_strangers(pod: NodePod, found: Allocation) -> None:
     for what, (written, count) in zip(("app", "init"), counts, strict=True):
         beyond = sorted(index for index in written if index >= count)
         if beyond:
-            raise _wrong(pod, f"the allocation names {what} container {beyond[0]}; the pod has {count} of them")
+            raise _wrong(pod, f"the allocation names {what} container {beyond[0]}; the pod has {count}")
 
 
 def _check_units(pod: NodePod, container: PodContainer, units: Mapping[int, int]) -> None:
@@ -192,9 +192,9 @@ def _card(pod: NodePod, found: Allocation, index: int, known: tuple[dict[str, Ca
     if card is None:
         have = ", ".join(f"{c.index}: {c.uuid}" for c in by_uuid.values()) or "none"
         name = uuid[:64] or index
-        raise _wrong(pod, f"the allocation names card {name}, which this node lacks; its cards are {have}")
+        raise _wrong(pod, f"the allocation names card {name}, which is not on this node; its cards are {have}")
     if card.units == 0:
-        raise _wrong(pod, f"card {card.uuid} is not shared ({card.reason or 'it has no unit to give'})")
+        raise _wrong(pod, f"card {card.uuid} is not shared ({card.reason or 'it has no memory units'})")
     return card
 
 

@@ -87,7 +87,7 @@ class NodeRecords:
             self.journal.save()
         except OSError as error:
             # It is remembered all the same, until this process ends.
-            log.warning("journal.failed", reason=str(error))
+            log.warning("journal.write_failed", reason=str(error))
 
     async def _shown(self, pod: NodePod) -> KubeletPod | None:
         held = await self.kubelet.of_pod(pod.namespace, pod.name, timeout_s=_ANSWERS_WITHIN_S)

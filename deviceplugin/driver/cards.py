@@ -50,7 +50,7 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The card does not answer any more (fell off the bus, handle lost). Reported once."""
+    """The card has stopped answering (fell off the bus, handle lost). Reported once."""
 
     uuid: str
 
@@ -99,7 +99,7 @@ class CardSource(Protocol):
     """
 
     def cards(self) -> DriverCards:
-        """Every card, read anew."""
+        """Every card, read again."""
         ...
 
     def wait(self, timeout_s: float) -> Sequence[CardEvent]:

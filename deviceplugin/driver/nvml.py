@@ -67,7 +67,7 @@ class NvmlSource:
         """As the port. A card that does not answer is left out; it is no failure of the others."""
         with self._driver("the cards"):
             if any(watched.lost for watched in self._watched.values()):
-                self._open_anew()
+                self._reopen()
             found, refused = handles(self._library)
             self._meet(found)
             cards, failed = nvml_cards.described(self._library, found)
@@ -97,7 +97,7 @@ class NvmlSource:
                 self._meet(handles(self._library)[0])
                 watched = self._watched.get(uuid)
             if watched is None or watched.raw is None:
-                message = f"card {uuid}: the driver does not name it now, or it does not answer"
+                message = f"card {uuid}: the driver does not list it, or it does not answer"
                 raise SourceFailed(message)
             return nvml_reading.read(self._library, watched.raw)
 
@@ -126,7 +126,7 @@ class NvmlSource:
             self._open = True
             self._closed.clear()
 
-    def _open_anew(self) -> None:
+    def _reopen(self) -> None:
         """A card that came back to the bus may be known only to an NVML that starts after it did."""
         self._take(0)
         self._let_go()
@@ -247,7 +247,7 @@ class NvmlSource:
 
     def _uuid_of(self, raw: RawHandle) -> str:
         """Empty where the driver does not say."""
-        # A card that just fell off the bus may not tell its UUID any more.
+        # A card that just fell off the bus may no longer tell its UUID.
         known = self._heard.get(address(raw))
         if known is not None:
             return known

@@ -73,7 +73,7 @@ def address(raw: RawHandle) -> int:
 def handles(library: ModuleType) -> tuple[list[Handle], dict[int, str]]:
     """Every card that gives a handle; by index, why others do not. Raises NVMLError when the driver as a whole fails.
 
-    By index, not by UUID: `nvmlDeviceGetHandleByUUID` may fail for a card that is well while another one is lost
+    By index, not by UUID: `nvmlDeviceGetHandleByUUID` may fail for a healthy card while another one is lost
     (NVML API reference, its return values).
     """
     found: list[Handle] = []

@@ -16,7 +16,7 @@ _WORD_BITS: Final = 64
 _NODE_WORDS: Final = 16  # the kernel knows at most 1024 NUMA nodes
 _SWITCH: Final = "switch"
 
-# The words of `nvidia-smi topo -m`. It has none for two chips of one board, which are closer than `PIX`.
+# As in `nvidia-smi topo -m`, which has nothing for two chips of one board, which are closer than `PIX`.
 _LEVELS: Final = {
     pynvml.NVML_TOPOLOGY_INTERNAL: "PIX",
     pynvml.NVML_TOPOLOGY_SINGLE: "PIX",

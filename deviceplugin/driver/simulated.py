@@ -49,7 +49,7 @@ class XidFault:
 
 @dataclass(frozen=True, slots=True)
 class LostFault:
-    """The card does not answer any more; "" for every card."""
+    """The card stops answering; "" for every card."""
 
     card: str
 
@@ -197,7 +197,7 @@ class SimulatedSource:
         while not self._closed and (self._driver.hang or self._now_s() < slow_until_s):
             self._moved.wait(None if self._driver.hang else slow_until_s - self._now_s())
         if self._driver.fail or self._closed:
-            message = "the simulated driver is closed" if self._closed else "the simulated driver fails"
+            message = "the simulated driver is closed" if self._closed else "the simulated driver is failing"
             raise SourceFailed(message)
 
     def _take(self, fault: Fault) -> None:

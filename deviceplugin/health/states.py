@@ -1,6 +1,6 @@
-"""Every card that the node has, how each does, and what became of it since it was last asked. Pure.
+"""Every card of the node, its health, and its last reading. Pure.
 
-A card that the driver does not name any more is kept, as lost: as many fake devices as it has units turn unhealthy,
+A card that the driver stops naming is kept, as lost: as many fake devices as it has units turn unhealthy,
 instead of vanishing under containers of other cards. It is forgotten at the next boot.
 """
 
@@ -41,7 +41,7 @@ class CardStates:
         self.cards = tuple(cards)
 
     def found(self, found: DriverCards, now_s: float, *, forget: bool) -> None:
-        """The driver named its cards. forget: those of before that it does not name do not count any more.
+        """The driver named its cards. forget: the earlier ones that it does not name are forgotten.
 
         A lost card that it names, and did not name before, is back: whoever tells of Back has not known it as lost when
         it was left out once, or was lost before this process began.
@@ -80,7 +80,7 @@ class CardStates:
                 self.healths[uuid] = rules.unanswered(self.of(uuid), now_s)
 
     def cleared(self, uuids: Iterable[str], now_s: float) -> None:
-        """An operator says that these are well."""
+        """An operator has cleared these."""
         for uuid in uuids:
             self.healths[uuid] = rules.cleared(self.of(uuid), now_s)
 
@@ -96,7 +96,7 @@ class CardStates:
 def _beside(there: Sequence[DriverCard], gone: Sequence[DriverCard], never_had: int) -> list[DriverCard]:
     """The cards that are gone, each with an index of its own: two of one would make the inventory unreadable.
 
-    The driver counts anew without a lost card, so a neighbour may have its index now. never_had: the first index that
+    The driver renumbers without a lost card, so a neighbour may have its index now. never_had: the first index that
     no card has had: a pod that knows its card by index alone must not be led to one that is gone.
     """
     taken = {card.index for card in there}
@@ -109,9 +109,9 @@ def turns(
     cards: Sequence[DriverCard], before: Mapping[str, tuple[Health, str]], now: Mapping[str, tuple[Health, str]]
 ) -> list[Turn]:
     """The cards whose health is another one; a card that was not there before counts as having been healthy."""
-    well = (Health.HEALTHY, "")
+    healthy = (Health.HEALTHY, "")
     return [
-        Turn(card, before.get(card.uuid, well), now[card.uuid])
+        Turn(card, before.get(card.uuid, healthy), now[card.uuid])
         for card in cards
-        if card.uuid in now and before.get(card.uuid, well) != now[card.uuid]
+        if card.uuid in now and before.get(card.uuid, healthy) != now[card.uuid]
     ]

@@ -1,4 +1,4 @@
-"""What is asked of the kubelet: to take the plugin in, and which container has which device ids.
+"""Calls to the kubelet: to register the plugin, and to ask which container has which device ids.
 
 Both over unix sockets on the node, root's own. Source: pkg/kubelet/apis/podresources and
 pkg/kubelet/cm/devicemanager/plugin of Kubernetes 1.36.
@@ -34,7 +34,7 @@ class KubeletSilent(Exception):
 
 
 class RegistrationRefused(Exception):
-    """The kubelet does not take the plugin; the message has its words."""
+    """The kubelet refuses the plugin; the message has its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class PodResources:
             try:
                 answer = await self._get(request, timeout=timeout_s)
             except grpc.aio.AioRpcError as error:
-                # The kubelet (1.36) says in words that there is no such pod, with a status that says nothing.
+                # The kubelet (1.36) says only in the message that there is no such pod: its status is UNKNOWN.
                 if error.code() is grpc.StatusCode.NOT_FOUND or "not found" in (error.details() or ""):
                     return None
                 # It answers 100 questions a second, of all who ask together (apis/podresources).
@@ -133,7 +133,7 @@ class PodResources:
 async def restarts(device_plugin_dir: Path) -> AsyncIterator[None]:
     """Yield whenever a kubelet has made its socket: at once if there is one, then at each new one.
 
-    A kubelet that starts removes every socket of the directory, ours too, and makes its own anew.
+    A kubelet that starts removes every socket of the directory, ours too, and creates its own.
     """
     with Inotify() as inotify:
         inotify.add_watch(device_plugin_dir, Mask.CREATE | Mask.MOVED_TO)

@@ -60,9 +60,9 @@ def check(cards_memory_mib: Sequence[int], unit_mib: int, *, old_style: bool) ->
     alike = sorted(Counter(cards_memory_mib).items(), reverse=True)
     cards = " and ".join(f"{count} card{'s' * (count > 1)} of {memory} MiB" for memory, count in alike)
     message = (
-        f"{cards} at memoryUnitMiB {unit_mib} are {sum(memory // unit_mib for memory in cards_memory_mib)} devices, "
-        f"a message of {size / _MIB:.1f} MiB; the kubelet takes {LARGEST_MESSAGE // _MIB} MiB; memoryUnitMiB {fits} "
-        "fits; 128 to 1024 is advised (each device is an entry in the status of pods)"
+        f"{cards} at memoryUnitMiB {unit_mib} make {sum(memory // unit_mib for memory in cards_memory_mib)} devices, "
+        f"a message of {size / _MIB:.1f} MiB; the kubelet accepts {LARGEST_MESSAGE // _MIB} MiB; memoryUnitMiB {fits} "
+        "fits; use 128 to 1024 (each device is an entry in pod status)"
     )
     raise TooManyDevices(message)
 
@@ -78,7 +78,6 @@ def unhealthy(
     unhealthy_units: of each unhealthy card, by UUID. holders: id -> UUIDs of the cards decided for the containers that
     hold it; an id that is missing is free, an empty set is a holder whose card is not known, which counts as healthy:
     a guess would cost a pod. before: the answer given last; of equal ids those stay unhealthy, so that none flaps.
-    Source: DESIGN, "The node".
     """
     held = [name for name in ids if name in holders and holders[name] and holders[name] <= unhealthy_units.keys()]
     free = [name for name in ids if name not in holders]

@@ -25,11 +25,11 @@ Devices: TypeAlias = Sequence[tuple[str, bool]]
 class Refused(Exception):
     """The kubelet is told no. At Allocate that fails the pod for good; at PreStartContainer it is tried again.
 
-    kind: one of a few constant words, for metrics.
+    kind: one of a few constants, for metrics.
     """
 
-    def __init__(self, words: str, kind: str) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
         self.kind = kind
 
 
@@ -58,7 +58,7 @@ class KubeletPlugin(Protocol):
         ...
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """The answer for one container; Refused with words that end up on the pod."""
+        """The answer for one container; Refused with a message that ends up on the pod."""
         ...
 
     async def pre_start(self, ids: frozenset[str]) -> None:

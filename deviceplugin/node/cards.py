@@ -1,4 +1,4 @@
-"""What the node says of its cards, to the API server and to the kubelet, kept as things are.
+"""What the node announces of its cards, to the API server and to the kubelet, kept current.
 
 states of the cards ─┐
 cordon (node)        ├──▶ inventory ──▶ publisher (node annotation, capacity)
@@ -20,7 +20,7 @@ from deviceplugin.allocation.pods import NodePod, Undecided, decided
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
-from deviceplugin.health.rules import RECOVERING
+from deviceplugin.health.rules import GOOD_FOR_S, RECOVERING
 from deviceplugin.health.states import CardStates, Turn, turns
 from deviceplugin.kubelet import device_ids
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
@@ -136,7 +136,7 @@ class NodeCards:
         device_ids.check(shared, whole.unit_mib, old_style=self.configuration.old_style_ids)
 
     def _answers(self, cordon: str) -> dict[str, str | None]:
-        """What people wrote on the node, answered: indexes made UUIDs, a word that was obeyed taken away."""
+        """Answers to what people wrote on the node: indexes become UUIDs, an order that was obeyed is removed."""
         answers: dict[str, str | None] = {}
         if cordon != self._said(names.CORDON):
             answers[names.CORDON] = cordon
@@ -155,13 +155,13 @@ class NodeCards:
                 self.last_known.save(inventory.encode(found))
             self.healths.save(self.states.healths)
         except OSError as error:
-            self.problem = f"the state directory cannot be written: {error}"
-            log.warning("state.failed", reason=str(error))
+            self.problem = f"cannot write the state directory: {error}"
+            log.warning("state.write_failed", reason=str(error))
         else:
             self.problem = ""
 
     async def _list(self, whole: Inventory, found: Inventory) -> None:
-        """The devices for the kubelet. Which units are unhealthy: DESIGN, "The node".
+        """The devices for the kubelet. Which units are unhealthy: `device_ids.unhealthy`.
 
         whole: without what is used outside. Its units stay in the list, since a container of any card may hold the ids;
         as many free ones are unhealthy.
@@ -224,7 +224,11 @@ def _notice(turn: Turn) -> Notice:
     if now is Health.HEALTHY:
         return Notice("GPUHealthy", f"{of} is healthy again", warning=False)
     if reason == RECOVERING:
-        return Notice("GPURecovering", f"{of} is watched for a while before it takes pods again", warning=False)
+        return Notice(
+            "GPURecovering",
+            f"{of} is recovering: it takes new pods after {GOOD_FOR_S:g} s of good readings",
+            warning=False,
+        )
     if now is Health.SUSPECT:
-        return Notice("GPUSuspect", f"{of} takes no new pods: {reason}")
-    return Notice("GPUUnhealthy", f"{of} is unhealthy: {reason}; its units are out of what the node can give away")
+        return Notice("GPUSuspect", f"{of} is suspect and takes no new pods: {reason}")
+    return Notice("GPUUnhealthy", f"{of} is unhealthy: {reason}; its memory units are no longer allocatable")

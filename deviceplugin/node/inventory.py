@@ -12,7 +12,7 @@ from deviceplugin.node.patch import NodePatch
 
 MIG: Final = "mig"
 MEMORY_UNKNOWN: Final = "memory-unknown"
-_WELL: Final = (Health.HEALTHY, "")
+_HEALTHY: Final = (Health.HEALTHY, "")
 _USABLE: Final = frozenset({Health.HEALTHY, Health.CORDONED})
 _WHOLE_CORE: Final = 100
 
@@ -48,7 +48,9 @@ def node_inventory(  # noqa: PLR0917  (each a different type: none can take anot
     with 0 units and says so.
     """
     listed = (
-        _card(card, healths.get(card.uuid, _WELL), terms, outside_mib.get(card.uuid, 0), cordoned=card.uuid in cordoned)
+        _card(
+            card, healths.get(card.uuid, _HEALTHY), terms, outside_mib.get(card.uuid, 0), cordoned=card.uuid in cordoned
+        )
         for card in cards
     )
     return Inventory(terms.unit_mib, driver, tuple(sorted(listed, key=lambda card: card.index)))
@@ -57,8 +59,8 @@ def node_inventory(  # noqa: PLR0917  (each a different type: none can take anot
 def cordoned_uuids(text: str, cards: Sequence[DriverCard]) -> tuple[frozenset[str], str]:
     """The cards of this node that a comma list of UUIDs and indexes names, and the list with UUIDs for the indexes.
 
-    Only words that are indexes change: a list without any comes back as it is, so that it is not written again, and a
-    card that is not there at the moment stays cordoned. Source: PROTOCOL, `gpushare/cordon`.
+    Only indexes change: a list without any comes back as it is, so that it is not written again, and a
+    card that is not there at the moment stays cordoned. Source: docs/protocol.md, "Cordon".
     """
     uuids = {card.uuid for card in cards}
     by_index = {str(card.index): card.uuid for card in cards}
@@ -74,7 +76,7 @@ def cordoned_uuids(text: str, cards: Sequence[DriverCard]) -> tuple[frozenset[st
 
 
 def announcement(found: Inventory, resources: Resources, *, gpu_core: bool) -> NodePatch:
-    """The inventory as annotation, and the node's capacity: every card that it has, unhealthy or not (PROTOCOL A).
+    """The inventory as annotation, and the node's capacity: every card that it has, unhealthy or not.
 
     gpu_core: also 100 for each card that has units and is healthy, or cordoned, which the scheduler minds by itself.
     """
@@ -91,7 +93,7 @@ def _card(
     health, reason = known
     usable_mib = memory_mib(card, terms)
     if card.mig:
-        # Before any other reason: it is a fact about the card, and outlives what ails it.
+        # Before any other reason: it is a fact about the card, and outlives its health.
         reason = MIG
     elif not usable_mib:
         reason = reason or MEMORY_UNKNOWN

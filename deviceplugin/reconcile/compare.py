@@ -96,14 +96,14 @@ def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> I
         if ids is None:
             continue
         if ids and seen.decision is None:
-            message = f"pod {pod}: container {container.name} has {ids} units, but no card was decided: {seen.doubt}"
+            message = f"pod {pod}: container {container.name} has {ids} units and no card: {seen.doubt}"
             yield Drift(DriftKind.WITHOUT_DECISION, message, pod, container.name)
         elif ids and ids != container.units:
             message = f"pod {pod}: container {container.name} has {ids} units; its limit is {container.units}"
             yield Drift(DriftKind.OTHER_UNITS, message, pod, container.name)
         elif not ids and pod.reported and not pod.terminating:
             message = (
-                f"pod {pod}: container {container.name} asks {container.units} units and has no devices; the kubelet "
+                f"pod {pod}: container {container.name} requests {container.units} units, has no devices: the kubelet "
                 "admitted it before the resource was registered"
             )
             yield Drift(DriftKind.WITHOUT_DEVICES, message, pod, container.name)
@@ -117,7 +117,9 @@ def _of_cards(seen: SeenPod, compared: Compared) -> Iterator[Drift]:
         given = compared.given.get((seen.pod.uid, container.name))
         decided = frozenset(share.uuid for share in seen.decision.shares.get(container.name, ()))
         if given is not None and given != decided:
-            message = f"pod {seen.pod}: container {container.name} has {_list(given)}; decided was {_list(decided)}"
+            message = (
+                f"pod {seen.pod}: container {container.name} has {_list(given)}; the scheduler chose {_list(decided)}"
+            )
             yield Drift(DriftKind.ON_ANOTHER_CARD, message, seen.pod, container.name)
 
 
@@ -126,17 +128,17 @@ def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[D
     pod = seen.pod
     booked = units_on_cards(pod, seen.decision) if seen.decision else {}
     for uuid, used in sorted(_used_by(compared.uses, pod.uid).items()):
-        asked_mib = booked.get(uuid, 0) * compared.unit_mib
+        requested_mib = booked.get(uuid, 0) * compared.unit_mib
         if booked and uuid not in booked:
-            message = f"pod {pod}: its processes use {used} MiB of {uuid}; decided was {_list(booked)}"
+            message = f"pod {pod}: it uses {used} MiB of {uuid}; the scheduler chose {_list(booked)}"
             yield Drift(DriftKind.ON_ANOTHER_CARD, message, pod, uuid=uuid, mib=used)
         elif not booked and not pod.asking():
-            message = f"pod {pod}: its processes use {used} MiB of {uuid}; it asks for none"
+            message = f"pod {pod}: it uses {used} MiB of {uuid} and requests none"
             yield Drift(DriftKind.USES_UNASKED, message, pod, uuid=uuid, mib=used)
         # An exclusive pod has the card for itself: more than it asked is at nobody's cost.
-        elif booked and used > asked_mib + allowance_mib and not pod.exclusive:
-            message = f"pod {pod}: its processes use {used} MiB of {uuid}; it asked {asked_mib} MiB there"
-            yield Drift(DriftKind.USES_MORE, message, pod, uuid=uuid, mib=used - asked_mib)
+        elif booked and used > requested_mib + allowance_mib and not pod.exclusive:
+            message = f"pod {pod}: it uses {used} MiB of {uuid}; it requested {requested_mib} MiB there"
+            yield Drift(DriftKind.USES_MORE, message, pod, uuid=uuid, mib=used - requested_mib)
 
 
 def _allocated_to_nobody(compared: Compared, held: Mapping[tuple[str, str, str], int]) -> Iterator[Drift]:
@@ -153,7 +155,7 @@ def _of_node(compared: Compared) -> Iterator[Drift]:
     booked = _booked(compared.pods)
     for card in sorted(compared.cards, key=lambda card: card.index):
         if booked[card.uuid] > card.units:
-            message = f"card {card.uuid} has {card.units} units; {booked[card.uuid]} are decided for pods"
+            message = f"card {card.uuid} has {card.units} units; {booked[card.uuid]} are allocated to pods"
             yield Drift(DriftKind.OVERBOOKED, message, uuid=card.uuid)
         outside = _used_by((use for use in compared.uses if use.uuid == card.uuid), "")
         if outside:
@@ -163,7 +165,7 @@ def _of_node(compared: Compared) -> Iterator[Drift]:
         strange = [use for use in compared.uses if use.uuid == card.uuid and use.pod_uid not in known]
         if strange:
             mib, uids = sum(use.used_mib for use in strange), _list({use.pod_uid for use in strange})
-            message = f"card {card.uuid}: pods that the API server does not have use {mib} MiB (UID {uids})"
+            message = f"card {card.uuid}: pods unknown to the API server use {mib} MiB (UID {uids})"
             yield Drift(DriftKind.USES_UNASKED, message, uuid=card.uuid, mib=mib)
 
 
@@ -185,5 +187,5 @@ def _used_by(uses: Iterable[Use], pod_uid: str) -> dict[str, int]:
     return dict(sums)
 
 
-def _list(words: Iterable[str]) -> str:
-    return ", ".join(sorted(words)) or "none"
+def _list(items: Iterable[str]) -> str:
+    return ", ".join(sorted(items)) or "none"

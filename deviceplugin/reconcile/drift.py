@@ -1,6 +1,6 @@
 """Something that is not as the scheduler decided, how long it lasts, and what follows from it. Pure.
 
-`reconcile` finds them. What it compares was read one after the other while pods came and went, so a difference counts
+`reconcile` finds them. What it compares was read one after the other while pods came and went, so drift counts
 only when two comparisons in a row show it.
 """
 
@@ -57,13 +57,13 @@ class Drift:
 
     @property
     def key(self) -> _Key:
-        """The same for the same one in another comparison, whatever its numbers are then."""
+        """Equal for the same drift in another comparison, whatever its numbers are."""
         return self.kind, self.pod.uid if self.pod else "", self.container, self.uuid
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The differences over time. seen: by the last comparison. lasting: by the one before as well.
+    """Drift over time. seen: by the last comparison. lasting: by the one before as well.
 
     news: lasting since the last comparison: what an Event is written for. An eviction may be refused for now, so it is
     tried for all that last.
@@ -84,7 +84,7 @@ def follow(before: Followed, found: Iterable[Drift]) -> Followed:
 
 
 def actions(one: Drift, configuration: DevicePluginConfiguration) -> frozenset[Action]:
-    """What follows from a difference that lasts; nothing from use beyond the ask where nobody monitors it."""
+    """What follows from drift that lasts; nothing from use beyond the ask where nobody monitors it."""
     kind, told = one.kind, frozenset({Action.METRIC, Action.EVENT})
     if kind is DriftKind.USES_MORE and configuration.monitor == "off":
         return frozenset()

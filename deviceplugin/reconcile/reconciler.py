@@ -79,7 +79,7 @@ class Reconciler:
     cards: as announced, but whole; none before the first announcement. readings: UUID -> the last one, if there is any.
     files: None unless containers get their cards by CDI. allocating: whether the kubelet waits for an Allocate of ours.
     tell: takes a notice. on_outside: told of `outside_mib` whenever it is another one: UUID -> MiB that are used
-    outside the books and are to be announced no more.
+    outside the books and are taken off the announcement.
     """
 
     configuration: DevicePluginConfiguration
@@ -142,7 +142,7 @@ class Reconciler:
         try:
             return await asyncio.to_thread(self.files.present)
         except OSError as error:
-            self._problem(f"the CDI directory cannot be read: {error}")
+            self._problem(f"cannot read the CDI directory: {error}")
             return {}
 
     async def _entries(self) -> Sequence[CheckpointEntry] | None:
@@ -171,7 +171,7 @@ class Reconciler:
         try:
             owners = await asyncio.to_thread(processes.owners, Path(self.configuration.host_proc), pids)
         except OSError as error:
-            self._problem(f"processes cannot be traced to their pods: {error}")
+            self._problem(f"cannot trace processes to their pods: {error}")
             return None
         return usage.uses(readings, owners, usage.uids_by_cgroup(self.view.pods))
 
@@ -238,7 +238,7 @@ class Reconciler:
         try:
             self.view.journal.keep(live)
         except OSError as error:
-            self._problem(f"the journal cannot be written: {error}")
+            self._problem(f"cannot write the journal: {error}")
 
     async def _remove_unused(self, present: Mapping[str, int], entries: Sequence[CheckpointEntry]) -> None:
         if self.files is None:
@@ -249,7 +249,7 @@ class Reconciler:
         try:
             removed = await asyncio.to_thread(self.files.remove, unused)
         except OSError as error:
-            self._problem(f"CDI files cannot be removed: {error}")
+            self._problem(f"cannot remove CDI specs: {error}")
         else:
             if removed:
                 log.info("cdi.removed", devices=removed)
@@ -280,4 +280,4 @@ def _notice(drift: Drift, *, evicted: bool) -> Notice:
     pod = drift.pod
     key = PodKey(pod.namespace, pod.name, pod.uid) if pod else None
     reason = "GPU" + "".join(word.capitalize() for word in drift.kind.split("-"))
-    return Notice(reason, f"{drift.message}; it is evicted" if evicted else drift.message, key)
+    return Notice(reason, f"{drift.message}; evicting it" if evicted else drift.message, key)

@@ -15,9 +15,9 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class MeasuredPlugin:
-    """`server.Plugin` around another one. left: told when no kubelet follows the devices any more.
+    """`server.Plugin` around another one. left: told when no kubelet watches the devices.
 
-    allocating: Allocates under way. following: kubelets that follow the devices, two while one takes over from another.
+    allocating: Allocates under way. following: kubelets that watch the devices, two while one takes over from another.
     """
 
     plugin: KubeletPlugin

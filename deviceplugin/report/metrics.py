@@ -49,14 +49,16 @@ class NodeMetrics:
         r = self.registry
         self._call_s = Histogram(
             f"{_PREFIX}call_duration_seconds",
-            "Serving the kubelet, refusals included.",
+            "Seconds to serve a kubelet call, refusals included.",
             ["call"],
             buckets=_CALL_S,
             registry=r,
         )
-        self._refusals = Counter(f"{_PREFIX}refusals", "Calls of the kubelet refused.", ["call", "reason"], registry=r)
-        self._registrations = Counter(f"{_PREFIX}registrations", "Times the kubelet took the plugin in.", registry=r)
-        self._registered = Gauge(f"{_PREFIX}registered", "1 while the kubelet follows the devices.", registry=r)
+        self._refusals = Counter(
+            f"{_PREFIX}refusals", "Kubelet calls that were refused.", ["call", "reason"], registry=r
+        )
+        self._registrations = Counter(f"{_PREFIX}registrations", "Registrations with the kubelet.", registry=r)
+        self._registered = Gauge(f"{_PREFIX}registered", "1 while registered and watched by the kubelet.", registry=r)
         self._node = _NodeCollector(node, unit_mib, dcgm=dcgm)
         r.register(self._node)
 
@@ -65,17 +67,17 @@ class NodeMetrics:
         self._call_s.labels(call).observe(took_s)
 
     def refused(self, call: Call, reason: str, took_s: float) -> None:
-        """A call of the kubelet was refused. reason: one of a few constant words."""
+        """A call of the kubelet was refused. reason: one of a few constants."""
         self._call_s.labels(call).observe(took_s)
         self._refusals.labels(call, reason).inc()
 
     def registered(self) -> None:
-        """The kubelet has taken the plugin in; from the second time on, again."""
+        """The kubelet has accepted the registration."""
         self._registrations.inc()
         self._registered.set(1)
 
     def unregistered(self) -> None:
-        """The kubelet is away, or follows the devices no more."""
+        """The kubelet is away, or has stopped watching the devices."""
         self._registered.set(0)
 
     def xid(self, uuid: str, number: int) -> None:
@@ -124,10 +126,10 @@ class _NodeCollector(Collector):
             yield from self._readings(cards)
 
     def _memory(self, cards: tuple[ShownCard, ...]) -> Iterator[Metric]:
-        total = _gauge("card_memory_total_bytes", "What programs can use of the card.")
-        announced = _gauge("card_memory_announced_bytes", "What may be given away: whole units.")
-        allocated = _gauge("card_memory_allocated_bytes", "What is decided for live pods.")
-        used = _gauge("card_memory_used_bytes", "What is in use.")
+        total = _gauge("card_memory_total_bytes", "Usable memory of the card.")
+        announced = _gauge("card_memory_announced_bytes", "Announced memory of the card: whole units.")
+        allocated = _gauge("card_memory_allocated_bytes", "Memory of the card that is allocated to live pods.")
+        used = _gauge("card_memory_used_bytes", "Memory of the card that is in use.")
         for shown in cards:
             labels = self._labels(shown.card)
             total.add_metric(labels, shown.card.memory_mib * _MIB)
@@ -140,7 +142,7 @@ class _NodeCollector(Collector):
     def _health(self, cards: tuple[ShownCard, ...]) -> Metric:
         family = GaugeMetricFamily(
             f"{_PREFIX}card_health",
-            "1 at the state that the card is in, 0 at others.",
+            "1 for the card's health, 0 for the others.",
             labels=(*_CARD_LABELS, "health"),
         )
         for shown in cards:
@@ -149,8 +151,10 @@ class _NodeCollector(Collector):
         return family
 
     def _of_containers(self) -> Iterator[Metric]:
-        asked = _gauge("container_memory_requested_bytes", "What the container asked on the card.", _CONTAINER_LABELS)
-        used = _gauge("container_memory_used_bytes", "What its processes use on the card.", _CONTAINER_LABELS)
+        asked = _gauge(
+            "container_memory_requested_bytes", "Memory that the container requested on the card.", _CONTAINER_LABELS
+        )
+        used = _gauge("container_memory_used_bytes", "Memory that the container uses on the card.", _CONTAINER_LABELS)
         for shown in self.containers:
             labels = [*self._labels(shown.card), shown.namespace, shown.pod, shown.container]
             asked.add_metric(labels, shown.requested_units * self._unit_bytes)
@@ -160,7 +164,7 @@ class _NodeCollector(Collector):
 
     def _xid_counts(self, cards: tuple[ShownCard, ...]) -> Metric:
         """Of the cards that are there, and of errors without a card."""
-        family = CounterMetricFamily(f"{_PREFIX}xids", "Errors that the driver reported.", labels=("UUID", "xid"))
+        family = CounterMetricFamily(f"{_PREFIX}xids", "XID errors that the driver reported.", labels=("UUID", "xid"))
         there = {"", *(shown.card.uuid for shown in cards)}
         for (uuid, number), count in sorted(self.xids.items()):
             if uuid in there:

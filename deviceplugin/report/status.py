@@ -36,7 +36,7 @@ class AllocationStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DriftStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """Something that is not as it was decided. actions: what follows, such as `event`."""
+    """Something that differs from what the scheduler decided. actions: what follows, such as `event`."""
 
     kind: str
     message: str
@@ -44,11 +44,11 @@ class DriftStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PluginStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """How the plugin and its node do.
+    """The state of the plugin and its node.
 
-    mode: `cdi` or `environment`, as it was chosen. registered: the kubelet has taken the plugin in.
-    announced_units: healthy devices told to the kubelet. problems: words, each something to see to, such as a driver
-    that does not answer. toolkit_missing: no CDI spec of the NVIDIA toolkit was found and none could be written, so
+    mode: `cdi` or `environment`, as it was chosen. registered: with the kubelet.
+    announced_units: healthy devices told to the kubelet. problems: messages, such as that the
+    driver does not answer. toolkit_missing: no CDI spec of the NVIDIA toolkit was found and none could be written, so
     that containers get device nodes only.
     """
 

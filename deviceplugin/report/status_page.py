@@ -28,7 +28,7 @@ def status_page(status: Callable[[], PluginStatus]) -> Handler:
 
     async def handle(request: web.Request) -> web.Response:
         if not is_loopback(request.remote):
-            return web.Response(text="only this machine is told\n", status=HTTPStatus.FORBIDDEN)
+            return web.Response(text="available on this machine only\n", status=HTTPStatus.FORBIDDEN)
         return web.Response(body=encode(status()), content_type="application/json")
 
     return handle
@@ -52,7 +52,7 @@ async def ask_status(address: str) -> PluginStatus:
     try:
         return decode(body)
     except msgspec.DecodeError as error:
-        message = f"{url}: answered what is no status: {error}"
+        message = f"{url}: the answer is not a status: {error}"
         raise StatusUnknown(message) from error
 
 

@@ -76,7 +76,7 @@ def test_a_mistake_is_blamed_on_what_was_written() -> None:
 
 
 EVERY_MISTAKE: Final = """\
-flag --memory-unit: memoryUnitMiB: expected GiB, MiB, or a number of them such as 128MiB, found 'QiB'
+flag --memory-unit: memoryUnitMiB: expected GiB, MiB, or a multiple such as 128MiB, found 'QiB'
 flag --node-name: nodeName: expected the name of a node, as in `kubectl get nodes`, found 'N'
 flag --listen: listen: expected host:port such as 0.0.0.0:10262 or [::1]:10262, found '10262'
 flag --log-level: logLevel: expected 'debug', 'info', 'warning' or 'error', found 'loud'

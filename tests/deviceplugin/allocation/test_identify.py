@@ -77,28 +77,28 @@ def test_records_of_other_resources_say_nothing() -> None:
 @pytest.mark.parametrize(
     ("seen", "passed", "message"),
     [
-        pytest.param(view(), "", "no pod of this node waits for devices", id="nobody"),
-        pytest.param(view(replace(P, finished=True), active="p"), "", "no pod of this node waits", id="finished"),
-        pytest.param(view(node_pod("n", [0]), active="n"), "", "no pod of this node waits", id="asks nothing"),
+        pytest.param(view(), "", "no pod on this node is waiting for devices", id="nobody"),
+        pytest.param(view(replace(P, finished=True), active="p"), "", "no pod on this node is waiting", id="finished"),
+        pytest.param(view(node_pod("n", [0]), active="n"), "", "no pod on this node is waiting", id="asks nothing"),
         pytest.param(view(P), "", "ns/p .* has not admitted it, or has rejected it", id="unknown to the kubelet"),
-        pytest.param(view(node_pod("p", [4]), active="p"), "", "next container c0 asks 4", id="another count"),
-        pytest.param(view(P, Q, active="p q"), "", "ns/p .*c0 may be it; .*ns/q .*c0 may be it", id="two"),
+        pytest.param(view(node_pod("p", [4]), active="p"), "", "next container c0 requests 4", id="another count"),
+        pytest.param(view(P, Q, active="p q"), "", "ns/p .*c0 is a candidate; .*ns/q .*c0 is a candidate", id="two"),
         pytest.param(
-            NodeState(names.GPU_MEM, (P,), ()), "", "not known whether the kubelet has admitted it .*1.34", id="no Get"
+            NodeState(names.GPU_MEM, (P,), ()), "", "whether the kubelet has admitted it is unknown .*1.34", id="no Get"
         ),
         pytest.param(view(P, active="p"), P.uid, "before this resource was registered", id="admitted unregistered"),
-        pytest.param(view(replace(P, reported=True), active="p"), "", "has admitted it before", id="record lost"),
+        pytest.param(view(replace(P, reported=True), active="p"), "", "admitted it earlier", id="record lost"),
         pytest.param(view(replace(P, terminating=True), active="p"), "", "is being deleted", id="terminating"),
         pytest.param(
             view(P, shown={P.uid: KubeletPod({"c0": frozenset("abc")})}),
             "",
-            "holds 3 devices .* records 0",
+            "lists 3 devices .* records 0",
             id="namesake",
         ),
         pytest.param(
             view(P, shown={P.uid: KubeletPod({"main": frozenset()})}),
             "",
-            "another container, main",
+            "also has container main",
             id="other namesake",
         ),
     ],
@@ -120,7 +120,7 @@ def test_what_cannot_be_told_is_refused_with_every_candidate(seen: NodeState, pa
 )
 def test_a_pod_that_waits_for_ever_stands_in_the_way_of_its_own_count_only(stuck: NodePod) -> None:
     assert allocating(3, view(stuck, P, active="s p"), passed={"uid-s"}).pod == P
-    with pytest.raises(NotIdentified, match=r"ns/s .*may be it"):
+    with pytest.raises(NotIdentified, match=r"ns/s .*is a candidate"):
         allocating(2, view(stuck, node_pod("p", [2]), active="s p"), passed={"uid-s"})
 
 
@@ -173,31 +173,37 @@ def held_by(*pods: NodePod) -> list[CheckpointEntry]:
 @pytest.mark.parametrize(
     ("seen", "message"),
     [
-        pytest.param(view(P), "no live container has exactly these", id="nobody holds them"),
-        pytest.param(view(P, entries=[entry(P, "c0", "a", "b")]), "no live container has", id="fewer are recorded"),
+        pytest.param(view(P), "no live container recorded with exactly these", id="nobody holds them"),
+        pytest.param(
+            view(P, entries=[entry(P, "c0", "a", "b")]), "no live container recorded", id="fewer are recorded"
+        ),
         pytest.param(
             view(P, Q, entries=held_by(P, Q), shown={P.uid: HAS, Q.uid: HAS}),
-            "ns/p .*holds them too; .*ns/q .*holds them too",
+            "ns/p .*holds the same devices; .*ns/q .*holds the same devices",
             id="two pods",
         ),
         pytest.param(
             view(P, entries=held_by(P, Q), shown={P.uid: HAS}), "UID uid-q: .*not known here", id="one is not known yet"
         ),
         pytest.param(view(entries=held_by(P)), "UID uid-p: .*not known here", id="not known yet"),
-        pytest.param(view(replace(P, finished=True), entries=held_by(P)), "no live container has", id="finished"),
+        pytest.param(view(replace(P, finished=True), entries=held_by(P)), "no live container recorded", id="finished"),
         pytest.param(view(P, entries=held_by(P)), "PodResources.Get does not know it", id="inactive"),
         pytest.param(
             NodeState(names.GPU_MEM, (P,), tuple(held_by(P))), "PodResources.Get has not confirmed it", id="not asked"
         ),
         pytest.param(
-            view(P, entries=held_by(P), shown={P.uid: KubeletPod({"c0": frozenset("xyz")})}), "3 others", id="namesake"
+            view(P, entries=held_by(P), shown={P.uid: KubeletPod({"c0": frozenset("xyz")})}),
+            "3 different ones",
+            id="namesake",
         ),
         pytest.param(
-            view(node_pod("p", [4]), entries=held_by(P), shown={P.uid: HAS}), "container c0 asks 4", id="other limit"
+            view(node_pod("p", [4]), entries=held_by(P), shown={P.uid: HAS}),
+            "container c0 requests 4",
+            id="other limit",
         ),
         pytest.param(
             view(P, entries=[entry(P, "gone", "a", "b", "c")], shown={P.uid: HAS}),
-            "gone asks 0",
+            "gone requests 0",
             id="no such container",
         ),
     ],

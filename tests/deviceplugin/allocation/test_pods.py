@@ -116,8 +116,10 @@ def test_a_pod_without_allocation_may_get_one_yet() -> None:
         pytest.param(written('{"0":{"0":3},"1":{"0":1}}'), "container c1 1 units; its limit is 0", id="unasked"),
         pytest.param(written('{"0":{"0":3},"2":{"0":1}}'), "app container 2; the pod has 2", id="no such container"),
         pytest.param(written('{"0":{"0":3}}', init='{"0":{"0":1}}'), "init container 0; the pod has 0", id="no init"),
-        pytest.param(written('{"0":{"7":3}}'), "card 7, which this node lacks; its cards are 0: GPU-a", id="index"),
-        pytest.param(written('{"0":{"0":3}}', cards='{"0":"GPU-z"}'), "card GPU-z, which this node lacks", id="UUID"),
+        pytest.param(written('{"0":{"7":3}}'), "card 7, which is not on this node; its cards are 0: GPU-a", id="index"),
+        pytest.param(
+            written('{"0":{"0":3}}', cards='{"0":"GPU-z"}'), "card GPU-z, which is not on this node", id="UUID"
+        ),
         pytest.param(written('{"0":{"0":3}}', cards=f'{{"0":"{"G" * 9000}"}}'), "card G{64}, which", id="long UUID"),
         pytest.param(written('{"0":{"0":3}}', cards='{"1":"GPU-b"}'), "has no UUID for card 0", id="UUID missing"),
         pytest.param(written('{"0":{"3":3}}'), r"card GPU-m is not shared \(mig\)", id="MIG"),
@@ -129,7 +131,7 @@ def test_a_pod_without_allocation_may_get_one_yet() -> None:
         ),
         pytest.param(written("nonsense"), "cannot be read", id="broken"),
         pytest.param({names.MEM_IDX: "-1"}, f"{names.MEM_IDX} is '-1'", id="the original's failure"),
-        pytest.param({names.MEM_IDX: "9"}, "card 9, which this node lacks", id="the original's index"),
+        pytest.param({names.MEM_IDX: "9"}, "card 9, which is not on this node", id="the legacy index"),
         pytest.param(written("nonsense", **{names.MEM_IDX: "0"}), "cannot be read", id="broken beside an index"),
     ],
 )

@@ -54,7 +54,7 @@ def test_the_files_of_cards_with_similar_names_are_left_alone(tmp_path: Path) ->
     [
         ("GPU-z", "no simulated card GPU-z"),
         ("../evil", "with no slash"),
-        ("..", "no dot before it"),
+        ("..", "no dot first"),
         ("a\0b", "cannot be a file"),
     ],
 )

@@ -123,9 +123,15 @@ def test_documents_of_other_kinds_are_none_of_ours(text: str) -> None:
         pytest.param("a: [", "f: ", id="no YAML"),
         pytest.param("[1]", "expected an object, found '\\[1\\]'", id="a list"),
         pytest.param("kind: nvidia.com/gpu", "cdiVersion is None; expected", id="no version"),
-        pytest.param('{"kind":"nvidia.com/gpu","cdiVersion":"0.5.0","devices":[1]}', "found '1' where", id="no device"),
         pytest.param(
-            '{"kind":"nvidia.com/gpu","cdiVersion":"0.5.0","containerEdits":[]}', "found '\\[\\]' where", id="no edits"
+            '{"kind":"nvidia.com/gpu","cdiVersion":"0.5.0","devices":[1]}',
+            "expected an object, found '1'",
+            id="no device",
+        ),
+        pytest.param(
+            '{"kind":"nvidia.com/gpu","cdiVersion":"0.5.0","containerEdits":[]}',
+            "expected an object, found '\\[\\]'",
+            id="no edits",
         ),
     ],
 )

@@ -115,7 +115,7 @@ def test_nvidia_ctk_writes_the_document_of_all_cards_by_uuid(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("script", "timeout_s", "message"),
     [
-        pytest.param("echo no driver >&2; exit 3", 20, "ended with 3: no driver", id="fails"),
+        pytest.param("echo no driver >&2; exit 3", 20, "exited with code 3: no driver", id="fails"),
         pytest.param("exec sleep 60", 0.2, "took longer than 0.2 s", id="hangs"),
     ],
 )

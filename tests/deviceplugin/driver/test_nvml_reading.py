@@ -149,5 +149,5 @@ def test_a_card_that_answers_with_an_error_is_not_half_read(function: str) -> No
 
 
 def test_a_card_that_the_driver_does_not_name_cannot_be_read() -> None:
-    with pytest.raises(SourceFailed, match="card GPU-9: the driver does not name it"):
+    with pytest.raises(SourceFailed, match="card GPU-9: the driver does not list it"):
         NvmlSource(NvmlDouble(card(0))).reading("GPU-9")

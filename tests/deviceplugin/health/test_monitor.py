@@ -93,7 +93,7 @@ async def test_a_card_that_goes_is_kept_and_one_that_comes_back_is_watched() -> 
 
 async def test_a_driver_that_is_late_is_waited_for() -> None:
     async with keeping(DriverFault(fail=True)) as rig:
-        await rig.until(lambda: rig.keeper.problem == "the simulated driver fails")
+        await rig.until(lambda: rig.keeper.problem == "the simulated driver is failing")
         assert rig.keeper.states.cards == ()
         rig.happen(DriverFault())
         await rig.until(lambda: rig.announced() == WELL)
@@ -104,7 +104,7 @@ async def test_a_driver_that_fails_makes_cards_suspect_and_nothing_worse_until_i
         await rig.until(lambda: rig.announced() == WELL)
         rig.happen(DriverFault(fail=True))
         await rig.until(lambda: rig.announced() == (Health.SUSPECT, "silent"))
-        assert rig.keeper.problem == "the simulated driver fails"
+        assert rig.keeper.problem == "the simulated driver is failing"
         rig.happen(DriverFault())
         await rig.until(lambda: rig.announced() == WELL)
         await rig.until(lambda: rig.keeper.problem == "")

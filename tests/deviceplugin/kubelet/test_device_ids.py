@@ -65,13 +65,13 @@ def test_mib_units_of_large_cards_are_refused_with_the_unit_that_fits() -> None:
     with pytest.raises(TooManyDevices) as refused:
         device_ids.check([80 * GIB] * 8, 1, old_style=False)
     assert str(refused.value) == (
-        "8 cards of 81920 MiB at memoryUnitMiB 1 are 655360 devices, a message of 13.6 MiB; the kubelet takes 4 MiB; "
-        "memoryUnitMiB 4 fits; 128 to 1024 is advised (each device is an entry in the status of pods)"
+        "8 cards of 81920 MiB at memoryUnitMiB 1 make 655360 devices, a message of 13.6 MiB; the kubelet accepts 4 MiB; "
+        "memoryUnitMiB 4 fits; use 128 to 1024 (each device is an entry in pod status)"
     )
 
 
 def test_each_kind_of_card_is_named() -> None:
-    with pytest.raises(TooManyDevices, match=r"^1 card of 196608 MiB and 2 cards of 40960 MiB at memoryUnitMiB 1 are"):
+    with pytest.raises(TooManyDevices, match=r"^1 card of 196608 MiB and 2 cards of 40960 MiB at memoryUnitMiB 1 make"):
         device_ids.check([40_960, 196_608, 40_960], 1, old_style=False)
 
 

@@ -108,7 +108,7 @@ def test_pods_that_asked_for_nothing_are_found() -> None:
     nothing = SeenPod(pod(container(0), name="q"), None)
     uses = [Use("A", 1, 300, "uid-q"), Use("A", 2, 50, "uid-of-a-pod-that-is-gone")]
     assert message(nothing, uses=uses) == [
-        "pod ns/q (UID uid-q): its processes use 300 MiB of A; it asks for none",
+        "pod ns/q (UID uid-q): it uses 300 MiB of A and requests none",
         "card A: pods that the API server does not have use 50 MiB (UID uid-of-a-pod-that-is-gone)",
     ]
 
@@ -139,7 +139,7 @@ def test_init_containers_that_the_kubelet_does_not_list_are_no_difference() -> N
 def test_a_container_with_devices_and_no_decision_is_found_with_the_reason() -> None:
     seen = SeenPod(pod(), None, "pod ns/p has no allocation")
     assert found(seen, allocated=[held(4)]) == [(DriftKind.WITHOUT_DECISION, "c")]
-    assert message(seen, allocated=[held(4)])[0].endswith("but no card was decided: pod ns/p has no allocation")
+    assert message(seen, allocated=[held(4)])[0].endswith("and no card: pod ns/p has no allocation")
 
 
 def test_devices_of_a_pod_that_the_api_server_lacks_are_found() -> None:
@@ -153,7 +153,7 @@ def test_other_units_than_the_limit_are_found() -> None:
 def test_a_card_with_more_decided_than_announced_is_found() -> None:
     pods = [on(pod(container(9), name=name), "A") for name in ("p", "q")]
     assert found(*pods) == [(DriftKind.OVERBOOKED, "A")]
-    assert message(*pods) == ["card A has 16 units; 18 are decided for pods"]
+    assert message(*pods) == ["card A has 16 units; 18 are allocated to pods"]
 
 
 @pytest.mark.parametrize(

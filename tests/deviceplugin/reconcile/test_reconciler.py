@@ -182,7 +182,7 @@ async def test_a_pod_that_uses_more_than_it_asked_is_evicted_where_that_is_confi
         assert node.evicted == [PodKey("ns", "greedy", greedy)]
         (notice,) = node.told
         assert notice.reason == "GPUUsesMore"
-        assert notice.note.endswith("it asked 2048 MiB there; it is evicted")
+        assert notice.note.endswith("it requested 2048 MiB there; evicting it")
 
 
 async def test_an_eviction_that_is_refused_for_now_is_said_and_tried_again_in_the_next_round(folder: Path) -> None:
@@ -304,7 +304,7 @@ async def test_without_the_hosts_proc_nothing_is_said_of_use(folder: Path) -> No
         await loop.round()
         await loop.round()
         assert (node.told, [row.used_mib for row in loop.result.containers]) == ([], [None])
-        assert "processes cannot be traced to their pods" in loop.result.problems[0]
+        assert "cannot trace processes to their pods" in loop.result.problems[0]
 
 
 async def test_files_that_cannot_be_removed_are_said_and_the_round_goes_on(folder: Path) -> None:
@@ -313,7 +313,7 @@ async def test_files_that_cannot_be_removed_are_said_and_the_round_goes_on(folde
         stubborn = folder / "cdi" / f"gpushare-{spec.device_name(['gone'])}.json"
         stubborn.mkdir(parents=True)
         await loop.round()
-        assert "CDI files cannot be removed" in loop.result.problems[0]
+        assert "cannot remove CDI specs" in loop.result.problems[0]
         assert len(loop.result.containers) == 1
 
 
@@ -326,7 +326,7 @@ async def test_a_journal_that_cannot_be_written_is_said_and_the_round_goes_on(fo
         node.record("uid-other", [])
         (folder / "state" / ".journal.json.tmp").mkdir()
         await loop.round()
-        assert "the journal cannot be written" in loop.result.problems[0]
+        assert "cannot write the journal" in loop.result.problems[0]
 
 
 async def test_before_the_pods_or_the_cards_are_known_nothing_is_compared(folder: Path) -> None:

@@ -43,7 +43,7 @@ CARD  UUID   MODEL     HEALTH             UNITS  ALLOCATED  USED MiB  OF MiB
 NAMESPACE  POD  CONTAINER  CARD: UNITS  USED MiB
 ns         p    c          0: 3, 1: 3   2000
 
-Differences: 1
+Drift: 1
   uses-more: pod ns/p uses more (event, metric)
 """
 
@@ -119,7 +119,7 @@ async def test_where_nobody_listens_that_is_said() -> None:
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
-        pytest.param((200, "hello"), "answered what is no status", id="another server"),
+        pytest.param((200, "hello"), "the answer is not a status", id="another server"),
         pytest.param((403, "only this machine is told"), "answered 403 only this machine is told", id="refused"),
     ],
 )
