@@ -89,8 +89,8 @@ class CardHealth:
 
     reason: what is wrong, "" when it is healthy. bad_s: when it last had what only a quiet time
     gets over; None: never. needs_reset: time does not heal it. good: good answers in a row, since good_s. silent:
-    failures to answer in a row. unclassified_s: recent unclassified errors. uncorrected_ecc: as counted last; None before
-    the first answer.
+    failures to answer in a row. unclassified_s: of recent unclassified errors. uncorrected_ecc: as counted last; None
+    before the first answer.
     """
 
     state: HealthState = HealthState.HEALTHY
@@ -173,7 +173,7 @@ def is_lost(health: CardHealth) -> bool:
 
 
 def announced(health: CardHealth) -> tuple[Health, str]:
-    """Health and reason as the inventory has them (docs/protocol.md, "Inventory"): `unhealthy` also while recovering."""
+    """Health and reason as in the inventory (docs/protocol.md, "Inventory"): `unhealthy` also while recovering."""
     if health.state is HealthState.RECOVERING:
         return Health.UNHEALTHY, RECOVERING
     return Health(health.state.value), health.reason

@@ -49,7 +49,7 @@ class NodeWatch:
         return dict(self._node.metadata.labels or {}) if self._node else {}
 
     async def runtime_version(self) -> str:
-        """The container runtime of the node's kubelet, such as `containerd://2.1.9`; waits until the node object has it.
+        """The container runtime of the kubelet, such as `containerd://2.1.9`; waits until the node object has it.
 
         A node object that is created again, or before its kubelet registers, does not have it at first.
         """

@@ -41,7 +41,7 @@ def test_no_metric_is_explained_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("kind", DriftKind)
-def test_every_difference_is_explained_with_the_reason_of_its_event(kind: DriftKind) -> None:
+def test_every_drift_kind_is_explained_with_the_reason_of_its_event(kind: DriftKind) -> None:
     reason = "GPU" + "".join(word.capitalize() for word in kind.split("-"))
     assert f"| `{kind}` | `{reason}` |" in DOCUMENT
 

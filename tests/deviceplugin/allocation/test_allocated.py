@@ -56,11 +56,11 @@ async def marks(pods: Pods, *wanted: NodePod) -> list[PodKey]:
     return [pods.marked.get_nowait()[0] for _ in range(pods.marked.qsize())]
 
 
-async def test_a_mark_that_nobody_took_is_made_again() -> None:
+async def test_a_mark_that_failed_is_written_again() -> None:
     assert await marks(Pods(ApiSilent("no answer"), ApiSilent("no answer")), POD) == [KEY]
 
 
-async def test_a_mark_that_is_refused_is_left_and_the_next_one_made() -> None:
+async def test_a_mark_that_is_refused_does_not_block_the_next_one() -> None:
     other = NodePod("uid-q", "ns", "q", CONTAINERS, annotations={names.MEM_ASSIGNED: "false"})
     assert await marks(Pods(ApiConflict("another uid", 409)), POD, other) == [PodKey("ns", "q", "uid-q")]
 

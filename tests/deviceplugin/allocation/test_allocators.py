@@ -82,7 +82,7 @@ class Rig:
         document = {"Data": {"PodDeviceEntries": self.records, "RegisteredDevices": {}}, "Checksum": 1}
         (self.folder / "checkpoint").write_text(json.dumps(document))
 
-    def document(self, ids: list[str]) -> dict[str, object]:
+    def spec_edits(self, ids: list[str]) -> dict[str, object]:
         """The containerEdits that a container with these ids gets."""
         text = (self.folder / "cdi" / f"gpushare-{spec.device_name(ids)}.json").read_text()
         edits = json.loads(text)["devices"][0]["containerEdits"]
@@ -129,7 +129,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("g")
 
 
-async def test_by_cdi_the_document_of_the_handle_names_the_card_of_the_annotation(folder: Path) -> None:
+async def test_by_cdi_the_spec_names_the_card_of_the_annotation(folder: Path) -> None:
     async with rig(folder, by_cdi(folder)) as node:
         node.bound("p", 3, card=1)
         answer = await node.double.allocate(["u7", "u2", "u5"])
@@ -138,7 +138,7 @@ async def test_by_cdi_the_document_of_the_handle_names_the_card_of_the_annotatio
         ]
         node.record("p", ["u2", "u5", "u7"], answer)
         await node.double.pre_start(["u7", "u2", "u5"])
-        edits = node.document(["u2", "u5", "u7"])
+        edits = node.spec_edits(["u2", "u5", "u7"])
         assert edits["env"] == [
             "NVIDIA_VISIBLE_DEVICES=void",
             "GPUSHARE_CARD_UUIDS=GPU-1",
@@ -158,7 +158,7 @@ async def test_by_cdi_a_container_waits_for_the_watch_to_show_its_pod(folder: Pa
         node.show("late", 1, {})
         node.bound("late", 1, card=0)
         await asyncio.wait_for(starting, 5)
-        assert "GPUSHARE_CARD_UUIDS=GPU-0" in str(node.document(["u0"])["env"])
+        assert "GPUSHARE_CARD_UUIDS=GPU-0" in str(node.spec_edits(["u0"])["env"])
 
 
 async def test_by_cdi_an_allocation_that_contradicts_the_pod_is_refused(folder: Path) -> None:
@@ -171,14 +171,14 @@ async def test_by_cdi_an_allocation_that_contradicts_the_pod_is_refused(folder: 
         assert not (folder / "cdi").exists()
 
 
-async def test_a_change_of_the_annotation_is_told_and_not_followed(folder: Path) -> None:
+async def test_a_change_of_the_annotation_is_reported_and_ignored(folder: Path) -> None:
     async with rig(folder, by_cdi(folder)) as node:
         node.bound("p", 1, card=0)
         node.record("p", ["u0"], await node.double.allocate(["u0"]))
         await node.double.pre_start(["u0"])
         node.bound("p", 1, card=1)
         await node.double.pre_start(["u0"])
-        assert "GPUSHARE_CARD_UUIDS=GPU-0" in str(node.document(["u0"])["env"])
+        assert "GPUSHARE_CARD_UUIDS=GPU-0" in str(node.spec_edits(["u0"])["env"])
         await node.double.pre_start(["u0"])
         # Told once.
         assert node.changed == [("p", (names.ALLOCATION, names.CARDS, names.MEM_IDX))]
@@ -195,7 +195,7 @@ async def test_by_environment_the_answer_names_the_card_of_the_annotation(folder
         await node.double.pre_start(["u0", "u9"])
 
 
-async def test_by_environment_pods_of_one_size_are_told_apart_by_what_the_kubelet_has_admitted(folder: Path) -> None:
+async def test_by_environment_pods_of_one_size_are_told_apart_by_admission(folder: Path) -> None:
     async with rig(folder, by_environment) as node:
         for number in range(2):
             node.bound(f"p{number}", 1, card=number)
@@ -206,7 +206,7 @@ async def test_by_environment_pods_of_one_size_are_told_apart_by_what_the_kubele
             node.record(f"p{number}", [f"u{number}"], answer)
 
 
-async def test_by_environment_answers_for_pods_that_are_gone_are_not_remembered_for_ever(folder: Path) -> None:
+async def test_by_environment_answers_for_pods_that_are_gone_are_forgotten(folder: Path) -> None:
     async with rig(folder, by_environment) as node:
         assert isinstance(node.plugin, EnvironmentAllocator)
         for number in range(3):
@@ -226,7 +226,7 @@ async def test_by_environment_a_pod_without_an_allocation_is_refused_by_name(fol
         assert node.given == []
 
 
-async def test_by_environment_a_pod_that_was_admitted_before_we_registered_is_no_candidate(folder: Path) -> None:
+async def test_by_environment_a_pod_admitted_before_registration_is_no_candidate(folder: Path) -> None:
     async with rig(folder, by_environment) as node:
         assert isinstance(node.plugin, EnvironmentAllocator)
         node.bound("early", 1, card=0)
@@ -250,7 +250,7 @@ async def test_by_environment_registering_waits_for_a_whole_list_of_pods(folder:
         assert node.plugin.passed == set()
 
 
-async def test_by_environment_an_answer_of_other_cards_must_not_start(folder: Path) -> None:
+async def test_by_environment_a_container_with_other_cards_must_not_start(folder: Path) -> None:
     async with rig(folder, by_environment) as node:
         node.bound("p", 1, card=1)
         wrong = wire.ContainerAllocateResponse(envs={"GPUSHARE_CARD_UUIDS": "GPU-0"})

@@ -72,9 +72,7 @@ def test_an_answer_that_was_made_for_another_container_is_not_replayed(
         ("-1", "3", "it was allocated with ALIYUN_COM_GPU_MEM_IDX=-1, but its allocation says 1"),
     ],
 )
-def test_the_answer_of_the_original_device_plugin_is_replayed_for_its_card(
-    index: str, units: str, objection: str
-) -> None:
+def test_the_answer_of_the_legacy_plugin_is_replayed_for_its_card(index: str, units: str, objection: str) -> None:
     recorded = {
         "NVIDIA_VISIBLE_DEVICES": index,
         "ALIYUN_COM_GPU_MEM_IDX": index,

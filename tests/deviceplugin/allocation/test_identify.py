@@ -59,12 +59,12 @@ def test_init_containers_come_first_and_each_container_in_its_turn() -> None:
     assert order == ["i0", "i1", "c0", "c2"]
 
 
-def test_an_app_container_that_takes_over_its_init_containers_devices_is_not_taken_for_it() -> None:
+def test_an_app_container_that_reuses_init_devices_is_not_the_init_one() -> None:
     pod = node_pod("p", [2], init=[2])
     assert allocating(2, view(pod, entries=[entry(pod, "i0", "a", "b")], active="p")).containers == (pod.containers[1],)
 
 
-def test_what_we_have_answered_and_the_kubelet_not_recorded_yet_is_not_asked_twice() -> None:
+def test_an_answer_that_the_kubelet_has_not_recorded_yet_is_not_given_twice() -> None:
     pod = node_pod("p", [3, 3])
     called = allocating(3, view(pod, active="p"), answered={(pod.uid, "c0")})
     assert called.containers == (pod.containers[1],)
@@ -103,7 +103,7 @@ def test_records_of_other_resources_say_nothing() -> None:
         ),
     ],
 )
-def test_what_cannot_be_told_is_refused_with_every_candidate(seen: NodeState, passed: str, message: str) -> None:
+def test_an_ambiguous_allocate_is_refused_with_every_candidate(seen: NodeState, passed: str, message: str) -> None:
     with pytest.raises(NotIdentified) as refused:
         allocating(3, seen, passed={passed})
     assert re.search(message, str(refused.value))
@@ -118,7 +118,7 @@ def test_what_cannot_be_told_is_refused_with_every_candidate(seen: NodeState, pa
         pytest.param(node_pod("s", [2]), id="admitted unregistered"),
     ],
 )
-def test_a_pod_that_waits_for_ever_stands_in_the_way_of_its_own_count_only(stuck: NodePod) -> None:
+def test_a_pod_that_waits_forever_blocks_only_pods_of_its_own_count(stuck: NodePod) -> None:
     assert allocating(3, view(stuck, P, active="s p"), passed={"uid-s"}).pod == P
     with pytest.raises(NotIdentified, match=r"ns/s .*is a candidate"):
         allocating(2, view(stuck, node_pod("p", [2]), active="s p"), passed={"uid-s"})
@@ -145,7 +145,7 @@ def test_an_init_container_is_found_though_pod_resources_does_not_show_it() -> N
     assert found.containers == (pod.containers[0],)
 
 
-def test_init_and_app_container_with_the_same_devices_are_both_named_and_get_the_same() -> None:
+def test_init_and_app_container_with_the_same_devices_get_the_same_cards() -> None:
     pod = on(node_pod("p", [3], init=[3]), CARDS[1])
     entries = [entry(pod, "i0", "a", "b", "c"), entry(pod, "c0", "a", "b", "c")]
     found = starting(HELD, view(pod, entries=entries, shown={pod.uid: HAS}))
@@ -153,7 +153,7 @@ def test_init_and_app_container_with_the_same_devices_are_both_named_and_get_the
     assert [share.uuid for share in common_shares(found, decided(pod, CARDS))] == ["GPU-b"]
 
 
-def test_init_and_app_container_with_the_same_devices_and_other_cards_are_refused() -> None:
+def test_init_and_app_container_with_the_same_devices_on_two_cards_is_refused() -> None:
     annotations = {names.ALLOCATION: '{"0":{"0":3}}', names.INIT_ALLOCATION: '{"0":{"1":3}}'}
     pod = node_pod("p", [3], init=[3], annotations=annotations)
     with pytest.raises(NotIdentified, match=r"i0 on GPU-b, c0 on GPU-a"):
@@ -208,7 +208,7 @@ def held_by(*pods: NodePod) -> list[CheckpointEntry]:
         ),
     ],
 )
-def test_what_starts_and_cannot_be_told_is_refused(seen: NodeState, message: str) -> None:
+def test_an_ambiguous_start_is_refused(seen: NodeState, message: str) -> None:
     with pytest.raises(NotIdentified) as refused:
         starting(HELD, seen)
     assert re.search(message, str(refused.value))

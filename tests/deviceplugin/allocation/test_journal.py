@@ -39,7 +39,7 @@ def test_a_pod_without_allocation_may_get_its_first_one_later(tmp_path: Path) ->
     assert journal.first("u", OTHER).changed
 
 
-def test_the_original_schedulers_index_is_an_allocation(tmp_path: Path) -> None:
+def test_the_legacy_schedulers_index_is_an_allocation(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.first("u", {names.MEM_IDX: "0"})
     assert journal.first("u", {names.MEM_IDX: "1"}) == First({names.MEM_IDX: "0"}, (names.MEM_IDX,))
@@ -74,7 +74,7 @@ def test_a_pod_that_is_gone_is_forgotten_also_over_a_restart(tmp_path: Path) -> 
         pytest.param('{"version":2,"pods":{}}', "version 2; expected 1", id="newer"),
     ],
 )
-def test_a_broken_file_is_said_and_replaced(tmp_path: Path, text: str, message: str) -> None:
+def test_a_broken_file_is_reported_and_replaced(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "journal.json").write_text(text)
     journal = Journal(tmp_path)
     assert message in journal.problem
@@ -83,7 +83,7 @@ def test_a_broken_file_is_said_and_replaced(tmp_path: Path, text: str, message: 
     assert Journal(tmp_path).problem == ""
 
 
-def test_a_file_that_the_disk_does_not_give_back_is_said_and_does_without(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_and_done_without(tmp_path: Path) -> None:
     (tmp_path / "journal.json").mkdir()
     journal = Journal(tmp_path)
     assert "cannot be read" in journal.problem

@@ -87,12 +87,12 @@ def test_an_allocation_without_uuids_means_the_cards_as_they_are_numbered_now() 
     assert decided(pod, CARDS).shares == {"c0": (share(C, 3),)}
 
 
-def test_the_original_schedulers_index_means_every_container() -> None:
+def test_the_legacy_schedulers_index_means_every_container() -> None:
     pod = node_pod("p", [3, 1], init=[2], annotations={names.MEM_IDX: "1", names.MEM_POD: "4"})
     assert decided(pod, CARDS).shares == {"i0": (share(B, 2),), "c0": (share(B, 3),), "c1": (share(B, 1),)}
 
 
-def test_the_allocation_comes_before_the_original_schedulers_index() -> None:
+def test_the_allocation_comes_before_the_legacy_schedulers_index() -> None:
     pod = node_pod("p", [3], annotations=written('{"0":{"0":3}}', **{names.MEM_IDX: "1"}))
     assert decided(pod, CARDS).shares == {"c0": (share(A, 3),)}
 
@@ -102,7 +102,7 @@ def test_containers_that_ask_nothing_get_nothing() -> None:
     assert set(decided(pod, CARDS).shares) == {"c0"}
 
 
-def test_a_pod_without_allocation_may_get_one_yet() -> None:
+def test_a_pod_without_allocation_may_get_one_later() -> None:
     with pytest.raises(NoAllocation, match=r"pod ns/p \(UID uid-p\) has no allocation"):
         decided(node_pod("p", [3]), CARDS)
 
@@ -130,12 +130,12 @@ def test_a_pod_without_allocation_may_get_one_yet() -> None:
             id="one card twice",
         ),
         pytest.param(written("nonsense"), "cannot be read", id="broken"),
-        pytest.param({names.MEM_IDX: "-1"}, f"{names.MEM_IDX} is '-1'", id="the original's failure"),
+        pytest.param({names.MEM_IDX: "-1"}, f"{names.MEM_IDX} is '-1'", id="the legacy plugin's failure"),
         pytest.param({names.MEM_IDX: "9"}, "card 9, which is not on this node", id="the legacy index"),
         pytest.param(written("nonsense", **{names.MEM_IDX: "0"}), "cannot be read", id="broken beside an index"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_words(annotations: dict[str, str], message: str) -> None:
+def test_an_allocation_that_does_not_fit_is_refused_with_the_reason(annotations: dict[str, str], message: str) -> None:
     with pytest.raises(WrongAllocation, match=message) as refused:
         decided(node_pod("p", [3, 0], annotations=annotations), CARDS)
     assert str(refused.value).startswith("pod ns/p (UID uid-p): ")

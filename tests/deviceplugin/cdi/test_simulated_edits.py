@@ -28,7 +28,7 @@ def test_each_card_is_a_read_only_mount_of_its_description(tmp_path: Path) -> No
     assert about == {"uuid": "GPU-b", "index": 1, "model": "M", "memoryMiB": 2048}
 
 
-def test_a_description_that_is_another_one_now_is_written_anew(tmp_path: Path) -> None:
+def test_a_description_that_has_changed_is_written_again(tmp_path: Path) -> None:
     cards = [Card(0, "GPU-a", "M", 1024, 1)]
     made = SimulatedEdits(tmp_path, lambda: cards)
     made.edits(["GPU-a"])
@@ -58,7 +58,7 @@ def test_the_files_of_cards_with_similar_names_are_left_alone(tmp_path: Path) ->
         ("a\0b", "cannot be a file"),
     ],
 )
-def test_what_is_no_card_here_or_no_file_name_is_refused(tmp_path: Path, uuid: str, message: str) -> None:
+def test_an_unknown_card_or_a_bad_file_name_is_refused(tmp_path: Path, uuid: str, message: str) -> None:
     with pytest.raises(CdiError, match=message):
         SimulatedEdits(tmp_path / "cards", lambda: CARDS).edits([uuid])
     assert not (tmp_path / "evil").exists()

@@ -1,4 +1,4 @@
-"""CDI documents: a handle brings in exactly its container's cards, with NVIDIA's libraries where they are described."""
+"""CDI specs: a device brings in exactly its container's cards, with NVIDIA's libraries where they are described."""
 
 import json
 import re
@@ -66,18 +66,18 @@ def mounted(edits: Json) -> list[str]:
     return [mount["containerPath"] for mount in listed]
 
 
-def test_a_handle_is_sixteen_hexadecimal_digits_that_stand_for_the_set() -> None:
+def test_a_device_name_is_16_hexadecimal_digits_that_stand_for_the_set() -> None:
     assert re.fullmatch(r"[0-9a-f]{16}", device_name(["a"]))
     assert device_name(["a", "b"]) == device_name(("b", "a", "b"))
     assert cdi_spec.qualified(device_name(["a"])) == f"gpushare/handle={device_name(['a'])}"
 
 
 @given(st.sets(st.text("ab-1", min_size=1)), st.sets(st.text("ab-1", min_size=1)))
-def test_two_sets_have_two_handles(one: set[str], other: set[str]) -> None:
+def test_two_sets_have_two_device_names(one: set[str], other: set[str]) -> None:
     assert (device_name(one) == device_name(other)) == (one == other)
 
 
-def test_the_document_of_a_handle() -> None:
+def test_the_spec_of_a_device() -> None:
     parts = [simulated_card("GPU-a", "/host/GPU-a"), Edits(env={"GPUSHARE_CARD_UUIDS": "GPU-a"})]
     mount = {
         "hostPath": "/host/GPU-a",
@@ -103,7 +103,7 @@ def test_what_an_isolation_mechanism_adds_is_one_more_part() -> None:
 
 
 @pytest.mark.parametrize("write", [json.dumps, yaml.safe_dump, lambda d: json.dumps(d, indent="\t")])
-def test_nvidias_document_is_read_as_json_and_as_yaml(write: object) -> None:
+def test_nvidias_spec_is_read_as_json_and_as_yaml(write: object) -> None:
     found = nvidia_spec("f", write(toolkit(device("GPU-a", 0), device("all", 0, 1))))  # type: ignore[operator]
     assert found is not None
     assert [(d.name, set(d.minors)) for d in found.devices] == [("GPU-a", {0}), ("all", {0, 1})]
@@ -113,7 +113,7 @@ def test_nvidias_document_is_read_as_json_and_as_yaml(write: object) -> None:
 @pytest.mark.parametrize(
     "text", ['{"cdiVersion":"0.5.0","kind":"example.com/gpu","devices":[]}', "", "kind: gpushare/handle"]
 )
-def test_documents_of_other_kinds_are_none_of_ours(text: str) -> None:
+def test_specs_of_other_kinds_are_ignored(text: str) -> None:
     assert nvidia_spec("f", text) is None
 
 
@@ -135,7 +135,7 @@ def test_documents_of_other_kinds_are_none_of_ours(text: str) -> None:
         ),
     ],
 )
-def test_a_document_that_cannot_be_read_is_refused_with_words(text: str, message: str) -> None:
+def test_a_spec_that_cannot_be_read_is_refused_with_the_reason(text: str, message: str) -> None:
     with pytest.raises(CdiError, match=message):
         nvidia_spec("f", text)
 
@@ -154,7 +154,7 @@ def test_two_cards_share_what_all_need() -> None:
     assert found.edits.wire()["hooks"] == [HOOK]
 
 
-def test_a_document_that_names_cards_by_index_is_read_by_their_device_nodes() -> None:
+def test_a_spec_that_names_cards_by_index_is_read_by_their_device_nodes() -> None:
     renumbered = [device("0", 1), device("1", 0), device("all", 0, 1)]
     assert nodes(real_cards([A], [spec(*renumbered)], NODES))[-1] == "/dev/nvidia0"
 
@@ -166,12 +166,12 @@ def test_a_driver_in_a_container_has_its_nodes_elsewhere_on_the_host() -> None:
     assert nodes(found)[-1] == "/dev/nvidia1"
 
 
-def test_the_document_of_higher_priority_is_taken() -> None:
+def test_the_spec_of_higher_priority_is_used() -> None:
     low, high = spec(device("GPU-a", 0), version="0.7.0"), spec(device("GPU-a", 0), version="0.6.0")
     assert real_cards([A], [low, high], NODES).edits.version == (0, 6, 0)
 
 
-def test_a_document_from_before_the_cards_were_renumbered_never_brings_in_another_card() -> None:
+def test_a_spec_older_than_a_renumbering_never_brings_in_another_card() -> None:
     stale = spec(device("GPU-a", 1), device("GPU-b", 0), device("all", 0, 1), source="/etc/cdi/old.yaml")
     found = real_cards([A], [stale], NODES)
     assert found.toolkit_missing == "/etc/cdi/old.yaml is out of date: card GPU-a is /dev/nvidia0 now"
@@ -179,7 +179,7 @@ def test_a_document_from_before_the_cards_were_renumbered_never_brings_in_anothe
     assert real_cards([A], [spec(device("GPU-a", 0)), stale], NODES).toolkit_missing == ""
 
 
-def test_without_nvidias_document_only_the_device_nodes_come_and_it_is_said() -> None:
+def test_without_nvidias_spec_only_the_device_nodes_come_with_a_report() -> None:
     found = real_cards([A, B], [], (*NODES, "/dev/nvidia-uvm-tools"))
     expected = ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia1"]
     assert nodes(found) == expected
@@ -195,6 +195,6 @@ def test_a_card_without_a_device_node_is_refused(card: DriverCard, message: str)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["GPU-a", "GPU-b", "0", "1", "all"]), st.sets(st.integers(0, 2)))))
-def test_whatever_a_document_says_a_container_sees_its_own_card_only(devices: list[tuple[str, set[int]]]) -> None:
+def test_whatever_a_spec_says_a_container_sees_its_own_card_only(devices: list[tuple[str, set[int]]]) -> None:
     found = real_cards([A], [spec(*(device(name, *minors) for name, minors in devices))], NODES)
     assert [path for path in nodes(found) if re.fullmatch(r"/dev/nvidia\d+", path)] == ["/dev/nvidia0"]

@@ -112,7 +112,7 @@ def test_cards_of_an_annotation_are_simulated_too(tmp_path: Path) -> None:
         pytest.param("{broken", 0, "node n: inventory cannot be read", id="unreadable"),
     ],
 )
-def test_what_an_annotation_has_wrong_is_found_before_anything_runs(
+def test_a_mistake_in_an_annotation_is_found_before_anything_runs(
     tmp_path: Path, inventory_text: str, card: int, message: str
 ) -> None:
     with pytest.raises(SimulationError, match=message):
@@ -162,7 +162,7 @@ def test_processes_hold_memory_and_let_go_of_it() -> None:
     assert (made.reading("GPU-a").used_mib, made.reading("GPU-b").used_mib) == (50, 0)
 
 
-def test_a_reading_says_what_it_is_told_to_say() -> None:
+def test_a_reading_has_the_values_of_the_fault() -> None:
     made = source()
     happen(made, ReadingFault("0", {"remap_pending": True}), ReadingFault("0", {"recovery": "reset"}))
     assert (made.reading("GPU-a").remap_pending, made.reading("GPU-a").recovery) == (True, "reset")
@@ -174,7 +174,7 @@ def test_a_card_that_is_not_there_is_refused_with_those_that_are() -> None:
         source().happen(XidFault("7", 79))
 
 
-def test_a_driver_that_fails_fails_everywhere_until_it_is_well() -> None:
+def test_a_failing_driver_fails_every_call_until_it_is_healthy() -> None:
     made = source()
     happen(made, DriverFault(fail=True))
     for call in (made.cards, lambda: made.reading("GPU-a"), lambda: made.wait(0)):
@@ -235,7 +235,7 @@ def test_a_slow_driver_that_is_waited_for_is_slow_once() -> None:
     assert 0.6 <= time.monotonic() - began_s < 1.2
 
 
-def test_whoever_waits_hears_of_a_fault_at_once() -> None:
+def test_a_fault_ends_a_wait_at_once() -> None:
     made = SimulatedSource(CARDS, ())
     heard: list[object] = []
     waiting = threading.Thread(target=lambda: heard.extend(made.wait(60)))

@@ -25,17 +25,17 @@ def test_what_was_saved_is_there_after_a_restart(tmp_path: Path) -> None:
     )
 
 
-def test_another_boot_is_told(tmp_path: Path) -> None:
+def test_another_boot_is_noticed(tmp_path: Path) -> None:
     LastKnownFile(tmp_path, "boot-1").save(TEXT)
     known = LastKnownFile(tmp_path, "boot-2").load()
     assert (len(known.cards), known.same_boot) == (2, False)
 
 
-def test_without_a_file_nothing_is_known_and_nothing_is_wrong(tmp_path: Path) -> None:
+def test_without_a_file_nothing_is_known_and_there_is_no_problem(tmp_path: Path) -> None:
     assert LastKnownFile(tmp_path, "boot-1").load() == LastKnown()
 
 
-def test_a_file_that_cannot_be_read_is_said_and_replaced(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_and_replaced(tmp_path: Path) -> None:
     (tmp_path / "inventory.json").write_text('{"bootId":')
     file = LastKnownFile(tmp_path, "boot-1")
     assert "inventory.json cannot be read" in file.load().problem

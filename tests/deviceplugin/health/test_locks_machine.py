@@ -23,7 +23,7 @@ from deviceplugin.health.rules import (
 )
 
 XIDS = classes((), ())
-WELL = Reading(0, uncorrected_ecc=0)
+GOOD = Reading(0, uncorrected_ecc=0)
 STEPS_S = st.sampled_from([0.0, 1.0, 10.0, 31.0, 301.0, 601.0, -5.0, -1000.0])
 
 
@@ -85,10 +85,10 @@ class CardHistory(RuleBasedStateMachine):
 
     @rule(advice=st.sampled_from(["reset", "reboot", "drain-reset"]))
     def the_driver_advises_a_reset(self, advice: str) -> None:
-        self._read(replace(WELL, recovery=advice))
+        self._read(replace(GOOD, recovery=advice))
         self.locks.add("advice")
 
-    @rule(reading=st.sampled_from([replace(WELL, remap_pending=True), replace(WELL, recovery="drain")]))
+    @rule(reading=st.sampled_from([replace(GOOD, remap_pending=True), replace(GOOD, recovery="drain")]))
     def something_waits(self, reading: Reading) -> None:
         self._withdrawn()
         self._read(reading)
@@ -101,7 +101,7 @@ class CardHistory(RuleBasedStateMachine):
         self.counted += 1
         if known:
             self.hurt_s = [self.now_s]
-            self._read(WELL)
+            self._read(GOOD)
             assert announced(self.health)[0] is not Health.HEALTHY
 
     @rule(times=st.sampled_from([1, 2, 3, 40]), every_s=st.sampled_from([1.0, 10.0]))
@@ -129,17 +129,17 @@ class CardHistory(RuleBasedStateMachine):
         assert (found is Health.HEALTHY) is (reason == "")
 
     def teardown(self) -> None:
-        """Whatever happened: what answers well for long enough is let back in, unless it needs a reset."""
+        """Whatever happened: what answers for long enough is let back in, unless it needs a reset."""
         self.locks.discard("advice")
         for _ in range(100):
-            self.health = after_reading(self.health, self._counting(WELL), self.now_s)
+            self.health = after_reading(self.health, self._counting(GOOD), self.now_s)
             self.now_s += 10
         assert (self.health.state is HealthState.HEALTHY) is not bool(self.locks)
 
     def _answer(self) -> None:
         self._withdrawn()
         before = self.health
-        self.health = after_reading(before, self._counting(WELL), self.now_s)
+        self.health = after_reading(before, self._counting(GOOD), self.now_s)
         self.good_s = [] if self.good_s and self.now_s < self.good_s[0] else self.good_s
         self.good_s.append(self.now_s)
         self.hurt_s += [self.now_s] * bool(self.hurt_s)

@@ -1,4 +1,4 @@
-"""Any history of a card, beside a small model: a list of what happened, judged anew each time."""
+"""Any history of a card, beside a small model: a list of what happened, judged again each time."""
 
 from dataclasses import dataclass
 

@@ -16,7 +16,7 @@ from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates
 
 CARDS = (DriverCard(0, "GPU-a", "M", 1024), DriverCard(1, "GPU-b", "M", 1024))
-WELL = (Health.HEALTHY, "")
+HEALTHY = (Health.HEALTHY, "")
 
 
 @dataclass
@@ -64,24 +64,24 @@ async def keeping(*before: Fault) -> AsyncIterator[Rig]:
 
 async def test_the_cards_are_found_and_read_again_and_again() -> None:
     async with keeping() as rig:
-        await rig.until(lambda: rig.announced() == WELL and rig.keeper.problem == "")
+        await rig.until(lambda: rig.announced() == HEALTHY and rig.keeper.problem == "")
         rig.happen(UseFault("0", 7, 300))
         await rig.until(lambda: "GPU-a" in rig.keeper.states.readings)
         await rig.until(lambda: rig.keeper.states.readings["GPU-a"].used_mib == 300)
 
 
-async def test_an_error_is_heard_of_at_once_and_told() -> None:
+async def test_an_error_is_reported_at_once() -> None:
     async with keeping() as rig:
-        await rig.until(lambda: rig.announced() == WELL)
+        await rig.until(lambda: rig.announced() == HEALTHY)
         rig.happen(XidFault("0", 79))
         await rig.until(lambda: rig.announced() == (Health.UNHEALTHY, "xid-79"))
         assert rig.xids == [Xid("GPU-a", 79)]
-        assert rig.announced("GPU-b") == WELL
+        assert rig.announced("GPU-b") == HEALTHY
 
 
 async def test_a_card_that_goes_is_kept_and_one_that_comes_back_is_watched() -> None:
     async with keeping() as rig:
-        await rig.until(lambda: rig.announced() == WELL)
+        await rig.until(lambda: rig.announced() == HEALTHY)
         rig.happen(LostFault("0"))
         await rig.until(lambda: rig.announced() == (Health.UNHEALTHY, "lost"))
         # The other one answers all the while.
@@ -96,21 +96,21 @@ async def test_a_driver_that_is_late_is_waited_for() -> None:
         await rig.until(lambda: rig.keeper.problem == "the simulated driver is failing")
         assert rig.keeper.states.cards == ()
         rig.happen(DriverFault())
-        await rig.until(lambda: rig.announced() == WELL)
+        await rig.until(lambda: rig.announced() == HEALTHY)
 
 
-async def test_a_driver_that_fails_makes_cards_suspect_and_nothing_worse_until_it_answers() -> None:
+async def test_a_failing_driver_makes_cards_suspect_and_nothing_worse() -> None:
     async with keeping() as rig:
-        await rig.until(lambda: rig.announced() == WELL)
+        await rig.until(lambda: rig.announced() == HEALTHY)
         rig.happen(DriverFault(fail=True))
         await rig.until(lambda: rig.announced() == (Health.SUSPECT, "silent"))
         assert rig.keeper.problem == "the simulated driver is failing"
         rig.happen(DriverFault())
-        await rig.until(lambda: rig.announced() == WELL)
+        await rig.until(lambda: rig.announced() == HEALTHY)
         await rig.until(lambda: rig.keeper.problem == "")
 
 
-async def test_what_is_remembered_of_this_boot_is_lost_when_the_driver_does_not_name_it() -> None:
+async def test_a_card_remembered_from_this_boot_that_the_driver_does_not_name_is_lost() -> None:
     source = SimulatedSource(CARDS[:1], ())
     for forget, expected in ((True, 1), (False, 2)):
         states = CardStates(classes((), ()))

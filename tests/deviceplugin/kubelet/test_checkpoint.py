@@ -60,12 +60,12 @@ def test_fields_of_a_newer_kubelet_are_left_alone() -> None:
         pytest.param(b"[" * 100_000, id="nested too deep"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_words(broken: bytes) -> None:
+def test_what_cannot_be_read_is_refused_with_the_reason(broken: bytes) -> None:
     with pytest.raises(CheckpointError, match="kubelet checkpoint cannot be read"):
         parse(broken)
 
 
-def test_an_answer_that_is_no_base64_is_refused_when_it_is_asked_for() -> None:
+def test_an_answer_that_is_not_base64_is_refused_when_it_is_read() -> None:
     (found,) = parse(text([wire(AllocResp="?")]))
     with pytest.raises(CheckpointError, match="the answer of container c cannot be read"):
         found.answer()

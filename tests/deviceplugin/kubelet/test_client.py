@@ -67,7 +67,7 @@ async def test_an_allocate_gets_the_answer_for_its_container(folder: Path) -> No
         await double.pre_start(["u0"])
 
 
-async def test_a_refusal_reaches_the_kubelet_in_words(folder: Path) -> None:
+async def test_a_refusal_reaches_the_kubelet_with_its_message(folder: Path) -> None:
     plugin = Plugin()
     plugin.refusal = "no allocation for a/b"
     async with KubeletDouble(folder).running() as double, server.serving(plugin, folder / "p.sock"):
@@ -83,7 +83,7 @@ async def test_a_kubelet_that_is_not_there_is_silent(folder: Path) -> None:
         await client.register(folder, "p.sock", RESOURCE)
 
 
-async def test_a_kubelet_that_says_no_refuses(folder: Path) -> None:
+async def test_a_kubelet_that_rejects_the_registration_refuses(folder: Path) -> None:
     async with KubeletDouble(folder).running() as double:
         double.refusal = "unsupported version"
         with pytest.raises(RegistrationRefused, match="unsupported version"):
@@ -128,7 +128,7 @@ async def test_pod_resources_tell_the_ids_of_our_resource(folder: Path) -> None:
         await pods.close()
 
 
-async def test_a_kubelet_that_is_asked_too_often_is_asked_again(folder: Path) -> None:
+async def test_a_kubelet_that_throttles_is_asked_again(folder: Path) -> None:
     async with KubeletDouble(folder).running() as double:
         double.pods["ns", "p"] = {"c": {RESOURCE: ["u0"]}}
         double.too_busy = 3

@@ -65,8 +65,8 @@ def test_mib_units_of_large_cards_are_refused_with_the_unit_that_fits() -> None:
     with pytest.raises(TooManyDevices) as refused:
         device_ids.check([80 * GIB] * 8, 1, old_style=False)
     assert str(refused.value) == (
-        "8 cards of 81920 MiB at memoryUnitMiB 1 make 655360 devices, a message of 13.6 MiB; the kubelet accepts 4 MiB; "
-        "memoryUnitMiB 4 fits; use 128 to 1024 (each device is an entry in pod status)"
+        "8 cards of 81920 MiB at memoryUnitMiB 1 make 655360 devices, a message of 13.6 MiB; "
+        "the kubelet accepts 4 MiB; memoryUnitMiB 4 fits; use 128 to 1024 (each device is an entry in pod status)"
     )
 
 
@@ -164,7 +164,7 @@ def test_nobody_on_a_healthy_card_ever_holds_an_unhealthy_id(
 
 
 @given(SICK_UNITS, HOLDERS, SOME_IDS)
-def test_as_many_are_unhealthy_as_the_unhealthy_cards_have_units_as_far_as_that_harms_nobody(
+def test_as_many_ids_are_unhealthy_as_units_unless_that_would_harm_a_pod(
     unhealthy: dict[str, int], holders: dict[str, frozenset[str]], before: frozenset[str]
 ) -> None:
     harmless = [
@@ -175,7 +175,7 @@ def test_as_many_are_unhealthy_as_the_unhealthy_cards_have_units_as_far_as_that_
 
 
 @given(SICK_UNITS, HOLDERS, SOME_IDS)
-def test_a_free_id_turns_unhealthy_only_after_those_of_the_unhealthy_and_those_that_were(
+def test_free_ids_turn_unhealthy_last(
     unhealthy: dict[str, int], holders: dict[str, frozenset[str]], before: frozenset[str]
 ) -> None:
     answer = device_ids.unhealthy(NODE_IDS, unhealthy, holders, before)

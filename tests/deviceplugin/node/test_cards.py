@@ -158,7 +158,7 @@ async def test_cards_are_announced_counted_and_listed(tmp_path: Path) -> None:
         assert rig.cards.devices.now == tuple((f"u{number}", True) for number in range(8))
 
 
-async def test_nothing_is_said_before_the_driver_or_a_memory_names_a_card(tmp_path: Path) -> None:
+async def test_nothing_is_announced_before_a_card_is_known_or_remembered(tmp_path: Path) -> None:
     async with announcing(tmp_path, found=False) as rig:
         await asyncio.sleep(0.02)
         assert (rig.node.annotations, rig.cards.devices.now, rig.cards.cards) == ({}, (), ())
@@ -167,7 +167,7 @@ async def test_nothing_is_said_before_the_driver_or_a_memory_names_a_card(tmp_pa
         await rig.until(lambda: len(rig.node.cards()) == 1)
 
 
-async def test_of_an_unhealthy_card_as_many_ids_are_out_as_it_has_units_and_none_that_a_neighbour_holds(
+async def test_an_unhealthy_card_takes_out_as_many_ids_as_units_and_none_in_use(
     tmp_path: Path,
 ) -> None:
     async with announcing(tmp_path) as rig:
@@ -222,7 +222,7 @@ async def test_what_is_remembered_from_before_a_reboot_is_not_taken_for_known_si
         assert LastKnownFile(tmp_path, "boot").load().same_boot
 
 
-async def test_indexes_are_not_believed_before_the_driver_has_named_its_cards(tmp_path: Path) -> None:
+async def test_indexes_are_not_resolved_before_the_driver_has_named_its_cards(tmp_path: Path) -> None:
     async with announcing(tmp_path, found=False) as rig:
         rig.cards.states.remember((B,))
         rig.node.show(**{names.CORDON: "1"})
@@ -230,7 +230,7 @@ async def test_indexes_are_not_believed_before_the_driver_has_named_its_cards(tm
         assert rig.node.annotations[names.CORDON] == "1"
 
 
-async def test_what_is_used_outside_the_books_is_given_away_no_more_and_costs_no_id_that_is_held(
+async def test_outside_use_is_not_announced_and_no_held_id_turns_unhealthy(
     tmp_path: Path,
 ) -> None:
     async with announcing(tmp_path) as rig:
@@ -243,7 +243,7 @@ async def test_what_is_used_outside_the_books_is_given_away_no_more_and_costs_no
         assert not rig.unhealthy() & {"u6", "u7"}
 
 
-async def test_what_was_decided_stays_so_when_somebody_outside_the_books_fills_the_card(tmp_path: Path) -> None:
+async def test_a_decision_stands_when_outside_use_fills_the_card(tmp_path: Path) -> None:
     async with announcing(tmp_path) as rig:
         rig.running("on-a", ["u6"], card=0)
         rig.cards.outside({"GPU-a": 4096})

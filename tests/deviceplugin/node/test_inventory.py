@@ -128,7 +128,7 @@ def test_a_card_of_unified_memory_has_what_the_configuration_says() -> None:
         pytest.param(90_000, 0, id="more than there is"),
     ],
 )
-def test_memory_used_outside_the_books_is_not_given_away(outside_mib: int, units: int) -> None:
+def test_memory_used_outside_the_books_is_not_announced(outside_mib: int, units: int) -> None:
     card = announced(CARD, outside_mib=outside_mib)
     assert (card.units, card.memory_mib) == (units, 81_559)
 

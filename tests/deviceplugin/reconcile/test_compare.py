@@ -58,7 +58,7 @@ def message(*pods: SeenPod, allocated: Sequence[Held] = (), uses: Sequence[Use] 
     return [one.message for one in find_drift(compared, allowance_mib=512)]
 
 
-def test_where_all_is_as_decided_nothing_is_found() -> None:
+def test_a_node_that_is_as_decided_has_no_drift() -> None:
     uses = [Use("A", 1, 3000, "uid-p"), Use("A", 2, 1000, "uid-p")]
     given = {("uid-p", "c"): frozenset("A")}
     assert found(on(pod(), "A"), allocated=[held(4)], given=given, uses=uses) == []
@@ -109,7 +109,7 @@ def test_pods_that_asked_for_nothing_are_found() -> None:
     uses = [Use("A", 1, 300, "uid-q"), Use("A", 2, 50, "uid-of-a-pod-that-is-gone")]
     assert message(nothing, uses=uses) == [
         "pod ns/q (UID uid-q): it uses 300 MiB of A and requests none",
-        "card A: pods that the API server does not have use 50 MiB (UID uid-of-a-pod-that-is-gone)",
+        "card A: pods unknown to the API server use 50 MiB (UID uid-of-a-pod-that-is-gone)",
     ]
 
 
@@ -131,7 +131,7 @@ def test_a_pod_without_devices_is_left_alone_while_that_may_be_right(
     assert found(on(replace(pod(), **changed), "A"), allocated=allocated) == []  # type: ignore[arg-type]
 
 
-def test_init_containers_that_the_kubelet_does_not_list_are_no_difference() -> None:
+def test_init_containers_that_the_kubelet_does_not_list_are_no_drift() -> None:
     of = pod(container(8, "i", ContainerKind.INIT), container(4))
     assert found(on(of, "A"), allocated=[held(4)]) == []
 

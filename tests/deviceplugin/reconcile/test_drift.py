@@ -54,7 +54,7 @@ def test_nothing_is_evicted_by_default(kind: DriftKind) -> None:
     assert Action.EVICT not in actions(of(kind), configured())
 
 
-def test_a_difference_counts_when_two_comparisons_show_it() -> None:
+def test_drift_counts_when_two_comparisons_show_it() -> None:
     once = follow(Followed(), [of(DriftKind.USES_MORE, mib=5)])
     twice = follow(once, [of(DriftKind.USES_MORE, mib=7)])
     assert (once.lasting, once.news) == ((), ())
@@ -70,7 +70,7 @@ def test_it_is_news_once_and_again_after_it_was_gone() -> None:
     assert news == [0, 1, 0, 0, 0, 1]
 
 
-def test_another_pods_difference_is_another() -> None:
+def test_the_drift_of_another_pod_is_another() -> None:
     once = follow(Followed(), [of(DriftKind.USES_MORE)])
     assert follow(once, [of(DriftKind.USES_MORE, NodePod("v", "ns", "p", ()))]).lasting == ()
 

@@ -139,7 +139,7 @@ def metric(loop: Reconciler, name: str, **labels: str) -> float | None:
     return sum(found) if found else None
 
 
-async def test_where_all_is_as_decided_nothing_is_told_and_everything_is_shown(folder: Path) -> None:
+async def test_without_drift_nothing_is_reported_and_everything_is_shown(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         uid = node.runs("p", 4, card=CARDS[1])
         node.uses("GPU-b", (11, 700, uid))
@@ -153,7 +153,7 @@ async def test_where_all_is_as_decided_nothing_is_told_and_everything_is_shown(f
         assert metric(loop, "container_memory_used_bytes", pod="p", UUID="GPU-b") == 700 * 2**20
 
 
-async def test_a_difference_is_told_once_when_two_rounds_have_seen_it_and_shown_as_long_as_it_lasts(
+async def test_drift_seen_by_two_rounds_is_told_once_and_shown_while_it_lasts(
     folder: Path,
 ) -> None:
     async with rig(folder) as (node, loop):
@@ -185,7 +185,7 @@ async def test_a_pod_that_uses_more_than_it_asked_is_evicted_where_that_is_confi
         assert notice.note.endswith("it requested 2048 MiB there; evicting it")
 
 
-async def test_an_eviction_that_is_refused_for_now_is_said_and_tried_again_in_the_next_round(folder: Path) -> None:
+async def test_an_eviction_that_is_refused_is_reported_and_tried_again_next_round(folder: Path) -> None:
     async with rig(folder, evict_unregistered=True) as (node, loop):
         uid = node.runs("waits", 4, ids=0)
         node.refusals = [ApiThrottled("a disruption budget forbids it")]
@@ -207,7 +207,7 @@ async def test_a_pod_that_has_gone_before_its_eviction_is_no_problem(folder: Pat
         assert (node.refusals, node.evicted, loop.result.problems) == ([], [], ())
 
 
-async def test_what_is_used_outside_is_handed_on_whenever_it_is_another_amount(folder: Path) -> None:
+async def test_outside_use_is_passed_on_whenever_it_changes(folder: Path) -> None:
     async with rig(folder, announce_outside_use=True) as (node, loop):
         node.uses("GPU-a", (11, 3000, ""))
         await loop.round()
@@ -232,7 +232,7 @@ async def test_the_use_of_a_pod_that_asks_for_nothing_is_found(folder: Path) -> 
         assert [(one.reason, one.pod) for one in node.told] == [("GPUUsesUnasked", PodKey("ns", "thief", uid))]
 
 
-async def test_a_later_change_of_an_allocation_is_not_followed(folder: Path) -> None:
+async def test_a_later_change_of_an_allocation_is_ignored(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         uid = node.runs("p", 4)
         await loop.round()
@@ -242,7 +242,7 @@ async def test_a_later_change_of_an_allocation_is_not_followed(folder: Path) -> 
         assert loop.result.allocated_units == {"GPU-a": 4}
 
 
-async def test_files_of_handles_that_no_container_holds_are_removed_and_others_stay(folder: Path) -> None:
+async def test_specs_that_no_container_uses_are_removed_and_others_stay(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         node.runs("p", 2)
         node.record("uid-x", ["of-another-resource"], resource="x.com/gpu")
@@ -269,7 +269,7 @@ async def test_a_dead_pod_is_forgotten_when_the_kubelet_has_forgotten_it(folder:
         assert not node.given.by_container
 
 
-async def test_without_the_checkpoint_nothing_is_forgotten_nor_removed_and_the_rest_is_compared(folder: Path) -> None:
+async def test_without_the_checkpoint_nothing_is_removed_and_the_rest_is_compared(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         uid = node.runs("p", 2, ids=1)
         await loop.round()
@@ -286,7 +286,7 @@ async def test_without_the_checkpoint_nothing_is_forgotten_nor_removed_and_the_r
         assert "checkpoint cannot be read" in loop.result.problems[0]
 
 
-async def test_without_the_kubelet_nothing_is_said_of_devices_and_the_rest_is_compared(folder: Path) -> None:
+async def test_without_the_kubelet_devices_are_left_out_and_the_rest_is_compared(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         uid = node.runs("p", 4, ids=0)
         node.given.by_container[uid, "c0"] = frozenset({"GPU-b"})
@@ -297,7 +297,7 @@ async def test_without_the_kubelet_nothing_is_said_of_devices_and_the_rest_is_co
         assert "asking the kubelet for all pods" in loop.result.problems[0]
 
 
-async def test_without_the_hosts_proc_nothing_is_said_of_use(folder: Path) -> None:
+async def test_without_the_hosts_proc_use_is_left_out(folder: Path) -> None:
     async with rig(folder, host_proc=str(folder / "missing")) as (node, loop):
         node.runs("p", 4)
         node.readings["GPU-a"] = Reading(9000, (Process(11, 9000),))
@@ -307,7 +307,7 @@ async def test_without_the_hosts_proc_nothing_is_said_of_use(folder: Path) -> No
         assert "cannot trace processes to their pods" in loop.result.problems[0]
 
 
-async def test_files_that_cannot_be_removed_are_said_and_the_round_goes_on(folder: Path) -> None:
+async def test_specs_that_cannot_be_removed_are_reported_and_the_round_goes_on(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         node.runs("p", 2)
         stubborn = folder / "cdi" / f"gpushare-{spec.device_name(['gone'])}.json"
@@ -317,7 +317,7 @@ async def test_files_that_cannot_be_removed_are_said_and_the_round_goes_on(folde
         assert len(loop.result.containers) == 1
 
 
-async def test_a_journal_that_cannot_be_written_is_said_and_the_round_goes_on(folder: Path) -> None:
+async def test_a_journal_that_cannot_be_written_is_reported_and_the_round_goes_on(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         node.runs("p", 2)
         await loop.round()
@@ -398,7 +398,7 @@ def test_rounds_come_at_their_interval_once_the_pods_are_known(tmp_path: Path) -
     assert virtual_time.run(_rounds(tmp_path, wakes=frozenset(), known_at_s=5)) == [5, 65, 125, 185]
 
 
-def test_a_loop_that_is_woken_comes_sooner_but_never_within_30_s_of_the_last_list(tmp_path: Path) -> None:
+def test_a_woken_loop_comes_sooner_but_never_within_30_s_of_the_last_list(tmp_path: Path) -> None:
     assert virtual_time.run(_rounds(tmp_path, wakes=frozenset(), wake_at_s=45)) == [0, 45, 105, 165]
     assert virtual_time.run(_rounds(tmp_path, wakes=frozenset(), wake_at_s=10)) == [0, 30, 90, 150]
     assert virtual_time.run(_rounds(tmp_path, wakes=frozenset({2}))) == [0, 60, 90, 150]

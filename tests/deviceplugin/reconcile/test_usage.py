@@ -56,7 +56,7 @@ def test_the_only_container_that_asks_uses_what_the_pod_uses() -> None:
     assert usage.accounts(seen, found, BOTH, {}) == [Account("ns", "p", "c1", units, used)]
 
 
-def test_what_is_not_known_to_be_used_is_not_said_to_be_nothing() -> None:
+def test_unknown_use_is_none_and_not_0() -> None:
     one = usage.seen([on(node_pod("p", [4]), CARDS[0])], CARDS)
     assert [row.used_mib for row in usage.accounts(one, (), {"GPU-b"}, {})] == [{"GPU-a": None}]
     several = usage.seen([on(node_pod("p", [4, 4]), CARDS[0])], CARDS)
@@ -89,7 +89,7 @@ def test_metrics_get_a_row_for_each_card_and_the_status_one_for_each_container()
     assert unknown.used_mib is None
 
 
-def test_every_kind_is_counted_those_not_found_too_and_what_nobody_monitors_is_not() -> None:
+def test_every_kind_is_counted_from_0_and_what_is_not_monitored_is_not() -> None:
     uses_more = Drift(DriftKind.USES_MORE, "more", node_pod("p", [1]), uuid="GPU-a", mib=9)
     watching = usage.counts([OUTSIDE, uses_more], ANNOUNCING)
     assert set(watching) == {kind.value for kind in DriftKind}
@@ -109,7 +109,7 @@ def test_every_kind_is_counted_those_not_found_too_and_what_nobody_monitors_is_n
         pytest.param({"GPU-a": 700}, Followed((OUTSIDE,)), BOTH, {"GPU-a": 700}, id="the card answers again"),
     ],
 )
-def test_what_is_used_outside_is_announced_no_more_until_it_is_known_to_be_gone(
+def test_outside_use_stays_unannounced_until_it_is_known_to_be_gone(
     before: dict[str, int], followed: Followed, read: frozenset[str], after: dict[str, int]
 ) -> None:
     assert usage.outside_mib(before, followed, read, ANNOUNCING) == after

@@ -78,7 +78,7 @@ def test_exactly_one_health_is_1() -> None:
     assert states == {"healthy": 0, "suspect": 0, "unhealthy": 1, "cordoned": 0}
 
 
-def test_what_the_driver_does_not_tell_has_no_series() -> None:
+def test_what_the_driver_does_not_report_has_no_series() -> None:
     of = metrics()
     of.show_cards([shown(CARD, Reading(10)), shown(OTHER, None)])
     found = scraped(of)

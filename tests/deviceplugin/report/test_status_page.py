@@ -80,7 +80,7 @@ async def answered(address: str, path: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_probes_say_what_is_wrong(address: str, probes: Probes) -> None:
+async def test_probes_report_what_is_wrong(address: str, probes: Probes) -> None:
     assert await answered(address, "/healthz") == (200, "ok\n")
     probes.ready, probes.alive = "the kubelet has not taken the plugin in", "the driver's thread ended"
     assert await answered(address, "/readyz") == (503, "the kubelet has not taken the plugin in\n")
@@ -93,7 +93,7 @@ async def test_metrics_are_served_as_text(address: str) -> None:
     assert "gpushare_device_plugin_registrations_total 1.0" in text
 
 
-async def test_the_status_arrives_as_it_was_told(address: str) -> None:
+async def test_the_status_arrives_unchanged(address: str) -> None:
     assert await ask_status(address) == STATUS
 
 
@@ -111,7 +111,7 @@ def test_the_document_names_memory_in_mib() -> None:
     assert decode(text) == STATUS
 
 
-async def test_where_nobody_listens_that_is_said() -> None:
+async def test_that_nobody_listens_is_reported() -> None:
     with pytest.raises(StatusUnknown, match=r"http://127\.0\.0\.1:1/status: .*is the plugin running here"):
         await ask_status("127.0.0.1:1")
 
@@ -123,7 +123,7 @@ async def test_where_nobody_listens_that_is_said() -> None:
         pytest.param((403, "only this machine is told"), "answered 403 only this machine is told", id="refused"),
     ],
 )
-async def test_another_answer_is_no_status(answer: tuple[int, str], complaint: str) -> None:
+async def test_an_answer_that_is_not_a_status_is_reported(answer: tuple[int, str], complaint: str) -> None:
     async def handle(_request: web.Request) -> web.Response:
         return web.Response(status=answer[0], text=answer[1])
 
@@ -153,11 +153,11 @@ async def test_another_answer_is_no_status(answer: tuple[int, str], complaint: s
         (None, False),
     ],
 )
-def test_only_a_peer_on_loopback_is_told_the_status(peer: str | None, is_local: bool) -> None:  # noqa: FBT001 - a case
+def test_only_a_peer_on_loopback_gets_the_status(peer: str | None, is_local: bool) -> None:  # noqa: FBT001 - a case
     assert is_loopback(peer) is is_local
 
 
-async def test_an_address_in_use_is_an_error_of_the_system(address: str) -> None:
+async def test_an_address_in_use_is_an_oserror(address: str) -> None:
     with pytest.raises(OSError, match="address already in use"):
         await serve(
             ("127.0.0.1", int(address.rpartition(":")[2])),
