@@ -39,9 +39,11 @@ from deviceplugin.kubelet.registration import Listeners, Registration
 from deviceplugin.node.api import NodeApi
 from deviceplugin.node.cards import NodeCards
 from deviceplugin.node.events import Notice, Notices
+from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodePublisher
 from deviceplugin.node.watch import NodeWatch
-from deviceplugin.reconcile.reconciler import Reconciler
+from deviceplugin.reconcile.drift import DriftPolicy
+from deviceplugin.reconcile.reconciler import Reconciler, ReconcileSettings
 from deviceplugin.report.measured import MeasuredPlugin
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import allocated_units, card_statuses, shown_cards
@@ -77,12 +79,12 @@ class NodePlugin:
         self._kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
         self._notices = Notices(cluster, c.node_name, time.time)
         self._view = NodeRecords(
-            c.resources,
-            OwnPods(),
-            Journal(Path(c.state_dir)),
-            self._kubelet,
-            Path(c.kubelet.device_plugin_dir) / _CHECKPOINT,
-            self._allocation_changed,
+            resources=c.resources,
+            pods=OwnPods(),
+            journal=Journal(Path(c.state_dir)),
+            kubelet=self._kubelet,
+            checkpoint=Path(c.kubelet.device_plugin_dir) / _CHECKPOINT,
+            changed=self._allocation_changed,
         )
         self._given, self._marker = GivenCards(), Marker(api, backoff.delay_s)
         self._cards, self._keeper = self._make_cards(source)
@@ -152,7 +154,9 @@ class NodePlugin:
         for problem in filter(None, (known.problem, healths.problem, self._view.journal.problem)):
             log.warning("state.unreadable", reason=problem)
         cards = NodeCards(
-            configuration=c,
+            terms=Terms(c.memory_unit_mib, c.unified_memory_mib),
+            gpu_core=c.announce_gpu_core,
+            old_style_ids=c.old_style_ids,
             states=states,
             view=self._view,
             publisher=NodePublisher(self._api, self._backoff.delay_s),
@@ -191,11 +195,17 @@ class NodePlugin:
         await self._cards.devices.shown()
         self.mode = mode_of(c.mode, runtime)
         log.info("mode", mode=self.mode, configured=c.mode, runtime=runtime)
-        site = Site(self._view, self._cards.devices, lambda: self._cards.whole, self._watch.labels, self._gave)
+        site = Site(
+            view=self._view,
+            devices=self._cards.devices,
+            cards=lambda: self._cards.whole,
+            node_labels=self._watch.labels,
+            given=self._gave,
+        )
         plugin, registering, files = self._allocator(site)
         measured = MeasuredPlugin(plugin, self.metrics, lambda: self._left(registration))
         self._reconciler = Reconciler(
-            configuration=c,
+            settings=_reconcile_settings(c),
             view=self._view,
             kubelet=self._kubelet,
             cards=lambda: self._cards.whole,
@@ -265,6 +275,21 @@ class NodePlugin:
 
     def _on_problem(self, message: str) -> None:
         self._kubelet_problem = message
+
+
+def _reconcile_settings(c: DevicePluginConfiguration) -> ReconcileSettings:
+    return ReconcileSettings(
+        policy=DriftPolicy(
+            monitor=c.monitor,
+            evict_unregistered=c.evict_unregistered,
+            evict_mismatched=c.evict_mismatched,
+            announce_outside_use=c.announce_outside_use,
+        ),
+        interval_s=c.reconcile_interval_s,
+        unit_mib=c.memory_unit_mib,
+        allowance_mib=c.monitor_allowance_mib,
+        host_proc=Path(c.host_proc),
+    )
 
 
 async def _at_once() -> None:

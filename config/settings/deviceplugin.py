@@ -104,8 +104,8 @@ class DevicePluginConfiguration(Section):
         validation_alias="memoryUnitMiB",
         ge=1,
         le=_LARGEST_UNIT_MIB,
-        description="MiB in one unit of `gpuMem`, the same as the scheduler's. Each unit is one device of the kubelet: a "
-        "unit so small that the list of devices exceeds a message of 4 MiB is refused at the start.",
+        description="MiB in one unit of `gpuMem`, the same as the scheduler's. Each unit is one device of the "
+        "kubelet: a unit so small that the list of devices exceeds a message of 4 MiB is refused at the start.",
     )
     announce_gpu_core: bool = Field(
         default=False, description="Whether the node lists 100 for each usable card of `gpuCore` in its capacity."
@@ -130,9 +130,9 @@ class DevicePluginConfiguration(Section):
     kubelet: Kubelet = Field(default=Kubelet(), description="Where the kubelet keeps its sockets.")
     state_dir: AbsolutePath = Field(
         default="/var/lib/kubelet/device-plugins/gpushare",
-        description="Directory for what has to outlive the container: the lock, the journal of allocations, the health of the "
-        "cards. By default inside the kubelet's directory, which is mounted anyway; a kubelet that starts empties "
-        "that directory, but leaves subdirectories alone.",
+        description="Directory for what has to outlive the container: the lock, the journal of allocations, the health "
+        "of the cards. By default inside the kubelet's directory, which is mounted anyway; a kubelet that starts "
+        "empties that directory, but leaves subdirectories alone.",
     )
     host_proc: AbsolutePath = Field(
         default="/proc", description="The host's `/proc`, by which a process is traced to its pod."
@@ -182,8 +182,8 @@ class DevicePluginConfiguration(Section):
         validation_alias="monitorAllowanceMiB",
         ge=0,
         le=_LARGEST_MEMORY_MIB,
-        description="MiB that a pod may use on a card beyond what it requested: a CUDA context takes some hundreds that "
-        "the limits of frameworks do not count.",
+        description="MiB that a pod may use on a card beyond what it requested: a CUDA context takes some hundreds "
+        "that the limits of frameworks do not count.",
     )
     evict_unregistered: bool = Field(
         default=False,

@@ -47,7 +47,7 @@ class EditsSource(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Site:
     """What both modes need. cards: as announced now, whole. given: told of every container that gets its cards.
 

@@ -42,7 +42,7 @@ class PodContainer:
     units: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodePod:
     """A pod of this node.
 

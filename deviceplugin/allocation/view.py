@@ -26,7 +26,7 @@ _REMEMBERED: Final = 1024
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class NodeRecords:
     """checkpoint: the kubelet's file. changed: told once of each pod whose allocation is another one than at first.
 

@@ -12,7 +12,7 @@ class SourceFailed(Exception):
     """The driver is absent, too late, hung or broken; the message says what was asked and what it answered."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DriverCard:
     """What does not change while the driver runs.
 
@@ -73,7 +73,7 @@ class Process:
     used_mib: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What changes from moment to moment; None where the driver does not support it.
 

@@ -174,7 +174,14 @@ class SimulatedSource:
                 raise SourceFailed(message)
             processes = tuple(Process(pid, mib) for pid, mib in sorted(state.uses.items()))
             used = sum(state.uses.values())
-            well = Reading(used, processes, 0, _TEMPERATURE_C, _POWER_W, uncorrected_ecc=0)
+            well = Reading(
+                used_mib=used,
+                processes=processes,
+                utilisation=0,
+                temperature_c=_TEMPERATURE_C,
+                power_w=_POWER_W,
+                uncorrected_ecc=0,
+            )
             return replace(well, **state.fields)  # type: ignore[arg-type]
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ class Pace:
 _NEVER: Final = float("-inf")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class CardKeeper:
     """Owned by the event loop; the driver is asked in a thread of its own.
 

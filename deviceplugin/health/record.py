@@ -45,7 +45,7 @@ class HealthFile:
         if document.boot_id == self._boot_id:
             return document.cards
         return {
-            uuid: CardHealth(HealthState.RECOVERING, health.reason)
+            uuid: CardHealth(state=HealthState.RECOVERING, reason=health.reason)
             for uuid, health in document.cards.items()
             if health.state is not HealthState.SUSPECT
         }

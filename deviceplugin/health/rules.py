@@ -83,7 +83,7 @@ class HealthState(StrEnum):
     RECOVERING = "recovering"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CardHealth:
     """Of one card. Times are Unix seconds.
 
@@ -212,7 +212,7 @@ def _recovering(health: CardHealth, now_s: float) -> CardHealth:
     """A reset was seen, or an operator cleared it: only an unhealthy card has anything to recover from."""
     if health.state not in {HealthState.UNHEALTHY, HealthState.RECOVERING}:
         return health
-    return CardHealth(HealthState.RECOVERING, health.reason, now_s, uncorrected_ecc=None)
+    return CardHealth(state=HealthState.RECOVERING, reason=health.reason, bad_s=now_s, uncorrected_ecc=None)
 
 
 def _counted(health: CardHealth, now_s: float) -> CardHealth:

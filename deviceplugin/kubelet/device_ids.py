@@ -40,9 +40,14 @@ def device_ids(cards: Sequence[inventory.Card], *, old_style: bool) -> tuple[str
     return tuple(f"{_SHORT_PREFIX}{unit}" for unit in range(sum(card.units for card in cards)))
 
 
-def message_bytes(ids: Sequence[str]) -> int:
-    """Size of the ListAndWatchResponse with these ids, none empty, when all are unhealthy: the longer word."""
-    return _message_bytes(Counter(len(name.encode()) for name in ids))
+def message_bytes(id_lengths: Mapping[int, int]) -> int:
+    """Size of the ListAndWatchResponse when all devices are unhealthy, the longer word.
+
+    id_lengths: bytes of an id, > 0 -> how many such ids. The message is `repeated Device devices = 1`, each
+    `string ID = 1; string health = 2`, as protobuf encodes them.
+    """
+    health = _field_bytes(len("Unhealthy"))
+    return sum(count * _field_bytes(_field_bytes(length) + health) for length, count in id_lengths.items())
 
 
 def check(cards_memory_mib: Sequence[int], unit_mib: int, *, old_style: bool) -> None:
@@ -51,11 +56,11 @@ def check(cards_memory_mib: Sequence[int], unit_mib: int, *, old_style: bool) ->
     cards_memory_mib: usable MiB of each card that is shared, >= 0. unit_mib: >= 1. old_style: UUIDs are taken to have
     the 40 characters that NVIDIA's have.
     """
-    size = _message_bytes(_id_lengths(cards_memory_mib, unit_mib, old_style=old_style))
+    size = message_bytes(_id_lengths(cards_memory_mib, unit_mib, old_style=old_style))
     if size <= LARGEST_MESSAGE:
         return
     fits = 1
-    while _message_bytes(_id_lengths(cards_memory_mib, fits, old_style=old_style)) > LARGEST_MESSAGE:
+    while message_bytes(_id_lengths(cards_memory_mib, fits, old_style=old_style)) > LARGEST_MESSAGE:
         fits *= 2
     alike = sorted(Counter(cards_memory_mib).items(), reverse=True)
     cards = " and ".join(f"{count} card{'s' * (count > 1)} of {memory} MiB" for memory, count in alike)
@@ -110,12 +115,6 @@ def _numbered(prefix_bytes: int, count: int) -> Counter[int]:
         lengths[prefix_bytes + digits] = min(count, 10**digits) - named
         digits, named = digits + 1, min(count, 10**digits)
     return lengths
-
-
-def _message_bytes(id_lengths: Mapping[int, int]) -> int:
-    """`repeated Device devices = 1`, each `string ID = 1; string health = 2`, as protobuf encodes them."""
-    health = _field_bytes(len("Unhealthy"))
-    return sum(count * _field_bytes(_field_bytes(length) + health) for length, count in id_lengths.items())
 
 
 def _field_bytes(length: int) -> int:

@@ -15,7 +15,6 @@ import structlog
 
 from config.protocol import inventory, names
 from config.protocol.inventory import Health, Inventory
-from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.allocation.pods import NodePod, Undecided, decided
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.health.last_known import LastKnownFile
@@ -26,8 +25,7 @@ from deviceplugin.kubelet import device_ids
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.node.events import Notice
-from deviceplugin.node.inventory import Terms, announcement, cordoned_uuids, node_inventory
-from deviceplugin.node.patch import NodePatch
+from deviceplugin.node.inventory import NodePatch, Terms, announcement, cordoned_uuids, node_inventory
 from deviceplugin.node.publisher import NodePublisher
 from scheduler.kube import objects
 
@@ -36,15 +34,18 @@ _NO_CARD: Final = ""  # nobody holds ids of it, so its units are taken from the 
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class NodeCards:
     """Owned by the event loop. `run` works; everything else only says that there is something to do.
 
-    tell: takes a notice on the node. changed: called after each announcement. whole: the cards as announced, with the
-    units that are used outside: what was decided for pods stays decided when somebody else fills the card.
+    gpu_core: whether compute is announced too. tell: takes a notice on the node. changed: called after each
+    announcement. whole: the cards as announced, with the units that are used outside: what was decided for pods stays
+    decided when somebody else fills the card.
     """
 
-    configuration: DevicePluginConfiguration
+    terms: Terms
+    gpu_core: bool
+    old_style_ids: bool
     states: CardStates
     view: NodeRecords
     publisher: NodePublisher
@@ -111,12 +112,12 @@ class NodeCards:
         announced = self.states.announced()
 
         def described(outside_mib: Mapping[str, int]) -> Inventory:
-            return node_inventory(self.states.driver, self.states.cards, announced, cordoned, self._terms, outside_mib)
+            return node_inventory(self.states.driver, self.states.cards, announced, cordoned, self.terms, outside_mib)
 
         whole, found = described({}), described(self._outside_mib)
         self._check(whole)
         self.latest, self.whole = found, whole.cards
-        wanted = announcement(found, self.configuration.resources, gpu_core=self.configuration.announce_gpu_core)
+        wanted = announcement(found, self.view.resources, gpu_core=self.gpu_core)
         self.publisher.want(NodePatch({**wanted.annotations, **self._answers(cordon)}, wanted.capacity))
         # Only now: what was wanted of the node as it was before may undo what somebody has just said on it.
         self.publisher.seen(self._node)
@@ -127,13 +128,9 @@ class NodeCards:
         await self._list(whole, found)
         self.changed()
 
-    @property
-    def _terms(self) -> Terms:
-        return Terms(self.configuration.memory_unit_mib, self.configuration.unified_memory_mib)
-
     def _check(self, whole: Inventory) -> None:
         shared = [card.memory_mib for card in whole.cards if card.units]
-        device_ids.check(shared, whole.unit_mib, old_style=self.configuration.old_style_ids)
+        device_ids.check(shared, whole.unit_mib, old_style=self.old_style_ids)
 
     def _answers(self, cordon: str) -> dict[str, str | None]:
         """Answers to what people wrote on the node: indexes become UUIDs, an order that was obeyed is removed."""
@@ -166,7 +163,7 @@ class NodeCards:
         whole: without what is used outside. Its units stay in the list, since a container of any card may hold the ids;
         as many free ones are unhealthy.
         """
-        ids = device_ids.device_ids(whole.cards, old_style=self.configuration.old_style_ids)
+        ids = device_ids.device_ids(whole.cards, old_style=self.old_style_ids)
         unhealthy_units = {card.uuid: card.units for card in whole.cards if card.health is Health.UNHEALTHY}
         given_up = sum(
             full.units - left.units
@@ -182,7 +179,7 @@ class NodeCards:
                 asyncio.get_running_loop().call_later(_AGAIN_S, self._moved.set)
                 return
             before = frozenset(name for name, healthy in self.devices.now if not healthy)
-            holders = held_by(view.entries, view.pods, whole, self.configuration.resources.gpu_mem, before)
+            holders = held_by(view.entries, view.pods, whole, self.view.resources.gpu_mem, before)
             unhealthy = device_ids.unhealthy(ids, {**unhealthy_units, _NO_CARD: given_up}, holders, before)
         self.devices.show(device_ids.listed(ids, unhealthy))
 

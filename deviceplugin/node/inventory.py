@@ -1,14 +1,13 @@
 """What a node says of its cards: the inventory, the cordons people wrote, the announcement made of it. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from config.protocol import inventory, names
 from config.protocol.inventory import Health, Inventory
 from config.settings.scheduler import Resources
 from deviceplugin.driver.cards import DriverCard
-from deviceplugin.node.patch import NodePatch
 
 MIG: Final = "mig"
 MEMORY_UNKNOWN: Final = "memory-unknown"
@@ -23,6 +22,17 @@ class Terms:
 
     unit_mib: int
     unified_memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodePatch:
+    """What the node object is to say. annotations: by key; None: there is none. capacity: by resource name."""
+
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+    capacity: Mapping[str, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.annotations or self.capacity)
 
 
 def memory_mib(card: DriverCard, terms: Terms) -> int:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import structlog
 
 from config.protocol import quantity
-from deviceplugin.node.patch import NodePatch
+from deviceplugin.node.inventory import NodePatch
 from scheduler.kube import objects
 from scheduler.kube.port import ApiError
 

@@ -57,7 +57,7 @@ class Use:
     container_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
     """What is held side by side.
 
@@ -97,16 +97,16 @@ def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> I
             continue
         if ids and seen.decision is None:
             message = f"pod {pod}: container {container.name} has {ids} units and no card: {seen.doubt}"
-            yield Drift(DriftKind.WITHOUT_DECISION, message, pod, container.name)
+            yield Drift(kind=DriftKind.WITHOUT_DECISION, message=message, pod=pod, container=container.name)
         elif ids and ids != container.units:
             message = f"pod {pod}: container {container.name} has {ids} units; its limit is {container.units}"
-            yield Drift(DriftKind.OTHER_UNITS, message, pod, container.name)
+            yield Drift(kind=DriftKind.OTHER_UNITS, message=message, pod=pod, container=container.name)
         elif not ids and pod.reported and not pod.terminating:
             message = (
                 f"pod {pod}: container {container.name} requests {container.units} units, has no devices: the kubelet "
                 "admitted it before the resource was registered"
             )
-            yield Drift(DriftKind.WITHOUT_DEVICES, message, pod, container.name)
+            yield Drift(kind=DriftKind.WITHOUT_DEVICES, message=message, pod=pod, container=container.name)
 
 
 def _of_cards(seen: SeenPod, compared: Compared) -> Iterator[Drift]:
@@ -120,7 +120,7 @@ def _of_cards(seen: SeenPod, compared: Compared) -> Iterator[Drift]:
             message = (
                 f"pod {seen.pod}: container {container.name} has {_list(given)}; the scheduler chose {_list(decided)}"
             )
-            yield Drift(DriftKind.ON_ANOTHER_CARD, message, seen.pod, container.name)
+            yield Drift(kind=DriftKind.ON_ANOTHER_CARD, message=message, pod=seen.pod, container=container.name)
 
 
 def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[Drift]:
@@ -131,14 +131,14 @@ def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[D
         requested_mib = booked.get(uuid, 0) * compared.unit_mib
         if booked and uuid not in booked:
             message = f"pod {pod}: it uses {used} MiB of {uuid}; the scheduler chose {_list(booked)}"
-            yield Drift(DriftKind.ON_ANOTHER_CARD, message, pod, uuid=uuid, mib=used)
+            yield Drift(kind=DriftKind.ON_ANOTHER_CARD, message=message, pod=pod, uuid=uuid, mib=used)
         elif not booked and not pod.asking():
             message = f"pod {pod}: it uses {used} MiB of {uuid} and requests none"
-            yield Drift(DriftKind.USES_UNASKED, message, pod, uuid=uuid, mib=used)
+            yield Drift(kind=DriftKind.USES_UNASKED, message=message, pod=pod, uuid=uuid, mib=used)
         # An exclusive pod has the card for itself: more than it asked is at nobody's cost.
         elif booked and used > requested_mib + allowance_mib and not pod.exclusive:
             message = f"pod {pod}: it uses {used} MiB of {uuid}; it requested {requested_mib} MiB there"
-            yield Drift(DriftKind.USES_MORE, message, pod, uuid=uuid, mib=used - requested_mib)
+            yield Drift(kind=DriftKind.USES_MORE, message=message, pod=pod, uuid=uuid, mib=used - requested_mib)
 
 
 def _allocated_to_nobody(compared: Compared, held: Mapping[tuple[str, str, str], int]) -> Iterator[Drift]:
@@ -146,7 +146,7 @@ def _allocated_to_nobody(compared: Compared, held: Mapping[tuple[str, str, str],
     for (namespace, name, container), ids in sorted(held.items()):
         if ids and (namespace, name) not in known:
             message = f"pod {namespace}/{name}: container {container} has {ids} units; the API server has no such pod"
-            yield Drift(DriftKind.WITHOUT_DECISION, message, container=f"{namespace}/{name}/{container}")
+            yield Drift(kind=DriftKind.WITHOUT_DECISION, message=message, container=f"{namespace}/{name}/{container}")
 
 
 def _of_node(compared: Compared) -> Iterator[Drift]:
@@ -156,17 +156,17 @@ def _of_node(compared: Compared) -> Iterator[Drift]:
     for card in sorted(compared.cards, key=lambda card: card.index):
         if booked[card.uuid] > card.units:
             message = f"card {card.uuid} has {card.units} units; {booked[card.uuid]} are allocated to pods"
-            yield Drift(DriftKind.OVERBOOKED, message, uuid=card.uuid)
+            yield Drift(kind=DriftKind.OVERBOOKED, message=message, uuid=card.uuid)
         outside = _used_by((use for use in compared.uses if use.uuid == card.uuid), "")
         if outside:
             pids = _list(str(use.pid) for use in compared.uses if use.uuid == card.uuid and not use.pod_uid)
             message = f"card {card.uuid}: processes outside Kubernetes use {outside[card.uuid]} MiB (PID {pids})"
-            yield Drift(DriftKind.OUTSIDE_USE, message, uuid=card.uuid, mib=outside[card.uuid])
+            yield Drift(kind=DriftKind.OUTSIDE_USE, message=message, uuid=card.uuid, mib=outside[card.uuid])
         strange = [use for use in compared.uses if use.uuid == card.uuid and use.pod_uid not in known]
         if strange:
             mib, uids = sum(use.used_mib for use in strange), _list({use.pod_uid for use in strange})
             message = f"card {card.uuid}: pods unknown to the API server use {mib} MiB (UID {uids})"
-            yield Drift(DriftKind.USES_UNASKED, message, uuid=card.uuid, mib=mib)
+            yield Drift(kind=DriftKind.USES_UNASKED, message=message, uuid=card.uuid, mib=mib)
 
 
 def _booked(pods: Iterable[SeenPod]) -> dict[str, int]:

@@ -4,13 +4,12 @@
 only when two comparisons in a row show it.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from config.settings.deviceplugin import DevicePluginConfiguration
+from config.settings.deviceplugin import Monitor
 from deviceplugin.allocation.pods import NodePod
 
 _Key: TypeAlias = tuple["DriftKind", str, str, str]
@@ -41,7 +40,7 @@ class Action(StrEnum):
     ANNOUNCE_LESS = "announce-less"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
     """One thing that is not as it was decided. pod: None where it is the node's.
 
@@ -83,28 +82,29 @@ def follow(before: Followed, found: Iterable[Drift]) -> Followed:
     return Followed(seen, lasting, tuple(one for one in lasting if one.key not in lasted_before))
 
 
-def actions(one: Drift, configuration: DevicePluginConfiguration) -> frozenset[Action]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftPolicy:
+    """What is configured to follow from drift. evict_…: pods without devices, pods on another card."""
+
+    monitor: Monitor
+    evict_unregistered: bool
+    evict_mismatched: bool
+    announce_outside_use: bool
+
+
+def actions(one: Drift, policy: DriftPolicy) -> frozenset[Action]:
     """What follows from drift that lasts; nothing from use beyond the ask where nobody monitors it."""
     kind, told = one.kind, frozenset({Action.METRIC, Action.EVENT})
-    if kind is DriftKind.USES_MORE and configuration.monitor == "off":
+    if kind is DriftKind.USES_MORE and policy.monitor == "off":
         return frozenset()
     evicted = {
-        DriftKind.USES_MORE: configuration.monitor == "evict",
-        DriftKind.WITHOUT_DEVICES: configuration.evict_unregistered,
-        DriftKind.ON_ANOTHER_CARD: configuration.evict_mismatched,
+        DriftKind.USES_MORE: policy.monitor == "evict",
+        DriftKind.WITHOUT_DEVICES: policy.evict_unregistered,
+        DriftKind.ON_ANOTHER_CARD: policy.evict_mismatched,
     }
     # A pod that is being deleted already goes no sooner for being evicted.
     if evicted.get(kind, False) and one.pod is not None and not one.pod.terminating:
         told |= {Action.EVICT}
-    if kind in _UNBOOKED and configuration.announce_outside_use:
+    if kind in _UNBOOKED and policy.announce_outside_use:
         told |= {Action.ANNOUNCE_LESS}
     return told
-
-
-def unbooked_mib(found: Iterable[Drift]) -> dict[str, int]:
-    """Card UUID -> MiB that processes use on it which no decision accounts for; no card with none."""
-    sums: dict[str, int] = defaultdict(int)
-    for one in found:
-        if one.kind in _UNBOOKED:
-            sums[one.uuid] += one.mib
-    return dict(sums)

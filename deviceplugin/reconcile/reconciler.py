@@ -9,7 +9,6 @@ the kubelet or the disk does ends the loop.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +18,6 @@ import structlog
 
 from config.protocol.inventory import Card
 from config.protocol.quantity import QuantityError
-from config.settings.deviceplugin import SHORTEST_RECONCILE_S, DevicePluginConfiguration
 from deviceplugin.allocation.allocated import GivenCards
 from deviceplugin.allocation.pods import NodePod, read_pod
 from deviceplugin.allocation.view import NodeRecords
@@ -31,7 +29,7 @@ from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent
 from deviceplugin.node.events import Notice
 from deviceplugin.reconcile import processes, usage
 from deviceplugin.reconcile.compare import Compared, SeenPod, Use, find_drift
-from deviceplugin.reconcile.drift import Action, Drift, Followed, actions, follow
+from deviceplugin.reconcile.drift import Action, Drift, DriftPolicy, Followed, actions, follow
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import allocated_units
 from deviceplugin.report.status import AllocationStatus, DriftStatus
@@ -59,6 +57,20 @@ class Evictor(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileSettings:
+    """interval_s: between two rounds, >= 30. allowance_mib: what a pod may use on a card beyond what it requested.
+
+    host_proc: `/proc` of the host's PID namespace.
+    """
+
+    policy: DriftPolicy
+    interval_s: float
+    unit_mib: int
+    allowance_mib: int
+    host_proc: Path
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """Of the last round, for `/status`. allocated_units: card UUID -> units decided for live pods.
@@ -72,7 +84,7 @@ class Result:
     problems: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Reconciler:
     """Owned by the event loop; files are read in a thread.
 
@@ -82,7 +94,7 @@ class Reconciler:
     outside the books and are taken off the announcement.
     """
 
-    configuration: DevicePluginConfiguration
+    settings: ReconcileSettings
     view: NodeRecords
     kubelet: Lister
     cards: Callable[[], Sequence[Card]]
@@ -98,23 +110,14 @@ class Reconciler:
     result: Result = field(default_factory=Result)
     _followed: Followed = field(default_factory=Followed)
     _problems: list[str] = field(default_factory=list)
-    _woken: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def wake(self) -> None:
-        """Compare soon, though no two Lists are nearer to each other than the kubelet can bear."""
-        self._woken.set()
 
     async def run(self) -> None:
         """Compare forever, as soon as the pods of the node are known."""
         while not self.view.pods.complete:
             await self.view.pods.change()
         while True:
-            self._woken.clear()
             await self.round()
-            await asyncio.sleep(SHORTEST_RECONCILE_S)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.configuration.reconcile_interval_s - SHORTEST_RECONCILE_S):
-                    await self._woken.wait()
+            await asyncio.sleep(self.settings.interval_s)
 
     async def round(self) -> None:
         """Compare once. Asks the kubelet for all pods (List): never sooner than 30 s after the last time."""
@@ -169,7 +172,7 @@ class Reconciler:
         if not pids:
             return ()
         try:
-            owners = await asyncio.to_thread(processes.owners, Path(self.configuration.host_proc), pids)
+            owners = await asyncio.to_thread(processes.owners, self.settings.host_proc, pids)
         except OSError as error:
             self._problem(f"cannot trace processes to their pods: {error}")
             return None
@@ -185,7 +188,7 @@ class Reconciler:
                 pod = read_pod(wire, gpu_mem=resources.gpu_mem, gpu_count=resources.gpu_count)
             except QuantityError as error:
                 self._problem(f"pod {meta.namespace}/{meta.name} cannot be read: {error}")
-                pod = NodePod(meta.uid, meta.namespace, meta.name, ())
+                pod = NodePod(uid=meta.uid, namespace=meta.namespace, name=meta.name, containers=())
             found.append(asking.get(pod.uid, pod))
         return found
 
@@ -196,18 +199,24 @@ class Reconciler:
         if not cards:
             self._problem("no card is announced yet")
             return []
-        unit_mib, allowance_mib = self.configuration.memory_unit_mib, self.configuration.monitor_allowance_mib
-        compared = Compared(cards, unit_mib, seen, allocated, self.given.by_container, found or ())
-        return find_drift(compared, allowance_mib=allowance_mib)
+        compared = Compared(
+            cards=cards,
+            unit_mib=self.settings.unit_mib,
+            pods=seen,
+            allocated=allocated,
+            given=self.given.by_container,
+            uses=found or (),
+        )
+        return find_drift(compared, allowance_mib=self.settings.allowance_mib)
 
     async def _follow(self, found: Sequence[Drift], read: Collection[str]) -> None:
         self._followed = follow(self._followed, found)
         for news in self._followed.news:
-            follows = actions(news, self.configuration)
+            follows = actions(news, self.settings.policy)
             if Action.EVENT in follows:
                 self.tell(_notice(news, evicted=Action.EVICT in follows))
         await self._evict()
-        outside = usage.outside_mib(self.outside_mib, self._followed, read, self.configuration)
+        outside = usage.outside_mib(self.outside_mib, self._followed, read, self.settings.policy)
         if outside != self.outside_mib:
             self.outside_mib = outside
             self.on_outside(outside)
@@ -217,7 +226,7 @@ class Reconciler:
         leaving = {
             PodKey(one.pod.namespace, one.pod.name, one.pod.uid): one.message
             for one in self._followed.lasting
-            if one.pod is not None and Action.EVICT in actions(one, self.configuration)
+            if one.pod is not None and Action.EVICT in actions(one, self.settings.policy)
         }
         await asyncio.gather(*(self._evict_one(pod, reason) for pod, reason in leaving.items()))
 
@@ -243,7 +252,7 @@ class Reconciler:
     async def _remove_unused(self, present: Mapping[str, int], entries: Sequence[CheckpointEntry]) -> None:
         if self.files is None:
             return
-        resource = self.configuration.resources.gpu_mem
+        resource = self.view.resources.gpu_mem
         used = {spec.device_name(entry.ids) for entry in entries if entry.resource == resource}
         unused = {name: inode for name, inode in present.items() if name not in used}
         try:
@@ -256,12 +265,12 @@ class Reconciler:
 
     def _show(self, seen: Sequence[SeenPod], listed: Sequence[usage.Account]) -> None:
         cards, lasting = self.cards(), self._followed.lasting
-        self.metrics.show_drift(usage.counts(lasting, self.configuration))
+        self.metrics.show_drift(usage.counts(lasting, self.settings.policy))
         self.metrics.show_containers(usage.shown_containers(listed, cards))
         self._end(
             Result(
                 usage.container_statuses(listed),
-                usage.drift_statuses(lasting, self.configuration),
+                usage.drift_statuses(lasting, self.settings.policy),
                 allocated_units((one.pod for one in seen), cards),
                 tuple(self._problems),
             )

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from config.protocol import inventory
-from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.allocation.pods import NodePod, Undecided, decided
 from deviceplugin.driver.cards import DriverCard, Reading
 from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.compare import SeenPod, Use
-from deviceplugin.reconcile.drift import Action, Drift, DriftKind, Followed, actions
+from deviceplugin.reconcile.drift import Action, Drift, DriftKind, DriftPolicy, Followed, actions
 from deviceplugin.report.shown import ShownContainer
 from deviceplugin.report.status import AllocationStatus, DriftStatus
 from scheduler.kube import objects
@@ -105,10 +104,20 @@ def accounts(
 def shown_containers(listed: Iterable[Account], cards: Iterable[inventory.Card]) -> list[ShownContainer]:
     """For metrics: one for each container and card."""
     by_uuid = {
-        card.uuid: DriverCard(card.index, card.uuid, card.model, card.memory_mib, pci=card.pci) for card in cards
+        card.uuid: DriverCard(
+            index=card.index, uuid=card.uuid, model=card.model, memory_mib=card.memory_mib, pci=card.pci
+        )
+        for card in cards
     }
     return [
-        ShownContainer(by_uuid[uuid], one.namespace, one.pod, one.container, units, one.used_mib[uuid])
+        ShownContainer(
+            card=by_uuid[uuid],
+            namespace=one.namespace,
+            pod=one.pod,
+            container=one.container,
+            requested_units=units,
+            used_mib=one.used_mib[uuid],
+        )
         for one in listed
         for uuid, units in one.units.items()
         if uuid in by_uuid
@@ -123,20 +132,20 @@ def container_statuses(listed: Iterable[Account]) -> tuple[AllocationStatus, ...
     )
 
 
-def counts(lasting: Iterable[Drift], configuration: DevicePluginConfiguration) -> dict[str, int]:
+def counts(lasting: Iterable[Drift], policy: DriftPolicy) -> dict[str, int]:
     """How many of each kind are counted; every kind is there."""
-    counted = Counter(one.kind for one in lasting if Action.METRIC in actions(one, configuration))
+    counted = Counter(one.kind for one in lasting if Action.METRIC in actions(one, policy))
     return {kind.value: counted[kind] for kind in DriftKind}
 
 
-def drift_statuses(lasting: Iterable[Drift], configuration: DevicePluginConfiguration) -> tuple[DriftStatus, ...]:
+def drift_statuses(lasting: Iterable[Drift], policy: DriftPolicy) -> tuple[DriftStatus, ...]:
     """Those that anything follows from."""
-    following = ((one, sorted(actions(one, configuration))) for one in lasting)
+    following = ((one, sorted(actions(one, policy))) for one in lasting)
     return tuple(DriftStatus(one.kind.value, one.message, tuple(found)) for one, found in following if found)
 
 
 def outside_mib(
-    before: Mapping[str, int], followed: Followed, read: Collection[str], configuration: DevicePluginConfiguration
+    before: Mapping[str, int], followed: Followed, read: Collection[str], policy: DriftPolicy
 ) -> dict[str, int]:
     """UUID -> MiB by which less of the card is to be announced; empty unless it is configured.
 
@@ -145,9 +154,9 @@ def outside_mib(
     """
     sums: Counter[str] = Counter()
     for one in followed.lasting:
-        if Action.ANNOUNCE_LESS in actions(one, configuration):
+        if Action.ANNOUNCE_LESS in actions(one, policy):
             sums[one.uuid] += one.mib
-    seen_again = {one.uuid for one in followed.seen if Action.ANNOUNCE_LESS in actions(one, configuration)}
+    seen_again = {one.uuid for one in followed.seen if Action.ANNOUNCE_LESS in actions(one, policy)}
     return {uuid: mib for uuid, mib in before.items() if uuid not in read or uuid in seen_again} | dict(sums)
 
 

@@ -21,7 +21,7 @@ class ShownCard:
     reading: Reading | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShownContainer:
     """A container on one card; with several cards there is one of these for each. used_mib: None where not known."""
 

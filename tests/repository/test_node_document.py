@@ -18,9 +18,19 @@ WORDS = set(re.findall(r"`([^`\n]+)`", DOCUMENT))
 
 def shown_names() -> list[str]:
     """Every metric that `/metrics` can have, as it is scraped, less the prefix that the document says once."""
-    card = DriverCard(0, "GPU-0", "SIM", 1024)
+    card = DriverCard(index=0, uuid="GPU-0", model="SIM", memory_mib=1024)
     found = metrics.NodeMetrics("n1", 1024, dcgm=True)
-    found.show_cards([shown.ShownCard(card, 1, 0, Health.HEALTHY, Reading(0, (), 0, 40, 60.0))])
+    found.show_cards(
+        [
+            shown.ShownCard(
+                card,
+                1,
+                0,
+                Health.HEALTHY,
+                Reading(used_mib=0, processes=(), utilisation=0, temperature_c=40, power_w=60.0),
+            )
+        ]
+    )
     families = list(found.registry.collect())
     scraped = [f"{family.name}_total" if family.type == "counter" else family.name for family in families]
     return [name.removeprefix("gpushare_device_plugin_") for name in scraped]

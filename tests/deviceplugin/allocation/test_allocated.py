@@ -14,7 +14,7 @@ CONTAINERS = (
     PodContainer("c", ContainerKind.APP, 0, 2),
     PodContainer("plain", ContainerKind.APP, 1, 0),
 )
-POD = NodePod("uid-p", "ns", "p", CONTAINERS, annotations={names.MEM_ASSIGNED: "false"})
+POD = NodePod(uid="uid-p", namespace="ns", name="p", containers=CONTAINERS, annotations={names.MEM_ASSIGNED: "false"})
 KEY = PodKey("ns", "p", "uid-p")
 
 
@@ -61,11 +61,15 @@ async def test_a_mark_that_failed_is_written_again() -> None:
 
 
 async def test_a_mark_that_is_refused_does_not_block_the_next_one() -> None:
-    other = NodePod("uid-q", "ns", "q", CONTAINERS, annotations={names.MEM_ASSIGNED: "false"})
+    other = NodePod(
+        uid="uid-q", namespace="ns", name="q", containers=CONTAINERS, annotations={names.MEM_ASSIGNED: "false"}
+    )
     assert await marks(Pods(ApiConflict("another uid", 409)), POD, other) == [PodKey("ns", "q", "uid-q")]
 
 
 async def test_a_pod_is_marked_once_and_only_if_it_says_false() -> None:
-    said = NodePod("uid-q", "ns", "q", CONTAINERS, annotations={names.MEM_ASSIGNED: "true"})
-    silent = NodePod("uid-r", "ns", "r", CONTAINERS)
+    said = NodePod(
+        uid="uid-q", namespace="ns", name="q", containers=CONTAINERS, annotations={names.MEM_ASSIGNED: "true"}
+    )
+    silent = NodePod(uid="uid-r", namespace="ns", name="r", containers=CONTAINERS)
     assert await marks(Pods(), POD, POD, said, silent) == [KEY]

@@ -100,14 +100,14 @@ async def rig(folder: Path, plugin: Callable[[Site], server.KubeletPlugin]) -> A
 
     pods, resources = OwnPods(), PodResources(folder / "pod-resources.sock", names.GPU_MEM)
     view = NodeRecords(
-        Resources(),
-        pods,
-        Journal(folder / "state"),
-        resources,
-        folder / "checkpoint",
-        lambda pod, keys: changed.append((pod.name, keys)),
+        resources=Resources(),
+        pods=pods,
+        journal=Journal(folder / "state"),
+        kubelet=resources,
+        checkpoint=folder / "checkpoint",
+        changed=lambda pod, keys: changed.append((pod.name, keys)),
     )
-    site = Site(view, FakeDevices(), lambda: CARDS, dict, gave, start_wait_s=1.0)
+    site = Site(view=view, devices=FakeDevices(), cards=lambda: CARDS, node_labels=dict, given=gave, start_wait_s=1.0)
     served = plugin(site)
     async with KubeletDouble(folder).running() as double, server.serving(served, folder / "p.sock"):
         await client.register(folder, "p.sock", names.GPU_MEM)

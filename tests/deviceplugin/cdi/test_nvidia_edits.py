@@ -10,7 +10,7 @@ from deviceplugin.cdi.nvidia_edits import NvidiaEdits
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.driver.cards import DriverCard
 
-CARD = DriverCard(0, "GPU-a", "M", 1024, minor=3)
+CARD = DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024, minor=3)
 
 
 def nvidia_text(minor: int = 3) -> str:

@@ -23,7 +23,10 @@ from deviceplugin.cdi.spec import (
 )
 from deviceplugin.driver.cards import DriverCard
 
-A, B = DriverCard(0, "GPU-a", "M", 16384, minor=0), DriverCard(1, "GPU-b", "M", 16384, minor=1)
+A, B = (
+    DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=16384, minor=0),
+    DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=16384, minor=1),
+)
 NODES = ("/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm")
 LIBRARY = {"hostPath": "/usr/lib/libcuda.so.580", "containerPath": "/usr/lib/libcuda.so.580", "options": ["ro", "bind"]}
 HOOK = {

@@ -26,7 +26,10 @@ from deviceplugin.driver.simulated import (
     read_simulation,
 )
 
-CARDS = (DriverCard(0, "GPU-a", "M", 1024), DriverCard(1, "GPU-b", "M", 2048))
+CARDS = (
+    DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024),
+    DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=2048),
+)
 CLUSTER = """
 nodes:
 - name: n

@@ -18,8 +18,10 @@ def test_what_was_saved_is_there_after_a_restart(tmp_path: Path) -> None:
     LastKnownFile(tmp_path, "boot-1").save(TEXT)
     assert LastKnownFile(tmp_path, "boot-1").load() == LastKnown(
         (
-            DriverCard(0, "GPU-a", "A100", 81559, pci="0000:07:00.0", numa=0, links={"1": "NV12"}),
-            DriverCard(1, "GPU-b", "A100", 81559, mig=True),
+            DriverCard(
+                index=0, uuid="GPU-a", model="A100", memory_mib=81559, pci="0000:07:00.0", numa=0, links={"1": "NV12"}
+            ),
+            DriverCard(index=1, uuid="GPU-b", model="A100", memory_mib=81559, mig=True),
         ),
         same_boot=True,
     )

@@ -23,7 +23,7 @@ from deviceplugin.health.rules import (
 )
 
 XIDS = classes((), ())
-GOOD = Reading(0, uncorrected_ecc=0)
+GOOD = Reading(used_mib=0, uncorrected_ecc=0)
 STEPS_S = st.sampled_from([0.0, 1.0, 10.0, 31.0, 301.0, 601.0, -5.0, -1000.0])
 
 

@@ -92,7 +92,7 @@ class CardHistory(RuleBasedStateMachine):
     def it_answers(self) -> None:
         was_bad = announced(self.health)[0] is not Health.HEALTHY
         silent = self.health.reason == "silent"
-        self.health = after_reading(self.health, Reading(0), self.now_s)
+        self.health = after_reading(self.health, Reading(used_mib=0), self.now_s)
         if self.model.good == 0:
             self.model.good_s = self.now_s
         self.model.good += 1

@@ -15,7 +15,10 @@ from deviceplugin.health.monitor import CardKeeper, Pace
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates
 
-CARDS = (DriverCard(0, "GPU-a", "M", 1024), DriverCard(1, "GPU-b", "M", 1024))
+CARDS = (
+    DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024),
+    DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=1024),
+)
 HEALTHY = (Health.HEALTHY, "")
 
 
@@ -51,7 +54,9 @@ async def keeping(*before: Fault) -> AsyncIterator[Rig]:
     news = asyncio.Event()
     pace = Pace(reading_s=0.02, cards_s=60, again_s=0.01)
     states = CardStates(classes((), ()))
-    keeper = CardKeeper(source, states, forget=True, pace=pace, wall_s=time.time, on_news=news.set, on_xid=xids.append)
+    keeper = CardKeeper(
+        source=source, states=states, forget=True, pace=pace, wall_s=time.time, on_news=news.set, on_xid=xids.append
+    )
     rig = Rig(source, keeper, news, xids)
     task = asyncio.create_task(keeper.run())
     try:
@@ -116,7 +121,15 @@ async def test_a_card_remembered_from_this_boot_that_the_driver_does_not_name_is
         states = CardStates(classes((), ()))
         states.remember(CARDS)
         news = asyncio.Event()
-        keeper = CardKeeper(source, states, forget, Pace(), time.time, news.set, lambda _: None)
+        keeper = CardKeeper(
+            source=source,
+            states=states,
+            forget=forget,
+            pace=Pace(),
+            wall_s=time.time,
+            on_news=news.set,
+            on_xid=lambda _: None,
+        )
         task = asyncio.create_task(keeper.run())
         await asyncio.wait_for(news.wait(), 5)
         assert len(states.cards) == expected

@@ -21,7 +21,7 @@ from deviceplugin.health.rules import (
     unanswered,
 )
 
-GOOD = Reading(0, uncorrected_ecc=0)
+GOOD = Reading(used_mib=0, uncorrected_ecc=0)
 XIDS = classes((), ())
 UNCLASSIFIED = Xid("GPU-a", 32)
 BROKEN = Xid("GPU-a", 79)

@@ -7,8 +7,11 @@ from deviceplugin.driver.cards import Back, DriverCard, DriverCards, Lost, Readi
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates, Turn, turns
 
-A, B = DriverCard(0, "GPU-a", "M", 1024, minor=0), DriverCard(1, "GPU-b", "M", 1024, minor=1)
-REMEMBERED = DriverCard(1, "GPU-b", "M", 1024)
+A, B = (
+    DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024, minor=0),
+    DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=1024, minor=1),
+)
+REMEMBERED = DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=1024)
 GOOD = (Health.HEALTHY, "")
 XIDS = classes((), ())
 
@@ -47,7 +50,7 @@ def test_cards_remembered_from_this_boot_are_kept_and_older_ones_forgotten() -> 
 
 def test_a_replacement_takes_over_the_index_of_a_lost_card() -> None:
     made = states(A, B)
-    other = DriverCard(1, "GPU-c", "M", 2048)
+    other = DriverCard(index=1, uuid="GPU-c", model="M", memory_mib=2048)
     for _ in range(2):
         made.found(found(A, other), 1.0, forget=False)
         assert made.cards == (A, other, replace(B, index=2))
@@ -99,13 +102,13 @@ def test_an_error_is_that_of_its_card_or_of_all() -> None:
 def test_what_was_read_of_a_card_goes_with_it() -> None:
     made = states(A, B)
     for card in (A, B):
-        made.reading(card.uuid, Reading(7), 1.0)
+        made.reading(card.uuid, Reading(used_mib=7), 1.0)
     made.event(Lost("GPU-a"), 2.0)
     made.unanswered(["GPU-b"], 3.0)
     assert made.readings == {}
     made.event(Back("GPU-a"), 4.0)
-    made.reading("GPU-a", Reading(8), 5.0)
-    assert made.readings == {"GPU-a": Reading(8)}
+    made.reading("GPU-a", Reading(used_mib=8), 5.0)
+    assert made.readings == {"GPU-a": Reading(used_mib=8)}
 
 
 def test_where_health_is_not_watched_every_card_is_healthy() -> None:
@@ -113,7 +116,7 @@ def test_where_health_is_not_watched_every_card_is_healthy() -> None:
     made.found(found(A, B), 0.0, forget=False)
     made.event(Xid("GPU-a", 79), 1.0)
     made.unanswered(["GPU-a"] * 9, 2.0)
-    made.reading("GPU-a", Reading(0, remap_pending=True), 3.0)
+    made.reading("GPU-a", Reading(used_mib=0, remap_pending=True), 3.0)
     assert made.announced() == {"GPU-a": GOOD, "GPU-b": GOOD}
 
 

@@ -18,7 +18,7 @@ from deviceplugin.health.rules import (
     unanswered,
 )
 
-GOOD = Reading(0, uncorrected_ecc=0)
+GOOD = Reading(used_mib=0, uncorrected_ecc=0)
 ADVISED = replace(GOOD, recovery="reset")
 WAITS = replace(GOOD, remap_pending=True)
 XIDS = classes((), ())

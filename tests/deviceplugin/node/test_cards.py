@@ -13,7 +13,6 @@ import pytest
 from config.protocol import allocation, inventory, names
 from config.protocol.allocation import Allocation, LegacyFields
 from config.protocol.inventory import Health
-from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
@@ -30,6 +29,7 @@ from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.node.cards import NodeCards, held_by
 from deviceplugin.node.events import Notice
+from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodePublisher
 from scheduler.kube import objects
 from scheduler.kube.port import Changed, ListEnds
@@ -37,8 +37,11 @@ from tests.support.builders import wire_pod
 from tests.support.node_pods import CARDS as ANNOUNCED
 from tests.support.node_pods import entry, node_pod, on
 
-A, B = DriverCard(0, "GPU-a", "M", 4096), DriverCard(1, "GPU-b", "M", 4096)
-SICK = Xid("GPU-a", 79)
+A, B = (
+    DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=4096),
+    DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=4096),
+)
+BROKEN = Xid("GPU-a", 79)
 
 
 class NodeObject:
@@ -115,22 +118,32 @@ class Rig:
 
 
 @asynccontextmanager
-async def announcing(folder: Path, *, found: bool = True, **settings: object) -> AsyncIterator[Rig]:
-    configuration = DevicePluginConfiguration(node_name="n", **settings)  # type: ignore[arg-type]
+async def announcing(
+    folder: Path, *, found: bool = True, unit_mib: int = 1024, gpu_core: bool = False
+) -> AsyncIterator[Rig]:
     node, pods, changed, notices = NodeObject(), OwnPods(), asyncio.Event(), list[Notice]()
     kubelet = PodResources(folder / "pod-resources.sock", names.GPU_MEM)
     publisher = NodePublisher(node, lambda _: 0.0)
     cards = NodeCards(
-        configuration,
-        CardStates(classes((), ())),
-        NodeRecords(Resources(), pods, Journal(folder), kubelet, folder / "checkpoint", lambda *_: None),
-        publisher,
-        FakeDevices(),
-        HealthFile(folder, "boot"),
-        LastKnownFile(folder, "boot"),
-        lambda: 0.0,
-        notices.append,
-        changed.set,
+        terms=Terms(unit_mib, 0),
+        gpu_core=gpu_core,
+        old_style_ids=False,
+        states=CardStates(classes((), ())),
+        view=NodeRecords(
+            resources=Resources(),
+            pods=pods,
+            journal=Journal(folder),
+            kubelet=kubelet,
+            checkpoint=folder / "checkpoint",
+            changed=lambda *_: None,
+        ),
+        publisher=publisher,
+        devices=FakeDevices(),
+        healths=HealthFile(folder, "boot"),
+        last_known=LastKnownFile(folder, "boot"),
+        wall_s=lambda: 0.0,
+        tell=notices.append,
+        changed=changed.set,
     )
     node.seen = cards.seen
     rig = Rig(folder, node, cards, changed, notices, pods)
@@ -148,7 +161,7 @@ async def announcing(folder: Path, *, found: bool = True, **settings: object) ->
 
 
 async def test_cards_are_announced_counted_and_listed(tmp_path: Path) -> None:
-    async with announcing(tmp_path, announce_gpu_core=True) as rig:
+    async with announcing(tmp_path, gpu_core=True) as rig:
         await rig.until(lambda: bool(rig.node.capacity))
         assert [(card.uuid, card.units, card.health) for card in rig.node.cards()] == [
             ("GPU-a", 4, Health.HEALTHY),
@@ -173,7 +186,7 @@ async def test_an_unhealthy_card_takes_out_as_many_ids_as_units_and_none_in_use(
     async with announcing(tmp_path) as rig:
         rig.running("on-a", ["u6"], card=0)
         rig.running("on-b", ["u0", "u1", "u2"], card=1)
-        rig.happened(SICK)
+        rig.happened(BROKEN)
         await rig.until(lambda: len(rig.unhealthy()) == 4)
         assert "u6" in rig.unhealthy()
         assert not rig.unhealthy() & {"u0", "u1", "u2"}
@@ -189,7 +202,7 @@ async def test_an_unhealthy_card_takes_out_as_many_ids_as_units_and_none_in_use(
 
 async def test_an_unhealthy_card_is_remembered_and_an_operator_clears_it(tmp_path: Path) -> None:
     async with announcing(tmp_path) as rig:
-        rig.happened(SICK)
+        rig.happened(BROKEN)
         await rig.until(lambda: len(rig.unhealthy()) == 4)
         assert "GPU-a" in HealthFile(tmp_path, "boot").load()
         rig.node.show(**{names.CLEAR_HEALTH: "0"})
@@ -255,8 +268,8 @@ async def test_a_decision_stands_when_outside_use_fills_the_card(tmp_path: Path)
 
 async def test_a_unit_that_is_too_small_ends_it_with_one_that_fits(tmp_path: Path) -> None:
     with pytest.RaisesGroup(TooManyDevices):
-        async with announcing(tmp_path, found=False, memory_unit_mib=1) as rig:
-            huge = DriverCard(0, "GPU-a", "M", 2**24)
+        async with announcing(tmp_path, found=False, unit_mib=1) as rig:
+            huge = DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=2**24)
             rig.cards.states.found(DriverCards("580.1", (huge,)), 0.0, forget=False)
             rig.cards.moved()
             await asyncio.sleep(5)
@@ -266,7 +279,7 @@ async def test_a_checkpoint_that_cannot_be_read_changes_no_device(tmp_path: Path
     async with announcing(tmp_path) as rig:
         await rig.until(lambda: len(rig.cards.devices.now) == 8)
         (tmp_path / "checkpoint").write_text("{")
-        rig.happened(SICK)
+        rig.happened(BROKEN)
         await rig.until(lambda: rig.node.cards()[0].health is Health.UNHEALTHY)
         assert rig.unhealthy() == set()
         (tmp_path / "checkpoint").write_bytes(msgspec.json.encode({"Data": {"PodDeviceEntries": None}}))

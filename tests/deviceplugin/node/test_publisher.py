@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from deviceplugin.node.patch import NodePatch
+from deviceplugin.node.inventory import NodePatch
 from deviceplugin.node.publisher import NodePublisher, differing
 from scheduler.kube import objects
 from scheduler.kube.port import ApiConflict, ApiError, ApiSilent

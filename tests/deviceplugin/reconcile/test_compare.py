@@ -27,7 +27,10 @@ def container(units: int, name: str = "c", kind: ContainerKind = ContainerKind.A
 
 
 def pod(*containers: PodContainer, name: str = "p", **fields: bool) -> NodePod:
-    return NodePod(f"uid-{name}", "ns", name, containers or (container(4),), reported=True, **fields)  # type: ignore[arg-type]
+    made = NodePod(
+        uid=f"uid-{name}", namespace="ns", name=name, containers=containers or (container(4),), reported=True
+    )
+    return replace(made, **fields)  # type: ignore[arg-type]
 
 
 def on(of: NodePod, *uuids: str) -> SeenPod:
@@ -49,12 +52,12 @@ def found(
     uses: Sequence[Use] = (),
 ) -> list[tuple[DriftKind, str]]:
     """What each difference is, and of which container or card."""
-    compared = Compared(CARDS, 1024, pods, allocated, given, uses)
+    compared = Compared(cards=CARDS, unit_mib=1024, pods=pods, allocated=allocated, given=given, uses=uses)
     return [(one.kind, one.container or one.uuid) for one in find_drift(compared, allowance_mib=512)]
 
 
 def message(*pods: SeenPod, allocated: Sequence[Held] = (), uses: Sequence[Use] = ()) -> list[str]:
-    compared = Compared(CARDS, 1024, pods, allocated, uses=uses)
+    compared = Compared(cards=CARDS, unit_mib=1024, pods=pods, allocated=allocated, uses=uses)
     return [one.message for one in find_drift(compared, allowance_mib=512)]
 
 

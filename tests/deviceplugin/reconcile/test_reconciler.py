@@ -12,7 +12,6 @@ import pytest
 
 from config.protocol import names
 from config.protocol.inventory import Card
-from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.allocated import GivenCards
 from deviceplugin.allocation.journal import Journal
@@ -23,15 +22,18 @@ from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import Process, Reading
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.node.events import Notice
-from deviceplugin.reconcile.reconciler import Reconciler
+from deviceplugin.reconcile.drift import DriftPolicy
+from deviceplugin.reconcile.reconciler import Reconciler, ReconcileSettings
 from deviceplugin.report.metrics import NodeMetrics
 from scheduler.kube.port import ApiError, ApiNotFound, ApiThrottled, Changed, Deleted, ListEnds, PodKey
 from tests.support import virtual_time
+from tests.support.drift_policy import drift_policy
 from tests.support.kubelet_double import KubeletDouble
 from tests.support.node_pods import CARDS, node_pod, on, wire_pod
 
 UID = "0a1b2c3d-0000-4000-8000-00000000000"
 REPORTED = [{"name": "c0"}]
+WARNING = drift_policy()
 
 
 @dataclass
@@ -90,33 +92,42 @@ class Node:
             path = f"/kubepods/pod{uid}/{'c' * 64}" if uid else "/user.slice"
             (self.folder / "proc" / str(pid) / "cgroup").write_text(f"0::{path}\n")
         listed = tuple(Process(pid, mib) for pid, mib, _ in processes)
-        self.readings[uuid] = Reading(sum(mib for _, mib, _ in processes), listed)
+        self.readings[uuid] = Reading(used_mib=sum(mib for _, mib, _ in processes), processes=listed)
+
+
+def _settings(proc: Path, policy: DriftPolicy = WARNING, allowance_mib: int = 512) -> ReconcileSettings:
+    return ReconcileSettings(policy=policy, interval_s=60, unit_mib=1024, allowance_mib=allowance_mib, host_proc=proc)
 
 
 @asynccontextmanager
-async def rig(folder: Path, **settings: object) -> AsyncIterator[tuple[Node, Reconciler]]:
-    """settings: of the configuration."""
+async def rig(
+    folder: Path, policy: DriftPolicy = WARNING, *, allowance_mib: int = 512, host_proc: str = "proc"
+) -> AsyncIterator[tuple[Node, Reconciler]]:
     (folder / "proc").mkdir()
-    configuration = DevicePluginConfiguration.model_validate(
-        {"node_name": "n", "host_proc": str(folder / "proc"), **settings}, by_name=True
-    )
     async with KubeletDouble(folder).running() as double:
         kubelet, journal = PodResources(folder / "pod-resources.sock", names.GPU_MEM), Journal(folder / "state")
         node = Node(folder, double, OwnPods(), journal)
         node.pods.apply([ListEnds("1")])
         loop = Reconciler(
-            configuration,
-            NodeRecords(Resources(), node.pods, journal, kubelet, folder / "checkpoint", lambda *_: None),
-            kubelet,
-            lambda: node.cards,
-            lambda: node.readings,
-            node.given,
-            SpecFiles(folder / "cdi"),
-            node.told.append,
-            node,
-            NodeMetrics("n", 1024, dcgm=False),
-            node.allocating,
-            node.outside.append,
+            settings=_settings(folder / host_proc, policy, allowance_mib),
+            view=NodeRecords(
+                resources=Resources(),
+                pods=node.pods,
+                journal=journal,
+                kubelet=kubelet,
+                checkpoint=folder / "checkpoint",
+                changed=lambda *_: None,
+            ),
+            kubelet=kubelet,
+            cards=lambda: node.cards,
+            readings=lambda: node.readings,
+            given=node.given,
+            files=SpecFiles(folder / "cdi"),
+            tell=node.told.append,
+            evictor=node,
+            metrics=NodeMetrics("n", 1024, dcgm=False),
+            allocating=node.allocating,
+            on_outside=node.outside.append,
         )
         yield node, loop
         await kubelet.close()
@@ -174,7 +185,7 @@ async def test_drift_seen_by_two_rounds_is_told_once_and_shown_while_it_lasts(
 
 
 async def test_a_pod_that_uses_more_than_it_asked_is_evicted_where_that_is_configured(folder: Path) -> None:
-    async with rig(folder, monitor="evict", monitor_allowance_mib=100) as (node, loop):
+    async with rig(folder, drift_policy("evict"), allowance_mib=100) as (node, loop):
         greedy, fair = node.runs("greedy", 2), node.runs("fair", 2)
         node.uses("GPU-a", (11, 2149, greedy), (12, 2147, fair))
         await loop.round()
@@ -186,7 +197,7 @@ async def test_a_pod_that_uses_more_than_it_asked_is_evicted_where_that_is_confi
 
 
 async def test_an_eviction_that_is_refused_is_reported_and_tried_again_next_round(folder: Path) -> None:
-    async with rig(folder, evict_unregistered=True) as (node, loop):
+    async with rig(folder, drift_policy(evict_unregistered=True)) as (node, loop):
         uid = node.runs("waits", 4, ids=0)
         node.refusals = [ApiThrottled("a disruption budget forbids it")]
         await loop.round()
@@ -199,7 +210,7 @@ async def test_an_eviction_that_is_refused_is_reported_and_tried_again_next_roun
 
 
 async def test_a_pod_that_has_gone_before_its_eviction_is_no_problem(folder: Path) -> None:
-    async with rig(folder, evict_unregistered=True) as (node, loop):
+    async with rig(folder, drift_policy(evict_unregistered=True)) as (node, loop):
         node.runs("waits", 4, ids=0)
         node.refusals = [ApiNotFound("no such pod", 404)]
         await loop.round()
@@ -208,7 +219,7 @@ async def test_a_pod_that_has_gone_before_its_eviction_is_no_problem(folder: Pat
 
 
 async def test_outside_use_is_passed_on_whenever_it_changes(folder: Path) -> None:
-    async with rig(folder, announce_outside_use=True) as (node, loop):
+    async with rig(folder, drift_policy(announce_outside_use=True)) as (node, loop):
         node.uses("GPU-a", (11, 3000, ""))
         await loop.round()
         assert node.outside == []
@@ -298,9 +309,9 @@ async def test_without_the_kubelet_devices_are_left_out_and_the_rest_is_compared
 
 
 async def test_without_the_hosts_proc_use_is_left_out(folder: Path) -> None:
-    async with rig(folder, host_proc=str(folder / "missing")) as (node, loop):
+    async with rig(folder, host_proc="missing") as (node, loop):
         node.runs("p", 4)
-        node.readings["GPU-a"] = Reading(9000, (Process(11, 9000),))
+        node.readings["GPU-a"] = Reading(used_mib=9000, processes=(Process(11, 9000),))
         await loop.round()
         await loop.round()
         assert (node.told, [row.used_mib for row in loop.result.containers]) == ([], [None])
@@ -352,41 +363,41 @@ async def test_a_list_waits_until_no_allocate_is_in_flight(folder: Path) -> None
 
 
 class Counted(Reconciler):
-    """Notes when its rounds are, and compares nothing. wakes: the rounds during which it is woken."""
+    """Notes when its rounds are, and compares nothing."""
 
     rounds_s: list[float]
-    wakes: frozenset[int]
 
     async def round(self) -> None:
         self.rounds_s.append(asyncio.get_running_loop().time())
-        if len(self.rounds_s) in self.wakes:
-            self.wake()
 
 
-async def _rounds(
-    folder: Path, *, wakes: frozenset[int], wake_at_s: float = 0.0, known_at_s: float = 0.0
-) -> list[float]:
+async def _rounds(folder: Path, *, known_at_s: float) -> list[float]:
     """When the rounds of 200 s are."""
     kubelet, pods, journal = PodResources(folder / "none.sock", names.GPU_MEM), OwnPods(), Journal(folder)
     loop = Counted(
-        DevicePluginConfiguration(node_name="n", reconcile_interval_s=60),
-        NodeRecords(Resources(), pods, journal, kubelet, folder / "checkpoint", lambda *_: None),
-        kubelet,
-        tuple,
-        dict,
-        GivenCards(),
-        None,
-        lambda _: None,
-        Node(folder, KubeletDouble(folder), pods, journal),
-        NodeMetrics("n", 1024, dcgm=False),
-        lambda: False,
-        lambda _: None,
+        settings=_settings(folder),
+        view=NodeRecords(
+            resources=Resources(),
+            pods=pods,
+            journal=journal,
+            kubelet=kubelet,
+            checkpoint=folder / "checkpoint",
+            changed=lambda *_: None,
+        ),
+        kubelet=kubelet,
+        cards=tuple,
+        readings=dict,
+        given=GivenCards(),
+        files=None,
+        tell=lambda _: None,
+        evictor=Node(folder, KubeletDouble(folder), pods, journal),
+        metrics=NodeMetrics("n", 1024, dcgm=False),
+        allocating=lambda: False,
+        on_outside=lambda _: None,
     )
-    loop.rounds_s, loop.wakes = [], wakes
+    loop.rounds_s = []
     clock = asyncio.get_running_loop()
     clock.call_at(known_at_s, pods.apply, [ListEnds("1")])
-    if wake_at_s:
-        clock.call_at(wake_at_s, loop.wake)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(200):
             await loop.run()
@@ -395,10 +406,4 @@ async def _rounds(
 
 
 def test_rounds_come_at_their_interval_once_the_pods_are_known(tmp_path: Path) -> None:
-    assert virtual_time.run(_rounds(tmp_path, wakes=frozenset(), known_at_s=5)) == [5, 65, 125, 185]
-
-
-def test_a_woken_loop_comes_sooner_but_never_within_30_s_of_the_last_list(tmp_path: Path) -> None:
-    assert virtual_time.run(_rounds(tmp_path, wakes=frozenset(), wake_at_s=45)) == [0, 45, 105, 165]
-    assert virtual_time.run(_rounds(tmp_path, wakes=frozenset(), wake_at_s=10)) == [0, 30, 90, 150]
-    assert virtual_time.run(_rounds(tmp_path, wakes=frozenset({2}))) == [0, 60, 90, 150]
+    assert virtual_time.run(_rounds(tmp_path, known_at_s=5)) == [5, 65, 125, 185]

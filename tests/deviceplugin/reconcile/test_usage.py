@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.driver.cards import Process, Reading
 from deviceplugin.reconcile import usage
 from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.compare import Use
 from deviceplugin.reconcile.drift import Drift, DriftKind, Followed
 from deviceplugin.reconcile.usage import Account
+from tests.support.drift_policy import drift_policy
 from tests.support.node_pods import CARDS, node_pod, on, wire_pod
 
-ANNOUNCING = DevicePluginConfiguration(node_name="n", announce_outside_use=True)
-OUTSIDE = Drift(DriftKind.OUTSIDE_USE, "outside", uuid="GPU-a", mib=700)
+ANNOUNCING = drift_policy(announce_outside_use=True)
+OUTSIDE = Drift(kind=DriftKind.OUTSIDE_USE, message="outside", uuid="GPU-a", mib=700)
 BOTH = frozenset({"GPU-a", "GPU-b"})
 
 
@@ -32,7 +32,10 @@ def test_a_finished_pod_is_not_seen() -> None:
 
 
 def test_each_use_names_its_pod_and_what_could_not_be_traced_is_left_out() -> None:
-    readings = {"GPU-a": Reading(900, (Process(1, 300), Process(2, 200), Process(3, 400))), "GPU-b": Reading(0)}
+    readings = {
+        "GPU-a": Reading(used_mib=900, processes=(Process(1, 300), Process(2, 200), Process(3, 400))),
+        "GPU-b": Reading(used_mib=0),
+    }
     found = usage.uses(readings, {1: Owner("uid-p", ""), 2: None}, {})
     assert found == (Use("GPU-a", 1, 300, "uid-p"), Use("GPU-a", 2, 200, ""))
 
@@ -40,7 +43,7 @@ def test_each_use_names_its_pod_and_what_could_not_be_traced_is_left_out() -> No
 def test_a_static_pod_is_known_by_the_uid_of_the_api_servers_copy() -> None:
     mirror = wire_pod("static", [0], annotations={"kubernetes.io/config.mirror": "f" * 32})
     uids = usage.uids_by_cgroup([mirror, wire_pod("p", [1])])
-    readings = {"GPU-a": Reading(5, (Process(1, 5),))}
+    readings = {"GPU-a": Reading(used_mib=5, processes=(Process(1, 5),))}
     assert usage.uses(readings, {1: Owner("f" * 32, "")}, uids) == (Use("GPU-a", 1, 5, "uid-static"),)
 
 
@@ -90,11 +93,11 @@ def test_metrics_get_a_row_for_each_card_and_the_status_one_for_each_container()
 
 
 def test_every_kind_is_counted_from_0_and_what_is_not_monitored_is_not() -> None:
-    uses_more = Drift(DriftKind.USES_MORE, "more", node_pod("p", [1]), uuid="GPU-a", mib=9)
+    uses_more = Drift(kind=DriftKind.USES_MORE, message="more", pod=node_pod("p", [1]), uuid="GPU-a", mib=9)
     watching = usage.counts([OUTSIDE, uses_more], ANNOUNCING)
     assert set(watching) == {kind.value for kind in DriftKind}
     assert {kind: count for kind, count in watching.items() if count} == {"outside-use": 1, "uses-more": 1}
-    off = ANNOUNCING.model_copy(update={"monitor": "off"})
+    off = drift_policy("off", announce_outside_use=True)
     assert usage.counts([OUTSIDE, uses_more], off)["uses-more"] == 0
     assert [one.kind for one in usage.drift_statuses([OUTSIDE, uses_more], off)] == ["outside-use"]
 
@@ -116,8 +119,8 @@ def test_outside_use_stays_unannounced_until_it_is_known_to_be_gone(
 
 
 def test_use_by_outsiders_and_by_pods_that_asked_for_none_adds_up() -> None:
-    unasked = Drift(DriftKind.USES_UNASKED, "unasked", node_pod("p", [0]), uuid="GPU-a", mib=50)
+    unasked = Drift(kind=DriftKind.USES_UNASKED, message="unasked", pod=node_pod("p", [0]), uuid="GPU-a", mib=50)
     followed = Followed((OUTSIDE, unasked), (OUTSIDE, unasked))
     assert usage.outside_mib({}, followed, BOTH, ANNOUNCING) == {"GPU-a": 750}
-    silent = ANNOUNCING.model_copy(update={"announce_outside_use": False})
+    silent = drift_policy()
     assert usage.outside_mib({}, followed, BOTH, silent) == {}
