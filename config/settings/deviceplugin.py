@@ -18,7 +18,7 @@ API_VERSION: Final = "gpushare/v1alpha1"
 KIND: Final = "DevicePluginConfiguration"
 ENV_PREFIX: Final = "GPUSHARE_DEVICE_PLUGIN_"
 # A List of pod resources disturbs the kubelet while it admits pods (kubernetes pull 137534): never more often.
-SHORTEST_RECONCILE_S: Final = 30.0
+_SHORTEST_RECONCILE_S: Final = 30.0
 
 _LARGEST_UNIT_MIB: Final = 2**30
 _LARGEST_MEMORY_MIB: Final = 2**30
@@ -203,7 +203,7 @@ class DevicePluginConfiguration(Section):
     reconcile_interval_s: Seconds = Field(
         default=60.0,
         validation_alias="reconcileInterval",
-        ge=SHORTEST_RECONCILE_S,
+        ge=_SHORTEST_RECONCILE_S,
         le=_LONGEST_RECONCILE_S,
         description="How often what was announced, decided, allocated and used is compared.",
     )

@@ -9,7 +9,7 @@
 WATCHED: the card has a handle and, where the driver supports it, its errors are listened to.
 LOST: nothing is asked of it but whether it answers again.
 What there is to tell is kept until a `wait` hands it over, also across one that fails.
-Owned by one thread at a time, as `driver_thread` sees to.
+Owned by one thread at a time, as `thread.DriverThread` makes sure.
 """
 
 import contextlib

@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 
 class Lister(Protocol):
-    """What the kubelet is asked, as `kubelet.PodResources` answers it."""
+    """The part of `kubelet.client.PodResources` that lists every pod."""
 
     async def all(self, *, timeout_s: float) -> list[KubeletContainer]:
         """Containers of every pod. Raises KubeletSilent."""
