@@ -18,7 +18,7 @@ _SIMULATED_CARDS = "cards"
 
 
 def source_for(configuration: DevicePluginConfiguration) -> CardSource:
-    """Not asked anything yet. Raises ConfigurationError or SimulationError for a cluster file that does not do."""
+    """Not asked anything yet. Raises ConfigurationError or SimulationError for an unusable cluster file."""
     if not configuration.simulate:
         return NvmlSource()
     cards, faults = read_simulation(Path(configuration.simulate), configuration.node_name)

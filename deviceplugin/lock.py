@@ -10,11 +10,11 @@ _FILE: Final = "lock"
 
 
 class AlreadyRunning(Exception):
-    """Another instance holds the lock; the message says where and, as far as it can be told, who."""
+    """Another instance holds the lock; the message says where and, if known, who."""
 
 
 class LockUnknown(Exception):
-    """It cannot be told whether another instance runs: the message says why."""
+    """Whether another instance runs is unknown; the message says why."""
 
 
 class InstanceLock:

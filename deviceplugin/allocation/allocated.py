@@ -49,7 +49,7 @@ class GivenCards:
 
 
 class Marker:
-    """Marks pods as assigned. A mark that fails is tried again; a pod that is gone, or another one now, is left."""
+    """Marks pods as assigned. A mark that fails is tried again; a pod that is gone, or was replaced, is left alone."""
 
     def __init__(self, writer: PodWriter, backoff_s: Callable[[int], float]) -> None:
         """backoff_s: seconds to wait after so many failures in a row."""
@@ -59,7 +59,7 @@ class Marker:
         self._something = asyncio.Event()
 
     def mark(self, pod: NodePod) -> None:
-        """Soon; nothing for a pod that says so already, or has no such annotation."""
+        """Soon; does nothing for a pod that is marked already, or has no such annotation."""
         key = PodKey(pod.namespace, pod.name, pod.uid)
         if pod.annotations.get(names.MEM_ASSIGNED) == _NOT_YET and key not in self._waiting:
             self._waiting.append(key)

@@ -67,7 +67,7 @@ class Site:
         return self.view.pods
 
     def gave(self, found: PodContainers, shares: Sequence[Share]) -> None:
-        """Tell that the container, or one of them after the other, has these cards."""
+        """Report that the container, or one of them after the other, has these cards."""
         self.given(found.pod, [one.name for one in found.containers], frozenset(share.uuid for share in shares))
 
     async def recorded(self, ids: frozenset[str]) -> tuple[NodeState, PodContainers, tuple[Share, ...]]:

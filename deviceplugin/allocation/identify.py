@@ -25,7 +25,7 @@ from deviceplugin.kubelet.checkpoint import CheckpointEntry
 
 
 class NotIdentified(Exception):
-    """No container can be named for certain; the text names the candidates and why each is not it."""
+    """No container can be named for certain; the message names the candidates and why each was ruled out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ _EMPTY: Final[Mapping[str, str]] = {}
 
 
 class Undecided(Exception):
-    """The cards of a pod cannot be told; the text names the pod, what was found and what was expected."""
+    """The cards of a pod cannot be determined; the message names the pod, what was found and what was expected."""
 
 
 class NoAllocation(Undecided):

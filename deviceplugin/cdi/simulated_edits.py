@@ -24,7 +24,7 @@ class SimulatedEdits:
         self._cards = cards
 
     def prepare(self) -> None:
-        """Nothing takes long here."""
+        """Nothing to do."""
 
     def edits(self, uuids: Sequence[str]) -> Edits:
         """As the port. Raises CdiError, and OSError when a file cannot be written."""

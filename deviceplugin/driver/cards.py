@@ -107,7 +107,7 @@ class CardSource(Protocol):
         ...
 
     def reading(self, uuid: str) -> Reading:
-        """How one card does now."""
+        """The current reading of one card."""
         ...
 
     def close(self) -> None:

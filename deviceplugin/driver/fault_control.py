@@ -128,7 +128,7 @@ def _done(source: SimulatedSource, line: bytes) -> _Answer:
 
 
 def _fault(line: _Line) -> Fault:
-    """Raises FaultMistake unless the line says one thing."""
+    """Raises FaultError unless the line says one thing."""
     said: list[Fault] = []
     card = "" if line.card is None else str(line.card)
     if line.slow_s is not None or line.hang is not None or line.fail is not None:

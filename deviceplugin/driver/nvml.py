@@ -216,7 +216,7 @@ class NvmlSource:
         return None
 
     def _registered(self) -> bool:
-        """See to it that every card is listened to that can be; False when none can."""
+        """Register for the errors of every card that supports it; False when none does."""
         if self._event_set is None:
             self._event_set = answer(self._library.nvmlEventSetCreate)
         if self._event_set is None:

@@ -1,4 +1,4 @@
-"""How one card does now, as NVML says."""
+"""The current reading of one card, from NVML."""
 
 from types import ModuleType
 from typing import Final

@@ -1,6 +1,6 @@
 """A driver of cards that are not there: those that a cluster file has for this node, with its faults in their time.
 
-For people without GPUs, and for tests. More faults can be made while it runs: `fault_control`.
+For people without GPUs, and for tests. More can be injected while it runs: `fault_control`.
 """
 
 import threading
@@ -32,11 +32,11 @@ _POWER_W: Final = 60.0
 
 
 class SimulationError(ValueError):
-    """The cluster file does not say what cards this node has, or has a fault of another one; the text says which."""
+    """The cluster file has no cards for this node, or a fault of a card that it lacks; the message says which."""
 
 
 class FaultError(ValueError):
-    """A fault that cannot happen here; the text says what there is."""
+    """A fault that cannot happen here; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class ReadingFault:
 
 @dataclass(frozen=True, slots=True)
 class DriverFault:
-    """From now on every call takes `slow_s` longer; hangs until it is told otherwise; fails."""
+    """From now on every call takes `slow_s` longer, hangs until the next such fault, or fails."""
 
     slow_s: float = 0.0
     hang: bool = False
@@ -191,7 +191,7 @@ class SimulatedSource:
             self._moved.notify_all()
 
     def happen(self, fault: Fault) -> None:
-        """Let this happen now. Raises FaultMistake."""
+        """Let this happen now. Raises FaultError."""
         with self._moved:
             self._take(fault)
             self._moved.notify_all()
@@ -232,7 +232,7 @@ class SimulatedSource:
 
 
 def _named(cards: Sequence[DriverCard], name: str) -> list[str]:
-    """UUIDs. Raises FaultMistake when there are none."""
+    """UUIDs. Raises FaultError when there are none."""
     found = [card.uuid for card in cards if name in {"", str(card.index), card.uuid}]
     if not found:
         there = ", ".join(f"{card.index} ({card.uuid})" for card in cards)

@@ -15,7 +15,7 @@ from deviceplugin.health.rules import CardHealth, XidClasses
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A card whose announced health is another one now."""
+    """A card whose announced health has changed."""
 
     card: DriverCard
     before: tuple[Health, str]
@@ -85,7 +85,7 @@ class CardStates:
             self.healths[uuid] = rules.cleared(self.of(uuid), now_s)
 
     def of(self, uuid: str) -> CardHealth:
-        """How one card does; healthy until something else is known."""
+        """The health of one card; healthy until something else is known."""
         return self.healths.get(uuid, CardHealth())
 
     def announced(self) -> dict[str, tuple[Health, str]]:
@@ -108,7 +108,7 @@ def _beside(there: Sequence[DriverCard], gone: Sequence[DriverCard], never_had: 
 def turns(
     cards: Sequence[DriverCard], before: Mapping[str, tuple[Health, str]], now: Mapping[str, tuple[Health, str]]
 ) -> list[Turn]:
-    """The cards whose health is another one; a card that was not there before counts as having been healthy."""
+    """The cards whose health has changed; one that was not there before counts as having been healthy."""
     healthy = (Health.HEALTHY, "")
     return [
         Turn(card, before.get(card.uuid, healthy), now[card.uuid])

@@ -18,7 +18,7 @@ _LARGEST: Final = 268_435_456
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be read; the text says where."""
+    """A checkpoint that cannot be read; the message says where."""
 
 
 class CheckpointEntry(msgspec.Struct, frozen=True):

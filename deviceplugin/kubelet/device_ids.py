@@ -26,7 +26,7 @@ _VARINT_BITS: Final = 7
 
 
 class TooManyDevices(ValueError):
-    """The unit is so small that the list of devices would not reach the kubelet; the text names a unit that fits."""
+    """The unit is so small that the list of devices would not reach the kubelet; the message names a unit that fits."""
 
 
 def device_ids(cards: Sequence[inventory.Card], *, old_style: bool) -> tuple[str, ...]:

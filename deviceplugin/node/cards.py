@@ -142,7 +142,7 @@ class NodeCards:
         return answers
 
     def _said(self, key: str) -> str:
-        """What people wrote on the node; nothing before the driver has said which card has which index."""
+        """What people wrote on the node; nothing before the driver has named its cards: only then is an index known."""
         annotations = self._node.metadata.annotations if self._node and self.states.driver else None
         return (annotations or {}).get(key, "")
 

@@ -1,4 +1,4 @@
-"""What a node says of its cards: the inventory, the cordons people wrote, the announcement made of it. Pure."""
+"""What a node announces of its cards: the inventory, with the cordons that people wrote. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What is not as the scheduler decided: announced, decided, allocated and used, held side by side. Pure."""
+"""Finds drift: what was announced, decided, allocated and used, compared. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from deviceplugin.reconcile.drift import Drift, DriftKind
 
 
 class ListedContainer(Protocol):
-    """What the kubelet says of one container: its device ids of our resource, none where it has none."""
+    """What the kubelet lists for one container: its device ids of our resource, none where it has none."""
 
     @property
     def namespace(self) -> str:
@@ -59,7 +59,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What is held side by side.
+    """What is compared.
 
     cards: as announced. allocated: every container that the kubelet listed, also those without ids; a container that is
     not listed, for one since the kubelet did not answer, says nothing. given: (pod UID, container) -> the cards
@@ -75,7 +75,7 @@ class Compared:
 
 
 def find_drift(compared: Compared, *, allowance_mib: int) -> list[Drift]:
-    """Every difference, those of pods by name, then those of cards by index.
+    """All drift, that of pods by name, then that of cards by index.
 
     allowance_mib: what a pod may use on a card beyond what it asked.
     """

@@ -1,4 +1,4 @@
-"""Something that is not as the scheduler decided, how long it lasts, and what follows from it. Pure.
+"""Drift: what differs from what the scheduler decided, how long it lasts, what follows from it. Pure.
 
 `reconcile` finds them. What it compares was read one after the other while pods came and went, so drift counts
 only when two comparisons in a row show it.
@@ -16,7 +16,7 @@ _Key: TypeAlias = tuple["DriftKind", str, str, str]
 
 
 class DriftKind(StrEnum):
-    """A word for metrics and status."""
+    """As in metrics and status."""
 
     ON_ANOTHER_CARD = "on-another-card"
     WITHOUT_DEVICES = "without-devices"
@@ -32,7 +32,7 @@ _UNBOOKED: Final = frozenset({DriftKind.OUTSIDE_USE, DriftKind.USES_UNASKED})
 
 
 class Action(StrEnum):
-    """METRIC: counted and told in the status. EVENT: on the pod, or on the node. ANNOUNCE_LESS: of the card."""
+    """METRIC: counted, and shown in the status. EVENT: on the pod, or on the node. ANNOUNCE_LESS: of the card."""
 
     METRIC = "metric"
     EVENT = "event"
@@ -42,7 +42,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """One thing that is not as it was decided. pod: None where it is the node's.
+    """One thing that differs from what was decided. pod: None where it is about the node.
 
     container, uuid: "" where it is about no single container, or card. mib: the memory in question, 0 where none is.
     """

@@ -1,10 +1,10 @@
-"""Compares, every so often, what was announced, decided, allocated and used, and sees to what follows.
+"""Compares, every so often, what was announced, decided, allocated and used, and acts on what differs.
 
     CDI files ─▶ checkpoint ─▶ kubelet (List) ─▶ processes of the cards ─▶ pods as they are then
                                                                               │
        journal, CDI files tidied ◀── metrics, status ◀── Events, evictions ◀──┴─ drift, once seen twice
 
-What cannot be read is said in `result.problems`, and only what rests on it is left out: nothing that the API server,
+What cannot be read is one of `result.problems`, and only what rests on it is left out: nothing that the API server,
 the kubelet or the disk does ends the loop.
 """
 
@@ -50,7 +50,7 @@ class Lister(Protocol):
 
 
 class Evictor(Protocol):
-    """Takes pods from the node."""
+    """Evicts pods from the node."""
 
     async def evict(self, pod: PodKey) -> None:
         """Ask for the eviction of this very pod. Raises ApiError; ApiThrottled: it may not go now."""
@@ -157,7 +157,7 @@ class Reconciler:
             return None
 
     async def _allocated(self) -> list[KubeletContainer]:
-        """What the kubelet lists: nothing when it does not answer, which says nothing of any container."""
+        """What the kubelet lists; empty when it does not answer, which proves nothing about any container."""
         while self.allocating():  # noqa: ASYNC110  (nobody tells of its end, and it is mostly there at the first look)
             await asyncio.sleep(_ALLOCATE_LOOK_S)
         try:
@@ -222,7 +222,7 @@ class Reconciler:
             self.on_outside(outside)
 
     async def _evict(self) -> None:
-        """All that have to go. One that may not go now is asked for again in the next round."""
+        """All that have to go. One that may not be evicted now is tried again in the next round."""
         leaving = {
             PodKey(one.pod.namespace, one.pod.name, one.pod.uid): one.message
             for one in self._followed.lasting

@@ -1,4 +1,4 @@
-"""Who has what and who uses what, out of what was read of the node. Pure."""
+"""Which container has which units and uses how much, from what was read of the node. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ class Account:
 
 
 def seen(pods: Iterable[NodePod], cards: Sequence[inventory.Card]) -> list[SeenPod]:
-    """Each pod that has not finished, with what was decided for it, or why that cannot be told."""
+    """Each pod that has not finished, with what was decided for it, or why that is unknown."""
     return [_seen(pod, cards) for pod in pods if not pod.finished]
 
 

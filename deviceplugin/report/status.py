@@ -12,7 +12,7 @@ _NOTHING: Final = "-"
 
 
 class CardStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """One card. units: announced. used_mib: None where the driver does not say. health, reason: as announced."""
+    """One card. units: announced. used_mib: None where the driver does not report it. health, reason: as announced."""
 
     index: int
     uuid: str

@@ -20,7 +20,7 @@ _ANSWER_S: Final = 5.0
 
 
 class StatusUnknown(Exception):
-    """Nobody told the status; the message says who was asked and what came of it."""
+    """The status is unknown; the message says who was asked and what came back."""
 
 
 def status_page(status: Callable[[], PluginStatus]) -> Handler:
@@ -35,7 +35,7 @@ def status_page(status: Callable[[], PluginStatus]) -> Handler:
 
 
 async def ask_status(address: str) -> PluginStatus:
-    """The status that the plugin at `address`, host:port on this machine, tells. Raises StatusUnknown."""
+    """The status of the plugin at `address`, host:port on this machine. Raises StatusUnknown."""
     url = f"http://{address}/status"
     try:
         async with (
