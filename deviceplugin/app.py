@@ -22,15 +22,12 @@ from deviceplugin.report.status_page import status_page
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import ConnectError, connect
 from scheduler.process.probes import serve
+from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
 
 _CONNECTIONS: Final = 8
 _COLLECT_EVERY: Final = 50_000
 log = structlog.get_logger()
-
-
-class StartupError(Exception):
-    """The plugin cannot run as it is configured, or where it is; the message says what to do."""
 
 
 async def run(configuration: DevicePluginConfiguration, environment: Mapping[str, str]) -> None:
@@ -82,7 +79,7 @@ async def _serve(
         async with controlled(configuration, source):
             await _until_told_to_stop(plugin)
     except* TooManyDevices as mistakes:
-        raise StartupError(_words(mistakes)) from None
+        raise StartupError(_first_message(mistakes)) from None
     finally:
         await server.cleanup()
 
@@ -96,7 +93,7 @@ async def _until_told_to_stop(plugin: NodePlugin) -> None:
         working.cancel()
 
 
-def _words(mistakes: ExceptionGroup[TooManyDevices]) -> str:
+def _first_message(mistakes: ExceptionGroup[TooManyDevices]) -> str:
     first: BaseException = mistakes
     while isinstance(first, ExceptionGroup):
         first = first.exceptions[0]

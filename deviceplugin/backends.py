@@ -6,10 +6,10 @@ from pathlib import Path
 
 from config.protocol import inventory
 from config.settings.deviceplugin import DevicePluginConfiguration
-from deviceplugin.cdi.nvidia_edits import RealEdits
+from deviceplugin.cdi.nvidia_edits import NvidiaEdits
 from deviceplugin.cdi.simulated_edits import SimulatedEdits
 from deviceplugin.driver import fault_control
-from deviceplugin.driver.cards import Card, CardSource
+from deviceplugin.driver.cards import CardSource, DriverCard
 from deviceplugin.driver.nvml import NvmlSource
 from deviceplugin.driver.simulated import SimulatedSource, read_simulation
 
@@ -18,7 +18,7 @@ _SIMULATED_CARDS = "cards"
 
 
 def source_for(configuration: DevicePluginConfiguration) -> CardSource:
-    """Not asked anything yet. Raises ConfigurationError or SimulationError for a cluster file that does not do."""
+    """Not asked anything yet. Raises ConfigurationError or SimulationError for an unusable cluster file."""
     if not configuration.simulate:
         return NvmlSource()
     cards, faults = read_simulation(Path(configuration.simulate), configuration.node_name)
@@ -28,15 +28,15 @@ def source_for(configuration: DevicePluginConfiguration) -> CardSource:
 def edits_for(
     configuration: DevicePluginConfiguration,
     source: CardSource,
-    found: Callable[[], Sequence[Card]],
+    found: Callable[[], Sequence[DriverCard]],
     announced: Callable[[], Sequence[inventory.Card]],
-) -> RealEdits | SimulatedEdits:
+) -> NvidiaEdits | SimulatedEdits:
     """found: the cards as the driver names them. announced: as the node does."""
     state = Path(configuration.state_dir)
     if isinstance(source, SimulatedSource):
         return SimulatedEdits(state / _SIMULATED_CARDS, announced)
     spec_dirs = [Path(directory) for directory in configuration.cdi_spec_dirs]
-    return RealEdits(found, spec_dirs, state / _GENERATED, configuration.nvidia_ctk)
+    return NvidiaEdits(found, spec_dirs, state / _GENERATED, configuration.nvidia_ctk)
 
 
 @contextlib.asynccontextmanager

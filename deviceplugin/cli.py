@@ -1,6 +1,6 @@
 """`gpushare-device-plugin`: the commands and their flags.
 
-Started without a command, or with a flag first, it runs, as the original device plugin does.
+Started without a command, or with a flag first, it runs, as the legacy device plugin does.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _UNIT_MIB: Final = {"MiB": 1, "GiB": 1024}
 _UNIT: Final = re.compile(r"([1-9][0-9]{0,9})?(MiB|GiB)")
 
 cli = typer.Typer(
-    help="The node's part of GPU sharing by memory: a Kubernetes device plugin.",
+    help="Kubernetes device plugin that shares GPUs by memory.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -43,17 +43,17 @@ def run(
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
     context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
     node_name: Annotated[str | None, typer.Option(help="This node (default: the variable NODE_NAME).")] = None,
-    simulate: Annotated[Path | None, typer.Option(help="Cluster file whose cards are announced.")] = None,
-    simulate_control: Annotated[Path | None, typer.Option(help="Socket that takes faults for those cards.")] = None,
+    simulate: Annotated[Path | None, typer.Option(help="Cluster file: announce its cards.")] = None,
+    simulate_control: Annotated[Path | None, typer.Option(help="Unix socket to inject faults.")] = None,
     listen: Annotated[str | None, typer.Option(help="Address of probes and metrics (default: 0.0.0.0:10262).")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error (default: info).")] = None,
     mode: Annotated[str | None, typer.Option(help="auto, cdi or environment (default: auto).")] = None,
-    cdi_dir: Annotated[Path | None, typer.Option(help="Where CDI specs go (default: /var/run/cdi).")] = None,
-    memory_unit: Annotated[str | None, typer.Option(help="GiB, MiB, or such as 128MiB (default: GiB).")] = None,
-    health_check: Annotated[str | None, typer.Option(metavar="BOOLEAN", help="Watch cards (default: true).")] = None,
-    isolation: Annotated[str | None, typer.Option(help="none: memory limits are advice.")] = None,
+    cdi_dir: Annotated[Path | None, typer.Option(help="Directory for CDI specs (default: /var/run/cdi).")] = None,
+    memory_unit: Annotated[str | None, typer.Option(help="GiB, MiB, or a multiple: 128MiB (default: GiB).")] = None,
+    health_check: Annotated[str | None, typer.Option(metavar="BOOLEAN", help="Monitor cards (default: true).")] = None,
+    isolation: Annotated[str | None, typer.Option(help="none: memory limits are not enforced.")] = None,
 ) -> None:
-    """Serve this node's kubelet until told to stop."""
+    """Run the device plugin on this node until it is stopped."""
     flags = {
         "clientConnection.kubeconfig": _text(kubeconfig),
         "clientConnection.context": context,
@@ -80,10 +80,10 @@ def status(
         str | None, typer.Option(help="Where the plugin listens (default: 127.0.0.1 and the configured port).")
     ] = None,
     output: Annotated[
-        Literal["text", "json"], typer.Option("--output", "-o", help="For people, or programs.")
+        Literal["text", "json"], typer.Option("--output", "-o", help="text for people, json for programs.")
     ] = "text",
 ) -> None:
-    """Tell how the plugin on this machine does."""
+    """Show the plugin's status."""
     from deviceplugin.report.status import as_text, encode  # noqa: PLC0415 - slow to import, and not needed by `run`'s checks
     from deviceplugin.report.status_page import StatusUnknown, ask_status  # noqa: PLC0415
 
@@ -104,7 +104,7 @@ def configured(
     """
     unit_mib, mistakes = None, []
     if memory_unit is not None and (unit_mib := _mib(memory_unit)) is None:
-        message = f"expected GiB, MiB, or a number of them such as 128MiB, found {memory_unit[:80]!r}"
+        message = f"expected GiB, MiB, or a multiple such as 128MiB, found {memory_unit[:80]!r}"
         mistakes.append(Mistake("memoryUnitMiB", "flag --memory-unit", message))
     variable = f"{ENV_PREFIX}NODENAME"
     spoken = {"flag --memory-unit-mi-b": "flag --memory-unit"}
@@ -149,13 +149,15 @@ def _serve(configuration: DevicePluginConfiguration, *, ignored: Sequence[str]) 
     # What follows is slow to import and needed by this command only.
     import structlog  # noqa: PLC0415
 
-    from deviceplugin.app import StartupError  # noqa: PLC0415
     from deviceplugin.app import run as run_plugin  # noqa: PLC0415
     from scheduler.process.logs import configure  # noqa: PLC0415
+    from scheduler.process.startup import StartupError  # noqa: PLC0415
 
     configure(configuration.log_level, configuration.log_format)
     if ignored:
-        structlog.get_logger().warning("flags.ignored", flags=list(ignored), reason="they mean nothing here")
+        structlog.get_logger().warning(
+            "flags.ignored", flags=list(ignored), reason="flags of the legacy plugin that have no effect here"
+        )
     try:
         asyncio.run(run_plugin(configuration, os.environ))
     except StartupError as mistake:

@@ -1,4 +1,4 @@
-"""The command line of the original device plugin, as ours. Pure.
+"""The command line of the legacy device plugin, as ours. Pure.
 
 Its DaemonSet starts `gpushare-device-plugin-v2 -logtostderr --v=5 --memory-unit=GiB`: no subcommand, one dash or two,
 `--flag=value` or `--flag value`, and a boolean flag alone or with `=value`, as Go's package flag has it.
@@ -43,7 +43,7 @@ class CommandLine:
 
 
 def as_ours(arguments: Sequence[str]) -> CommandLine:
-    """The command line with the original's flags translated or taken out.
+    """The command line with the legacy plugin's flags translated or taken out.
 
     arguments: without the program's name. None at all, or a flag first, means `run`. Other commands than `run` never
     had such flags and stay as they are.

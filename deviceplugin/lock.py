@@ -10,11 +10,11 @@ _FILE: Final = "lock"
 
 
 class AlreadyRunning(Exception):
-    """Another instance holds the lock; the message says where and, as far as it can be told, who."""
+    """Another instance holds the lock; the message says where and, if known, who."""
 
 
 class LockUnknown(Exception):
-    """It cannot be told whether another instance runs: the message says why."""
+    """Whether another instance runs is unknown; the message says why."""
 
 
 class InstanceLock:
@@ -46,7 +46,7 @@ class InstanceLock:
         except BlockingIOError as error:
             holder = os.read(descriptor, 32).decode(errors="replace").strip()
             os.close(descriptor)
-            message = f"{self._path} is locked by another instance (pid {holder or 'unknown'}); one per node is enough"
+            message = f"{self._path} is locked by another instance (pid {holder or 'unknown'}); run one per node"
             raise AlreadyRunning(message) from error
         except OSError:
             os.close(descriptor)

@@ -21,10 +21,10 @@ from deviceplugin.allocation.allocators import CdiAllocator, EnvironmentAllocato
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
-from deviceplugin.allocation.view import NodeView
+from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.backends import edits_for
 from deviceplugin.cdi.mode import Mode, mode_of
-from deviceplugin.cdi.spec_files import HandleFiles
+from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import CardSource, SourceFailed
 from deviceplugin.driver.simulated import SimulatedSource
 from deviceplugin.driver.thread import DriverThread
@@ -39,13 +39,15 @@ from deviceplugin.kubelet.registration import Listeners, Registration
 from deviceplugin.node.api import NodeApi
 from deviceplugin.node.cards import NodeCards
 from deviceplugin.node.events import Notice, Notices
+from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodePublisher
 from deviceplugin.node.watch import NodeWatch
-from deviceplugin.reconcile.reconciler import Reconciler
-from deviceplugin.report.measured import Measured
-from deviceplugin.report.metrics import Metrics
+from deviceplugin.reconcile.drift import DriftPolicy
+from deviceplugin.reconcile.reconciler import Reconciler, ReconcileSettings
+from deviceplugin.report.measured import MeasuredPlugin
+from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import allocated_units, card_statuses, shown_cards
-from deviceplugin.report.status import Status
+from deviceplugin.report.status import PluginStatus
 from scheduler.kube import objects
 from scheduler.kube.port import PodKey
 from scheduler.kube.reflector import Backoff
@@ -71,25 +73,25 @@ class NodePlugin:
     ) -> None:
         c = self._configuration = configuration
         backoff = Backoff(rng)
-        self.metrics = Metrics(c.node_name, c.memory_unit_mib, dcgm=c.dcgm_metrics)
+        self.metrics = NodeMetrics(c.node_name, c.memory_unit_mib, dcgm=c.dcgm_metrics)
         self.mode: Mode | None = None
         self._api, self._source, self._backoff = api, source, backoff
         self._kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
         self._notices = Notices(cluster, c.node_name, time.time)
-        self._view = NodeView(
-            c.resources,
-            OwnPods(),
-            Journal(Path(c.state_dir)),
-            self._kubelet,
-            Path(c.kubelet.device_plugin_dir) / _CHECKPOINT,
-            self._allocation_changed,
+        self._view = NodeRecords(
+            resources=c.resources,
+            pods=OwnPods(),
+            journal=Journal(Path(c.state_dir)),
+            kubelet=self._kubelet,
+            checkpoint=Path(c.kubelet.device_plugin_dir) / _CHECKPOINT,
+            changed=self._allocation_changed,
         )
         self._given, self._marker = GivenCards(), Marker(api, backoff.delay_s)
         self._cards, self._keeper = self._make_cards(source)
         self._edits = edits_for(c, source, lambda: self._keeper.states.cards, lambda: self._cards.cards)
         self._watch = NodeWatch(cluster, c.node_name, backoff)
         self._registered, self._kubelet_problem = False, ""
-        self._announced_anew = asyncio.Event()
+        self._cards_changed = asyncio.Event()
         self._reconciler: Reconciler | None = None
 
     async def run(self) -> None:
@@ -114,16 +116,16 @@ class NodePlugin:
     def not_ready(self) -> str:
         """What is missing until pods can get their cards; "" when nothing is."""
         if not self._cards.latest:
-            return self._keeper.problem or "the driver has not named its cards yet"
+            return self._keeper.problem or "the driver has not reported any card yet"
         if not self._registered:
-            return self._kubelet_problem or "the kubelet has not taken the plugin in yet"
-        return "" if self._cards.publisher.announced else "the node does not say yet what it should"
+            return self._kubelet_problem or "not registered with the kubelet yet"
+        return "" if self._cards.publisher.announced else "node object not updated yet"
 
-    def status(self) -> Status:
-        """How everything does."""
+    def status(self) -> PluginStatus:
+        """The status, as `/status` shows it."""
         c, found = self._configuration, self._reconciler
         pods, cards = self._view.asking(), self._cards.cards
-        return Status(
+        return PluginStatus(
             node=c.node_name,
             mode=self.mode or c.mode,
             driver=self._keeper.states.driver,
@@ -135,7 +137,7 @@ class NodePlugin:
             problems=tuple(filter(None, self._problems())),
             cards=card_statuses(cards, allocated_units(pods, self._cards.whole), self._keeper.states.readings),
             containers=found.result.containers if found else (),
-            differences=found.result.differences if found else (),
+            drift=found.result.drift if found else (),
         )
 
     def _problems(self) -> Sequence[str]:
@@ -150,9 +152,11 @@ class NodePlugin:
         states.remember(known.cards)
         states.healths.update(healths.load())
         for problem in filter(None, (known.problem, healths.problem, self._view.journal.problem)):
-            log.warning("state.unread", reason=problem)
+            log.warning("state.unreadable", reason=problem)
         cards = NodeCards(
-            configuration=c,
+            terms=Terms(c.memory_unit_mib, c.unified_memory_mib),
+            gpu_core=c.announce_gpu_core,
+            old_style_ids=c.old_style_ids,
             states=states,
             view=self._view,
             publisher=NodePublisher(self._api, self._backoff.delay_s),
@@ -182,20 +186,26 @@ class NodePlugin:
         states, cards = self._keeper.states, self._cards.cards
         allocated = allocated_units(self._view.asking(), self._cards.whole)
         self.metrics.show_cards(shown_cards(states.cards, cards, allocated, states.readings))
-        self._announced_anew.set()
+        self._cards_changed.set()
 
     async def _serve_kubelet(self) -> None:
-        """Once it is known which way, and which devices there are; with the reconcile loop beside it."""
+        """Serve the kubelet, and reconcile, once the mode and the devices are known."""
         c = self._configuration
         runtime = await self._watch.runtime_version()
         await self._cards.devices.shown()
         self.mode = mode_of(c.mode, runtime)
         log.info("mode", mode=self.mode, configured=c.mode, runtime=runtime)
-        site = Site(self._view, self._cards.devices, lambda: self._cards.whole, self._watch.labels, self._gave)
-        plugin, registering, files = self._giver(site)
-        measured = Measured(plugin, self.metrics, lambda: self._left(registration))
+        site = Site(
+            view=self._view,
+            devices=self._cards.devices,
+            cards=lambda: self._cards.whole,
+            node_labels=self._watch.labels,
+            given=self._gave,
+        )
+        plugin, registering, files = self._allocator(site)
+        measured = MeasuredPlugin(plugin, self.metrics, lambda: self._left(registration))
         self._reconciler = Reconciler(
-            configuration=c,
+            settings=_reconcile_settings(c),
             view=self._view,
             kubelet=self._kubelet,
             cards=lambda: self._cards.whole,
@@ -219,27 +229,27 @@ class NodePlugin:
                 tasks.create_task(self._prepare_edits())
 
     async def _prepare_edits(self) -> None:
-        """Now, and whenever the cards are others."""
+        """Once now, then each time the cards change."""
         # nvidia-ctk takes long: in a thread that does not keep the process from ending, as an executor's would.
         thread = DriverThread("toolkit")
         try:
             while True:
-                self._announced_anew.clear()
+                self._cards_changed.clear()
                 try:
-                    await thread.call("CDI documents", self._edits.prepare, timeout_s=_PREPARED_WITHIN_S)
+                    await thread.call("CDI specs", self._edits.prepare, timeout_s=_PREPARED_WITHIN_S)
                 except (SourceFailed, OSError) as error:
-                    log.warning("edits.unprepared", reason=str(error))
-                await self._announced_anew.wait()
+                    log.warning("cdi.prepare_failed", reason=str(error))
+                await self._cards_changed.wait()
         finally:
             thread.close()
 
-    def _giver(
+    def _allocator(
         self, site: Site
-    ) -> tuple[CdiAllocator | EnvironmentAllocator, Callable[[], Awaitable[None]], HandleFiles | None]:
+    ) -> tuple[CdiAllocator | EnvironmentAllocator, Callable[[], Awaitable[None]], SpecFiles | None]:
         if self.mode == "environment":
             plugin = EnvironmentAllocator(site, self._configuration.allocate_wait_s)
             return plugin, plugin.registering, None
-        files = HandleFiles(Path(self._configuration.cdi_dir))
+        files = SpecFiles(Path(self._configuration.cdi_dir))
         return CdiAllocator(site, files, self._edits), _at_once, files
 
     def _gave(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
@@ -248,7 +258,7 @@ class NodePlugin:
             self._marker.mark(pod)
 
     def _allocation_changed(self, pod: NodePod, keys: Sequence[str]) -> None:
-        note = f"its allocation was changed ({', '.join(keys)}); the first one is followed, which its containers have"
+        note = f"its allocation changed ({', '.join(keys)}): ignored, its containers keep the cards of the first one"
         self._notices.tell(Notice("GPUAllocationChanged", note, PodKey(pod.namespace, pod.name, pod.uid)))
 
     def _on_registered(self) -> None:
@@ -263,9 +273,24 @@ class NodePlugin:
         self._on_unregistered()
         registration.dropped()
 
-    def _on_problem(self, words: str) -> None:
-        self._kubelet_problem = words
+    def _on_problem(self, message: str) -> None:
+        self._kubelet_problem = message
+
+
+def _reconcile_settings(c: DevicePluginConfiguration) -> ReconcileSettings:
+    return ReconcileSettings(
+        policy=DriftPolicy(
+            monitor=c.monitor,
+            evict_unregistered=c.evict_unregistered,
+            evict_mismatched=c.evict_mismatched,
+            announce_outside_use=c.announce_outside_use,
+        ),
+        interval_s=c.reconcile_interval_s,
+        unit_mib=c.memory_unit_mib,
+        allowance_mib=c.monitor_allowance_mib,
+        host_proc=Path(c.host_proc),
+    )
 
 
 async def _at_once() -> None:
-    """With CDI, nothing has to be known before the kubelet takes the plugin in."""
+    """In cdi mode nothing has to be known before registering."""

@@ -19,6 +19,7 @@ from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.process.probes import serve
+from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
 from scheduler.service import Service, ServiceOptions
 from scheduler.telemetry.metrics import Metrics
@@ -31,10 +32,6 @@ _RIGHTS_CHECK_EVERY_S = 60.0
 _COLLECT_EVERY = 50_000
 # Twice this fits into the 30 s that Kubernetes gives a pod to terminate.
 _STOP_TIMEOUT_S = 10.0
-
-
-class StartupError(Exception):
-    """The scheduler cannot start as it is configured; the message says what to do."""
 
 
 async def run(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> None:

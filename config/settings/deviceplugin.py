@@ -18,7 +18,7 @@ API_VERSION: Final = "gpushare/v1alpha1"
 KIND: Final = "DevicePluginConfiguration"
 ENV_PREFIX: Final = "GPUSHARE_DEVICE_PLUGIN_"
 # A List of pod resources disturbs the kubelet while it admits pods (kubernetes pull 137534): never more often.
-SHORTEST_RECONCILE_S: Final = 30.0
+_SHORTEST_RECONCILE_S: Final = 30.0
 
 _LARGEST_UNIT_MIB: Final = 2**30
 _LARGEST_MEMORY_MIB: Final = 2**30
@@ -76,35 +76,35 @@ class DevicePluginConfiguration(Section):
     api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="The form of this file.")
     kind: Literal["DevicePluginConfiguration"] = Field(default=KIND, description="The form of this file.")
     node_name: NodeName = Field(
-        description="The node that the plugin runs on. A file for all nodes leaves it to the variable `NODE_NAME`, "
-        "which counts as said in the environment."
+        description="The node that the plugin runs on. A file for all nodes leaves it to the environment variable "
+        "`NODE_NAME`."
     )
-    client_connection: ClientConnection = Field(
-        default=ClientConnection(), description="How the API server is reached."
-    )
+    client_connection: ClientConnection = Field(default=ClientConnection(), description="How to reach the API server.")
     listen: Address = Field(
         default="0.0.0.0:10262",
         description="Address and port of `/healthz`, `/readyz`, `/metrics` and `/status`, the last for this machine "
-        "alone; port 0: any free one.",
+        "only; port 0: any free one.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least that is logged."
+        default="info", description="The lowest level that is logged."
     )
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="`auto`: console in a terminal, else JSON, one object a line."
     )
     dcgm_metrics: bool = Field(
         default=True,
-        description="Whether `/metrics` has the readings of the cards under dcgm-exporter's names too. Switch it off "
-        "where dcgm-exporter runs on the same nodes, or sums over both count each card twice.",
+        description="Whether `/metrics` also has the readings of the cards under dcgm-exporter's names. Switch it off "
+        "where dcgm-exporter runs on the same nodes, or sums count each card twice.",
     )
-    resources: Resources = Field(default=Resources(), description="Names of the resources, as the scheduler has them.")
+    resources: Resources = Field(
+        default=Resources(), description="Names of the resources, the same as the scheduler's."
+    )
     memory_unit_mib: int = Field(
         default=1024,
         validation_alias="memoryUnitMiB",
         ge=1,
         le=_LARGEST_UNIT_MIB,
-        description="MiB in one unit of `gpuMem`; the scheduler's must be the same. Each unit is one device of the "
+        description="MiB in one unit of `gpuMem`, the same as the scheduler's. Each unit is one device of the "
         "kubelet: a unit so small that the list of devices exceeds a message of 4 MiB is refused at the start.",
     )
     announce_gpu_core: bool = Field(
@@ -115,33 +115,35 @@ class DevicePluginConfiguration(Section):
         description="How a container gets its card: `cdi` by CDI devices, `environment` by `NVIDIA_VISIBLE_DEVICES`; "
         "`auto`: CDI for containerd from 2.0 and CRI-O, environment otherwise.",
     )
-    cdi_dir: AbsolutePath = Field(default="/var/run/cdi", description="Where our CDI specs are written.")
+    cdi_dir: AbsolutePath = Field(
+        default="/var/run/cdi", description="Directory for the CDI specs that the plugin writes."
+    )
     cdi_spec_dirs: tuple[AbsolutePath, ...] = Field(
         default=("/etc/cdi", "/var/run/cdi"),
-        description="Where the toolkit's specs of `nvidia.com/gpu` are looked for.",
+        description="Directories searched for the NVIDIA toolkit's CDI specs of kind `nvidia.com/gpu`.",
     )
     nvidia_ctk: str = Field(
         default="nvidia-ctk",
         min_length=1,
-        description="The program that writes such a spec where there is none: a path, or a name to be found on `PATH`.",
+        description="The program that generates such a spec where there is none: a path, or a name on `PATH`.",
     )
     kubelet: Kubelet = Field(default=Kubelet(), description="Where the kubelet keeps its sockets.")
     state_dir: AbsolutePath = Field(
         default="/var/lib/kubelet/device-plugins/gpushare",
-        description="The journal of allocations and the lock that keeps a second instance from starting. It has to "
-        "outlive the container, so by default it is inside the kubelet's directory, which is mounted anyway; a "
-        "kubelet that starts empties that directory, but spares directories in it.",
+        description="Directory for what has to outlive the container: the lock, the journal of allocations, the health "
+        "of the cards. By default inside the kubelet's directory, which is mounted anyway; a kubelet that starts "
+        "empties that directory, but leaves subdirectories alone.",
     )
     host_proc: AbsolutePath = Field(
         default="/proc", description="The host's `/proc`, by which a process is traced to its pod."
     )
     simulate: str = Field(
-        default="", description="A cluster file: announce the cards that it has for this node instead of real ones."
+        default="", description="A cluster file: announce its cards for this node instead of real ones."
     )
     simulate_control: str = Field(
         default="",
         validate_default=True,
-        description="A unix socket that takes faults for simulated cards; needs `simulate`.",
+        description="A unix socket to inject faults into simulated cards; needs `simulate`.",
     )
     unified_memory_mib: int = Field(
         default=0,
@@ -152,25 +154,27 @@ class DevicePluginConfiguration(Section):
         "0: such a card is listed with 0 units.",
     )
     old_style_ids: bool = Field(
-        default=False, description="Device ids `<UUID>-_-<number>`, as the original plugin had them."
+        default=False, description="Device ids `<UUID>-_-<number>`, as the legacy plugin has them."
     )
-    health_check: bool = Field(default=True, description="Whether unhealthy cards are taken out, and let back in.")
+    health_check: bool = Field(
+        default=True, description="Whether unhealthy cards are taken out of use, and put back when they recover."
+    )
     reading_interval_s: Seconds = Field(
         default=10.0,
         validation_alias="readingInterval",
         ge=_SHORTEST_READING_S,
         le=_LONGEST_RECONCILE_S,
-        description="How often each card is read. An unhealthy card is let back in after several good readings.",
+        description="How often each card is read. A card recovers after several good readings.",
     )
     ignored_xids: tuple[XidNumber, ...] = Field(
-        default=(), description="XIDs that say nothing of the card's health, beside those of applications' errors."
+        default=(), description="XIDs that do not affect the card's health, beside those of application errors."
     )
     hardware_xids: tuple[XidNumber, ...] = Field(
-        default=(), description="XIDs that only a reset or an operator clears, beside those known to be such."
+        default=(), description="XIDs that only a reset or an operator clears, beside the known hardware errors."
     )
     monitor: Annotated[Monitor, BeforeValidator(_off)] = Field(
         default="warn",
-        description="What follows when a pod uses more memory of a card than it asked: nothing, an Event, or its "
+        description="What follows when a pod uses more memory of a card than it requested: nothing, an Event, or its "
         "eviction.",
     )
     monitor_allowance_mib: int = Field(
@@ -178,8 +182,8 @@ class DevicePluginConfiguration(Section):
         validation_alias="monitorAllowanceMiB",
         ge=0,
         le=_LARGEST_MEMORY_MIB,
-        description="MiB that a pod may use on a card beyond what it asked: a CUDA context takes some hundreds that "
-        "the limits of frameworks do not count.",
+        description="MiB that a pod may use on a card beyond what it requested: a CUDA context takes some hundreds "
+        "that the limits of frameworks do not count.",
     )
     evict_unregistered: bool = Field(
         default=False,
@@ -189,17 +193,17 @@ class DevicePluginConfiguration(Section):
         default=False, description="Evict pods with a container on another card than the scheduler chose."
     )
     announce_outside_use: bool = Field(
-        default=False, description="Announce less of a card by what processes outside the books use on it."
+        default=False, description="Take the memory that processes outside the books use off what a card announces."
     )
     mark_assigned: bool = Field(
         default=False,
-        description="Set `ALIYUN_COM_GPU_MEM_ASSIGNED` to `true` on pods that have their cards, for tools that look "
-        "at it; needs the right to patch pods.",
+        description="Set `ALIYUN_COM_GPU_MEM_ASSIGNED` to `true` on pods that have their cards, for tools that "
+        "read it; needs the right to patch pods.",
     )
     reconcile_interval_s: Seconds = Field(
         default=60.0,
         validation_alias="reconcileInterval",
-        ge=SHORTEST_RECONCILE_S,
+        ge=_SHORTEST_RECONCILE_S,
         le=_LONGEST_RECONCILE_S,
         description="How often what was announced, decided, allocated and used is compared.",
     )
@@ -208,15 +212,17 @@ class DevicePluginConfiguration(Section):
         validation_alias="allocateWait",
         le=_LONGEST_ALLOCATE_WAIT_S,
         description="In environment mode, how long an Allocate waits for the scheduler's decision to arrive before it "
-        "fails. The kubelet admits no other pod meanwhile.",
+        "fails. The kubelet admits no other pod in that time.",
     )
-    isolation: Isolation = Field(default="none", description="What holds a container to its memory; nothing so far.")
+    isolation: Isolation = Field(
+        default="none", description="What enforces a container's memory limit; nothing so far."
+    )
 
     @field_validator("simulate_control")
     @classmethod
     def _only_for_simulated_cards(cls, socket: str, info: ValidationInfo) -> str:
         if socket and not info.data.get("simulate", ""):
-            message = "expected simulate as well: real cards take no faults"
+            message = "expected simulate as well: faults are for simulated cards only"
             raise ValueError(message)
         return socket
 

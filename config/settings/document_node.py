@@ -26,8 +26,8 @@ _INTRODUCTION: Final = f"""\
 
 <!-- Written by `python -m config.settings.document_node` from the models in config/: change those, not this file. -->
 
-`gpushare-device-plugin run` needs to know its node, from the variable `NODE_NAME` as a rule; everything else has a
-default. What you want otherwise you say in a file (`--config FILE`), in the environment, or with a flag. **A flag wins
+`gpushare-device-plugin run` needs to know its node, as a rule from the variable `NODE_NAME`; everything else has a
+default. To change a default, use a file (`--config FILE`), the environment, or a flag. **A flag wins
 over the environment, the environment over the file, the file over the defaults.** A mistake in any of them ends the
 program with exit code 2 before it does anything; it prints every mistake at once, one a line, with its source, its path
 and what is allowed there.
@@ -35,7 +35,7 @@ and what is allowed there.
 ## The file
 
 YAML, one document, the same for all nodes. An unknown field is a mistake, and so is a key that is there twice; a key
-with nothing behind it counts as left out.
+without a value counts as left out.
 
 ```yaml
 {EXAMPLE}```
@@ -57,12 +57,12 @@ A duration is written as Kubernetes does, `500ms`, `4s`, `1m30s`, or as a number
 
 ## The flags
 
-`gpushare-device-plugin run --help` lists them. `--memory-unit` says `GiB`, `MiB`, or a number of them such as `128MiB`,
+`gpushare-device-plugin run --help` lists them. `--memory-unit` is `GiB`, `MiB`, or a multiple such as `128MiB`,
 and sets `memoryUnitMiB`.
 
-The original device plugin's command lines go on working: without `run`, with one dash or two, with `=` or without.
-`--memory-unit` and `--health-check` mean what they did, except that the health check is on unless switched off. Its
-other flags mean nothing here and are ignored with one warning: `--mps`, `--mps-pipe`, `--query-kubelet`,
+Command lines of the legacy device plugin keep working: without `run`, with one dash or two, with `=` or without.
+`--memory-unit` and `--health-check` work as before, except that the health check is on unless switched off. Its other
+flags have no effect here and are ignored with one warning: `--mps`, `--mps-pipe`, `--query-kubelet`,
 `--kubelet-address`, `--kubelet-port`, `--client-cert`, `--client-key`, `--token`, `--timeout`, and those of its log,
 such as `-logtostderr` and `--v`.
 """

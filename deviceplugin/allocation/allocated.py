@@ -1,7 +1,7 @@
-"""Which container has which cards, as handed out since this process began, and telling the pod so where that is wanted.
+"""Which container has which cards, as handed out since this process began, and marking the pod where configured.
 
-`ALIYUN_COM_GPU_MEM_ASSIGNED` becomes `true` once every container of the pod that asks has its cards (PROTOCOL, what the
-device plugin writes on a pod).
+`ALIYUN_COM_GPU_MEM_ASSIGNED` becomes `true` once every container of the pod that asks has its cards:
+docs/protocol.md, "Compatibility with the legacy plugin".
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class GivenCards:
 
 
 class Marker:
-    """Marks pods as assigned. A mark that fails is tried again; a pod that is gone, or another one now, is left."""
+    """Marks pods as assigned. A mark that fails is tried again; a pod that is gone, or was replaced, is left alone."""
 
     def __init__(self, writer: PodWriter, backoff_s: Callable[[int], float]) -> None:
         """backoff_s: seconds to wait after so many failures in a row."""
@@ -59,7 +59,7 @@ class Marker:
         self._something = asyncio.Event()
 
     def mark(self, pod: NodePod) -> None:
-        """Soon; nothing for a pod that says so already, or does not carry the word at all."""
+        """Soon; does nothing for a pod that is marked already, or has no such annotation."""
         key = PodKey(pod.namespace, pod.name, pod.uid)
         if pod.annotations.get(names.MEM_ASSIGNED) == _NOT_YET and key not in self._waiting:
             self._waiting.append(key)

@@ -1,9 +1,9 @@
 """Allocate and PreStartContainer: gives each container exactly the cards that the scheduler chose for it.
 
-    CDI:          Allocate answers a handle ──▶ PreStartContainer finds the container, writes the handle's document
+    cdi:          Allocate answers a device name ──▶ PreStartContainer finds the container, writes the CDI spec
     environment:  Allocate finds the container, answers its environment ──▶ PreStartContainer checks the answer
 
-Neither guesses: what cannot be told is refused, with the words that the pod's events will show.
+Neither guesses: what cannot be told is refused, with a message that the pod's events will show.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from config.protocol import environment
 from config.protocol.inventory import Card
 from deviceplugin.allocation import identify
 from deviceplugin.allocation.environment import container_environment, replay_objection
-from deviceplugin.allocation.identify import Found, NotIdentified, View
+from deviceplugin.allocation.identify import NodeState, NotIdentified, PodContainers
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NoAllocation, NodePod, Share, Undecided, decided
-from deviceplugin.allocation.view import NodeView
+from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.edits import Edits
-from deviceplugin.cdi.spec_files import HandleFiles
+from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent
 from deviceplugin.kubelet.device_list import FakeDevices
-from deviceplugin.kubelet.server import Answer, Devices, Refused
+from deviceplugin.kubelet.server import ContainerResponse, Devices, Refused
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2
 
 # PreStartContainer has 30 s (devicemanager/endpoint.go), and the kubelet comes again with back-off: waiting a little
@@ -39,7 +39,7 @@ _MAY_HEAL: Final = (NotIdentified, NoAllocation, CheckpointError, KubeletSilent)
 Given: TypeAlias = Callable[[NodePod, Sequence[str], frozenset[str]], None]
 
 
-class CardEdits(Protocol):
+class EditsSource(Protocol):
     """How the cards of this node come into a container."""
 
     def edits(self, uuids: Sequence[str]) -> Edits:
@@ -47,14 +47,14 @@ class CardEdits(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Site:
-    """What both ways need. cards: as announced now, whole. given: told of every container that gets its cards.
+    """What both modes need. cards: as announced now, whole. given: told of every container that gets its cards.
 
     start_wait_s: how long a PreStartContainer waits for what it lacks.
     """
 
-    view: NodeView
+    view: NodeRecords
     devices: FakeDevices
     cards: Callable[[], Sequence[Card]]
     node_labels: Callable[[], dict[str, str]]
@@ -66,11 +66,11 @@ class Site:
         """Of this node, as the watch shows them."""
         return self.view.pods
 
-    def gave(self, found: Found, shares: Sequence[Share]) -> None:
-        """Tell that the container, or one of them after the other, has these cards."""
+    def gave(self, found: PodContainers, shares: Sequence[Share]) -> None:
+        """Report that the container, or one of them after the other, has these cards."""
         self.given(found.pod, [one.name for one in found.containers], frozenset(share.uuid for share in shares))
 
-    async def recorded(self, ids: frozenset[str]) -> tuple[View, Found, tuple[Share, ...]]:
+    async def recorded(self, ids: frozenset[str]) -> tuple[NodeState, PodContainers, tuple[Share, ...]]:
         """The container that starts with `ids`, and its shares. Raises what `_MAY_HEAL` has, and Undecided."""
         view = await self.view.look()
         view = await self.view.confirmed(view, {entry.pod_uid for entry in identify.holders(ids, view)})
@@ -83,26 +83,27 @@ class CdiAllocator:
     """`server.Plugin` for runtimes that know the Container Device Interface."""
 
     site: Site
-    files: HandleFiles
-    card_edits: CardEdits
+    files: SpecFiles
+    card_edits: EditsSource
 
     def devices(self) -> AsyncIterator[Devices]:
         """As the port."""
         return self.site.devices.follow()
 
-    async def allocate(self, ids: frozenset[str]) -> Answer:
-        """A handle. Asks nobody, so no pod is ever failed by a lookup."""
-        return Answer(cdi_devices=(spec.qualified(spec.handle(ids)),))
+    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
+        """A CDI device name. Asks nobody, so no pod is ever failed by a lookup."""
+        return ContainerResponse(cdi_devices=(spec.qualified(spec.device_name(ids)),))
 
     async def pre_start(self, ids: frozenset[str]) -> None:
-        """Write the document of the handle for the container that starts."""
+        """Write the CDI spec of the container that starts."""
 
         async def attempt() -> None:
             _, found, shares = await self.site.recorded(ids)
             variables = container_environment(shares, by_cdi=True, node_labels=self.site.node_labels())
             edits = self.card_edits.edits([share.uuid for share in shares])
-            document = spec.document(spec.handle(ids), [edits, Edits(env=variables)])
-            await asyncio.to_thread(self.files.write, spec.handle(ids), document)
+            device = spec.device_name(ids)
+            wire = spec.container_spec(device, [edits, Edits(env=variables)])
+            await asyncio.to_thread(self.files.write, device, wire)
             self.site.gave(found, shares)
 
         try:
@@ -124,7 +125,7 @@ class EnvironmentAllocator:
     passed: set[str] = field(default_factory=set)
 
     async def registering(self) -> None:
-        """Take note that the kubelet is about to take us in: what it has admitted until now has not asked us.
+        """Take note, before registering, of the pods that the kubelet has admitted without asking us.
 
         Raises KubeletSilent, CheckpointError: then it is not known, and registering would be too early.
         """
@@ -139,9 +140,9 @@ class EnvironmentAllocator:
         """As the port."""
         return self.site.devices.follow()
 
-    async def allocate(self, ids: frozenset[str]) -> Answer:
+    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
         """The environment of the one container that can be asking."""
-        answers: list[Answer] = []
+        answers: list[ContainerResponse] = []
 
         async def attempt() -> None:
             view = await self.site.view.look()
@@ -155,7 +156,7 @@ class EnvironmentAllocator:
             self.answered = {one for one in self.answered if one[0] in live}
             self.answered.update((found.pod.uid, container.name) for container in found.containers)
             labels = self.site.node_labels()
-            answers.append(Answer(container_environment(shares, by_cdi=False, node_labels=labels)))
+            answers.append(ContainerResponse(container_environment(shares, by_cdi=False, node_labels=labels)))
             self.site.gave(found, shares)
 
         await _within(self.wait_s, self.site.pods, attempt)

@@ -1,4 +1,4 @@
-"""The environment that a container gets (PROTOCOL, table C). Pure."""
+"""The environment that a container gets: docs/protocol.md, "Container environment". Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -35,14 +35,14 @@ def replay_objection(recorded: Mapping[str, str], shares: Sequence[Share]) -> st
     """Why the environment that the kubelet recorded at Allocate must not start with these shares; "" when it may.
 
     The kubelet replays it at every start and asks nobody again, so a wrong one stays wrong for the life of the pod.
-    The original device plugin answered with the index of the card alone: pods of its time go on with that.
+    The legacy device plugin answered with the index of the card alone: its pods still run with that.
     """
     now = container_environment(shares, by_cdi=False)
-    original = environment.CARD_UUIDS not in recorded and names.MEM_IDX in recorded
-    which = names.MEM_IDX if original else environment.CARD_UUIDS
+    legacy = environment.CARD_UUIDS not in recorded and names.MEM_IDX in recorded
+    which = names.MEM_IDX if legacy else environment.CARD_UUIDS
     for variable in (which, environment.MEM_CONTAINER, names.MEM_POD):
         was = recorded.get(variable, "")
         # Cards are listed by index, and a reboot may have changed their order.
         if sorted(was.split(",")) != sorted(now[variable].split(",")):
-            return f"it was allocated with {variable}={was or 'nothing'}; its allocation says {now[variable]}"
+            return f"it was allocated with {variable}={was or 'nothing'}, but its allocation says {now[variable]}"
     return ""

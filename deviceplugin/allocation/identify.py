@@ -19,16 +19,17 @@ Source: pkg/kubelet/kubelet.go (HandlePodAdditions) and pkg/kubelet/cm/deviceman
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deviceplugin.allocation.pods import Container, Decision, Kind, NodePod, Share
-from deviceplugin.kubelet.checkpoint import Entry
+from config.protocol.container_formula import ContainerKind
+from deviceplugin.allocation.pods import CardDecision, NodePod, PodContainer, Share
+from deviceplugin.kubelet.checkpoint import CheckpointEntry
 
 
 class NotIdentified(Exception):
-    """No container can be named for certain; the text names the candidates and why each is not it."""
+    """No container can be named for certain; the message names the candidates and why each was ruled out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class KubeletPod:
     """What PodResources.Get says of a pod: container name -> ids of our resource, empty where it has none yet.
 
     Ordinary init containers are never there, and there is no UID: it may speak of another pod of the same name.
@@ -38,7 +39,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class NodeState:
     """What this node knows at the moment of a call.
 
     pods: of this node, as the API server tells us, so maybe late. entries: the kubelet's checkpoint, read after the
@@ -48,19 +49,19 @@ class View:
 
     resource: str
     pods: Sequence[NodePod]
-    entries: Sequence[Entry]
-    shown: Mapping[str, Shown | None] = field(default_factory=dict)
+    entries: Sequence[CheckpointEntry]
+    shown: Mapping[str, KubeletPod | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PodContainers:
     """The pod, and the container; several of it where they hold the same ids, one after the other."""
 
     pod: NodePod
-    containers: tuple[Container, ...]
+    containers: tuple[PodContainer, ...]
 
 
-def unrecorded(view: View, answered: Collection[tuple[str, str]] = ()) -> list[Found]:
+def unrecorded(view: NodeState, answered: Collection[tuple[str, str]] = ()) -> list[PodContainers]:
     """Each pod with a container that waits for devices, and the first such: the pods to ask PodResources.Get for.
 
     answered: (UID, container) of the calls that we answered since the kubelet last registered us: it repeats none.
@@ -71,17 +72,17 @@ def unrecorded(view: View, answered: Collection[tuple[str, str]] = ()) -> list[F
     for pod in view.pods:
         first = next((c for c in pod.containers if c.units > 0 and (pod.uid, c.name) not in recorded), None)
         if first is not None and not pod.finished:
-            waiting.append(Found(pod, (first,)))
+            waiting.append(PodContainers(pod, (first,)))
     return waiting
 
 
 def allocating(
     units: int,
-    view: View,
+    view: NodeState,
     *,
     answered: Collection[tuple[str, str]] = (),
     passed: Collection[str] = (),
-) -> Found:
+) -> PodContainers:
     """The container whose Allocate asks for `units` devices. Raises NotIdentified.
 
     answered: as for `unrecorded`. passed: UIDs of the pods that the kubelet had admitted before we registered with it.
@@ -100,19 +101,19 @@ def allocating(
             return possible[0]
         reasons.append(f"{possible[0].pod}: {doubt}")
     else:
-        reasons += [f"{found.pod}: container {found.containers[0].name} may be it" for found in possible]
-    words = "; ".join(reasons) or "no pod of this node waits for devices"
-    message = f"cannot tell which container allocates {units} devices of {view.resource}; {words}"
+        reasons += [f"{found.pod}: its container {found.containers[0].name} is a candidate" for found in possible]
+    why = "; ".join(reasons) or "no pod on this node is waiting for devices"
+    message = f"cannot tell which container allocates {units} devices of {view.resource}; {why}"
     raise NotIdentified(message)
 
 
-def holders(ids: Collection[str], view: View) -> list[Entry]:
+def holders(ids: Collection[str], view: NodeState) -> list[CheckpointEntry]:
     """The entries that hold exactly `ids`; the pods to ask PodResources.Get for are theirs."""
     wanted = frozenset(ids)
     return [entry for entry in view.entries if entry.resource == view.resource and entry.ids == wanted]
 
 
-def starting(ids: Collection[str], view: View) -> Found:
+def starting(ids: Collection[str], view: NodeState) -> PodContainers:
     """The container that starts with exactly the devices `ids`. Raises NotIdentified; the kubelet then asks again.
 
     A UID on record whose pod is not known here is not taken for a dead pod's: the watch may be late, and a pod that was
@@ -121,7 +122,7 @@ def starting(ids: Collection[str], view: View) -> Found:
     by_uid = {pod.uid: pod for pod in view.pods}
     held = holders(ids, view)
     reasons = [
-        f"UID {uid}: recorded by the kubelet, its pod is not known here (yet)"
+        f"UID {uid}: recorded by the kubelet, but its pod is not known here yet"
         for uid in sorted({entry.pod_uid for entry in held} - set(by_uid))
     ]
     live = {entry.pod_uid for entry in held if entry.pod_uid in by_uid and not by_uid[entry.pod_uid].finished}
@@ -130,25 +131,25 @@ def starting(ids: Collection[str], view: View) -> Found:
         recorded = {entry.container for entry in held if entry.pod_uid == pod.uid}
         reason = _not_starting(pod, recorded, len(set(ids)), view)
         if not reason:
-            return Found(pod, tuple(container for container in pod.containers if container.name in recorded))
+            return PodContainers(pod, tuple(container for container in pod.containers if container.name in recorded))
         reasons.append(f"{pod}: {reason}")
-    reasons += [f"{by_uid[uid]}: holds them too" for uid in sorted(live)]
-    words = "; ".join(reasons) or "no live container has exactly these on record"
-    message = f"cannot tell which container starts with {len(set(ids))} devices of {view.resource}; {words}"
+    reasons += [f"{by_uid[uid]}: holds the same devices" for uid in sorted(live)]
+    why = "; ".join(reasons) or "the kubelet has no live container recorded with exactly these"
+    message = f"cannot tell which container starts with {len(set(ids))} devices of {view.resource}; {why}"
     raise NotIdentified(message)
 
 
-def common_shares(found: Found, decision: Decision) -> tuple[Share, ...]:
+def common_shares(found: PodContainers, decision: CardDecision) -> tuple[Share, ...]:
     """What the found containers get. Raises NotIdentified when they hold the same ids and get different cards."""
     shares = {container.name: decision.shares[container.name] for container in found.containers}
     if len(set(shares.values())) > 1:
         each = ", ".join(f"{name} on {'+'.join(s.uuid for s in on)}" for name, on in shares.items())
-        message = f"cannot tell which container of pod {found.pod} starts: they hold the same devices, with {each}"
+        message = f"cannot tell which container of pod {found.pod} starts; with the same devices they have {each}"
         raise NotIdentified(message)
     return next(iter(shares.values()))
 
 
-def _not_calling(found: Found, units: int, view: View) -> str:
+def _not_calling(found: PodContainers, units: int, view: NodeState) -> str:
     """Why the container cannot be the one that allocates; "" when it can."""
     pod, container = found.pod, found.containers[0]
     if pod.uid in view.shown:
@@ -159,53 +160,53 @@ def _not_calling(found: Found, units: int, view: View) -> str:
         if other:
             return other
     if container.units != units:
-        return f"its next container {container.name} asks {container.units}"
+        return f"its next container {container.name} requests {container.units}"
     return ""
 
 
-def _doubt(pod: NodePod, view: View, passed: Collection[str]) -> str:
+def _doubt(pod: NodePod, view: NodeState, passed: Collection[str]) -> str:
     """Why the only pod that is left may still be the wrong one, the right one being unknown here yet; "" for none."""
     if pod.uid not in view.shown:
-        return "it is not known whether the kubelet has admitted it (PodResources.Get is there from Kubernetes 1.34)"
+        return "whether the kubelet has admitted it is unknown (PodResources.Get needs Kubernetes 1.34)"
     if pod.terminating:
         return "it is being deleted"
     if pod.uid in passed:
         return "the kubelet admitted it before this resource was registered"
     if pod.reported:
-        return "the kubelet has admitted it before, and its containers have no devices on record"
+        return "the kubelet admitted it earlier, and its containers have no devices recorded"
     return ""
 
 
-def _not_starting(pod: NodePod, recorded: Iterable[str], units: int, view: View) -> str:
+def _not_starting(pod: NodePod, recorded: Iterable[str], units: int, view: NodeState) -> str:
     """Why the pod's recorded containers cannot be what starts; "" when they can."""
     by_name = {container.name: container for container in pod.containers}
     for name in sorted(recorded):
         asks = by_name[name].units if name in by_name else 0
         if asks != units:
-            return f"its container {name} asks {asks}"
+            return f"its container {name} requests {asks}"
     if pod.uid not in view.shown:
         return "PodResources.Get has not confirmed it"
     shown = view.shown[pod.uid]
     return "PodResources.Get does not know it" if shown is None else _namesake(pod, shown, view)
 
 
-def _namesake(pod: NodePod, shown: Shown, view: View) -> str:
+def _namesake(pod: NodePod, shown: KubeletPod, view: NodeState) -> str:
     """Why PodResources.Get speaks of another pod of this name, or of a moment that the checkpoint does not know."""
     strangers = set(shown.containers) - {container.name for container in pod.containers}
     if strangers:
-        return f"the kubelet's pod of this name has another container, {min(strangers)}"
+        return f"the kubelet's pod of this name also has container {min(strangers)}"
     recorded = {
         entry.container: entry.ids
         for entry in view.entries
         if entry.pod_uid == pod.uid and entry.resource == view.resource
     }
     for container in pod.containers:
-        if container.kind is Kind.INIT:
+        if container.kind is ContainerKind.INIT:
             continue
         ids, on_record = shown.containers.get(container.name, frozenset()), recorded.get(container.name, frozenset())
         if ids != on_record:
             return (
-                f"the kubelet's pod of this name holds {len(ids)} devices in container {container.name}, "
-                f"its checkpoint records {len(on_record)} others under this UID"
+                f"the kubelet lists {len(ids)} devices for container {container.name} of the pod of this name, "
+                f"its checkpoint records {len(on_record)} different ones for this UID"
             )
     return ""

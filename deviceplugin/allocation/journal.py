@@ -15,8 +15,9 @@ from typing import Final
 import msgspec
 
 from config.protocol import names
+from deviceplugin.files import replace_file
 
-# Without those that change in a pod's life: _ASSIGNED, and _ASSUME_TIME by the original device plugin.
+# Without those that change in a pod's life: _ASSIGNED, and _ASSUME_TIME by the legacy device plugin.
 _KEYS: Final = (
     names.ALLOCATION,
     names.INIT_ALLOCATION,
@@ -81,10 +82,7 @@ class Journal:
         """Write what has changed since the last time, if anything has. Raises OSError; the next call tries again."""
         if not self._unsaved:
             return
-        text = msgspec.json.encode(_Document(_VERSION, self._pods))
-        beside = self._path.with_suffix(".tmp")
-        beside.write_bytes(text)
-        beside.replace(self._path)
+        replace_file(self._path, msgspec.json.encode(_Document(_VERSION, self._pods)))
         self._unsaved = False
 
 
@@ -94,7 +92,7 @@ def _load(path: Path) -> tuple[dict[str, dict[str, str]], str]:
     except FileNotFoundError:
         return {}, ""
     except (OSError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        return {}, f"{path.name} cannot be read: {error}; it starts anew"
+        return {}, f"{path.name} cannot be read: {error}; it starts empty"
     if document.version != _VERSION:
-        return {}, f"{path.name} has version {document.version}; expected {_VERSION}; it starts anew"
+        return {}, f"{path.name} has version {document.version}; expected {_VERSION}; it starts empty"
     return document.pods, ""

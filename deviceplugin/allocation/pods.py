@@ -1,29 +1,27 @@
 """The pods of this node, and which cards the scheduler decided for each of their containers. Pure.
 
-Reading order of a decision (PROTOCOL): the allocation with UUIDs; the allocation alone, by index of the cards that the
+docs/protocol.md, "Reading order": the allocation with UUIDs; the allocation alone, by index of the cards that the
 node has now; `ALIYUN_COM_GPU_MEM_IDX` with what each container asks. What does not add up is refused, never guessed:
 a pod's author may have written it.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 from config.protocol import allocation, names, quantity
 from config.protocol.allocation import Allocation, AllocationError
+from config.protocol.container_formula import ContainerKind, init_kind, peak_amounts
 from config.protocol.inventory import Card
 from scheduler.kube import objects
 
-_SIDECAR: Final = "Always"
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _LONGEST_COUNT: Final = 3
 _EMPTY: Final[Mapping[str, str]] = {}
 
 
 class Undecided(Exception):
-    """The cards of a pod cannot be told; the text names the pod, what was found and what was expected."""
+    """The cards of a pod cannot be determined; the message names the pod, what was found and what was expected."""
 
 
 class NoAllocation(Undecided):
@@ -34,25 +32,17 @@ class WrongAllocation(Undecided):
     """The pod carries an allocation that does not fit it or this node. Waiting does not help."""
 
 
-class Kind(StrEnum):
-    """INIT: ends before the next container starts. SIDECAR: an init container that goes on running. APP: the rest."""
-
-    INIT = "init"
-    SIDECAR = "sidecar"
-    APP = "app"
-
-
 @dataclass(frozen=True, slots=True)
-class Container:
+class PodContainer:
     """index: in `spec.initContainers` (INIT, SIDECAR) or `spec.containers` (APP). units: limit of gpu-mem, >= 0."""
 
     name: str
-    kind: Kind
+    kind: ContainerKind
     index: int
     units: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodePod:
     """A pod of this node.
 
@@ -65,7 +55,7 @@ class NodePod:
     uid: str
     namespace: str
     name: str
-    containers: tuple[Container, ...]
+    containers: tuple[PodContainer, ...]
     annotations: Mapping[str, str] = field(default_factory=dict)
     gpu_count: str = ""
     exclusive: bool = False
@@ -76,7 +66,7 @@ class NodePod:
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name} (UID {self.uid})"
 
-    def asking(self) -> tuple[Container, ...]:
+    def asking(self) -> tuple[PodContainer, ...]:
         """The containers that ask for gpu-mem."""
         return tuple(container for container in self.containers if container.units > 0)
 
@@ -92,7 +82,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CardDecision:
     """Container name -> its shares, by card index, the same units on each; every asking container is there."""
 
     shares: Mapping[str, tuple[Share, ...]]
@@ -106,8 +96,8 @@ def read_pod(wire: objects.Pod, *, gpu_mem: str = names.GPU_MEM, gpu_count: str 
     """The pod as this node needs it. gpu_mem, gpu_count: the configured names. Raises quantity.QuantityError."""
     meta, spec, status = wire.metadata, wire.spec, wire.status
     annotations, labels = meta.annotations or _EMPTY, meta.labels or _EMPTY
-    init = tuple(_container(c, _init_kind(c), i, gpu_mem) for i, c in enumerate(spec.init_containers))
-    app = tuple(_container(c, Kind.APP, i, gpu_mem) for i, c in enumerate(spec.containers))
+    init = tuple(_container(c, init_kind(c.restart_policy), i, gpu_mem) for i, c in enumerate(spec.init_containers))
+    app = tuple(_container(c, ContainerKind.APP, i, gpu_mem) for i, c in enumerate(spec.containers))
     whole = labels.get(names.PLACEMENT_LABEL) == names.PLACEMENT_WHOLE_DEVICE
     return NodePod(
         uid=meta.uid,
@@ -123,7 +113,7 @@ def read_pod(wire: objects.Pod, *, gpu_mem: str = names.GPU_MEM, gpu_count: str 
     )
 
 
-def decided(pod: NodePod, cards: Sequence[Card]) -> Decision:
+def decided(pod: NodePod, cards: Sequence[Card]) -> CardDecision:
     """Which cards each container has. cards: those of this node, as announced now.
 
     Raises NoAllocation, or WrongAllocation for one that cannot be read, names a card that this node lacks or does not
@@ -145,21 +135,17 @@ def decided(pod: NodePod, cards: Sequence[Card]) -> Decision:
             taken = (Share(card.uuid, card.index, units[index], card.units) for index, card in on.items())
             shares[container.name] = tuple(sorted(taken, key=lambda share: share.index))
             _check_cards(pod, container, shares[container.name])
-    return Decision(shares)
+    return CardDecision(shares)
 
 
-def _init_kind(container: objects.Container) -> Kind:
-    return Kind.SIDECAR if container.restart_policy == _SIDECAR else Kind.INIT
-
-
-def _container(wire: objects.Container, kind: Kind, index: int, gpu_mem: str) -> Container:
+def _container(wire: objects.Container, kind: ContainerKind, index: int, gpu_mem: str) -> PodContainer:
     # The kubelet allocates by limits alone. Source: cm/devicemanager/manager.go, allocateContainerResources.
     limits = (wire.resources.limits if wire.resources else None) or {}
-    return Container(wire.name, kind, index, max(0, quantity.whole(str(limits.get(gpu_mem, 0)))))
+    return PodContainer(wire.name, kind, index, max(0, quantity.whole(str(limits.get(gpu_mem, 0)))))
 
 
 def _legacy(pod: NodePod) -> Allocation:
-    """What the original scheduler's one card index means: every container is on that card."""
+    """What the legacy scheduler's one card index means: every container is on that card."""
     text = pod.annotations.get(names.MEM_IDX)
     if text is None:
         message = f"pod {pod} has no allocation; expected annotation {names.ALLOCATION} or {names.MEM_IDX}"
@@ -169,28 +155,28 @@ def _legacy(pod: NodePod) -> Allocation:
         raise _wrong(pod, f"annotation {names.MEM_IDX} is {text[:64]!r}; expected the index of a card")
     asking = pod.asking()
     return Allocation(
-        containers={c.index: {index: c.units} for c in asking if c.kind is Kind.APP},
-        init_containers={c.index: {index: c.units} for c in asking if c.kind is not Kind.APP},
+        containers={c.index: {index: c.units} for c in asking if c.kind is ContainerKind.APP},
+        init_containers={c.index: {index: c.units} for c in asking if c.kind is not ContainerKind.APP},
         cards={},
     )
 
 
-def _written_for(found: Allocation, container: Container) -> dict[int, int]:
-    lists = found.containers if container.kind is Kind.APP else found.init_containers
+def _written_for(found: Allocation, container: PodContainer) -> dict[int, int]:
+    lists = found.containers if container.kind is ContainerKind.APP else found.init_containers
     return lists.get(container.index, {})
 
 
 def _refuse_strangers(pod: NodePod, found: Allocation) -> None:
     """An index beyond the pod's containers was written for another pod."""
-    apps = sum(container.kind is Kind.APP for container in pod.containers)
+    apps = sum(container.kind is ContainerKind.APP for container in pod.containers)
     counts = ((found.containers, apps), (found.init_containers, len(pod.containers) - apps))
     for what, (written, count) in zip(("app", "init"), counts, strict=True):
         beyond = sorted(index for index in written if index >= count)
         if beyond:
-            raise _wrong(pod, f"the allocation names {what} container {beyond[0]}; the pod has {count} of them")
+            raise _wrong(pod, f"the allocation names {what} container {beyond[0]}; the pod has {count}")
 
 
-def _check_units(pod: NodePod, container: Container, units: Mapping[int, int]) -> None:
+def _check_units(pod: NodePod, container: PodContainer, units: Mapping[int, int]) -> None:
     given = sum(units.values())
     if given != container.units:
         message = f"the allocation gives container {container.name} {given} units; its limit is {container.units}"
@@ -206,13 +192,13 @@ def _card(pod: NodePod, found: Allocation, index: int, known: tuple[dict[str, Ca
     if card is None:
         have = ", ".join(f"{c.index}: {c.uuid}" for c in by_uuid.values()) or "none"
         name = uuid[:64] or index
-        raise _wrong(pod, f"the allocation names card {name}, which this node lacks; its cards are {have}")
+        raise _wrong(pod, f"the allocation names card {name}, which is not on this node; its cards are {have}")
     if card.units == 0:
-        raise _wrong(pod, f"card {card.uuid} is not shared ({card.reason or 'it has no unit to give'})")
+        raise _wrong(pod, f"card {card.uuid} is not shared ({card.reason or 'it has no memory units'})")
     return card
 
 
-def _check_cards(pod: NodePod, container: Container, shares: Sequence[Share]) -> None:
+def _check_cards(pod: NodePod, container: PodContainer, shares: Sequence[Share]) -> None:
     if len({share.uuid for share in shares}) < len(shares):
         raise _wrong(pod, f"the allocation gives container {container.name} one card under two indexes")
     if len({share.units for share in shares}) > 1:
@@ -229,17 +215,9 @@ def _wrong(pod: NodePod, what: str) -> WrongAllocation:
     return WrongAllocation(f"pod {pod}: {what}")
 
 
-def units_on_cards(pod: NodePod, decision: Decision) -> dict[str, int]:
-    """Card UUID -> units that the pod has booked there.
-
-    The larger of (app containers + sidecars) and, for each init container, (it + the sidecars before it).
-    Source: the Kubernetes rule for containers, as in the scheduler's own books.
-    """
-    booked: dict[str, int] = defaultdict(int)
-    lasting: dict[str, int] = defaultdict(int)
-    for container in pod.containers:
-        for share in decision.shares.get(container.name, ()):
-            booked[share.uuid] = max(booked[share.uuid], lasting[share.uuid] + share.units)
-            if container.kind is not Kind.INIT:
-                lasting[share.uuid] += share.units
-    return dict(booked)
+def units_on_cards(pod: NodePod, decision: CardDecision) -> dict[str, int]:
+    """Card UUID -> units that the pod has booked there, by the container formula."""
+    return peak_amounts(
+        ({share.uuid: share.units for share in decision.shares.get(container.name, ())}, container.kind)
+        for container in pod.containers
+    )

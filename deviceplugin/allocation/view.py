@@ -11,13 +11,13 @@ from cachetools import LRUCache
 
 from config.protocol.quantity import QuantityError
 from config.settings.scheduler import Resources
-from deviceplugin.allocation.identify import Shown, View
+from deviceplugin.allocation.identify import KubeletPod, NodeState
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod, read_pod
 from deviceplugin.kubelet import checkpoint
-from deviceplugin.kubelet.checkpoint import CheckpointError, Entry
-from deviceplugin.kubelet.client import Held, PodResources
+from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
+from deviceplugin.kubelet.client import KubeletContainer, PodResources
 from scheduler.kube import objects
 
 # At 100 questions a second, enough for several hundred pods that wait at the same time.
@@ -26,8 +26,8 @@ _REMEMBERED: Final = 1024
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
-class NodeView:
+@dataclass(slots=True, kw_only=True)
+class NodeRecords:
     """checkpoint: the kubelet's file. changed: told once of each pod whose allocation is another one than at first.
 
     Owned by the event loop; files are read in a thread.
@@ -42,12 +42,12 @@ class NodeView:
     _read: dict[str, tuple[objects.Pod, NodePod | None]] = field(default_factory=dict)
     _told: LRUCache[str, None] = field(default_factory=lambda: LRUCache(_REMEMBERED))
 
-    async def look(self) -> View:
+    async def look(self) -> NodeState:
         """Pods and records, without what the kubelet shows of each pod. Raises CheckpointError."""
         entries = await asyncio.to_thread(self._entries)
-        return View(self.resources.gpu_mem, self.asking(), entries)
+        return NodeState(self.resources.gpu_mem, self.asking(), entries)
 
-    async def confirmed(self, view: View, uids: Collection[str]) -> View:
+    async def confirmed(self, view: NodeState, uids: Collection[str]) -> NodeState:
         """The view with what the kubelet shows of these pods, as far as they are known here. Raises KubeletSilent."""
         wanted = [pod for pod in view.pods if pod.uid in uids]
         shown = await asyncio.gather(*(self._shown(pod) for pod in wanted))
@@ -87,13 +87,13 @@ class NodeView:
             self.journal.save()
         except OSError as error:
             # It is remembered all the same, until this process ends.
-            log.warning("journal.failed", reason=str(error))
+            log.warning("journal.write_failed", reason=str(error))
 
-    async def _shown(self, pod: NodePod) -> Shown | None:
+    async def _shown(self, pod: NodePod) -> KubeletPod | None:
         held = await self.kubelet.of_pod(pod.namespace, pod.name, timeout_s=_ANSWERS_WITHIN_S)
         return None if held is None else _by_container(held)
 
-    def _entries(self) -> tuple[Entry, ...]:
+    def _entries(self) -> tuple[CheckpointEntry, ...]:
         try:
             return checkpoint.parse(self.checkpoint.read_bytes())
         except FileNotFoundError:
@@ -103,5 +103,5 @@ class NodeView:
             raise CheckpointError(message) from error
 
 
-def _by_container(held: Iterable[Held]) -> Shown:
-    return Shown({one.container: one.ids for one in held})
+def _by_container(held: Iterable[KubeletContainer]) -> KubeletPod:
+    return KubeletPod({one.container: one.ids for one in held})

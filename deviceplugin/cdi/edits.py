@@ -51,11 +51,11 @@ def combined(parts: Iterable[Edits]) -> Edits:
     return Edits(env, lists, objects, version)
 
 
-def from_wire(document: Json, version: tuple[int, int, int]) -> Edits:
-    """The `containerEdits` of a document of that version; a variable without "=" is left out."""
-    env = document.get(_ENV)
+def from_wire(wire: Json, version: tuple[int, int, int]) -> Edits:
+    """The `containerEdits` of a spec of that version; a variable without "=" is left out."""
+    env = wire.get(_ENV)
     variables = [str(item).partition("=") for item in env] if isinstance(env, list) else []
-    others = {name: value for name, value in document.items() if name != _ENV}
+    others = {name: value for name, value in wire.items() if name != _ENV}
     return Edits(
         env={name: value for name, sign, value in variables if sign},
         lists={name: value for name, value in others.items() if isinstance(value, list)},

@@ -1,4 +1,4 @@
-"""How real cards come into a container: by NVIDIA's own CDI documents where there are any, else as device nodes."""
+"""How real cards come into a container: by NVIDIA's own CDI specs where there are any, else as device nodes."""
 
 import contextlib
 import os
@@ -11,25 +11,28 @@ from deviceplugin.cdi import spec
 from deviceplugin.cdi.edits import Edits
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.cdi.spec_files import NvidiaSpecs, generate_nvidia, read_nvidia
-from deviceplugin.driver.cards import Card
+from deviceplugin.driver.cards import DriverCard
 
 _AGAIN_S: Final = 600.0
 _TAKES_AT_MOST_S: Final = 60.0
 _NODE: Final = "nvidia"
+_OURS: Final = ("gpushare-", ".gpushare-")  # the second: while one is replaced
 
 _Seen: TypeAlias = tuple[tuple[str, int, int], ...]
 
 
-class RealEdits:
-    """`giving.CardEdits`. toolkit_missing: why containers get device nodes alone; "" while they get everything.
+class NvidiaEdits:
+    """`allocation.allocators.EditsSource`.
+
+    toolkit_missing: why containers get device nodes alone; "" while they get everything.
 
     It is of the cards that were looked at last: by `prepare` all of them, by `edits` those of one container.
-    problems: CDI documents that cannot be read.
+    problems: CDI specs that cannot be read.
     """
 
     def __init__(
         self,
-        cards: Callable[[], Sequence[Card]],
+        cards: Callable[[], Sequence[DriverCard]],
         spec_dirs: Sequence[Path],
         generated: Path,
         ctk: str,
@@ -37,7 +40,7 @@ class RealEdits:
         device_dir: Path = Path("/dev"),
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """cards: as the driver names them now. generated: where `ctk` is told to write a document, if there is none."""
+        """cards: as the driver names them now. generated: where `ctk` writes a spec, if there is none."""
         self._cards = cards
         self._directories = (generated.parent, *spec_dirs)
         self._generated, self._ctk = generated, ctk
@@ -50,11 +53,11 @@ class RealEdits:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Of the documents as they were read last."""
+        """Of the specs as they were read last."""
         return self._read[1].problems
 
     def prepare(self) -> None:
-        """Have a document written where no other has every card. Blocks for as long as that takes: for a thread."""
+        """Generate a spec where none has every card. Blocks for as long as that takes: for a thread."""
         cards = [card for card in self._cards() if not card.mig]
         if not cards:
             return
@@ -63,7 +66,7 @@ class RealEdits:
             self._tried_s = self._now_s()
             self._not_generated = self._generate()
             missing = self._missing(cards)
-        self._say(missing)
+        self._report(missing)
 
     def edits(self, uuids: Sequence[str]) -> Edits:
         """As the port."""
@@ -73,31 +76,31 @@ class RealEdits:
             message = f"the driver has no card {', '.join(unknown)}"
             raise CdiError(message)
         found = spec.real_cards([by_uuid[uuid] for uuid in uuids], self._specs().specs, self._nodes())
-        self._say(found.toolkit_missing)
+        self._report(found.toolkit_missing)
         return found.edits
 
-    def _missing(self, cards: Sequence[Card]) -> str:
+    def _missing(self, cards: Sequence[DriverCard]) -> str:
         try:
             return spec.real_cards(cards, self._specs().specs, self._nodes()).toolkit_missing
         except CdiError as error:
             return str(error)
 
-    def _say(self, missing: str) -> None:
+    def _report(self, missing: str) -> None:
         self.toolkit_missing = "; ".join(filter(None, (missing, missing and self._not_generated)))
 
     def _generate(self) -> str:
-        """Why there is no document, "" when there is."""
+        """Why no spec could be generated; "" when one was."""
         try:
             self._generated.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            return f"no document can be written: {error}"
+            return f"cannot write a CDI spec: {error}"
         return generate_nvidia(self._generated, timeout_s=_TAKES_AT_MOST_S, ctk=self._ctk)
 
     def _nodes(self) -> set[str]:
         return {f"/dev/{entry.name}" for entry in self._device_dir.glob(f"{_NODE}*")}
 
     def _specs(self) -> NvidiaSpecs:
-        """The documents, read anew when any of the directories' files is another one."""
+        """The specs, read again when any file of the directories has changed."""
         seen = _files(self._directories)
         if seen != self._read[0]:
             # One assignment: `prepare` is in another thread, and what was seen belongs to what was read then.
@@ -111,10 +114,10 @@ def _files(directories: Sequence[Path]) -> _Seen:
         if directory.is_dir():
             with os.scandir(directory) as entries:
                 # Ours come and go with every container, and are none of NVIDIA's.
-                others = [entry for entry in entries if not entry.name.startswith("gpushare-")]
+                others = [entry for entry in entries if not entry.name.startswith(_OURS)]
             for entry in others:
                 # Others' files come and go as well, also between two steps of this. One that tells nothing of itself
-                # is no document: reading it says why.
+                # is no spec: reading it says why.
                 with contextlib.suppress(OSError):
                     now = entry.stat()
                     found.append((entry.path, now.st_mtime_ns, now.st_size))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -10,12 +9,11 @@ from config.protocol.inventory import Card
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.edits import Edits, combined
 from deviceplugin.cdi.spec import CdiError
-
-_BESIDE: Final = ".new"  # no UUID that is taken here begins with a dot
+from deviceplugin.files import replace_file
 
 
 class SimulatedEdits:
-    """`giving.CardEdits`. There is no toolkit to be missing here."""
+    """`allocation.allocators.EditsSource`; no toolkit is needed."""
 
     toolkit_missing = ""
     problems: tuple[str, ...] = ()
@@ -26,7 +24,7 @@ class SimulatedEdits:
         self._cards = cards
 
     def prepare(self) -> None:
-        """Nothing takes long here."""
+        """Nothing to do."""
 
     def edits(self, uuids: Sequence[str]) -> Edits:
         """As the port. Raises CdiError, and OSError when a file cannot be written."""
@@ -39,14 +37,12 @@ class SimulatedEdits:
             raise CdiError(message)
         # A UUID of a cluster file is whatever somebody wrote there.
         if "/" in uuid or "\0" in uuid or uuid.startswith("."):
-            message = f"simulated card {uuid!r} cannot be a file: expected a UUID without slashes and no dot before it"
+            message = f"simulated card {uuid!r} cannot be a file: expected a UUID with no slash, and no dot first"
             raise CdiError(message)
         path = self._directory / uuid
         about = {"uuid": card.uuid, "index": card.index, "model": card.model, "memoryMiB": card.memory_mib}
         text = msgspec.json.encode(about) + b"\n"
         if not path.is_file() or path.read_bytes() != text:
             self._directory.mkdir(parents=True, exist_ok=True)
-            beside = self._directory / _BESIDE
-            beside.write_bytes(text)
-            beside.replace(path)
+            replace_file(path, text)
         return path

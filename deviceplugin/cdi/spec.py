@@ -1,10 +1,10 @@
-"""Documents of the Container Device Interface: one per handle, saying what its container gets. Pure.
+"""Specs of the Container Device Interface: one per CDI device, which says what its container gets. Pure.
 
-Allocate answers with a handle made of the device ids, before anybody knows the container. When the container is about
-to start, the handle's document is written. It holds everything itself, copied from NVIDIA's own document where there
-is one: the handle was fixed at Allocate and cannot bring in another device.
+Allocate answers with a device name made of the device ids, before anybody knows the container. When the container is
+about to start, the spec of that device is written. It holds everything itself, copied from NVIDIA's own spec where
+there is one: the name was fixed at Allocate and cannot bring in another device.
 
-Source of the forms: SPEC.md of cncf-tags/container-device-interface; of NVIDIA's documents: `nvidia-ctk cdi generate`,
+Source of the forms: SPEC.md of cncf-tags/container-device-interface; of NVIDIA's specs: `nvidia-ctk cdi generate`,
 whose device names are indexes, UUIDs, or `all`.
 """
 
@@ -18,20 +18,20 @@ import msgspec
 
 from config.settings import plainyaml
 from deviceplugin.cdi.edits import Edits, Json, combined, device_nodes, from_wire, read_only_mount
-from deviceplugin.driver.cards import Card
+from deviceplugin.driver.cards import DriverCard
 
-KIND: Final = "gpushare/handle"
+KIND: Final = "gpushare/handle"  # on the wire: our device names are of this kind
 NVIDIA_KIND: Final = "nvidia.com/gpu"
 SIMULATED_CARDS: Final = "/run/gpushare/cards"  # in the container
 
-_HANDLE_DIGITS: Final = 16
+_NAME_DIGITS: Final = 16
 _SHARED_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 _CARD_NODE: Final = re.compile(r"(?:.*/)?nvidia(\d+)", re.ASCII)
 _VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 
 
 class CdiError(Exception):
-    """A card that cannot be brought into a container, or a document that cannot be read; the text says which."""
+    """A card that cannot be brought into a container, or a spec that cannot be read; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class NvidiaDevice:
 
 @dataclass(frozen=True, slots=True)
 class NvidiaSpec:
-    """A document of kind `nvidia.com/gpu`. edits: those that every device of it needs. source: its file."""
+    """A spec of kind `nvidia.com/gpu`. edits: those that every device of it needs. source: its file."""
 
     source: str
     edits: Edits
@@ -60,25 +60,25 @@ class CardEdits:
     toolkit_missing: str = ""
 
 
-def handle(ids: Collection[str]) -> str:
+def device_name(ids: Collection[str]) -> str:
     """The CDI device name for a set of device ids: 16 hexadecimal digits, the same in any order."""
-    return hashlib.sha256("\n".join(sorted(set(ids))).encode()).hexdigest()[:_HANDLE_DIGITS]
+    return hashlib.sha256("\n".join(sorted(set(ids))).encode()).hexdigest()[:_NAME_DIGITS]
 
 
 def qualified(name: str) -> str:
-    """What Allocate answers for a handle."""
+    """What Allocate answers for a device name."""
     return f"{KIND}={name}"
 
 
-def document(name: str, parts: Iterable[Edits]) -> Json:
-    """The document of one handle, made of `parts` in order (later ones win); together they add something."""
+def container_spec(name: str, parts: Iterable[Edits]) -> Json:
+    """The spec of one device, made of `parts` in order (later ones win); together they add something."""
     edits = combined(parts)
     version = ".".join(map(str, edits.version))
     return {"cdiVersion": version, "kind": KIND, "devices": [{"name": name, "containerEdits": edits.wire()}]}
 
 
 def nvidia_spec(source: str, text: str) -> NvidiaSpec | None:
-    """The document in `text` (JSON or YAML), None when it is of another kind. Raises CdiError when it cannot be read.
+    """The spec in `text` (JSON or YAML), None when it is of another kind. Raises CdiError when it cannot be read.
 
     source: the name of its file.
     """
@@ -102,7 +102,7 @@ def simulated_card(uuid: str, host_path: str) -> Edits:
     return read_only_mount(host_path, f"{SIMULATED_CARDS}/{uuid}")
 
 
-def real_cards(cards: Sequence[Card], specs: Sequence[NvidiaSpec], nodes: Collection[str]) -> CardEdits:
+def real_cards(cards: Sequence[DriverCard], specs: Sequence[NvidiaSpec], nodes: Collection[str]) -> CardEdits:
     """What brings these cards, and no other, into a container.
 
     cards: with a minor. specs: by priority, the highest last, as /etc/cdi before /var/run/cdi. nodes: the paths under
@@ -119,24 +119,24 @@ def real_cards(cards: Sequence[Card], specs: Sequence[NvidiaSpec], nodes: Collec
     return CardEdits(combined(parts), missing)
 
 
-def _by_toolkit(card: Card, specs: Sequence[NvidiaSpec]) -> list[Edits] | str:
-    """The edits of the best document that has the card, or why there are none.
+def _by_toolkit(card: DriverCard, specs: Sequence[NvidiaSpec]) -> list[Edits] | str:
+    """The edits of the best spec that has the card, or why there are none.
 
-    A document that was written before cards were renumbered brings in another card under this one's name, so what a
+    A spec that was written before cards were renumbered brings in another card under this one's name, so what a
     device of it brings in must be this card's node and no other.
     """
-    reason = f"no CDI document of kind {NVIDIA_KIND} names card {card.uuid}"
+    reason = f"no CDI spec of kind {NVIDIA_KIND} names card {card.uuid}"
     for spec in reversed(specs):
         named = [device for device in spec.devices if device.name == card.uuid]
         for device in named or spec.devices:
             if device.minors == {card.minor}:
                 return [spec.edits, device.edits]
         if named:
-            reason = f"{spec.source} is out of date: card {card.uuid} has the device node /dev/nvidia{card.minor} now"
+            reason = f"{spec.source} is out of date: card {card.uuid} is /dev/nvidia{card.minor} now"
     return reason
 
 
-def _bare(card: Card, nodes: Collection[str]) -> Edits:
+def _bare(card: DriverCard, nodes: Collection[str]) -> Edits:
     own = f"/dev/nvidia{card.minor}"
     if card.minor is None or own not in nodes:
         message = f"card {card.uuid} has no device node; expected {own if card.minor is not None else '/dev/nvidia<n>'}"
@@ -168,5 +168,5 @@ def _parsed(source: str, text: str) -> object:
 def _object(source: str, value: object) -> Mapping[str, object]:
     if isinstance(value, dict):
         return value
-    message = f"{source}: found {str(value)[:64]!r} where an object was expected"
+    message = f"{source}: expected an object, found {str(value)[:64]!r}"
     raise CdiError(message)

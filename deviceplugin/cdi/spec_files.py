@@ -1,4 +1,4 @@
-"""The directory of CDI documents: ours written and removed, NVIDIA's read, and written where only nvidia-ctk is there.
+"""The directories of CDI specs: ours written and removed, NVIDIA's read, or generated where there is nvidia-ctk only.
 
 Every call blocks for as long as the disk takes, `generate_nvidia` for as long as nvidia-ctk does.
 """
@@ -15,56 +15,55 @@ import msgspec
 
 from deviceplugin.cdi.edits import Json
 from deviceplugin.cdi.spec import CdiError, NvidiaSpec, nvidia_spec
+from deviceplugin.files import replace_file
 
 _OURS: Final = re.compile(r"gpushare-([0-9a-f]{16})\.json", re.ASCII)
-_HANDLE: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
-_DOCUMENTS: Final = frozenset({".json", ".yaml"})  # what container runtimes read; source: pkg/cdi/spec-dirs.go
+_DEVICE_NAME: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_SUFFIXES: Final = frozenset({".json", ".yaml"})  # what container runtimes read; source: pkg/cdi/spec-dirs.go
 _LARGEST: Final = 4_194_304
-_LONGEST_WORDS: Final = 500
+_LONGEST_STDERR: Final = 500
 NVIDIA_CTK: Final = "nvidia-ctk"
 
 
-class HandleFiles:
-    """One file per handle, `gpushare-<handle>.json`; every other file of the directory is somebody else's."""
+class SpecFiles:
+    """One spec per CDI device, `gpushare-<device name>.json`; every other file of the directory is somebody else's."""
 
     def __init__(self, directory: Path) -> None:
         """directory: one that the container runtime reads; made when it is not there."""
         self._directory = directory
 
-    def write(self, handle: str, document: Json) -> Path:
-        """Write or replace the handle's file; a reader sees the old one or the new one, whole. Raises OSError."""
+    def write(self, device: str, wire: Json) -> Path:
+        """Write or replace the spec of this device name. Raises OSError."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        path = self._path(handle)
-        # Runtimes read by suffix, so this one they do not see. One container starts once at a time: no one else has it.
-        beside = path.with_suffix(".tmp")
-        beside.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
-        beside.replace(path)
+        path = self._path(device)
+        # One container starts once at a time, so nobody else writes this file.
+        replace_file(path, msgspec.json.format(msgspec.json.encode(wire), indent=1))
         return path
 
     def present(self) -> dict[str, int]:
-        """Handle -> number of the file that it has now. Raises OSError."""
+        """Device name -> inode of its spec. Raises OSError."""
         if not self._directory.is_dir():
             return {}
         named = ((_OURS.fullmatch(path.name), path) for path in self._directory.iterdir())
         return {match.group(1): path.stat().st_ino for match, path in named if match}
 
     def remove(self, unused: Mapping[str, int]) -> list[str]:
-        """Remove the files of handles that nobody uses; returns those removed. Raises OSError.
+        """Remove the specs of device names that nobody uses; returns those removed. Raises OSError.
 
-        unused: taken from `present` **before** it was asked which handles are in use. A file that was written since is
-        another one, and stays.
+        unused: taken from `present` **before** asking which device names are in use. A spec that was
+        written since has another inode, and stays.
         """
         now = self.present()
-        gone = [handle for handle, number in sorted(unused.items()) if now.get(handle) == number]
-        for handle in gone:
-            self._path(handle).unlink(missing_ok=True)
+        gone = [device for device, inode in sorted(unused.items()) if now.get(device) == inode]
+        for device in gone:
+            self._path(device).unlink(missing_ok=True)
         return gone
 
-    def _path(self, handle: str) -> Path:
-        if not _HANDLE.fullmatch(handle):
-            message = f"{handle[:64]!r} is no handle; expected 16 hexadecimal digits"
+    def _path(self, device: str) -> Path:
+        if not _DEVICE_NAME.fullmatch(device):
+            message = f"{device[:64]!r} is not a device name of ours; expected 16 hexadecimal digits"
             raise ValueError(message)
-        return self._directory / f"gpushare-{handle}.json"
+        return self._directory / f"gpushare-{device}.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +75,9 @@ class NvidiaSpecs:
 
 
 def read_nvidia(directories: Sequence[Path]) -> NvidiaSpecs:
-    """NVIDIA's documents in these directories, by priority, the highest last; one that is not there is empty."""
+    """NVIDIA's specs in these directories, by priority, the highest last; a directory that is missing has none."""
     specs, problems = [], []
-    for path in (path for directory in directories for path in _documents(directory)):
+    for path in (path for directory in directories for path in _spec_paths(directory)):
         try:
             spec = nvidia_spec(str(path), _text(path))
         except (CdiError, OSError, UnicodeError) as error:
@@ -89,7 +88,7 @@ def read_nvidia(directories: Sequence[Path]) -> NvidiaSpecs:
 
 
 def generate_nvidia(output: Path, *, timeout_s: float, ctk: str = NVIDIA_CTK) -> str:
-    """Let nvidia-ctk write its document of all cards, by UUID; returns why it could not, "" when it did.
+    """Have nvidia-ctk generate its spec of all cards, by UUID; returns why it failed, "" when it did not.
 
     Call where `read_nvidia` finds none. output: the file, with a suffix `.yaml` or `.json`.
     """
@@ -99,21 +98,21 @@ def generate_nvidia(output: Path, *, timeout_s: float, ctk: str = NVIDIA_CTK) ->
     kind = f"--format={output.suffix.removeprefix('.')}"
     argv = [program, "cdi", "generate", f"--output={output}", kind, "--device-name-strategy=uuid"]
     try:
-        done = subprocess.run(argv, capture_output=True, timeout=timeout_s, check=False)  # noqa: S603  (no shell, no word from outside)
+        done = subprocess.run(argv, capture_output=True, timeout=timeout_s, check=False)  # noqa: S603  (no shell, nothing from outside)
     except subprocess.TimeoutExpired:
         return f"{ctk} cdi generate took longer than {timeout_s:g} s"
     except OSError as error:
         return f"{ctk} cannot be run: {error}"
     if done.returncode:
-        words = done.stderr.decode(errors="replace").strip()[-_LONGEST_WORDS:]
-        return f"{ctk} cdi generate ended with {done.returncode}: {words}"
+        said = done.stderr.decode(errors="replace").strip()[-_LONGEST_STDERR:]
+        return f"{ctk} cdi generate exited with code {done.returncode}: {said}"
     return ""
 
 
-def _documents(directory: Path) -> list[Path]:
+def _spec_paths(directory: Path) -> list[Path]:
     if not directory.is_dir():
         return []
-    return sorted(p for p in directory.iterdir() if p.suffix in _DOCUMENTS and not _OURS.fullmatch(p.name))
+    return sorted(p for p in directory.iterdir() if p.suffix in _SUFFIXES and not _OURS.fullmatch(p.name))
 
 
 def _text(path: Path) -> str:

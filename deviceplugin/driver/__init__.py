@@ -1,4 +1,4 @@
-"""The cards that a driver names and what it says of them: NVML and simulated cards behind one port.
+"""The cards that a driver names and their readings: NVML and simulated cards behind one port.
 
 Knows neither the node object nor the kubelet. Its calls block; `thread` keeps the event loop free.
 """

@@ -12,8 +12,8 @@ class SourceFailed(Exception):
     """The driver is absent, too late, hung or broken; the message says what was asked and what it answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverCard:
     """What does not change while the driver runs.
 
     index: as the driver counts now; another card may have it after a reboot. minor: of /dev/nvidia<minor>; None for a
@@ -33,11 +33,11 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DriverCards:
     """Every card that the driver names, ordered by index; UUIDs are unique. driver: its version."""
 
     driver: str
-    cards: tuple[Card, ...]
+    cards: tuple[DriverCard, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The card does not answer any more (fell off the bus, handle lost). Reported once."""
+    """The card has stopped answering (fell off the bus, handle lost). Reported once."""
 
     uuid: str
 
@@ -73,7 +73,7 @@ class Process:
     used_mib: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What changes from moment to moment; None where the driver does not support it.
 
@@ -98,8 +98,8 @@ class CardSource(Protocol):
     Every method raises SourceFailed and nothing else.
     """
 
-    def cards(self) -> Found:
-        """Every card, read anew."""
+    def cards(self) -> DriverCards:
+        """Every card, read again."""
         ...
 
     def wait(self, timeout_s: float) -> Sequence[CardEvent]:
@@ -107,7 +107,7 @@ class CardSource(Protocol):
         ...
 
     def reading(self, uuid: str) -> Reading:
-        """How one card does now."""
+        """The current reading of one card."""
         ...
 
     def close(self) -> None:

@@ -1,12 +1,12 @@
-"""A unix socket that takes faults for simulated cards: one JSON object in a line, one in answer.
+"""A unix socket that injects faults into simulated cards: one JSON object a line, one in answer.
 
     {"card": 0, "xid": 79}                        {"card": "GPU-…", "lost": true}        {"card": 0, "back": true}
-    {"card": 0, "pid": 4242, "usedMiB": 512}      memory in use by that process; 0: no more
+    {"card": 0, "pid": 4242, "usedMiB": 512}      memory in use by that process; 0: none
     {"card": 0, "reading": {"remapPending": true, "uncorrectedEcc": 1, "recovery": "reset", "temperatureC": 91}}
-    {"slowS": 2.5}    {"hang": true}    {"fail": true}       the driver as a whole; {"fail": false}: well again
+    {"slowS": 2.5}    {"hang": true}    {"fail": true}       the driver as a whole; {"fail": false}: healthy again
 
 The answer is {"ok": true}, or {"ok": false, "error": "…"}. An index or a UUID names a card. A line says one of these
-and nothing beside it; of the driver, what it does not say is well again.
+and nothing beside it; what a line about the driver leaves out is healthy again.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from deviceplugin.driver.simulated import (
     BackFault,
     DriverFault,
     Fault,
-    FaultMistake,
+    FaultError,
     LostFault,
     ReadingFault,
     SimulatedSource,
@@ -64,7 +64,7 @@ class _Answer(msgspec.Struct, omit_defaults=True):
 
 
 class FaultRefused(Exception):
-    """The simulation did not take a fault; the message has its words."""
+    """The simulation refused a fault; the message says why."""
 
 
 @asynccontextmanager
@@ -77,7 +77,7 @@ async def serve(path: Path, source: SimulatedSource) -> AsyncIterator[None]:
                 writer.write(msgspec.json.encode(_done(source, line)) + b"\n")
                 await writer.drain()
         except ValueError:
-            error = f"a line has at most {_LONGEST_LINE} bytes"
+            error = f"a line may have at most {_LONGEST_LINE} bytes"
             writer.write(msgspec.json.encode(_Answer(ok=False, error=error)) + b"\n")
         except ConnectionError:
             return
@@ -122,13 +122,13 @@ def _for_its_owner_alone(path: Path) -> None:
 def _done(source: SimulatedSource, line: bytes) -> _Answer:
     try:
         source.happen(_fault(msgspec.json.decode(line, type=_Line)))
-    except (msgspec.DecodeError, UnicodeError, RecursionError, FaultMistake) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError, FaultError) as error:
         return _Answer(ok=False, error=str(error))
     return _Answer(ok=True)
 
 
 def _fault(line: _Line) -> Fault:
-    """Raises FaultMistake unless the line says one thing."""
+    """Raises FaultError unless the line says one thing."""
     said: list[Fault] = []
     card = "" if line.card is None else str(line.card)
     if line.slow_s is not None or line.hang is not None or line.fail is not None:
@@ -144,14 +144,14 @@ def _fault(line: _Line) -> Fault:
     if line.reading is not None:
         said.append(ReadingFault(card, _fields(line.reading)))
     if len(said) != 1 or (line.pid is None) != (line.used_mib is None):
-        message = "expected one of xid, lost, back, pid with usedMiB, reading, and of the driver slowS, hang, fail"
-        raise FaultMistake(message)
+        message = "expected one of xid, lost, back, pid with usedMiB, reading; or slowS, hang, fail for the driver"
+        raise FaultError(message)
     if isinstance(said[0], DriverFault) and line.card is not None:
-        message = "expected no card: slowS, hang and fail are of the driver"
-        raise FaultMistake(message)
+        message = "expected no card: slowS, hang and fail apply to the driver"
+        raise FaultError(message)
     if not isinstance(said[0], DriverFault) and not card:
         message = "expected card: an index or a UUID"
-        raise FaultMistake(message)
+        raise FaultError(message)
     return said[0]
 
 

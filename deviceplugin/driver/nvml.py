@@ -9,7 +9,7 @@
 WATCHED: the card has a handle and, where the driver supports it, its errors are listened to.
 LOST: nothing is asked of it but whether it answers again.
 What there is to tell is kept until a `wait` hands it over, also across one that fails.
-Owned by one thread at a time, as `driver_thread` sees to.
+Owned by one thread at a time, as `thread.DriverThread` makes sure.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import structlog
 
 from deviceplugin.driver import nvml_cards, nvml_reading
-from deviceplugin.driver.cards import Back, CardEvent, Found, Lost, Reading, SourceFailed, Xid
+from deviceplugin.driver.cards import Back, CardEvent, DriverCards, Lost, Reading, SourceFailed, Xid
 from deviceplugin.driver.nvml_answers import (
     GONE,
     LOST,
@@ -32,8 +32,8 @@ from deviceplugin.driver.nvml_answers import (
     address,
     answer,
     handles,
+    message_of,
     text,
-    words,
 )
 
 _CHECK_EVERY_S: Final = 2.0
@@ -63,17 +63,17 @@ class NvmlSource:
         self._heard: dict[int, str] = {}
         self._mute: set[str] = set()
 
-    def cards(self) -> Found:
+    def cards(self) -> DriverCards:
         """As the port. A card that does not answer is left out; it is no failure of the others."""
         with self._driver("the cards"):
             if any(watched.lost for watched in self._watched.values()):
-                self._open_anew()
+                self._reopen()
             found, refused = handles(self._library)
             self._meet(found)
             cards, failed = nvml_cards.described(self._library, found)
             for index, reason in (refused | failed).items():
                 log.warning("card.left_out", index=index, reason=reason)
-            return Found(text(self._library.nvmlSystemGetDriverVersion()), cards)
+            return DriverCards(text(self._library.nvmlSystemGetDriverVersion()), cards)
 
     def wait(self, timeout_s: float) -> Sequence[CardEvent]:
         """As the port. Xid: each one. Lost, Back: of cards that `cards` has named before."""
@@ -97,7 +97,7 @@ class NvmlSource:
                 self._meet(handles(self._library)[0])
                 watched = self._watched.get(uuid)
             if watched is None or watched.raw is None:
-                message = f"card {uuid}: the driver does not name it now, or it does not answer"
+                message = f"card {uuid}: the driver does not list it, or it does not answer"
                 raise SourceFailed(message)
             return nvml_reading.read(self._library, watched.raw)
 
@@ -126,7 +126,7 @@ class NvmlSource:
             self._open = True
             self._closed.clear()
 
-    def _open_anew(self) -> None:
+    def _reopen(self) -> None:
         """A card that came back to the bus may be known only to an NVML that starts after it did."""
         self._take(0)
         self._let_go()
@@ -216,7 +216,7 @@ class NvmlSource:
         return None
 
     def _registered(self) -> bool:
-        """See to it that every card is listened to that can be; False when none can."""
+        """Register for the errors of every card that supports it; False when none does."""
         if self._event_set is None:
             self._event_set = answer(self._library.nvmlEventSetCreate)
         if self._event_set is None:
@@ -234,7 +234,7 @@ class NvmlSource:
             raise
         except pynvml.NVMLError as error:
             self._mute.add(uuid)
-            log.warning("card.without_events", uuid=uuid, reason=words(error))
+            log.warning("card.without_events", uuid=uuid, reason=message_of(error))
         else:
             self._heard[address(raw)] = uuid
 
@@ -247,7 +247,7 @@ class NvmlSource:
 
     def _uuid_of(self, raw: RawHandle) -> str:
         """Empty where the driver does not say."""
-        # A card that just fell off the bus may not tell its UUID any more.
+        # A card that just fell off the bus may no longer tell its UUID.
         known = self._heard.get(address(raw))
         if known is not None:
             return known
@@ -260,4 +260,4 @@ class NvmlSource:
 
 
 def _failed(asked: str, error: Exception) -> SourceFailed:
-    return SourceFailed(f"{asked}: {words(error)}")
+    return SourceFailed(f"{asked}: {message_of(error)}")

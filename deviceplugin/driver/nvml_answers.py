@@ -54,7 +54,7 @@ def answer(function: Callable[..., T], *arguments: object) -> T | None:
         return None
 
 
-def words(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """An error of NVML for people, with advice where there is some."""
     advice = next((advice for kind, advice in _ADVICE if isinstance(error, kind)), "")
     return f"NVML answered {str(error) or type(error).__name__!r}{advice}"
@@ -73,7 +73,7 @@ def address(raw: RawHandle) -> int:
 def handles(library: ModuleType) -> tuple[list[Handle], dict[int, str]]:
     """Every card that gives a handle; by index, why others do not. Raises NVMLError when the driver as a whole fails.
 
-    By index, not by UUID: `nvmlDeviceGetHandleByUUID` may fail for a card that is well while another one is lost
+    By index, not by UUID: `nvmlDeviceGetHandleByUUID` may fail for a healthy card while another one is lost
     (NVML API reference, its return values).
     """
     found: list[Handle] = []
@@ -85,5 +85,5 @@ def handles(library: ModuleType) -> tuple[list[Handle], dict[int, str]]:
         except GONE:
             raise
         except pynvml.NVMLError as error:
-            refused[index] = words(error)
+            refused[index] = message_of(error)
     return found, refused

@@ -8,15 +8,15 @@ from typing import Final
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
-from deviceplugin.driver.cards import Card
-from deviceplugin.driver.nvml_answers import GONE, Handle, RawHandle, answer, text, words
+from deviceplugin.driver.cards import DriverCard
+from deviceplugin.driver.nvml_answers import GONE, Handle, RawHandle, answer, message_of, text
 
 _MIB: Final = 1024**2
 _WORD_BITS: Final = 64
 _NODE_WORDS: Final = 16  # the kernel knows at most 1024 NUMA nodes
 _SWITCH: Final = "switch"
 
-# The words of `nvidia-smi topo -m`. It has none for two chips of one board, which are closer than `PIX`.
+# As in `nvidia-smi topo -m`, which has nothing for two chips of one board, which are closer than `PIX`.
 _LEVELS: Final = {
     pynvml.NVML_TOPOLOGY_INTERNAL: "PIX",
     pynvml.NVML_TOPOLOGY_SINGLE: "PIX",
@@ -31,12 +31,12 @@ _LEVELS: Final = {
 class _Seen:
     """ends: active NVLinks, counted by the PCI address of the card at the other end; those to a switch as `_SWITCH`."""
 
-    card: Card
+    card: DriverCard
     raw: RawHandle
     ends: Counter[str]
 
 
-def described(library: ModuleType, handles: Iterable[Handle]) -> tuple[tuple[Card, ...], dict[int, str]]:
+def described(library: ModuleType, handles: Iterable[Handle]) -> tuple[tuple[DriverCard, ...], dict[int, str]]:
     """The cards, ordered by index; by index, why one could not be described. Raises one of GONE.
 
     A card that fails is left out with its links: the others are told all the same.
@@ -49,14 +49,14 @@ def described(library: ModuleType, handles: Iterable[Handle]) -> tuple[tuple[Car
         except GONE:
             raise
         except pynvml.NVMLError as error:
-            failed[handle.index] = words(error)
+            failed[handle.index] = message_of(error)
     return tuple(replace(one.card, links=_links(library, one, seen)) for one in seen), failed
 
 
-def _card(library: ModuleType, handle: Handle) -> Card:
+def _card(library: ModuleType, handle: Handle) -> DriverCard:
     raw = handle.raw
     mig = answer(library.nvmlDeviceGetMigMode, raw)
-    return Card(
+    return DriverCard(
         index=handle.index,
         uuid=handle.uuid,
         model=text(library.nvmlDeviceGetName(raw)),

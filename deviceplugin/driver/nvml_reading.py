@@ -1,4 +1,4 @@
-"""How one card does now, as NVML says."""
+"""The current reading of one card, from NVML."""
 
 from types import ModuleType
 from typing import Final
@@ -11,7 +11,7 @@ from deviceplugin.driver.nvml_answers import RawHandle, answer
 _MIB: Final = 1024**2
 _MILLIWATTS: Final = 1000.0
 
-# What a driver advises in words that are not here, a newer one say, keeps new pods away until it is withdrawn.
+# Advice that is not in this table, from a newer driver, keeps new pods away until it is withdrawn.
 _UNKNOWN_ADVICE: Final = "drain"
 _RECOVERY: Final = {
     pynvml.NVML_GPU_RECOVERY_ACTION_NONE: "",
@@ -27,7 +27,7 @@ _RECOVERY: Final = {
 def read(library: ModuleType, raw: RawHandle) -> Reading:
     """Of a card with unified memory, used is what its processes use. Raises NVMLError.
 
-    An error that is not "not supported" fails the whole reading: half a reading would look like a card that is well.
+    An error that is not "not supported" fails the whole reading: half a reading would look like a healthy card.
     """
     processes = _processes(library, raw)
     memory = _memory(library, raw)

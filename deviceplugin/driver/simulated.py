@@ -1,6 +1,6 @@
 """A driver of cards that are not there: those that a cluster file has for this node, with its faults in their time.
 
-For people without GPUs, and for tests. More faults can be made while it runs: `fault_control`.
+For people without GPUs, and for tests. More can be injected while it runs: `fault_control`.
 """
 
 import threading
@@ -13,7 +13,17 @@ from typing import Any, Final, TypeAlias
 from config.clusterfile import reading as clusterfile_reading
 from config.clusterfile.model import ClusterFile, DescribedFault
 from config.protocol import inventory, names
-from deviceplugin.driver.cards import Back, Card, CardEvent, Found, Lost, Process, Reading, SourceFailed, Xid
+from deviceplugin.driver.cards import (
+    Back,
+    CardEvent,
+    DriverCard,
+    DriverCards,
+    Lost,
+    Process,
+    Reading,
+    SourceFailed,
+    Xid,
+)
 
 DRIVER: Final = "simulated"
 _TEMPERATURE_C: Final = 40
@@ -21,11 +31,11 @@ _POWER_W: Final = 60.0
 
 
 class SimulationError(ValueError):
-    """The cluster file does not say what cards this node has, or has a fault of another one; the text says which."""
+    """The cluster file has no cards for this node, or a fault of a card that it lacks; the message says which."""
 
 
-class FaultMistake(ValueError):
-    """A fault that cannot happen here; the text says what there is."""
+class FaultError(ValueError):
+    """A fault that cannot happen here; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +48,7 @@ class XidFault:
 
 @dataclass(frozen=True, slots=True)
 class LostFault:
-    """The card does not answer any more; "" for every card."""
+    """The card stops answering; "" for every card."""
 
     card: str
 
@@ -69,7 +79,7 @@ class ReadingFault:
 
 @dataclass(frozen=True, slots=True)
 class DriverFault:
-    """From now on every call takes `slow_s` longer; hangs until it is told otherwise; fails."""
+    """From now on every call takes `slow_s` longer, hangs until the next such fault, or fails."""
 
     slow_s: float = 0.0
     hang: bool = False
@@ -87,7 +97,7 @@ class TimedFault:
     fault: Fault
 
 
-def read_simulation(path: Path, node: str) -> tuple[tuple[Card, ...], tuple[TimedFault, ...]]:
+def read_simulation(path: Path, node: str) -> tuple[tuple[DriverCard, ...], tuple[TimedFault, ...]]:
     """The cards and the faults that the file has for the node; UUIDs are those that the scheduler's simulator has.
 
     Raises ConfigurationError for a file with mistakes, SimulationError for one without cards for this node, and for
@@ -104,7 +114,7 @@ def read_simulation(path: Path, node: str) -> tuple[tuple[Card, ...], tuple[Time
     try:
         cards = tuple(_card(card) for card in inventory.decode(text).cards)
         return cards, tuple(_timeline(cluster, node, cards))
-    except (inventory.InventoryError, FaultMistake) as error:
+    except (inventory.InventoryError, FaultError) as error:
         message = f"{path}: node {node}: {error}"
         raise SimulationError(message) from error
 
@@ -122,7 +132,7 @@ class SimulatedSource:
     """`cards.CardSource`. `happen` may be called from any thread; everything else blocks, as a driver does."""
 
     def __init__(
-        self, cards: Sequence[Card], faults: Sequence[TimedFault], now_s: Callable[[], float] = time.monotonic
+        self, cards: Sequence[DriverCard], faults: Sequence[TimedFault], now_s: Callable[[], float] = time.monotonic
     ) -> None:
         """faults: their time counts from now. now_s: seconds from any beginning."""
         self._cards = tuple(cards)
@@ -135,11 +145,11 @@ class SimulatedSource:
         self._closed = False
         self._moved = threading.Condition()
 
-    def cards(self) -> Found:
+    def cards(self) -> DriverCards:
         """As the port; a lost card is not named."""
         with self._moved:
             self._answer()
-            return Found(DRIVER, tuple(card for card in self._cards if not self._states[card.uuid].lost))
+            return DriverCards(DRIVER, tuple(card for card in self._cards if not self._states[card.uuid].lost))
 
     def wait(self, timeout_s: float) -> Sequence[CardEvent]:
         """As the port."""
@@ -163,7 +173,14 @@ class SimulatedSource:
                 raise SourceFailed(message)
             processes = tuple(Process(pid, mib) for pid, mib in sorted(state.uses.items()))
             used = sum(state.uses.values())
-            well = Reading(used, processes, 0, _TEMPERATURE_C, _POWER_W, uncorrected_ecc=0)
+            well = Reading(
+                used_mib=used,
+                processes=processes,
+                utilisation=0,
+                temperature_c=_TEMPERATURE_C,
+                power_w=_POWER_W,
+                uncorrected_ecc=0,
+            )
             return replace(well, **state.fields)  # type: ignore[arg-type]
 
     def close(self) -> None:
@@ -173,7 +190,7 @@ class SimulatedSource:
             self._moved.notify_all()
 
     def happen(self, fault: Fault) -> None:
-        """Let this happen now. Raises FaultMistake."""
+        """Let this happen now. Raises FaultError."""
         with self._moved:
             self._take(fault)
             self._moved.notify_all()
@@ -186,7 +203,7 @@ class SimulatedSource:
         while not self._closed and (self._driver.hang or self._now_s() < slow_until_s):
             self._moved.wait(None if self._driver.hang else slow_until_s - self._now_s())
         if self._driver.fail or self._closed:
-            message = "the simulated driver is closed" if self._closed else "the simulated driver fails"
+            message = "the simulated driver is closed" if self._closed else "the simulated driver is failing"
             raise SourceFailed(message)
 
     def _take(self, fault: Fault) -> None:
@@ -213,18 +230,18 @@ class SimulatedSource:
         self._states[uuid].lost = lost
 
 
-def _named(cards: Sequence[Card], name: str) -> list[str]:
-    """UUIDs. Raises FaultMistake when there are none."""
+def _named(cards: Sequence[DriverCard], name: str) -> list[str]:
+    """UUIDs. Raises FaultError when there are none."""
     found = [card.uuid for card in cards if name in {"", str(card.index), card.uuid}]
     if not found:
         there = ", ".join(f"{card.index} ({card.uuid})" for card in cards)
         message = f"there is no card {name}; cards: {there or 'none'}"
-        raise FaultMistake(message)
+        raise FaultError(message)
     return found
 
 
-def _card(card: inventory.Card) -> Card:
-    return Card(
+def _card(card: inventory.Card) -> DriverCard:
+    return DriverCard(
         index=card.index,
         uuid=card.uuid,
         model=card.model,
@@ -236,11 +253,11 @@ def _card(card: inventory.Card) -> Card:
     )
 
 
-def _timeline(cluster: ClusterFile, node: str, cards: Sequence[Card]) -> list[TimedFault]:
+def _timeline(cluster: ClusterFile, node: str, cards: Sequence[DriverCard]) -> list[TimedFault]:
     return [TimedFault(fault.at_s, _fault(fault, cards)) for fault in cluster.faults if fault.node == node]
 
 
-def _fault(fault: DescribedFault, cards: Sequence[Card]) -> Fault:
+def _fault(fault: DescribedFault, cards: Sequence[DriverCard]) -> Fault:
     card = "" if fault.card is None else str(fault.card)
     # Reading the file has not looked at cards that an annotation describes.
     _named(cards, card)

@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 from config.protocol import inventory
-from deviceplugin.driver.cards import Card
+from deviceplugin.driver.cards import DriverCard
+from deviceplugin.files import replace_file
 
 _FILE: Final = "inventory.json"
 MIG: Final = "mig"
@@ -20,9 +21,9 @@ class _Document(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class LastKnown:
-    """cards: with what an inventory says of them, so without their minors. same_boot: the machine has not restarted."""
+    """cards: with what an inventory says of them, so without their minors. same_boot: the machine has not rebooted."""
 
-    cards: tuple[Card, ...] = ()
+    cards: tuple[DriverCard, ...] = ()
     same_boot: bool = False
     problem: str = ""
 
@@ -31,7 +32,7 @@ class LastKnownFile:
     """In the state directory; owned by one thread."""
 
     def __init__(self, directory: Path, boot_id: str) -> None:
-        """boot_id: another one at each start of the machine."""
+        """boot_id: changes with each boot of the machine."""
         self._path = directory / _FILE
         self._boot_id = boot_id
         self._saved = ""
@@ -44,21 +45,19 @@ class LastKnownFile:
         except FileNotFoundError:
             return LastKnown()
         except (OSError, msgspec.DecodeError, UnicodeError, RecursionError, inventory.InventoryError) as error:
-            return LastKnown(problem=f"{_FILE} cannot be read: {error}; it starts anew")
+            return LastKnown(problem=f"{_FILE} cannot be read: {error}; it starts empty")
         return LastKnown(tuple(_card(card) for card in known.cards), document.boot_id == self._boot_id)
 
     def save(self, text: str) -> None:
         """Keep this inventory, as it is announced. Raises OSError."""
         if text == self._saved:
             return
-        beside = self._path.with_suffix(".tmp")
-        beside.write_bytes(msgspec.json.encode(_Document(self._boot_id, text)))
-        beside.replace(self._path)
+        replace_file(self._path, msgspec.json.encode(_Document(self._boot_id, text)))
         self._saved = text
 
 
-def _card(card: inventory.Card) -> Card:
-    return Card(
+def _card(card: inventory.Card) -> DriverCard:
+    return DriverCard(
         index=card.index,
         uuid=card.uuid,
         model=card.model,

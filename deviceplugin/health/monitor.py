@@ -1,4 +1,4 @@
-"""Keeps asking the driver: which cards there are, what happened to them, how they do.
+"""Keeps asking the driver: which cards there are, what happened to them, and a reading of each.
 
     cards ──▶ wait for events ──▶ … ──▶ every few seconds a reading of each card ──▶ … ──▶ now and then cards again
       └ fails at any step: nobody answered, so every card is a little less trusted; again, soon
@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from deviceplugin.driver.cards import Back, Card, CardEvent, CardSource, Lost, SourceFailed, Xid
+from deviceplugin.driver.cards import Back, CardEvent, CardSource, DriverCard, Lost, SourceFailed, Xid
 from deviceplugin.driver.thread import ANSWERS_WITHIN_S, DriverThread
 from deviceplugin.health.states import CardStates
 
@@ -36,11 +36,11 @@ class Pace:
 _NEVER: Final = float("-inf")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class CardKeeper:
     """Owned by the event loop; the driver is asked in a thread of its own.
 
-    forget: what `states` remembers is of before the machine started anew. wall_s: Unix seconds. on_news: called
+    forget: what `states` remembers is from before a reboot. wall_s: Unix seconds. on_news: called
     whenever `states` may say something else. on_xid: told of each error of the driver. problem: why the driver does not
     answer; "" while it does.
     """
@@ -92,7 +92,7 @@ class CardKeeper:
     async def _read(self) -> None:
         """Raises SourceFailed when no card answers: then it is the driver."""
         cards = self.states.cards
-        failed = {card.uuid: words for card in cards if (words := await self._read_one(card))}
+        failed = {card.uuid: reason for card in cards if (reason := await self._read_one(card))}
         if cards and len(failed) == len(cards):
             raise SourceFailed(next(iter(failed.values())))
         self.states.unanswered(failed, self.wall_s())
@@ -100,7 +100,7 @@ class CardKeeper:
         self.problem = "; ".join(failed.values())
         self.on_news()
 
-    async def _read_one(self, card: Card) -> str:
+    async def _read_one(self, card: DriverCard) -> str:
         """Why it did not answer; "" when it did."""
         try:
             reading = await self._thread.call(f"card {card.uuid}", lambda: self.source.reading(card.uuid))
@@ -119,10 +119,10 @@ class CardKeeper:
         if isinstance(event, Lost | Back):
             self._cards_at_s = _NEVER
 
-    def _failed(self, words: str) -> None:
-        if words != self.problem:
-            log.warning("driver.failed", reason=words)
-        self.problem = words
+    def _failed(self, reason: str) -> None:
+        if reason != self.problem:
+            log.warning("driver.failed", reason=reason)
+        self.problem = reason
         self._cards_at_s = self._readings_at_s = _NEVER
         self.states.unanswered([card.uuid for card in self.states.cards], self.wall_s())
         self.on_news()

@@ -1,4 +1,4 @@
-"""How the cards do, in a file: an unhealthy card stays unhealthy when the plugin starts anew."""
+"""The health of the cards, in a file: an unhealthy card stays unhealthy over a restart of the plugin."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from deviceplugin.health.rules import CardHealth, State
+from deviceplugin.files import replace_file
+from deviceplugin.health.rules import CardHealth, HealthState
 
 _FILE: Final = "health.json"
 _VERSION: Final = 1
@@ -23,14 +24,14 @@ class HealthFile:
     """In the state directory; owned by one thread. problem: why the file was not used; "" when it was."""
 
     def __init__(self, directory: Path, boot_id: str) -> None:
-        """boot_id: another one at each start of the machine, which resets every card."""
+        """boot_id: changes with each boot of the machine, which resets every card."""
         self._path = directory / _FILE
         self._boot_id = boot_id
         self._saved: Mapping[str, CardHealth] | None = None
         self.problem = ""
 
     def load(self) -> dict[str, CardHealth]:
-        """UUID -> health, of the cards that were not simply healthy; after a start of the machine they recover."""
+        """UUID -> health, of the cards that were not simply healthy; after a reboot they recover."""
         try:
             document = msgspec.json.decode(self._path.read_bytes(), type=_Document)
         except FileNotFoundError:
@@ -39,24 +40,22 @@ class HealthFile:
             self.problem = f"{_FILE} cannot be read: {error}; every card counts as healthy until it shows otherwise"
             return {}
         if document.version != _VERSION:
-            self.problem = f"{_FILE} has version {document.version}; expected {_VERSION}; it starts anew"
+            self.problem = f"{_FILE} has version {document.version}; expected {_VERSION}; it starts empty"
             return {}
         if document.boot_id == self._boot_id:
             return document.cards
         return {
-            uuid: CardHealth(State.RECOVERING, health.reason)
+            uuid: CardHealth(state=HealthState.RECOVERING, reason=health.reason)
             for uuid, health in document.cards.items()
-            if health.state is not State.SUSPECT
+            if health.state is not HealthState.SUSPECT
         }
 
     def save(self, by_uuid: Mapping[str, CardHealth]) -> None:
         """Keep them; what only counts good answers is not worth a write. Raises OSError."""
-        kept = {uuid: _kept(health) for uuid, health in by_uuid.items() if health.state is not State.HEALTHY}
+        kept = {uuid: _kept(health) for uuid, health in by_uuid.items() if health.state is not HealthState.HEALTHY}
         if kept == self._saved:
             return
-        beside = self._path.with_suffix(".tmp")
-        beside.write_bytes(msgspec.json.encode(_Document(_VERSION, self._boot_id, kept)))
-        beside.replace(self._path)
+        replace_file(self._path, msgspec.json.encode(_Document(_VERSION, self._boot_id, kept)))
         self._saved = kept
 
 

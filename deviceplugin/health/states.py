@@ -1,6 +1,6 @@
-"""Every card that the node has, how each does, and what became of it since it was last asked. Pure.
+"""Every card of the node, its health, and its last reading. Pure.
 
-A card that the driver does not name any more is kept, as lost: as many fake devices as it has units turn unhealthy,
+A card that the driver stops naming is kept, as lost: as many fake devices as it has units turn unhealthy,
 instead of vanishing under containers of other cards. It is forgotten at the next boot.
 """
 
@@ -8,16 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Back, Card, CardEvent, Found, Lost, Reading
+from deviceplugin.driver.cards import Back, CardEvent, DriverCard, DriverCards, Lost, Reading
 from deviceplugin.health import rules
 from deviceplugin.health.rules import CardHealth, XidClasses
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A card whose announced health is another one now."""
+    """A card whose announced health has changed."""
 
-    card: Card
+    card: DriverCard
     before: tuple[Health, str]
     now: tuple[Health, str]
 
@@ -31,17 +31,17 @@ class CardStates:
 
     xids: XidClasses | None
     driver: str = ""
-    cards: tuple[Card, ...] = ()
+    cards: tuple[DriverCard, ...] = ()
     healths: dict[str, CardHealth] = field(default_factory=dict)
     readings: dict[str, Reading] = field(default_factory=dict)
     _named: frozenset[str] = frozenset()
 
-    def remember(self, cards: Iterable[Card]) -> None:
+    def remember(self, cards: Iterable[DriverCard]) -> None:
         """Start with the cards that were known before the driver has answered."""
         self.cards = tuple(cards)
 
-    def found(self, found: Found, now_s: float, *, forget: bool) -> None:
-        """The driver named its cards. forget: those of before that it does not name do not count any more.
+    def found(self, found: DriverCards, now_s: float, *, forget: bool) -> None:
+        """The driver named its cards. forget: the earlier ones that it does not name are forgotten.
 
         A lost card that it names, and did not name before, is back: whoever tells of Back has not known it as lost when
         it was left out once, or was lost before this process began.
@@ -80,12 +80,12 @@ class CardStates:
                 self.healths[uuid] = rules.unanswered(self.of(uuid), now_s)
 
     def cleared(self, uuids: Iterable[str], now_s: float) -> None:
-        """An operator says that these are well."""
+        """An operator has cleared these."""
         for uuid in uuids:
             self.healths[uuid] = rules.cleared(self.of(uuid), now_s)
 
     def of(self, uuid: str) -> CardHealth:
-        """How one card does; healthy until something else is known."""
+        """The health of one card; healthy until something else is known."""
         return self.healths.get(uuid, CardHealth())
 
     def announced(self) -> dict[str, tuple[Health, str]]:
@@ -93,10 +93,10 @@ class CardStates:
         return {card.uuid: rules.announced(self.of(card.uuid)) for card in self.cards}
 
 
-def _beside(there: Sequence[Card], gone: Sequence[Card], never_had: int) -> list[Card]:
+def _beside(there: Sequence[DriverCard], gone: Sequence[DriverCard], never_had: int) -> list[DriverCard]:
     """The cards that are gone, each with an index of its own: two of one would make the inventory unreadable.
 
-    The driver counts anew without a lost card, so a neighbour may have its index now. never_had: the first index that
+    The driver renumbers without a lost card, so a neighbour may have its index now. never_had: the first index that
     no card has had: a pod that knows its card by index alone must not be led to one that is gone.
     """
     taken = {card.index for card in there}
@@ -106,12 +106,12 @@ def _beside(there: Sequence[Card], gone: Sequence[Card], never_had: int) -> list
 
 
 def turns(
-    cards: Sequence[Card], before: Mapping[str, tuple[Health, str]], now: Mapping[str, tuple[Health, str]]
+    cards: Sequence[DriverCard], before: Mapping[str, tuple[Health, str]], now: Mapping[str, tuple[Health, str]]
 ) -> list[Turn]:
-    """The cards whose health is another one; a card that was not there before counts as having been healthy."""
-    well = (Health.HEALTHY, "")
+    """The cards whose health has changed; one that was not there before counts as having been healthy."""
+    healthy = (Health.HEALTHY, "")
     return [
-        Turn(card, before.get(card.uuid, well), now[card.uuid])
+        Turn(card, before.get(card.uuid, healthy), now[card.uuid])
         for card in cards
-        if card.uuid in now and before.get(card.uuid, well) != now[card.uuid]
+        if card.uuid in now and before.get(card.uuid, healthy) != now[card.uuid]
     ]

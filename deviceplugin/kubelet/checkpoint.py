@@ -18,10 +18,10 @@ _LARGEST: Final = 268_435_456
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be read; the text says where."""
+    """A checkpoint that cannot be read; the message says where."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class CheckpointEntry(msgspec.Struct, frozen=True):
     """What one container holds of one resource.
 
     ids: device ids, of all NUMA nodes. encoded_answer: as `answer`, in base64.
@@ -64,7 +64,7 @@ class _WireCheckpoint(msgspec.Struct, rename="pascal"):
 _DECODE: Final = msgspec.json.Decoder(_WireCheckpoint).decode
 
 
-def parse(text: bytes) -> tuple[Entry, ...]:
+def parse(text: bytes) -> tuple[CheckpointEntry, ...]:
     """Every entry, in the file's order, of every resource. Raises CheckpointError."""
     if len(text) > _LARGEST:
         message = f"kubelet checkpoint has {len(text)} bytes; expected at most {_LARGEST}"
@@ -77,9 +77,9 @@ def parse(text: bytes) -> tuple[Entry, ...]:
         raise CheckpointError(message) from error
 
 
-def _entry(wire: _WireEntry) -> Entry:
+def _entry(wire: _WireEntry) -> CheckpointEntry:
     by_numa = wire.device_ids or {}
-    return Entry(
+    return CheckpointEntry(
         wire.pod_uid,
         wire.container_name,
         wire.resource_name,

@@ -1,4 +1,4 @@
-"""What is asked of the kubelet: to take the plugin in, and which container has which device ids.
+"""Calls to the kubelet: to register the plugin, and to ask which container has which device ids.
 
 Both over unix sockets on the node, root's own. Source: pkg/kubelet/apis/podresources and
 pkg/kubelet/cm/devicemanager/plugin of Kubernetes 1.36.
@@ -34,11 +34,11 @@ class KubeletSilent(Exception):
 
 
 class RegistrationRefused(Exception):
-    """The kubelet does not take the plugin; the message has its words."""
+    """The kubelet refuses the plugin; the message has its answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class KubeletContainer:
     """One container of a pod that the kubelet knows, with its device ids of our resource; no uid: the API has none."""
 
     namespace: str
@@ -63,7 +63,7 @@ async def register(device_plugin_dir: Path, endpoint: str, resource: str) -> Non
         try:
             await call(request, timeout=_REGISTER_S)
         except grpc.aio.AioRpcError as error:
-            message = f"registering {resource} with the kubelet: {_words(error)}"
+            message = f"registering {resource} with the kubelet: {_message(error)}"
             if error.code() in _SILENT:
                 raise KubeletSilent(message) from error
             raise RegistrationRefused(message) from error
@@ -79,7 +79,7 @@ class PodResources:
         self._get = _unary(self._channel, "/v1.PodResourcesLister/Get", podresources_pb2.GetPodResourcesResponse)
         self._list = _unary(self._channel, "/v1.PodResourcesLister/List", podresources_pb2.ListPodResourcesResponse)
 
-    async def of_pod(self, namespace: str, name: str, *, timeout_s: float) -> list[Held] | None:
+    async def of_pod(self, namespace: str, name: str, *, timeout_s: float) -> list[KubeletContainer] | None:
         """Containers of one pod; None when the kubelet does not know it, or knows it as finished or rejected.
 
         Ordinary init containers are never among them. Raises KubeletSilent.
@@ -90,18 +90,18 @@ class PodResources:
             try:
                 answer = await self._get(request, timeout=timeout_s)
             except grpc.aio.AioRpcError as error:
-                # The kubelet (1.36) says in words that there is no such pod, with a status that says nothing.
+                # The kubelet (1.36) says only in the message that there is no such pod: its status is UNKNOWN.
                 if error.code() is grpc.StatusCode.NOT_FOUND or "not found" in (error.details() or ""):
                     return None
                 # It answers 100 questions a second, of all who ask together (apis/podresources).
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and time.monotonic() + _BREATH_S < until_s:
                     await asyncio.sleep(_BREATH_S)
                     continue
-                message = f"asking the kubelet for pod {namespace}/{name}: {_words(error)}"
+                message = f"asking the kubelet for pod {namespace}/{name}: {_message(error)}"
                 raise KubeletSilent(message) from error
             return self._held([answer.pod_resources])
 
-    async def all(self, *, timeout_s: float) -> list[Held]:
+    async def all(self, *, timeout_s: float) -> list[KubeletContainer]:
         """Containers of every pod. Disturbs an Allocate under way (kubernetes pull 137534): for the reconcile only.
 
         Raises KubeletSilent.
@@ -109,7 +109,7 @@ class PodResources:
         try:
             answer = await self._list(podresources_pb2.ListPodResourcesRequest(), timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
-            message = f"asking the kubelet for all pods: {_words(error)}"
+            message = f"asking the kubelet for all pods: {_message(error)}"
             raise KubeletSilent(message) from error
         return self._held(answer.pod_resources)
 
@@ -117,9 +117,9 @@ class PodResources:
         """End the connection."""
         await self._channel.close()
 
-    def _held(self, pods: Iterable[podresources_pb2.PodResources]) -> list[Held]:
+    def _held(self, pods: Iterable[podresources_pb2.PodResources]) -> list[KubeletContainer]:
         return [
-            Held(pod.namespace, pod.name, container.name, self._ids(container))
+            KubeletContainer(pod.namespace, pod.name, container.name, self._ids(container))
             for pod in pods
             for container in pod.containers
         ]
@@ -133,7 +133,7 @@ class PodResources:
 async def restarts(device_plugin_dir: Path) -> AsyncIterator[None]:
     """Yield whenever a kubelet has made its socket: at once if there is one, then at each new one.
 
-    A kubelet that starts removes every socket of the directory, ours too, and makes its own anew.
+    A kubelet that starts removes every socket of the directory, ours too, and creates its own.
     """
     with Inotify() as inotify:
         inotify.add_watch(device_plugin_dir, Mask.CREATE | Mask.MOVED_TO)
@@ -176,5 +176,5 @@ def _serialize(message: Message) -> bytes:
     return message.SerializeToString()
 
 
-def _words(error: grpc.aio.AioRpcError) -> str:
+def _message(error: grpc.aio.AioRpcError) -> str:
     return f"{error.code().name}: {error.details()}"

@@ -26,7 +26,7 @@ _VARINT_BITS: Final = 7
 
 
 class TooManyDevices(ValueError):
-    """The unit is so small that the list of devices would not reach the kubelet; the text names a unit that fits."""
+    """The unit is so small that the list of devices would not reach the kubelet; the message names a unit that fits."""
 
 
 def device_ids(cards: Sequence[inventory.Card], *, old_style: bool) -> tuple[str, ...]:
@@ -40,9 +40,14 @@ def device_ids(cards: Sequence[inventory.Card], *, old_style: bool) -> tuple[str
     return tuple(f"{_SHORT_PREFIX}{unit}" for unit in range(sum(card.units for card in cards)))
 
 
-def message_bytes(ids: Sequence[str]) -> int:
-    """Size of the ListAndWatchResponse with these ids, none empty, when all are unhealthy: the longer word."""
-    return _message_bytes(Counter(len(name.encode()) for name in ids))
+def message_bytes(id_lengths: Mapping[int, int]) -> int:
+    """Size of the ListAndWatchResponse when all devices are unhealthy, the longer word.
+
+    id_lengths: bytes of an id, > 0 -> how many such ids. The message is `repeated Device devices = 1`, each
+    `string ID = 1; string health = 2`, as protobuf encodes them.
+    """
+    health = _field_bytes(len("Unhealthy"))
+    return sum(count * _field_bytes(_field_bytes(length) + health) for length, count in id_lengths.items())
 
 
 def check(cards_memory_mib: Sequence[int], unit_mib: int, *, old_style: bool) -> None:
@@ -51,18 +56,18 @@ def check(cards_memory_mib: Sequence[int], unit_mib: int, *, old_style: bool) ->
     cards_memory_mib: usable MiB of each card that is shared, >= 0. unit_mib: >= 1. old_style: UUIDs are taken to have
     the 40 characters that NVIDIA's have.
     """
-    size = _message_bytes(_id_lengths(cards_memory_mib, unit_mib, old_style=old_style))
+    size = message_bytes(_id_lengths(cards_memory_mib, unit_mib, old_style=old_style))
     if size <= LARGEST_MESSAGE:
         return
     fits = 1
-    while _message_bytes(_id_lengths(cards_memory_mib, fits, old_style=old_style)) > LARGEST_MESSAGE:
+    while message_bytes(_id_lengths(cards_memory_mib, fits, old_style=old_style)) > LARGEST_MESSAGE:
         fits *= 2
     alike = sorted(Counter(cards_memory_mib).items(), reverse=True)
     cards = " and ".join(f"{count} card{'s' * (count > 1)} of {memory} MiB" for memory, count in alike)
     message = (
-        f"{cards} at memoryUnitMiB {unit_mib} are {sum(memory // unit_mib for memory in cards_memory_mib)} devices, "
-        f"a message of {size / _MIB:.1f} MiB; the kubelet takes {LARGEST_MESSAGE // _MIB} MiB; memoryUnitMiB {fits} "
-        "fits; 128 to 1024 is advised (each device is an entry in the status of pods)"
+        f"{cards} at memoryUnitMiB {unit_mib} make {sum(memory // unit_mib for memory in cards_memory_mib)} devices, "
+        f"a message of {size / _MIB:.1f} MiB; the kubelet accepts {LARGEST_MESSAGE // _MIB} MiB; memoryUnitMiB {fits} "
+        "fits; use 128 to 1024 (each device is an entry in pod status)"
     )
     raise TooManyDevices(message)
 
@@ -78,7 +83,6 @@ def unhealthy(
     unhealthy_units: of each unhealthy card, by UUID. holders: id -> UUIDs of the cards decided for the containers that
     hold it; an id that is missing is free, an empty set is a holder whose card is not known, which counts as healthy:
     a guess would cost a pod. before: the answer given last; of equal ids those stay unhealthy, so that none flaps.
-    Source: DESIGN, "The node".
     """
     held = [name for name in ids if name in holders and holders[name] and holders[name] <= unhealthy_units.keys()]
     free = [name for name in ids if name not in holders]
@@ -111,12 +115,6 @@ def _numbered(prefix_bytes: int, count: int) -> Counter[int]:
         lengths[prefix_bytes + digits] = min(count, 10**digits) - named
         digits, named = digits + 1, min(count, 10**digits)
     return lengths
-
-
-def _message_bytes(id_lengths: Mapping[int, int]) -> int:
-    """`repeated Device devices = 1`, each `string ID = 1; string health = 2`, as protobuf encodes them."""
-    health = _field_bytes(len("Unhealthy"))
-    return sum(count * _field_bytes(_field_bytes(length) + health) for length, count in id_lengths.items())
 
 
 def _field_bytes(length: int) -> int:

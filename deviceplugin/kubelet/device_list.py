@@ -20,7 +20,7 @@ class FakeDevices:
         return self._devices or ()
 
     def show(self, devices: Devices) -> None:
-        """List these from now on; nobody is told of a list that is the same."""
+        """List these from now on; followers do not get an equal list again."""
         if devices != self._devices:
             self._devices = devices
             self._moved.set()

@@ -1,8 +1,8 @@
 """Stays registered with the kubelet, from one life of it to the next.
 
-    client.sock appears ──▶ serve our socket anew ──▶ Register ──▶ REGISTERED ──▶ client.sock appears again …
-                                                        │ ▲             └ dropped: Register, with back-off
-                                                        └─┘ silent or refuses: again, with back-off
+    kubelet.sock appears ──▶ serve our socket ──▶ Register ──▶ REGISTERED ──▶ kubelet.sock appears again …
+                                                   │ ▲             └ dropped: Register, with back-off
+                                                   └─┘ silent or refuses: again, with back-off
 
 A kubelet that starts removes our socket with all others, so each registration has a server of its own.
 """
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Told what becomes of the registration. problem: why it fails; "" for well.
+    """Told what becomes of the registration. problem: why it fails; "" once it succeeded.
 
     registering: awaited before each attempt, which it puts off by raising KubeletSilent or CheckpointError.
     """
@@ -40,7 +40,7 @@ class Listeners:
 class Registration:
     """backoff_s: seconds to wait after so many failures in a row."""
 
-    plugin: server.Plugin
+    plugin: server.KubeletPlugin
     device_plugin_dir: Path
     resource: str
     listeners: Listeners
@@ -48,7 +48,7 @@ class Registration:
     _dropped: asyncio.Event = field(default_factory=asyncio.Event)
 
     def dropped(self) -> None:
-        """Nobody follows the devices any more: a kubelet that goes on has to be asked to take the plugin in again."""
+        """No kubelet watches the devices: one that is still running has to be registered with again."""
         self._dropped.set()
 
     async def run(self) -> None:
@@ -70,7 +70,7 @@ class Registration:
                 await self._register()
                 await self._dropped.wait()
                 drops += 1
-                log.warning("dropped", resource=self.resource, times=drops)
+                log.warning("kubelet.disconnected", resource=self.resource, times=drops)
                 # A kubelet that ends drops us too: its successor cuts this short.
                 await asyncio.sleep(self.backoff_s(drops))
 

@@ -25,11 +25,11 @@ Devices: TypeAlias = Sequence[tuple[str, bool]]
 class Refused(Exception):
     """The kubelet is told no. At Allocate that fails the pod for good; at PreStartContainer it is tried again.
 
-    kind: one of a few constant words, for metrics.
+    kind: one of a few constants, for metrics.
     """
 
-    def __init__(self, words: str, kind: str) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
         self.kind = kind
 
 
@@ -42,7 +42,7 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ContainerResponse:
     """What one container gets. cdi_devices: qualified names, `vendor/class=name`."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -50,15 +50,15 @@ class Answer:
     cdi_devices: tuple[str, ...] = ()
 
 
-class Plugin(Protocol):
+class KubeletPlugin(Protocol):
     """What is behind the socket."""
 
     def devices(self) -> AsyncIterator[Devices]:
         """(id, healthy) of every fake device: now, and whenever that changes."""
         ...
 
-    async def allocate(self, ids: frozenset[str]) -> Answer:
-        """The answer for one container; Refused with words that end up on the pod."""
+    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
+        """The answer for one container; Refused with a message that ends up on the pod."""
         ...
 
     async def pre_start(self, ids: frozenset[str]) -> None:
@@ -67,7 +67,7 @@ class Plugin(Protocol):
 
 
 @asynccontextmanager
-async def serving(plugin: Plugin, socket: Path) -> AsyncIterator[None]:
+async def serving(plugin: KubeletPlugin, socket: Path) -> AsyncIterator[None]:
     """Serve the plugin at `socket` while the context lasts; what lay there before is replaced."""
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", _LARGEST_REQUEST)])
     server.add_generic_rpc_handlers((_handlers(plugin),))
@@ -81,7 +81,7 @@ async def serving(plugin: Plugin, socket: Path) -> AsyncIterator[None]:
         _remove(socket)
 
 
-def _handlers(plugin: Plugin) -> grpc.GenericRpcHandler:
+def _handlers(plugin: KubeletPlugin) -> grpc.GenericRpcHandler:
     service = _Service(plugin)
     return grpc.method_handlers_generic_handler(
         "v1beta1.DevicePlugin",
@@ -99,7 +99,7 @@ def _handlers(plugin: Plugin) -> grpc.GenericRpcHandler:
 
 
 class _Service:
-    def __init__(self, plugin: Plugin) -> None:
+    def __init__(self, plugin: KubeletPlugin) -> None:
         self._plugin = plugin
 
     async def options(self, _: wire.Empty, __: _Context) -> wire.DevicePluginOptions:
@@ -130,7 +130,7 @@ class _Service:
             yield wire.ListAndWatchResponse(devices=listed)
 
 
-def _encoded(answer: Answer) -> wire.ContainerAllocateResponse:
+def _encoded(answer: ContainerResponse) -> wire.ContainerAllocateResponse:
     return wire.ContainerAllocateResponse(
         envs=dict(answer.environment),
         mounts=[

@@ -1,4 +1,4 @@
 """The node object: what is announced there and kept there, what is watched of it, the Events about it.
 
-Knows the kubelet only as a list of devices.
+Calls neither the driver nor the kubelet: it is given their cards and records.
 """

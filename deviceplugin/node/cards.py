@@ -1,4 +1,4 @@
-"""What the node says of its cards, to the API server and to the kubelet, kept as things are.
+"""What the node announces of its cards, to the API server and to the kubelet, kept current.
 
 states of the cards ─┐
 cordon (node)        ├──▶ inventory ──▶ publisher (node annotation, capacity)
@@ -15,19 +15,17 @@ import structlog
 
 from config.protocol import inventory, names
 from config.protocol.inventory import Health, Inventory
-from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.allocation.pods import NodePod, Undecided, decided
-from deviceplugin.allocation.view import NodeView
+from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
-from deviceplugin.health.rules import RECOVERING
+from deviceplugin.health.rules import GOOD_FOR_S, RECOVERING
 from deviceplugin.health.states import CardStates, Turn, turns
 from deviceplugin.kubelet import device_ids
-from deviceplugin.kubelet.checkpoint import CheckpointError, Entry
+from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.node.events import Notice
-from deviceplugin.node.inventory import Terms, announcement, cordoned_uuids, node_inventory
-from deviceplugin.node.patch import NodePatch
+from deviceplugin.node.inventory import NodePatch, Terms, announcement, cordoned_uuids, node_inventory
 from deviceplugin.node.publisher import NodePublisher
 from scheduler.kube import objects
 
@@ -36,17 +34,20 @@ _NO_CARD: Final = ""  # nobody holds ids of it, so its units are taken from the 
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class NodeCards:
     """Owned by the event loop. `run` works; everything else only says that there is something to do.
 
-    tell: takes a notice on the node. changed: called after each announcement. whole: the cards as announced, with the
-    units that are used outside: what was decided for pods stays decided when somebody else fills the card.
+    gpu_core: whether compute is announced too. tell: takes a notice on the node. changed: called after each
+    announcement. whole: the cards as announced, with the units that are used outside: what was decided for pods stays
+    decided when somebody else fills the card.
     """
 
-    configuration: DevicePluginConfiguration
+    terms: Terms
+    gpu_core: bool
+    old_style_ids: bool
     states: CardStates
-    view: NodeView
+    view: NodeRecords
     publisher: NodePublisher
     devices: FakeDevices
     healths: HealthFile
@@ -111,12 +112,12 @@ class NodeCards:
         announced = self.states.announced()
 
         def described(outside_mib: Mapping[str, int]) -> Inventory:
-            return node_inventory(self.states.driver, self.states.cards, announced, cordoned, self._terms, outside_mib)
+            return node_inventory(self.states.driver, self.states.cards, announced, cordoned, self.terms, outside_mib)
 
         whole, found = described({}), described(self._outside_mib)
         self._check(whole)
         self.latest, self.whole = found, whole.cards
-        wanted = announcement(found, self.configuration.resources, gpu_core=self.configuration.announce_gpu_core)
+        wanted = announcement(found, self.view.resources, gpu_core=self.gpu_core)
         self.publisher.want(NodePatch({**wanted.annotations, **self._answers(cordon)}, wanted.capacity))
         # Only now: what was wanted of the node as it was before may undo what somebody has just said on it.
         self.publisher.seen(self._node)
@@ -127,16 +128,12 @@ class NodeCards:
         await self._list(whole, found)
         self.changed()
 
-    @property
-    def _terms(self) -> Terms:
-        return Terms(self.configuration.memory_unit_mib, self.configuration.unified_memory_mib)
-
     def _check(self, whole: Inventory) -> None:
         shared = [card.memory_mib for card in whole.cards if card.units]
-        device_ids.check(shared, whole.unit_mib, old_style=self.configuration.old_style_ids)
+        device_ids.check(shared, whole.unit_mib, old_style=self.old_style_ids)
 
     def _answers(self, cordon: str) -> dict[str, str | None]:
-        """What people wrote on the node, answered: indexes made UUIDs, a word that was obeyed taken away."""
+        """Answers to what people wrote on the node: indexes become UUIDs, an order that was obeyed is removed."""
         answers: dict[str, str | None] = {}
         if cordon != self._said(names.CORDON):
             answers[names.CORDON] = cordon
@@ -145,7 +142,7 @@ class NodeCards:
         return answers
 
     def _said(self, key: str) -> str:
-        """What people wrote on the node; nothing before the driver has said which card has which index."""
+        """What people wrote on the node; nothing before the driver has named its cards: only then is an index known."""
         annotations = self._node.metadata.annotations if self._node and self.states.driver else None
         return (annotations or {}).get(key, "")
 
@@ -155,18 +152,18 @@ class NodeCards:
                 self.last_known.save(inventory.encode(found))
             self.healths.save(self.states.healths)
         except OSError as error:
-            self.problem = f"the state directory cannot be written: {error}"
-            log.warning("state.failed", reason=str(error))
+            self.problem = f"cannot write the state directory: {error}"
+            log.warning("state.write_failed", reason=str(error))
         else:
             self.problem = ""
 
     async def _list(self, whole: Inventory, found: Inventory) -> None:
-        """The devices for the kubelet. Which units are unhealthy: DESIGN, "The node".
+        """The devices for the kubelet. Which units are unhealthy: `device_ids.unhealthy`.
 
         whole: without what is used outside. Its units stay in the list, since a container of any card may hold the ids;
         as many free ones are unhealthy.
         """
-        ids = device_ids.device_ids(whole.cards, old_style=self.configuration.old_style_ids)
+        ids = device_ids.device_ids(whole.cards, old_style=self.old_style_ids)
         unhealthy_units = {card.uuid: card.units for card in whole.cards if card.health is Health.UNHEALTHY}
         given_up = sum(
             full.units - left.units
@@ -182,13 +179,13 @@ class NodeCards:
                 asyncio.get_running_loop().call_later(_AGAIN_S, self._moved.set)
                 return
             before = frozenset(name for name, healthy in self.devices.now if not healthy)
-            holders = held_by(view.entries, view.pods, whole, self.configuration.resources.gpu_mem, before)
+            holders = held_by(view.entries, view.pods, whole, self.view.resources.gpu_mem, before)
             unhealthy = device_ids.unhealthy(ids, {**unhealthy_units, _NO_CARD: given_up}, holders, before)
         self.devices.show(device_ids.listed(ids, unhealthy))
 
 
 def held_by(
-    entries: Iterable[Entry], pods: Iterable[NodePod], found: Inventory, resource: str, before: frozenset[str]
+    entries: Iterable[CheckpointEntry], pods: Iterable[NodePod], found: Inventory, resource: str, before: frozenset[str]
 ) -> dict[str, frozenset[str]]:
     """Device id -> UUIDs of the cards decided for the containers that hold it; none of them where that is not known.
 
@@ -224,7 +221,11 @@ def _notice(turn: Turn) -> Notice:
     if now is Health.HEALTHY:
         return Notice("GPUHealthy", f"{of} is healthy again", warning=False)
     if reason == RECOVERING:
-        return Notice("GPURecovering", f"{of} is watched for a while before it takes pods again", warning=False)
+        return Notice(
+            "GPURecovering",
+            f"{of} is recovering: it takes new pods after {GOOD_FOR_S:g} s of good readings",
+            warning=False,
+        )
     if now is Health.SUSPECT:
-        return Notice("GPUSuspect", f"{of} takes no new pods: {reason}")
-    return Notice("GPUUnhealthy", f"{of} is unhealthy: {reason}; its units are out of what the node can give away")
+        return Notice("GPUSuspect", f"{of} is suspect and takes no new pods: {reason}")
+    return Notice("GPUUnhealthy", f"{of} is unhealthy: {reason}; its memory units are no longer allocatable")

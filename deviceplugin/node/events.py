@@ -1,6 +1,6 @@
 """Events on the node and on its pods: what an operator has to see.
 
-Best effort: what the API server does not take after a few tries is lost, but in the log it has been since it was told.
+Best effort: what the API server does not take after a few tries is lost; the log has had it from the start.
 """
 
 import asyncio
@@ -11,13 +11,12 @@ from typing import Final, Protocol
 
 import structlog
 
+from scheduler.kube.events import Regarding, Reporter
 from scheduler.kube.port import ApiConflict, ApiError, ApiRefused, ApiThrottled, EventRecord, PodKey
 
 CONTROLLER: Final = "gpushare-device-plugin"
-# Health of a few cards and differences of some dozens of pods: more at once says nothing more.
+# Health of a few cards and drift of some dozens of pods: more at once says nothing more.
 _OUTBOX: Final = 256
-# An object's name has at most 253 characters; the time in hexadecimal takes 17.
-_LONGEST_NAME: Final = 230
 _TRIES: Final = 5
 _AGAIN_S: Final = 1.0
 _LONGEST_WAIT_S: Final = 30.0
@@ -52,6 +51,7 @@ class Notices:
         """wall_s: Unix seconds."""
         self._writer = writer
         self._node = node
+        self._reporter = Reporter(CONTROLLER, node)
         self._wall_s = wall_s
         self._outbox: deque[tuple[Notice, int]] = deque()
         self._something = asyncio.Event()
@@ -96,19 +96,13 @@ class Notices:
 
     def _event(self, notice: Notice, told_ns: int) -> EventRecord:
         pod = notice.pod
-        name = pod.name if pod else self._node
-        return EventRecord(
-            name=f"{name[:_LONGEST_NAME]}.{told_ns:x}",
-            kind="Pod" if pod else "Node",
-            namespace=pod.namespace if pod else "",
-            object_name=name,
-            # `kubectl describe node` looks for both, since the kubelet writes the name where a UID belongs.
-            object_uid=pod.uid if pod else self.node_uid or self._node,
-            type="Warning" if notice.warning else "Normal",
+        # `kubectl describe node` looks for both, since the kubelet writes the name where a UID belongs.
+        node = Regarding("Node", "", self._node, self.node_uid or self._node)
+        return self._reporter.event(
+            Regarding("Pod", pod.namespace, pod.name, pod.uid) if pod else node,
+            warning=notice.warning,
             reason=notice.reason,
             action="Report",
             note=notice.note,
-            time_s=told_ns / 1e9,
-            reporting_controller=CONTROLLER,
-            reporting_instance=self._node,
+            now_ns=told_ns,
         )

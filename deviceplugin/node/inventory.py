@@ -1,18 +1,17 @@
-"""What a node says of its cards: the inventory, the cordons people wrote, the announcement made of it. Pure."""
+"""What a node announces of its cards: the inventory, with the cordons that people wrote. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from config.protocol import inventory, names
 from config.protocol.inventory import Health, Inventory
 from config.settings.scheduler import Resources
-from deviceplugin.driver.cards import Card
-from deviceplugin.node.patch import NodePatch
+from deviceplugin.driver.cards import DriverCard
 
 MIG: Final = "mig"
 MEMORY_UNKNOWN: Final = "memory-unknown"
-_WELL: Final = (Health.HEALTHY, "")
+_HEALTHY: Final = (Health.HEALTHY, "")
 _USABLE: Final = frozenset({Health.HEALTHY, Health.CORDONED})
 _WHOLE_CORE: Final = 100
 
@@ -25,7 +24,18 @@ class Terms:
     unified_memory_mib: int
 
 
-def memory_mib(card: Card, terms: Terms) -> int:
+@dataclass(frozen=True, slots=True)
+class NodePatch:
+    """What the node object is to say. annotations: by key; None: there is none. capacity: by resource name."""
+
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+    capacity: Mapping[str, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.annotations or self.capacity)
+
+
+def memory_mib(card: DriverCard, terms: Terms) -> int:
     """MiB that programs can use on the card; 0 where neither driver nor configuration says.
 
     A machine whose GPU shares the memory of the processor has a driver that names none.
@@ -35,7 +45,7 @@ def memory_mib(card: Card, terms: Terms) -> int:
 
 def node_inventory(  # noqa: PLR0917  (each a different type: none can take another's place)
     driver: str,
-    cards: Sequence[Card],
+    cards: Sequence[DriverCard],
     healths: Mapping[str, tuple[Health, str]],
     cordoned: frozenset[str],
     terms: Terms,
@@ -48,17 +58,19 @@ def node_inventory(  # noqa: PLR0917  (each a different type: none can take anot
     with 0 units and says so.
     """
     listed = (
-        _card(card, healths.get(card.uuid, _WELL), terms, outside_mib.get(card.uuid, 0), cordoned=card.uuid in cordoned)
+        _card(
+            card, healths.get(card.uuid, _HEALTHY), terms, outside_mib.get(card.uuid, 0), cordoned=card.uuid in cordoned
+        )
         for card in cards
     )
     return Inventory(terms.unit_mib, driver, tuple(sorted(listed, key=lambda card: card.index)))
 
 
-def cordoned_uuids(text: str, cards: Sequence[Card]) -> tuple[frozenset[str], str]:
+def cordoned_uuids(text: str, cards: Sequence[DriverCard]) -> tuple[frozenset[str], str]:
     """The cards of this node that a comma list of UUIDs and indexes names, and the list with UUIDs for the indexes.
 
-    Only words that are indexes change: a list without any comes back as it is, so that it is not written again, and a
-    card that is not there at the moment stays cordoned. Source: PROTOCOL, `gpushare/cordon`.
+    Only indexes change: a list without any comes back as it is, so that it is not written again, and a
+    card that is not there at the moment stays cordoned. Source: docs/protocol.md, "Cordon".
     """
     uuids = {card.uuid for card in cards}
     by_index = {str(card.index): card.uuid for card in cards}
@@ -74,7 +86,7 @@ def cordoned_uuids(text: str, cards: Sequence[Card]) -> tuple[frozenset[str], st
 
 
 def announcement(found: Inventory, resources: Resources, *, gpu_core: bool) -> NodePatch:
-    """The inventory as annotation, and the node's capacity: every card that it has, unhealthy or not (PROTOCOL A).
+    """The inventory as annotation, and the node's capacity: every card that it has, unhealthy or not.
 
     gpu_core: also 100 for each card that has units and is healthy, or cordoned, which the scheduler minds by itself.
     """
@@ -85,11 +97,13 @@ def announcement(found: Inventory, resources: Resources, *, gpu_core: bool) -> N
     return NodePatch({names.INVENTORY: inventory.encode(found)}, capacity)
 
 
-def _card(card: Card, known: tuple[Health, str], terms: Terms, outside_mib: int, *, cordoned: bool) -> inventory.Card:
+def _card(
+    card: DriverCard, known: tuple[Health, str], terms: Terms, outside_mib: int, *, cordoned: bool
+) -> inventory.Card:
     health, reason = known
     usable_mib = memory_mib(card, terms)
     if card.mig:
-        # Before any other reason: it is a fact about the card, and outlives what ails it.
+        # Before any other reason: it is a fact about the card, and outlives its health.
         reason = MIG
     elif not usable_mib:
         reason = reason or MEMORY_UNKNOWN

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import structlog
 
 from config.protocol import quantity
-from deviceplugin.node.patch import NodePatch
+from deviceplugin.node.inventory import NodePatch
 from scheduler.kube import objects
 from scheduler.kube.port import ApiError
 
@@ -35,7 +35,7 @@ class NodeWriter(Protocol):
 
 
 def differing(node: objects.Node, wanted: NodePatch) -> NodePatch:
-    """What of `wanted` the node does not say yet."""
+    """What of `wanted` the node object does not have yet."""
     annotations, capacity = node.metadata.annotations or {}, node.status.capacity or {}
     return NodePatch(
         {key: text for key, text in wanted.annotations.items() if annotations.get(key) != text},
@@ -67,7 +67,7 @@ class NodePublisher:
 
     @property
     def announced(self) -> bool:
-        """Whether the node says what it should."""
+        """Whether the node object is up to date."""
         return self._node is not None and bool(self._wanted) and not differing(self._node, self._wanted)
 
     async def run(self) -> None:

@@ -25,7 +25,7 @@ class NodeWatch:
     async def node(self, on_change: Callable[[objects.Node | None], None]) -> None:
         """Follow the node forever."""
         kind = Kind("nodes", objects.Node, "/api/v1/nodes", f"metadata.name={self._name}")
-        async for batch in reflect(self._cluster, kind, backoff=self._backoff, on_trouble=_told):
+        async for batch in reflect(self._cluster, kind, backoff=self._backoff, on_trouble=_log_watch):
             for event in batch:
                 match event:
                     case Changed(node):
@@ -41,7 +41,7 @@ class NodeWatch:
     async def pods(self, pods: OwnPods) -> None:
         """Follow the node's pods forever."""
         kind = own_pods.kind_of(self._name)
-        async for batch in reflect(self._cluster, kind, backoff=self._backoff, on_trouble=_told):
+        async for batch in reflect(self._cluster, kind, backoff=self._backoff, on_trouble=_log_watch):
             pods.apply(batch)
 
     def labels(self) -> dict[str, str]:
@@ -49,9 +49,9 @@ class NodeWatch:
         return dict(self._node.metadata.labels or {}) if self._node else {}
 
     async def runtime_version(self) -> str:
-        """Wait until the node says what its kubelet's container runtime is, such as `containerd://2.1.9`, and tell.
+        """The container runtime of the kubelet, such as `containerd://2.1.9`; waits until the node object has it.
 
-        A node that is made anew, or that somebody makes before its kubelet does, has no such word at first.
+        A node object that is created again, or before its kubelet registers, does not have it at first.
         """
         while not (version := self._runtime_version()):
             self._seen.clear()
@@ -63,7 +63,7 @@ class NodeWatch:
         return info.container_runtime_version if info else ""
 
 
-def _told(kind: Kind[T], error: ApiError | None) -> None:
+def _log_watch(kind: Kind[T], error: ApiError | None) -> None:
     if error is None:
         log.info("watch.recovered", kind=kind.name)
     else:

@@ -1,4 +1,4 @@
-"""What is not as it was decided: compared in a slow loop, told, and where configured evicted.
+"""Drift, which is whatever differs from what was decided: found in a slow loop, reported, where configured evicted.
 
-Reads everybody, changes nothing but by an eviction.
+Reads every other part; gives no container anything. `app`, `node_plugin` and `backends` alone know it.
 """

@@ -1,4 +1,4 @@
-"""What is not as the scheduler decided: announced, decided, allocated and used, held side by side. Pure."""
+"""Finds drift: what was announced, decided, allocated and used, compared. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from config.protocol.inventory import Card
-from deviceplugin.allocation.pods import Decision, NodePod, units_on_cards
+from deviceplugin.allocation.pods import CardDecision, NodePod, units_on_cards
 from deviceplugin.reconcile.drift import Drift, DriftKind
 
 
-class HeldIds(Protocol):
-    """What the kubelet says of one container: its device ids of our resource, none where it has none."""
+class ListedContainer(Protocol):
+    """What the kubelet lists for one container: its device ids of our resource, none where it has none."""
 
     @property
     def namespace(self) -> str:
@@ -39,7 +39,7 @@ class SeenPod:
     """A pod of this node that is not finished. decision: None where there is none, and `doubt` says why."""
 
     pod: NodePod
-    decision: Decision | None
+    decision: CardDecision | None
     doubt: str = ""
 
 
@@ -57,9 +57,9 @@ class Use:
     container_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What is held side by side.
+    """What is compared.
 
     cards: as announced. allocated: every container that the kubelet listed, also those without ids; a container that is
     not listed, for one since the kubelet did not answer, says nothing. given: (pod UID, container) -> the cards
@@ -69,13 +69,13 @@ class Compared:
     cards: Sequence[Card]
     unit_mib: int
     pods: Sequence[SeenPod]
-    allocated: Sequence[HeldIds]
+    allocated: Sequence[ListedContainer]
     given: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     uses: Sequence[Use] = ()
 
 
-def differences(compared: Compared, *, allowance_mib: int) -> list[Drift]:
-    """Every difference, those of pods by name, then those of cards by index.
+def find_drift(compared: Compared, *, allowance_mib: int) -> list[Drift]:
+    """All drift, that of pods by name, then that of cards by index.
 
     allowance_mib: what a pod may use on a card beyond what it asked.
     """
@@ -96,17 +96,17 @@ def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> I
         if ids is None:
             continue
         if ids and seen.decision is None:
-            words = f"pod {pod}: container {container.name} has {ids} units, but no card was decided: {seen.doubt}"
-            yield Drift(DriftKind.WITHOUT_DECISION, words, pod, container.name)
+            message = f"pod {pod}: container {container.name} has {ids} units and no card: {seen.doubt}"
+            yield Drift(kind=DriftKind.WITHOUT_DECISION, message=message, pod=pod, container=container.name)
         elif ids and ids != container.units:
-            words = f"pod {pod}: container {container.name} has {ids} units; its limit is {container.units}"
-            yield Drift(DriftKind.OTHER_UNITS, words, pod, container.name)
+            message = f"pod {pod}: container {container.name} has {ids} units; its limit is {container.units}"
+            yield Drift(kind=DriftKind.OTHER_UNITS, message=message, pod=pod, container=container.name)
         elif not ids and pod.reported and not pod.terminating:
-            words = (
-                f"pod {pod}: container {container.name} asks {container.units} units and has no devices; the kubelet "
+            message = (
+                f"pod {pod}: container {container.name} requests {container.units} units, has no devices: the kubelet "
                 "admitted it before the resource was registered"
             )
-            yield Drift(DriftKind.WITHOUT_DEVICES, words, pod, container.name)
+            yield Drift(kind=DriftKind.WITHOUT_DEVICES, message=message, pod=pod, container=container.name)
 
 
 def _of_cards(seen: SeenPod, compared: Compared) -> Iterator[Drift]:
@@ -117,8 +117,10 @@ def _of_cards(seen: SeenPod, compared: Compared) -> Iterator[Drift]:
         given = compared.given.get((seen.pod.uid, container.name))
         decided = frozenset(share.uuid for share in seen.decision.shares.get(container.name, ()))
         if given is not None and given != decided:
-            words = f"pod {seen.pod}: container {container.name} has {_list(given)}; decided was {_list(decided)}"
-            yield Drift(DriftKind.ON_ANOTHER_CARD, words, seen.pod, container.name)
+            message = (
+                f"pod {seen.pod}: container {container.name} has {_list(given)}; the scheduler chose {_list(decided)}"
+            )
+            yield Drift(kind=DriftKind.ON_ANOTHER_CARD, message=message, pod=seen.pod, container=container.name)
 
 
 def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[Drift]:
@@ -126,25 +128,25 @@ def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[D
     pod = seen.pod
     booked = units_on_cards(pod, seen.decision) if seen.decision else {}
     for uuid, used in sorted(_used_by(compared.uses, pod.uid).items()):
-        asked_mib = booked.get(uuid, 0) * compared.unit_mib
+        requested_mib = booked.get(uuid, 0) * compared.unit_mib
         if booked and uuid not in booked:
-            words = f"pod {pod}: its processes use {used} MiB of {uuid}; decided was {_list(booked)}"
-            yield Drift(DriftKind.ON_ANOTHER_CARD, words, pod, uuid=uuid, mib=used)
+            message = f"pod {pod}: it uses {used} MiB of {uuid}; the scheduler chose {_list(booked)}"
+            yield Drift(kind=DriftKind.ON_ANOTHER_CARD, message=message, pod=pod, uuid=uuid, mib=used)
         elif not booked and not pod.asking():
-            words = f"pod {pod}: its processes use {used} MiB of {uuid}; it asks for none"
-            yield Drift(DriftKind.USES_UNASKED, words, pod, uuid=uuid, mib=used)
+            message = f"pod {pod}: it uses {used} MiB of {uuid} and requests none"
+            yield Drift(kind=DriftKind.USES_UNASKED, message=message, pod=pod, uuid=uuid, mib=used)
         # An exclusive pod has the card for itself: more than it asked is at nobody's cost.
-        elif booked and used > asked_mib + allowance_mib and not pod.exclusive:
-            words = f"pod {pod}: its processes use {used} MiB of {uuid}; it asked {asked_mib} MiB there"
-            yield Drift(DriftKind.USES_MORE, words, pod, uuid=uuid, mib=used - asked_mib)
+        elif booked and used > requested_mib + allowance_mib and not pod.exclusive:
+            message = f"pod {pod}: it uses {used} MiB of {uuid}; it requested {requested_mib} MiB there"
+            yield Drift(kind=DriftKind.USES_MORE, message=message, pod=pod, uuid=uuid, mib=used - requested_mib)
 
 
 def _allocated_to_nobody(compared: Compared, held: Mapping[tuple[str, str, str], int]) -> Iterator[Drift]:
     known = {(seen.pod.namespace, seen.pod.name) for seen in compared.pods}
     for (namespace, name, container), ids in sorted(held.items()):
         if ids and (namespace, name) not in known:
-            words = f"pod {namespace}/{name}: container {container} has {ids} units; the API server has no such pod"
-            yield Drift(DriftKind.WITHOUT_DECISION, words, container=f"{namespace}/{name}/{container}")
+            message = f"pod {namespace}/{name}: container {container} has {ids} units; the API server has no such pod"
+            yield Drift(kind=DriftKind.WITHOUT_DECISION, message=message, container=f"{namespace}/{name}/{container}")
 
 
 def _of_node(compared: Compared) -> Iterator[Drift]:
@@ -153,18 +155,18 @@ def _of_node(compared: Compared) -> Iterator[Drift]:
     booked = _booked(compared.pods)
     for card in sorted(compared.cards, key=lambda card: card.index):
         if booked[card.uuid] > card.units:
-            words = f"card {card.uuid} has {card.units} units; {booked[card.uuid]} are decided for pods"
-            yield Drift(DriftKind.OVERBOOKED, words, uuid=card.uuid)
+            message = f"card {card.uuid} has {card.units} units; {booked[card.uuid]} are allocated to pods"
+            yield Drift(kind=DriftKind.OVERBOOKED, message=message, uuid=card.uuid)
         outside = _used_by((use for use in compared.uses if use.uuid == card.uuid), "")
         if outside:
             pids = _list(str(use.pid) for use in compared.uses if use.uuid == card.uuid and not use.pod_uid)
-            words = f"card {card.uuid}: processes outside Kubernetes use {outside[card.uuid]} MiB (PID {pids})"
-            yield Drift(DriftKind.OUTSIDE_USE, words, uuid=card.uuid, mib=outside[card.uuid])
+            message = f"card {card.uuid}: processes outside Kubernetes use {outside[card.uuid]} MiB (PID {pids})"
+            yield Drift(kind=DriftKind.OUTSIDE_USE, message=message, uuid=card.uuid, mib=outside[card.uuid])
         strange = [use for use in compared.uses if use.uuid == card.uuid and use.pod_uid not in known]
         if strange:
             mib, uids = sum(use.used_mib for use in strange), _list({use.pod_uid for use in strange})
-            words = f"card {card.uuid}: pods that the API server does not have use {mib} MiB (UID {uids})"
-            yield Drift(DriftKind.USES_UNASKED, words, uuid=card.uuid, mib=mib)
+            message = f"card {card.uuid}: pods unknown to the API server use {mib} MiB (UID {uids})"
+            yield Drift(kind=DriftKind.USES_UNASKED, message=message, uuid=card.uuid, mib=mib)
 
 
 def _booked(pods: Iterable[SeenPod]) -> dict[str, int]:
@@ -185,5 +187,5 @@ def _used_by(uses: Iterable[Use], pod_uid: str) -> dict[str, int]:
     return dict(sums)
 
 
-def _list(words: Iterable[str]) -> str:
-    return ", ".join(sorted(words)) or "none"
+def _list(items: Iterable[str]) -> str:
+    return ", ".join(sorted(items)) or "none"

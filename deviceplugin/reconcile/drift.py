@@ -1,23 +1,22 @@
-"""Something that is not as the scheduler decided, how long it lasts, and what follows from it. Pure.
+"""Drift: what differs from what the scheduler decided, how long it lasts, what follows from it. Pure.
 
-`reconcile` finds them. What it compares was read one after the other while pods came and went, so a difference counts
+`reconcile` finds them. What it compares was read one after the other while pods came and went, so drift counts
 only when two comparisons in a row show it.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from config.settings.deviceplugin import DevicePluginConfiguration
+from config.settings.deviceplugin import Monitor
 from deviceplugin.allocation.pods import NodePod
 
 _Key: TypeAlias = tuple["DriftKind", str, str, str]
 
 
 class DriftKind(StrEnum):
-    """A word for metrics and status."""
+    """As in metrics and status."""
 
     ON_ANOTHER_CARD = "on-another-card"
     WITHOUT_DEVICES = "without-devices"
@@ -33,7 +32,7 @@ _UNBOOKED: Final = frozenset({DriftKind.OUTSIDE_USE, DriftKind.USES_UNASKED})
 
 
 class Action(StrEnum):
-    """METRIC: counted and told in the status. EVENT: on the pod, or on the node. ANNOUNCE_LESS: of the card."""
+    """METRIC: counted, and shown in the status. EVENT: on the pod, or on the node. ANNOUNCE_LESS: of the card."""
 
     METRIC = "metric"
     EVENT = "event"
@@ -41,15 +40,15 @@ class Action(StrEnum):
     ANNOUNCE_LESS = "announce-less"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """One thing that is not as it was decided. pod: None where it is the node's.
+    """One thing that differs from what was decided. pod: None where it is about the node.
 
     container, uuid: "" where it is about no single container, or card. mib: the memory in question, 0 where none is.
     """
 
     kind: DriftKind
-    words: str
+    message: str
     pod: NodePod | None = None
     container: str = ""
     uuid: str = ""
@@ -57,13 +56,13 @@ class Drift:
 
     @property
     def key(self) -> _Key:
-        """The same for the same difference in another comparison, whatever its numbers are then."""
+        """Equal for the same drift in another comparison, whatever its numbers are."""
         return self.kind, self.pod.uid if self.pod else "", self.container, self.uuid
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The differences over time. seen: by the last comparison. lasting: by the one before as well.
+    """Drift over time. seen: by the last comparison. lasting: by the one before as well.
 
     news: lasting since the last comparison: what an Event is written for. An eviction may be refused for now, so it is
     tried for all that last.
@@ -77,34 +76,35 @@ class Followed:
 def follow(before: Followed, found: Iterable[Drift]) -> Followed:
     """One comparison later."""
     seen = tuple(found)
-    seen_before = {difference.key for difference in before.seen}
-    lasted_before = {difference.key for difference in before.lasting}
-    lasting = tuple(difference for difference in seen if difference.key in seen_before)
-    return Followed(seen, lasting, tuple(difference for difference in lasting if difference.key not in lasted_before))
+    seen_before = {one.key for one in before.seen}
+    lasted_before = {one.key for one in before.lasting}
+    lasting = tuple(one for one in seen if one.key in seen_before)
+    return Followed(seen, lasting, tuple(one for one in lasting if one.key not in lasted_before))
 
 
-def actions(difference: Drift, configuration: DevicePluginConfiguration) -> frozenset[Action]:
-    """What follows from a difference that lasts; nothing from use beyond the ask where nobody monitors it."""
-    kind, told = difference.kind, frozenset({Action.METRIC, Action.EVENT})
-    if kind is DriftKind.USES_MORE and configuration.monitor == "off":
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftPolicy:
+    """What is configured to follow from drift. evict_…: pods without devices, pods on another card."""
+
+    monitor: Monitor
+    evict_unregistered: bool
+    evict_mismatched: bool
+    announce_outside_use: bool
+
+
+def actions(one: Drift, policy: DriftPolicy) -> frozenset[Action]:
+    """What follows from drift that lasts; nothing from use beyond the ask where nobody monitors it."""
+    kind, told = one.kind, frozenset({Action.METRIC, Action.EVENT})
+    if kind is DriftKind.USES_MORE and policy.monitor == "off":
         return frozenset()
     evicted = {
-        DriftKind.USES_MORE: configuration.monitor == "evict",
-        DriftKind.WITHOUT_DEVICES: configuration.evict_unregistered,
-        DriftKind.ON_ANOTHER_CARD: configuration.evict_mismatched,
+        DriftKind.USES_MORE: policy.monitor == "evict",
+        DriftKind.WITHOUT_DEVICES: policy.evict_unregistered,
+        DriftKind.ON_ANOTHER_CARD: policy.evict_mismatched,
     }
     # A pod that is being deleted already goes no sooner for being evicted.
-    if evicted.get(kind, False) and difference.pod is not None and not difference.pod.terminating:
+    if evicted.get(kind, False) and one.pod is not None and not one.pod.terminating:
         told |= {Action.EVICT}
-    if kind in _UNBOOKED and configuration.announce_outside_use:
+    if kind in _UNBOOKED and policy.announce_outside_use:
         told |= {Action.ANNOUNCE_LESS}
     return told
-
-
-def unbooked_mib(found: Iterable[Drift]) -> dict[str, int]:
-    """Card UUID -> MiB that processes use on it which no decision accounts for; no card with none."""
-    sums: dict[str, int] = defaultdict(int)
-    for difference in found:
-        if difference.kind in _UNBOOKED:
-            sums[difference.uuid] += difference.mib
-    return dict(sums)

@@ -1,15 +1,14 @@
-"""Compares, every so often, what was announced, decided, allocated and used, and sees to what follows.
+"""Compares, every so often, what was announced, decided, allocated and used, and acts on what differs.
 
     CDI files ─▶ checkpoint ─▶ kubelet (List) ─▶ processes of the cards ─▶ pods as they are then
                                                                               │
-       journal, CDI files tidied ◀── metrics, status ◀── Events, evictions ◀──┴─ differences, by the second time seen
+       journal, CDI files tidied ◀── metrics, status ◀── Events, evictions ◀──┴─ drift, once seen twice
 
-What cannot be read is said in `result.problems`, and only what rests on it is left out: nothing that the API server,
+What cannot be read is one of `result.problems`, and only what rests on it is left out: nothing that the API server,
 the kubelet or the disk does ends the loop.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,22 +18,21 @@ import structlog
 
 from config.protocol.inventory import Card
 from config.protocol.quantity import QuantityError
-from config.settings.deviceplugin import SHORTEST_RECONCILE_S, DevicePluginConfiguration
 from deviceplugin.allocation.allocated import GivenCards
 from deviceplugin.allocation.pods import NodePod, read_pod
-from deviceplugin.allocation.view import NodeView
+from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi import spec
-from deviceplugin.cdi.spec_files import HandleFiles
+from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import Reading
-from deviceplugin.kubelet.checkpoint import CheckpointError, Entry
-from deviceplugin.kubelet.client import Held, KubeletSilent
+from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
+from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent
 from deviceplugin.node.events import Notice
 from deviceplugin.reconcile import processes, usage
-from deviceplugin.reconcile.compare import Compared, SeenPod, Use, differences
-from deviceplugin.reconcile.drift import Action, Drift, Followed, actions, follow
-from deviceplugin.report.metrics import Metrics
+from deviceplugin.reconcile.compare import Compared, SeenPod, Use, find_drift
+from deviceplugin.reconcile.drift import Action, Drift, DriftPolicy, Followed, actions, follow
+from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import allocated_units
-from deviceplugin.report.status import ContainerStatus, DriftStatus
+from deviceplugin.report.status import AllocationStatus, DriftStatus
 from scheduler.kube.port import ApiConflict, ApiError, ApiNotFound, PodKey
 
 _LIST_WITHIN_S: Final = 10.0
@@ -44,77 +42,82 @@ log = structlog.get_logger()
 
 
 class Lister(Protocol):
-    """What the kubelet is asked, as `kubelet.PodResources` answers it."""
+    """The part of `kubelet.client.PodResources` that lists every pod."""
 
-    async def all(self, *, timeout_s: float) -> list[Held]:
+    async def all(self, *, timeout_s: float) -> list[KubeletContainer]:
         """Containers of every pod. Raises KubeletSilent."""
         ...
 
 
 class Evictor(Protocol):
-    """Takes pods from the node."""
+    """Evicts pods from the node."""
 
     async def evict(self, pod: PodKey) -> None:
         """Ask for the eviction of this very pod. Raises ApiError; ApiThrottled: it may not go now."""
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileSettings:
+    """interval_s: between two rounds, >= 30. allowance_mib: what a pod may use on a card beyond what it requested.
+
+    host_proc: `/proc` of the host's PID namespace.
+    """
+
+    policy: DriftPolicy
+    interval_s: float
+    unit_mib: int
+    allowance_mib: int
+    host_proc: Path
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """Of the last round, for `/status`. allocated_units: card UUID -> units decided for live pods.
 
-    differences: those that two rounds in a row have found.
+    drift: what two rounds in a row have found.
     """
 
-    containers: tuple[ContainerStatus, ...] = ()
-    differences: tuple[DriftStatus, ...] = ()
+    containers: tuple[AllocationStatus, ...] = ()
+    drift: tuple[DriftStatus, ...] = ()
     allocated_units: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Reconciler:
     """Owned by the event loop; files are read in a thread.
 
     cards: as announced, but whole; none before the first announcement. readings: UUID -> the last one, if there is any.
     files: None unless containers get their cards by CDI. allocating: whether the kubelet waits for an Allocate of ours.
     tell: takes a notice. on_outside: told of `outside_mib` whenever it is another one: UUID -> MiB that are used
-    outside the books and are to be announced no more.
+    outside the books and are taken off the announcement.
     """
 
-    configuration: DevicePluginConfiguration
-    view: NodeView
+    settings: ReconcileSettings
+    view: NodeRecords
     kubelet: Lister
     cards: Callable[[], Sequence[Card]]
     readings: Callable[[], Mapping[str, Reading]]
     given: GivenCards
-    files: HandleFiles | None
+    files: SpecFiles | None
     tell: Callable[[Notice], None]
     evictor: Evictor
-    metrics: Metrics
+    metrics: NodeMetrics
     allocating: Callable[[], bool]
     on_outside: Callable[[Mapping[str, int]], None]
     outside_mib: Mapping[str, int] = field(default_factory=dict)
     result: Result = field(default_factory=Result)
     _followed: Followed = field(default_factory=Followed)
     _problems: list[str] = field(default_factory=list)
-    _woken: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def wake(self) -> None:
-        """Compare soon, though no two Lists are nearer to each other than the kubelet can bear."""
-        self._woken.set()
 
     async def run(self) -> None:
         """Compare forever, as soon as the pods of the node are known."""
         while not self.view.pods.complete:
             await self.view.pods.change()
         while True:
-            self._woken.clear()
             await self.round()
-            await asyncio.sleep(SHORTEST_RECONCILE_S)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.configuration.reconcile_interval_s - SHORTEST_RECONCILE_S):
-                    await self._woken.wait()
+            await asyncio.sleep(self.settings.interval_s)
 
     async def round(self) -> None:
         """Compare once. Asks the kubelet for all pods (List): never sooner than 30 s after the last time."""
@@ -129,23 +132,23 @@ class Reconciler:
         found = await self._uses(readings)
         seen = usage.seen(self._pods(), self.cards())
         read = readings if found is not None else ()
-        await self._follow(self._differences(seen, allocated, found), read)
+        await self._follow(self._find_drift(seen, allocated, found), read)
         if entries is not None:
             self._forget_gone(entries)
             await self._remove_unused(present, entries)
         self._show(seen, usage.accounts(seen, found or (), read, usage.containers_by_id(self.view.pods)))
 
     async def _present(self) -> dict[str, int]:
-        """The handles' files; asked for before the checkpoint, as `HandleFiles.remove` wants it."""
+        """Our spec files; listed before the checkpoint, as `SpecFiles.remove` wants it."""
         if self.files is None:
             return {}
         try:
             return await asyncio.to_thread(self.files.present)
         except OSError as error:
-            self._problem(f"the CDI directory cannot be read: {error}")
+            self._problem(f"cannot read the CDI directory: {error}")
             return {}
 
-    async def _entries(self) -> Sequence[Entry] | None:
+    async def _entries(self) -> Sequence[CheckpointEntry] | None:
         """None when they cannot be read."""
         try:
             return (await self.view.look()).entries
@@ -153,8 +156,8 @@ class Reconciler:
             self._problem(str(error))
             return None
 
-    async def _allocated(self) -> list[Held]:
-        """What the kubelet lists: nothing when it does not answer, which says nothing of any container."""
+    async def _allocated(self) -> list[KubeletContainer]:
+        """What the kubelet lists; empty when it does not answer, which proves nothing about any container."""
         while self.allocating():  # noqa: ASYNC110  (nobody tells of its end, and it is mostly there at the first look)
             await asyncio.sleep(_ALLOCATE_LOOK_S)
         try:
@@ -169,9 +172,9 @@ class Reconciler:
         if not pids:
             return ()
         try:
-            owners = await asyncio.to_thread(processes.owners, Path(self.configuration.host_proc), pids)
+            owners = await asyncio.to_thread(processes.owners, self.settings.host_proc, pids)
         except OSError as error:
-            self._problem(f"processes cannot be traced to their pods: {error}")
+            self._problem(f"cannot trace processes to their pods: {error}")
             return None
         return usage.uses(readings, owners, usage.uids_by_cgroup(self.view.pods))
 
@@ -185,43 +188,49 @@ class Reconciler:
                 pod = read_pod(wire, gpu_mem=resources.gpu_mem, gpu_count=resources.gpu_count)
             except QuantityError as error:
                 self._problem(f"pod {meta.namespace}/{meta.name} cannot be read: {error}")
-                pod = NodePod(meta.uid, meta.namespace, meta.name, ())
+                pod = NodePod(uid=meta.uid, namespace=meta.namespace, name=meta.name, containers=())
             found.append(asking.get(pod.uid, pod))
         return found
 
-    def _differences(
-        self, seen: Sequence[SeenPod], allocated: Sequence[Held], found: Sequence[Use] | None
+    def _find_drift(
+        self, seen: Sequence[SeenPod], allocated: Sequence[KubeletContainer], found: Sequence[Use] | None
     ) -> list[Drift]:
         cards = self.cards()
         if not cards:
             self._problem("no card is announced yet")
             return []
-        unit_mib, allowance_mib = self.configuration.memory_unit_mib, self.configuration.monitor_allowance_mib
-        compared = Compared(cards, unit_mib, seen, allocated, self.given.by_container, found or ())
-        return differences(compared, allowance_mib=allowance_mib)
+        compared = Compared(
+            cards=cards,
+            unit_mib=self.settings.unit_mib,
+            pods=seen,
+            allocated=allocated,
+            given=self.given.by_container,
+            uses=found or (),
+        )
+        return find_drift(compared, allowance_mib=self.settings.allowance_mib)
 
     async def _follow(self, found: Sequence[Drift], read: Collection[str]) -> None:
         self._followed = follow(self._followed, found)
         for news in self._followed.news:
-            follows = actions(news, self.configuration)
+            follows = actions(news, self.settings.policy)
             if Action.EVENT in follows:
                 self.tell(_notice(news, evicted=Action.EVICT in follows))
         await self._evict()
-        outside = usage.outside_mib(self.outside_mib, self._followed, read, self.configuration)
+        outside = usage.outside_mib(self.outside_mib, self._followed, read, self.settings.policy)
         if outside != self.outside_mib:
             self.outside_mib = outside
             self.on_outside(outside)
 
     async def _evict(self) -> None:
-        """All that have to go. One that may not go now is asked for again in the next round."""
+        """All that have to go. One that may not be evicted now is tried again in the next round."""
         leaving = {
-            PodKey(one.pod.namespace, one.pod.name, one.pod.uid): one.words
+            PodKey(one.pod.namespace, one.pod.name, one.pod.uid): one.message
             for one in self._followed.lasting
-            if one.pod is not None and Action.EVICT in actions(one, self.configuration)
+            if one.pod is not None and Action.EVICT in actions(one, self.settings.policy)
         }
-        await asyncio.gather(*(self._evict_one(pod, words) for pod, words in leaving.items()))
+        await asyncio.gather(*(self._evict_one(pod, reason) for pod, reason in leaving.items()))
 
-    async def _evict_one(self, pod: PodKey, words: str) -> None:
+    async def _evict_one(self, pod: PodKey, reason: str) -> None:
         try:
             await self.evictor.evict(pod)
         except (ApiNotFound, ApiConflict):
@@ -229,55 +238,55 @@ class Reconciler:
         except ApiError as error:
             self._problem(f"pod {pod} is not evicted yet: {error.message}")
         else:
-            log.warning("pod.evicted", pod=str(pod), uid=pod.uid, reason=words)
+            log.warning("pod.evicted", pod=str(pod), uid=pod.uid, reason=reason)
 
-    def _forget_gone(self, entries: Sequence[Entry]) -> None:
+    def _forget_gone(self, entries: Sequence[CheckpointEntry]) -> None:
         """The kubelet keeps a dead pod's record for a while: what is known of it stays as long."""
         live = {pod.metadata.uid for pod in self.view.pods} | {entry.pod_uid for entry in entries}
         self.given.keep(live)
         try:
             self.view.journal.keep(live)
         except OSError as error:
-            self._problem(f"the journal cannot be written: {error}")
+            self._problem(f"cannot write the journal: {error}")
 
-    async def _remove_unused(self, present: Mapping[str, int], entries: Sequence[Entry]) -> None:
+    async def _remove_unused(self, present: Mapping[str, int], entries: Sequence[CheckpointEntry]) -> None:
         if self.files is None:
             return
-        resource = self.configuration.resources.gpu_mem
-        used = {spec.handle(entry.ids) for entry in entries if entry.resource == resource}
-        unused = {handle: number for handle, number in present.items() if handle not in used}
+        resource = self.view.resources.gpu_mem
+        used = {spec.device_name(entry.ids) for entry in entries if entry.resource == resource}
+        unused = {name: inode for name, inode in present.items() if name not in used}
         try:
             removed = await asyncio.to_thread(self.files.remove, unused)
         except OSError as error:
-            self._problem(f"CDI files cannot be removed: {error}")
+            self._problem(f"cannot remove CDI specs: {error}")
         else:
             if removed:
-                log.info("cdi.removed", handles=removed)
+                log.info("cdi.removed", devices=removed)
 
     def _show(self, seen: Sequence[SeenPod], listed: Sequence[usage.Account]) -> None:
         cards, lasting = self.cards(), self._followed.lasting
-        self.metrics.show_differences(usage.counts(lasting, self.configuration))
+        self.metrics.show_drift(usage.counts(lasting, self.settings.policy))
         self.metrics.show_containers(usage.shown_containers(listed, cards))
         self._end(
             Result(
                 usage.container_statuses(listed),
-                usage.difference_statuses(lasting, self.configuration),
+                usage.drift_statuses(lasting, self.settings.policy),
                 allocated_units((one.pod for one in seen), cards),
                 tuple(self._problems),
             )
         )
 
-    def _problem(self, words: str) -> None:
-        self._problems.append(words)
+    def _problem(self, message: str) -> None:
+        self._problems.append(message)
 
     def _end(self, result: Result) -> None:
-        for words in set(result.problems) - set(self.result.problems):
-            log.warning("reconcile.problem", reason=words)
+        for problem in set(result.problems) - set(self.result.problems):
+            log.warning("reconcile.problem", reason=problem)
         self.result = replace(result, problems=tuple(sorted(result.problems)))
 
 
-def _notice(difference: Drift, *, evicted: bool) -> Notice:
-    pod = difference.pod
+def _notice(drift: Drift, *, evicted: bool) -> Notice:
+    pod = drift.pod
     key = PodKey(pod.namespace, pod.name, pod.uid) if pod else None
-    reason = "GPU" + "".join(word.capitalize() for word in difference.kind.split("-"))
-    return Notice(reason, f"{difference.words}; it is evicted" if evicted else difference.words, key)
+    reason = "GPU" + "".join(word.capitalize() for word in drift.kind.split("-"))
+    return Notice(reason, f"{drift.message}; evicting it" if evicted else drift.message, key)

@@ -1,4 +1,4 @@
-"""Who has what and who uses what, out of what was read of the node. Pure."""
+"""Which container has which units and uses how much, from what was read of the node. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from config.protocol import inventory
-from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.allocation.pods import NodePod, Undecided, decided
-from deviceplugin.driver.cards import Card, Reading
+from deviceplugin.driver.cards import DriverCard, Reading
 from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.compare import SeenPod, Use
-from deviceplugin.reconcile.drift import Action, Drift, DriftKind, Followed, actions
+from deviceplugin.reconcile.drift import Action, Drift, DriftKind, DriftPolicy, Followed, actions
 from deviceplugin.report.shown import ShownContainer
-from deviceplugin.report.status import ContainerStatus, DriftStatus
+from deviceplugin.report.status import AllocationStatus, DriftStatus
 from scheduler.kube import objects
 
 # On the API server's copy of a static pod: the UID that the kubelet has for it, which is in its cgroups' names.
@@ -36,7 +35,7 @@ class Account:
 
 
 def seen(pods: Iterable[NodePod], cards: Sequence[inventory.Card]) -> list[SeenPod]:
-    """Each pod that has not finished, with what was decided for it, or why that cannot be told."""
+    """Each pod that has not finished, with what was decided for it, or why that is unknown."""
     return [_seen(pod, cards) for pod in pods if not pod.finished]
 
 
@@ -104,37 +103,49 @@ def accounts(
 
 def shown_containers(listed: Iterable[Account], cards: Iterable[inventory.Card]) -> list[ShownContainer]:
     """For metrics: one for each container and card."""
-    by_uuid = {card.uuid: Card(card.index, card.uuid, card.model, card.memory_mib, pci=card.pci) for card in cards}
+    by_uuid = {
+        card.uuid: DriverCard(
+            index=card.index, uuid=card.uuid, model=card.model, memory_mib=card.memory_mib, pci=card.pci
+        )
+        for card in cards
+    }
     return [
-        ShownContainer(by_uuid[uuid], one.namespace, one.pod, one.container, units, one.used_mib[uuid])
+        ShownContainer(
+            card=by_uuid[uuid],
+            namespace=one.namespace,
+            pod=one.pod,
+            container=one.container,
+            requested_units=units,
+            used_mib=one.used_mib[uuid],
+        )
         for one in listed
         for uuid, units in one.units.items()
         if uuid in by_uuid
     ]
 
 
-def container_statuses(listed: Iterable[Account]) -> tuple[ContainerStatus, ...]:
+def container_statuses(listed: Iterable[Account]) -> tuple[AllocationStatus, ...]:
     """For `/status`: one for each container."""
     return tuple(
-        ContainerStatus(one.namespace, one.pod, one.container, dict(one.units), _sum(one.used_mib.values()))
+        AllocationStatus(one.namespace, one.pod, one.container, dict(one.units), _sum(one.used_mib.values()))
         for one in listed
     )
 
 
-def counts(lasting: Iterable[Drift], configuration: DevicePluginConfiguration) -> dict[str, int]:
+def counts(lasting: Iterable[Drift], policy: DriftPolicy) -> dict[str, int]:
     """How many of each kind are counted; every kind is there."""
-    counted = Counter(one.kind for one in lasting if Action.METRIC in actions(one, configuration))
+    counted = Counter(one.kind for one in lasting if Action.METRIC in actions(one, policy))
     return {kind.value: counted[kind] for kind in DriftKind}
 
 
-def difference_statuses(lasting: Iterable[Drift], configuration: DevicePluginConfiguration) -> tuple[DriftStatus, ...]:
+def drift_statuses(lasting: Iterable[Drift], policy: DriftPolicy) -> tuple[DriftStatus, ...]:
     """Those that anything follows from."""
-    following = ((one, sorted(actions(one, configuration))) for one in lasting)
-    return tuple(DriftStatus(one.kind.value, one.words, tuple(found)) for one, found in following if found)
+    following = ((one, sorted(actions(one, policy))) for one in lasting)
+    return tuple(DriftStatus(one.kind.value, one.message, tuple(found)) for one, found in following if found)
 
 
 def outside_mib(
-    before: Mapping[str, int], followed: Followed, read: Collection[str], configuration: DevicePluginConfiguration
+    before: Mapping[str, int], followed: Followed, read: Collection[str], policy: DriftPolicy
 ) -> dict[str, int]:
     """UUID -> MiB by which less of the card is to be announced; empty unless it is configured.
 
@@ -143,9 +154,9 @@ def outside_mib(
     """
     sums: Counter[str] = Counter()
     for one in followed.lasting:
-        if Action.ANNOUNCE_LESS in actions(one, configuration):
+        if Action.ANNOUNCE_LESS in actions(one, policy):
             sums[one.uuid] += one.mib
-    seen_again = {one.uuid for one in followed.seen if Action.ANNOUNCE_LESS in actions(one, configuration)}
+    seen_again = {one.uuid for one in followed.seen if Action.ANNOUNCE_LESS in actions(one, policy)}
     return {uuid: mib for uuid, mib in before.items() if uuid not in read or uuid in seen_again} | dict(sums)
 
 

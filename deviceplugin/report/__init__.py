@@ -1,4 +1,4 @@
-"""What the plugin says of itself: probes, metrics and `status`.
+"""What the plugin shows of itself: metrics and `status`.
 
-Is told; asks nobody.
+Shows what it is given: it asks neither the driver, nor the kubelet, nor the API server.
 """

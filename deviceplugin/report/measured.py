@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 import structlog
 
-from deviceplugin.kubelet.server import Answer, Devices, Plugin, Refused
-from deviceplugin.report.metrics import Call, Metrics
+from deviceplugin.kubelet.server import ContainerResponse, Devices, KubeletPlugin, Refused
+from deviceplugin.report.metrics import Call, NodeMetrics
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Measured:
-    """`server.Plugin` around another one. left: told when no kubelet follows the devices any more.
+class MeasuredPlugin:
+    """`server.Plugin` around another one. left: told when no kubelet watches the devices.
 
-    allocating: Allocates under way. following: kubelets that follow the devices, two while one takes over from another.
+    allocating: Allocates under way. following: kubelets that watch the devices, two while one takes over from another.
     """
 
-    plugin: Plugin
-    metrics: Metrics
+    plugin: KubeletPlugin
+    metrics: NodeMetrics
     left: Callable[[], None]
     allocating: int = 0
     following: int = 0
@@ -37,7 +37,7 @@ class Measured:
             if not self.following:
                 self.left()
 
-    async def allocate(self, ids: frozenset[str]) -> Answer:
+    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
         """As the port."""
         self.allocating += 1
         try:

@@ -26,7 +26,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Card
+from deviceplugin.driver.cards import DriverCard
 from deviceplugin.report.shown import ShownCard, ShownContainer
 
 Call: TypeAlias = Literal["Allocate", "PreStartContainer"]
@@ -40,7 +40,7 @@ _DOMAIN_DIGITS: Final = 8
 _CALL_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
-class Metrics:
+class NodeMetrics:
     """One registry. `show_…` replaces all that was shown before: series of what is gone disappear."""
 
     def __init__(self, node: str, unit_mib: int, *, dcgm: bool) -> None:
@@ -49,14 +49,16 @@ class Metrics:
         r = self.registry
         self._call_s = Histogram(
             f"{_PREFIX}call_duration_seconds",
-            "Serving the kubelet, refusals included.",
+            "Seconds to serve a kubelet call, refusals included.",
             ["call"],
             buckets=_CALL_S,
             registry=r,
         )
-        self._refusals = Counter(f"{_PREFIX}refusals", "Calls of the kubelet refused.", ["call", "reason"], registry=r)
-        self._registrations = Counter(f"{_PREFIX}registrations", "Times the kubelet took the plugin in.", registry=r)
-        self._registered = Gauge(f"{_PREFIX}registered", "1 while the kubelet follows the devices.", registry=r)
+        self._refusals = Counter(
+            f"{_PREFIX}refusals", "Kubelet calls that were refused.", ["call", "reason"], registry=r
+        )
+        self._registrations = Counter(f"{_PREFIX}registrations", "Registrations with the kubelet.", registry=r)
+        self._registered = Gauge(f"{_PREFIX}registered", "1 while registered and watched by the kubelet.", registry=r)
         self._node = _NodeCollector(node, unit_mib, dcgm=dcgm)
         r.register(self._node)
 
@@ -65,17 +67,17 @@ class Metrics:
         self._call_s.labels(call).observe(took_s)
 
     def refused(self, call: Call, reason: str, took_s: float) -> None:
-        """A call of the kubelet was refused. reason: one of a few constant words."""
+        """A call of the kubelet was refused. reason: one of a few constants."""
         self._call_s.labels(call).observe(took_s)
         self._refusals.labels(call, reason).inc()
 
     def registered(self) -> None:
-        """The kubelet has taken the plugin in; from the second time on, again."""
+        """The kubelet has accepted the registration."""
         self._registrations.inc()
         self._registered.set(1)
 
     def unregistered(self) -> None:
-        """The kubelet is away, or follows the devices no more."""
+        """The kubelet is away, or has stopped watching the devices."""
         self._registered.set(0)
 
     def xid(self, uuid: str, number: int) -> None:
@@ -92,9 +94,9 @@ class Metrics:
         """Every container with cards of ours."""
         self._node.containers = tuple(containers)
 
-    def show_differences(self, count_of_kind: Mapping[str, int]) -> None:
+    def show_drift(self, count_of_kind: Mapping[str, int]) -> None:
         """What the last reconcile found; name the kinds that it did not find as well, with 0."""
-        self._node.differences = dict(count_of_kind)
+        self._node.drift = dict(count_of_kind)
 
 
 class _NodeCollector(Collector):
@@ -106,7 +108,7 @@ class _NodeCollector(Collector):
         self._dcgm = dcgm
         self.cards: tuple[ShownCard, ...] = ()
         self.containers: tuple[ShownContainer, ...] = ()
-        self.differences: dict[str, int] = {}
+        self.drift: dict[str, int] = {}
         self.xids: Counts[tuple[str, int]] = Counts()
         self.last_xid: dict[str, int] = {}
 
@@ -119,15 +121,15 @@ class _NodeCollector(Collector):
         yield self._health(cards)
         yield from self._of_containers()
         yield self._xid_counts(cards)
-        yield self._differences()
+        yield self._drift()
         if self._dcgm:
             yield from self._readings(cards)
 
     def _memory(self, cards: tuple[ShownCard, ...]) -> Iterator[Metric]:
-        total = _gauge("card_memory_total_bytes", "What programs can use of the card.")
-        announced = _gauge("card_memory_announced_bytes", "What may be given away: whole units.")
-        allocated = _gauge("card_memory_allocated_bytes", "What is decided for live pods.")
-        used = _gauge("card_memory_used_bytes", "What is in use.")
+        total = _gauge("card_memory_total_bytes", "Usable memory of the card.")
+        announced = _gauge("card_memory_announced_bytes", "Announced memory of the card: whole units.")
+        allocated = _gauge("card_memory_allocated_bytes", "Memory of the card that is allocated to live pods.")
+        used = _gauge("card_memory_used_bytes", "Memory of the card that is in use.")
         for shown in cards:
             labels = self._labels(shown.card)
             total.add_metric(labels, shown.card.memory_mib * _MIB)
@@ -140,7 +142,7 @@ class _NodeCollector(Collector):
     def _health(self, cards: tuple[ShownCard, ...]) -> Metric:
         family = GaugeMetricFamily(
             f"{_PREFIX}card_health",
-            "1 at the state that the card is in, 0 at others.",
+            "1 for the card's health, 0 for the others.",
             labels=(*_CARD_LABELS, "health"),
         )
         for shown in cards:
@@ -149,8 +151,10 @@ class _NodeCollector(Collector):
         return family
 
     def _of_containers(self) -> Iterator[Metric]:
-        asked = _gauge("container_memory_requested_bytes", "What the container asked on the card.", _CONTAINER_LABELS)
-        used = _gauge("container_memory_used_bytes", "What its processes use on the card.", _CONTAINER_LABELS)
+        asked = _gauge(
+            "container_memory_requested_bytes", "Memory that the container requested on the card.", _CONTAINER_LABELS
+        )
+        used = _gauge("container_memory_used_bytes", "Memory that the container uses on the card.", _CONTAINER_LABELS)
         for shown in self.containers:
             labels = [*self._labels(shown.card), shown.namespace, shown.pod, shown.container]
             asked.add_metric(labels, shown.requested_units * self._unit_bytes)
@@ -160,18 +164,16 @@ class _NodeCollector(Collector):
 
     def _xid_counts(self, cards: tuple[ShownCard, ...]) -> Metric:
         """Of the cards that are there, and of errors without a card."""
-        family = CounterMetricFamily(f"{_PREFIX}xids", "Errors that the driver reported.", labels=("UUID", "xid"))
+        family = CounterMetricFamily(f"{_PREFIX}xids", "XID errors that the driver reported.", labels=("UUID", "xid"))
         there = {"", *(shown.card.uuid for shown in cards)}
         for (uuid, number), count in sorted(self.xids.items()):
             if uuid in there:
                 family.add_metric([uuid, str(number)], count)
         return family
 
-    def _differences(self) -> Metric:
-        family = GaugeMetricFamily(
-            f"{_PREFIX}differences", "Differences that the last reconcile found, by kind.", labels=("kind",)
-        )
-        for kind, count in sorted(self.differences.items()):
+    def _drift(self) -> Metric:
+        family = GaugeMetricFamily(f"{_PREFIX}drift", "Drift that the last reconcile found, by kind.", labels=("kind",))
+        for kind, count in sorted(self.drift.items()):
             family.add_metric([kind], count)
         return family
 
@@ -193,7 +195,7 @@ class _NodeCollector(Collector):
                     family.add_metric(labels, value)
         yield from (utilisation, used, free, temperature, power, xid)
 
-    def _labels(self, card: Card) -> list[str]:
+    def _labels(self, card: DriverCard) -> list[str]:
         return [str(card.index), card.uuid, _pci(card.pci), f"nvidia{card.index}", card.model, self._host]
 
 

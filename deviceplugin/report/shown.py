@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from config.protocol import inventory
 from config.protocol.inventory import Health
 from deviceplugin.allocation.pods import NodePod, Undecided, decided, units_on_cards
-from deviceplugin.driver.cards import Card, Reading
+from deviceplugin.driver.cards import DriverCard, Reading
 from deviceplugin.report.status import CardStatus
 
 
@@ -14,18 +14,18 @@ from deviceplugin.report.status import CardStatus
 class ShownCard:
     """A card as it is now. units: announced; allocated_units: decided for live pods. reading: None while unknown."""
 
-    card: Card
+    card: DriverCard
     units: int
     allocated_units: int
     health: Health
     reading: Reading | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShownContainer:
     """A container on one card; with several cards there is one of these for each. used_mib: None where not known."""
 
-    card: Card
+    card: DriverCard
     namespace: str
     pod: str
     container: str
@@ -67,7 +67,7 @@ def card_statuses(
 
 
 def shown_cards(
-    found: Sequence[Card],
+    found: Sequence[DriverCard],
     cards: Sequence[inventory.Card],
     allocated: Mapping[str, int],
     readings: Mapping[str, Reading],

@@ -12,7 +12,7 @@ _NOTHING: Final = "-"
 
 
 class CardStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """One card. units: announced. used_mib: None where the driver does not say. health, reason: as announced."""
+    """One card. units: announced. used_mib: None where the driver does not report it. health, reason: as announced."""
 
     index: int
     uuid: str
@@ -25,7 +25,7 @@ class CardStatus(msgspec.Struct, frozen=True, rename="camel"):
     reason: str = ""
 
 
-class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+class AllocationStatus(msgspec.Struct, frozen=True, rename="camel"):
     """One container with cards. units: card UUID -> units there. used_mib: on all of them; None where not known."""
 
     namespace: str
@@ -36,19 +36,19 @@ class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DriftStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """Something that is not as it was decided. actions: what follows, such as `event`."""
+    """Something that differs from what the scheduler decided. actions: what follows, such as `event`."""
 
     kind: str
-    words: str
+    message: str
     actions: tuple[str, ...] = ()
 
 
-class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """How the plugin and its node do.
+class PluginStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """The state of the plugin and its node.
 
-    mode: `cdi` or `environment`, as it was chosen. registered: the kubelet has taken the plugin in.
-    announced_units: healthy devices told to the kubelet. problems: words, each something to see to, such as a driver
-    that does not answer. toolkit_missing: no CDI spec of the NVIDIA toolkit was found and none could be written, so
+    mode: `cdi` or `environment`, as it was chosen. registered: with the kubelet.
+    announced_units: healthy devices told to the kubelet. problems: messages, such as that the
+    driver does not answer. toolkit_missing: no CDI spec of the NVIDIA toolkit was found and none could be written, so
     that containers get device nodes only.
     """
 
@@ -62,32 +62,32 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     toolkit_missing: bool = False
     problems: tuple[str, ...] = ()
     cards: tuple[CardStatus, ...] = ()
-    containers: tuple[ContainerStatus, ...] = ()
-    differences: tuple[DriftStatus, ...] = ()
+    containers: tuple[AllocationStatus, ...] = ()
+    drift: tuple[DriftStatus, ...] = ()
 
 
-def encode(status: Status) -> bytes:
+def encode(status: PluginStatus) -> bytes:
     """The document as JSON."""
     return msgspec.json.encode(status)
 
 
-def decode(text: bytes) -> Status:
+def decode(text: bytes) -> PluginStatus:
     """The document. Raises msgspec.DecodeError for anything else."""
-    return msgspec.json.decode(text, type=Status)
+    return msgspec.json.decode(text, type=PluginStatus)
 
 
-def as_text(status: Status) -> str:
+def as_text(status: PluginStatus) -> str:
     """The document for people; ends with a line break."""
     parts = [
         "\n".join(_head(status)),
         _table(("CARD", "UUID", "MODEL", "HEALTH", "UNITS", "ALLOCATED", "USED MiB", "OF MiB"), _card_rows(status)),
         _table(("NAMESPACE", "POD", "CONTAINER", "CARD: UNITS", "USED MiB"), _container_rows(status)),
-        "\n".join(_difference_lines(status)),
+        "\n".join(_drift_lines(status)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _head(status: Status) -> Iterator[str]:
+def _head(status: PluginStatus) -> Iterator[str]:
     cards = "simulated cards" if status.simulated else f"driver {status.driver or 'unknown'}"
     yield f"Node {status.node}: {cards}, mode {status.mode}, unit {status.unit_mib} MiB"
     registered = "registered with the kubelet" if status.registered else "NOT registered with the kubelet"
@@ -98,7 +98,7 @@ def _head(status: Status) -> Iterator[str]:
         yield f"Problem: {problem}"
 
 
-def _card_rows(status: Status) -> list[tuple[str, ...]]:
+def _card_rows(status: PluginStatus) -> list[tuple[str, ...]]:
     return [
         (
             str(card.index),
@@ -114,7 +114,7 @@ def _card_rows(status: Status) -> list[tuple[str, ...]]:
     ]
 
 
-def _container_rows(status: Status) -> list[tuple[str, ...]]:
+def _container_rows(status: PluginStatus) -> list[tuple[str, ...]]:
     index_of = {card.uuid: str(card.index) for card in status.cards}
     return [
         (
@@ -128,11 +128,11 @@ def _container_rows(status: Status) -> list[tuple[str, ...]]:
     ]
 
 
-def _difference_lines(status: Status) -> Iterator[str]:
-    yield f"Differences: {len(status.differences) or 'none'}"
-    for difference in status.differences:
-        follows = f" ({', '.join(difference.actions)})" if difference.actions else ""
-        yield f"  {difference.kind}: {difference.words}{follows}"
+def _drift_lines(status: PluginStatus) -> Iterator[str]:
+    yield f"Drift: {len(status.drift) or 'none'}"
+    for drift in status.drift:
+        follows = f" ({', '.join(drift.actions)})" if drift.actions else ""
+        yield f"  {drift.kind}: {drift.message}{follows}"
 
 
 def _number(value: int | None) -> str:

@@ -13,29 +13,29 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from deviceplugin.report.status import Status, decode, encode
+from deviceplugin.report.status import PluginStatus, decode, encode
 from scheduler.process.probes import Handler
 
 _ANSWER_S: Final = 5.0
 
 
 class StatusUnknown(Exception):
-    """Nobody told the status; the message says who was asked and what came of it."""
+    """The status is unknown; the message says who was asked and what came back."""
 
 
-def status_page(status: Callable[[], Status]) -> Handler:
+def status_page(status: Callable[[], PluginStatus]) -> Handler:
     """Answers `/status`, on this machine only."""
 
     async def handle(request: web.Request) -> web.Response:
         if not is_loopback(request.remote):
-            return web.Response(text="only this machine is told\n", status=HTTPStatus.FORBIDDEN)
+            return web.Response(text="available on this machine only\n", status=HTTPStatus.FORBIDDEN)
         return web.Response(body=encode(status()), content_type="application/json")
 
     return handle
 
 
-async def ask_status(address: str) -> Status:
-    """The status that the plugin at `address`, host:port on this machine, tells. Raises StatusUnknown."""
+async def ask_status(address: str) -> PluginStatus:
+    """The status of the plugin at `address`, host:port on this machine. Raises StatusUnknown."""
     url = f"http://{address}/status"
     try:
         async with (
@@ -52,7 +52,7 @@ async def ask_status(address: str) -> Status:
     try:
         return decode(body)
     except msgspec.DecodeError as error:
-        message = f"{url}: answered what is no status: {error}"
+        message = f"{url}: the answer is not a status: {error}"
         raise StatusUnknown(message) from error
 
 

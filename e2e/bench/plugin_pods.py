@@ -117,21 +117,21 @@ class Checkpoint:
 
 
 def wrong_by_cdi(pod: BoundPod, folder: Path) -> str:
-    """What the document of the pod's handle has beside, or instead of, its card; "" when it has that card alone."""
-    document = json.loads((folder / f"gpushare-{spec.handle(pod.ids)}.json").read_text(encoding="utf-8"))
+    """What the CDI spec of the pod has beside, or instead of, its card; "" when it has that card alone."""
+    document = json.loads((folder / f"gpushare-{spec.device_name(pod.ids)}.json").read_text(encoding="utf-8"))
     edits = document["devices"][0]["containerEdits"]
     variables = dict(line.split("=", 1) for line in edits["env"])
     mounts = [mount["containerPath"] for mount in edits["mounts"]]
     found = (variables["GPUSHARE_CARD_UUIDS"], variables["NVIDIA_VISIBLE_DEVICES"], mounts)
     expected = (pod.card_uuid, "void", [f"/run/gpushare/cards/{pod.card_uuid}"])
-    return "" if found == expected else f"{pod.name}: the CDI document has {found}; decided was {expected}"
+    return "" if found == expected else f"{pod.name}: the CDI spec has {found}; the scheduler chose {expected}"
 
 
 def wrong_by_environment(pod: BoundPod, answer: wire.ContainerAllocateResponse) -> str:
     """The same for the environment that Allocate answered."""
     found = (answer.envs["GPUSHARE_CARD_UUIDS"], answer.envs["NVIDIA_VISIBLE_DEVICES"])
     expected = (pod.card_uuid, pod.card_uuid)
-    return "" if found == expected else f"{pod.name}: the environment has {found}; decided was {expected}"
+    return "" if found == expected else f"{pod.name}: the environment has {found}; the scheduler chose {expected}"
 
 
 def _units(number: int) -> int:
@@ -149,7 +149,8 @@ def _manifest(number: int, node: str) -> Json:
 
 def _answer(pod: BoundPod, mode: Mode) -> wire.ContainerAllocateResponse:
     if mode == "cdi":
-        return wire.ContainerAllocateResponse(cdi_devices=[wire.CDIDevice(name=spec.qualified(spec.handle(pod.ids)))])
+        name = spec.qualified(spec.device_name(pod.ids))
+        return wire.ContainerAllocateResponse(cdi_devices=[wire.CDIDevice(name=name)])
     share = Share(pod.card_uuid, pod.card, pod.units, CARD_UNITS)
     return wire.ContainerAllocateResponse(envs=container_environment([share], by_cdi=False))
 

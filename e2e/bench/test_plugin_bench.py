@@ -82,7 +82,7 @@ def container_edits(card: int) -> dict[str, list[Any]]:
 
 
 def wrong_by(folder: Path, pod: BoundPod, edits: dict[str, list[Any]]) -> str:
-    path = folder / f"gpushare-{spec.handle(pod.ids)}.json"
+    path = folder / f"gpushare-{spec.device_name(pod.ids)}.json"
     path.write_text(json.dumps({"devices": [{"containerEdits": edits}]}))
     return plugin_pods.wrong_by_cdi(pod, folder)
 

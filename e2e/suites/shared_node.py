@@ -60,7 +60,7 @@ class SharedNode:
                 inside = what_is_inside(self.node.container(found, container["name"]))
                 if inside != expected:
                     name = f"{found['metadata']['name']}/{container['name']}"
-                    wrong.append(f"{name} has {inside}; decided was {expected}")
+                    wrong.append(f"{name} has {inside}; the scheduler chose {expected}")
         return wrong
 
     async def forget_health(self) -> None:

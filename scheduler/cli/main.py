@@ -43,9 +43,9 @@ def run(
     # What follows is slow to import and needed by this command only.
     import uvloop  # noqa: PLC0415
 
-    from scheduler.app import StartupError  # noqa: PLC0415
     from scheduler.app import run as run_scheduler  # noqa: PLC0415
     from scheduler.process.logs import configure  # noqa: PLC0415
+    from scheduler.process.startup import StartupError  # noqa: PLC0415
 
     configure(configuration.log_level, configuration.log_format)
     try:

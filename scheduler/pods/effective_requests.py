@@ -5,9 +5,11 @@ Source: k8s.io/component-helpers/resource/helpers.go, PodRequests and its helper
 """
 
 from collections.abc import Callable
+from itertools import repeat
 from typing import Final, TypeAlias
 
 from config.protocol import quantity
+from config.protocol.container_formula import ContainerKind, init_kind, peak_amounts
 from scheduler.kube.objects import Container, ContainerStatus, Pod, PodSpec, Quantities, Resources
 
 Amounts: TypeAlias = dict[str, int]
@@ -18,7 +20,7 @@ EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 PODS: Final = "pods"
 # No node has as much of anything: what is absurd is cut off here, so that sums over a node's pods never wrap.
 MOST: Final = 2**53
-_SIDECAR: Final = "Always"
+_APPS: Final = repeat(ContainerKind.APP)
 # Source: pkg/scheduler/util/pod_resources.go: what a container that names no request counts as in scoring.
 DEFAULT_CPU_MILLIS: Final = 100
 DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
@@ -36,26 +38,16 @@ def amounts(quantities: Quantities | None) -> Amounts:
 
 def is_sidecar(container: Container) -> bool:
     """An init container that goes on running beside the app containers."""
-    return container.restart_policy == _SIDECAR
+    return init_kind(container.restart_policy) is not ContainerKind.INIT
 
 
 def combined(spec: PodSpec, of_container: Callable[[Container], Amounts]) -> Amounts:
-    """The larger of (app containers + sidecars) and, for each init container, (it + the sidecars before it)."""
-    running: Amounts = {}
-    peak: Amounts = {}
-    for container in spec.init_containers:
-        own = of_container(container)
-        if is_sidecar(container):
-            _add(running, own)
-            _raise(peak, running)
-        else:
-            together = dict(running)
-            _add(together, own)
-            _raise(peak, together)
-    for container in spec.containers:
-        _add(running, of_container(container))
-    _raise(peak, running)
-    return peak
+    """By the container formula. of_container: what one container occupies."""
+    apps = zip(map(of_container, spec.containers), _APPS)  # noqa: B905  (the second has no end)
+    if not spec.init_containers:
+        return peak_amounts(apps)
+    init = [(of_container(container), init_kind(container.restart_policy)) for container in spec.init_containers]
+    return peak_amounts([*init, *apps])
 
 
 def effective_requests(pod: Pod) -> Amounts:
@@ -79,10 +71,14 @@ def scoring_requests(pod: Pod) -> tuple[int, int]:
 def _by_container(pod: Pod) -> Callable[[Container], Amounts]:
     """What each container occupies, with its resize in place taken into account."""
     spec, status = pod.spec, pod.status
-    # An ordinary init container is over before it could be resized.
-    lasting = {c.name for c in spec.containers} | {c.name for c in spec.init_containers if is_sidecar(c)}
-    statuses = {s.name: s for s in (*status.container_statuses, *status.init_container_statuses) if s.name in lasting}
-    infeasible = _resize_infeasible(pod)
+    if not (status.container_statuses or status.init_container_statuses):
+        return lambda container: amounts(_requests(container.resources))
+    statuses = {s.name: s for s in status.container_statuses}
+    if status.init_container_statuses:
+        # An ordinary init container is over before it could be resized.
+        sidecars = {c.name for c in spec.init_containers if is_sidecar(c)}
+        statuses |= {s.name: s for s in status.init_container_statuses if s.name in sidecars}
+    infeasible = bool(status.conditions) and _resize_infeasible(pod)
     return lambda container: _container_requests(container, statuses.get(container.name), infeasible=infeasible)
 
 

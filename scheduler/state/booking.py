@@ -3,13 +3,15 @@
 The order (docs/protocol.md, "Reading order"): the allocation with UUIDs; the allocation alone, by index;
 `ALIYUN_COM_GPU_MEM_IDX` with the pod's effective request; otherwise the card is unknown, and the request counts
 against every card of the node.
-An allocation that does not add up to the ask is not believed: a pod's author may have written it.
+An allocation that does not add up to the request is not believed: a pod's author may have written it.
 """
 
 from dataclasses import dataclass
+from itertools import chain
 
 from config.protocol import allocation
-from config.protocol.allocation import Allocation, AllocationError, Shares
+from config.protocol.allocation import Allocation, AllocationError
+from config.protocol.container_formula import ContainerKind, peak_amounts
 from scheduler.pods.pod import Pod
 
 
@@ -65,34 +67,15 @@ def booking_of(pod: Pod) -> Booking:
 
 
 def units_per_card(written: Allocation, sidecars: tuple[bool, ...]) -> dict[int, int]:
-    """Card index -> units: the larger of (containers + sidecars) and each init container with the sidecars before it.
+    """Card index -> units, by the container formula.
 
     sidecars: for each init container of the pod, whether it is one.
     """
-    running: dict[int, int] = {}
-    peak: dict[int, int] = {}
-    for position, is_sidecar in enumerate(sidecars):
-        own = written.init_containers.get(position, {})
-        together = _sum(running, own)
-        peak = _larger(peak, together)
-        running = together if is_sidecar else running
-    for own in _in_order(written.containers):
-        running = _sum(running, own)
-    return _larger(peak, running)
+    kinds = (ContainerKind.SIDECAR if is_sidecar else ContainerKind.INIT for is_sidecar in sidecars)
+    init = ((written.init_containers.get(position, {}), kind) for position, kind in enumerate(kinds))
+    return peak_amounts(chain(init, ((own, ContainerKind.APP) for own in written.containers.values())))
 
 
 def _shares(written: Allocation, sidecars: tuple[bool, ...]) -> tuple[CardShare, ...]:
     per_card = units_per_card(written, sidecars)
-    return tuple(CardShare(i, written.cards.get(i, ""), units) for i, units in sorted(per_card.items()) if units)
-
-
-def _in_order(shares: Shares) -> list[dict[int, int]]:
-    return [shares[position] for position in sorted(shares)]
-
-
-def _sum(one: dict[int, int], other: dict[int, int]) -> dict[int, int]:
-    return {card: one.get(card, 0) + other.get(card, 0) for card in {*one, *other}}
-
-
-def _larger(one: dict[int, int], other: dict[int, int]) -> dict[int, int]:
-    return {card: max(one.get(card, 0), other.get(card, 0)) for card in {*one, *other}}
+    return tuple(CardShare(i, written.cards.get(i, ""), units) for i, units in sorted(per_card.items()))

@@ -15,6 +15,7 @@ from cachetools import LRUCache
 
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.kube import objects
+from scheduler.kube.events import QUIET_S, Regarding, RepeatedEvents, Reporter, SeriesUpdate
 from scheduler.kube.port import (
     ApiConflict,
     ApiError,
@@ -22,18 +23,13 @@ from scheduler.kube.port import (
     ApiThrottled,
     Cluster,
     EventRecord,
-    EventSeries,
     PodKey,
 )
 from scheduler.pods.pod import Pod
 
 _OUTBOX: Final = 20_000
 _REMEMBERED: Final = 20_000
-_LONGEST_NOTE: Final = 1024
-# An object's name has at most 253 characters; the time in hexadecimal takes 17.
-_LONGEST_NAME: Final = 230
-# A condition whose numbers alone changed, and a repeated event, go out at most this often.
-QUIET_S: Final = 30.0
+# A condition whose numbers alone changed goes out at most this often, as a repeated event does.
 _SENDERS: Final = 8
 # While busy: one entry at a time, so long apart, unless more wait than the outbox should hold for long.
 _TRICKLE_S: Final = 0.05
@@ -42,26 +38,12 @@ _TRIES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _About:
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
 class _ConditionPatch:
     pod: PodKey
     condition: objects.PodCondition
 
 
-@dataclass(frozen=True, slots=True)
-class _SeriesPatch:
-    event: EventRecord
-    series: EventSeries
-
-
-_Entry: TypeAlias = EventRecord | _ConditionPatch | _SeriesPatch
+_Entry: TypeAlias = EventRecord | _ConditionPatch | SeriesUpdate
 
 
 @dataclass(slots=True)
@@ -70,13 +52,6 @@ class _Said:
 
     constant_text: tuple[str, ...]
     message: str
-    written_s: float
-
-
-@dataclass(slots=True)
-class _Repeated:
-    event: EventRecord
-    count: int
     written_s: float
 
 
@@ -100,8 +75,7 @@ class Recorder:
     ) -> None:
         """now_s: Unix seconds. on_lost: told (what, why) of each entry that could not be written."""
         self._cluster = cluster
-        self._controller = controller
-        self._instance = instance
+        self._reporter = Reporter(controller, instance)
         self._now_s = now_s
         self._busy = busy
         self._waits = waits
@@ -110,7 +84,7 @@ class Recorder:
         self._filled = asyncio.Event()
         self._sending = 0
         self._said: LRUCache[str, _Said] = LRUCache(maxsize=_REMEMBERED)
-        self._repeated: LRUCache[tuple[str, str, tuple[str, ...]], _Repeated] = LRUCache(maxsize=_REMEMBERED)
+        self._repeated = RepeatedEvents()
 
     @property
     def pending(self) -> int:
@@ -120,7 +94,11 @@ class Recorder:
     def scheduled(self, pod: Pod, node: str) -> None:
         """The pod is bound. The Binding itself has set the condition."""
         self._said.pop(pod.key.uid, None)
-        self._put(self._event(pod, "Normal", "Scheduled", "Binding", f"Successfully assigned {pod.key} to {node}"))
+        self._put(
+            self._event(
+                _about(pod), "Scheduled", "Binding", f"Successfully assigned {pod.key} to {node}", warning=False
+            )
+        )
 
     def failed_scheduling(self, pod: Pod, diagnosis: Diagnosis) -> None:
         """The pod fits nowhere."""
@@ -136,8 +114,8 @@ class Recorder:
         Events about nodes live in namespace `default`, with the node's name as uid, as the kubelet writes them.
         """
         namespace, _, short = name.rpartition("/")
-        about = _About(kind, namespace or "default", short, uid or short)
-        self._repeat(self._record(about, "Warning", reason, "Scheduling", note), (note,))
+        about = Regarding(kind, namespace or "default", short, uid or short)
+        self._repeat(self._event(about, reason, "Scheduling", note), (note,))
 
     async def run(self) -> None:
         """Write entries until cancelled."""
@@ -157,7 +135,7 @@ class Recorder:
             await self._send(self._outbox.popleft())
 
     def _failed(self, pod: Pod, reason: str, message: str, constant_text: tuple[str, ...]) -> None:
-        self._repeat(self._event(pod, "Warning", "FailedScheduling", "Scheduling", message), constant_text)
+        self._repeat(self._event(_about(pod), "FailedScheduling", "Scheduling", message), constant_text)
         now_s, said = self._now_s(), self._said.get(pod.key.uid)
         shown = pod.condition.message if said is None and pod.condition is not None else said and said.message
         if shown == message:
@@ -168,38 +146,14 @@ class Recorder:
         condition = objects.PodCondition(type="PodScheduled", status="False", reason=reason, message=message)
         self._put(_ConditionPatch(pod.key, condition))
 
-    def _event(self, pod: Pod, kind: str, reason: str, action: str, note: str) -> EventRecord:
-        key = pod.key
-        return self._record(_About("Pod", key.namespace, key.name, key.uid), kind, reason, action, note)
-
-    def _record(self, about: _About, event_type: str, reason: str, action: str, note: str) -> EventRecord:
-        now_s = self._now_s()
-        return EventRecord(
-            name=f"{about.name[:_LONGEST_NAME]}.{int(now_s * 1e9):x}",
-            kind=about.kind,
-            namespace=about.namespace,
-            object_name=about.name,
-            object_uid=about.uid,
-            type=event_type,
-            reason=reason,
-            action=action,
-            note=_cut(note),
-            time_s=now_s,
-            reporting_controller=self._controller,
-            reporting_instance=self._instance,
-        )
+    def _event(self, about: Regarding, reason: str, action: str, note: str, *, warning: bool = True) -> EventRecord:
+        now_ns = int(self._now_s() * 1e9)
+        return self._reporter.event(about, warning=warning, reason=reason, action=action, note=note, now_ns=now_ns)
 
     def _repeat(self, event: EventRecord, constant_text: tuple[str, ...]) -> None:
-        key = (event.object_uid, event.reason, constant_text)
-        seen = self._repeated.get(key)
-        if seen is None:
-            self._repeated[key] = _Repeated(event, 1, event.time_s)
-            self._put(event)
-            return
-        seen.count += 1
-        if event.time_s - seen.written_s >= QUIET_S:
-            seen.written_s = event.time_s
-            self._put(_SeriesPatch(seen.event, EventSeries(seen.count, event.time_s)))
+        entry = self._repeated.next_write(event, constant_text)
+        if entry is not None:
+            self._put(entry)
 
     def _put(self, entry: _Entry) -> None:
         if len(self._outbox) >= _OUTBOX:
@@ -240,8 +194,8 @@ class Recorder:
                     self._lost(entry, conflict.message)
                 return  # an event of this name is one that was sent before its sender was cancelled
             except ApiNotFound:
-                if isinstance(entry, _SeriesPatch):
-                    # The first event has expired meanwhile: this one starts anew.
+                if isinstance(entry, SeriesUpdate):
+                    # The first event has expired meanwhile: this one is written as the first.
                     entry = replace(entry.event, time_s=entry.series.last_time_s)
                     continue
                 return
@@ -266,23 +220,19 @@ class Recorder:
     async def _write(self, entry: _Entry) -> None:
         if isinstance(entry, EventRecord):
             await self._cluster.create_event(entry)
-        elif isinstance(entry, _SeriesPatch):
+        elif isinstance(entry, SeriesUpdate):
             await self._cluster.update_event(entry.event, entry.series)
         else:
             await self._cluster.set_pod_condition(entry.pod, entry.condition)
 
 
-def _cut(note: str) -> str:
-    """At most 1024 bytes of UTF-8: the API server counts bytes."""
-    encoded = note.encode()
-    if len(encoded) <= _LONGEST_NOTE:
-        return note
-    return encoded[: _LONGEST_NOTE - len("…".encode())].decode(errors="ignore") + "…"
+def _about(pod: Pod) -> Regarding:
+    return Regarding("Pod", pod.key.namespace, pod.key.name, pod.key.uid)
 
 
 def _what(entry: _Entry) -> str:
     if isinstance(entry, EventRecord):
         return f"event {entry.reason} on {entry.namespace}/{entry.object_name}"
-    if isinstance(entry, _SeriesPatch):
+    if isinstance(entry, SeriesUpdate):
         return f"event series {entry.event.reason} on {entry.event.namespace}/{entry.event.object_name}"
     return f"condition {entry.condition.type} of {entry.pod}"

@@ -69,26 +69,26 @@ def test_the_health_check_takes_what_go_takes_for_a_boolean(word: str) -> None:
     assert read({"NODE_NAME": "n"}, {"healthCheck": word}).health_check is (word.lower() in {"true", "1", "t"})
 
 
-def test_a_mistake_is_blamed_on_what_was_written() -> None:
+def test_a_mistake_names_the_source_that_its_author_wrote() -> None:
     with pytest.raises(ConfigurationError) as caught:
         read({"NODE_NAME": "Node_1"}, memory_unit="9999999999GiB")
     assert [mistake.source for mistake in caught.value.mistakes] == ["environment NODE_NAME", "flag --memory-unit"]
 
 
 EVERY_MISTAKE: Final = """\
-flag --memory-unit: memoryUnitMiB: expected GiB, MiB, or a number of them such as 128MiB, found 'QiB'
+flag --memory-unit: memoryUnitMiB: expected GiB, MiB, or a multiple such as 128MiB, found 'QiB'
 flag --node-name: nodeName: expected the name of a node, as in `kubectl get nodes`, found 'N'
 flag --listen: listen: expected host:port such as 0.0.0.0:10262 or [::1]:10262, found '10262'
 flag --log-level: logLevel: expected 'debug', 'info', 'warning' or 'error', found 'loud'
 flag --mode: mode: expected 'auto', 'cdi' or 'environment', found 'csi'; did you mean cdi?
 flag --cdi-dir: cdiDir: expected an absolute path, found 'cdi'
-flag --simulate-control: simulateControl: expected simulate as well: real cards take no faults
+flag --simulate-control: simulateControl: expected simulate as well: faults are for simulated cards only
 flag --health-check: healthCheck: expected a valid boolean, unable to interpret input, found 'perhaps'
 flag --isolation: isolation: expected 'none', found 'mps'
 """
 
 
-def test_every_mistake_on_the_command_line_is_told_at_once_with_exit_code_2() -> None:
+def test_every_mistake_on_the_command_line_is_reported_with_exit_code_2() -> None:
     line = "--memory-unit QiB --node-name N --listen 10262 --log-level loud --mode csi --cdi-dir cdi "
     result = invoked("run", *(line + "--simulate-control /s --health-check perhaps --isolation mps").split())
     assert (result.exit_code, result.stderr) == (2, EVERY_MISTAKE)
@@ -96,11 +96,11 @@ def test_every_mistake_on_the_command_line_is_told_at_once_with_exit_code_2() ->
 
 def test_without_a_node_name_it_says_how_to_give_one() -> None:
     result = invoked("run", NODE_NAME="")
-    words = "configuration: nodeName: is missing; name this node with --node-name or NODE_NAME"
-    assert (result.exit_code, result.stderr) == (2, f"gpushare-device-plugin: {words}\n")
+    message = "configuration: nodeName: is missing; name this node with --node-name or NODE_NAME"
+    assert (result.exit_code, result.stderr) == (2, f"gpushare-device-plugin: {message}\n")
 
 
-def test_it_starts_without_a_command_as_the_original_does() -> None:
+def test_it_starts_without_a_command_as_the_legacy_plugin_does() -> None:
     command = [sys.executable, "-m", "deviceplugin.cli", "-logtostderr", "--v=5", "--mps=false", "--health-check=maybe"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GPUSHARE_")}
     ended = subprocess.run(
@@ -125,7 +125,7 @@ def test_the_status_is_asked_where_the_plugin_of_this_environment_listens(
     assert local_address(environ) == address
 
 
-def test_a_plugin_that_is_not_there_is_told_with_exit_code_1() -> None:
+def test_a_plugin_that_does_not_run_is_reported_with_exit_code_1() -> None:
     result = invoked("status", "--address", "127.0.0.1:1")
     assert result.exit_code == 1
     assert "http://127.0.0.1:1/status" in result.stderr

@@ -1,4 +1,4 @@
-"""The original device plugin's command lines, and what becomes of them."""
+"""The legacy device plugin's command lines, and what becomes of them."""
 
 import pytest
 
@@ -35,7 +35,7 @@ from deviceplugin.legacy_flags import as_ours
         pytest.param("--mps-pip=x", "run --mps-pip=x", "", id="a misspelt flag stays a mistake"),
     ],
 )
-def test_a_command_line_of_the_original_becomes_ours(given: str, ours: str, ignored: str) -> None:
+def test_a_command_line_of_the_legacy_plugin_becomes_ours(given: str, ours: str, ignored: str) -> None:
     line = as_ours(given.split())
     assert (line.arguments, list(line.ignored)) == (ours.split(), ignored.split())
 

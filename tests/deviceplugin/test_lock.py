@@ -23,13 +23,13 @@ def test_the_next_instance_takes_it_when_the_first_is_gone(tmp_path: Path) -> No
             assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
 
 
-def test_a_disk_that_takes_no_pid_is_locked_all_the_same(tmp_path: Path) -> None:
+def test_a_full_disk_does_not_prevent_the_lock(tmp_path: Path) -> None:
     (tmp_path / "lock").symlink_to("/dev/full")
     with InstanceLock(tmp_path), pytest.raises(AlreadyRunning), InstanceLock(tmp_path):
         pass
 
 
-def test_a_directory_that_cannot_be_used_is_said_with_what_to_do(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_used_is_reported_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
     with pytest.raises(LockUnknown, match="choose another directory"), InstanceLock(tmp_path / "state"):
         pass

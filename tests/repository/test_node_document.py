@@ -6,7 +6,7 @@ import pytest
 
 from config.protocol import environment, names
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Card, Reading
+from deviceplugin.driver.cards import DriverCard, Reading
 from deviceplugin.health.rules import APPLICATION_XIDS, HARDWARE_XIDS
 from deviceplugin.reconcile.drift import DriftKind
 from deviceplugin.report import metrics, shown
@@ -18,9 +18,19 @@ WORDS = set(re.findall(r"`([^`\n]+)`", DOCUMENT))
 
 def shown_names() -> list[str]:
     """Every metric that `/metrics` can have, as it is scraped, less the prefix that the document says once."""
-    card = Card(0, "GPU-0", "SIM", 1024)
-    found = metrics.Metrics("n1", 1024, dcgm=True)
-    found.show_cards([shown.ShownCard(card, 1, 0, Health.HEALTHY, Reading(0, (), 0, 40, 60.0))])
+    card = DriverCard(index=0, uuid="GPU-0", model="SIM", memory_mib=1024)
+    found = metrics.NodeMetrics("n1", 1024, dcgm=True)
+    found.show_cards(
+        [
+            shown.ShownCard(
+                card,
+                1,
+                0,
+                Health.HEALTHY,
+                Reading(used_mib=0, processes=(), utilisation=0, temperature_c=40, power_w=60.0),
+            )
+        ]
+    )
     families = list(found.registry.collect())
     scraped = [f"{family.name}_total" if family.type == "counter" else family.name for family in families]
     return [name.removeprefix("gpushare_device_plugin_") for name in scraped]
@@ -41,7 +51,7 @@ def test_no_metric_is_explained_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("kind", DriftKind)
-def test_every_difference_is_explained_with_the_reason_of_its_event(kind: DriftKind) -> None:
+def test_every_drift_kind_is_explained_with_the_reason_of_its_event(kind: DriftKind) -> None:
     reason = "GPU" + "".join(word.capitalize() for word in kind.split("-"))
     assert f"| `{kind}` | `{reason}` |" in DOCUMENT
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from config.protocol import names
-from deviceplugin.allocation.identify import Shown
-from deviceplugin.allocation.pods import Container, Kind, NodePod
-from deviceplugin.kubelet.checkpoint import Entry
+from config.protocol.container_formula import ContainerKind
+from deviceplugin.allocation.identify import KubeletPod
+from deviceplugin.allocation.pods import NodePod, PodContainer
+from deviceplugin.kubelet.checkpoint import CheckpointEntry
 
 IDS: Final = tuple(f"d{number:02}" for number in range(40))
 
@@ -38,21 +39,21 @@ class Kubelet:
     knows_resource: bool = True
     assigned: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     answers: dict[tuple[str, str], bytes] = field(default_factory=dict)
-    checkpoint: tuple[Entry, ...] = ()
+    checkpoint: tuple[CheckpointEntry, ...] = ()
 
     def active(self) -> set[str]:
         return set(self.known) - self.finished
 
-    def get(self, name: str) -> Shown | None:
+    def get(self, name: str) -> KubeletPod | None:
         """PodResources.Get: the pod that it learnt of last under this name."""
         named = [pod for pod in self.known.values() if pod.name == name and pod.uid in self.active()]
         if not named:
             return None
         pod = named[-1]
-        shown = (c.name for c in pod.containers if c.kind is not Kind.INIT)
-        return Shown({name: self.assigned.get((pod.uid, name), frozenset()) for name in shown})
+        shown = (c.name for c in pod.containers if c.kind is not ContainerKind.INIT)
+        return KubeletPod({name: self.assigned.get((pod.uid, name), frozenset()) for name in shown})
 
-    def admit(self, pod: NodePod, allocate: Callable[[NodePod, Container, int], bytes], *, doubled: bool) -> None:
+    def admit(self, pod: NodePod, allocate: Callable[[NodePod, PodContainer, int], bytes], *, doubled: bool) -> None:
         """Admit or reject the pod. allocate: the call to the plugin, which may raise Rejected.
 
         A pod that is being deleted already is neither, and active until it has ended.
@@ -74,7 +75,7 @@ class Kubelet:
                     return self.reject(pod)
                 self.assigned[key], self.answers[key] = ids, answer
                 self._write()
-            if container.kind is Kind.INIT:
+            if container.kind is ContainerKind.INIT:
                 reusable |= self.assigned.get(key, frozenset())
             else:
                 reusable -= self.assigned.get(key, frozenset())
@@ -122,6 +123,8 @@ class Kubelet:
 
     def _write(self) -> None:
         self.checkpoint = tuple(
-            Entry(uid, name, names.GPU_MEM, ids, base64.b64encode(self.answers.get((uid, name), b"")).decode())
+            CheckpointEntry(
+                uid, name, names.GPU_MEM, ids, base64.b64encode(self.answers.get((uid, name), b"")).decode()
+            )
             for (uid, name), ids in self.assigned.items()
         )

@@ -7,9 +7,10 @@ import msgspec
 
 from config.protocol import allocation, names
 from config.protocol.allocation import Allocation, LegacyFields
+from config.protocol.container_formula import ContainerKind
 from config.protocol.inventory import Card, Health
-from deviceplugin.allocation.pods import Kind, NodePod, read_pod
-from deviceplugin.kubelet.checkpoint import Entry
+from deviceplugin.allocation.pods import NodePod, read_pod
+from deviceplugin.kubelet.checkpoint import CheckpointEntry
 from scheduler.kube import objects
 
 CARDS = (
@@ -59,13 +60,13 @@ def on(pod: NodePod, *cards: Card) -> NodePod:
     """The pod with what our scheduler writes when it chose these cards for it."""
     shares = {c: {card.index: c.units // len(cards) for card in cards} for c in pod.asking()}
     written = Allocation(
-        containers={c.index: share for c, share in shares.items() if c.kind is Kind.APP},
-        init_containers={c.index: share for c, share in shares.items() if c.kind is not Kind.APP},
+        containers={c.index: share for c, share in shares.items() if c.kind is ContainerKind.APP},
+        init_containers={c.index: share for c, share in shares.items() if c.kind is not ContainerKind.APP},
         cards={card.index: card.uuid for card in cards},
     )
     legacy = LegacyFields(sum(c.units for c in pod.asking()), cards[0].units, 1)
     return replace(pod, annotations={**pod.annotations, **allocation.encode(written, legacy)})
 
 
-def entry(pod: NodePod, container_name: str, *ids: str, resource: str = names.GPU_MEM) -> Entry:
-    return Entry(pod.uid, container_name, resource, frozenset(ids))
+def entry(pod: NodePod, container_name: str, *ids: str, resource: str = names.GPU_MEM) -> CheckpointEntry:
+    return CheckpointEntry(pod.uid, container_name, resource, frozenset(ids))

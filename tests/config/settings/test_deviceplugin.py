@@ -81,7 +81,7 @@ file: nodeName: is missing
 file: memoryUnitMiB: expected greater than or equal to 1, found 0
 flag --mode: mode: expected 'auto', 'cdi' or 'environment', found 'envronment'; did you mean environment?
 file: kubelet.socket: unknown field; expected one of: devicePluginDir, podResourcesSocket
-file: simulateControl: expected simulate as well: real cards take no faults
+file: simulateControl: expected simulate as well: faults are for simulated cards only
 environment GPUSHARE_DEVICE_PLUGIN_RECONCILEINTERVAL: reconcileInterval: expected greater than or equal to 30, found 5.0
 file: cdiDirs: unknown field; did you mean cdiDir?
 """

@@ -4,12 +4,17 @@ import asyncio
 from collections.abc import Mapping
 
 from config.protocol import names
+from config.protocol.container_formula import ContainerKind
 from deviceplugin.allocation.allocated import GivenCards, Marker
-from deviceplugin.allocation.pods import Container, Kind, NodePod
+from deviceplugin.allocation.pods import NodePod, PodContainer
 from scheduler.kube.port import ApiConflict, ApiError, ApiSilent, PodKey
 
-CONTAINERS = (Container("i", Kind.INIT, 0, 1), Container("c", Kind.APP, 0, 2), Container("plain", Kind.APP, 1, 0))
-POD = NodePod("uid-p", "ns", "p", CONTAINERS, annotations={names.MEM_ASSIGNED: "false"})
+CONTAINERS = (
+    PodContainer("i", ContainerKind.INIT, 0, 1),
+    PodContainer("c", ContainerKind.APP, 0, 2),
+    PodContainer("plain", ContainerKind.APP, 1, 0),
+)
+POD = NodePod(uid="uid-p", namespace="ns", name="p", containers=CONTAINERS, annotations={names.MEM_ASSIGNED: "false"})
 KEY = PodKey("ns", "p", "uid-p")
 
 
@@ -51,16 +56,20 @@ async def marks(pods: Pods, *wanted: NodePod) -> list[PodKey]:
     return [pods.marked.get_nowait()[0] for _ in range(pods.marked.qsize())]
 
 
-async def test_a_mark_that_nobody_took_is_made_again() -> None:
+async def test_a_mark_that_failed_is_written_again() -> None:
     assert await marks(Pods(ApiSilent("no answer"), ApiSilent("no answer")), POD) == [KEY]
 
 
-async def test_a_mark_that_is_refused_is_left_and_the_next_one_made() -> None:
-    other = NodePod("uid-q", "ns", "q", CONTAINERS, annotations={names.MEM_ASSIGNED: "false"})
+async def test_a_mark_that_is_refused_does_not_block_the_next_one() -> None:
+    other = NodePod(
+        uid="uid-q", namespace="ns", name="q", containers=CONTAINERS, annotations={names.MEM_ASSIGNED: "false"}
+    )
     assert await marks(Pods(ApiConflict("another uid", 409)), POD, other) == [PodKey("ns", "q", "uid-q")]
 
 
 async def test_a_pod_is_marked_once_and_only_if_it_says_false() -> None:
-    said = NodePod("uid-q", "ns", "q", CONTAINERS, annotations={names.MEM_ASSIGNED: "true"})
-    silent = NodePod("uid-r", "ns", "r", CONTAINERS)
+    said = NodePod(
+        uid="uid-q", namespace="ns", name="q", containers=CONTAINERS, annotations={names.MEM_ASSIGNED: "true"}
+    )
+    silent = NodePod(uid="uid-r", namespace="ns", name="r", containers=CONTAINERS)
     assert await marks(Pods(), POD, POD, said, silent) == [KEY]

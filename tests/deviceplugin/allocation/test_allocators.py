@@ -19,10 +19,10 @@ from deviceplugin.allocation.allocators import CdiAllocator, EnvironmentAllocato
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
-from deviceplugin.allocation.view import NodeView
+from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.edits import Edits, combined
-from deviceplugin.cdi.spec_files import HandleFiles
+from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet import client, server
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.device_list import FakeDevices
@@ -51,7 +51,7 @@ class Rig:
     site: Site
     given: list[tuple[str, list[str], frozenset[str]]]
     changed: list[tuple[str, Sequence[str]]]
-    plugin: server.Plugin
+    plugin: server.KubeletPlugin
     records: list[dict[str, object]] = field(default_factory=list)
 
     def bound(self, name: str, units: int, card: int) -> None:
@@ -82,16 +82,16 @@ class Rig:
         document = {"Data": {"PodDeviceEntries": self.records, "RegisteredDevices": {}}, "Checksum": 1}
         (self.folder / "checkpoint").write_text(json.dumps(document))
 
-    def document(self, ids: list[str]) -> dict[str, object]:
+    def spec_edits(self, ids: list[str]) -> dict[str, object]:
         """The containerEdits that a container with these ids gets."""
-        text = (self.folder / "cdi" / f"gpushare-{spec.handle(ids)}.json").read_text()
+        text = (self.folder / "cdi" / f"gpushare-{spec.device_name(ids)}.json").read_text()
         edits = json.loads(text)["devices"][0]["containerEdits"]
         assert isinstance(edits, dict)
         return edits
 
 
 @asynccontextmanager
-async def rig(folder: Path, plugin: Callable[[Site], server.Plugin]) -> AsyncIterator[Rig]:
+async def rig(folder: Path, plugin: Callable[[Site], server.KubeletPlugin]) -> AsyncIterator[Rig]:
     given: list[tuple[str, list[str], frozenset[str]]] = []
     changed: list[tuple[str, Sequence[str]]] = []
 
@@ -99,15 +99,15 @@ async def rig(folder: Path, plugin: Callable[[Site], server.Plugin]) -> AsyncIte
         given.append((pod.name, list(containers), uuids))
 
     pods, resources = OwnPods(), PodResources(folder / "pod-resources.sock", names.GPU_MEM)
-    view = NodeView(
-        Resources(),
-        pods,
-        Journal(folder / "state"),
-        resources,
-        folder / "checkpoint",
-        lambda pod, keys: changed.append((pod.name, keys)),
+    view = NodeRecords(
+        resources=Resources(),
+        pods=pods,
+        journal=Journal(folder / "state"),
+        kubelet=resources,
+        checkpoint=folder / "checkpoint",
+        changed=lambda pod, keys: changed.append((pod.name, keys)),
     )
-    site = Site(view, FakeDevices(), lambda: CARDS, dict, gave, start_wait_s=1.0)
+    site = Site(view=view, devices=FakeDevices(), cards=lambda: CARDS, node_labels=dict, given=gave, start_wait_s=1.0)
     served = plugin(site)
     async with KubeletDouble(folder).running() as double, server.serving(served, folder / "p.sock"):
         await client.register(folder, "p.sock", names.GPU_MEM)
@@ -116,7 +116,7 @@ async def rig(folder: Path, plugin: Callable[[Site], server.Plugin]) -> AsyncIte
 
 
 def by_cdi(folder: Path) -> Callable[[Site], CdiAllocator]:
-    return lambda site: CdiAllocator(site, HandleFiles(folder / "cdi"), Mounted())
+    return lambda site: CdiAllocator(site, SpecFiles(folder / "cdi"), Mounted())
 
 
 def by_environment(site: Site) -> EnvironmentAllocator:
@@ -129,14 +129,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("g")
 
 
-async def test_by_cdi_the_document_of_the_handle_names_the_card_of_the_annotation(folder: Path) -> None:
+async def test_by_cdi_the_spec_names_the_card_of_the_annotation(folder: Path) -> None:
     async with rig(folder, by_cdi(folder)) as node:
         node.bound("p", 3, card=1)
         answer = await node.double.allocate(["u7", "u2", "u5"])
-        assert [device.name for device in answer.cdi_devices] == [f"gpushare/handle={spec.handle(['u2', 'u5', 'u7'])}"]
+        assert [device.name for device in answer.cdi_devices] == [
+            f"gpushare/handle={spec.device_name(['u2', 'u5', 'u7'])}"
+        ]
         node.record("p", ["u2", "u5", "u7"], answer)
         await node.double.pre_start(["u7", "u2", "u5"])
-        edits = node.document(["u2", "u5", "u7"])
+        edits = node.spec_edits(["u2", "u5", "u7"])
         assert edits["env"] == [
             "NVIDIA_VISIBLE_DEVICES=void",
             "GPUSHARE_CARD_UUIDS=GPU-1",
@@ -156,7 +158,7 @@ async def test_by_cdi_a_container_waits_for_the_watch_to_show_its_pod(folder: Pa
         node.show("late", 1, {})
         node.bound("late", 1, card=0)
         await asyncio.wait_for(starting, 5)
-        assert "GPUSHARE_CARD_UUIDS=GPU-0" in str(node.document(["u0"])["env"])
+        assert "GPUSHARE_CARD_UUIDS=GPU-0" in str(node.spec_edits(["u0"])["env"])
 
 
 async def test_by_cdi_an_allocation_that_contradicts_the_pod_is_refused(folder: Path) -> None:
@@ -169,14 +171,14 @@ async def test_by_cdi_an_allocation_that_contradicts_the_pod_is_refused(folder: 
         assert not (folder / "cdi").exists()
 
 
-async def test_a_change_of_the_annotation_is_told_and_not_followed(folder: Path) -> None:
+async def test_a_change_of_the_annotation_is_reported_and_ignored(folder: Path) -> None:
     async with rig(folder, by_cdi(folder)) as node:
         node.bound("p", 1, card=0)
         node.record("p", ["u0"], await node.double.allocate(["u0"]))
         await node.double.pre_start(["u0"])
         node.bound("p", 1, card=1)
         await node.double.pre_start(["u0"])
-        assert "GPUSHARE_CARD_UUIDS=GPU-0" in str(node.document(["u0"])["env"])
+        assert "GPUSHARE_CARD_UUIDS=GPU-0" in str(node.spec_edits(["u0"])["env"])
         await node.double.pre_start(["u0"])
         # Told once.
         assert node.changed == [("p", (names.ALLOCATION, names.CARDS, names.MEM_IDX))]
@@ -193,7 +195,7 @@ async def test_by_environment_the_answer_names_the_card_of_the_annotation(folder
         await node.double.pre_start(["u0", "u9"])
 
 
-async def test_by_environment_pods_of_one_size_are_told_apart_by_what_the_kubelet_has_admitted(folder: Path) -> None:
+async def test_by_environment_pods_of_one_size_are_told_apart_by_admission(folder: Path) -> None:
     async with rig(folder, by_environment) as node:
         for number in range(2):
             node.bound(f"p{number}", 1, card=number)
@@ -204,7 +206,7 @@ async def test_by_environment_pods_of_one_size_are_told_apart_by_what_the_kubele
             node.record(f"p{number}", [f"u{number}"], answer)
 
 
-async def test_by_environment_answers_for_pods_that_are_gone_are_not_remembered_for_ever(folder: Path) -> None:
+async def test_by_environment_answers_for_pods_that_are_gone_are_forgotten(folder: Path) -> None:
     async with rig(folder, by_environment) as node:
         assert isinstance(node.plugin, EnvironmentAllocator)
         for number in range(3):
@@ -224,7 +226,7 @@ async def test_by_environment_a_pod_without_an_allocation_is_refused_by_name(fol
         assert node.given == []
 
 
-async def test_by_environment_a_pod_that_was_admitted_before_we_registered_is_no_candidate(folder: Path) -> None:
+async def test_by_environment_a_pod_admitted_before_registration_is_no_candidate(folder: Path) -> None:
     async with rig(folder, by_environment) as node:
         assert isinstance(node.plugin, EnvironmentAllocator)
         node.bound("early", 1, card=0)
@@ -248,7 +250,7 @@ async def test_by_environment_registering_waits_for_a_whole_list_of_pods(folder:
         assert node.plugin.passed == set()
 
 
-async def test_by_environment_an_answer_of_other_cards_must_not_start(folder: Path) -> None:
+async def test_by_environment_a_container_with_other_cards_must_not_start(folder: Path) -> None:
     async with rig(folder, by_environment) as node:
         node.bound("p", 1, card=1)
         wrong = wire.ContainerAllocateResponse(envs={"GPUSHARE_CARD_UUIDS": "GPU-0"})

@@ -1,4 +1,4 @@
-"""The environment of a container: the names and values of PROTOCOL, table C."""
+"""The environment of a container: the names and values of docs/protocol.md, "Container environment"."""
 
 import re
 
@@ -50,29 +50,29 @@ def test_an_answer_may_be_replayed_after_the_cards_were_renumbered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recorded", "words"),
+    ("recorded", "message"),
     [
-        pytest.param(ONE, "GPUSHARE_CARD_UUIDS=GPU-b; its allocation says GPU-a,GPU-c", id="other cards"),
-        pytest.param(TWO[:1], "GPUSHARE_CARD_UUIDS=GPU-a;", id="a card less"),
-        pytest.param((Share("GPU-a", 0, 1, 15), Share("GPU-c", 2, 1, 7)), "_CONTAINER=1; .* says 2", id="units"),
+        pytest.param(ONE, "GPUSHARE_CARD_UUIDS=GPU-b, but its allocation says GPU-a,GPU-c", id="other cards"),
+        pytest.param(TWO[:1], "GPUSHARE_CARD_UUIDS=GPU-a,", id="a card less"),
+        pytest.param((Share("GPU-a", 0, 1, 15), Share("GPU-c", 2, 1, 7)), "_CONTAINER=1, .* says 2", id="units"),
     ],
 )
-def test_an_answer_that_was_made_for_another_container_is_not_replayed(recorded: tuple[Share, ...], words: str) -> None:
-    assert re.search(words, replay_objection(container_environment(recorded, by_cdi=False), TWO))
+def test_an_answer_that_was_made_for_another_container_is_not_replayed(
+    recorded: tuple[Share, ...], message: str
+) -> None:
+    assert re.search(message, replay_objection(container_environment(recorded, by_cdi=False), TWO))
 
 
 @pytest.mark.parametrize(
     ("index", "units", "objection"),
     [
         ("1", "3", ""),
-        ("0", "3", "it was allocated with ALIYUN_COM_GPU_MEM_IDX=0; its allocation says 1"),
-        ("1", "2", "it was allocated with ALIYUN_COM_GPU_MEM_CONTAINER=2; its allocation says 3"),
-        ("-1", "3", "it was allocated with ALIYUN_COM_GPU_MEM_IDX=-1; its allocation says 1"),
+        ("0", "3", "it was allocated with ALIYUN_COM_GPU_MEM_IDX=0, but its allocation says 1"),
+        ("1", "2", "it was allocated with ALIYUN_COM_GPU_MEM_CONTAINER=2, but its allocation says 3"),
+        ("-1", "3", "it was allocated with ALIYUN_COM_GPU_MEM_IDX=-1, but its allocation says 1"),
     ],
 )
-def test_the_answer_of_the_original_device_plugin_is_replayed_for_its_card(
-    index: str, units: str, objection: str
-) -> None:
+def test_the_answer_of_the_legacy_plugin_is_replayed_for_its_card(index: str, units: str, objection: str) -> None:
     recorded = {
         "NVIDIA_VISIBLE_DEVICES": index,
         "ALIYUN_COM_GPU_MEM_IDX": index,

@@ -8,10 +8,10 @@ import pytest
 
 from config.protocol import names
 from deviceplugin.allocation.identify import (
-    Found,
+    KubeletPod,
+    NodeState,
     NotIdentified,
-    Shown,
-    View,
+    PodContainers,
     allocating,
     common_shares,
     holders,
@@ -19,23 +19,26 @@ from deviceplugin.allocation.identify import (
     unrecorded,
 )
 from deviceplugin.allocation.pods import NodePod, decided
-from deviceplugin.kubelet.checkpoint import Entry
+from deviceplugin.kubelet.checkpoint import CheckpointEntry
 from tests.support.node_pods import CARDS, entry, node_pod, on
 
 P, Q = node_pod("p", [3]), node_pod("q", [3])
-NO_DEVICES = Shown({"c0": frozenset()})
+NO_DEVICES = KubeletPod({"c0": frozenset()})
 
 
 def view(
-    *pods: NodePod, entries: Collection[Entry] = (), shown: dict[str, Shown | None] | None = None, active: str = ""
-) -> View:
+    *pods: NodePod,
+    entries: Collection[CheckpointEntry] = (),
+    shown: dict[str, KubeletPod | None] | None = None,
+    active: str = "",
+) -> NodeState:
     """active: the names of pods that the kubelet knows, with containers that have no devices yet."""
     known = {f"uid-{name}": NO_DEVICES for name in active.split()}
-    return View(names.GPU_MEM, pods, tuple(entries), {**{p.uid: None for p in pods}, **known, **(shown or {})})
+    return NodeState(names.GPU_MEM, pods, tuple(entries), {**{p.uid: None for p in pods}, **known, **(shown or {})})
 
 
 def test_the_only_pod_that_waits_is_the_one() -> None:
-    assert allocating(3, view(P, active="p")) == Found(P, (P.containers[0],))
+    assert allocating(3, view(P, active="p")) == PodContainers(P, (P.containers[0],))
 
 
 def test_of_pods_bound_back_to_back_it_is_the_one_that_the_kubelet_knows() -> None:
@@ -45,23 +48,23 @@ def test_of_pods_bound_back_to_back_it_is_the_one_that_the_kubelet_knows() -> No
 
 def test_init_containers_come_first_and_each_container_in_its_turn() -> None:
     pod = node_pod("p", [2, 0, 2], init=[2, 2], sidecars={1})
-    entries: list[Entry] = []
+    entries: list[CheckpointEntry] = []
     order = []
     for number in range(4):
         have = {e.container: e.ids for e in entries if e.container != "i0"}
-        shown = Shown({name: have.get(name, frozenset()) for name in ("i1", "c0", "c1", "c2")})
+        shown = KubeletPod({name: have.get(name, frozenset()) for name in ("i1", "c0", "c1", "c2")})
         (called,) = allocating(2, view(pod, entries=entries, shown={pod.uid: shown})).containers
         order.append(called.name)
         entries.append(entry(pod, called.name, f"d{number}", f"e{number}"))
     assert order == ["i0", "i1", "c0", "c2"]
 
 
-def test_an_app_container_that_takes_over_its_init_containers_devices_is_not_taken_for_it() -> None:
+def test_an_app_container_that_reuses_init_devices_is_not_the_init_one() -> None:
     pod = node_pod("p", [2], init=[2])
     assert allocating(2, view(pod, entries=[entry(pod, "i0", "a", "b")], active="p")).containers == (pod.containers[1],)
 
 
-def test_what_we_have_answered_and_the_kubelet_not_recorded_yet_is_not_asked_twice() -> None:
+def test_an_answer_that_the_kubelet_has_not_recorded_yet_is_not_given_twice() -> None:
     pod = node_pod("p", [3, 3])
     called = allocating(3, view(pod, active="p"), answered={(pod.uid, "c0")})
     assert called.containers == (pod.containers[1],)
@@ -72,32 +75,38 @@ def test_records_of_other_resources_say_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "passed", "words"),
+    ("seen", "passed", "message"),
     [
-        pytest.param(view(), "", "no pod of this node waits for devices", id="nobody"),
-        pytest.param(view(replace(P, finished=True), active="p"), "", "no pod of this node waits", id="finished"),
-        pytest.param(view(node_pod("n", [0]), active="n"), "", "no pod of this node waits", id="asks nothing"),
+        pytest.param(view(), "", "no pod on this node is waiting for devices", id="nobody"),
+        pytest.param(view(replace(P, finished=True), active="p"), "", "no pod on this node is waiting", id="finished"),
+        pytest.param(view(node_pod("n", [0]), active="n"), "", "no pod on this node is waiting", id="asks nothing"),
         pytest.param(view(P), "", "ns/p .* has not admitted it, or has rejected it", id="unknown to the kubelet"),
-        pytest.param(view(node_pod("p", [4]), active="p"), "", "next container c0 asks 4", id="another count"),
-        pytest.param(view(P, Q, active="p q"), "", "ns/p .*c0 may be it; .*ns/q .*c0 may be it", id="two"),
+        pytest.param(view(node_pod("p", [4]), active="p"), "", "next container c0 requests 4", id="another count"),
+        pytest.param(view(P, Q, active="p q"), "", "ns/p .*c0 is a candidate; .*ns/q .*c0 is a candidate", id="two"),
         pytest.param(
-            View(names.GPU_MEM, (P,), ()), "", "not known whether the kubelet has admitted it .*1.34", id="no Get"
+            NodeState(names.GPU_MEM, (P,), ()), "", "whether the kubelet has admitted it is unknown .*1.34", id="no Get"
         ),
         pytest.param(view(P, active="p"), P.uid, "before this resource was registered", id="admitted unregistered"),
-        pytest.param(view(replace(P, reported=True), active="p"), "", "has admitted it before", id="record lost"),
+        pytest.param(view(replace(P, reported=True), active="p"), "", "admitted it earlier", id="record lost"),
         pytest.param(view(replace(P, terminating=True), active="p"), "", "is being deleted", id="terminating"),
         pytest.param(
-            view(P, shown={P.uid: Shown({"c0": frozenset("abc")})}), "", "holds 3 devices .* records 0", id="namesake"
+            view(P, shown={P.uid: KubeletPod({"c0": frozenset("abc")})}),
+            "",
+            "lists 3 devices .* records 0",
+            id="namesake",
         ),
         pytest.param(
-            view(P, shown={P.uid: Shown({"main": frozenset()})}), "", "another container, main", id="other namesake"
+            view(P, shown={P.uid: KubeletPod({"main": frozenset()})}),
+            "",
+            "also has container main",
+            id="other namesake",
         ),
     ],
 )
-def test_what_cannot_be_told_is_refused_with_every_candidate(seen: View, passed: str, words: str) -> None:
+def test_an_ambiguous_allocate_is_refused_with_every_candidate(seen: NodeState, passed: str, message: str) -> None:
     with pytest.raises(NotIdentified) as refused:
         allocating(3, seen, passed={passed})
-    assert re.search(words, str(refused.value))
+    assert re.search(message, str(refused.value))
     assert str(refused.value).startswith("cannot tell which container allocates 3 devices of aliyun.com/gpu-mem; ")
 
 
@@ -109,9 +118,9 @@ def test_what_cannot_be_told_is_refused_with_every_candidate(seen: View, passed:
         pytest.param(node_pod("s", [2]), id="admitted unregistered"),
     ],
 )
-def test_a_pod_that_waits_for_ever_stands_in_the_way_of_its_own_count_only(stuck: NodePod) -> None:
+def test_a_pod_that_waits_forever_blocks_only_pods_of_its_own_count(stuck: NodePod) -> None:
     assert allocating(3, view(stuck, P, active="s p"), passed={"uid-s"}).pod == P
-    with pytest.raises(NotIdentified, match=r"ns/s .*may be it"):
+    with pytest.raises(NotIdentified, match=r"ns/s .*is a candidate"):
         allocating(2, view(stuck, node_pod("p", [2]), active="s p"), passed={"uid-s"})
 
 
@@ -121,22 +130,22 @@ def test_only_pods_that_wait_need_to_be_asked_for() -> None:
 
 
 HELD = frozenset("abc")
-HAS = Shown({"c0": HELD})
+HAS = KubeletPod({"c0": HELD})
 
 
 def test_the_container_that_the_kubelet_recorded_starts() -> None:
     entries = [entry(Q, "c0", "x", "y", "z"), entry(P, "c0", "a", "b", "c")]
-    assert starting(HELD, view(P, Q, entries=entries, shown={P.uid: HAS})) == Found(P, (P.containers[0],))
+    assert starting(HELD, view(P, Q, entries=entries, shown={P.uid: HAS})) == PodContainers(P, (P.containers[0],))
 
 
 def test_an_init_container_is_found_though_pod_resources_does_not_show_it() -> None:
     pod = node_pod("p", [1], init=[3])
     entries = [entry(pod, "i0", "a", "b", "c"), entry(pod, "c0", "a")]
-    found = starting(HELD, view(pod, entries=entries, shown={pod.uid: Shown({"c0": frozenset("a")})}))
+    found = starting(HELD, view(pod, entries=entries, shown={pod.uid: KubeletPod({"c0": frozenset("a")})}))
     assert found.containers == (pod.containers[0],)
 
 
-def test_init_and_app_container_with_the_same_devices_are_both_named_and_get_the_same() -> None:
+def test_init_and_app_container_with_the_same_devices_get_the_same_cards() -> None:
     pod = on(node_pod("p", [3], init=[3]), CARDS[1])
     entries = [entry(pod, "i0", "a", "b", "c"), entry(pod, "c0", "a", "b", "c")]
     found = starting(HELD, view(pod, entries=entries, shown={pod.uid: HAS}))
@@ -144,11 +153,11 @@ def test_init_and_app_container_with_the_same_devices_are_both_named_and_get_the
     assert [share.uuid for share in common_shares(found, decided(pod, CARDS))] == ["GPU-b"]
 
 
-def test_init_and_app_container_with_the_same_devices_and_other_cards_are_refused() -> None:
+def test_init_and_app_container_with_the_same_devices_on_two_cards_is_refused() -> None:
     annotations = {names.ALLOCATION: '{"0":{"0":3}}', names.INIT_ALLOCATION: '{"0":{"1":3}}'}
     pod = node_pod("p", [3], init=[3], annotations=annotations)
     with pytest.raises(NotIdentified, match=r"i0 on GPU-b, c0 on GPU-a"):
-        common_shares(Found(pod, pod.containers), decided(pod, CARDS))
+        common_shares(PodContainers(pod, pod.containers), decided(pod, CARDS))
 
 
 def test_the_record_of_a_dead_pod_with_the_same_devices_is_left_out() -> None:
@@ -157,46 +166,52 @@ def test_the_record_of_a_dead_pod_with_the_same_devices_is_left_out() -> None:
     assert starting(HELD, view(dead, P, entries=entries, shown={P.uid: HAS})).pod == P
 
 
-def held_by(*pods: NodePod) -> list[Entry]:
+def held_by(*pods: NodePod) -> list[CheckpointEntry]:
     return [entry(pod, "c0", "a", "b", "c") for pod in pods]
 
 
 @pytest.mark.parametrize(
-    ("seen", "words"),
+    ("seen", "message"),
     [
-        pytest.param(view(P), "no live container has exactly these", id="nobody holds them"),
-        pytest.param(view(P, entries=[entry(P, "c0", "a", "b")]), "no live container has", id="fewer are recorded"),
+        pytest.param(view(P), "no live container recorded with exactly these", id="nobody holds them"),
+        pytest.param(
+            view(P, entries=[entry(P, "c0", "a", "b")]), "no live container recorded", id="fewer are recorded"
+        ),
         pytest.param(
             view(P, Q, entries=held_by(P, Q), shown={P.uid: HAS, Q.uid: HAS}),
-            "ns/p .*holds them too; .*ns/q .*holds them too",
+            "ns/p .*holds the same devices; .*ns/q .*holds the same devices",
             id="two pods",
         ),
         pytest.param(
             view(P, entries=held_by(P, Q), shown={P.uid: HAS}), "UID uid-q: .*not known here", id="one is not known yet"
         ),
         pytest.param(view(entries=held_by(P)), "UID uid-p: .*not known here", id="not known yet"),
-        pytest.param(view(replace(P, finished=True), entries=held_by(P)), "no live container has", id="finished"),
+        pytest.param(view(replace(P, finished=True), entries=held_by(P)), "no live container recorded", id="finished"),
         pytest.param(view(P, entries=held_by(P)), "PodResources.Get does not know it", id="inactive"),
         pytest.param(
-            View(names.GPU_MEM, (P,), tuple(held_by(P))), "PodResources.Get has not confirmed it", id="not asked"
+            NodeState(names.GPU_MEM, (P,), tuple(held_by(P))), "PodResources.Get has not confirmed it", id="not asked"
         ),
         pytest.param(
-            view(P, entries=held_by(P), shown={P.uid: Shown({"c0": frozenset("xyz")})}), "3 others", id="namesake"
+            view(P, entries=held_by(P), shown={P.uid: KubeletPod({"c0": frozenset("xyz")})}),
+            "3 different ones",
+            id="namesake",
         ),
         pytest.param(
-            view(node_pod("p", [4]), entries=held_by(P), shown={P.uid: HAS}), "container c0 asks 4", id="other limit"
+            view(node_pod("p", [4]), entries=held_by(P), shown={P.uid: HAS}),
+            "container c0 requests 4",
+            id="other limit",
         ),
         pytest.param(
             view(P, entries=[entry(P, "gone", "a", "b", "c")], shown={P.uid: HAS}),
-            "gone asks 0",
+            "gone requests 0",
             id="no such container",
         ),
     ],
 )
-def test_what_starts_and_cannot_be_told_is_refused(seen: View, words: str) -> None:
+def test_an_ambiguous_start_is_refused(seen: NodeState, message: str) -> None:
     with pytest.raises(NotIdentified) as refused:
         starting(HELD, seen)
-    assert re.search(words, str(refused.value))
+    assert re.search(message, str(refused.value))
 
 
 def test_the_pods_to_ask_for_are_those_that_hold_exactly_the_devices() -> None:

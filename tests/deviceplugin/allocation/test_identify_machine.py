@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from config.protocol import names
 from deviceplugin.allocation.environment import container_environment, replay_objection
 from deviceplugin.allocation.identify import (
+    NodeState,
     NotIdentified,
-    View,
     allocating,
     common_shares,
     holders,
     starting,
     unrecorded,
 )
-from deviceplugin.allocation.pods import Container, NodePod, decided
+from deviceplugin.allocation.pods import NodePod, PodContainer, decided
 from tests.support.kubelet_model import Kubelet, Rejected
 from tests.support.node_pods import CARDS, node_pod, on
 
@@ -153,7 +153,7 @@ class OneNode:
                 return
         self.kubelet.running.add(uid)
 
-    def started(self, pod: NodePod, container: Container, ids: frozenset[str]) -> bool:
+    def started(self, pod: NodePod, container: PodContainer, ids: frozenset[str]) -> bool:
         view = self.view({entry.pod_uid for entry in holders(ids, self.view(set()))})
         try:
             found = starting(ids, view)
@@ -171,7 +171,7 @@ class OneNode:
         assert recorded == right
         return True
 
-    def allocate(self, pod: NodePod, container: Container, units: int) -> bytes:
+    def allocate(self, pod: NodePod, container: PodContainer, units: int) -> bytes:
         waiting = unrecorded(self.view(set()), self.answered)
         view = self.view({found.pod.uid for found in waiting})
         try:
@@ -183,12 +183,12 @@ class OneNode:
         shares = common_shares(found, decided(found.pod, CARDS))
         return msgspec.json.encode(container_environment(shares, by_cdi=False))
 
-    def judge(self, pod: NodePod, container: Container, right_pod: NodePod, right: Container) -> None:
+    def judge(self, pod: NodePod, container: PodContainer, right_pod: NodePod, right: PodContainer) -> None:
         assert (pod.uid, container) == (right_pod.uid, right)
 
-    def view(self, uids: set[str]) -> View:
+    def view(self, uids: set[str]) -> NodeState:
         shown = {uid: self.kubelet.get(self.cache[uid].name) for uid in uids if uid in self.cache}
-        return View(names.GPU_MEM, tuple(self.cache.values()), self.kubelet.checkpoint, shown)
+        return NodeState(names.GPU_MEM, tuple(self.cache.values()), self.kubelet.checkpoint, shown)
 
     def waiting(self) -> list[NodePod]:
         """What the kubelet has not learnt of yet, oldest first; the API server tells it nothing of finished pods."""
@@ -212,7 +212,7 @@ class LateNode(OneNode):
     def deleted(self, uid: str) -> None:
         pass
 
-    def judge(self, pod: NodePod, container: Container, right_pod: NodePod, right: Container) -> None:
+    def judge(self, pod: NodePod, container: PodContainer, right_pod: NodePod, right: PodContainer) -> None:
         """What is answered may be another pod's: `started` shows that no container starts with it."""
         assert container.units == right.units, f"{pod} for {right_pod}"
 

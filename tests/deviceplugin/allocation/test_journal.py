@@ -39,7 +39,7 @@ def test_a_pod_without_allocation_may_get_its_first_one_later(tmp_path: Path) ->
     assert journal.first("u", OTHER).changed
 
 
-def test_the_original_schedulers_index_is_an_allocation(tmp_path: Path) -> None:
+def test_the_legacy_schedulers_index_is_an_allocation(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.first("u", {names.MEM_IDX: "0"})
     assert journal.first("u", {names.MEM_IDX: "1"}) == First({names.MEM_IDX: "0"}, (names.MEM_IDX,))
@@ -66,7 +66,7 @@ def test_a_pod_that_is_gone_is_forgotten_also_over_a_restart(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         pytest.param("", "cannot be read", id="empty"),
         pytest.param('{"version":1,"pods":{"u":', "cannot be read", id="cut off"),
@@ -74,16 +74,16 @@ def test_a_pod_that_is_gone_is_forgotten_also_over_a_restart(tmp_path: Path) -> 
         pytest.param('{"version":2,"pods":{}}', "version 2; expected 1", id="newer"),
     ],
 )
-def test_a_broken_file_is_said_and_replaced(tmp_path: Path, text: str, words: str) -> None:
+def test_a_broken_file_is_reported_and_replaced(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "journal.json").write_text(text)
     journal = Journal(tmp_path)
-    assert words in journal.problem
+    assert message in journal.problem
     assert journal.first("u", FIRST) == First(FIRST)
     journal.save()
     assert Journal(tmp_path).problem == ""
 
 
-def test_a_file_that_the_disk_does_not_give_back_is_said_and_does_without(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_and_done_without(tmp_path: Path) -> None:
     (tmp_path / "journal.json").mkdir()
     journal = Journal(tmp_path)
     assert "cannot be read" in journal.problem
@@ -103,12 +103,12 @@ def test_no_reader_ever_sees_half_a_file(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_still_remembered(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    (tmp_path / "journal.tmp").mkdir()
+    (tmp_path / ".journal.json.tmp").mkdir()
     journal.first("u", FIRST)
     with pytest.raises(OSError, match="directory"):
         journal.save()
     assert journal.first("u", OTHER).annotations == FIRST
-    (tmp_path / "journal.tmp").rmdir()
+    (tmp_path / ".journal.json.tmp").rmdir()
     journal.save()
     assert Journal(tmp_path).first("u", OTHER).annotations == FIRST
 

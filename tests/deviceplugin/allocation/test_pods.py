@@ -1,4 +1,4 @@
-"""A node's pod, and what the scheduler decided for each of its containers: exactly that, or a refusal with words."""
+"""A node's pod, and what the scheduler decided for each of its containers: exactly that, or a refusal that says why."""
 
 import contextlib
 from dataclasses import replace
@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.protocol import names
+from config.protocol.container_formula import ContainerKind
 from config.protocol.inventory import Card
 from deviceplugin.allocation.pods import (
-    Container,
-    Decision,
-    Kind,
+    CardDecision,
     NoAllocation,
+    PodContainer,
     Share,
     Undecided,
     WrongAllocation,
@@ -36,10 +36,10 @@ def share(card: Card, units: int) -> Share:
 def test_containers_stand_in_the_order_in_which_the_kubelet_allocates() -> None:
     pod = node_pod("p", [3, 0], init=[2, 1], sidecars={1})
     assert pod.containers == (
-        Container("i0", Kind.INIT, 0, 2),
-        Container("i1", Kind.SIDECAR, 1, 1),
-        Container("c0", Kind.APP, 0, 3),
-        Container("c1", Kind.APP, 1, 0),
+        PodContainer("i0", ContainerKind.INIT, 0, 2),
+        PodContainer("i1", ContainerKind.SIDECAR, 1, 1),
+        PodContainer("c0", ContainerKind.APP, 0, 3),
+        PodContainer("c1", ContainerKind.APP, 1, 0),
     )
     assert [container.name for container in pod.asking()] == ["i0", "i1", "c0"]
 
@@ -62,7 +62,7 @@ def test_a_whole_card_pod_is_one_by_annotation_or_label() -> None:
 def test_each_container_gets_what_our_scheduler_wrote() -> None:
     pod = on(node_pod("p", [3, 0, 1], init=[2, 1], sidecars={1}), B)
     expected = {"i0": (share(B, 2),), "i1": (share(B, 1),), "c0": (share(B, 3),), "c2": (share(B, 1),)}
-    assert decided(pod, CARDS) == Decision(expected)
+    assert decided(pod, CARDS) == CardDecision(expected)
     assert decided(pod, CARDS).uuids() == {"GPU-b"}
 
 
@@ -87,12 +87,12 @@ def test_an_allocation_without_uuids_means_the_cards_as_they_are_numbered_now() 
     assert decided(pod, CARDS).shares == {"c0": (share(C, 3),)}
 
 
-def test_the_original_schedulers_index_means_every_container() -> None:
+def test_the_legacy_schedulers_index_means_every_container() -> None:
     pod = node_pod("p", [3, 1], init=[2], annotations={names.MEM_IDX: "1", names.MEM_POD: "4"})
     assert decided(pod, CARDS).shares == {"i0": (share(B, 2),), "c0": (share(B, 3),), "c1": (share(B, 1),)}
 
 
-def test_the_allocation_comes_before_the_original_schedulers_index() -> None:
+def test_the_allocation_comes_before_the_legacy_schedulers_index() -> None:
     pod = node_pod("p", [3], annotations=written('{"0":{"0":3}}', **{names.MEM_IDX: "1"}))
     assert decided(pod, CARDS).shares == {"c0": (share(A, 3),)}
 
@@ -102,13 +102,13 @@ def test_containers_that_ask_nothing_get_nothing() -> None:
     assert set(decided(pod, CARDS).shares) == {"c0"}
 
 
-def test_a_pod_without_allocation_may_get_one_yet() -> None:
+def test_a_pod_without_allocation_may_get_one_later() -> None:
     with pytest.raises(NoAllocation, match=r"pod ns/p \(UID uid-p\) has no allocation"):
         decided(node_pod("p", [3]), CARDS)
 
 
 @pytest.mark.parametrize(
-    ("annotations", "words"),
+    ("annotations", "message"),
     [
         pytest.param(written('{"0":{"0":2}}'), "container c0 2 units; its limit is 3", id="too few"),
         pytest.param(written('{"0":{"0":4}}'), "container c0 4 units; its limit is 3", id="too many"),
@@ -116,8 +116,10 @@ def test_a_pod_without_allocation_may_get_one_yet() -> None:
         pytest.param(written('{"0":{"0":3},"1":{"0":1}}'), "container c1 1 units; its limit is 0", id="unasked"),
         pytest.param(written('{"0":{"0":3},"2":{"0":1}}'), "app container 2; the pod has 2", id="no such container"),
         pytest.param(written('{"0":{"0":3}}', init='{"0":{"0":1}}'), "init container 0; the pod has 0", id="no init"),
-        pytest.param(written('{"0":{"7":3}}'), "card 7, which this node lacks; its cards are 0: GPU-a", id="index"),
-        pytest.param(written('{"0":{"0":3}}', cards='{"0":"GPU-z"}'), "card GPU-z, which this node lacks", id="UUID"),
+        pytest.param(written('{"0":{"7":3}}'), "card 7, which is not on this node; its cards are 0: GPU-a", id="index"),
+        pytest.param(
+            written('{"0":{"0":3}}', cards='{"0":"GPU-z"}'), "card GPU-z, which is not on this node", id="UUID"
+        ),
         pytest.param(written('{"0":{"0":3}}', cards=f'{{"0":"{"G" * 9000}"}}'), "card G{64}, which", id="long UUID"),
         pytest.param(written('{"0":{"0":3}}', cards='{"1":"GPU-b"}'), "has no UUID for card 0", id="UUID missing"),
         pytest.param(written('{"0":{"3":3}}'), r"card GPU-m is not shared \(mig\)", id="MIG"),
@@ -128,19 +130,19 @@ def test_a_pod_without_allocation_may_get_one_yet() -> None:
             id="one card twice",
         ),
         pytest.param(written("nonsense"), "cannot be read", id="broken"),
-        pytest.param({names.MEM_IDX: "-1"}, f"{names.MEM_IDX} is '-1'", id="the original's failure"),
-        pytest.param({names.MEM_IDX: "9"}, "card 9, which this node lacks", id="the original's index"),
+        pytest.param({names.MEM_IDX: "-1"}, f"{names.MEM_IDX} is '-1'", id="the legacy plugin's failure"),
+        pytest.param({names.MEM_IDX: "9"}, "card 9, which is not on this node", id="the legacy index"),
         pytest.param(written("nonsense", **{names.MEM_IDX: "0"}), "cannot be read", id="broken beside an index"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_words(annotations: dict[str, str], words: str) -> None:
-    with pytest.raises(WrongAllocation, match=words) as refused:
+def test_an_allocation_that_does_not_fit_is_refused_with_the_reason(annotations: dict[str, str], message: str) -> None:
+    with pytest.raises(WrongAllocation, match=message) as refused:
         decided(node_pod("p", [3, 0], annotations=annotations), CARDS)
     assert str(refused.value).startswith("pod ns/p (UID uid-p): ")
 
 
 @pytest.mark.parametrize(
-    ("count", "cards", "words"),
+    ("count", "cards", "message"),
     [
         pytest.param("2", (A,), "c0 has 1 cards; the pod's gpu-count is 2", id="too few cards"),
         pytest.param("1", (A, B), "c0 has 2 cards; the pod's gpu-count is 1", id="too many cards"),
@@ -148,9 +150,9 @@ def test_what_does_not_fit_is_refused_with_words(annotations: dict[str, str], wo
         pytest.param("²", (A,), "gpu-count is", id="a digit that is none"),
     ],
 )
-def test_the_number_of_cards_is_what_the_pod_asked(count: str, cards: tuple[Card, ...], words: str) -> None:
+def test_the_number_of_cards_is_what_the_pod_asked(count: str, cards: tuple[Card, ...], message: str) -> None:
     pod = on(node_pod("p", [4], labels={names.GPU_COUNT: count}), *cards)
-    with pytest.raises(WrongAllocation, match=words):
+    with pytest.raises(WrongAllocation, match=message):
         decided(pod, CARDS)
 
 

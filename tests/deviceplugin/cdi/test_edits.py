@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 
 from deviceplugin.cdi.edits import Edits, combined, device_nodes, from_wire, read_only_mount
 
-WORDS = st.sampled_from(["a", "b", "c"])
+TEXTS = st.sampled_from(["a", "b", "c"])
 EDITS = st.builds(
     Edits,
-    env=st.dictionaries(WORDS, WORDS),
-    lists=st.dictionaries(WORDS, st.lists(WORDS, min_size=1, unique=True)),
-    objects=st.dictionaries(st.sampled_from(["x", "y"]), WORDS),
+    env=st.dictionaries(TEXTS, TEXTS),
+    lists=st.dictionaries(TEXTS, st.lists(TEXTS, min_size=1, unique=True)),
+    objects=st.dictionaries(st.sampled_from(["x", "y"]), TEXTS),
     version=st.sampled_from([(0, 5, 0), (0, 7, 0), (1, 1, 0)]),
 )
 
@@ -42,7 +42,7 @@ def test_a_mount_of_the_host_is_read_only() -> None:
     }
 
 
-def test_what_a_document_holds_comes_out_as_it_went_in() -> None:
+def test_the_edits_of_a_spec_come_out_as_they_went_in() -> None:
     document = {
         "env": ["A=1", "B=x=y"],
         "deviceNodes": [{"path": "/dev/x", "major": 195}],
@@ -56,7 +56,7 @@ def test_what_a_document_holds_comes_out_as_it_went_in() -> None:
     assert edits.version == (1, 1, 0)
 
 
-def test_an_old_document_still_needs_the_version_that_our_names_need() -> None:
+def test_an_old_spec_still_needs_the_version_that_our_names_need() -> None:
     assert from_wire({}, (0, 3, 0)).version == (0, 5, 0)
 
 

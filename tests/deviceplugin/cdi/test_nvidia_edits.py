@@ -1,4 +1,4 @@
-"""Real cards come into a container by NVIDIA's documents, or as device nodes, or not at all."""
+"""Real cards come into a container by NVIDIA's specs, or as device nodes, or not at all."""
 
 import json
 import stat
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.cdi.nvidia_edits import RealEdits
+from deviceplugin.cdi.nvidia_edits import NvidiaEdits
 from deviceplugin.cdi.spec import CdiError
-from deviceplugin.driver.cards import Card
+from deviceplugin.driver.cards import DriverCard
 
-CARD = Card(0, "GPU-a", "M", 1024, minor=3)
+CARD = DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024, minor=3)
 
 
-def nvidia_document(minor: int = 3) -> str:
+def nvidia_text(minor: int = 3) -> str:
     library = {"hostPath": "/usr/lib/libcuda.so", "containerPath": "/usr/lib/libcuda.so"}
     return json.dumps(
         {
@@ -38,8 +38,8 @@ class Site:
         self.calls = folder / "calls"
         self.ctk = folder / "nvidia-ctk"
 
-    def edits(self) -> RealEdits:
-        return RealEdits(
+    def edits(self) -> NvidiaEdits:
+        return NvidiaEdits(
             lambda: [CARD],
             [self.etc],
             self.state / "cdi" / "nvidia.json",
@@ -58,8 +58,8 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-def test_the_toolkits_document_brings_everything(site: Site) -> None:
-    (site.etc / "nvidia.yaml").write_text(nvidia_document())
+def test_the_toolkits_spec_brings_everything(site: Site) -> None:
+    (site.etc / "nvidia.yaml").write_text(nvidia_text())
     made = site.edits()
     made.prepare()
     text = json.dumps(made.edits(["GPU-a"]).wire())
@@ -68,17 +68,17 @@ def test_the_toolkits_document_brings_everything(site: Site) -> None:
     assert (made.toolkit_missing, made.problems, site.calls.exists()) == ("", (), False)
 
 
-def test_without_toolkit_there_are_device_nodes_and_it_is_said(site: Site) -> None:
+def test_without_the_toolkit_there_are_device_nodes_and_a_report(site: Site) -> None:
     made = site.edits()
     made.prepare()
     nodes = made.edits(["GPU-a"]).lists["deviceNodes"]
     assert [node["path"] for node in nodes] == ["/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm"]  # type: ignore[index]
-    assert "no CDI document of kind nvidia.com/gpu names card GPU-a" in made.toolkit_missing
+    assert "no CDI spec of kind nvidia.com/gpu names card GPU-a" in made.toolkit_missing
     assert "nvidia-ctk is not installed here" in made.toolkit_missing
 
 
-def test_where_only_the_program_is_there_it_writes_a_document(site: Site) -> None:
-    site.toolkit(f"""out=$(echo "$3" | cut -d= -f2)\ncat > "$out" <<'DOCUMENT'\n{nvidia_document()}\nDOCUMENT""")
+def test_where_only_nvidia_ctk_is_there_it_generates_a_spec(site: Site) -> None:
+    site.toolkit(f"""out=$(echo "$3" | cut -d= -f2)\ncat > "$out" <<'DOCUMENT'\n{nvidia_text()}\nDOCUMENT""")
     made = site.edits()
     made.prepare()
     assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
@@ -103,29 +103,29 @@ def test_what_is_missing_is_known_before_any_container_asks(site: Site) -> None:
     made = site.edits()
     made.prepare()
     assert "nvidia-ctk is not installed here" in made.toolkit_missing
-    (site.etc / "nvidia.json").write_text(nvidia_document())
+    (site.etc / "nvidia.json").write_text(nvidia_text())
     made.prepare()
     assert made.toolkit_missing == ""
 
 
-def test_where_no_document_can_be_written_there_are_device_nodes_and_it_is_said(site: Site) -> None:
+def test_where_no_spec_can_be_generated_there_are_device_nodes_and_a_report(site: Site) -> None:
     site.toolkit("exit 0")
     site.state.touch()
     made = site.edits()
     made.prepare()
-    assert "no document can be written" in made.toolkit_missing
+    assert "cannot write a CDI spec" in made.toolkit_missing
     assert "/dev/nvidia3" in json.dumps(made.edits(["GPU-a"]).wire())
 
 
-def test_a_file_that_is_gone_again_costs_nothing(site: Site) -> None:
+def test_a_file_that_disappears_meanwhile_is_ignored(site: Site) -> None:
     (site.etc / "gone.json").symlink_to(site.etc / "nowhere")
-    (site.etc / "nvidia.json").write_text(nvidia_document())
+    (site.etc / "nvidia.json").write_text(nvidia_text())
     made = site.edits()
     assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
 
 
-def test_a_link_to_itself_is_a_problem_and_costs_nothing_else(site: Site) -> None:
-    (site.etc / "nvidia.json").write_text(nvidia_document())
+def test_a_link_to_itself_is_a_problem_and_affects_nothing_else(site: Site) -> None:
+    (site.etc / "nvidia.json").write_text(nvidia_text())
     (site.etc / "loop.json").symlink_to("loop.json")
     made = site.edits()
     made.prepare()
@@ -133,20 +133,20 @@ def test_a_link_to_itself_is_a_problem_and_costs_nothing_else(site: Site) -> Non
     assert "loop.json" in str(made.problems)
 
 
-def test_a_document_that_appears_or_changes_is_used_from_then_on(site: Site) -> None:
+def test_a_spec_that_appears_or_changes_is_used_from_then_on(site: Site) -> None:
     made = site.edits()
     assert "libcuda" not in json.dumps(made.edits(["GPU-a"]).wire())
-    (site.etc / "nvidia.json").write_text(nvidia_document(minor=0))
+    (site.etc / "nvidia.json").write_text(nvidia_text(minor=0))
     made.edits(["GPU-a"])
     assert "out of date" in made.toolkit_missing
-    (site.etc / "nvidia.json").write_text(nvidia_document() + " ")
+    (site.etc / "nvidia.json").write_text(nvidia_text() + " ")
     assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
     assert made.toolkit_missing == ""
 
 
-def test_a_document_that_cannot_be_read_is_a_problem_and_costs_nothing_else(site: Site) -> None:
+def test_a_spec_that_cannot_be_read_is_a_problem_and_affects_nothing_else(site: Site) -> None:
     (site.etc / "broken.json").write_text("[")
-    (site.etc / "nvidia.json").write_text(nvidia_document())
+    (site.etc / "nvidia.json").write_text(nvidia_text())
     made = site.edits()
     assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
     (problem,) = made.problems

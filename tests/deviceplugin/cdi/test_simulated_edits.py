@@ -28,7 +28,7 @@ def test_each_card_is_a_read_only_mount_of_its_description(tmp_path: Path) -> No
     assert about == {"uuid": "GPU-b", "index": 1, "model": "M", "memoryMiB": 2048}
 
 
-def test_a_description_that_is_another_one_now_is_written_anew(tmp_path: Path) -> None:
+def test_a_description_that_has_changed_is_written_again(tmp_path: Path) -> None:
     cards = [Card(index=0, uuid="GPU-a", model="M", memory_mib=1024, units=1)]
     made = SimulatedEdits(tmp_path, lambda: cards)
     made.edits(["GPU-a"])
@@ -53,15 +53,15 @@ def test_the_files_of_cards_with_similar_names_are_left_alone(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("uuid", "words"),
+    ("uuid", "message"),
     [
         ("GPU-z", "no simulated card GPU-z"),
-        ("../evil", "without slashes"),
-        ("..", "no dot before it"),
+        ("../evil", "with no slash"),
+        ("..", "no dot first"),
         ("a\0b", "cannot be a file"),
     ],
 )
-def test_what_is_no_card_here_or_no_file_name_is_refused(tmp_path: Path, uuid: str, words: str) -> None:
-    with pytest.raises(CdiError, match=words):
+def test_an_unknown_card_or_a_bad_file_name_is_refused(tmp_path: Path, uuid: str, message: str) -> None:
+    with pytest.raises(CdiError, match=message):
         SimulatedEdits(tmp_path / "cards", lambda: CARDS).edits([uuid])
     assert not (tmp_path / "evil").exists()

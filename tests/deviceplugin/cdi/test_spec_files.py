@@ -1,4 +1,4 @@
-"""The directory of CDI documents: ours appear whole and go when unused, others' stay."""
+"""The directories of CDI specs: ours appear whole and go when unused, others' stay."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.cdi.edits import Edits
-from deviceplugin.cdi.spec import document
-from deviceplugin.cdi.spec_files import HandleFiles, generate_nvidia, read_nvidia
+from deviceplugin.cdi.spec import container_spec
+from deviceplugin.cdi.spec_files import SpecFiles, generate_nvidia, read_nvidia
 
 H, OTHER = "0123456789abcdef", "fedcba9876543210"
 NVIDIA = {
@@ -17,8 +17,8 @@ NVIDIA = {
 }
 
 
-def one(handle: str, value: str = "1") -> dict[str, object]:
-    return dict(document(handle, [Edits(env={"A": value})]))
+def one(device: str, value: str = "1") -> dict[str, object]:
+    return dict(container_spec(device, [Edits(env={"A": value})]))
 
 
 def program(path: Path, script: str) -> str:
@@ -27,26 +27,26 @@ def program(path: Path, script: str) -> str:
     return str(path)
 
 
-def test_a_handles_document_is_a_file_of_its_own(tmp_path: Path) -> None:
-    path = HandleFiles(tmp_path / "cdi").write(H, one(H))
+def test_the_spec_of_a_device_is_a_file_of_its_own(tmp_path: Path) -> None:
+    path = SpecFiles(tmp_path / "cdi").write(H, one(H))
     assert path == tmp_path / "cdi" / f"gpushare-{H}.json"
     assert json.loads(path.read_text()) == one(H)
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_who_reads_while_it_is_written_anew_reads_the_old_one_whole(tmp_path: Path) -> None:
-    files = HandleFiles(tmp_path)
+def test_who_reads_while_it_is_replaced_reads_the_old_one_whole(tmp_path: Path) -> None:
+    files = SpecFiles(tmp_path)
     with files.write(H, one(H, "old")).open() as reader:
         files.write(H, one(H, "new"))
         assert json.load(reader) == one(H, "old")
     assert json.loads((tmp_path / f"gpushare-{H}.json").read_text()) == one(H, "new")
 
 
-def test_what_is_not_in_use_goes_and_what_others_wrote_stays(tmp_path: Path) -> None:
+def test_unused_specs_are_removed_and_files_of_others_stay(tmp_path: Path) -> None:
     others = ["nvidia.yaml", "gpushare-notes.json", f"gpushare-{H}.yaml", f"other-gpushare-{H}.json"]
     for name in others:
         (tmp_path / name).write_text("{}")
-    files = HandleFiles(tmp_path)
+    files = SpecFiles(tmp_path)
     files.write(H, one(H))
     files.write(OTHER, one(OTHER))
     present = files.present()
@@ -55,8 +55,8 @@ def test_what_is_not_in_use_goes_and_what_others_wrote_stays(tmp_path: Path) -> 
     assert {path.name for path in tmp_path.iterdir()} == {*others, f"gpushare-{OTHER}.json"}
 
 
-def test_a_document_that_was_written_anew_meanwhile_stays(tmp_path: Path) -> None:
-    files = HandleFiles(tmp_path)
+def test_a_spec_that_was_replaced_meanwhile_stays(tmp_path: Path) -> None:
+    files = SpecFiles(tmp_path)
     files.write(H, one(H))
     before = files.present()
     files.write(H, one(H, "new"))
@@ -64,31 +64,31 @@ def test_a_document_that_was_written_anew_meanwhile_stays(tmp_path: Path) -> Non
     assert set(files.present()) == {H}
 
 
-def test_a_directory_that_is_not_there_has_no_documents(tmp_path: Path) -> None:
-    files = HandleFiles(tmp_path / "none")
+def test_a_directory_that_is_missing_has_no_specs(tmp_path: Path) -> None:
+    files = SpecFiles(tmp_path / "none")
     assert files.present() == {}
     assert files.remove({H: 1}) == []
 
 
-@pytest.mark.parametrize("handle", ["", "../etc/passwd", H.upper(), H + "0"])
-def test_only_a_handle_names_a_file(tmp_path: Path, handle: str) -> None:
-    with pytest.raises(ValueError, match="is no handle"):
-        HandleFiles(tmp_path).write(handle, {})
+@pytest.mark.parametrize("device", ["", "../etc/passwd", H.upper(), H + "0"])
+def test_only_a_device_name_of_ours_names_a_file(tmp_path: Path, device: str) -> None:
+    with pytest.raises(ValueError, match="is not a device name of ours"):
+        SpecFiles(tmp_path).write(device, {})
 
 
-def test_nvidias_documents_are_read_from_every_directory_in_order(tmp_path: Path) -> None:
+def test_nvidias_specs_are_read_from_every_directory_in_order(tmp_path: Path) -> None:
     etc, run = tmp_path / "etc", tmp_path / "run"
     for directory, version in ((etc, "0.5.0"), (run, "0.6.0")):
         directory.mkdir()
         (directory / "nvidia.json").write_text(json.dumps({**NVIDIA, "cdiVersion": version}))
     (run / "README.txt").write_text("kind: nvidia.com/gpu")
-    HandleFiles(run).write(H, one(H))
+    SpecFiles(run).write(H, one(H))
     found = read_nvidia([etc, run, tmp_path / "none"])
     assert [spec.edits.version for spec in found.specs] == [(0, 5, 0), (0, 6, 0)]
     assert found.problems == ()
 
 
-def test_a_document_that_cannot_be_read_is_said_and_the_others_are_read(tmp_path: Path) -> None:
+def test_a_spec_that_cannot_be_read_is_reported_and_the_others_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("a: [")
     (tmp_path / "b.yaml").write_bytes(b"\xff")
     (tmp_path / "c.json").symlink_to(tmp_path / "nowhere")
@@ -100,7 +100,7 @@ def test_a_document_that_cannot_be_read_is_said_and_the_others_are_read(tmp_path
     assert [name for name, problem in zip(unreadable, found.problems, strict=True) if name in problem] == [*unreadable]
 
 
-def test_nvidia_ctk_writes_the_document_of_all_cards_by_uuid(tmp_path: Path) -> None:
+def test_nvidia_ctk_generates_the_spec_of_all_cards_by_uuid(tmp_path: Path) -> None:
     (tmp_path / "made").write_text(json.dumps(NVIDIA))
     copy = f'case $a in --output=*) cp {tmp_path}/made "${{a#--output=}}";; esac'
     ctk = program(tmp_path / "nvidia-ctk", f'echo "$@" > {tmp_path}/args; for a; do {copy}; done')
@@ -113,23 +113,23 @@ def test_nvidia_ctk_writes_the_document_of_all_cards_by_uuid(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("script", "timeout_s", "words"),
+    ("script", "timeout_s", "message"),
     [
-        pytest.param("echo no driver >&2; exit 3", 20, "ended with 3: no driver", id="fails"),
+        pytest.param("echo no driver >&2; exit 3", 20, "exited with code 3: no driver", id="fails"),
         pytest.param("exec sleep 60", 0.2, "took longer than 0.2 s", id="hangs"),
     ],
 )
-def test_why_nvidia_ctk_wrote_none_is_said(tmp_path: Path, script: str, timeout_s: float, words: str) -> None:
+def test_why_nvidia_ctk_failed_is_reported(tmp_path: Path, script: str, timeout_s: float, message: str) -> None:
     ctk = program(tmp_path / "nvidia-ctk", script)
-    assert words in generate_nvidia(tmp_path / "out.json", timeout_s=timeout_s, ctk=ctk)
+    assert message in generate_nvidia(tmp_path / "out.json", timeout_s=timeout_s, ctk=ctk)
 
 
-def test_without_nvidia_ctk_it_is_said(tmp_path: Path) -> None:
+def test_a_missing_nvidia_ctk_is_reported(tmp_path: Path) -> None:
     missing = str(tmp_path / "nvidia-ctk")
     assert generate_nvidia(tmp_path / "out.json", timeout_s=1, ctk=missing) == f"{missing} is not installed here"
 
 
-def test_a_program_that_is_none_is_said(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_program_is_reported(tmp_path: Path) -> None:
     broken = tmp_path / "nvidia-ctk"
     broken.write_text("#!/nowhere/sh\n")
     broken.chmod(0o755)

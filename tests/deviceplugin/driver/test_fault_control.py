@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.driver.cards import Back, Card, CardEvent, Lost, Xid
+from deviceplugin.driver.cards import Back, CardEvent, DriverCard, Lost, Xid
 from deviceplugin.driver.fault_control import FaultRefused, serve, tell
 from deviceplugin.driver.simulated import SimulatedSource
 
-CARDS = (Card(0, "GPU-a", "M", 1024), Card(1, "GPU-b", "M", 2048))
+CARDS = (
+    DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024),
+    DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=2048),
+)
 
 
 @pytest.fixture
@@ -32,7 +35,7 @@ def path(tmp_path: Path) -> Path:
         ({"card": "1", "back": True}, Back("GPU-b")),
     ],
 )
-async def test_what_is_told_happens(
+async def test_a_fault_on_the_socket_happens(
     source: SimulatedSource, path: Path, fault: dict[str, object], event: CardEvent
 ) -> None:
     async with serve(path, source):
@@ -40,7 +43,7 @@ async def test_what_is_told_happens(
     assert source.wait(0) == [event]
 
 
-async def test_readings_use_and_the_driver_can_be_told(source: SimulatedSource, path: Path) -> None:
+async def test_readings_use_and_the_driver_can_be_set(source: SimulatedSource, path: Path) -> None:
     async with serve(path, source):
         await tell(path, {"card": 0, "pid": 4242, "usedMiB": 512})
         await tell(path, {"card": 0, "reading": {"remapPending": True, "temperatureC": 91, "uncorrectedEcc": 2}})
@@ -53,7 +56,7 @@ async def test_readings_use_and_the_driver_can_be_told(source: SimulatedSource, 
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("fault", "message"),
     [
         ({"card": 7, "xid": 79}, "no card 7; cards: 0"),
         ({"xid": 79}, "expected card"),
@@ -71,16 +74,16 @@ async def test_readings_use_and_the_driver_can_be_told(source: SimulatedSource, 
         ({"slowS": -1}, "slowS"),
     ],
 )
-async def test_what_makes_no_sense_is_refused_with_the_reason(
-    source: SimulatedSource, path: Path, fault: dict[str, object], words: str
+async def test_a_fault_that_makes_no_sense_is_refused_with_the_reason(
+    source: SimulatedSource, path: Path, fault: dict[str, object], message: str
 ) -> None:
     async with serve(path, source):
-        with pytest.raises(FaultRefused, match=words):
+        with pytest.raises(FaultRefused, match=message):
             await tell(path, fault)
     assert source.wait(0) == []
 
 
-async def test_a_bad_line_costs_the_next_one_nothing(source: SimulatedSource, path: Path) -> None:
+async def test_a_bad_line_does_not_affect_the_next_one(source: SimulatedSource, path: Path) -> None:
     async with serve(path, source):
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(b'nonsense\n{"card":0,"xid":79}\n')
@@ -98,7 +101,7 @@ async def test_a_line_without_end_is_refused(source: SimulatedSource, path: Path
         writer.close()
 
 
-async def test_a_simulation_that_ends_before_it_answers_is_said_to_have_ended(path: Path) -> None:
+async def test_a_simulation_that_ends_before_it_answers_is_reported(path: Path) -> None:
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.close()
@@ -118,9 +121,7 @@ def left_behind(path: Path) -> None:
 
 
 @pytest.mark.usefixtures("left_behind")
-async def test_the_socket_is_roots_alone_replaces_an_old_one_and_is_gone_afterwards(
-    source: SimulatedSource, path: Path
-) -> None:
+async def test_the_socket_is_private_replaces_an_old_one_and_is_removed(source: SimulatedSource, path: Path) -> None:
     async with serve(path, source):
         assert mode(path) == "srw-------"
     assert mode(path) == "nothing"

@@ -27,7 +27,7 @@ def test_nothing_happens_in_time() -> None:
     assert double.waited_ms == [2000, 2000, 1000]
 
 
-def test_errors_are_told_at_once_and_all_of_them() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     double, source = found(0, 1)
     double.events = [xid(double.handle(1), 31), xid(double.handle(0), 79), xid(double.handle(1), 31)]
     assert source.wait(60.0) == (Xid("GPU-1", 31), Xid("GPU-0", 79), Xid("GPU-1", 31))
@@ -35,13 +35,13 @@ def test_errors_are_told_at_once_and_all_of_them() -> None:
     assert source.wait(0.0) == ()
 
 
-def test_an_error_of_no_card_in_particular_is_told() -> None:
+def test_an_error_of_no_card_in_particular_is_reported() -> None:
     double, source = found(0)
     double.events = [xid(double.handle(-1), 13)]
     assert source.wait(0.0) == (Xid("", 13),)
 
 
-def test_an_error_of_a_card_that_cannot_be_asked_its_uuid_any_more_names_it() -> None:
+def test_an_error_of_a_card_that_no_longer_tells_its_uuid_names_it() -> None:
     double, source = found(0, 1)
     source.wait(0.0)
     double.events = [xid(double.handle(1), 79)]
@@ -55,7 +55,7 @@ def test_a_storm_of_errors_does_not_keep_others_waiting() -> None:
     assert 0 < len(source.wait(0.0)) < 1000
 
 
-def test_an_error_that_came_before_a_card_was_seen_lost_is_told() -> None:
+def test_an_error_from_before_a_card_was_lost_is_reported() -> None:
     double, source = found(0, 1)
     source.wait(0.0)
     double.events = [xid(double.handle(1), 79), xid(double.handle(0), 31)]
@@ -92,7 +92,7 @@ def test_a_driver_without_events_is_not_asked_for_them_again_and_again() -> None
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_a_card_that_is_lost_and_comes_back_is_told_once_each(error: Exception) -> None:
+def test_a_card_that_is_lost_and_comes_back_is_reported_once_each(error: Exception) -> None:
     double, source = found(0, 1)
     source.wait(0.0)
     double.nvml_cards[0].lost = error
@@ -103,7 +103,7 @@ def test_a_card_that_is_lost_and_comes_back_is_told_once_each(error: Exception) 
     assert double.listening == ["GPU-1", "GPU-0"]
 
 
-def test_a_card_that_is_lost_is_told_at_once() -> None:
+def test_a_card_that_is_lost_is_reported_at_once() -> None:
     double, source = found(0, 1)
     double.nvml_cards[0].lost = LOST
     assert source.wait(60.0) == (Lost("GPU-0"),)
@@ -137,7 +137,7 @@ def test_a_card_that_gives_a_handle_and_no_answers_is_not_back() -> None:
     assert source.wait(0.0) == (Back("GPU-0"),)
 
 
-def test_waiting_that_fails_for_a_lost_card_tells_that_card() -> None:
+def test_a_wait_that_fails_for_a_lost_card_reports_that_card() -> None:
     double, source = found(0, 1)
     source.wait(0.0)
     double.events = [LOST]
@@ -145,7 +145,7 @@ def test_waiting_that_fails_for_a_lost_card_tells_that_card() -> None:
     assert source.wait(0.0) == (Lost("GPU-1"),)
 
 
-def test_waiting_that_fails_for_no_reason_that_is_seen_is_a_failure_and_not_silence() -> None:
+def test_a_wait_that_fails_with_every_card_answering_is_a_failure() -> None:
     double, source = found(0)
     double.events = [pynvml.NVMLError_Unknown()]
     with pytest.raises(SourceFailed, match="events of the cards: NVML answered 'Unknown Error'"):
@@ -196,7 +196,7 @@ def test_an_error_that_was_heard_is_not_lost_with_the_driver() -> None:
     assert source.wait(0.0) == (Xid("GPU-0", 119), Back("GPU-0"))
 
 
-def test_looking_for_a_lost_card_opens_the_driver_anew_and_forgets_no_error() -> None:
+def test_looking_for_a_lost_card_reopens_the_driver_and_keeps_its_errors() -> None:
     double, source = found(0, 1)
     double.nvml_cards[0].lost = LOST
     assert [source.wait(0.0), source.wait(0.0)] == [(Lost("GPU-0"),), ()]
@@ -206,7 +206,7 @@ def test_looking_for_a_lost_card_opens_the_driver_anew_and_forgets_no_error() ->
     assert source.wait(0.0) == (Xid("GPU-1", 31),)
 
 
-def test_a_card_that_is_not_named_any_more_is_lost() -> None:
+def test_a_card_that_the_driver_stops_naming_is_lost() -> None:
     double, source = found(0, 1)
     gone = double.nvml_cards.pop()
     source.cards()
@@ -223,7 +223,7 @@ def test_a_card_that_was_added_is_watched() -> None:
     assert double.listening == ["GPU-0", "GPU-1"]
 
 
-def test_a_library_of_another_driver_says_what_to_do() -> None:
+def test_a_library_of_another_driver_is_reported_with_the_remedy() -> None:
     double, source = found(0)
     double.broken = pynvml.NVMLError_LibRmVersionMismatch()
     with pytest.raises(SourceFailed, match="restart the device plugin"):
@@ -239,13 +239,13 @@ def test_closing_lets_go_of_the_driver_and_a_later_call_opens_it_again() -> None
     assert (double.openings, double.is_open) == (2, True)
 
 
-def test_closing_what_was_never_opened_is_quiet() -> None:
+def test_closing_what_was_never_opened_does_nothing() -> None:
     double = NvmlDouble(card(0))
     NvmlSource(double).close()
     assert double.openings == 0
 
 
-def test_the_library_of_this_machine_finds_cards_or_says_that_there_is_no_driver() -> None:
+def test_nvml_on_this_machine_finds_cards_or_reports_no_driver() -> None:
     source = NvmlSource()
     try:
         pynvml.nvmlInit()

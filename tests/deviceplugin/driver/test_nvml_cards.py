@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
 
-from deviceplugin.driver.cards import Card, SourceFailed
+from deviceplugin.driver.cards import DriverCard, SourceFailed
 from deviceplugin.driver.nvml import NvmlSource
 from tests.support.nvml_double import MIB, NvmlCard, NvmlDouble, card, nvlinks, pci
 
 GONE_FUNCTION = pynvml.NVMLError_FunctionNotFound()
 
 
-def cards(*given: NvmlCard) -> tuple[Card, ...]:
+def cards(*given: NvmlCard) -> tuple[DriverCard, ...]:
     """As found."""
     return NvmlSource(NvmlDouble(*given)).cards().cards
 
@@ -26,7 +26,7 @@ def test_a_card_is_described_as_the_kernel_and_programs_know_it() -> None:
     found = NvmlSource(NvmlDouble(card(0, nvmlDeviceGetNumaNodeId=1))).cards()
     assert found.driver == "580.95.05"
     assert found.cards == (
-        Card(
+        DriverCard(
             index=0,
             uuid="GPU-0",
             model="NVIDIA H100 80GB HBM3",
@@ -60,7 +60,7 @@ def test_unified_memory_counts_none_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("mode", "mig"), [([1, 1], True), ([0, 1], False), ([1, 0], True)])
-def test_mig_counts_as_it_is_not_as_it_will_be(mode: list[int], mig: bool) -> None:  # noqa: FBT001 # a table
+def test_the_current_mig_mode_counts_and_not_the_pending_one(mode: list[int], mig: bool) -> None:  # noqa: FBT001 # a table
     assert cards(card(0, nvmlDeviceGetMigMode=mode))[0].mig is mig
 
 
@@ -145,7 +145,7 @@ def test_a_card_that_fails_while_it_is_described_does_not_lose_the_others() -> N
     assert [found.uuid for found in cards(card(0), failing, card(2))] == ["GPU-0", "GPU-2"]
 
 
-def test_a_driver_that_goes_while_a_card_is_described_is_no_card_that_fails() -> None:
+def test_a_driver_that_goes_while_a_card_is_described_fails_as_a_whole() -> None:
     failing = card(1, nvmlDeviceGetName=pynvml.NVMLError_DriverNotLoaded())
     with pytest.raises(SourceFailed, match=r"the cards: NVML answered 'Driver Not Loaded': is the driver's kernel"):
         cards(card(0), failing)

@@ -32,7 +32,7 @@ def advice(value: int, answer: int = pynvml.NVML_SUCCESS) -> object:
     return fields
 
 
-def test_a_card_that_says_everything_is_read() -> None:
+def test_a_card_that_supports_everything_is_read() -> None:
     def ecc(kind: int, counter: int) -> int:
         uncorrected = (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
         return 2 if (kind, counter) == uncorrected else 99
@@ -57,7 +57,7 @@ def test_a_card_that_says_everything_is_read() -> None:
     )
 
 
-def test_what_a_card_does_not_support_is_none_and_not_nought() -> None:
+def test_what_a_card_does_not_support_is_none_and_not_0() -> None:
     assert reading() == Reading(used_mib=1024)
 
 
@@ -73,7 +73,7 @@ def test_a_process_of_unknown_memory_is_there_with_none() -> None:
     assert reading(nvmlDeviceGetComputeRunningProcesses_v3=[process(9, None)]).processes == (Process(9, 0),)
 
 
-def test_an_older_driver_lists_processes_the_older_way() -> None:
+def test_an_older_driver_lists_processes_with_the_older_call() -> None:
     missing = pynvml.NVMLError_FunctionNotFound()
     old = reading(
         nvmlDeviceGetComputeRunningProcesses_v3=missing, nvmlDeviceGetComputeRunningProcesses_v2=[process(3, 8)]
@@ -96,7 +96,7 @@ def test_a_driver_that_does_not_say_what_it_reserves_counts_it_as_used() -> None
     assert reading(nvmlDeviceGetMemoryInfo=memory).used_mib == 5
 
 
-def test_a_newer_driver_tells_the_temperature_the_newer_way() -> None:
+def test_a_newer_driver_reads_the_temperature_with_the_newer_call() -> None:
     assert reading(nvmlDeviceGetTemperatureV=lambda sensor: 44 + sensor).temperature_c == 44
 
 
@@ -149,5 +149,5 @@ def test_a_card_that_answers_with_an_error_is_not_half_read(function: str) -> No
 
 
 def test_a_card_that_the_driver_does_not_name_cannot_be_read() -> None:
-    with pytest.raises(SourceFailed, match="card GPU-9: the driver does not name it"):
+    with pytest.raises(SourceFailed, match="card GPU-9: the driver does not list it"):
         NvmlSource(NvmlDouble(card(0))).reading("GPU-9")

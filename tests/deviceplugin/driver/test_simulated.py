@@ -10,12 +10,12 @@ import pytest
 from config.clusterfile import reading
 from config.protocol import inventory, names
 from config.settings.mistakes import ConfigurationError
-from deviceplugin.driver.cards import Back, Card, Lost, Process, SourceFailed, Xid
+from deviceplugin.driver.cards import Back, DriverCard, Lost, Process, SourceFailed, Xid
 from deviceplugin.driver.simulated import (
     BackFault,
     DriverFault,
     Fault,
-    FaultMistake,
+    FaultError,
     LostFault,
     ReadingFault,
     SimulatedSource,
@@ -26,7 +26,10 @@ from deviceplugin.driver.simulated import (
     read_simulation,
 )
 
-CARDS = (Card(0, "GPU-a", "M", 1024), Card(1, "GPU-b", "M", 2048))
+CARDS = (
+    DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024),
+    DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=2048),
+)
 CLUSTER = """
 nodes:
 - name: n
@@ -106,16 +109,16 @@ def test_cards_of_an_annotation_are_simulated_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inventory_text", "card", "words"),
+    ("inventory_text", "card", "message"),
     [
         pytest.param(json.dumps(ANNOTATED), 7, r"node n: there is no card 7; cards: 0 \(GPU-x\)", id="unknown card"),
         pytest.param("{broken", 0, "node n: inventory cannot be read", id="unreadable"),
     ],
 )
-def test_what_an_annotation_has_wrong_is_found_before_anything_runs(
-    tmp_path: Path, inventory_text: str, card: int, words: str
+def test_a_mistake_in_an_annotation_is_found_before_anything_runs(
+    tmp_path: Path, inventory_text: str, card: int, message: str
 ) -> None:
-    with pytest.raises(SimulationError, match=words):
+    with pytest.raises(SimulationError, match=message):
         read_simulation(annotated(tmp_path, inventory_text, card), "n")
 
 
@@ -162,7 +165,7 @@ def test_processes_hold_memory_and_let_go_of_it() -> None:
     assert (made.reading("GPU-a").used_mib, made.reading("GPU-b").used_mib) == (50, 0)
 
 
-def test_a_reading_says_what_it_is_told_to_say() -> None:
+def test_a_reading_has_the_values_of_the_fault() -> None:
     made = source()
     happen(made, ReadingFault("0", {"remap_pending": True}), ReadingFault("0", {"recovery": "reset"}))
     assert (made.reading("GPU-a").remap_pending, made.reading("GPU-a").recovery) == (True, "reset")
@@ -170,15 +173,15 @@ def test_a_reading_says_what_it_is_told_to_say() -> None:
 
 
 def test_a_card_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(FaultMistake, match=r"no card 7; cards: 0 \(GPU-a\), 1 \(GPU-b\)"):
+    with pytest.raises(FaultError, match=r"no card 7; cards: 0 \(GPU-a\), 1 \(GPU-b\)"):
         source().happen(XidFault("7", 79))
 
 
-def test_a_driver_that_fails_fails_everywhere_until_it_is_well() -> None:
+def test_a_failing_driver_fails_every_call_until_it_is_healthy() -> None:
     made = source()
     happen(made, DriverFault(fail=True))
     for call in (made.cards, lambda: made.reading("GPU-a"), lambda: made.wait(0)):
-        with pytest.raises(SourceFailed, match="fails"):
+        with pytest.raises(SourceFailed, match="is failing"):
             call()
     happen(made, DriverFault())
     assert len(made.cards().cards) == 2
@@ -235,7 +238,7 @@ def test_a_slow_driver_that_is_waited_for_is_slow_once() -> None:
     assert 0.6 <= time.monotonic() - began_s < 1.2
 
 
-def test_whoever_waits_hears_of_a_fault_at_once() -> None:
+def test_a_fault_ends_a_wait_at_once() -> None:
     made = SimulatedSource(CARDS, ())
     heard: list[object] = []
     waiting = threading.Thread(target=lambda: heard.extend(made.wait(60)))

@@ -28,7 +28,7 @@ async def test_what_the_driver_raises_reaches_the_caller() -> None:
     thread.close()
 
 
-async def test_a_driver_that_hangs_fails_the_call_and_those_after_it_until_it_has_answered() -> None:
+async def test_a_hung_driver_fails_this_call_and_later_ones_until_it_answers() -> None:
     answered, go_on = threading.Event(), threading.Event()
 
     def hanging() -> None:
@@ -71,7 +71,7 @@ asyncio.run(main())
 """
 
 
-def test_a_driver_that_hangs_for_ever_does_not_keep_the_process_from_ending() -> None:
+def test_a_driver_that_hangs_forever_does_not_keep_the_process_from_ending() -> None:
     ended = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=30, check=True)
     assert ended.stdout == "cards: the driver did not answer within 0.01 s\n"
 

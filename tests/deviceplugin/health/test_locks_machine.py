@@ -13,7 +13,7 @@ from deviceplugin.health.rules import (
     GOOD_READINGS,
     QUIET_S,
     CardHealth,
-    State,
+    HealthState,
     after_event,
     after_reading,
     announced,
@@ -23,7 +23,7 @@ from deviceplugin.health.rules import (
 )
 
 XIDS = classes((), ())
-WELL = Reading(0, uncorrected_ecc=0)
+GOOD = Reading(used_mib=0, uncorrected_ecc=0)
 STEPS_S = st.sampled_from([0.0, 1.0, 10.0, 31.0, 301.0, 601.0, -5.0, -1000.0])
 
 
@@ -58,14 +58,14 @@ class CardHistory(RuleBasedStateMachine):
 
     @rule(uuid=st.sampled_from(["", "GPU-a"]), number=st.sampled_from([32, 63, 94]))
     def something_odd_happens(self, uuid: str, number: int) -> None:
-        if uuid or self.health.state is not State.RECOVERING:
+        if uuid or self.health.state is not HealthState.RECOVERING:
             self.hurt_s = [self.now_s]
         self._report(Xid(uuid, number))
 
     @rule()
     def a_hardware_error_of_no_card_happens(self) -> None:
         before = announced(self.health)[0]
-        if self.health.state is not State.RECOVERING:
+        if self.health.state is not HealthState.RECOVERING:
             self.hurt_s = [self.now_s]
         self._report(Xid("", 79))
         assert announced(self.health)[0] in {before, Health.SUSPECT}
@@ -79,16 +79,16 @@ class CardHistory(RuleBasedStateMachine):
 
     @rule()
     def an_operator_clears_it(self) -> None:
-        if self.health.state is not State.HEALTHY:
+        if self.health.state is not HealthState.HEALTHY:
             self._starts_over()
         self.health = cleared(self.health, self.now_s)
 
     @rule(advice=st.sampled_from(["reset", "reboot", "drain-reset"]))
     def the_driver_advises_a_reset(self, advice: str) -> None:
-        self._read(replace(WELL, recovery=advice))
+        self._read(replace(GOOD, recovery=advice))
         self.locks.add("advice")
 
-    @rule(reading=st.sampled_from([replace(WELL, remap_pending=True), replace(WELL, recovery="drain")]))
+    @rule(reading=st.sampled_from([replace(GOOD, remap_pending=True), replace(GOOD, recovery="drain")]))
     def something_waits(self, reading: Reading) -> None:
         self._withdrawn()
         self._read(reading)
@@ -101,7 +101,7 @@ class CardHistory(RuleBasedStateMachine):
         self.counted += 1
         if known:
             self.hurt_s = [self.now_s]
-            self._read(WELL)
+            self._read(GOOD)
             assert announced(self.health)[0] is not Health.HEALTHY
 
     @rule(times=st.sampled_from([1, 2, 3, 40]), every_s=st.sampled_from([1.0, 10.0]))
@@ -121,7 +121,7 @@ class CardHistory(RuleBasedStateMachine):
     def what_needs_a_reset_is_out(self) -> None:
         assert self.health.needs_reset is bool(self.locks)
         if self.locks:
-            assert self.health.state is State.UNHEALTHY
+            assert self.health.state is HealthState.UNHEALTHY
 
     @invariant()
     def a_reason_is_there_exactly_when_there_is_something_to_say(self) -> None:
@@ -129,23 +129,23 @@ class CardHistory(RuleBasedStateMachine):
         assert (found is Health.HEALTHY) is (reason == "")
 
     def teardown(self) -> None:
-        """Whatever happened: what answers well for long enough is let back in, unless it needs a reset."""
+        """Whatever happened: what answers for long enough is let back in, unless it needs a reset."""
         self.locks.discard("advice")
         for _ in range(100):
-            self.health = after_reading(self.health, self._counting(WELL), self.now_s)
+            self.health = after_reading(self.health, self._counting(GOOD), self.now_s)
             self.now_s += 10
-        assert (self.health.state is State.HEALTHY) is not bool(self.locks)
+        assert (self.health.state is HealthState.HEALTHY) is not bool(self.locks)
 
     def _answer(self) -> None:
         self._withdrawn()
         before = self.health
-        self.health = after_reading(before, self._counting(WELL), self.now_s)
+        self.health = after_reading(before, self._counting(GOOD), self.now_s)
         self.good_s = [] if self.good_s and self.now_s < self.good_s[0] else self.good_s
         self.good_s.append(self.now_s)
         self.hurt_s += [self.now_s] * bool(self.hurt_s)
-        if before.state is State.HEALTHY or self.health.state is not State.HEALTHY:
+        if before.state is HealthState.HEALTHY or self.health.state is not HealthState.HEALTHY:
             return
-        if before.reason == "silent" and before.state is State.SUSPECT:
+        if before.reason == "silent" and before.state is HealthState.SUSPECT:
             assert len(self.good_s) >= 2
             return
         assert len(self.good_s) >= GOOD_READINGS

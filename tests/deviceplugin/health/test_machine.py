@@ -1,4 +1,4 @@
-"""Any history of a card, beside a small model: a list of what happened, judged anew each time."""
+"""Any history of a card, beside a small model: a list of what happened, judged again each time."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from deviceplugin.health.rules import (
     GOOD_FOR_S,
     GOOD_READINGS,
     CardHealth,
-    State,
+    HealthState,
     after_event,
     after_reading,
     announced,
@@ -92,7 +92,7 @@ class CardHistory(RuleBasedStateMachine):
     def it_answers(self) -> None:
         was_bad = announced(self.health)[0] is not Health.HEALTHY
         silent = self.health.reason == "silent"
-        self.health = after_reading(self.health, Reading(0), self.now_s)
+        self.health = after_reading(self.health, Reading(used_mib=0), self.now_s)
         if self.model.good == 0:
             self.model.good_s = self.now_s
         self.model.good += 1
@@ -116,7 +116,7 @@ class CardHistory(RuleBasedStateMachine):
     @invariant()
     def what_was_never_bad_is_never_unhealthy(self) -> None:
         if not self.model.ever_bad:
-            assert self.health.state in {State.HEALTHY, State.SUSPECT}
+            assert self.health.state in {HealthState.HEALTHY, HealthState.SUSPECT}
 
     @invariant()
     def a_reason_is_there_exactly_when_there_is_something_to_say(self) -> None:

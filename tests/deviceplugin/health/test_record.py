@@ -3,40 +3,46 @@
 from pathlib import Path
 
 from deviceplugin.health.record import HealthFile
-from deviceplugin.health.rules import CardHealth, State
+from deviceplugin.health.rules import CardHealth, HealthState
 
-SICK = CardHealth(State.UNHEALTHY, "xid-79", bad_s=5.0, needs_reset=True)
-SUSPECT = CardHealth(State.SUSPECT, "xid-32", bad_s=7.0, odd_s=(7.0,))
+UNHEALTHY = CardHealth(state=HealthState.UNHEALTHY, reason="xid-79", bad_s=5.0, needs_reset=True)
+SUSPECT = CardHealth(state=HealthState.SUSPECT, reason="xid-32", bad_s=7.0, unclassified_s=(7.0,))
 
 
 def test_an_unhealthy_card_is_unhealthy_after_a_restart_of_the_plugin(tmp_path: Path) -> None:
-    HealthFile(tmp_path, "boot-1").save({"GPU-a": SICK, "GPU-b": SUSPECT, "GPU-c": CardHealth()})
-    assert HealthFile(tmp_path, "boot-1").load() == {"GPU-a": SICK, "GPU-b": SUSPECT}
+    HealthFile(tmp_path, "boot-1").save({"GPU-a": UNHEALTHY, "GPU-b": SUSPECT, "GPU-c": CardHealth()})
+    assert HealthFile(tmp_path, "boot-1").load() == {"GPU-a": UNHEALTHY, "GPU-b": SUSPECT}
 
 
-def test_a_start_of_the_machine_is_a_reset(tmp_path: Path) -> None:
-    HealthFile(tmp_path, "boot-1").save({"GPU-a": SICK, "GPU-b": SUSPECT})
-    assert HealthFile(tmp_path, "boot-2").load() == {"GPU-a": CardHealth(State.RECOVERING, "xid-79")}
+def test_a_reboot_is_a_reset(tmp_path: Path) -> None:
+    HealthFile(tmp_path, "boot-1").save({"GPU-a": UNHEALTHY, "GPU-b": SUSPECT})
+    assert HealthFile(tmp_path, "boot-2").load() == {"GPU-a": CardHealth(state=HealthState.RECOVERING, reason="xid-79")}
 
 
-def test_without_a_file_all_are_healthy_and_nothing_is_wrong(tmp_path: Path) -> None:
+def test_without_a_file_all_are_healthy_and_there_is_no_problem(tmp_path: Path) -> None:
     file = HealthFile(tmp_path, "boot-1")
     assert (file.load(), file.problem) == ({}, "")
 
 
-def test_a_file_that_cannot_be_read_is_said_and_replaced(tmp_path: Path) -> None:
-    for text, words in (("{", "cannot be read"), ('{"version":9,"bootId":"b","cards":{}}', "has version 9")):
+def test_a_file_that_cannot_be_read_is_reported_and_replaced(tmp_path: Path) -> None:
+    for text, message in (("{", "cannot be read"), ('{"version":9,"bootId":"b","cards":{}}', "has version 9")):
         (tmp_path / "health.json").write_text(text)
         file = HealthFile(tmp_path, "boot-1")
         assert file.load() == {}
-        assert words in file.problem
-    file.save({"GPU-a": SICK})
-    assert HealthFile(tmp_path, "boot-1").load() == {"GPU-a": SICK}
+        assert message in file.problem
+    file.save({"GPU-a": UNHEALTHY})
+    assert HealthFile(tmp_path, "boot-1").load() == {"GPU-a": UNHEALTHY}
 
 
 def test_counting_good_answers_is_not_worth_a_write(tmp_path: Path) -> None:
     file = HealthFile(tmp_path, "boot-1")
-    file.save({"GPU-a": SICK})
+    file.save({"GPU-a": UNHEALTHY})
     (tmp_path / "health.json").unlink()
-    file.save({"GPU-a": CardHealth(State.UNHEALTHY, "xid-79", 5.0, needs_reset=True, good=3, good_s=9.0, silent=1)})
+    file.save(
+        {
+            "GPU-a": CardHealth(
+                state=HealthState.UNHEALTHY, reason="xid-79", bad_s=5.0, needs_reset=True, good=3, good_s=9.0, silent=1
+            )
+        }
+    )
     assert not (tmp_path / "health.json").exists()

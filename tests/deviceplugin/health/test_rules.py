@@ -12,7 +12,7 @@ from deviceplugin.health.rules import (
     HARDWARE_XIDS,
     QUIET_S,
     CardHealth,
-    State,
+    HealthState,
     after_event,
     after_reading,
     announced,
@@ -21,9 +21,9 @@ from deviceplugin.health.rules import (
     unanswered,
 )
 
-WELL = Reading(0, uncorrected_ecc=0)
+GOOD = Reading(used_mib=0, uncorrected_ecc=0)
 XIDS = classes((), ())
-ODD = Xid("GPU-a", 32)
+UNCLASSIFIED = Xid("GPU-a", 32)
 BROKEN = Xid("GPU-a", 79)
 
 
@@ -34,7 +34,7 @@ def happened(*events: CardEvent, health: CardHealth | None = None, now_s: float 
     return health
 
 
-def read(health: CardHealth, *times_s: float, reading: Reading = WELL) -> CardHealth:
+def read(health: CardHealth, *times_s: float, reading: Reading = GOOD) -> CardHealth:
     for now_s in times_s:
         health = after_reading(health, reading, now_s)
     return health
@@ -52,12 +52,12 @@ def test_the_tables_have_nothing_in_common() -> None:
 
 
 @pytest.mark.parametrize("number", APPLICATION_XIDS)
-def test_an_error_of_a_program_says_nothing_of_the_card(number: int) -> None:
+def test_an_application_error_does_not_change_the_health(number: int) -> None:
     assert happened(Xid("GPU-a", number)) == CardHealth()
 
 
 @pytest.mark.parametrize("number", HARDWARE_XIDS)
-def test_an_error_of_the_hardware_takes_the_card_out_and_time_does_not_heal_it(number: int) -> None:
+def test_a_hardware_error_takes_the_card_out_and_time_does_not_heal_it(number: int) -> None:
     health = happened(Xid("GPU-a", number))
     assert announced(health) == (Health.UNHEALTHY, f"xid-{number}")
     assert announced(read(health, *range(10, 100_000, 1000))) == (Health.UNHEALTHY, f"xid-{number}")
@@ -66,22 +66,22 @@ def test_an_error_of_the_hardware_takes_the_card_out_and_time_does_not_heal_it(n
 def test_the_configuration_moves_an_error_from_one_class_to_another() -> None:
     xids = classes(ignored_xids=[79, 32], hardware_xids=[31])
     assert after_event(CardHealth(), BROKEN, 0.0, xids) == CardHealth()
-    assert after_event(CardHealth(), ODD, 0.0, xids) == CardHealth()
+    assert after_event(CardHealth(), UNCLASSIFIED, 0.0, xids) == CardHealth()
     assert after_event(CardHealth(), Xid("GPU-a", 31), 0.0, xids).needs_reset
 
 
-def test_an_odd_error_makes_the_card_suspect_until_it_has_been_quiet() -> None:
-    health = happened(ODD)
+def test_an_unclassified_error_makes_the_card_suspect_until_it_has_been_quiet() -> None:
+    health = happened(UNCLASSIFIED)
     assert announced(health) == (Health.SUSPECT, "xid-32")
     assert announced(read(health, 10, 50, QUIET_S - 1))[0] is Health.SUSPECT
     assert announced(read(health, 10, 50, QUIET_S)) == (Health.HEALTHY, "")
 
 
-def test_the_third_odd_error_in_ten_minutes_was_no_chance() -> None:
-    health = happened(ODD, now_s=0.0)
+def test_the_third_unclassified_error_in_ten_minutes_makes_it_unhealthy() -> None:
+    health = happened(UNCLASSIFIED, now_s=0.0)
     health = read(health, 10, 50, 350)
-    assert health.state is State.HEALTHY
-    health = happened(ODD, health=happened(ODD, health=health, now_s=400), now_s=500)
+    assert health.state is HealthState.HEALTHY
+    health = happened(UNCLASSIFIED, health=happened(UNCLASSIFIED, health=health, now_s=400), now_s=500)
     assert announced(health) == (Health.UNHEALTHY, "xid-32")
     # It needs no reset: after a quiet time it is watched, and let back in.
     health = read(health, 510, 550, 500 + QUIET_S)
@@ -89,11 +89,11 @@ def test_the_third_odd_error_in_ten_minutes_was_no_chance() -> None:
     assert announced(read(health, 810, 820, 850))[0] is Health.HEALTHY
 
 
-def test_odd_errors_far_apart_are_three_times_one() -> None:
+def test_unclassified_errors_far_apart_do_not_add_up() -> None:
     health = CardHealth()
     for now_s in (0, 700, 1400, 2100):
-        health = happened(ODD, health=health, now_s=now_s)
-        assert health.state is State.SUSPECT
+        health = happened(UNCLASSIFIED, health=health, now_s=now_s)
+        assert health.state is HealthState.SUSPECT
 
 
 @pytest.mark.parametrize("unhealthy", [happened(BROKEN), happened(Lost("GPU-a")), happened(BROKEN, Lost("GPU-a"))])
@@ -112,8 +112,8 @@ def test_a_lost_card_that_had_an_error_keeps_its_reason() -> None:
 
 def test_whatever_goes_wrong_while_it_recovers_ends_that() -> None:
     health = read(happened(BROKEN, Back("GPU-a")), 0, 10)
-    assert announced(happened(ODD, health=health, now_s=11)) == (Health.UNHEALTHY, "xid-32")
-    assert announced(read(health, 11, reading=replace(WELL, remap_pending=True)))[1] == "row-remap"
+    assert announced(happened(UNCLASSIFIED, health=health, now_s=11)) == (Health.UNHEALTHY, "xid-32")
+    assert announced(read(health, 11, reading=replace(GOOD, remap_pending=True)))[1] == "row-remap"
 
 
 def test_a_card_that_answers_now_and_then_is_not_let_back_in() -> None:
@@ -123,26 +123,26 @@ def test_a_card_that_answers_now_and_then_is_not_let_back_in() -> None:
     assert announced(health)[1] == "recovering"
 
 
-def test_a_card_that_is_well_has_nothing_to_recover_from() -> None:
+def test_a_healthy_card_has_nothing_to_recover_from() -> None:
     assert happened(Back("GPU-a")) == CardHealth()
-    assert happened(Back("GPU-a"), health=silent(3)).state is State.SUSPECT
+    assert happened(Back("GPU-a"), health=silent(3)).state is HealthState.SUSPECT
 
 
-def test_silence_makes_a_card_suspect_and_two_answers_make_it_well() -> None:
+def test_silence_makes_a_card_suspect_and_two_answers_make_it_healthy() -> None:
     assert announced(silent(2)) == (Health.HEALTHY, "")
     assert announced(silent(9)) == (Health.SUSPECT, "silent")
     assert announced(read(silent(9), 1))[0] is Health.SUSPECT
     assert announced(read(silent(9), 1, 2)) == (Health.HEALTHY, "")
 
 
-def test_silence_changes_no_other_judgement() -> None:
+def test_silence_changes_no_other_state() -> None:
     assert announced(silent(9, happened(BROKEN))) == (Health.UNHEALTHY, "xid-79")
-    assert announced(silent(9, happened(ODD))) == (Health.SUSPECT, "xid-32")
+    assert announced(silent(9, happened(UNCLASSIFIED))) == (Health.SUSPECT, "xid-32")
 
 
 @pytest.mark.parametrize("advice", ["reset", "reboot", "drain-reset"])
 def test_the_drivers_advice_holds_until_it_is_withdrawn(advice: str) -> None:
-    health = read(CardHealth(), 0, 1000, reading=replace(WELL, recovery=advice))
+    health = read(CardHealth(), 0, 1000, reading=replace(GOOD, recovery=advice))
     assert announced(health) == (Health.UNHEALTHY, f"recovery-{advice}")
     health = read(health, 1010)
     assert announced(health)[1] == "recovering"
@@ -151,9 +151,9 @@ def test_the_drivers_advice_holds_until_it_is_withdrawn(advice: str) -> None:
 
 @pytest.mark.parametrize(
     ("reading", "reason"),
-    [(replace(WELL, recovery="drain"), "recovery-drain"), (replace(WELL, remap_pending=True), "row-remap")],
+    [(replace(GOOD, recovery="drain"), "recovery-drain"), (replace(GOOD, remap_pending=True), "row-remap")],
 )
-def test_a_card_that_waits_for_mending_takes_no_new_pods_meanwhile(reading: Reading, reason: str) -> None:
+def test_a_card_that_waits_for_a_repair_takes_no_new_pods(reading: Reading, reason: str) -> None:
     health = read(CardHealth(), 0, reading=reading)
     assert announced(health) == (Health.SUSPECT, reason)
     assert announced(read(health, 10, 20))[0] is Health.SUSPECT
@@ -161,12 +161,12 @@ def test_a_card_that_waits_for_mending_takes_no_new_pods_meanwhile(reading: Read
 
 
 def test_uncorrected_errors_count_when_they_become_more() -> None:
-    health = read(CardHealth(), 0, reading=replace(WELL, uncorrected_ecc=5))
-    assert health.state is State.HEALTHY
-    health = read(health, 10, reading=replace(WELL, uncorrected_ecc=6))
+    health = read(CardHealth(), 0, reading=replace(GOOD, uncorrected_ecc=5))
+    assert health.state is HealthState.HEALTHY
+    health = read(health, 10, reading=replace(GOOD, uncorrected_ecc=6))
     assert announced(health) == (Health.SUSPECT, "ecc")
-    # A driver that starts anew counts from 0.
-    assert read(replace(health, state=State.HEALTHY), 20, reading=WELL).state is State.HEALTHY
+    # A driver that restarts counts from 0.
+    assert read(replace(health, state=HealthState.HEALTHY), 20, reading=GOOD).state is HealthState.HEALTHY
 
 
 def test_an_error_of_no_card_in_particular_makes_none_worse_than_suspect() -> None:
@@ -174,11 +174,11 @@ def test_an_error_of_no_card_in_particular_makes_none_worse_than_suspect() -> No
     assert announced(happened(BROKEN, Xid("", 48))) == (Health.UNHEALTHY, "xid-79")
 
 
-def test_an_operators_word_is_taken_and_watched() -> None:
+def test_a_cleared_card_recovers_first() -> None:
     health = cleared(happened(BROKEN), 50)
     assert announced(health) == (Health.UNHEALTHY, "recovering")
     assert announced(read(health, 60, 70, 90))[0] is Health.HEALTHY
-    assert announced(cleared(happened(ODD), 50)) == (Health.HEALTHY, "")
+    assert announced(cleared(happened(UNCLASSIFIED), 50)) == (Health.HEALTHY, "")
     assert cleared(CardHealth(), 50) == CardHealth()
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.kubelet.checkpoint import CheckpointError, Entry, parse
+from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError, parse
 
 
 def text(entries: object, **data: object) -> bytes:
@@ -21,7 +21,7 @@ def wire(**changed: object) -> dict[str, object]:
 
 def test_an_entry_is_read() -> None:
     found = parse(text([wire(AllocResp="AQI=")], RegisteredDevices={"r": ["a", "b", "c"]}))
-    assert found == (Entry("u", "c", "r", frozenset("ab"), "AQI="),)
+    assert found == (CheckpointEntry("u", "c", "r", frozenset("ab"), "AQI="),)
     assert found[0].answer() == b"\x01\x02"
 
 
@@ -60,12 +60,12 @@ def test_fields_of_a_newer_kubelet_are_left_alone() -> None:
         pytest.param(b"[" * 100_000, id="nested too deep"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_words(broken: bytes) -> None:
+def test_what_cannot_be_read_is_refused_with_the_reason(broken: bytes) -> None:
     with pytest.raises(CheckpointError, match="kubelet checkpoint cannot be read"):
         parse(broken)
 
 
-def test_an_answer_that_is_no_base64_is_refused_when_it_is_asked_for() -> None:
+def test_an_answer_that_is_not_base64_is_refused_when_it_is_read() -> None:
     (found,) = parse(text([wire(AllocResp="?")]))
     with pytest.raises(CheckpointError, match="the answer of container c cannot be read"):
         found.answer()

@@ -9,8 +9,8 @@ import grpc
 import pytest
 
 from deviceplugin.kubelet import client, server
-from deviceplugin.kubelet.client import Held, KubeletSilent, PodResources, RegistrationRefused
-from deviceplugin.kubelet.server import Answer, Mount, Refused
+from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent, PodResources, RegistrationRefused
+from deviceplugin.kubelet.server import ContainerResponse, Mount, Refused
 from tests.support.kubelet_double import KubeletDouble
 
 RESOURCE = "x.com/mem"
@@ -28,10 +28,10 @@ class Plugin:
         while True:
             yield await self.lists.get()
 
-    async def allocate(self, ids: frozenset[str]) -> Answer:
+    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
         if self.refusal:
             raise Refused(self.refusal, "Test")
-        return Answer({"IDS": ",".join(sorted(ids))}, (Mount("/in", "/out"),), ("gpushare/handle=1",))
+        return ContainerResponse({"IDS": ",".join(sorted(ids))}, (Mount("/in", "/out"),), ("gpushare/handle=1",))
 
     async def pre_start(self, ids: frozenset[str]) -> None:
         if self.refusal:
@@ -67,7 +67,7 @@ async def test_an_allocate_gets_the_answer_for_its_container(folder: Path) -> No
         await double.pre_start(["u0"])
 
 
-async def test_a_refusal_reaches_the_kubelet_in_words(folder: Path) -> None:
+async def test_a_refusal_reaches_the_kubelet_with_its_message(folder: Path) -> None:
     plugin = Plugin()
     plugin.refusal = "no allocation for a/b"
     async with KubeletDouble(folder).running() as double, server.serving(plugin, folder / "p.sock"):
@@ -83,7 +83,7 @@ async def test_a_kubelet_that_is_not_there_is_silent(folder: Path) -> None:
         await client.register(folder, "p.sock", RESOURCE)
 
 
-async def test_a_kubelet_that_says_no_refuses(folder: Path) -> None:
+async def test_a_kubelet_that_rejects_the_registration_refuses(folder: Path) -> None:
     async with KubeletDouble(folder).running() as double:
         double.refusal = "unsupported version"
         with pytest.raises(RegistrationRefused, match="unsupported version"):
@@ -118,19 +118,22 @@ async def test_pod_resources_tell_the_ids_of_our_resource(folder: Path) -> None:
     async with KubeletDouble(folder).running() as double:
         double.pods["ns", "p"] = {"c": {RESOURCE: ["u0", "u1"], "y.com/other": ["z"]}, "d": {}}
         pods = PodResources(folder / "pod-resources.sock", RESOURCE)
-        expected = [Held("ns", "p", "c", frozenset({"u0", "u1"})), Held("ns", "p", "d", frozenset())]
+        expected = [
+            KubeletContainer("ns", "p", "c", frozenset({"u0", "u1"})),
+            KubeletContainer("ns", "p", "d", frozenset()),
+        ]
         assert await pods.of_pod("ns", "p", timeout_s=5) == expected
         assert await pods.all(timeout_s=5) == expected
         assert await pods.of_pod("ns", "gone", timeout_s=5) is None
         await pods.close()
 
 
-async def test_a_kubelet_that_is_asked_too_often_is_asked_again(folder: Path) -> None:
+async def test_a_kubelet_that_throttles_is_asked_again(folder: Path) -> None:
     async with KubeletDouble(folder).running() as double:
         double.pods["ns", "p"] = {"c": {RESOURCE: ["u0"]}}
         double.too_busy = 3
         pods = PodResources(folder / "pod-resources.sock", RESOURCE)
-        assert await pods.of_pod("ns", "p", timeout_s=5) == [Held("ns", "p", "c", frozenset({"u0"}))]
+        assert await pods.of_pod("ns", "p", timeout_s=5) == [KubeletContainer("ns", "p", "c", frozenset({"u0"}))]
         double.too_busy = 1_000
         with pytest.raises(KubeletSilent, match="rejected by rate limit"):
             await pods.of_pod("ns", "p", timeout_s=0.1)

@@ -10,7 +10,7 @@ import pytest
 
 from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.kubelet.registration import SOCKET_NAME, Listeners, Registration
-from deviceplugin.kubelet.server import Answer, Devices
+from deviceplugin.kubelet.server import ContainerResponse, Devices
 from tests.support.kubelet_double import KubeletDouble
 
 RESOURCE = "x.com/mem"
@@ -25,8 +25,8 @@ class Plugin:
     def devices(self) -> AsyncIterator[Devices]:
         return self.fakes.follow()
 
-    async def allocate(self, ids: frozenset[str]) -> Answer:
-        return Answer({"IDS": ",".join(sorted(ids))})
+    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
+        return ContainerResponse({"IDS": ",".join(sorted(ids))})
 
     async def pre_start(self, ids: frozenset[str]) -> None:
         pass
@@ -44,7 +44,7 @@ async def registering(folder: Path) -> AsyncIterator[list[str]]:
         registering=registering_soon,
         registered=lambda: told.append("registered"),
         unregistered=lambda: told.append("unregistered"),
-        problem=lambda words: told.append(words.partition(":")[0]),
+        problem=lambda message: told.append(message.partition(":")[0]),
     )
     task = asyncio.create_task(Registration(Plugin(), folder, RESOURCE, listeners, lambda _: 0.01).run())
     try:
@@ -102,7 +102,7 @@ async def test_the_socket_is_gone_at_the_end(folder: Path) -> None:
         assert not (folder / SOCKET_NAME).exists()
 
 
-async def test_it_ends_when_told_so_while_it_takes_up_a_kubelet_that_has_just_started(folder: Path) -> None:
+async def test_it_can_be_cancelled_while_it_registers_with_a_new_kubelet(folder: Path) -> None:
     double = KubeletDouble(folder)
     async with double.running():
         task = asyncio.create_task(Registration(Plugin(), folder, RESOURCE, quiet(), lambda _: 0.01).run())
@@ -118,7 +118,7 @@ async def test_it_ends_when_told_so_while_it_takes_up_a_kubelet_that_has_just_st
         assert not (folder / SOCKET_NAME).exists()
 
 
-async def test_a_kubelet_that_stops_following_the_devices_without_ending_is_registered_with_again(folder: Path) -> None:
+async def test_a_kubelet_that_drops_the_device_stream_is_registered_with_again(folder: Path) -> None:
     plugin = Plugin()
     registration = Registration(plugin, folder, RESOURCE, quiet(), lambda _: 0.01)
     async with KubeletDouble(folder).running() as double:
@@ -132,7 +132,7 @@ async def test_a_kubelet_that_stops_following_the_devices_without_ending_is_regi
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_socket_that_cannot_be_made_ends_the_registration_and_is_not_passed_over(folder: Path) -> None:
+async def test_a_socket_that_cannot_be_created_ends_the_registration(folder: Path) -> None:
     (folder / SOCKET_NAME).mkdir()
     plugin = Registration(Plugin(), folder, RESOURCE, quiet(), lambda _: 0.01)
     async with KubeletDouble(folder).running():

@@ -13,23 +13,23 @@ import pytest
 from config.protocol import allocation, inventory, names
 from config.protocol.allocation import Allocation, LegacyFields
 from config.protocol.inventory import Health
-from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import decided
-from deviceplugin.allocation.view import NodeView
-from deviceplugin.driver.cards import Back, Card, Found, Xid
+from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.driver.cards import Back, DriverCard, DriverCards, Xid
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates
-from deviceplugin.kubelet.checkpoint import Entry
+from deviceplugin.kubelet.checkpoint import CheckpointEntry
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.node.cards import NodeCards, held_by
 from deviceplugin.node.events import Notice
+from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodePublisher
 from scheduler.kube import objects
 from scheduler.kube.port import Changed, ListEnds
@@ -37,8 +37,11 @@ from tests.support.builders import wire_pod
 from tests.support.node_pods import CARDS as ANNOUNCED
 from tests.support.node_pods import entry, node_pod, on
 
-A, B = Card(0, "GPU-a", "M", 4096), Card(1, "GPU-b", "M", 4096)
-SICK = Xid("GPU-a", 79)
+A, B = (
+    DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=4096),
+    DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=4096),
+)
+BROKEN = Xid("GPU-a", 79)
 
 
 class NodeObject:
@@ -115,28 +118,38 @@ class Rig:
 
 
 @asynccontextmanager
-async def announcing(folder: Path, *, found: bool = True, **settings: object) -> AsyncIterator[Rig]:
-    configuration = DevicePluginConfiguration(node_name="n", **settings)  # type: ignore[arg-type]
+async def announcing(
+    folder: Path, *, found: bool = True, unit_mib: int = 1024, gpu_core: bool = False
+) -> AsyncIterator[Rig]:
     node, pods, changed, notices = NodeObject(), OwnPods(), asyncio.Event(), list[Notice]()
     kubelet = PodResources(folder / "pod-resources.sock", names.GPU_MEM)
     publisher = NodePublisher(node, lambda _: 0.0)
     cards = NodeCards(
-        configuration,
-        CardStates(classes((), ())),
-        NodeView(Resources(), pods, Journal(folder), kubelet, folder / "checkpoint", lambda *_: None),
-        publisher,
-        FakeDevices(),
-        HealthFile(folder, "boot"),
-        LastKnownFile(folder, "boot"),
-        lambda: 0.0,
-        notices.append,
-        changed.set,
+        terms=Terms(unit_mib, 0),
+        gpu_core=gpu_core,
+        old_style_ids=False,
+        states=CardStates(classes((), ())),
+        view=NodeRecords(
+            resources=Resources(),
+            pods=pods,
+            journal=Journal(folder),
+            kubelet=kubelet,
+            checkpoint=folder / "checkpoint",
+            changed=lambda *_: None,
+        ),
+        publisher=publisher,
+        devices=FakeDevices(),
+        healths=HealthFile(folder, "boot"),
+        last_known=LastKnownFile(folder, "boot"),
+        wall_s=lambda: 0.0,
+        tell=notices.append,
+        changed=changed.set,
     )
     node.seen = cards.seen
     rig = Rig(folder, node, cards, changed, notices, pods)
     pods.apply([ListEnds("1")])
     if found:
-        cards.states.found(Found("580.1", (A, B)), 0.0, forget=False)
+        cards.states.found(DriverCards("580.1", (A, B)), 0.0, forget=False)
     async with asyncio.TaskGroup() as tasks:
         working = [tasks.create_task(work) for work in (cards.run(), cards.follow_pods(), publisher.run())]
         node.show()
@@ -148,7 +161,7 @@ async def announcing(folder: Path, *, found: bool = True, **settings: object) ->
 
 
 async def test_cards_are_announced_counted_and_listed(tmp_path: Path) -> None:
-    async with announcing(tmp_path, announce_gpu_core=True) as rig:
+    async with announcing(tmp_path, gpu_core=True) as rig:
         await rig.until(lambda: bool(rig.node.capacity))
         assert [(card.uuid, card.units, card.health) for card in rig.node.cards()] == [
             ("GPU-a", 4, Health.HEALTHY),
@@ -158,7 +171,7 @@ async def test_cards_are_announced_counted_and_listed(tmp_path: Path) -> None:
         assert rig.cards.devices.now == tuple((f"u{number}", True) for number in range(8))
 
 
-async def test_nothing_is_said_before_the_driver_or_a_memory_names_a_card(tmp_path: Path) -> None:
+async def test_nothing_is_announced_before_a_card_is_known_or_remembered(tmp_path: Path) -> None:
     async with announcing(tmp_path, found=False) as rig:
         await asyncio.sleep(0.02)
         assert (rig.node.annotations, rig.cards.devices.now, rig.cards.cards) == ({}, (), ())
@@ -167,13 +180,13 @@ async def test_nothing_is_said_before_the_driver_or_a_memory_names_a_card(tmp_pa
         await rig.until(lambda: len(rig.node.cards()) == 1)
 
 
-async def test_of_an_unhealthy_card_as_many_ids_are_out_as_it_has_units_and_none_that_a_neighbour_holds(
+async def test_an_unhealthy_card_takes_out_as_many_ids_as_units_and_none_in_use(
     tmp_path: Path,
 ) -> None:
     async with announcing(tmp_path) as rig:
         rig.running("on-a", ["u6"], card=0)
         rig.running("on-b", ["u0", "u1", "u2"], card=1)
-        rig.happened(SICK)
+        rig.happened(BROKEN)
         await rig.until(lambda: len(rig.unhealthy()) == 4)
         assert "u6" in rig.unhealthy()
         assert not rig.unhealthy() & {"u0", "u1", "u2"}
@@ -189,7 +202,7 @@ async def test_of_an_unhealthy_card_as_many_ids_are_out_as_it_has_units_and_none
 
 async def test_an_unhealthy_card_is_remembered_and_an_operator_clears_it(tmp_path: Path) -> None:
     async with announcing(tmp_path) as rig:
-        rig.happened(SICK)
+        rig.happened(BROKEN)
         await rig.until(lambda: len(rig.unhealthy()) == 4)
         assert "GPU-a" in HealthFile(tmp_path, "boot").load()
         rig.node.show(**{names.CLEAR_HEALTH: "0"})
@@ -216,13 +229,13 @@ async def test_what_is_remembered_from_before_a_reboot_is_not_taken_for_known_si
         rig.cards.moved()
         await rig.until(lambda: bool(rig.node.cards()))
         assert not LastKnownFile(tmp_path, "boot").load().same_boot
-        rig.cards.states.found(Found("580.1", (A,)), 0.0, forget=True)
+        rig.cards.states.found(DriverCards("580.1", (A,)), 0.0, forget=True)
         rig.cards.moved()
         await rig.until(lambda: len(rig.node.cards()) == 1)
         assert LastKnownFile(tmp_path, "boot").load().same_boot
 
 
-async def test_indexes_are_not_believed_before_the_driver_has_named_its_cards(tmp_path: Path) -> None:
+async def test_indexes_are_not_resolved_before_the_driver_has_named_its_cards(tmp_path: Path) -> None:
     async with announcing(tmp_path, found=False) as rig:
         rig.cards.states.remember((B,))
         rig.node.show(**{names.CORDON: "1"})
@@ -230,7 +243,7 @@ async def test_indexes_are_not_believed_before_the_driver_has_named_its_cards(tm
         assert rig.node.annotations[names.CORDON] == "1"
 
 
-async def test_what_is_used_outside_the_books_is_given_away_no_more_and_costs_no_id_that_is_held(
+async def test_outside_use_is_not_announced_and_no_held_id_turns_unhealthy(
     tmp_path: Path,
 ) -> None:
     async with announcing(tmp_path) as rig:
@@ -243,7 +256,7 @@ async def test_what_is_used_outside_the_books_is_given_away_no_more_and_costs_no
         assert not rig.unhealthy() & {"u6", "u7"}
 
 
-async def test_what_was_decided_stays_so_when_somebody_outside_the_books_fills_the_card(tmp_path: Path) -> None:
+async def test_a_decision_stands_when_outside_use_fills_the_card(tmp_path: Path) -> None:
     async with announcing(tmp_path) as rig:
         rig.running("on-a", ["u6"], card=0)
         rig.cards.outside({"GPU-a": 4096})
@@ -255,9 +268,9 @@ async def test_what_was_decided_stays_so_when_somebody_outside_the_books_fills_t
 
 async def test_a_unit_that_is_too_small_ends_it_with_one_that_fits(tmp_path: Path) -> None:
     with pytest.RaisesGroup(TooManyDevices):
-        async with announcing(tmp_path, found=False, memory_unit_mib=1) as rig:
-            huge = Card(0, "GPU-a", "M", 2**24)
-            rig.cards.states.found(Found("580.1", (huge,)), 0.0, forget=False)
+        async with announcing(tmp_path, found=False, unit_mib=1) as rig:
+            huge = DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=2**24)
+            rig.cards.states.found(DriverCards("580.1", (huge,)), 0.0, forget=False)
             rig.cards.moved()
             await asyncio.sleep(5)
 
@@ -266,7 +279,7 @@ async def test_a_checkpoint_that_cannot_be_read_changes_no_device(tmp_path: Path
     async with announcing(tmp_path) as rig:
         await rig.until(lambda: len(rig.cards.devices.now) == 8)
         (tmp_path / "checkpoint").write_text("{")
-        rig.happened(SICK)
+        rig.happened(BROKEN)
         await rig.until(lambda: rig.node.cards()[0].health is Health.UNHEALTHY)
         assert rig.unhealthy() == set()
         (tmp_path / "checkpoint").write_bytes(msgspec.json.encode({"Data": {"PodDeviceEntries": None}}))
@@ -279,8 +292,8 @@ def test_who_holds_an_id_is_known_by_the_decision_for_its_container() -> None:
         entry(p, "c0", "u0", "u1"),
         entry(q, "c0", "u2"),
         entry(p, "c0", "z", resource="x.com/other"),
-        Entry("uid-gone", "c0", names.GPU_MEM, frozenset({"u3"})),
-        Entry("uid-gone-too", "c0", names.GPU_MEM, frozenset({"u4"})),
+        CheckpointEntry("uid-gone", "c0", names.GPU_MEM, frozenset({"u3"})),
+        CheckpointEntry("uid-gone-too", "c0", names.GPU_MEM, frozenset({"u4"})),
     ]
     found = inventory.Inventory(1024, "", ANNOUNCED)
     holders = held_by(entries, [p, q], found, names.GPU_MEM, frozenset({"u4"}))

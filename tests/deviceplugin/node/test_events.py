@@ -58,11 +58,11 @@ def test_a_notice_on_a_pod_becomes_a_warning_on_that_very_pod() -> None:
     assert event.time_s == 1.5
 
 
-def test_a_notice_on_the_node_names_it_by_its_uid_or_as_the_kubelet_does_by_its_name() -> None:
-    (known,) = written(Server(), Notice("GPUHealthy", "well again", warning=False), node_uid="uid-node")
+def test_a_notice_on_the_node_has_its_uid_or_until_that_is_known_its_name() -> None:
+    (known,) = written(Server(), Notice("GPUHealthy", "healthy again", warning=False), node_uid="uid-node")
     assert (known.kind, known.object_name, known.object_uid) == ("Node", "node-a", "uid-node")
     assert (known.type, known.namespace) == ("Normal", "")
-    (unknown,) = written(Server(), Notice("GPUHealthy", "well again"))
+    (unknown,) = written(Server(), Notice("GPUHealthy", "healthy again"))
     assert unknown.object_uid == "node-a"
 
 
@@ -84,7 +84,7 @@ def test_a_server_that_is_busy_is_left_alone_for_as_long_as_it_asks() -> None:
     assert server.asked_s == [0, 20]
 
 
-def test_what_is_refused_or_never_answered_is_given_up_and_the_next_one_is_written() -> None:
+def test_an_event_that_is_refused_or_never_answered_does_not_block_the_next_one() -> None:
     refusing = Server([ApiForbidden("no right", 403)])
     assert [event.note for event in written(refusing, Notice("R", "lost", POD), Notice("R", "next", POD))] == ["next"]
     silent = Server([ApiSilent("nothing") for _ in range(5)])

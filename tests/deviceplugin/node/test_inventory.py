@@ -9,19 +9,23 @@ from hypothesis import strategies as st
 from config.protocol import inventory, names
 from config.protocol.inventory import Health, Inventory
 from config.settings.scheduler import Resources
-from deviceplugin.driver.cards import Card
+from deviceplugin.driver.cards import DriverCard
 from deviceplugin.node.inventory import Terms, announcement, cordoned_uuids, memory_mib, node_inventory
 
 GIB_UNITS = Terms(unit_mib=1024, unified_memory_mib=0)
 XID = (Health.UNHEALTHY, "xid-79")
 SUSPECT = (Health.SUSPECT, "xid-13")
-CARD = Card(0, "GPU-0", "A100", 81_559)
-NODE = [CARD, Card(1, "GPU-1", "A100", 81_559), Card(2, "GPU-2", "A100", 81_559)]
+CARD = DriverCard(index=0, uuid="GPU-0", model="A100", memory_mib=81_559)
+NODE = [
+    CARD,
+    DriverCard(index=1, uuid="GPU-1", model="A100", memory_mib=81_559),
+    DriverCard(index=2, uuid="GPU-2", model="A100", memory_mib=81_559),
+]
 RESOURCES = Resources()
 
 
 def announced(
-    card: Card,
+    card: DriverCard,
     health: tuple[Health, str] | None = None,
     *,
     cordoned: bool = False,
@@ -45,16 +49,20 @@ def of_node(
     [
         pytest.param(CARD, 0, 81_559, id="as the driver says"),
         pytest.param(CARD, 4096, 81_559, id="the driver knows better"),
-        pytest.param(Card(0, "GPU-0", "GB10", 0), 98_304, 98_304, id="unified memory"),
-        pytest.param(Card(0, "GPU-0", "GB10", 0), 0, 0, id="nobody knows"),
+        pytest.param(
+            DriverCard(index=0, uuid="GPU-0", model="GB10", memory_mib=0), 98_304, 98_304, id="unified memory"
+        ),
+        pytest.param(DriverCard(index=0, uuid="GPU-0", model="GB10", memory_mib=0), 0, 0, id="nobody knows"),
     ],
 )
-def test_the_memory_of_a_card(card: Card, unified_mib: int, expected: int) -> None:
+def test_the_memory_of_a_card(card: DriverCard, unified_mib: int, expected: int) -> None:
     assert memory_mib(card, Terms(1024, unified_mib)) == expected
 
 
 def test_a_card_is_announced_with_all_that_the_driver_says() -> None:
-    card = Card(3, "GPU-3", "H100", 81_559, minor=3, pci="0000:07:00.0", numa=1, links={"1": "NV12"})
+    card = DriverCard(
+        index=3, uuid="GPU-3", model="H100", memory_mib=81_559, minor=3, pci="0000:07:00.0", numa=1, links={"1": "NV12"}
+    )
     assert announced(card) == inventory.Card(
         index=3,
         uuid="GPU-3",
@@ -99,7 +107,7 @@ def test_an_unhealthy_card_keeps_its_units() -> None:
 
 @pytest.mark.parametrize("health", [None, XID])
 def test_a_card_in_mig_mode_has_no_units_and_says_so(health: tuple[Health, str] | None) -> None:
-    card = announced(Card(0, "GPU-0", "A100", 81_559, mig=True), health)
+    card = announced(DriverCard(index=0, uuid="GPU-0", model="A100", memory_mib=81_559, mig=True), health)
     assert (card.units, card.reason, card.memory_mib) == (0, "mig", 81_559)
     assert card.health is (Health.UNHEALTHY if health else Health.HEALTHY)
 
@@ -109,12 +117,12 @@ def test_a_card_in_mig_mode_has_no_units_and_says_so(health: tuple[Health, str] 
     [pytest.param(None, "memory-unknown", id="alone"), pytest.param(XID, "xid-79", id="what ails it comes first")],
 )
 def test_a_card_of_unknown_memory_has_no_units_and_says_so(health: tuple[Health, str] | None, reason: str) -> None:
-    card = announced(Card(0, "GPU-0", "GB10", 0), health)
+    card = announced(DriverCard(index=0, uuid="GPU-0", model="GB10", memory_mib=0), health)
     assert (card.units, card.reason) == (0, reason)
 
 
 def test_a_card_of_unified_memory_has_what_the_configuration_says() -> None:
-    card = announced(Card(0, "GPU-0", "GB10", 0), terms=Terms(1024, 98_304))
+    card = announced(DriverCard(index=0, uuid="GPU-0", model="GB10", memory_mib=0), terms=Terms(1024, 98_304))
     assert (card.memory_mib, card.units, card.reason) == (98_304, 96, "")
 
 
@@ -128,7 +136,7 @@ def test_a_card_of_unified_memory_has_what_the_configuration_says() -> None:
         pytest.param(90_000, 0, id="more than there is"),
     ],
 )
-def test_memory_used_outside_the_books_is_not_given_away(outside_mib: int, units: int) -> None:
+def test_memory_used_outside_the_books_is_not_announced(outside_mib: int, units: int) -> None:
     card = announced(CARD, outside_mib=outside_mib)
     assert (card.units, card.memory_mib) == (units, 81_559)
 
@@ -140,7 +148,7 @@ def test_memory_used_outside_the_books_is_not_given_away(outside_mib: int, units
         pytest.param("GPU-1", frozenset({"GPU-1"}), "GPU-1", id="a UUID"),
         pytest.param("1", frozenset({"GPU-1"}), "GPU-1", id="an index"),
         pytest.param("GPU-0, 2", frozenset({"GPU-0", "GPU-2"}), "GPU-0, GPU-2", id="both"),
-        pytest.param("GPU-9,9,01", frozenset[str](), "GPU-9,9,01", id="unknown words stay"),
+        pytest.param("GPU-9,9,01", frozenset[str](), "GPU-9,9,01", id="unknown names stay"),
         pytest.param(" GPU-1 ,,", frozenset({"GPU-1"}), " GPU-1 ,,", id="nothing to rewrite, nothing changed"),
     ],
 )
@@ -156,7 +164,10 @@ def test_a_cordon_rewritten_means_the_same_and_is_not_rewritten_again(text: str)
 
 def test_a_cordon_rewritten_means_the_same_card_after_the_indexes_changed() -> None:
     _, rewritten = cordoned_uuids("0", NODE)
-    renumbered = [Card(0, "GPU-1", "A100", 81_559), Card(1, "GPU-0", "A100", 81_559)]
+    renumbered = [
+        DriverCard(index=0, uuid="GPU-1", model="A100", memory_mib=81_559),
+        DriverCard(index=1, uuid="GPU-0", model="A100", memory_mib=81_559),
+    ]
     assert cordoned_uuids(rewritten, renumbered) == (frozenset({"GPU-0"}), "GPU-0")
 
 
@@ -178,7 +189,14 @@ def test_the_compute_of_usable_cards_is_announced_where_wanted() -> None:
 
 
 def test_a_card_that_cannot_be_shared_has_no_compute_to_share() -> None:
-    found = node_inventory("580", [Card(0, "GPU-0", "A100", 81_559, mig=True)], {}, frozenset(), GIB_UNITS, {})
+    found = node_inventory(
+        "580",
+        [DriverCard(index=0, uuid="GPU-0", model="A100", memory_mib=81_559, mig=True)],
+        {},
+        frozenset(),
+        GIB_UNITS,
+        {},
+    )
     assert announcement(found, RESOURCES, gpu_core=True).capacity == {names.GPU_COUNT: 1, names.GPU_CORE: 0}
 
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from deviceplugin.node.patch import NodePatch
+from deviceplugin.node.inventory import NodePatch
 from deviceplugin.node.publisher import NodePublisher, differing
 from scheduler.kube import objects
 from scheduler.kube.port import ApiConflict, ApiError, ApiSilent
@@ -104,7 +104,7 @@ async def test_what_somebody_removes_is_put_back() -> None:
         assert await served.written() == WANTED.annotations
 
 
-async def test_an_annotation_that_is_to_go_is_removed_and_the_absent_one_is_left_alone() -> None:
+async def test_an_annotation_to_remove_is_removed_and_an_absent_one_is_not_written() -> None:
     async with ServedNode().running() as served:
         served.publisher.want(NodePatch({"other": None, "absent": None}))
         served.show()
@@ -113,7 +113,7 @@ async def test_an_annotation_that_is_to_go_is_removed_and_the_absent_one_is_left
         assert served.publisher.announced
 
 
-async def test_what_somebody_wrote_a_moment_ago_is_seen_before_anything_is_written() -> None:
+async def test_a_write_by_somebody_else_is_seen_before_anything_is_written() -> None:
     async with ServedNode().running() as served:
         served.show()
         served.annotations, served.version = {"other": "stays", "inv": "mine"}, 2
@@ -124,7 +124,7 @@ async def test_what_somebody_wrote_a_moment_ago_is_seen_before_anything_is_writt
         assert await served.written() == WANTED.annotations
 
 
-async def test_a_node_that_is_made_anew_is_told_everything_again() -> None:
+async def test_a_node_that_is_created_again_gets_everything_again() -> None:
     async with ServedNode().running() as served:
         served.publisher.want(WANTED)
         served.show()

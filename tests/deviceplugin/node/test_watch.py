@@ -44,7 +44,7 @@ async def test_the_runtime_is_that_which_the_node_names() -> None:
     assert await runtime_of([ListBegins(), Changed(node("containerd://2.1.9")), ListEnds("1")]) == "containerd://2.1.9"
 
 
-async def test_a_node_that_is_made_anew_is_asked_when_its_kubelet_has_said_something() -> None:
+async def test_a_node_that_is_created_again_is_waited_for_until_its_kubelet_reports() -> None:
     listed = [ListBegins(), Changed(node("containerd://2.1.9")), ListEnds("1"), Deleted(node())]
-    anew = [Changed(node(uid="2"))], [Changed(node("containerd://2.2.0", uid="2"))]
-    assert await runtime_of(listed, *anew) == "containerd://2.2.0"
+    again = [Changed(node(uid="2"))], [Changed(node("containerd://2.2.0", uid="2"))]
+    assert await runtime_of(listed, *again) == "containerd://2.2.0"

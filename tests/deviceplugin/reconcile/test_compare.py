@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from config.protocol.container_formula import ContainerKind
 from config.protocol.inventory import Card
-from deviceplugin.allocation.pods import Container, Decision, Kind, NodePod, Share, units_on_cards
-from deviceplugin.reconcile.compare import Compared, SeenPod, Use, differences
+from deviceplugin.allocation.pods import CardDecision, NodePod, PodContainer, Share, units_on_cards
+from deviceplugin.reconcile.compare import Compared, SeenPod, Use, find_drift
 from deviceplugin.reconcile.drift import DriftKind
 
 CARDS = (
@@ -24,12 +25,15 @@ class Held:
     ids: frozenset[str]
 
 
-def container(units: int, name: str = "c", kind: Kind = Kind.APP) -> Container:
-    return Container(name, kind, 0, units)
+def container(units: int, name: str = "c", kind: ContainerKind = ContainerKind.APP) -> PodContainer:
+    return PodContainer(name, kind, 0, units)
 
 
-def pod(*containers: Container, name: str = "p", **fields: bool) -> NodePod:
-    return NodePod(f"uid-{name}", "ns", name, containers or (container(4),), reported=True, **fields)  # type: ignore[arg-type]
+def pod(*containers: PodContainer, name: str = "p", **fields: bool) -> NodePod:
+    made = NodePod(
+        uid=f"uid-{name}", namespace="ns", name=name, containers=containers or (container(4),), reported=True
+    )
+    return replace(made, **fields)  # type: ignore[arg-type]
 
 
 def on(of: NodePod, *uuids: str) -> SeenPod:
@@ -37,7 +41,7 @@ def on(of: NodePod, *uuids: str) -> SeenPod:
     shares = {
         c.name: tuple(Share(uuid, "AB".index(uuid), c.units // len(uuids), 16) for uuid in uuids) for c in of.asking()
     }
-    return SeenPod(of, Decision(shares))
+    return SeenPod(of, CardDecision(shares))
 
 
 def held(units: int, pod_name: str = "p", container_name: str = "c") -> Held:
@@ -51,16 +55,16 @@ def found(
     uses: Sequence[Use] = (),
 ) -> list[tuple[DriftKind, str]]:
     """What each difference is, and of which container or card."""
-    compared = Compared(CARDS, 1024, pods, allocated, given, uses)
-    return [(one.kind, one.container or one.uuid) for one in differences(compared, allowance_mib=512)]
+    compared = Compared(cards=CARDS, unit_mib=1024, pods=pods, allocated=allocated, given=given, uses=uses)
+    return [(one.kind, one.container or one.uuid) for one in find_drift(compared, allowance_mib=512)]
 
 
-def words(*pods: SeenPod, allocated: Sequence[Held] = (), uses: Sequence[Use] = ()) -> list[str]:
-    compared = Compared(CARDS, 1024, pods, allocated, uses=uses)
-    return [one.words for one in differences(compared, allowance_mib=512)]
+def message(*pods: SeenPod, allocated: Sequence[Held] = (), uses: Sequence[Use] = ()) -> list[str]:
+    compared = Compared(cards=CARDS, unit_mib=1024, pods=pods, allocated=allocated, uses=uses)
+    return [one.message for one in find_drift(compared, allowance_mib=512)]
 
 
-def test_where_all_is_as_decided_nothing_is_found() -> None:
+def test_a_node_that_is_as_decided_has_no_drift() -> None:
     uses = [Use("A", 1, 3000, "uid-p"), Use("A", 2, 1000, "uid-p")]
     given = {("uid-p", "c"): frozenset("A")}
     assert found(on(pod(), "A"), allocated=[held(4)], given=given, uses=uses) == []
@@ -103,15 +107,15 @@ def test_an_exclusive_pod_may_use_all_of_its_card() -> None:
 def test_processes_outside_kubernetes_are_found_by_card() -> None:
     uses = [Use("B", 7, 300, ""), Use("B", 9, 200, ""), Use("A", 1, 100, "uid-p")]
     assert found(on(pod(), "A"), uses=uses) == [(DriftKind.OUTSIDE_USE, "B")]
-    assert words(on(pod(), "A"), uses=uses) == ["card B: processes outside Kubernetes use 500 MiB (PID 7, 9)"]
+    assert message(on(pod(), "A"), uses=uses) == ["card B: processes outside Kubernetes use 500 MiB (PID 7, 9)"]
 
 
 def test_pods_that_asked_for_nothing_are_found() -> None:
     nothing = SeenPod(pod(container(0), name="q"), None)
     uses = [Use("A", 1, 300, "uid-q"), Use("A", 2, 50, "uid-of-a-pod-that-is-gone")]
-    assert words(nothing, uses=uses) == [
-        "pod ns/q (UID uid-q): its processes use 300 MiB of A; it asks for none",
-        "card A: pods that the API server does not have use 50 MiB (UID uid-of-a-pod-that-is-gone)",
+    assert message(nothing, uses=uses) == [
+        "pod ns/q (UID uid-q): it uses 300 MiB of A and requests none",
+        "card A: pods unknown to the API server use 50 MiB (UID uid-of-a-pod-that-is-gone)",
     ]
 
 
@@ -133,15 +137,15 @@ def test_a_pod_without_devices_is_left_alone_while_that_may_be_right(
     assert found(on(replace(pod(), **changed), "A"), allocated=allocated) == []  # type: ignore[arg-type]
 
 
-def test_init_containers_that_the_kubelet_does_not_list_are_no_difference() -> None:
-    of = pod(container(8, "i", Kind.INIT), container(4))
+def test_init_containers_that_the_kubelet_does_not_list_are_no_drift() -> None:
+    of = pod(container(8, "i", ContainerKind.INIT), container(4))
     assert found(on(of, "A"), allocated=[held(4)]) == []
 
 
 def test_a_container_with_devices_and_no_decision_is_found_with_the_reason() -> None:
     seen = SeenPod(pod(), None, "pod ns/p has no allocation")
     assert found(seen, allocated=[held(4)]) == [(DriftKind.WITHOUT_DECISION, "c")]
-    assert words(seen, allocated=[held(4)])[0].endswith("but no card was decided: pod ns/p has no allocation")
+    assert message(seen, allocated=[held(4)])[0].endswith("and no card: pod ns/p has no allocation")
 
 
 def test_devices_of_a_pod_that_the_api_server_lacks_are_found() -> None:
@@ -155,24 +159,28 @@ def test_other_units_than_the_limit_are_found() -> None:
 def test_a_card_with_more_decided_than_announced_is_found() -> None:
     pods = [on(pod(container(9), name=name), "A") for name in ("p", "q")]
     assert found(*pods) == [(DriftKind.OVERBOOKED, "A")]
-    assert words(*pods) == ["card A has 16 units; 18 are decided for pods"]
+    assert message(*pods) == ["card A has 16 units; 18 are allocated to pods"]
 
 
 @pytest.mark.parametrize(
     ("containers", "units"),
     [
         pytest.param([container(2, "a"), container(3, "b")], 5, id="containers side by side"),
-        pytest.param([container(7, "i", Kind.INIT), container(3)], 7, id="a large init container first"),
-        pytest.param([container(2, "s", Kind.SIDECAR), container(3)], 5, id="a sidecar beside"),
+        pytest.param([container(7, "i", ContainerKind.INIT), container(3)], 7, id="a large init container first"),
+        pytest.param([container(2, "s", ContainerKind.SIDECAR), container(3)], 5, id="a sidecar beside"),
         pytest.param(
-            [container(2, "s", Kind.SIDECAR), container(4, "i", Kind.INIT), container(3)], 6, id="init beside a sidecar"
+            [container(2, "s", ContainerKind.SIDECAR), container(4, "i", ContainerKind.INIT), container(3)],
+            6,
+            id="init beside a sidecar",
         ),
         pytest.param(
-            [container(4, "i", Kind.INIT), container(2, "s", Kind.SIDECAR), container(3)], 5, id="init before it"
+            [container(4, "i", ContainerKind.INIT), container(2, "s", ContainerKind.SIDECAR), container(3)],
+            5,
+            id="init before it",
         ),
     ],
 )
-def test_a_pod_has_booked_what_its_containers_need_at_the_same_time(containers: list[Container], units: int) -> None:
+def test_a_pod_has_booked_what_its_containers_need_at_the_same_time(containers: list[PodContainer], units: int) -> None:
     seen = on(pod(*containers), "A")
     assert seen.decision is not None
     assert units_on_cards(seen.pod, seen.decision) == {"A": units}

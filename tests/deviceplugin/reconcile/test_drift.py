@@ -1,60 +1,62 @@
-"""How long a difference lasts, and what follows from it."""
+"""How long drift lasts, and what follows from it."""
 
 import pytest
 
-from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.allocation.pods import NodePod
-from deviceplugin.reconcile.drift import Action, Drift, DriftKind, Followed, actions, follow, unbooked_mib
+from deviceplugin.reconcile.drift import Action, Drift, DriftKind, DriftPolicy, Followed, actions, follow
+from tests.support.drift_policy import drift_policy
 
 TOLD = frozenset({Action.METRIC, Action.EVENT})
-POD = NodePod("u", "ns", "p", ())
-LEAVING = NodePod("u", "ns", "p", (), terminating=True)
+POD = NodePod(uid="u", namespace="ns", name="p", containers=())
+LEAVING = NodePod(uid="u", namespace="ns", name="p", containers=(), terminating=True)
 
 
 def of(kind: DriftKind, pod: NodePod | None = POD, *, mib: int = 0, uuid: str = "") -> Drift:
-    return Drift(kind, "words", pod, mib=mib, uuid=uuid)
-
-
-def configured(**fields: object) -> DevicePluginConfiguration:
-    return DevicePluginConfiguration.model_validate({"nodeName": "n"} | fields, by_alias=True, by_name=False)
+    return Drift(kind=kind, message="message", pod=pod, mib=mib, uuid=uuid)
 
 
 @pytest.mark.parametrize(
-    ("difference", "fields", "expected"),
+    ("drift", "policy", "expected"),
     [
-        pytest.param(of(DriftKind.USES_MORE), {"monitor": "off"}, frozenset(), id="nobody monitors"),
-        pytest.param(of(DriftKind.USES_MORE), {}, TOLD, id="a warning"),
-        pytest.param(of(DriftKind.USES_MORE), {"monitor": "evict"}, TOLD | {Action.EVICT}, id="uses too much"),
-        pytest.param(of(DriftKind.USES_MORE, LEAVING), {"monitor": "evict"}, TOLD, id="is going already"),
-        pytest.param(of(DriftKind.WITHOUT_DEVICES), {}, TOLD, id="waits"),
+        pytest.param(of(DriftKind.USES_MORE), drift_policy(monitor="off"), frozenset(), id="nobody monitors"),
+        pytest.param(of(DriftKind.USES_MORE), drift_policy(), TOLD, id="a warning"),
+        pytest.param(of(DriftKind.USES_MORE), drift_policy(monitor="evict"), TOLD | {Action.EVICT}, id="uses too much"),
+        pytest.param(of(DriftKind.USES_MORE, LEAVING), drift_policy(monitor="evict"), TOLD, id="is going already"),
+        pytest.param(of(DriftKind.WITHOUT_DEVICES), drift_policy(), TOLD, id="waits"),
         pytest.param(
-            of(DriftKind.WITHOUT_DEVICES), {"evictUnregistered": True}, TOLD | {Action.EVICT}, id="waits forever"
+            of(DriftKind.WITHOUT_DEVICES),
+            drift_policy(evict_unregistered=True),
+            TOLD | {Action.EVICT},
+            id="waits forever",
         ),
         pytest.param(
-            of(DriftKind.ON_ANOTHER_CARD), {"evictMismatched": True}, TOLD | {Action.EVICT}, id="another card"
+            of(DriftKind.ON_ANOTHER_CARD), drift_policy(evict_mismatched=True), TOLD | {Action.EVICT}, id="another card"
         ),
         pytest.param(
-            of(DriftKind.ON_ANOTHER_CARD), {"evictUnregistered": True, "monitor": "evict"}, TOLD, id="each its own"
+            of(DriftKind.ON_ANOTHER_CARD),
+            drift_policy(evict_unregistered=True, monitor="evict"),
+            TOLD,
+            id="each its own",
         ),
-        pytest.param(of(DriftKind.OUTSIDE_USE, None), {}, TOLD, id="outside"),
+        pytest.param(of(DriftKind.OUTSIDE_USE, None), drift_policy(), TOLD, id="outside"),
         pytest.param(
             of(DriftKind.OUTSIDE_USE, None),
-            {"announceOutsideUse": True},
+            drift_policy(announce_outside_use=True),
             TOLD | {Action.ANNOUNCE_LESS},
             id="outside, announced",
         ),
     ],
 )
-def test_what_follows_is_configured(difference: Drift, fields: dict[str, object], expected: frozenset[Action]) -> None:
-    assert actions(difference, configured(**fields)) == expected
+def test_what_follows_is_configured(drift: Drift, policy: DriftPolicy, expected: frozenset[Action]) -> None:
+    assert actions(drift, policy) == expected
 
 
 @pytest.mark.parametrize("kind", DriftKind)
 def test_nothing_is_evicted_by_default(kind: DriftKind) -> None:
-    assert Action.EVICT not in actions(of(kind), configured())
+    assert Action.EVICT not in actions(of(kind), drift_policy())
 
 
-def test_a_difference_counts_when_two_comparisons_show_it() -> None:
+def test_drift_counts_when_two_comparisons_show_it() -> None:
     once = follow(Followed(), [of(DriftKind.USES_MORE, mib=5)])
     twice = follow(once, [of(DriftKind.USES_MORE, mib=7)])
     assert (once.lasting, once.news) == ((), ())
@@ -70,16 +72,8 @@ def test_it_is_news_once_and_again_after_it_was_gone() -> None:
     assert news == [0, 1, 0, 0, 0, 1]
 
 
-def test_another_pods_difference_is_another() -> None:
+def test_the_drift_of_another_pod_is_another() -> None:
     once = follow(Followed(), [of(DriftKind.USES_MORE)])
-    assert follow(once, [of(DriftKind.USES_MORE, NodePod("v", "ns", "p", ()))]).lasting == ()
-
-
-def test_memory_that_nobody_booked_is_summed_by_card() -> None:
-    found = [
-        of(DriftKind.OUTSIDE_USE, None, mib=100, uuid="A"),
-        of(DriftKind.USES_UNASKED, mib=20, uuid="A"),
-        of(DriftKind.OUTSIDE_USE, None, mib=3, uuid="B"),
-        of(DriftKind.USES_MORE, mib=4000, uuid="A"),
-    ]
-    assert unbooked_mib(found) == {"A": 120, "B": 3}
+    assert (
+        follow(once, [of(DriftKind.USES_MORE, NodePod(uid="v", namespace="ns", name="p", containers=()))]).lasting == ()
+    )

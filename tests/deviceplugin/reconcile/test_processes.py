@@ -28,7 +28,7 @@ def test_a_process_that_has_ended_is_left_out(tmp_path: Path) -> None:
     assert owners(tmp_path, [11, 99]) == {11: None}
 
 
-def test_a_name_that_is_no_text_is_traced_all_the_same(tmp_path: Path) -> None:
+def test_a_cgroup_that_is_not_utf8_is_traced_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "11").mkdir()
     (tmp_path / "11" / "cgroup").write_bytes(f"0::/kubepods/pod{UID}/".encode() + b"\xff\n")
     assert owners(tmp_path, [11]) == {11: Owner(UID, "")}
@@ -38,6 +38,6 @@ def test_this_machines_own_proc_can_be_read() -> None:
     assert set(owners(Path("/proc"), [os.getpid()])) == {os.getpid()}
 
 
-def test_a_proc_that_is_not_there_is_said_instead_of_every_process_having_ended(tmp_path: Path) -> None:
+def test_a_missing_proc_is_an_error_and_not_the_end_of_every_process(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError, match="expected the host's /proc"):
         owners(tmp_path / "missing", [11])

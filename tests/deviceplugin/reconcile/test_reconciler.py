@@ -12,26 +12,28 @@ import pytest
 
 from config.protocol import names
 from config.protocol.inventory import Card
-from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.allocated import GivenCards
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
-from deviceplugin.allocation.view import NodeView
+from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi import spec
-from deviceplugin.cdi.spec_files import HandleFiles
+from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import Process, Reading
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.node.events import Notice
-from deviceplugin.reconcile.reconciler import Reconciler
-from deviceplugin.report.metrics import Metrics
+from deviceplugin.reconcile.drift import DriftPolicy
+from deviceplugin.reconcile.reconciler import Reconciler, ReconcileSettings
+from deviceplugin.report.metrics import NodeMetrics
 from scheduler.kube.port import ApiError, ApiNotFound, ApiThrottled, Changed, Deleted, ListEnds, PodKey
 from tests.support import virtual_time
+from tests.support.drift_policy import drift_policy
 from tests.support.kubelet_double import KubeletDouble
 from tests.support.node_pods import CARDS, node_pod, on, wire_pod
 
 UID = "0a1b2c3d-0000-4000-8000-00000000000"
 REPORTED = [{"name": "c0"}]
+WARNING = drift_policy()
 
 
 @dataclass
@@ -90,33 +92,42 @@ class Node:
             path = f"/kubepods/pod{uid}/{'c' * 64}" if uid else "/user.slice"
             (self.folder / "proc" / str(pid) / "cgroup").write_text(f"0::{path}\n")
         listed = tuple(Process(pid, mib) for pid, mib, _ in processes)
-        self.readings[uuid] = Reading(sum(mib for _, mib, _ in processes), listed)
+        self.readings[uuid] = Reading(used_mib=sum(mib for _, mib, _ in processes), processes=listed)
+
+
+def _settings(proc: Path, policy: DriftPolicy = WARNING, allowance_mib: int = 512) -> ReconcileSettings:
+    return ReconcileSettings(policy=policy, interval_s=60, unit_mib=1024, allowance_mib=allowance_mib, host_proc=proc)
 
 
 @asynccontextmanager
-async def rig(folder: Path, **settings: object) -> AsyncIterator[tuple[Node, Reconciler]]:
-    """settings: of the configuration."""
+async def rig(
+    folder: Path, policy: DriftPolicy = WARNING, *, allowance_mib: int = 512, host_proc: str = "proc"
+) -> AsyncIterator[tuple[Node, Reconciler]]:
     (folder / "proc").mkdir()
-    configuration = DevicePluginConfiguration.model_validate(
-        {"node_name": "n", "host_proc": str(folder / "proc"), **settings}, by_name=True
-    )
     async with KubeletDouble(folder).running() as double:
         kubelet, journal = PodResources(folder / "pod-resources.sock", names.GPU_MEM), Journal(folder / "state")
         node = Node(folder, double, OwnPods(), journal)
         node.pods.apply([ListEnds("1")])
         loop = Reconciler(
-            configuration,
-            NodeView(Resources(), node.pods, journal, kubelet, folder / "checkpoint", lambda *_: None),
-            kubelet,
-            lambda: node.cards,
-            lambda: node.readings,
-            node.given,
-            HandleFiles(folder / "cdi"),
-            node.told.append,
-            node,
-            Metrics("n", 1024, dcgm=False),
-            node.allocating,
-            node.outside.append,
+            settings=_settings(folder / host_proc, policy, allowance_mib),
+            view=NodeRecords(
+                resources=Resources(),
+                pods=node.pods,
+                journal=journal,
+                kubelet=kubelet,
+                checkpoint=folder / "checkpoint",
+                changed=lambda *_: None,
+            ),
+            kubelet=kubelet,
+            cards=lambda: node.cards,
+            readings=lambda: node.readings,
+            given=node.given,
+            files=SpecFiles(folder / "cdi"),
+            tell=node.told.append,
+            evictor=node,
+            metrics=NodeMetrics("n", 1024, dcgm=False),
+            allocating=node.allocating,
+            on_outside=node.outside.append,
         )
         yield node, loop
         await kubelet.close()
@@ -139,42 +150,42 @@ def metric(loop: Reconciler, name: str, **labels: str) -> float | None:
     return sum(found) if found else None
 
 
-async def test_where_all_is_as_decided_nothing_is_told_and_everything_is_shown(folder: Path) -> None:
+async def test_without_drift_nothing_is_reported_and_everything_is_shown(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         uid = node.runs("p", 4, card=CARDS[1])
         node.uses("GPU-b", (11, 700, uid))
         await loop.round()
         await loop.round()
-        assert (node.told, node.evicted, loop.result.differences, loop.result.problems) == ([], [], (), ())
+        assert (node.told, node.evicted, loop.result.drift, loop.result.problems) == ([], [], (), ())
         (row,) = loop.result.containers
         assert (row.pod, row.container, row.units, row.used_mib) == ("p", "c0", {"GPU-b": 4}, 700)
         assert loop.result.allocated_units == {"GPU-b": 4}
-        assert metric(loop, "differences") == 0
+        assert metric(loop, "drift") == 0
         assert metric(loop, "container_memory_used_bytes", pod="p", UUID="GPU-b") == 700 * 2**20
 
 
-async def test_a_difference_is_told_once_when_two_rounds_have_seen_it_and_shown_as_long_as_it_lasts(
+async def test_drift_seen_by_two_rounds_is_told_once_and_shown_while_it_lasts(
     folder: Path,
 ) -> None:
     async with rig(folder) as (node, loop):
         uid = node.runs("p", 4)
         node.given.by_container[uid, "c0"] = frozenset({"GPU-b"})
         await loop.round()
-        assert (node.told, loop.result.differences) == ([], ())
+        assert (node.told, loop.result.drift) == ([], ())
         await loop.round()
         await loop.round()
         (notice,) = node.told
         assert (notice.reason, notice.pod) == ("GPUOnAnotherCard", PodKey("ns", "p", uid))
-        (difference,) = loop.result.differences
-        assert (difference.kind, difference.actions) == ("on-another-card", ("event", "metric"))
-        assert metric(loop, "differences", kind="on-another-card") == 1
+        (drift,) = loop.result.drift
+        assert (drift.kind, drift.actions) == ("on-another-card", ("event", "metric"))
+        assert metric(loop, "drift", kind="on-another-card") == 1
         node.given.by_container[uid, "c0"] = frozenset({"GPU-a"})
         await loop.round()
-        assert (loop.result.differences, metric(loop, "differences")) == ((), 0)
+        assert (loop.result.drift, metric(loop, "drift")) == ((), 0)
 
 
 async def test_a_pod_that_uses_more_than_it_asked_is_evicted_where_that_is_configured(folder: Path) -> None:
-    async with rig(folder, monitor="evict", monitor_allowance_mib=100) as (node, loop):
+    async with rig(folder, drift_policy("evict"), allowance_mib=100) as (node, loop):
         greedy, fair = node.runs("greedy", 2), node.runs("fair", 2)
         node.uses("GPU-a", (11, 2149, greedy), (12, 2147, fair))
         await loop.round()
@@ -182,11 +193,11 @@ async def test_a_pod_that_uses_more_than_it_asked_is_evicted_where_that_is_confi
         assert node.evicted == [PodKey("ns", "greedy", greedy)]
         (notice,) = node.told
         assert notice.reason == "GPUUsesMore"
-        assert notice.note.endswith("it asked 2048 MiB there; it is evicted")
+        assert notice.note.endswith("it requested 2048 MiB there; evicting it")
 
 
-async def test_an_eviction_that_is_refused_for_now_is_said_and_tried_again_in_the_next_round(folder: Path) -> None:
-    async with rig(folder, evict_unregistered=True) as (node, loop):
+async def test_an_eviction_that_is_refused_is_reported_and_tried_again_next_round(folder: Path) -> None:
+    async with rig(folder, drift_policy(evict_unregistered=True)) as (node, loop):
         uid = node.runs("waits", 4, ids=0)
         node.refusals = [ApiThrottled("a disruption budget forbids it")]
         await loop.round()
@@ -199,7 +210,7 @@ async def test_an_eviction_that_is_refused_for_now_is_said_and_tried_again_in_th
 
 
 async def test_a_pod_that_has_gone_before_its_eviction_is_no_problem(folder: Path) -> None:
-    async with rig(folder, evict_unregistered=True) as (node, loop):
+    async with rig(folder, drift_policy(evict_unregistered=True)) as (node, loop):
         node.runs("waits", 4, ids=0)
         node.refusals = [ApiNotFound("no such pod", 404)]
         await loop.round()
@@ -207,8 +218,8 @@ async def test_a_pod_that_has_gone_before_its_eviction_is_no_problem(folder: Pat
         assert (node.refusals, node.evicted, loop.result.problems) == ([], [], ())
 
 
-async def test_what_is_used_outside_is_handed_on_whenever_it_is_another_amount(folder: Path) -> None:
-    async with rig(folder, announce_outside_use=True) as (node, loop):
+async def test_outside_use_is_passed_on_whenever_it_changes(folder: Path) -> None:
+    async with rig(folder, drift_policy(announce_outside_use=True)) as (node, loop):
         node.uses("GPU-a", (11, 3000, ""))
         await loop.round()
         assert node.outside == []
@@ -232,7 +243,7 @@ async def test_the_use_of_a_pod_that_asks_for_nothing_is_found(folder: Path) -> 
         assert [(one.reason, one.pod) for one in node.told] == [("GPUUsesUnasked", PodKey("ns", "thief", uid))]
 
 
-async def test_a_later_change_of_an_allocation_is_not_followed(folder: Path) -> None:
+async def test_a_later_change_of_an_allocation_is_ignored(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         uid = node.runs("p", 4)
         await loop.round()
@@ -242,15 +253,15 @@ async def test_a_later_change_of_an_allocation_is_not_followed(folder: Path) -> 
         assert loop.result.allocated_units == {"GPU-a": 4}
 
 
-async def test_files_of_handles_that_no_container_holds_are_removed_and_others_stay(folder: Path) -> None:
+async def test_specs_that_no_container_uses_are_removed_and_others_stay(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         node.runs("p", 2)
         node.record("uid-x", ["of-another-resource"], resource="x.com/gpu")
         assert loop.files is not None
         for ids in (["p-0", "p-1"], ["gone-0"], ["of-another-resource"]):
-            loop.files.write(spec.handle(ids), {})
+            loop.files.write(spec.device_name(ids), {})
         await loop.round()
-        assert set(loop.files.present()) == {spec.handle(["p-0", "p-1"])}
+        assert set(loop.files.present()) == {spec.device_name(["p-0", "p-1"])}
 
 
 async def test_a_dead_pod_is_forgotten_when_the_kubelet_has_forgotten_it(folder: Path) -> None:
@@ -269,7 +280,7 @@ async def test_a_dead_pod_is_forgotten_when_the_kubelet_has_forgotten_it(folder:
         assert not node.given.by_container
 
 
-async def test_without_the_checkpoint_nothing_is_forgotten_nor_removed_and_the_rest_is_compared(folder: Path) -> None:
+async def test_without_the_checkpoint_nothing_is_removed_and_the_rest_is_compared(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         uid = node.runs("p", 2, ids=1)
         await loop.round()
@@ -277,16 +288,16 @@ async def test_without_the_checkpoint_nothing_is_forgotten_nor_removed_and_the_r
         node.runs("q", 2, ids=1)
         (folder / "checkpoint").write_text("{")
         assert loop.files is not None
-        loop.files.write(spec.handle(["gone-0"]), {})
+        loop.files.write(spec.device_name(["gone-0"]), {})
         await loop.round()
         await loop.round()
         assert node.journal.first(uid, {}).changed
-        assert set(loop.files.present()) == {spec.handle(["gone-0"])}
+        assert set(loop.files.present()) == {spec.device_name(["gone-0"])}
         assert [one.reason for one in node.told] == ["GPUOtherUnits"]
         assert "checkpoint cannot be read" in loop.result.problems[0]
 
 
-async def test_without_the_kubelet_nothing_is_said_of_devices_and_the_rest_is_compared(folder: Path) -> None:
+async def test_without_the_kubelet_devices_are_left_out_and_the_rest_is_compared(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         uid = node.runs("p", 4, ids=0)
         node.given.by_container[uid, "c0"] = frozenset({"GPU-b"})
@@ -297,36 +308,36 @@ async def test_without_the_kubelet_nothing_is_said_of_devices_and_the_rest_is_co
         assert "asking the kubelet for all pods" in loop.result.problems[0]
 
 
-async def test_without_the_hosts_proc_nothing_is_said_of_use(folder: Path) -> None:
-    async with rig(folder, host_proc=str(folder / "missing")) as (node, loop):
+async def test_without_the_hosts_proc_use_is_left_out(folder: Path) -> None:
+    async with rig(folder, host_proc="missing") as (node, loop):
         node.runs("p", 4)
-        node.readings["GPU-a"] = Reading(9000, (Process(11, 9000),))
+        node.readings["GPU-a"] = Reading(used_mib=9000, processes=(Process(11, 9000),))
         await loop.round()
         await loop.round()
         assert (node.told, [row.used_mib for row in loop.result.containers]) == ([], [None])
-        assert "processes cannot be traced to their pods" in loop.result.problems[0]
+        assert "cannot trace processes to their pods" in loop.result.problems[0]
 
 
-async def test_files_that_cannot_be_removed_are_said_and_the_round_goes_on(folder: Path) -> None:
+async def test_specs_that_cannot_be_removed_are_reported_and_the_round_goes_on(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         node.runs("p", 2)
-        stubborn = folder / "cdi" / f"gpushare-{spec.handle(['gone'])}.json"
+        stubborn = folder / "cdi" / f"gpushare-{spec.device_name(['gone'])}.json"
         stubborn.mkdir(parents=True)
         await loop.round()
-        assert "CDI files cannot be removed" in loop.result.problems[0]
+        assert "cannot remove CDI specs" in loop.result.problems[0]
         assert len(loop.result.containers) == 1
 
 
-async def test_a_journal_that_cannot_be_written_is_said_and_the_round_goes_on(folder: Path) -> None:
+async def test_a_journal_that_cannot_be_written_is_reported_and_the_round_goes_on(folder: Path) -> None:
     async with rig(folder) as (node, loop):
         node.runs("p", 2)
         await loop.round()
         node.ends("p")
         node.records.clear()
         node.record("uid-other", [])
-        (folder / "state" / "journal.tmp").mkdir()
+        (folder / "state" / ".journal.json.tmp").mkdir()
         await loop.round()
-        assert "the journal cannot be written" in loop.result.problems[0]
+        assert "cannot write the journal" in loop.result.problems[0]
 
 
 async def test_before_the_pods_or_the_cards_are_known_nothing_is_compared(folder: Path) -> None:
@@ -352,41 +363,41 @@ async def test_a_list_waits_until_no_allocate_is_in_flight(folder: Path) -> None
 
 
 class Counted(Reconciler):
-    """Notes when its rounds are, and compares nothing. wakes: the rounds during which it is woken."""
+    """Notes when its rounds are, and compares nothing."""
 
     rounds_s: list[float]
-    wakes: frozenset[int]
 
     async def round(self) -> None:
         self.rounds_s.append(asyncio.get_running_loop().time())
-        if len(self.rounds_s) in self.wakes:
-            self.wake()
 
 
-async def _rounds(
-    folder: Path, *, wakes: frozenset[int], wake_at_s: float = 0.0, known_at_s: float = 0.0
-) -> list[float]:
+async def _rounds(folder: Path, *, known_at_s: float) -> list[float]:
     """When the rounds of 200 s are."""
     kubelet, pods, journal = PodResources(folder / "none.sock", names.GPU_MEM), OwnPods(), Journal(folder)
     loop = Counted(
-        DevicePluginConfiguration(node_name="n", reconcile_interval_s=60),
-        NodeView(Resources(), pods, journal, kubelet, folder / "checkpoint", lambda *_: None),
-        kubelet,
-        tuple,
-        dict,
-        GivenCards(),
-        None,
-        lambda _: None,
-        Node(folder, KubeletDouble(folder), pods, journal),
-        Metrics("n", 1024, dcgm=False),
-        lambda: False,
-        lambda _: None,
+        settings=_settings(folder),
+        view=NodeRecords(
+            resources=Resources(),
+            pods=pods,
+            journal=journal,
+            kubelet=kubelet,
+            checkpoint=folder / "checkpoint",
+            changed=lambda *_: None,
+        ),
+        kubelet=kubelet,
+        cards=tuple,
+        readings=dict,
+        given=GivenCards(),
+        files=None,
+        tell=lambda _: None,
+        evictor=Node(folder, KubeletDouble(folder), pods, journal),
+        metrics=NodeMetrics("n", 1024, dcgm=False),
+        allocating=lambda: False,
+        on_outside=lambda _: None,
     )
-    loop.rounds_s, loop.wakes = [], wakes
+    loop.rounds_s = []
     clock = asyncio.get_running_loop()
     clock.call_at(known_at_s, pods.apply, [ListEnds("1")])
-    if wake_at_s:
-        clock.call_at(wake_at_s, loop.wake)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(200):
             await loop.run()
@@ -395,10 +406,4 @@ async def _rounds(
 
 
 def test_rounds_come_at_their_interval_once_the_pods_are_known(tmp_path: Path) -> None:
-    assert virtual_time.run(_rounds(tmp_path, wakes=frozenset(), known_at_s=5)) == [5, 65, 125, 185]
-
-
-def test_a_loop_that_is_woken_comes_sooner_but_never_within_30_s_of_the_last_list(tmp_path: Path) -> None:
-    assert virtual_time.run(_rounds(tmp_path, wakes=frozenset(), wake_at_s=45)) == [0, 45, 105, 165]
-    assert virtual_time.run(_rounds(tmp_path, wakes=frozenset(), wake_at_s=10)) == [0, 30, 90, 150]
-    assert virtual_time.run(_rounds(tmp_path, wakes=frozenset({2}))) == [0, 60, 90, 150]
+    assert virtual_time.run(_rounds(tmp_path, known_at_s=5)) == [5, 65, 125, 185]

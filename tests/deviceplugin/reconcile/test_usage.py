@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.driver.cards import Process, Reading
 from deviceplugin.reconcile import usage
 from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.compare import Use
 from deviceplugin.reconcile.drift import Drift, DriftKind, Followed
 from deviceplugin.reconcile.usage import Account
+from tests.support.drift_policy import drift_policy
 from tests.support.node_pods import CARDS, node_pod, on, wire_pod
 
-ANNOUNCING = DevicePluginConfiguration(node_name="n", announce_outside_use=True)
-OUTSIDE = Drift(DriftKind.OUTSIDE_USE, "outside", uuid="GPU-a", mib=700)
+ANNOUNCING = drift_policy(announce_outside_use=True)
+OUTSIDE = Drift(kind=DriftKind.OUTSIDE_USE, message="outside", uuid="GPU-a", mib=700)
 BOTH = frozenset({"GPU-a", "GPU-b"})
 
 
@@ -32,7 +32,10 @@ def test_a_finished_pod_is_not_seen() -> None:
 
 
 def test_each_use_names_its_pod_and_what_could_not_be_traced_is_left_out() -> None:
-    readings = {"GPU-a": Reading(900, (Process(1, 300), Process(2, 200), Process(3, 400))), "GPU-b": Reading(0)}
+    readings = {
+        "GPU-a": Reading(used_mib=900, processes=(Process(1, 300), Process(2, 200), Process(3, 400))),
+        "GPU-b": Reading(used_mib=0),
+    }
     found = usage.uses(readings, {1: Owner("uid-p", ""), 2: None}, {})
     assert found == (Use("GPU-a", 1, 300, "uid-p"), Use("GPU-a", 2, 200, ""))
 
@@ -40,7 +43,7 @@ def test_each_use_names_its_pod_and_what_could_not_be_traced_is_left_out() -> No
 def test_a_static_pod_is_known_by_the_uid_of_the_api_servers_copy() -> None:
     mirror = wire_pod("static", [0], annotations={"kubernetes.io/config.mirror": "f" * 32})
     uids = usage.uids_by_cgroup([mirror, wire_pod("p", [1])])
-    readings = {"GPU-a": Reading(5, (Process(1, 5),))}
+    readings = {"GPU-a": Reading(used_mib=5, processes=(Process(1, 5),))}
     assert usage.uses(readings, {1: Owner("f" * 32, "")}, uids) == (Use("GPU-a", 1, 5, "uid-static"),)
 
 
@@ -56,7 +59,7 @@ def test_the_only_container_that_asks_uses_what_the_pod_uses() -> None:
     assert usage.accounts(seen, found, BOTH, {}) == [Account("ns", "p", "c1", units, used)]
 
 
-def test_what_is_not_known_to_be_used_is_not_said_to_be_nothing() -> None:
+def test_unknown_use_is_none_and_not_0() -> None:
     one = usage.seen([on(node_pod("p", [4]), CARDS[0])], CARDS)
     assert [row.used_mib for row in usage.accounts(one, (), {"GPU-b"}, {})] == [{"GPU-a": None}]
     several = usage.seen([on(node_pod("p", [4, 4]), CARDS[0])], CARDS)
@@ -89,14 +92,14 @@ def test_metrics_get_a_row_for_each_card_and_the_status_one_for_each_container()
     assert unknown.used_mib is None
 
 
-def test_every_kind_is_counted_those_not_found_too_and_what_nobody_monitors_is_not() -> None:
-    uses_more = Drift(DriftKind.USES_MORE, "more", node_pod("p", [1]), uuid="GPU-a", mib=9)
+def test_every_kind_is_counted_from_0_and_what_is_not_monitored_is_not() -> None:
+    uses_more = Drift(kind=DriftKind.USES_MORE, message="more", pod=node_pod("p", [1]), uuid="GPU-a", mib=9)
     watching = usage.counts([OUTSIDE, uses_more], ANNOUNCING)
     assert set(watching) == {kind.value for kind in DriftKind}
     assert {kind: count for kind, count in watching.items() if count} == {"outside-use": 1, "uses-more": 1}
-    off = ANNOUNCING.model_copy(update={"monitor": "off"})
+    off = drift_policy("off", announce_outside_use=True)
     assert usage.counts([OUTSIDE, uses_more], off)["uses-more"] == 0
-    assert [one.kind for one in usage.difference_statuses([OUTSIDE, uses_more], off)] == ["outside-use"]
+    assert [one.kind for one in usage.drift_statuses([OUTSIDE, uses_more], off)] == ["outside-use"]
 
 
 @pytest.mark.parametrize(
@@ -109,15 +112,15 @@ def test_every_kind_is_counted_those_not_found_too_and_what_nobody_monitors_is_n
         pytest.param({"GPU-a": 700}, Followed((OUTSIDE,)), BOTH, {"GPU-a": 700}, id="the card answers again"),
     ],
 )
-def test_what_is_used_outside_is_announced_no_more_until_it_is_known_to_be_gone(
+def test_outside_use_stays_unannounced_until_it_is_known_to_be_gone(
     before: dict[str, int], followed: Followed, read: frozenset[str], after: dict[str, int]
 ) -> None:
     assert usage.outside_mib(before, followed, read, ANNOUNCING) == after
 
 
 def test_use_by_outsiders_and_by_pods_that_asked_for_none_adds_up() -> None:
-    unasked = Drift(DriftKind.USES_UNASKED, "unasked", node_pod("p", [0]), uuid="GPU-a", mib=50)
+    unasked = Drift(kind=DriftKind.USES_UNASKED, message="unasked", pod=node_pod("p", [0]), uuid="GPU-a", mib=50)
     followed = Followed((OUTSIDE, unasked), (OUTSIDE, unasked))
     assert usage.outside_mib({}, followed, BOTH, ANNOUNCING) == {"GPU-a": 750}
-    silent = ANNOUNCING.model_copy(update={"announce_outside_use": False})
+    silent = drift_policy()
     assert usage.outside_mib({}, followed, BOTH, silent) == {}

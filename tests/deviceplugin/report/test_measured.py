@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from deviceplugin.kubelet.server import Answer, Devices, Refused
-from deviceplugin.report.measured import Measured
-from deviceplugin.report.metrics import Metrics
+from deviceplugin.kubelet.server import ContainerResponse, Devices, Refused
+from deviceplugin.report.measured import MeasuredPlugin
+from deviceplugin.report.metrics import NodeMetrics
 
 
 class Plugin:
@@ -20,23 +20,23 @@ class Plugin:
     async def devices(self) -> AsyncIterator[Devices]:
         yield (("u0", True),)
 
-    async def allocate(self, ids: frozenset[str]) -> Answer:
+    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
         await self.gate.wait()
         if self.refusal:
             raise self.refusal
-        return Answer(environment={"N": str(len(ids))})
+        return ContainerResponse(environment={"N": str(len(ids))})
 
     async def pre_start(self, ids: frozenset[str]) -> None:
         assert ids
 
 
-def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
+def sample(metrics: NodeMetrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"gpushare_device_plugin_{name}", labels)
 
 
 async def test_an_allocate_is_known_to_be_under_way_and_timed_in_the_end() -> None:
-    plugin, metrics = Plugin(), Metrics("n", 1024, dcgm=False)
-    measured = Measured(plugin, metrics, lambda: None)
+    plugin, metrics = Plugin(), NodeMetrics("n", 1024, dcgm=False)
+    measured = MeasuredPlugin(plugin, metrics, lambda: None)
     call = asyncio.create_task(measured.allocate(frozenset({"u0", "u1"})))
     await asyncio.sleep(0)
     assert measured.allocating == 1
@@ -47,10 +47,10 @@ async def test_an_allocate_is_known_to_be_under_way_and_timed_in_the_end() -> No
 
 
 async def test_a_refusal_is_counted_under_its_kind_and_passed_on() -> None:
-    plugin, metrics = Plugin(Refused("words", "NotIdentified")), Metrics("n", 1024, dcgm=False)
+    plugin, metrics = Plugin(Refused("message", "NotIdentified")), NodeMetrics("n", 1024, dcgm=False)
     plugin.gate.set()
-    measured = Measured(plugin, metrics, lambda: None)
-    with pytest.raises(Refused, match="words"):
+    measured = MeasuredPlugin(plugin, metrics, lambda: None)
+    with pytest.raises(Refused, match="message"):
         await measured.allocate(frozenset({"u0"}))
     assert measured.allocating == 0
     assert sample(metrics, "refusals_total", call="Allocate", reason="NotIdentified") == 1
@@ -58,9 +58,9 @@ async def test_a_refusal_is_counted_under_its_kind_and_passed_on() -> None:
 
 
 async def test_the_start_of_a_container_is_timed_and_devices_are_passed_on() -> None:
-    metrics = Metrics("n", 1024, dcgm=False)
+    metrics = NodeMetrics("n", 1024, dcgm=False)
     left: list[str] = []
-    measured = Measured(Plugin(), metrics, lambda: left.append("left"))
+    measured = MeasuredPlugin(Plugin(), metrics, lambda: left.append("left"))
     await measured.pre_start(frozenset({"u0"}))
     assert sample(metrics, "call_duration_seconds_count", call="PreStartContainer") == 1
     assert [devices async for devices in measured.devices()] == [(("u0", True),)]

@@ -4,14 +4,14 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Card, Reading
-from deviceplugin.report.metrics import Metrics
+from deviceplugin.driver.cards import DriverCard, Reading
+from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import ShownCard, ShownContainer
 
 GIB = 2**30
-CARD = Card(0, "GPU-a", "Tesla T4", 15360, minor=3, pci="0000:af:00.0")
-OTHER = Card(1, "GPU-b", "Tesla T4", 15360)
-READING = Reading(4000, utilisation=55, temperature_c=60, power_w=70.5)
+CARD = DriverCard(index=0, uuid="GPU-a", model="Tesla T4", memory_mib=15360, minor=3, pci="0000:af:00.0")
+OTHER = DriverCard(index=1, uuid="GPU-b", model="Tesla T4", memory_mib=15360)
+READING = Reading(used_mib=4000, utilisation=55, temperature_c=60, power_w=70.5)
 LABELS = {
     "gpu": "0",
     "UUID": "GPU-a",
@@ -22,15 +22,15 @@ LABELS = {
 }
 
 
-def shown(card: Card = CARD, reading: Reading | None = READING, health: Health = Health.HEALTHY) -> ShownCard:
+def shown(card: DriverCard = CARD, reading: Reading | None = READING, health: Health = Health.HEALTHY) -> ShownCard:
     return ShownCard(card, 15, 6, health, reading)
 
 
-def metrics(*, dcgm: bool = True) -> Metrics:
-    return Metrics("node-1", 1024, dcgm=dcgm)
+def metrics(*, dcgm: bool = True) -> NodeMetrics:
+    return NodeMetrics("node-1", 1024, dcgm=dcgm)
 
 
-def scraped(of: Metrics) -> dict[str, list[tuple[dict[str, str], float]]]:
+def scraped(of: NodeMetrics) -> dict[str, list[tuple[dict[str, str], float]]]:
     """Name without our prefix -> its samples."""
     samples: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(generate_latest(of.registry).decode()):
@@ -78,9 +78,9 @@ def test_exactly_one_health_is_1() -> None:
     assert states == {"healthy": 0, "suspect": 0, "unhealthy": 1, "cordoned": 0}
 
 
-def test_what_the_driver_does_not_tell_has_no_series() -> None:
+def test_what_the_driver_does_not_report_has_no_series() -> None:
     of = metrics()
-    of.show_cards([shown(CARD, Reading(10)), shown(OTHER, None)])
+    of.show_cards([shown(CARD, Reading(used_mib=10)), shown(OTHER, None)])
     found = scraped(of)
     assert [labels["UUID"] for labels, _ in found["DCGM_FI_DEV_FB_USED"]] == ["GPU-a"]
     assert [labels["UUID"] for labels, _ in found["card_memory_total_bytes"]] == ["GPU-a", "GPU-b"]
@@ -90,7 +90,10 @@ def test_what_the_driver_does_not_tell_has_no_series() -> None:
 def test_containers_have_what_they_asked_and_use_on_each_card() -> None:
     of = metrics()
     of.show_containers(
-        [ShownContainer(CARD, "ns", "p", "c", 3, 2048), ShownContainer(OTHER, "ns", "p", "c", 3)],
+        [
+            ShownContainer(card=CARD, namespace="ns", pod="p", container="c", requested_units=3, used_mib=2048),
+            ShownContainer(card=OTHER, namespace="ns", pod="p", container="c", requested_units=3),
+        ],
     )
     found, container = scraped(of), {"namespace": "ns", "pod": "p", "container": "c"}
     assert found["container_memory_requested_bytes"][0] == (LABELS | container, 3 * GIB)
@@ -101,7 +104,7 @@ def test_containers_have_what_they_asked_and_use_on_each_card() -> None:
 def test_series_of_what_is_gone_disappear() -> None:
     of = metrics()
     of.show_cards([shown(), shown(OTHER)])
-    of.show_containers([ShownContainer(OTHER, "ns", "p", "c", 3)])
+    of.show_containers([ShownContainer(card=OTHER, namespace="ns", pod="p", container="c", requested_units=3)])
     of.xid("GPU-b", 79)
     assert "GPU-b" in generate_latest(of.registry).decode()
 
@@ -145,7 +148,7 @@ def test_registrations_are_counted_and_their_end_is_shown() -> None:
     assert scraped(of)["registered"] == [({}, 0)]
 
 
-def test_differences_are_shown_by_kind() -> None:
+def test_drift_is_shown_by_kind() -> None:
     of = metrics()
-    of.show_differences({"uses-more": 2, "outside-use": 0})
-    assert scraped(of)["differences"] == [({"kind": "outside-use"}, 0), ({"kind": "uses-more"}, 2)]
+    of.show_drift({"uses-more": 2, "outside-use": 0})
+    assert scraped(of)["drift"] == [({"kind": "outside-use"}, 0), ({"kind": "uses-more"}, 2)]

@@ -9,12 +9,12 @@ from aiohttp import web
 from typer.testing import CliRunner
 
 from deviceplugin.cli import cli
-from deviceplugin.report.metrics import Metrics
-from deviceplugin.report.status import CardStatus, ContainerStatus, DriftStatus, Status, decode, encode
+from deviceplugin.report.metrics import NodeMetrics
+from deviceplugin.report.status import AllocationStatus, CardStatus, DriftStatus, PluginStatus, decode, encode
 from deviceplugin.report.status_page import StatusUnknown, ask_status, is_loopback, status_page
 from scheduler.process.probes import serve
 
-STATUS = Status(
+STATUS = PluginStatus(
     node="node-1",
     mode="cdi",
     driver="580.1",
@@ -27,8 +27,8 @@ STATUS = Status(
         CardStatus(1, "GPU-b", "Tesla T4", 15360, 15, 0, "unhealthy", None, "xid-79"),
         CardStatus(0, "GPU-a", "Tesla T4", 15360, 15, 6, "healthy", 4000),
     ),
-    containers=(ContainerStatus("ns", "p", "c", {"GPU-a": 3, "GPU-b": 3}, 2000),),
-    differences=(DriftStatus("uses-more", "pod ns/p uses more", ("event", "metric")),),
+    containers=(AllocationStatus("ns", "p", "c", {"GPU-a": 3, "GPU-b": 3}, 2000),),
+    drift=(DriftStatus("uses-more", "pod ns/p uses more", ("event", "metric")),),
 )
 AS_TEXT = """\
 Node node-1: driver 580.1, mode cdi, unit 1024 MiB
@@ -43,12 +43,12 @@ CARD  UUID   MODEL     HEALTH             UNITS  ALLOCATED  USED MiB  OF MiB
 NAMESPACE  POD  CONTAINER  CARD: UNITS  USED MiB
 ns         p    c          0: 3, 1: 3   2000
 
-Differences: 1
+Drift: 1
   uses-more: pod ns/p uses more (event, metric)
 """
 
 
-class Words:
+class Probes:
     """What the probes say."""
 
     ready = ""
@@ -56,19 +56,19 @@ class Words:
 
 
 @pytest.fixture
-def words() -> Words:
-    return Words()
+def probes() -> Probes:
+    return Probes()
 
 
 @pytest.fixture
-async def address(words: Words) -> AsyncIterator[str]:
-    metrics = Metrics("node-1", 1024, dcgm=True)
+async def address(probes: Probes) -> AsyncIterator[str]:
+    metrics = NodeMetrics("node-1", 1024, dcgm=True)
     metrics.registered()
     runner = await serve(
         ("127.0.0.1", 0),
         metrics.registry,
-        ready=lambda: words.ready,
-        alive=lambda: words.alive,
+        ready=lambda: probes.ready,
+        alive=lambda: probes.alive,
         pages={"/status": status_page(lambda: STATUS)},
     )
     yield f"127.0.0.1:{runner.addresses[0][1]}"
@@ -80,9 +80,9 @@ async def answered(address: str, path: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_probes_say_what_is_wrong(address: str, words: Words) -> None:
+async def test_probes_report_what_is_wrong(address: str, probes: Probes) -> None:
     assert await answered(address, "/healthz") == (200, "ok\n")
-    words.ready, words.alive = "the kubelet has not taken the plugin in", "the driver's thread ended"
+    probes.ready, probes.alive = "the kubelet has not taken the plugin in", "the driver's thread ended"
     assert await answered(address, "/readyz") == (503, "the kubelet has not taken the plugin in\n")
     assert await answered(address, "/healthz") == (503, "the driver's thread ended\n")
 
@@ -93,7 +93,7 @@ async def test_metrics_are_served_as_text(address: str) -> None:
     assert "gpushare_device_plugin_registrations_total 1.0" in text
 
 
-async def test_the_status_arrives_as_it_was_told(address: str) -> None:
+async def test_the_status_arrives_unchanged(address: str) -> None:
     assert await ask_status(address) == STATUS
 
 
@@ -111,7 +111,7 @@ def test_the_document_names_memory_in_mib() -> None:
     assert decode(text) == STATUS
 
 
-async def test_where_nobody_listens_that_is_said() -> None:
+async def test_that_nobody_listens_is_reported() -> None:
     with pytest.raises(StatusUnknown, match=r"http://127\.0\.0\.1:1/status: .*is the plugin running here"):
         await ask_status("127.0.0.1:1")
 
@@ -119,11 +119,11 @@ async def test_where_nobody_listens_that_is_said() -> None:
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
-        pytest.param((200, "hello"), "answered what is no status", id="another server"),
+        pytest.param((200, "hello"), "the answer is not a status", id="another server"),
         pytest.param((403, "only this machine is told"), "answered 403 only this machine is told", id="refused"),
     ],
 )
-async def test_another_answer_is_no_status(answer: tuple[int, str], complaint: str) -> None:
+async def test_an_answer_that_is_not_a_status_is_reported(answer: tuple[int, str], complaint: str) -> None:
     async def handle(_request: web.Request) -> web.Response:
         return web.Response(status=answer[0], text=answer[1])
 
@@ -153,15 +153,15 @@ async def test_another_answer_is_no_status(answer: tuple[int, str], complaint: s
         (None, False),
     ],
 )
-def test_only_a_peer_on_loopback_is_told_the_status(peer: str | None, is_local: bool) -> None:  # noqa: FBT001 - a case
+def test_only_a_peer_on_loopback_gets_the_status(peer: str | None, is_local: bool) -> None:  # noqa: FBT001 - a case
     assert is_loopback(peer) is is_local
 
 
-async def test_an_address_in_use_is_an_error_of_the_system(address: str) -> None:
+async def test_an_address_in_use_is_an_oserror(address: str) -> None:
     with pytest.raises(OSError, match="address already in use"):
         await serve(
             ("127.0.0.1", int(address.rpartition(":")[2])),
-            Metrics("n", 1024, dcgm=True).registry,
+            NodeMetrics("n", 1024, dcgm=True).registry,
             ready=str,
             alive=str,
         )

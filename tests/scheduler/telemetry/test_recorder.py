@@ -9,6 +9,7 @@ import pytest
 from scheduler.framework.diagnosis import Diagnosis, ReasonCount
 from scheduler.framework.plugin import Numbers
 from scheduler.kube import objects, port
+from scheduler.kube.events import QUIET_S
 from scheduler.kube.port import (
     ApiError,
     ApiForbidden,
@@ -19,7 +20,7 @@ from scheduler.kube.port import (
     EventSeries,
     PodKey,
 )
-from scheduler.telemetry.recorder import QUIET_S, Recorder
+from scheduler.telemetry.recorder import Recorder
 from tests.support.builders import pod
 
 

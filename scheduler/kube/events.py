@@ -1,0 +1,105 @@
+"""Events as both programs write them: their form, and what is seen again made a series. Pure."""
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from cachetools import LRUCache
+
+from scheduler.kube.port import EventRecord, EventSeries
+
+LONGEST_NOTE: Final = 1024
+# A series is written again at most this often.
+QUIET_S: Final = 30.0
+# An object's name has at most 253 characters; the time in hexadecimal takes 17.
+_LONGEST_NAME: Final = 230
+_REMEMBERED: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Regarding:
+    """The object that an Event is about. namespace: "" for one that is in none."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Whoever writes Events. controller: the program. instance: this run of it, or its node."""
+
+    controller: str
+    instance: str
+
+    def event(
+        self, regarding: Regarding, *, warning: bool, reason: str, action: str, note: str, now_ns: int
+    ) -> EventRecord:
+        """An Event of this moment. note: cut to what the API server takes.
+
+        now_ns: Unix nanoseconds; two Events on one object need different ones, since they make the name.
+        """
+        return EventRecord(
+            name=f"{regarding.name[:_LONGEST_NAME]}.{now_ns:x}",
+            kind=regarding.kind,
+            namespace=regarding.namespace,
+            object_name=regarding.name,
+            object_uid=regarding.uid,
+            type="Warning" if warning else "Normal",
+            reason=reason,
+            action=action,
+            note=cut_note(note),
+            time_s=now_ns / 1e9,
+            reporting_controller=self.controller,
+            reporting_instance=self.instance,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesUpdate:
+    """The event that was written first, and how often it has been seen since."""
+
+    event: EventRecord
+    series: EventSeries
+
+
+@dataclass(slots=True)
+class _Repeated:
+    event: EventRecord
+    count: int
+    written_s: float
+
+
+_Key: TypeAlias = tuple[str, str, tuple[str, ...]]
+
+
+class RepeatedEvents:
+    """The events of late, so that one that comes again becomes a series. Owned by the event loop."""
+
+    def __init__(self) -> None:
+        """Remembers the newest 20,000."""
+        self._seen: LRUCache[_Key, _Repeated] = LRUCache(maxsize=_REMEMBERED)
+
+    def next_write(self, event: EventRecord, constant_text: tuple[str, ...]) -> EventRecord | SeriesUpdate | None:
+        """What to write for an event that happens now; None while the series was written less than QUIET_S ago.
+
+        constant_text: what of the note tells it from other events of this object and reason: not its numbers.
+        """
+        key = (event.object_uid, event.reason, constant_text)
+        seen = self._seen.get(key)
+        if seen is None:
+            self._seen[key] = _Repeated(event, 1, event.time_s)
+            return event
+        seen.count += 1
+        if event.time_s - seen.written_s < QUIET_S:
+            return None
+        seen.written_s = event.time_s
+        return SeriesUpdate(seen.event, EventSeries(seen.count, event.time_s))
+
+
+def cut_note(note: str) -> str:
+    """At most LONGEST_NOTE bytes of UTF-8: the API server counts bytes."""
+    encoded = note.encode()
+    if len(encoded) <= LONGEST_NOTE:
+        return note
+    return encoded[: LONGEST_NOTE - len("…".encode())].decode(errors="ignore") + "…"

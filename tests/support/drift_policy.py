@@ -1,0 +1,19 @@
+"""What follows from drift: as the device plugin's configuration has it by default, but for what a test sets."""
+
+from config.settings.deviceplugin import Monitor
+from deviceplugin.reconcile.drift import DriftPolicy
+
+
+def drift_policy(
+    monitor: Monitor = "warn",
+    *,
+    evict_unregistered: bool = False,
+    evict_mismatched: bool = False,
+    announce_outside_use: bool = False,
+) -> DriftPolicy:
+    return DriftPolicy(
+        monitor=monitor,
+        evict_unregistered=evict_unregistered,
+        evict_mismatched=evict_mismatched,
+        announce_outside_use=announce_outside_use,
+    )
