@@ -192,6 +192,13 @@ class FilterPlugin(Plugin):
         The answer for a row may depend on what `depends` and `signature` cover only.
         """
 
+    def diagnose(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Objection]:
+        """As `filter`, for the message of a pod that fits nowhere: rejects the same rows, by as many reasons as help.
+
+        Only for a rule whose reasons cost more than its answer; asked rarely.
+        """
+        return self.filter(pod, tables, state, rows)
+
     def room(self, pod: Pod, tables: "Tables", state: CycleState, rows: RowArray) -> Int64Array | None:  # noqa: ARG002 - as below
         """int64[rows]: how many pods of this class each row could take more, at most; None: no limit of mine.
 

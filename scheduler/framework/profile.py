@@ -1,8 +1,7 @@
 """The plugins of one profile, and those of them that concern one class of pods."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
 
 from scheduler.framework.card_rules import NO_CARD_RULES, CardRules
 from scheduler.framework.evaluation_cache import ClassRules, Weighted
@@ -22,9 +21,6 @@ from scheduler.framework.plugin import (
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
 
-_BOOKINGS: Final = Change.BOOKINGS
-_DOMAINS: Final = Change.DOMAINS
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
@@ -40,6 +36,16 @@ class Profile:
     reserve: tuple[ReservePlugin, ...] = ()
     permit: tuple[PermitPlugin, ...] = ()
     pre_bind: tuple[PreBindPlugin, ...] = ()
+    _of_node: frozenset[Plugin] = field(init=False)
+    _over_domains: frozenset[Plugin] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """What the plugins declare is asked once."""
+        judging = tuple(self.judging())
+        over_domains = frozenset(plugin for plugin in judging if plugin.depends & Change.DOMAINS)
+        of_node = frozenset(plugin for plugin in judging if not plugin.depends & (Change.BOOKINGS | Change.DOMAINS))
+        object.__setattr__(self, "_over_domains", over_domains)
+        object.__setattr__(self, "_of_node", of_node)
 
     def judging(self) -> Iterator[Plugin]:
         """Each plugin that judges nodes or cards, once."""
@@ -55,21 +61,22 @@ class Profile:
 
     def class_rules(self, pod: Pod, skipped: Collection[Plugin]) -> ClassRules:
         """Those that PreFilter did not skip, and that score the pod."""
+        of_node, over_domains = self._of_node, self._over_domains
         filters = tuple(plugin for plugin in self.filter if plugin not in skipped)
         scoring = tuple((plugin, weight) for plugin, weight in self.score if plugin.scores(pod))
-        kept = tuple(pair for pair in scoring if not _over_domains(pair[0]))
+        kept = tuple(pair for pair in scoring if pair[0] not in over_domains)
         plain = tuple(pair for pair in kept if pair[0].normalization is Normalization.NONE)
         normalized = tuple(pair for pair in kept if pair[0].normalization is not Normalization.NONE)
         return ClassRules(
             filters=filters,
-            node_filters=tuple(plugin for plugin in filters if _of_node(plugin)),
-            booking_filters=tuple(p for p in filters if not _of_node(p) and not _over_domains(p)),
-            domain_filters=tuple(plugin for plugin in filters if _over_domains(plugin)),
-            node_scorers=tuple(pair for pair in plain if _of_node(pair[0])),
-            booking_scorers=tuple(pair for pair in plain if not _of_node(pair[0])),
+            node_filters=tuple(plugin for plugin in filters if plugin in of_node),
+            booking_filters=tuple(p for p in filters if p not in of_node and p not in over_domains),
+            domain_filters=tuple(plugin for plugin in filters if plugin in over_domains),
+            node_scorers=tuple(pair for pair in plain if pair[0] in of_node),
+            booking_scorers=tuple(pair for pair in plain if pair[0] not in of_node),
             normalized=normalized,
-            normalized_by_bookings=tuple(not _of_node(plugin) for plugin, _ in normalized),
-            domain_scorers=tuple(pair for pair in scoring if _over_domains(pair[0])),
+            normalized_by_bookings=tuple(plugin not in of_node for plugin, _ in normalized),
+            domain_scorers=tuple(pair for pair in scoring if pair[0] in over_domains),
         )
 
     def wakes_on(self, plugin: Plugin) -> int:
@@ -82,11 +89,3 @@ class Profile:
 
     def _of_cards(self) -> tuple[Plugin, ...]:
         return (*self.card_filter, *self.card_score, *(() if self.card_set is None else (self.card_set,)))
-
-
-def _over_domains(plugin: Plugin) -> bool:
-    return bool(plugin.depends & _DOMAINS)
-
-
-def _of_node(plugin: Plugin) -> bool:
-    return not plugin.depends & (_BOOKINGS | _DOMAINS)

@@ -87,7 +87,7 @@ class Runtime:
     def objections(self, pod: Pod, evaluation: Evaluation) -> Iterator[list[Objection]]:
         """For each rule in order, its objections over all rows."""
         for plugin in evaluation.rules.filters:
-            yield list(plugin.filter(pod, self.tables, evaluation.state, ALL_ROWS))
+            yield list(plugin.diagnose(pod, self.tables, evaluation.state, ALL_ROWS))
 
     def room(self, pod: Pod, evaluation: Evaluation, rows: RowArray) -> int:
         """How many pods of the class `rows` can take more, at most; 0 when none is feasible."""

@@ -116,17 +116,19 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """Too little memory on enough cards, or on the node in all; cards that cannot be given out."""
-        request, cards = _request(pod), tables.cards
-        fits = _fits(pod, tables, state, rows)
-        enough = np.logical_or.reduce(fits) if request.cards == 1 else fits.sum(axis=0) >= request.cards
-        roomy = cards.node_free[rows] >= request.units
-        if np.logical_and.reduce(enough & roomy):
-            return ()
+        good = np.logical_and(*self._enough_and_roomy(pod, tables, state, rows))
+        return () if np.logical_and.reduce(good) else (Objection(~good, "Insufficient GPU memory"),)
+
+    def diagnose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+        """What is wrong with the node's cards as a whole, then with each card, then the node's total."""
+        cards = tables.cards
+        enough, roomy = self._enough_and_roomy(pod, tables, state, rows)
         ready = cards.state[rows] == _READY
-        objections = [Objection(cards.state[rows] == s, reason) for s, reason in _STATE_REASONS.items()]
-        objections += self._card_objections(pod, tables, state, rows, ready & ~enough)
-        objections.append(self._node_objection(cards, request, rows, ready & enough & ~roomy))
-        return objections
+        return (
+            *(Objection(cards.state[rows] == s, reason) for s, reason in _STATE_REASONS.items()),
+            *self._card_objections(pod, tables, state, rows, ready & ~enough),
+            self._node_objection(cards, _request(pod), rows, ready & enough & ~roomy),
+        )
 
     def room(self, pod: Pod, tables: Tables, state: CycleState, rows: RowArray) -> Int64Array | None:
         """Copies that the free memory of the fitting cards holds, and that the card rules let onto them."""
@@ -163,6 +165,12 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         shares = tuple(_share(cards, slot, row, request, has_uuids=has_uuids) for slot in chosen)
         legacy = LegacyFields(pod.template.gpu_units, int(cards.units[chosen[0], row]), now_ns)
         return Reservation(shares, allocation.encode(_allocation(request, shares), legacy))
+
+    def _enough_and_roomy(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> tuple[BoolArray, BoolArray]:
+        """bool[rows] each: enough cards fit; the node's total holds the pod, which it never does where not READY."""
+        request, fits = _request(pod), _fits(pod, tables, state, rows)
+        enough = np.logical_or.reduce(fits) if request.cards == 1 else fits.sum(axis=0) >= request.cards
+        return enough, tables.cards.node_free[rows] >= request.units
 
     def _chosen(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
         """intp[request.cards, rows]: the slots that the pod would take; rows without enough fitting cards: any."""

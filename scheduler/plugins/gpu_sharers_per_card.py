@@ -67,6 +67,8 @@ class GpuSharersPerCard(CardFilterPlugin):
 class MaxSharers(NodeFact[None]):
     """limits: int64[nodes], what each node says in its annotation; 0 where it says nothing. nodes: how many say it."""
 
+    counts_pods: ClassVar[bool] = False
+
     def __init__(self, tables: "Tables") -> None:
         """No node says anything."""
         super().__init__(tables)
@@ -74,10 +76,10 @@ class MaxSharers(NodeFact[None]):
         self.nodes = 0
 
     def read(self, pod: Pod) -> None:
-        """Nothing."""
+        """Never asked."""
 
     def book(self, row: int, read: None, sign: int) -> None:
-        """Never called, since nothing is read of pods."""
+        """Never called."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:
         """As Fact."""

@@ -174,8 +174,8 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
         resources = tables.resources
         share = least_allocated if self.args.scoring_strategy.type == "LeastAllocated" else most_allocated
         # cpu and memory count as if every container asked a little.
-        requested = resources.scoring_requested[self._native, rows] + self._counted(pod, state)
-        allocatable = resources.allocatable[self._native, rows]
+        requested = resources.scoring_requested[self._native][:, rows] + self._counted(pod, state)
+        allocatable = resources.allocatable[self._native][:, rows]
         total: Float64Array = np.add.reduce(share(requested, allocatable) * self._native_weights)
         weights: Int64Array | int = self._native_weight
         if not weights or np.count_nonzero(allocatable) < allocatable.size:
@@ -222,8 +222,13 @@ def is_extended(name: str) -> bool:
 
 def free(resources: ResourceColumns, indexes: RowArray, rows: Rows) -> Int64Array:
     """int64[indexes, rows]: allocatable less requested, negative where too much is requested."""
-    at = (indexes, rows) if isinstance(rows, slice) else np.ix_(indexes, rows)
-    left: Int64Array = resources.allocatable[at] - resources.requested[at]
+    if isinstance(rows, slice):
+        left: Int64Array = resources.allocatable[indexes, rows] - resources.requested[indexes, rows]
+        return left
+    left = np.empty((len(indexes), len(rows)), dtype=np.int64)
+    for place, index in enumerate(indexes):
+        # numpy takes rows out of one column in a seventh of the time of `[index, rows]`.
+        np.subtract(resources.allocatable[index][rows], resources.requested[index][rows], out=left[place])
     return left
 
 

@@ -18,7 +18,7 @@ _PODS: Final = int(Change.PODS)
 
 
 class Booked(Protocol):
-    """A pod on a node, as far as facts see it. read: what each fact read of it, in their order."""
+    """A pod on a node, as far as facts see it. read: what each fact that counts pods read of it, in their order."""
 
     pod: Pod
     node: str
@@ -27,17 +27,14 @@ class Booked(Protocol):
 
 
 class FactTable:
-    """Owned by the tables; its methods return bits of Change."""
+    """Owned by the tables; its methods return bits of Change. made: by kind and arguments."""
 
     def __init__(self, tables: "Tables") -> None:
         """tables: whose facts these are."""
         self._tables = tables
         self._facts: list[AnyFact] = []
-        self._fact_of: dict[tuple[type[Fact[Any]], tuple[Hashable, ...]], AnyFact] = {}
-
-    def get(self, kind: type[FactT], arguments: tuple[Hashable, ...]) -> FactT | None:
-        """The fact, None while nobody has asked for it."""
-        return cast("FactT | None", self._fact_of.get((kind, arguments)))
+        self._counting: list[AnyFact] = []
+        self.made: dict[tuple[type[Fact[Any]], tuple[Hashable, ...]], AnyFact] = {}
 
     def make(
         self,
@@ -48,11 +45,14 @@ class FactTable:
     ) -> FactT:
         """Make it, and tell it of every node and pod that is there."""
         made = kind(self._tables, *arguments)
-        fact = self._fact_of[kind, arguments] = cast("AnyFact", made)
+        fact = self.made[kind, arguments] = cast("AnyFact", made)
         self._facts.append(fact)
         row_of = self._tables.row_of
         for name, node in nodes.items():
             fact.node_changed(row_of[name], node)
+        if not fact.counts_pods:
+            return made
+        self._counting.append(fact)
         for record in records:
             read = fact.read(record.pod)
             record.read.append(read)
@@ -62,12 +62,12 @@ class FactTable:
 
     def read(self, pod: Pod) -> list[Any]:
         """What each fact reads of a pod."""
-        return [fact.read(pod) for fact in self._facts]
+        return [fact.read(pod) for fact in self._counting]
 
     def book(self, record: Booked, row: int, sign: int, *, of_cards: bool | None = None) -> int:
         """Book (sign 1) or unbook (sign -1) a pod. of_cards: only facts per card, only those per node; None: all."""
         kinds = 0
-        for fact, read in zip(self._facts, record.read, strict=True):
+        for fact, read in zip(self._counting, record.read, strict=True):
             if read is not None and (of_cards is None or isinstance(fact, CardFact) is of_cards):
                 kinds |= fact.booking_kinds
                 _book(fact, record, row, read, sign)
@@ -76,7 +76,7 @@ class FactTable:
     def reread(self, record: Booked, pod: Pod, row: int | None) -> int:
         """The pod may read differently now: what it is booked with moves. row: None while its node is not there."""
         kinds = 0
-        for number, fact in enumerate(self._facts):
+        for number, fact in enumerate(self._counting):
             old, new = record.read[number], fact.read(pod)
             if old is new or old == new:
                 continue

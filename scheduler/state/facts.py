@@ -33,10 +33,12 @@ _NOTHING: Final[Mapping[int, int]] = {}
 class Fact(ABC, Generic[ReadT]):
     """Of the cluster as a whole; made by the tables, one for all rules that ask for it with the same arguments.
 
-    booking_change: what a booking that it counts changes beyond Change.PODS.
+    booking_change: what a booking that it counts changes beyond Change.PODS. counts_pods: False for a fact of nodes
+    alone, which is asked nothing at bookings.
     """
 
     booking_change: ClassVar[Change] = Change(0)
+    counts_pods: ClassVar[bool] = True
 
     def __init__(self, tables: "Tables") -> None:
         """tables: whose rows these are; read only. A subclass takes its arguments, hashable, after them.

@@ -237,8 +237,10 @@ class Tables:
 
     def fact(self, kind: type[FactT], *arguments: Hashable) -> FactT:
         """The fact of this kind and with these arguments, made at the first call; see `facts`."""
-        fact = self._facts.get(kind, arguments)
-        return self._facts.make(kind, arguments, self._nodes, self._pods.values()) if fact is None else fact
+        fact = self._facts.made.get((kind, arguments))
+        if fact is None:
+            return self._facts.make(kind, arguments, self._nodes, self._pods.values())
+        return fact  # type: ignore[return-value] # of that kind
 
     # The parts of the verbs
 
