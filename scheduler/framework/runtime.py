@@ -60,7 +60,7 @@ class Runtime:
                 return kept
             changed = self.tables.changes.since(kept.version) if kept.capacity == self.tables.capacity else None
             if changed is not None and len(changed.rows) * _FEW <= kept.capacity:
-                if len(changed.rows):
+                if changed.rows:
                     self._evaluate_changed(kept, pod, changed)
                 return kept
         fresh = self._evaluate_all(pod)
@@ -136,8 +136,8 @@ class Runtime:
 
     def _evaluate_changed(self, kept: Evaluation, pod: Pod, changed: ChangedRows) -> None:
         # One row as a slice: a view costs a tenth of picking the row out, and one row is the common case.
-        first = int(changed.rows[0])
-        rows: Rows = slice(first, first + 1) if len(changed.rows) == 1 else changed.rows
+        first = changed.rows[0]
+        rows: Rows = slice(first, first + 1) if len(changed.rows) == 1 else np.array(changed.rows, dtype=np.intp)
         rules, node_changed = kept.rules, changed.kinds & _NODE
         if node_changed:
             kept.allowed[rows] = self._left(pod, kept, rules.node_filters, rows, self.tables.valid[rows])

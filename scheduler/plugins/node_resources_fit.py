@@ -136,6 +136,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
         self._native = slice(first, first + len(native))
         self._native_weights: Int64Array = np.array([weights[name] for name in native], dtype=np.int64)[:, None]
         self._native_weight = int(self._native_weights.sum())
+        self._equal_weights = bool((self._native_weights == 1).all())
         self._others = {name: weight for name, weight in weights.items() if name not in _SCORED_APART}
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:
@@ -176,7 +177,8 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
         # cpu and memory count as if every container asked a little.
         requested = resources.scoring_requested[self._native][:, rows] + self._counted(pod, state)
         allocatable = resources.allocatable[self._native][:, rows]
-        total: Float64Array = np.add.reduce(share(requested, allocatable) * self._native_weights)
+        shares = share(requested, allocatable)
+        total: Float64Array = np.add.reduce(shares if self._equal_weights else shares * self._native_weights)
         weights: Int64Array | int = self._native_weight
         if not weights or np.count_nonzero(allocatable) < allocatable.size:
             weights = np.add.reduce((allocatable > 0) * self._native_weights)
@@ -185,8 +187,8 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
             if columns is not None:
                 total += share(*columns) * weight
                 weights = weights + weight * (columns[1] > 0)
-        total = total * MAX_SCORE / (weights if isinstance(weights, int) else np.maximum(weights, 1))
-        return total.astype(np.int64)
+        per_weight = MAX_SCORE / (weights if isinstance(weights, int) else np.maximum(weights, 1))
+        return (total * per_weight).astype(np.int64)
 
     def _requests(self, pod: Pod) -> Sequence[tuple[str, int]]:
         return ((PODS, 1), *asks(pod.template, frozenset(self.args.ignored_resources)))

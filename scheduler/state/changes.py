@@ -5,10 +5,6 @@ from functools import reduce
 from operator import or_
 from typing import Final, NamedTuple
 
-import numpy as np
-
-from scheduler.state.arrays import RowArray
-
 _LONGEST_LOG: Final = 65_536
 
 
@@ -41,11 +37,11 @@ class Change(IntFlag):
 class ChangedRows(NamedTuple):
     """rows: distinct. kinds: the bits of every Change on any of them."""
 
-    rows: RowArray
+    rows: list[int]
     kinds: int
 
 
-_NONE: Final = ChangedRows(np.zeros(0, dtype=np.intp), 0)
+_NONE: Final = ChangedRows([], 0)
 
 
 class ChangeLog:
@@ -79,8 +75,8 @@ class ChangeLog:
         if start == len(self._rows):
             return _NONE
         if start == len(self._rows) - 1:
-            return ChangedRows(np.array(self._rows[start:], dtype=np.intp), self._kinds[start])
-        return ChangedRows(np.array(list(set(self._rows[start:])), dtype=np.intp), reduce(or_, self._kinds[start:]))
+            return ChangedRows(self._rows[start:], self._kinds[start])
+        return ChangedRows(list(set(self._rows[start:])), reduce(or_, self._kinds[start:]))
 
 
 class Openings:

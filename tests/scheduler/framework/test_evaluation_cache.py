@@ -212,7 +212,7 @@ def test_the_next_pod_of_a_class_has_only_the_changed_rows_judged_again() -> Non
     assert isinstance(placed, Placement)
     kept = runtime.cache.get(runtime.signature(second))
     assert kept is not None
-    assert tables.changes.since(kept.version).rows.tolist() == [tables.row_of[placed.node]]  # type: ignore[union-attr]
+    assert tables.changes.since(kept.version).rows == [tables.row_of[placed.node]]  # type: ignore[union-attr]
 
     cycle.schedule(second, 2)
 
