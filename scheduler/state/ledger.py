@@ -56,11 +56,6 @@ def of_tables(tables: Tables) -> dict[str, NodeLedger]:
     return {name: _row(tables, row) for name, row in tables.row_of.items()}
 
 
-def overcommitted(ledger: Mapping[str, NodeLedger]) -> dict[tuple[str, str], int]:
-    """(node, card UUID) -> units below zero, lost and unhealthy cards included."""
-    return {(node, uuid): -units for node, entry in ledger.items() for uuid, units in entry.free.items() if units < 0}
-
-
 def _empty(announced: NodeInventory) -> NodeLedger:
     entry = NodeLedger()
     for card in announced.cards:

@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from config.settings.document import EXAMPLE, configuration_markdown
 from config.settings.load import load
 from config.settings.scheduler import SchedulerConfiguration, configuration_model, resolve
 from scheduler.plugins.registry import describe
+from tests.support.configuration_document import EXAMPLE, configuration_markdown
 
 
 def test_the_example_in_the_document_is_a_configuration(tmp_path: Path) -> None:

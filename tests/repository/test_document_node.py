@@ -1,8 +1,8 @@
 from pathlib import Path
 
 from config.settings.deviceplugin import DevicePluginConfiguration
-from config.settings.document_node import EXAMPLE, node_markdown
 from config.settings.load import load
+from tests.support.node_configuration_document import EXAMPLE, node_markdown
 
 
 def test_the_example_in_the_document_is_a_configuration(tmp_path: Path) -> None:

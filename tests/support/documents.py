@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from config.settings.document import configuration_markdown
-from config.settings.document_node import node_markdown
 from scheduler.plugins.registry import describe
 from tests.support import pod_fields
+from tests.support.configuration_document import configuration_markdown
+from tests.support.node_configuration_document import node_markdown
 from tests.support.plugin_reference import plugins_markdown
 from tests.support.repository import ROOT
 

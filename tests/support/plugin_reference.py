@@ -4,10 +4,10 @@ import inspect
 from collections.abc import Sequence
 from typing import Final
 
-from config.settings.document import sections
 from config.settings.plugins import MAX_WEIGHT, POINTS, PluginDescription
 from scheduler.framework.plugin import Plugin
 from scheduler.plugins.registry import PLUGINS, describe
+from tests.support.configuration_document import sections
 
 _INTRODUCTION: Final = f"""\
 # Plugin reference

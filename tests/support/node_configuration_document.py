@@ -1,14 +1,10 @@
-"""Writes docs/configuration-node.md from the models: `python -m config.settings.document_node`, into that file.
+"""docs/configuration-node.md, out of the models."""
 
-A test holds the committed file to what this prints.
-"""
-
-import sys
 from typing import Final
 
 from config.settings.deviceplugin import DevicePluginConfiguration, Kubelet
-from config.settings.document import section
 from config.settings.scheduler import ClientConnection, Resources
+from tests.support.configuration_document import section
 
 EXAMPLE: Final = """\
 apiVersion: gpushare/v1alpha1
@@ -24,7 +20,7 @@ reconcileInterval: 2m
 _INTRODUCTION: Final = f"""\
 # Configuration of the device plugin
 
-<!-- Written by `python -m config.settings.document_node` from the models in config/: change those, not this file. -->
+<!-- Written by `make docs` from the models: change those, not this file. -->
 
 `gpushare-device-plugin run` needs to know its node, as a rule from the variable `NODE_NAME`; everything else has a
 default. To change a default, use a file (`--config FILE`), the environment, or a flag. **A flag wins
@@ -78,7 +74,3 @@ def node_markdown() -> str:
         section("### `kubelet`", Kubelet),
     ]
     return "\n".join(parts)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(node_markdown())
