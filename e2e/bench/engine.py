@@ -80,8 +80,10 @@ def _stateful_sets(count: int) -> Iterator[Wire]:
 def _all_different(count: int) -> Iterator[Wire]:
     for number, pod in enumerate(_same_template(count)):
         first, *others = pod.spec.containers
-        resources = first.resources or objects.Resources()
-        asked = objects.Resources({**(resources.requests or {}), "memory": str(2**20 + number)}, resources.limits)
+        resources = first.resources or objects.ResourceRequirements()
+        asked = objects.ResourceRequirements(
+            {**(resources.requests or {}), "memory": str(2**20 + number)}, resources.limits
+        )
         containers = (msgspec.structs.replace(first, resources=asked), *others)
         yield msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
 

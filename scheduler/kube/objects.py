@@ -39,7 +39,7 @@ class ObjectMeta(_Wire, frozen=True):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-class Resources(_Wire, frozen=True):
+class ResourceRequirements(_Wire, frozen=True):
     """Requests and limits of a container or of a whole pod."""
 
     requests: Quantities | None = None
@@ -64,7 +64,7 @@ class Container(_Wire, frozen=True):
     """An app or init container; `restart_policy` "Always" makes an init container a sidecar."""
 
     name: str
-    resources: Resources | None = None
+    resources: ResourceRequirements | None = None
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""
     restart_policy_rules: tuple[RestartRule, ...] = ()
@@ -182,7 +182,7 @@ class PodSpec(_Wire, frozen=True):
     scheduler_name: str = ""
     priority: int = 0
     overhead: Quantities | None = None
-    resources: Resources | None = None
+    resources: ResourceRequirements | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
@@ -201,7 +201,7 @@ class ContainerStatus(_Wire, frozen=True):
 
     name: str
     container_id: str = msgspec.field(name="containerID", default="")
-    resources: Resources | None = None
+    resources: ResourceRequirements | None = None
     allocated_resources: Quantities | None = None
 
 
@@ -221,7 +221,7 @@ class PodStatus(_Wire, frozen=True):
     reason: str = ""
     message: str = ""
     nominated_node_name: str = ""
-    resources: Resources | None = None
+    resources: ResourceRequirements | None = None
     allocated_resources: Quantities | None = None
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()

@@ -10,14 +10,14 @@ from typing import ClassVar, Final
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import FilterPlugin, Objection
 from scheduler.pods.pod import Pod
-from scheduler.state.anti_affinity import AntiAffinity, Term
+from scheduler.state.anti_affinity import AntiAffinity, AwayTerm
 from scheduler.state.arrays import Rows
 from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 # (AntiAffinity.terms_version, the terms that match pods of this class)
-_AGAINST: Final[StateKey[tuple[int, tuple[Term, ...]]]] = StateKey("inter_pod_affinity.against")
+_AGAINST: Final[StateKey[tuple[int, tuple[AwayTerm, ...]]]] = StateKey("inter_pod_affinity.against")
 
 
 class InterPodAffinity(FilterPlugin):
@@ -55,7 +55,7 @@ class InterPodAffinity(FilterPlugin):
         return tables.fact(AntiAffinity).signature(pod.key.namespace, pod.labels)
 
 
-def _against(pod: Pod, index: AntiAffinity, state: CycleState) -> tuple[Term, ...]:
+def _against(pod: Pod, index: AntiAffinity, state: CycleState) -> tuple[AwayTerm, ...]:
     try:
         version, against = state.read(_AGAINST)
     except KeyError:

@@ -49,7 +49,7 @@ class NodeField:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class NodeTerm:
     """Expressions and fields, ANDed. At least one of them is there."""
 
     expressions: tuple[Matcher, ...]
@@ -69,8 +69,8 @@ class Term:
 class Required:
     """What a node must have. selector: the nodeSelector, or None. terms: ORed; None when there is no affinity."""
 
-    selector: Term | None
-    terms: tuple[Term, ...] | None
+    selector: NodeTerm | None
+    terms: tuple[NodeTerm, ...] | None
 
     def over(self, tables: Tables, rows: Rows) -> BoolArray:
         """bool[rows]: which of them match."""
@@ -83,7 +83,7 @@ class Required:
         return any_term if matched is None else matched & any_term
 
 
-Preferred: TypeAlias = tuple[tuple[int, Term], ...]
+Preferred: TypeAlias = tuple[tuple[int, NodeTerm], ...]
 _REQUIRED: Final[StateKey[Required]] = StateKey("node_affinity.required")
 _PREFERRED: Final[StateKey[Preferred]] = StateKey("node_affinity.preferred")
 
@@ -149,7 +149,7 @@ def required(template: Template) -> Required | None:
     terms = None
     if wanted is not None:
         terms = tuple(term for written in wanted.node_selector_terms if (term := parsed_term(written)) is not None)
-    return Required(Term(selector) if selector else None, terms)
+    return Required(NodeTerm(selector) if selector else None, terms)
 
 
 def preferred(template: Template) -> Preferred:
@@ -163,14 +163,14 @@ def preferred(template: Template) -> Preferred:
     return tuple((weight, term) for weight, term in terms if term is not None)
 
 
-def parsed_term(term: objects.NodeSelectorTerm) -> Term | None:
+def parsed_term(term: objects.NodeSelectorTerm) -> NodeTerm | None:
     """The term; None when it is empty or not valid: it matches no node."""
     expressions = all_parsed(term.match_expressions)
     fields = [_parsed_field(requirement) for requirement in term.match_fields]
     valid = tuple(field for field in fields if field is not None)
     if expressions is None or len(valid) < len(fields) or not (expressions or valid):
         return None
-    return Term(tuple(Matcher(expression) for expression in expressions), valid)
+    return NodeTerm(tuple(Matcher(expression) for expression in expressions), valid)
 
 
 def names_conflict(template: Template) -> bool:

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from config.protocol import quantity
 from config.protocol.container_formula import ContainerKind, init_kind, peak_amounts
-from scheduler.kube.objects import Container, ContainerStatus, Pod, PodSpec, Quantities, Resources
+from scheduler.kube.objects import Container, ContainerStatus, Pod, PodSpec, Quantities, ResourceRequirements
 
 Amounts: TypeAlias = dict[str, int]
 
@@ -93,7 +93,9 @@ def _container_requests(container: Container, status: ContainerStatus | None, *,
     return _while_resized(own, status.resources, status.allocated_resources, infeasible=infeasible)
 
 
-def _while_resized(own: Amounts, actuated: Resources, admitted: Quantities | None, *, infeasible: bool) -> Amounts:
+def _while_resized(
+    own: Amounts, actuated: ResourceRequirements, admitted: Quantities | None, *, infeasible: bool
+) -> Amounts:
     """What counts while the size asked, the size that runs and the size that was admitted may differ: the largest."""
     occupied = amounts(actuated.requests)
     _raise(occupied, amounts(admitted))
@@ -103,7 +105,7 @@ def _while_resized(own: Amounts, actuated: Resources, admitted: Quantities | Non
     return occupied
 
 
-def _requests(resources: Resources | None) -> Quantities | None:
+def _requests(resources: ResourceRequirements | None) -> Quantities | None:
     # The API server fills requests from limits; manifests read by the simulator have not been there.
     if resources is None:
         return None

@@ -12,16 +12,6 @@ from scheduler.pods.pod import Pod
 SortKey: TypeAlias = tuple[int, int]
 
 
-class TransitionError(Exception):
-    """A verb that the pod's state does not allow: our own bug, so the process ends and starts clean."""
-
-
-def expect(holds: bool, message: str) -> None:  # noqa: FBT001 - reads like an assertion, which it is
-    """Raise TransitionError unless it holds."""
-    if not holds:
-        raise TransitionError(message)
-
-
 class State(Enum):
     """Where a pod is; drawn in scheduling_queue.py."""
 

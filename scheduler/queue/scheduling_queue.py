@@ -33,8 +33,9 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from scheduler.pods.pod import Pod
+from scheduler.pods.transitions import TransitionError, expect
 from scheduler.queue.backoff import backoff_s
-from scheduler.queue.entry import Entry, QueuedPod, SortKey, State, TransitionError, expect
+from scheduler.queue.entry import Entry, QueuedPod, SortKey, State
 from scheduler.queue.heap import Heap
 from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import Check
@@ -212,7 +213,7 @@ class SchedulingQueue:
         return len(entries)
 
     def reclassify(self, check: Check, key_of: Callable[[Pod], Hashable]) -> None:
-        """Work out anew which class each pod of the check's class is in: the key of `check.pod` has changed.
+        """Work out again which class each pod of the check's class is in: the key of `check.pod` has changed.
 
         What a rule reads of a pod may depend on other pods. Their next checks cover the rows of this one.
         """

@@ -17,8 +17,9 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Final
 
 from scheduler.pods.pod import Pod
+from scheduler.pods.transitions import expect
 from scheduler.queue.backoff import backoff_s
-from scheduler.queue.entry import Entry, State, expect
+from scheduler.queue.entry import Entry, State
 from scheduler.queue.heap import Heap
 from scheduler.queue.waking import NO_ROWS, Check, PodClass, Rounds, union
 
@@ -133,7 +134,7 @@ class UnschedulablePods:
         return woken
 
     def reclassify(self, check: Check, key_of: Callable[[Pod], Hashable]) -> None:
-        """Give each pod of the class its key anew; all are asked for again about the rows of `check`."""
+        """Give each pod of the class its signature again; all are asked for again about the rows of `check`."""
         stale = self.classes.pop(check.signature)
         self.rounds.drop(stale)
         for entry in (*stale.waiting, *stale.tried, *stale.woken):

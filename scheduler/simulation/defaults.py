@@ -22,7 +22,7 @@ from scheduler.kube.objects import (
     PodSpec,
     PodStatus,
     Quantities,
-    Resources,
+    ResourceRequirements,
     Toleration,
 )
 
@@ -111,7 +111,7 @@ def _container(container: Container) -> Container:
     limits, requests = _as_text(resources.limits), _as_text(resources.requests)
     if limits:
         requests = {**limits, **(requests or {})}
-    return replace(container, resources=Resources(requests, limits))
+    return replace(container, resources=ResourceRequirements(requests, limits))
 
 
 def _tolerations(named: tuple[Toleration, ...]) -> tuple[Toleration, ...]:

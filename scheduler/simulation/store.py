@@ -21,7 +21,7 @@ from scheduler.kube.port import ApiConflict, ApiNotFound, T, WatchExpired
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class StoredChange(Generic[T]):
     """One write. before: None when the object was created; after: None when it was removed."""
 
     version: int
@@ -53,7 +53,7 @@ class Collection(Generic[T]):
         self._versions = versions
         self._history_limit = history_limit
         self._objects: dict[tuple[str, str], T] = {}
-        self._log: list[Change[T]] = []
+        self._log: list[StoredChange[T]] = []
         self._dropped = 0
         self._horizon = 0
 
@@ -98,7 +98,7 @@ class Collection(Generic[T]):
         """The object as it was last; raises ApiNotFound."""
         before = self.existing(namespace, name)
         del self._objects[namespace, name]
-        self._append(Change(self._versions.take(), before, None))
+        self._append(StoredChange(self._versions.take(), before, None))
         return before
 
     @property
@@ -113,7 +113,7 @@ class Collection(Generic[T]):
             raise WatchExpired(message, 410)
         return self._dropped + bisect_right(self._log, version, key=_version_of)
 
-    def changes(self, position: int, at_most: int) -> list[Change[T]] | None:
+    def changes(self, position: int, at_most: int) -> list[StoredChange[T]] | None:
         """Changes from a position on, empty at the end; None when they are no longer kept."""
         start = position - self._dropped
         return self._log[start : start + at_most] if start >= 0 else None
@@ -126,10 +126,10 @@ class Collection(Generic[T]):
         version = self._versions.take()
         after = with_version(wanted, version)
         self._objects[after.metadata.namespace, after.metadata.name] = after
-        self._append(Change(version, before, after))
+        self._append(StoredChange(version, before, after))
         return after
 
-    def _append(self, change: Change[T]) -> None:
+    def _append(self, change: StoredChange[T]) -> None:
         self._log.append(change)
         if len(self._log) >= 2 * self._history_limit:  # in one go, so that each change pays O(1)
             surplus = len(self._log) - self._history_limit
@@ -150,7 +150,7 @@ class Cursor(Generic[T]):
         self._collection: Collection[T] = collection
         self._position = collection.end
 
-    def take(self) -> list[Change[T]]:
+    def take(self) -> list[StoredChange[T]]:
         """What has changed since the last call."""
         changes = self._collection.changes(self._position, self._collection.end - self._position) or []
         self._position += len(changes)
@@ -162,5 +162,5 @@ def with_version(wanted: T, version: int) -> T:
     return replace(wanted, metadata=replace(wanted.metadata, resource_version=str(version)))
 
 
-def _version_of(change: Change[T]) -> int:
+def _version_of(change: StoredChange[T]) -> int:
     return change.version

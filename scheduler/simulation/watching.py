@@ -29,7 +29,7 @@ from scheduler.kube.port import (
 )
 from scheduler.simulation.faults import Break, WatchBreaks
 from scheduler.simulation.selection import shown_by
-from scheduler.simulation.store import Change, Collection, with_version
+from scheduler.simulation.store import Collection, StoredChange, with_version
 
 BATCH: Final = 256
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
@@ -181,7 +181,7 @@ class WatchConnection(Generic[T]):
         self._wake()
 
 
-def _event(change: Change[T], shown: Callable[[T], bool]) -> Changed[T] | Deleted[T] | None:
+def _event(change: StoredChange[T], shown: Callable[[T], bool]) -> Changed[T] | Deleted[T] | None:
     """What a watch delivers for a change; None when it never showed the object.
 
     An object that stops matching is Deleted as it was while it matched, at the version of the change: a pod that turned

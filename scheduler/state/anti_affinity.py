@@ -1,6 +1,6 @@
 """Required anti-affinity terms of pods that have a node, and the topology domains that they keep others out of.
 
-Equal terms of many pods are one `Term` with a count per domain. A fact: see `facts`, which also says who undoes what.
+Equal terms of many pods are one `AwayTerm` with a count per domain. A fact: `facts` says who undoes what.
 Source: kube-scheduler, plugins/interpodaffinity/filtering.go, getExistingAntiAffinityCounts, and
 framework/types.go, AffinityTerm.Matches.
 """
@@ -44,7 +44,7 @@ class TermKey:
 
 
 @dataclass(slots=True, eq=False)
-class Term:
+class AwayTerm:
     """One term of some pods. holders: how many. domains: topology value -> how many of them are there."""
 
     key: TermKey
@@ -79,7 +79,7 @@ class Term:
 class _Here:
     """A term on one row. domain: where it counts; None where the node lacks the topology key."""
 
-    term: Term
+    term: AwayTerm
     holders: int
     domain: str | None
 
@@ -95,7 +95,7 @@ class AntiAffinity(NodeFact[_Read]):
     def __init__(self, tables: "Tables") -> None:
         """No terms."""
         super().__init__(tables)
-        self._terms: dict[TermKey, Term] = {}
+        self._terms: dict[TermKey, AwayTerm] = {}
         self._on: dict[int, dict[TermKey, _Here]] = {}
         self._uses: Counter[str] = Counter()
         self._keys: tuple[str, ...] = ()
@@ -143,7 +143,7 @@ class AntiAffinity(NodeFact[_Read]):
             return ()
         return (self._keys_version, namespace, *(labels.get(key) for key in self._keys))
 
-    def against(self, namespace: str, labels: Mapping[str, str]) -> tuple[Term, ...]:
+    def against(self, namespace: str, labels: Mapping[str, str]) -> tuple[AwayTerm, ...]:
         """The terms that match a pod."""
         # A namespace that was not seen yet counts as one without labels, as in kube-scheduler.
         about = self.tables.namespaces.get(namespace, {})
@@ -152,7 +152,7 @@ class AntiAffinity(NodeFact[_Read]):
     def _enter(self, row: int, key: TermKey) -> None:
         term = self._terms.get(key)
         if term is None:
-            term = self._terms[key] = Term(key)
+            term = self._terms[key] = AwayTerm(key)
             self._uses.update({expression.key for expression in key.selector})
             self._terms_changed()
         on_row = self._on.setdefault(row, {})
@@ -187,7 +187,7 @@ class AntiAffinity(NodeFact[_Read]):
             self._keys_version += 1
 
 
-def _count(term: Term, domain: str | None, holders: int) -> None:
+def _count(term: AwayTerm, domain: str | None, holders: int) -> None:
     if domain is not None:
         term.count(domain, holders)
 

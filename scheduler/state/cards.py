@@ -116,7 +116,7 @@ class CardColumns:
         return self._counted(row, held, 1)
 
     def release(self, row: int, held: Held) -> bool:
-        """Undo `hold`. True when a lost slot has nobody left: the caller lays the row out anew."""
+        """Undo `hold`. True when a lost slot has nobody left: the caller lays the row out again."""
         self._counted(row, held, -1)
         slots = self.slots[row]
         return any(slots[slot].lost and self.holders[slot, row] == 0 for slot in held.slots)

@@ -44,7 +44,7 @@ class NodeInventory:
     problem: str = ""
 
     def takes_new_pods(self, card: Card, marked_unhealthy: frozenset[int]) -> bool:
-        """Whether new pods may go to the card. marked_unhealthy: indexes from the original's ConfigMap."""
+        """Whether new pods may go to the card. marked_unhealthy: indexes from the legacy ConfigMap."""
         out = card.uuid in self.cordoned or str(card.index) in self.cordoned or card.index in marked_unhealthy
         return card.health in _OPEN and not out
 

@@ -20,6 +20,7 @@ from scheduler.kube.objects import Node
 from scheduler.pods.effective_requests import amounts
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
+from scheduler.pods.transitions import TransitionError
 from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int64Array, resized
 from scheduler.state.booking import Booking, CardShare, booking_of
 from scheduler.state.cards import CardColumns, Held
@@ -36,10 +37,6 @@ _PODS: Final = int(Change.PODS)
 _CARDS: Final = int(Change.CARDS)
 _DOMAINS: Final = int(Change.DOMAINS)
 _INVENTORY: Final = int(Change.INVENTORY)
-
-
-class TransitionError(Exception):
-    """A verb that the pod's state does not allow: our own bug, so the process ends and starts clean."""
 
 
 @dataclass(slots=True)

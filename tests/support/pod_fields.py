@@ -326,7 +326,7 @@ STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "PodSpec": objects.PodSpec,
     "Container": objects.Container,
     "ContainerPort": objects.ContainerPort,
-    "ResourceRequirements": objects.Resources,
+    "ResourceRequirements": objects.ResourceRequirements,
     "Affinity": objects.Affinity,
     "NodeAffinity": objects.NodeAffinity,
     "NodeSelectorTerm": objects.NodeSelectorTerm,

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from scheduler.pods.pod import Pod
-from scheduler.queue.entry import State, TransitionError
+from scheduler.pods.transitions import TransitionError
+from scheduler.queue.entry import State
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.scheduler.queue.toy_cluster import (
     ANY,
