@@ -41,7 +41,7 @@ node: 500, and 110, the most that a kubelet runs by default. A double stands for
 a checkpoint of all pods as the kubelet writes it. Each pod in turn is made one that has just been admitted: its record
 is taken away, Allocate and PreStartContainer are called over the plugin's socket, one at a time as the kubelet calls
 them, and the record is written in between. Timed at the caller, the double's own answers to the plugin included. What
-each container got, by its CDI document or by the answer of Allocate, is compared with the decision. With {waiting} pods
+each container got, by its CDI spec or by the answer of Allocate, is compared with the decision. With {waiting} pods
 waiting, so many are bound and not yet admitted, or have no devices yet. Memory and CPU are those of the process with
 500 pods, after {idle_s:.0f} s in which nothing changed and nobody asked."""
 

@@ -172,4 +172,4 @@ async def test_a_second_plugin_on_the_node_ends_with_the_reason(shared: SharedNo
     other = shared.plugin.another()
     with other:
         assert await asyncio.to_thread(other.child.process.wait, 30) == 2
-        assert "only one may run on a node" in other.log.read_text()
+        assert "run one per node" in other.log.read_text()
