@@ -1,6 +1,5 @@
 """The card rules of a profile that have something to say about a class of pods, and how they apply to cards."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -26,12 +25,14 @@ class CardRules:
 
     def objections(
         self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows, shape: tuple[int, ...]
-    ) -> Iterator[CardObjection]:
+    ) -> list[CardObjection]:
         """What the filters have against cards of `rows`, in order. shape: (cards, rows)."""
+        found = []
         for plugin in self.filters:
             for objection in plugin.filter_cards(pod, tables, state, rows):
                 check_objection(plugin, objection, shape)
-                yield objection
+                found.append(objection)
+        return found
 
     def room(self, pod: Pod, tables: "Tables", state: CycleState, rows: RowArray, per_card: Int64Array) -> Int64Array:
         """int64[cards, rows]: `per_card`, or what the filters leave of it."""

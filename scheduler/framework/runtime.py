@@ -168,6 +168,8 @@ class Runtime:
         total: Int64Array | int = 0 if evaluation.node_total is None else evaluation.node_total[rows]
         for scores in self._scored(pod, evaluation.state, evaluation.rules.booking_scorers, rows, feasible.shape):
             total = total + scores
+        if evaluation.rules.booking_scorers and np.count_nonzero(feasible) == len(feasible):
+            return np.asarray(total, dtype=np.int64)
         return np.where(feasible, total, -1)
 
     def _scored(

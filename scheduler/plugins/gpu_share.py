@@ -117,7 +117,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """Too little memory on enough cards, or on the node in all; cards that cannot be given out."""
         good = np.logical_and(*self._enough_and_roomy(pod, tables, state, rows))
-        return () if np.logical_and.reduce(good) else (Objection(~good, "Insufficient GPU memory"),)
+        return () if np.count_nonzero(good) == len(good) else (Objection(~good, "Insufficient GPU memory"),)
 
     def diagnose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """What is wrong with the node's cards as a whole, then with each card, then the node's total."""

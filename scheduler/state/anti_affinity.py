@@ -8,7 +8,7 @@ framework/types.go, AffinityTerm.Matches.
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,12 +16,9 @@ from scheduler.kube.objects import Node, PodAffinityTerm
 from scheduler.pods.pod import Pod
 from scheduler.state.arrays import BoolArray, Rows
 from scheduler.state.changes import Change
-from scheduler.state.facts import NodeFact
+from scheduler.state.facts import Columns, NodeFact
 from scheduler.state.labels import LabelColumn, Labels
 from scheduler.state.selectors import Expressions, match, of_label_selector
-
-if TYPE_CHECKING:
-    from scheduler.state.tables import Tables
 
 # (namespace, terms) of one pod.
 _Read: TypeAlias = tuple[str, tuple[PodAffinityTerm, ...]]
@@ -92,7 +89,7 @@ class AntiAffinity(NodeFact[_Read]):
 
     booking_change = Change.DOMAINS
 
-    def __init__(self, tables: "Tables") -> None:
+    def __init__(self, tables: Columns) -> None:
         """No terms."""
         super().__init__(tables)
         self._terms: dict[TermKey, AwayTerm] = {}

@@ -1,16 +1,13 @@
 """The facts in use, and what each has read of every pod. The part of the tables that `facts` promises."""
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from scheduler.kube.objects import Node
 from scheduler.pods.pod import Pod
 from scheduler.state.cards import Held
 from scheduler.state.changes import Change
-from scheduler.state.facts import CardFact, Fact, NodeFact
-
-if TYPE_CHECKING:
-    from scheduler.state.tables import Tables
+from scheduler.state.facts import CardFact, Columns, Fact, NodeFact
 
 FactT = TypeVar("FactT", bound=Fact[Any])
 AnyFact: TypeAlias = NodeFact[Any] | CardFact[Any]
@@ -29,7 +26,7 @@ class Booked(Protocol):
 class FactTable:
     """Owned by the tables; its methods return bits of Change. made: by kind and arguments."""
 
-    def __init__(self, tables: "Tables") -> None:
+    def __init__(self, tables: Columns) -> None:
         """tables: whose facts these are."""
         self._tables = tables
         self._facts: list[AnyFact] = []

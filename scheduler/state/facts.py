@@ -12,22 +12,37 @@ not exist and costs nothing.
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from scheduler.kube.objects import Node
 from scheduler.pods.pod import Pod
 from scheduler.state.arrays import Int64Array, Rows
+from scheduler.state.cards import CardColumns
 from scheduler.state.changes import Change
+from scheduler.state.labels import Labels
 from scheduler.state.row_masks import values_of
-
-if TYPE_CHECKING:
-    from scheduler.state.tables import Tables
 
 ReadT = TypeVar("ReadT")
 KeyT = TypeVar("KeyT", bound=Hashable)
 _NOTHING: Final[Mapping[int, int]] = {}
+
+
+class Columns(Protocol):
+    """The tables, as far as facts read them."""
+
+    cards: CardColumns
+    labels: Labels
+    namespaces: dict[str, dict[str, str]]
+
+    @property
+    def capacity(self) -> int:
+        """Rows of every column."""
+
+    @property
+    def row_of(self) -> dict[str, int]:
+        """Node name -> row."""
 
 
 class Fact(ABC, Generic[ReadT]):
@@ -40,7 +55,7 @@ class Fact(ABC, Generic[ReadT]):
     booking_change: ClassVar[Change] = Change(0)
     counts_pods: ClassVar[bool] = True
 
-    def __init__(self, tables: "Tables") -> None:
+    def __init__(self, tables: Columns) -> None:
         """tables: whose rows these are; read only. A subclass takes its arguments, hashable, after them.
 
         booking_kinds is `booking_change` as a plain number.
@@ -87,7 +102,7 @@ class CardFact(Fact[ReadT]):
 class CountByKey(NodeFact[KeyT]):
     """How many pods of each key a node has: what `read` returns is the key. Holds an entry per key and node in use."""
 
-    def __init__(self, tables: "Tables") -> None:
+    def __init__(self, tables: Columns) -> None:
         """Nothing counted."""
         super().__init__(tables)
         self._counts: dict[KeyT, Counter[int]] = {}
@@ -112,7 +127,7 @@ class CardSums(CardFact[int]):
     sums: int64[cards, nodes], in the same slots as `tables.cards`.
     """
 
-    def __init__(self, tables: "Tables") -> None:
+    def __init__(self, tables: Columns) -> None:
         """Nothing booked."""
         super().__init__(tables)
         self.sums: Int64Array = np.zeros(tables.cards.units.shape, dtype=np.int64)
