@@ -1,4 +1,4 @@
-"""The node object: what is announced there and kept there, what is watched of it, the Events about it.
+"""The node: what is announced of its cards, to the API server and to the kubelet; its watches, writes and Events.
 
-Calls neither the driver nor the kubelet: it is given their cards and records.
+Asks neither the driver nor the kubelet itself: it is given the states of the cards and the records of the node.
 """

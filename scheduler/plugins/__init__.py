@@ -1,4 +1,5 @@
-"""Policy: one rule, one file. A plugin judges rows of the tables; it never does I/O and never keeps a pod.
+"""Policy: one rule, one file. A plugin judges rows of the tables, or the cards on them; it never does I/O.
 
-README.md beside this file says of each rule what it decides, when it rejects and with which words.
+It keeps no pod either: what it counts is a fact, kept by the tables. `registry` lists the plugins; README.md is
+generated from them: what each decides, when it rejects, with which reasons.
 """

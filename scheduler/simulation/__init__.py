@@ -2,5 +2,6 @@
 
 `World` is the cluster as its operator sees it (synchronous: make nodes, pods, bind as another scheduler would);
 `MemoryCluster` is one client of it and satisfies `port.Cluster`. Several clients may share one world.
+`replay` runs the engine on a cluster file, in virtual time.
 Owned by one event loop: nothing here is safe to call from another thread.
 """
