@@ -1,7 +1,7 @@
 """Builds the parts of one node's plugin, and runs them together: the only place that knows all of them.
 
 driver ──▶ CardKeeper ──▶ NodeCards ──▶ NodePublisher ──▶ node object
-                             │  └────▶ FakeDevices ─▶ kubelet ──Allocate, PreStartContainer──▶ giving
+                             │  └────▶ FakeDevices ─▶ kubelet ──Allocate, PreStartContainer──▶ allocators
 node, pods (watch) ──────────┴───────────────────────────────────────────────────────────────────┘
 kubelet's records, use of the cards ──▶ Reconciler ──▶ Events, metrics, status
 """
@@ -55,7 +55,7 @@ from scheduler.kube.rest.client import KubeCluster
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CHECKPOINT: Final = "kubelet_internal_checkpoint"
-# More than nvidia-ctk is given (real_edits).
+# More than nvidia-ctk is given (nvidia_edits).
 _PREPARED_WITHIN_S: Final = 120.0
 log = structlog.get_logger()
 

@@ -80,7 +80,7 @@ class Site:
 
 @dataclass(slots=True)
 class CdiAllocator:
-    """`server.Plugin` for runtimes that know the Container Device Interface."""
+    """`server.KubeletPlugin` for runtimes that know the Container Device Interface."""
 
     site: Site
     files: SpecFiles
@@ -114,7 +114,7 @@ class CdiAllocator:
 
 @dataclass(slots=True)
 class EnvironmentAllocator:
-    """`server.Plugin` for other runtimes. answered: (pod UID, container), since the last registration.
+    """`server.KubeletPlugin` for other runtimes. answered: (pod UID, container), since the last registration.
 
     Those of pods that are gone are forgotten.
     """

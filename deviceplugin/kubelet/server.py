@@ -1,6 +1,6 @@
 """The plugin's socket: protobuf on one side, values on the other, and nothing else.
 
-serve ──▶ socket in the kubelet's directory ──▶ Allocator.allocate, .pre_start, Devices.changes
+serve ──▶ socket in the kubelet's directory ──▶ KubeletPlugin.allocate, .pre_start, .devices
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

@@ -15,7 +15,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class MeasuredPlugin:
-    """`server.Plugin` around another one. left: told when no kubelet watches the devices.
+    """`server.KubeletPlugin` around another one. left: told when no kubelet watches the devices.
 
     allocating: Allocates under way. following: kubelets that watch the devices, two while one takes over from another.
     """

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CardRules:
-    """filters, scorers: in the order of the profile. chooser: None where the card policy chooses."""
+    """filters, scorers: in the order of the profile. chooser: None where the card policy chooses.
+
+    wakes_on: bits of what can alter their answers.
+    """
 
     filters: tuple[CardFilterPlugin, ...] = ()
     scorers: tuple[CardScorePlugin, ...] = ()
     chooser: CardSetPlugin | None = None
+    wakes_on: int = 0
 
     def objections(
         self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows, shape: tuple[int, ...]

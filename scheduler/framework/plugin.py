@@ -137,10 +137,11 @@ class Plugin(ABC):
     """One rule. The class's docstring is its section of the plugin reference.
 
     name: as in the configuration, kube-scheduler's where it has the rule. Args: its arguments.
-    on_by_default: whether the default profile has it. indispensable: whether every profile must have it.
-    depends: what can alter its answer for a row, and so what can make room for a pod that it rejected; a change of
-    anything else does not ask it again. DOMAINS: the answer for a row depends on other rows too; the rule is then
-    asked about all rows whenever a pod is decided, and nothing that it says is kept.
+    on_by_default: whether the default profile has it; a plugin of another package is enabled by name, whatever it says.
+    indispensable: whether every profile must have it.
+    depends: what can alter its answer for a row, and so what can make room for a pod that it rejected; a rule that
+    depends on the node alone is not asked again by bookings. DOMAINS: the answer for a row depends on other rows too;
+    the rule is then asked about all rows whenever a pod is decided, and nothing that it says is kept.
     Source: kube-scheduler's EventsToRegister, framework/interface.go.
     """
 

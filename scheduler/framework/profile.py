@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 
 from scheduler.framework.card_rules import NO_CARD_RULES, CardRules
 from scheduler.framework.evaluation_cache import ClassRules, Weighted
@@ -57,7 +59,10 @@ class Profile:
         filters = tuple(plugin for plugin in self.card_filter if plugin not in skipped)
         scorers = tuple(plugin for plugin in self.card_score if plugin not in skipped)
         chooser = None if self.card_set in skipped else self.card_set
-        return CardRules(filters, scorers, chooser) if filters or scorers or chooser else NO_CARD_RULES
+        rules = (*filters, *scorers, *(() if chooser is None else (chooser,)))
+        if not rules:
+            return NO_CARD_RULES
+        return CardRules(filters, scorers, chooser, reduce(or_, (int(rule.depends) for rule in rules)))
 
     def class_rules(self, pod: Pod, skipped: Collection[Plugin]) -> ClassRules:
         """Those that PreFilter did not skip, and that score the pod."""
@@ -78,14 +83,6 @@ class Profile:
             normalized_by_bookings=tuple(plugin not in of_node for plugin, _ in normalized),
             domain_scorers=tuple(pair for pair in scoring if pair[0] in over_domains),
         )
-
-    def wakes_on(self, plugin: Plugin) -> int:
-        """Bits of what can make room where `plugin` rejected; who reserves cards rejects for the card rules too."""
-        found = plugin.depends | Change.EXISTENCE
-        if isinstance(plugin, ReservePlugin):
-            for rule in self._of_cards():
-                found |= rule.depends
-        return int(found)
 
     def _of_cards(self) -> tuple[Plugin, ...]:
         return (*self.card_filter, *self.card_score, *(() if self.card_set is None else (self.card_set,)))

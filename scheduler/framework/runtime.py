@@ -18,6 +18,7 @@ from scheduler.framework.plugin import (
     Plugin,
     Rejected,
     Relevance,
+    ReservePlugin,
 )
 from scheduler.framework.profile import Profile
 from scheduler.pods.pod import Pod
@@ -45,7 +46,7 @@ class Runtime:
     def __post_init__(self) -> None:
         """What the plugins declare is asked once."""
         self._signing = tuple(p for p in self.profile.judging() if type(p).signature is not Plugin.signature)
-        self._wakes_on = {plugin: self.profile.wakes_on(plugin) for plugin in self.profile.filter}
+        self._wakes_on = {plugin: int(plugin.depends | Change.EXISTENCE) for plugin in self.profile.filter}
 
     def signature(self, pod: Pod) -> Signature:
         """Equal for pods that every rule answers alike while the tables stay as they are."""
@@ -162,6 +163,9 @@ class Runtime:
                 if objection.rejected.any():
                     left = left & ~objection.rejected
                     evaluation.wakes_on |= self._wakes_on[plugin]
+                    if isinstance(plugin, ReservePlugin):
+                        # Who gives cards out rejects for the card rules too.
+                        evaluation.wakes_on |= evaluation.state.read(CARD_RULES).wakes_on
         return left
 
     def _total(self, pod: Pod, evaluation: Evaluation, rows: Rows, feasible: BoolArray) -> Int64Array:

@@ -58,7 +58,7 @@ class CardAffinity(PreFilterPlugin, CardFilterPlugin):
 
     name: ClassVar[str] = "CardAffinity"
     on_by_default: ClassVar[bool] = True
-    depends: ClassVar[Change] = Change.CARDS
+    depends: ClassVar[Change] = Change.CARDS | Change.COMPANY
 
     def signature(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - the pod says all
         """The selectors, and the namespace and labels that they are about."""
@@ -105,6 +105,8 @@ _Holder: TypeAlias = tuple[str, Mapping[str, str]]
 
 class CardHolders(CardFact[_Holder]):
     """Whose pods are on which card, by namespace: a question about one namespace costs its own pods only."""
+
+    booking_change: ClassVar[Change] = Change.CARDS | Change.COMPANY
 
     def __init__(self, tables: "Tables") -> None:
         """Nobody."""

@@ -120,7 +120,7 @@ def _described(plugin: type[Plugin]) -> PluginDescription:
         points=frozenset(point for kind, point in _POINTS.items() if issubclass(plugin, kind)),
         args=plugin.Args if plugin.Args is not PluginArgs else None,
         weight=plugin.default_weight if issubclass(plugin, ScorePlugin) else 0,
-        on_by_default=plugin.on_by_default,
+        on_by_default=plugin.on_by_default and plugin in PLUGINS,
         indispensable=plugin.indispensable,
         summary=inspect.cleandoc(plugin.__doc__ or "").partition("\n\n")[0],
     )

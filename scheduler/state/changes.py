@@ -14,7 +14,8 @@ class Change(IntFlag):
     EXISTENCE: the node came or went, which concerns every rule without its saying so. LABELS to ANNOTATIONS are the
     node's own fields; INVENTORY is its cards, and which of them may be given out.
     PODS: a pod came to the row, left it, or reads differently now. PORTS, CARDS: so did one with host ports, with GPU
-    memory. DOMAINS: rows other than the one that changed may be open or closed now.
+    memory. COMPANY: one that others may want to be with: the only change by which a pod that comes makes room.
+    DOMAINS: rows other than the one that changed may be open or closed now.
     """
 
     EXISTENCE = auto()
@@ -27,10 +28,11 @@ class Change(IntFlag):
     PODS = auto()
     PORTS = auto()
     CARDS = auto()
+    COMPANY = auto()
     DOMAINS = auto()
 
     NODE = EXISTENCE | LABELS | TAINTS | UNSCHEDULABLE | ALLOCATABLE | INVENTORY | ANNOTATIONS
-    BOOKINGS = PODS | PORTS | CARDS
+    BOOKINGS = PODS | PORTS | CARDS | COMPANY
     ANY = NODE | BOOKINGS | DOMAINS
 
 

@@ -35,6 +35,7 @@ from scheduler.state.taints import Taints
 _NODE: Final = int(Change.NODE)
 _PODS: Final = int(Change.PODS)
 _CARDS: Final = int(Change.CARDS)
+_COMPANY: Final = int(Change.COMPANY)
 _DOMAINS: Final = int(Change.DOMAINS)
 _INVENTORY: Final = int(Change.INVENTORY)
 
@@ -289,7 +290,10 @@ class Tables:
         self._book_resources(record, row, 1)
         if record.booking.units:
             record.held = self.cards.hold(row, record.booking)
-        self.changes.note(row, self._facts.book(record, row, 1) | _booking(record))
+        kinds = self._facts.book(record, row, 1) | _booking(record)
+        self.changes.note(row, kinds)
+        if kinds & _COMPANY:
+            self._openings.note(row, _COMPANY)
 
     def _leave(self, record: PodRecord) -> None:
         uid = record.pod.key.uid

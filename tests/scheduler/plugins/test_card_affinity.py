@@ -79,6 +79,18 @@ def test_company_that_comes_wakes_the_pod_that_waits_for_it() -> None:
     assert why(place(built, "waits", 1, **together("app=web"))) == f"0/1 nodes are available: 1 {TOGETHER}."
     built.pod_assigned(bound(pod("db", 1, labels={"app": "db"}), "a", on_card(0, 1)))
     assert settle(built) == []
+    built.pod_assigned(bound(pod("web", 1, labels=WEB), "a", on_card(1, 1)))
+    assert settle(built) == ["waits"]
+
+
+def test_company_that_comes_wakes_nobody_who_does_not_want_it() -> None:
+    built = engine(a=[16])
+    place(built, "first", 16)
+    place(built, "waits", 2)
+    place(built, "seeks", 1, **together("app=web"))
+    built.pod_assigned(bound(pod("web", 1, labels=WEB), "a", on_card(0, 1)))
+    assert built.check(1.0)
+    assert not built.check(1.0)
 
 
 def test_a_pod_there_whose_labels_change_counts_by_the_new_ones() -> None:
