@@ -21,7 +21,7 @@ PlanT = TypeVar("PlanT", "NodePlan", "PodPlan")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One thing that is set on a node or a pod. key: of a label or annotation, else "". value: None removes it."""
+    """One thing that is set on a node or a pod. key: of a label or annotation, else "". value: None for none."""
 
     field: str
     key: str
@@ -29,14 +29,15 @@ class Setting:
 
     def __str__(self) -> str:
         what = f"{self.field.removesuffix('s')} {self.key}" if self.key else self.field.replace("_", "-")
-        if self.value is None and self.key:
+        if self.value is None:
             return f"without {what}"
         return f"{what}={self.value!r}" if isinstance(self.value, str) else f"{what}={self.value}"
 
     def on(self, plan: PlanT) -> PlanT:
         """The plan with this setting."""
         if not self.key:
-            return replace(plan, **{self.field: self.value})
+            value = getattr(type(plan)(), self.field) if self.value is None else self.value
+            return replace(plan, **{self.field: value})
         texts = {key: value for key, value in getattr(plan, self.field).items() if key != self.key}
         if self.value is not None:
             texts[self.key] = self.value

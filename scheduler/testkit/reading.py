@@ -5,8 +5,8 @@ names it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar, overload
+from dataclasses import dataclass, field, fields, replace
+from typing import TypeVar, cast, overload
 
 import msgspec
 
@@ -14,7 +14,7 @@ from scheduler.framework.answers import PluginError
 from scheduler.framework.plugin import Plugin, PluginArgs
 from scheduler.framework.profile import Profile
 from scheduler.kube import objects
-from scheduler.pods.pod import Pod
+from scheduler.pods.pod import Pod, Template
 from scheduler.state.labels import LabelColumn, Labels
 from scheduler.testkit.answers import answer
 from scheduler.testkit.plans import Setting
@@ -24,6 +24,7 @@ from scheduler.testkit.values import GENERIC, Named
 from scheduler.testkit.world import LivePod, World
 
 DefaultT = TypeVar("DefaultT")
+ValueT = TypeVar("ValueT", Pod, Template)
 
 
 @dataclass(slots=True)
@@ -34,6 +35,7 @@ class Seen:
     annotations: set[str] = field(default_factory=set)
     node_labels: set[str] = field(default_factory=set)
     node_annotations: set[str] = field(default_factory=set)
+    fields: set[str] = field(default_factory=set)
 
     def less(self, other: "Seen", known: Named) -> Named:
         """As named keys: those that are not known have the generic values."""
@@ -46,6 +48,7 @@ class Seen:
             annotations=named(self.annotations, other.annotations, known.annotations),
             node_labels=named(self.node_labels, other.node_labels, known.node_labels),
             node_annotations=named(self.node_annotations, other.node_annotations, known.node_annotations),
+            fields=known.fields | (self.fields - other.fields),
         )
 
 
@@ -95,6 +98,20 @@ class NotingLabels(Labels):
         return super().column(key)
 
 
+def noting(value: ValueT, seen: set[str]) -> ValueT:
+    """A copy that notes the fields it is asked for."""
+
+    def read(self: ValueT, name: str) -> object:
+        seen.add(name)
+        return object.__getattribute__(self, name)
+
+    kind = type(value)
+    copy = object.__new__(type(kind.__name__, (kind,), {"__slots__": (), "__getattribute__": read}))
+    for one in fields(value):
+        object.__setattr__(copy, one.name, getattr(value, one.name))
+    return cast("ValueT", copy)
+
+
 class NotingWorld(World):
     """A world whose objects note what is asked of them."""
 
@@ -102,13 +119,17 @@ class NotingWorld(World):
         """An empty cluster."""
         super().__init__(profile)
         self.seen = Seen()
+        self._templates: dict[Template, Template] = {}
         self.tables.labels = NotingLabels(self.seen.node_labels)
 
     def pod(self, live: LivePod, *, waiting: bool = False) -> Pod:
         """As World."""
         pod = super().pod(live, waiting=waiting)
-        labels = Noting(pod.labels, self.seen.labels)
-        return replace(pod, labels=labels, annotations=Noting(pod.annotations, self.seen.annotations))
+        template = self._templates.get(pod.template)
+        if template is None:
+            template = self._templates[pod.template] = noting(pod.template, self.seen.fields)
+        labels, annotations = Noting(pod.labels, self.seen.labels), Noting(pod.annotations, self.seen.annotations)
+        return noting(replace(pod, template=template, labels=labels, annotations=annotations), self.seen.fields)
 
     def node(self, name: str) -> objects.Node:
         """As World."""

@@ -1,8 +1,8 @@
 """What hypothesis draws histories from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Final, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
 
 from hypothesis import strategies as st
 
@@ -21,19 +21,29 @@ from scheduler.testkit.steps import (
 )
 from scheduler.testkit.values import Choices
 
-_NODES: Final = ("n1", "n2", "n3")
-_PODS: Final = ("p1", "p2", "p3", "p4", "p5")
+# The first ones come more often: a pod that waits for the only node shows more than one that has a choice.
+_NODES: Final = ("n1", "n2", "n1", "n3")
+_PODS: Final = ("p1", "p2", "p1", "p3", "p4")
 _CHUNKS: Final = 4
 Settings: TypeAlias = tuple[Setting, ...]
-Own: TypeAlias = Mapping[tuple[str, str], Sequence[str]]
-# Of each key of its own a history knows two values: so they meet. A setting holds which of the two, or None.
-Pair: TypeAlias = Mapping[tuple[str, str], tuple[str, str]]
+Own: TypeAlias = Mapping[tuple[str, str], Sequence[Any]]
+
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Of each key of its own a history knows two values, so that they meet; a setting holds which of the two."""
+
+    number: int
+
+
+Pair: TypeAlias = Mapping[tuple[str, str], tuple[Any, Any]]
 
 
 def histories(choices: Choices, steps: int) -> st.SearchStrategy[History]:
     """Nodes, then at most so many steps, in chunks: one list alone would mostly be short."""
     chunk = st.lists(_steps(choices), max_size=max(1, steps // _CHUNKS))
-    first = st.lists(st.builds(NodeIs, st.sampled_from(_NODES), _of_nodes(choices)), min_size=1, max_size=len(_NODES))
+    first = st.lists(st.builds(NodeIs, st.sampled_from(_NODES), _of_nodes(choices)), min_size=1, max_size=3)
     told = st.tuples(first, *[chunk] * _CHUNKS).map(lambda chunks: tuple(step for part in chunks for step in part))
     probes = st.lists(_settings(choices.own_of_pods, choices.of_pods), max_size=3).map(tuple)
     return st.builds(_history, told, probes, _pairs(choices.own_of_nodes), _pairs(choices.own_of_pods))
@@ -46,6 +56,7 @@ def _steps(choices: Choices) -> st.SearchStrategy[Step]:
     own_of_node = _settings(choices.own_of_nodes, ()) if choices.own_of_nodes else _of_nodes(choices)
     return st.one_of(
         st.builds(NodeIs, node, _of_nodes(choices)),
+        st.builds(NodeIs, node, own_of_node),
         st.builds(NodeIs, node, own_of_node),
         st.builds(PodIs, pod, of_pod),
         st.builds(PodIs, pod, of_pod),
@@ -64,15 +75,16 @@ def _of_nodes(choices: Choices) -> st.SearchStrategy[Settings]:
 
 def _settings(own: Own, others: Settings) -> st.SearchStrategy[Settings]:
     """None to two of them, half of them of the rule's own keys."""
-    of_own = tuple(Setting(field, key, which) for field, key in own for which in (0, None, 1))
+    of_own = tuple(Setting(field, key, which) for field, key in own for which in (Which(0), None, Which(1)))
     one = st.one_of(*(st.sampled_from(settings) for settings in (of_own, others) if settings))
     return st.lists(one, max_size=2).map(tuple)
 
 
 def _pairs(own: Own) -> st.SearchStrategy[Pair]:
-    return st.fixed_dictionaries(
-        {key: st.tuples(st.sampled_from(values), st.sampled_from(values)) for key, values in own.items()}
-    )
+    def one(values: Sequence[Any]) -> st.SearchStrategy[Any]:
+        return st.sampled_from((*values[:2], *values))
+
+    return st.fixed_dictionaries({key: st.tuples(one(values), one(values)) for key, values in own.items()})
 
 
 def _history(steps: Sequence[Step], probes: Sequence[Settings], of_nodes: Pair, of_pods: Pair) -> History:
@@ -88,9 +100,8 @@ def _said(step: Step, pairs: Pair) -> Step:
 
 def _chosen(settings: Settings, pairs: Pair) -> Settings:
     def chosen(setting: Setting) -> Setting:
-        pair = pairs.get((setting.field, setting.key))
-        if pair is None or setting.value is None:
+        if not isinstance(setting.value, Which):
             return setting
-        return replace(setting, value=pair[setting.value])
+        return replace(setting, value=pairs[setting.field, setting.key][setting.value.number])
 
     return tuple(map(chosen, settings))

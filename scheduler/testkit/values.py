@@ -36,34 +36,37 @@ _PODS: Final[Mapping[str, Sequence[Any]]] = {
     "keeps_away": (HOSTNAME, ZONE),
     "gated": (True,),
 }
+# What is set for a field of Pod or Template to vary.
+_BEHIND: Final[Mapping[str, str]] = {
+    "owner_uid": "owner",
+    "priority": "priority",
+    "gates": "gated",
+    "requests": "cpu",
+    "node_selector": "selects",
+    "tolerations": "tolerates",
+    "host_ports": "host_port",
+    "anti_affinity": "keeps_away",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """Keys that histories vary, with their values."""
+    """Keys that histories vary, with their values. fields: of Pod and Template, that the rule reads."""
 
     labels: Values
     annotations: Values
     node_labels: Values
     node_annotations: Values
-
-    def also(self, read: "Named") -> "Named":
-        """What is named here, and what is read besides."""
-        return Named(
-            labels={**read.labels, **self.labels},
-            annotations={**read.annotations, **self.annotations},
-            node_labels={**read.node_labels, **self.node_labels},
-            node_annotations={**read.node_annotations, **self.node_annotations},
-        )
+    fields: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
     """Settings of nodes and pods. own_…: field and key of what the rule reads, with the values that it may have."""
 
-    own_of_nodes: Mapping[tuple[str, str], Sequence[str]]
+    own_of_nodes: Mapping[tuple[str, str], Sequence[Any]]
     of_nodes: tuple[Setting, ...]
-    own_of_pods: Mapping[tuple[str, str], Sequence[str]]
+    own_of_pods: Mapping[tuple[str, str], Sequence[Any]]
     of_pods: tuple[Setting, ...]
 
 
@@ -74,7 +77,7 @@ def choices(named: Named, nodes: Sequence[objects.Node], pods: Sequence[objects.
     return Choices(
         {**_own("labels", named.node_labels), **_own("annotations", named.node_annotations)},
         (*zones, *_of_fields(_NODES), *(Setting("like", "", node) for node in nodes)),
-        {**_own("labels", named.labels), **_own("annotations", named.annotations)},
+        {**_own("labels", named.labels), **_own("annotations", named.annotations), **_read(named.fields)},
         (*_of_fields(_PODS), *app, *(Setting("like", "", pod) for pod in pods)),
     )
 
@@ -86,6 +89,10 @@ def as_objects(kind: type[Any], written: Sequence[Any]) -> list[Any]:
 
 def _own(name: str, of: Values) -> dict[tuple[str, str], Sequence[str]]:
     return {(name, key): values for key, values in of.items() if values}
+
+
+def _read(fields: frozenset[str]) -> dict[tuple[str, str], Sequence[Any]]:
+    return {(setting, ""): _PODS[setting] for name, setting in _BEHIND.items() if name in fields}
 
 
 def _of_fields(of: Mapping[str, Sequence[Any]]) -> Iterator[Setting]:
