@@ -22,11 +22,17 @@ def _outcome(failure: Failure) -> list[str]:
     about = "" if failure.pod is None else described(failure.pod)
     match failure.kind:
         case Kind.ANSWER:
-            return [f"Then, for {about}:", f"  the scheduler says:      {failure.kept}", f"  from scratch it is:      {failure.fresh}"]
+            return [
+                f"Then, for {about}:",
+                f"  the scheduler says:      {failure.kept}",
+                f"  from scratch it is:      {failure.fresh}",
+            ]
         case Kind.WAITING:
             return [f"Then {about} still waits, and nobody wakes it, although it {failure.fresh}"]
         case Kind.TABLES:
-            return ["Then the tables are not what the pods hold: a fault of gpushare-scheduler itself, please report it."]
+            return [
+                "Then the tables are not what the pods hold: a fault of gpushare-scheduler itself, please report it."
+            ]
         case Kind.RESTLESS:
             return ["Then the engine wakes pods and finds no place for them, again and again."]
         case Kind.RAISED:

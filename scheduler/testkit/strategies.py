@@ -29,7 +29,6 @@ Settings: TypeAlias = tuple[Setting, ...]
 Own: TypeAlias = Mapping[tuple[str, str], Sequence[Any]]
 
 
-
 @dataclass(frozen=True, slots=True)
 class Which:
     """Of each key of its own a history knows two values, so that they meet; a setting holds which of the two."""

@@ -66,8 +66,10 @@ def _signature(rule: type[Plugin], history: History, heals: Retold) -> str:
         return ""
     for name, of_pod in fields.items():
         if heals(_signing(rule, (of_pod,))):
-            return f"two pods that differ in {name} share a signature, and the rule tells them apart"
-    return "two pods share a signature, and the rule tells them apart"
+            return (
+                f"`signature` lacks {name}: two pods that differ in it share a signature, and the rule tells them apart"
+            )
+    return "`signature` lacks something: two pods share one, and the rule tells them apart"
 
 
 def _fields(history: History) -> Iterator[tuple[str, Callable[[Pod], Hashable]]]:
@@ -124,9 +126,9 @@ def _depends(rule: type[Plugin], failure: Failure, heals: Retold) -> str:
     flags = ", ".join(str(change.name) for change in lacks)
     about = " and ".join(_CHANGES[change] for change in lacks)
     if failure.kind is Kind.WAITING:
-        return f"a waiting pod is not woken when a node changes in {about}: `depends` lacks {flags}"
+        return f"`depends` lacks {flags}: a waiting pod is not woken when a node changes in {about}"
     node = failure.kept.node_that_differs(failure.fresh)
-    return f"the answer for {f'node {node}' if node else 'a node'} changed with {about}, and `depends` lacks {flags}"
+    return f"`depends` lacks {flags}: the answer for {f'node {node}' if node else 'a node'} changed with {about}"
 
 
 def _depending(rule: type[Plugin], more: list[Change]) -> type[Plugin]:
@@ -165,8 +167,8 @@ def _of_the_past(rule: type[Plugin], args: PluginArgs, failure: Failure, company
     fact = _wrong_fact(failure)
     if fact is not None:
         return (
-            f"the Fact {fact.__name__} remembers what is no longer there: `book` with sign -1 does not undo what sign 1 "
-            "did, or what is counted depends on more than `read` returned"
+            f"the Fact {fact.__name__} counts wrongly: made again from the same nodes and pods, it says something else; "
+            "`book` with sign -1 has to undo what sign 1 did, from what `read` returned alone"
         )
     return "it keeps something of pods or nodes itself, beside its Facts"
 
