@@ -36,16 +36,20 @@ def check_rule(
     steps: int = 40,
     examples: int = 200,
     seed: int = 0,
+    shrink_s: float = 30.0,
 ) -> None:
     """Raise RuleBroken with the smallest history in which the rule answers otherwise than from scratch.
 
     args: as in `pluginConfig`, or an instance of `rule.Args`. pods, nodes: manifests that histories use beside the
     kit's own. labels, annotations: key -> values that pods get; node_…: that nodes get; what else the rule reads is
     found out and gets values such as "1", "a" and "". steps: of a history, at most. examples: histories.
-    seed: the same seed tries the same histories. PluginError: an answer of a wrong shape or type.
+    seed: the same seed tries the same histories. shrink_s: how long to look for a smaller history that fails, at most.
+    PluginError: an answer of a wrong shape or type.
     """
     given = args_of(rule, args)
     named = Named(labels=labels, annotations=annotations, node_labels=node_labels, node_annotations=node_annotations)
     own_nodes, own_pods = as_objects(objects.Node, nodes), as_objects(objects.Pod, pods)
     named = keys_read(rule, given, named, own_nodes, own_pods)
-    search(rule, given, choices(named, own_nodes, own_pods), steps=steps, examples=examples, seed=seed)
+    search(
+        rule, given, choices(named, own_nodes, own_pods), steps=steps, examples=examples, seed=seed, shrink_s=shrink_s
+    )

@@ -37,11 +37,12 @@ class Setting:
         """The plan with this setting."""
         if not self.key:
             value = getattr(type(plan)(), self.field) if self.value is None else self.value
-            return replace(plan, **{self.field: value})
-        texts = {key: value for key, value in getattr(plan, self.field).items() if key != self.key}
-        if self.value is not None:
-            texts[self.key] = self.value
-        return replace(plan, **{self.field: texts})
+        else:
+            value = {key: text for key, text in getattr(plan, self.field).items() if key != self.key}
+            if self.value is not None:
+                value[self.key] = self.value
+        changed: dict[str, Any] = {self.field: value}
+        return replace(plan, **changed)
 
 
 def with_settings(plan: PlanT, settings: tuple[Setting, ...]) -> PlanT:

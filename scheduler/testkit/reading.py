@@ -6,7 +6,7 @@ names it.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TypeVar, cast, overload
+from typing import Any, TypeVar, cast, overload
 
 import msgspec
 
@@ -41,7 +41,7 @@ class Seen:
         """As named keys: those that are not known have the generic values."""
 
         def named(mine: set[str], theirs: set[str], given: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-            return {key: GENERIC for key in sorted(mine - theirs)} | dict(given)
+            return dict.fromkeys(sorted(mine - theirs), GENERIC) | dict(given)
 
         return Named(
             labels=named(self.labels, other.labels, known.labels),
@@ -106,10 +106,8 @@ def noting(value: ValueT, seen: set[str]) -> ValueT:
         return object.__getattribute__(self, name)
 
     kind = type(value)
-    copy = object.__new__(type(kind.__name__, (kind,), {"__slots__": (), "__getattribute__": read}))
-    for one in fields(value):
-        object.__setattr__(copy, one.name, getattr(value, one.name))
-    return cast("ValueT", copy)
+    noting_kind: Any = type(kind.__name__, (kind,), {"__slots__": (), "__getattribute__": read})
+    return cast("ValueT", noting_kind(**{one.name: getattr(value, one.name) for one in fields(value)}))
 
 
 class NotingWorld(World):

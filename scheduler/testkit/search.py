@@ -1,8 +1,8 @@
 """The search for a history in which a rule fails, and for the smallest one. hypothesis draws and shrinks."""
 
+import sys
 import time
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
@@ -16,14 +16,12 @@ from scheduler.testkit.strategies import histories
 from scheduler.testkit.suspects import suspect
 from scheduler.testkit.values import Choices
 
-_LONGEST_SHRINKING_S: Final = 30.0
-
 
 @dataclass(slots=True)
 class Best:
     """The smallest failing history so far. until_s: when looking for a smaller one ends."""
 
-    history: History | None = None
+    history: History = field(default_factory=lambda: History(()))
     failure: Failure | None = None
     company: Company = Company.ALONE
     until_s: float = 0.0
@@ -31,13 +29,15 @@ class Best:
     @property
     def size(self) -> tuple[int, int]:
         """Less is smaller."""
-        if self.history is None or self.failure is None:
-            return (1 << 30, 0)
+        if self.failure is None:
+            return (sys.maxsize, 0)
         settings = [setting for probe in self.history.probes for setting in probe]
         return (len(self.failure.story), sum(map(len, map(str, self.failure.story))) + 10 * len(settings))
 
 
-def search(rule: type[Plugin], args: PluginArgs, choices: Choices, *, steps: int, examples: int, seed: int) -> None:
+def search(
+    rule: type[Plugin], args: PluginArgs, choices: Choices, *, steps: int, examples: int, seed: int, shrink_s: float
+) -> None:
     """Raises RuleBroken or PluginError; see check_rule."""
     best = Best()
 
@@ -54,36 +54,33 @@ def search(rule: type[Plugin], args: PluginArgs, choices: Choices, *, steps: int
     )
     @hypothesis.given(histories(choices, steps))
     def holds(history: History) -> None:
-        if best.history is not None and time.monotonic() > best.until_s:
+        if best.failure is not None and time.monotonic() > best.until_s:
             return
-        for company in Company:
+        for company in Company if best.failure is None else (best.company,):
             failure = run(history, profile_with(rule, args, company))
             if failure is not None:
-                _keep(best, history, failure, company)
+                _keep(best, history, failure, company, time.monotonic() + shrink_s)
                 raise RuleBroken
 
     try:
         holds()
     except Exception:
         # Also when hypothesis finds that the last example fails no longer, since the time is over.
-        if best.history is None or best.failure is None:
+        if best.failure is None:
             raise
-    if best.history is not None and best.failure is not None:
-        raise _error(rule, args, best.history, best.failure, best.company, seed)
+    if best.failure is not None:
+        raise _error(rule, args, best, best.failure, seed)
 
 
-def _keep(best: Best, history: History, failure: Failure, company: Company) -> None:
-    now_s = time.monotonic()
-    candidate = Best(history, failure, company, best.until_s or now_s + _LONGEST_SHRINKING_S)
-    if best.failure is None or candidate.size <= best.size:
-        best.history, best.failure, best.company, best.until_s = history, failure, company, candidate.until_s
+def _keep(best: Best, history: History, failure: Failure, company: Company, until_s: float) -> None:
+    best.until_s = best.until_s or until_s
+    if Best(history, failure).size <= best.size:
+        best.history, best.failure, best.company = history, failure, company
 
 
-def _error(
-    rule: type[Plugin], args: PluginArgs, history: History, failure: Failure, company: Company, seed: int
-) -> Exception:
-    cause = suspect(rule, args, history, failure, company)
-    text = message(rule, failure, company, cause, seed)
+def _error(rule: type[Plugin], args: PluginArgs, best: Best, failure: Failure, seed: int) -> Exception:
+    cause = suspect(rule, args, best.history, failure, best.company)
+    text = message(rule, failure, best.company, cause, seed)
     if isinstance(failure.error, PluginError):
         failure.error.add_note(text)
         return failure.error

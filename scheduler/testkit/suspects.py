@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
+from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import CardFilterPlugin, CardScorePlugin, CardSetPlugin, Plugin, PluginArgs
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
@@ -13,7 +14,7 @@ from scheduler.testkit.answers import answer
 from scheduler.testkit.history import Failure, History, Kind, fresh_runtime, run
 from scheduler.testkit.plans import Setting
 from scheduler.testkit.profiles import Company, profile_with
-from scheduler.testkit.steps import NodeIs, PodIs, PodIsBound
+from scheduler.testkit.steps import PodIs, PodIsBound
 from scheduler.testkit.world import RESOURCES
 
 # Least wanted first: what a broader declaration explains, a narrower one may explain too.
@@ -48,7 +49,7 @@ def suspect(rule: type[Plugin], args: PluginArgs, history: History, failure: Fai
         case Kind.TABLES:
             return "the tables are wrong"
         case Kind.ANSWER if not _stale(failure):
-            return _of_the_past(rule, args, failure, company)
+            return _of_the_past(failure)
     return _signature(rule, history, heals) or _depends(rule, failure, heals) or _pre_filter(rule, failure)
 
 
@@ -150,24 +151,18 @@ def _pre_filter(rule: type[Plugin], failure: Failure) -> str:
     plugin = next((plugin for plugin in world.profile.pre_filter if isinstance(plugin, rule)), None)
     if plugin is None or pod is None:
         return "what it answers depends on something that it does not declare: look at `scores`, and at what it keeps"
-    from_nothing = plugin.pre_filter(pod, Tables(RESOURCES), _empty())
-    if from_nothing != plugin.pre_filter(pod, world.tables, _empty()):
+    from_nothing = plugin.pre_filter(pod, Tables(RESOURCES), CycleState())
+    if from_nothing != plugin.pre_filter(pod, world.tables, CycleState()):
         return "`pre_filter` looks at nodes; its answer may depend on the pod's Template and `signature` only"
     return "what `pre_filter` writes into the CycleState depends on nodes; it may depend on the pod only"
 
 
-def _empty() -> Any:  # noqa: ANN401
-    from scheduler.framework.cycle_state import CycleState
-
-    return CycleState()
-
-
-def _of_the_past(rule: type[Plugin], args: PluginArgs, failure: Failure, company: Company) -> str:
+def _of_the_past(failure: Failure) -> str:
     """The rules, asked again, answer otherwise over the living tables than over fresh ones."""
     fact = _wrong_fact(failure)
     if fact is not None:
         return (
-            f"the Fact {fact.__name__} counts wrongly: made again from the same nodes and pods, it says something else; "
+            f"the Fact {fact.__name__} counts wrongly: made again from the same objects, it says something else; "
             "`book` with sign -1 has to undo what sign 1 did, from what `read` returned alone"
         )
     return "it keeps something of pods or nodes itself, beside its Facts"

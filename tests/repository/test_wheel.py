@@ -6,7 +6,6 @@ import sys
 import sysconfig
 import venv
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -78,8 +77,8 @@ def install(wheel: Path, packages: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
-    yield Newcomer(tmp_path_factory.mktemp("newcomer"))
+def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
+    return Newcomer(tmp_path_factory.mktemp("newcomer"))
 
 
 def test_the_programs_are_those_of_the_wheel(newcomer: Newcomer) -> None:

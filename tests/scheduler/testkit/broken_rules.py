@@ -1,7 +1,7 @@
 """Rules with one mistake each, and the sound ones that they are made of."""
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -11,12 +11,14 @@ from scheduler.framework.plugin import (
     CardObjection,
     FilterPlugin,
     Objection,
+    PluginArgs,
     PreFilterPlugin,
     PreFilterResult,
     Relevance,
     ScorePlugin,
 )
 from scheduler.kube.objects import Node
+from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.arrays import ALL_ROWS, Int64Array, RowArray, Rows
 from scheduler.state.changes import Change
@@ -27,6 +29,7 @@ from scheduler.state.tables import Tables
 
 TEAM: Final = "example.com/team"
 LIMIT: Final = "example.com/limit"
+RESOURCES: Final = ResourceNames()
 
 
 def rows_of(tables: Tables, rows: Rows) -> list[int]:
@@ -278,11 +281,77 @@ class CardsWithoutAnnotations(CardsClosed):
     depends: ClassVar[Change] = Change.CARDS
 
 
-SOUND: Final = (ByTeam, Closed, OnePerOwner, OneOwnerPerZone, OneWebPerCard, CardsClosed)
-BROKEN: Final = (
-    WithoutSignature, WithoutLabels, WithoutAnnotations, WithoutPods, WithoutSign, OwnerAside, Ghosts, WithoutDomains,
-    PreFilterOfNodes, WrongDtype, WrongShape, CardsWithoutAnnotations,
-)  # fmt: skip
+class WithoutOwnerInSignature(OnePerOwner):
+    name: ClassVar[str] = "WithoutOwnerInSignature"
 
-if TYPE_CHECKING:
-    _ = None
+    def signature(self, pod: Pod, tables: Tables) -> Hashable:
+        return None
+
+
+class CardsWithoutCards(OneWebPerCard):
+    name: ClassVar[str] = "CardsWithoutCards"
+    depends: ClassVar[Change] = Change.LABELS
+
+
+class KeepsItself(FilterPlugin):
+    """Remembers the first pod that it sees."""
+
+    name: ClassVar[str] = "KeepsItself"
+
+    def __init__(self, args: PluginArgs | None = None, resources: ResourceNames = RESOURCES) -> None:
+        super().__init__(args, resources)
+        self.asked = 0
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+        self.asked += 1
+        return (Objection(np.full(len(rows_of(tables, rows)), self.asked > 9, dtype=np.bool_), "enough"),)
+
+
+class Raises(FilterPlugin):
+    """Trusts what users write."""
+
+    name: ClassVar[str] = "Raises"
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+        return (Objection(np.full(len(rows_of(tables, rows)), fill_value=self._wanted(pod) > 5), "too much"),)
+
+    def signature(self, pod: Pod, tables: Tables) -> Hashable:
+        return pod.annotations.get(LIMIT)
+
+    def _wanted(self, pod: Pod) -> int:
+        return int(pod.annotations.get(LIMIT, "0"))
+
+
+class SometimesWrong(FilterPlugin):
+    """Forgets that some rows may be asked for."""
+
+    name: ClassVar[str] = "SometimesWrong"
+    depends: ClassVar[Change] = Change.PODS
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+        return (Objection(np.zeros(tables.capacity, dtype=np.bool_), "wrong"),)
+
+
+class ByPrefix(FilterPlugin):
+    """Reads keys that it does not ask for, and has no signature."""
+
+    name: ClassVar[str] = "ByPrefix"
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+        found = any(key.startswith("example.com/") for key in pod.annotations)
+        return (Objection(np.full(len(rows_of(tables, rows)), found), "found"),)
+
+
+class OnlyOdd(FilterPlugin):
+    """Has not met pods that request 7 CPUs."""
+
+    name: ClassVar[str] = "OnlyOdd"
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
+        if pod.template.requests.get("cpu") == 7000:
+            message = "an odd pod"
+            raise RuntimeError(message)
+        return ()
+
+
+SOUND: Final = (ByTeam, Closed, OnePerOwner, OneOwnerPerZone, OneWebPerCard, CardsClosed)
