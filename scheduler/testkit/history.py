@@ -1,0 +1,110 @@
+"""A history, run: after every step the living cluster is held against one made from scratch of the same objects."""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from scheduler.framework.profile import Profile
+from scheduler.framework.runtime import Runtime
+from scheduler.pods.pod import Pod
+from scheduler.state.ledger import of_tables
+from scheduler.testkit.answers import Answer, answer
+from scheduler.testkit.plans import PodPlan, Setting, with_settings
+from scheduler.testkit.steps import Step
+from scheduler.testkit.world import Restless, World
+
+_PROBE_UID = "uid-probe"
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """steps: one after the other. probes: settings of pods that are asked about after every step, never placed."""
+
+    steps: tuple[Step, ...]
+    probes: tuple[tuple[Setting, ...], ...] = ()
+
+
+class Kind(Enum):
+    """What went wrong."""
+
+    ANSWER = auto()  # the rules answer otherwise than they do from scratch
+    WAITING = auto()  # a pod waits that some node takes
+    TABLES = auto()  # what is booked is not what the pods hold
+    RESTLESS = auto()  # pods are woken again and again
+    RAISED = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The first thing that went wrong. step: how many had happened. story: these, as sentences.
+
+    pod: about which, None when it is about none. kept, fresh: the two answers. world: as it was then.
+    """
+
+    kind: Kind
+    step: int
+    story: tuple[str, ...]
+    world: World
+    pod: Pod | None = None
+    kept: Answer = field(default_factory=Answer)
+    fresh: Answer = field(default_factory=Answer)
+    error: Exception | None = None
+
+
+def run(history: History, profile: Profile) -> Failure | None:
+    """The first failure; None when everything holds."""
+    world, story = World(profile), list[str]()
+    for number, step in enumerate(history.steps, start=1):
+        try:
+            found = _step(world, step, story) and _check(world, history, number, story)
+        except Restless:
+            found = Failure(kind=Kind.RESTLESS, step=number, story=tuple(story), world=world)
+        except Exception as error:  # noqa: BLE001 - whatever the rule raises is part of the history
+            found = Failure(kind=Kind.RAISED, step=number, story=tuple(story), world=world, error=error)
+        if found:
+            return found
+    return None
+
+
+def probes(history: History, world: World) -> list[Pod]:
+    """The pods that are asked about: the plain one, those of the history, and those that wait."""
+    plans = [PodPlan(), *(with_settings(PodPlan(), settings) for settings in history.probes)]
+    asked = [world.reader.read(plan.wire("probe", _PROBE_UID)) for plan in plans]
+    return [*asked, *(world.pod(live) for live in world.waiting_pods())]
+
+
+def _step(world: World, step: Step, story: list[str]) -> bool:
+    """Whether it did anything."""
+    world.pass_time()
+    world.happened.clear()
+    what = step.happen(world)
+    if what:
+        story.append(what)
+        try:
+            world.settle()
+        finally:
+            story[-1] = "; ".join((what, *world.happened))
+    return bool(what)
+
+
+def _check(world: World, history: History, number: int, story: list[str]) -> Failure | None:
+    fresh = world.fresh()
+    # Asked in the order of the history first, so that what one pod leaves behind is seen by the next.
+    for pod in probes(history, world):
+        kept, expected = answer(world.runtime, pod), answer(fresh_runtime(fresh), pod)
+        if kept != expected:
+            return Failure(
+                kind=Kind.ANSWER, step=number, story=tuple(story), world=world, pod=pod, kept=kept, fresh=expected
+            )
+    for live in world.waiting_pods():
+        pod = world.pod(live)
+        expected = answer(fresh_runtime(fresh), pod)
+        if expected.node:
+            return Failure(kind=Kind.WAITING, step=number, story=tuple(story), world=world, pod=pod, fresh=expected)
+    if of_tables(world.tables) != of_tables(fresh.tables):
+        return Failure(kind=Kind.TABLES, step=number, story=tuple(story), world=world)
+    return None
+
+
+def fresh_runtime(of: Runtime) -> Runtime:
+    """Another runtime over the same tables, with nothing kept."""
+    return Runtime(of.profile, of.tables)

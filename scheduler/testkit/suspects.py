@@ -1,0 +1,182 @@
+"""Which declaration of a rule is to blame: the history is told again with each of them mended."""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import CardFilterPlugin, CardScorePlugin, CardSetPlugin, Plugin, PluginArgs
+from scheduler.pods.pod import Pod
+from scheduler.state.changes import Change
+from scheduler.state.facts import Fact
+from scheduler.state.tables import Tables
+from scheduler.testkit.answers import answer
+from scheduler.testkit.history import Failure, History, Kind, fresh_runtime, run
+from scheduler.testkit.plans import Setting
+from scheduler.testkit.profiles import Company, profile_with
+from scheduler.testkit.steps import PodIs, PodIsBound
+from scheduler.testkit.world import RESOURCES
+
+# Least wanted first: what a broader declaration explains, a narrower one may explain too.
+_CHANGES: Final[Mapping[Change, str]] = {
+    Change.DOMAINS: "other nodes, or the pods there",
+    Change.CARDS: "the GPU memory in use on it",
+    Change.PORTS: "the host ports in use on it",
+    Change.PODS: "the pods on it",
+    Change.INVENTORY: "its cards",
+    Change.ALLOCATABLE: "what it has allocatable",
+    Change.ANNOTATIONS: "its annotations",
+    Change.UNSCHEDULABLE: "its cordon",
+    Change.TAINTS: "its taints",
+    Change.LABELS: "its labels",
+}
+_OF_CARDS: Final = (CardFilterPlugin, CardScorePlugin, CardSetPlugin)
+Retold = Callable[[type[Plugin]], bool]
+
+
+def suspect(rule: type[Plugin], args: PluginArgs, history: History, failure: Failure, company: Company) -> str:
+    """One sentence for the author of the rule."""
+
+    def heals(mended: type[Plugin]) -> bool:
+        again = run(history, profile_with(mended, args, company))
+        return again is None or again.step > failure.step
+
+    match failure.kind:
+        case Kind.RAISED:
+            return f"it raises {type(failure.error).__name__}: {failure.error}"
+        case Kind.RESTLESS:
+            return "the engine does not come to rest: `room` promises places that `filter` refuses"
+        case Kind.TABLES:
+            return "the tables are wrong"
+        case Kind.ANSWER if not _stale(failure):
+            return _of_the_past(failure)
+    return _signature(rule, history, heals) or _depends(rule, failure, heals) or _pre_filter(rule, failure)
+
+
+def _stale(failure: Failure) -> bool:
+    """Whether the rules, asked again over the living tables, answer otherwise than what was kept."""
+    return failure.pod is not None and answer(fresh_runtime(failure.world.runtime), failure.pod) != failure.kept
+
+
+# signature
+
+
+def _signature(rule: type[Plugin], history: History, heals: Retold) -> str:
+    fields = dict(_fields(history))
+    if not heals(_signing(rule, tuple(fields.values()))):
+        return ""
+    for name, of_pod in fields.items():
+        if heals(_signing(rule, (of_pod,))):
+            return (
+                f"`signature` lacks {name}: two pods that differ in it share a signature, and the rule tells them apart"
+            )
+    return "`signature` lacks something: two pods share one, and the rule tells them apart"
+
+
+def _fields(history: History) -> Iterator[tuple[str, Callable[[Pod], Hashable]]]:
+    """(name, how to read it) of what a rule may read of a pod beyond its Template."""
+    for setting in dict.fromkeys(_pod_settings(history)):
+        if setting.field == "annotations":
+            yield f"annotation {setting.key}", partial(_annotation, setting.key)
+        elif setting.field == "labels":
+            yield f"label {setting.key}", partial(_label, setting.key)
+    yield "owner_uid", lambda pod: pod.owner_uid
+    yield "namespace", lambda pod: pod.key.namespace
+    yield "priority", lambda pod: pod.priority
+    yield "name", lambda pod: pod.key
+
+
+def _pod_settings(history: History) -> Iterator[Setting]:
+    for step in history.steps:
+        if isinstance(step, PodIs | PodIsBound):
+            yield from step.settings
+    for probe in history.probes:
+        yield from probe
+
+
+def _annotation(key: str, pod: Pod) -> str | None:
+    return pod.annotations.get(key)
+
+
+def _label(key: str, pod: Pod) -> str | None:
+    return pod.labels.get(key)
+
+
+def _signing(rule: type[Plugin], fields: tuple[Callable[[Pod], Hashable], ...]) -> type[Plugin]:
+    """The rule, with more in its signature."""
+
+    def signature(self: Plugin, pod: Pod, tables: Tables) -> Hashable:
+        return (rule.signature(self, pod, tables), *(of_pod(pod) for of_pod in fields))
+
+    return _mended(rule, signature=signature)
+
+
+# depends
+
+
+def _depends(rule: type[Plugin], failure: Failure, heals: Retold) -> str:
+    lacks = [change for change in _CHANGES if not rule.depends & change]
+    if issubclass(rule, _OF_CARDS):
+        lacks.sort(key=lambda change: change is not Change.PODS)
+    if not lacks or not heals(_depending(rule, lacks)):
+        return ""
+    for change in tuple(lacks):
+        fewer = [other for other in lacks if other is not change]
+        if fewer and heals(_depending(rule, fewer)):
+            lacks = fewer
+    flags = ", ".join(str(change.name) for change in lacks)
+    about = " and ".join(_CHANGES[change] for change in lacks)
+    if failure.kind is Kind.WAITING:
+        return f"`depends` lacks {flags}: a waiting pod is not woken when a node changes in {about}"
+    node = failure.kept.node_that_differs(failure.fresh)
+    return f"`depends` lacks {flags}: the answer for {f'node {node}' if node else 'a node'} changed with {about}"
+
+
+def _depending(rule: type[Plugin], more: list[Change]) -> type[Plugin]:
+    depends = rule.depends
+    for change in more:
+        depends |= change
+    return _mended(rule, depends=depends)
+
+
+def _mended(rule: type[Plugin], **attributes: Any) -> type[Plugin]:  # noqa: ANN401 - as the class has them
+    return type(rule.__name__, (rule,), {"__doc__": rule.__doc__, "__module__": rule.__module__, **attributes})
+
+
+# The rest
+
+
+def _pre_filter(rule: type[Plugin], failure: Failure) -> str:
+    world, pod = failure.world, failure.pod
+    plugin = next((plugin for plugin in world.profile.pre_filter if isinstance(plugin, rule)), None)
+    if plugin is None or pod is None:
+        return "what it answers depends on something that it does not declare: look at `scores`, and at what it keeps"
+    from_nothing = plugin.pre_filter(pod, Tables(RESOURCES), CycleState())
+    if from_nothing != plugin.pre_filter(pod, world.tables, CycleState()):
+        return "`pre_filter` looks at nodes; its answer may depend on the pod's Template and `signature` only"
+    return "what `pre_filter` writes into the CycleState depends on nodes; it may depend on the pod only"
+
+
+def _of_the_past(failure: Failure) -> str:
+    """The rules, asked again, answer otherwise over the living tables than over fresh ones."""
+    fact = _wrong_fact(failure)
+    if fact is not None:
+        return (
+            f"the Fact {fact.__name__} counts wrongly: made again from the same objects, it says something else; "
+            "`book` with sign -1 has to undo what sign 1 did, from what `read` returned alone"
+        )
+    return "it keeps something of pods or nodes itself, beside its Facts"
+
+
+def _wrong_fact(failure: Failure) -> type[Fact[Any]] | None:
+    """The kind of fact that, made again, gives the right answer. The world is of no use afterwards."""
+    if failure.pod is None:
+        return None
+    tables = failure.world.tables
+    known = tables._facts._fact_of  # noqa: SLF001 - facts are forgotten nowhere else
+    for kind, arguments in tuple(known):
+        del known[kind, arguments]
+        tables.fact(kind, *arguments)
+        if answer(fresh_runtime(failure.world.runtime), failure.pod) == failure.fresh:
+            return kind
+    return None

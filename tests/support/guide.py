@@ -1,0 +1,24 @@
+"""The files in docs/write-a-rule.md, as a reader would write them."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from tests.support.repository import ROOT
+
+GUIDE: Final = ROOT / "docs/write-a-rule.md"
+# "`name`:" ends a paragraph, and the file follows as a block of code.
+_FILE: Final = re.compile(r"`([\w./]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def files() -> dict[str, str]:
+    """Path -> content."""
+    return dict(_FILE.findall(GUIDE.read_text(encoding="utf-8")))
+
+
+def write(folder: Path) -> None:
+    """All of them, below `folder`."""
+    for name, content in files().items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
