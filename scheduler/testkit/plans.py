@@ -150,7 +150,7 @@ class PodPlan:
         requests = {**limits, "cpu": self.cpu} if self.cpu else limits
         ports = (objects.ContainerPort(self.host_port),) if self.host_port else ()
         return objects.PodSpec(
-            containers=(objects.Container("main", objects.Resources(requests, limits), ports),),
+            containers=(objects.Container("main", objects.ResourceRequirements(requests, limits), ports),),
             priority=self.priority,
             node_selector={ZONE: self.selects} if self.selects else None,
             affinity=_away(self.keeps_away) if self.keeps_away else None,

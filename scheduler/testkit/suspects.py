@@ -173,7 +173,7 @@ def _wrong_fact(failure: Failure) -> type[Fact[Any]] | None:
     if failure.pod is None:
         return None
     tables = failure.world.tables
-    known = tables._facts._fact_of  # noqa: SLF001 - facts are forgotten nowhere else
+    known = tables._facts.made  # noqa: SLF001 - facts are forgotten nowhere else
     for kind, arguments in tuple(known):
         del known[kind, arguments]
         tables.fact(kind, *arguments)
