@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final
 
+from config.settings.plugins import MAX_WEIGHT
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.engine import Engine
-from scheduler.framework.plugin import Plugin
+from scheduler.framework.plugin import Plugin, PluginArgs
 from scheduler.framework.runtime import Runtime
 from scheduler.plugins import priority_sort, registry
 from scheduler.pods.gpu_request import ResourceNames
@@ -32,7 +33,7 @@ def installed_plugins() -> tuple[type[Plugin], ...]:
     plugins = list(registry.PLUGINS)
     names = {plugin.name for plugin in registry.describe(plugins)}
     for entry in sorted(entry_points(group=ENTRY_POINTS)):
-        found = _loaded(entry)
+        found = plugin_of(entry)
         if found.name in names:
             raise BrokenPlugin(_about(entry, f"its name {found.name} is taken by another plugin"))
         names.add(found.name)
@@ -68,18 +69,33 @@ def resource_names(configuration: SchedulerConfiguration) -> ResourceNames:
     return ResourceNames(resources.gpu_mem, resources.gpu_count, resources.gpu_core)
 
 
-def _loaded(entry: EntryPoint) -> type[Plugin]:
+def plugin_of(entry: EntryPoint) -> type[Plugin]:
+    """The plugin that a package offers. Raises BrokenPlugin."""
     try:
         found = entry.load()
-    except (ImportError, AttributeError) as error:
-        raise BrokenPlugin(_about(entry, f"cannot be imported: {error}")) from error
+    except Exception as error:
+        raise BrokenPlugin(_about(entry, f"cannot be imported: {type(error).__name__}: {error}")) from error
     if not (isinstance(found, type) and issubclass(found, Plugin)):
         expected = "a class that inherits scheduler.framework.plugin.Plugin"
         raise BrokenPlugin(_about(entry, f"expected {expected}, found {found!r}"))
-    if inspect.isabstract(found) or not isinstance(getattr(found, "name", None), str):
-        lacks = ", ".join(sorted(getattr(found, "__abstractmethods__", ()))) or "name"
-        raise BrokenPlugin(_about(entry, f"the plugin lacks {lacks}"))
+    if problem := _problem(found):
+        raise BrokenPlugin(_about(entry, problem))
     return found
+
+
+def _problem(plugin: type[Plugin]) -> str:
+    """What a class lacks to be a plugin; "" when nothing."""
+    if inspect.isabstract(plugin):
+        return f"the plugin lacks {', '.join(sorted(plugin.__abstractmethods__))}"
+    name = getattr(plugin, "name", None)
+    if not isinstance(name, str) or not name.isidentifier():
+        return f"its name is {name!r}; expected letters, digits and _, such as MaxPodsPerOwner"
+    if not (isinstance(plugin.Args, type) and issubclass(plugin.Args, PluginArgs)) or any(
+        field.is_required() for field in plugin.Args.model_fields.values()
+    ):
+        return "its Args are no PluginArgs with a default for every field"
+    weight = getattr(plugin, "default_weight", 1)
+    return "" if 1 <= weight <= MAX_WEIGHT else f"its default_weight is {weight}; expected 1 to {MAX_WEIGHT}"
 
 
 def _about(entry: EntryPoint, problem: str) -> str:

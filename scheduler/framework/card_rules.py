@@ -57,11 +57,10 @@ class CardRules:
         if self.chooser is None:
             return None
         slots = self.chooser.choose_cards(pod, tables, state, rows, fits)
-        if slots.ndim != 2 or slots.shape[1] != fits.shape[1] or slots.dtype != np.intp:  # noqa: PLR2004 - a matrix
-            message = (
-                f"plugin {self.chooser.name}: the chosen cards: expected intp[k, {fits.shape[1]}], "
-                f"found {slots.dtype}{slots.shape}"
-            )
+        wanted = (0 if pod.template.gpu_request is None else pod.template.gpu_request.cards, fits.shape[1])
+        if slots.shape != wanted or slots.dtype != np.intp:
+            found = f"{slots.dtype}{slots.shape}"
+            message = f"plugin {self.chooser.name}: the chosen cards: expected intp{list(wanted)}, found {found}"
             raise PluginError(message)
         return slots
 

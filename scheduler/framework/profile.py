@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 
+from scheduler.framework.answers import PluginError
 from scheduler.framework.card_rules import NO_CARD_RULES, CardRules
 from scheduler.framework.evaluation_cache import ClassRules, Weighted
 from scheduler.framework.plugin import (
@@ -45,6 +46,12 @@ class Profile:
         """What the plugins declare is asked once."""
         judging = tuple(self.judging())
         over_domains = frozenset(plugin for plugin in judging if plugin.depends & Change.DOMAINS)
+        for plugin in self._of_cards():
+            if plugin in over_domains:
+                message = (
+                    f"plugin {plugin.name}: a rule about cards depends on DOMAINS; expected the cards' own node only"
+                )
+                raise PluginError(message)
         of_node = frozenset(plugin for plugin in judging if not plugin.depends & (Change.BOOKINGS | Change.DOMAINS))
         object.__setattr__(self, "_over_domains", over_domains)
         object.__setattr__(self, "_of_node", of_node)
@@ -52,7 +59,9 @@ class Profile:
     def judging(self) -> Iterator[Plugin]:
         """Each plugin that judges nodes or cards, once."""
         scorers = (plugin for plugin, _ in self.score)
-        yield from dict.fromkeys((*self.pre_filter, *self.filter, *scorers, *self._of_cards(), *self.reserve))
+        yield from dict.fromkeys(
+            (*self.pre_filter, *self.filter, *scorers, *self._of_cards(), *self.reserve, *self.permit)
+        )
 
     def card_rules(self, skipped: Collection[Plugin]) -> CardRules:
         """Those that PreFilter did not skip."""

@@ -150,7 +150,7 @@ class Runtime:
         kept.total[rows] = self._total(pod, kept, rows, feasible)
         for (plugin, _), raw, by_bookings in zip(rules.normalized, kept.raw, rules.normalized_by_bookings, strict=True):
             if node_changed or by_bookings:
-                raw[rows] = plugin.score(pod, self.tables, kept.state, rows)
+                raw[rows] = checked_scores(plugin, plugin.score(pod, self.tables, kept.state, rows), feasible.shape)
         kept.version = self.tables.changes.version
 
     def _left(

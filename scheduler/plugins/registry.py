@@ -67,6 +67,7 @@ _POINTS: Final[Mapping[type[Plugin], str]] = {
     PermitPlugin: "permit",
     PreBindPlugin: "preBind",
 }
+_OF_CARDS: Final = frozenset({"cardFilter", "cardScore", "cardSet"})
 # There is one queue sort and one binder, which are no classes of their own.
 _ONE_OF_A_KIND: Final = (
     PluginDescription(
@@ -97,12 +98,11 @@ def build(profile: ResolvedProfile, resources: ResourceNames, plugins: Sequence[
     def at(names: Sequence[str], kind: type[PluginT]) -> tuple[PluginT, ...]:
         return tuple(plugin for name in names if isinstance(plugin := made.get(name), kind))
 
-    every = tuple(name for name in classes if name in named)
-    judging = (*chosen.filter, *(name for name in every if name not in chosen.filter))
+    at_cards = (*chosen.card_filter, *chosen.card_score, *chosen.card_set)
     card_sets = at(chosen.card_set, CardSetPlugin)
     return Profile(
         pre_enqueue=at(chosen.pre_enqueue, PreEnqueuePlugin),
-        pre_filter=at(judging, PreFilterPlugin),
+        pre_filter=at((*chosen.filter, *at_cards), PreFilterPlugin),
         filter=at(chosen.filter, FilterPlugin),
         score=tuple((plugin, chosen.weights[plugin.name]) for plugin in at(chosen.score, ScorePlugin)),
         card_filter=at(chosen.card_filter, CardFilterPlugin),
@@ -117,13 +117,21 @@ def build(profile: ResolvedProfile, resources: ResourceNames, plugins: Sequence[
 def _described(plugin: type[Plugin]) -> PluginDescription:
     return PluginDescription(
         name=plugin.name,
-        points=frozenset(point for kind, point in _POINTS.items() if issubclass(plugin, kind)),
+        points=_points(plugin),
         args=plugin.Args if plugin.Args is not PluginArgs else None,
         weight=plugin.default_weight if issubclass(plugin, ScorePlugin) else 0,
         on_by_default=plugin.on_by_default and plugin in PLUGINS,
         indispensable=plugin.indispensable,
         summary=inspect.cleandoc(plugin.__doc__ or "").partition("\n\n")[0],
     )
+
+
+def _points(plugin: type[Plugin]) -> frozenset[str]:
+    found = {point for kind, point in _POINTS.items() if issubclass(plugin, kind)}
+    if found & _OF_CARDS and not issubclass(plugin, FilterPlugin):
+        # The PreFilter of a rule about cards goes with that rule.
+        found.discard("filter")
+    return frozenset(found)
 
 
 def _args(plugin: type[Plugin], said: Any) -> PluginArgs:  # noqa: ANN401 - as the configuration has it

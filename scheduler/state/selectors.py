@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -143,6 +144,7 @@ def of_label_selector(selector: objects.LabelSelector | None) -> Expressions | N
     return (*equalities(selector.match_labels or {}), *expressions)
 
 
+@lru_cache(maxsize=1024)
 def of_text(text: str) -> Expressions:
     """The expressions of a selector as people write it, at least one. Raises SelectorError."""
     expressions = all_parsed(requirements(text))

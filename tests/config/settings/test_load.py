@@ -19,7 +19,7 @@ HEAD = "apiVersion: gpushare/v1alpha1\nkind: SchedulerConfiguration\n"
 
 FILTERS = (
     "'UnsupportedRules', 'NodeUnschedulable', 'NodeName', 'TaintToleration', 'NodeAffinity', 'NodePorts', "
-    "'NodeResourcesFit', 'CardAffinity', 'GpuCore', 'GpuShare' or 'InterPodAffinity'"
+    "'NodeResourcesFit', 'GpuShare' or 'InterPodAffinity'"
 )
 WITH_ARGUMENTS = "'NodeResourcesFit', 'GpuSharersPerCard', 'GpuShare'"
 EVERY_MISTAKE = f"""\

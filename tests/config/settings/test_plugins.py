@@ -16,8 +16,6 @@ FILTERS = (
     "NodeAffinity",
     "NodePorts",
     "NodeResourcesFit",
-    "CardAffinity",
-    "GpuCore",
     "GpuShare",
     "InterPodAffinity",
 )

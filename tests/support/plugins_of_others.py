@@ -1,0 +1,135 @@
+"""Classes that a package might offer as plugins, and most of which are none."""
+
+from typing import ClassVar
+
+import numpy as np
+
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import (
+    Allow,
+    CardFilterPlugin,
+    CardObjection,
+    CardSetPlugin,
+    FilterPlugin,
+    Objection,
+    PermitPlugin,
+    PermitResult,
+    PluginArgs,
+    Rejected,
+    ScorePlugin,
+)
+from scheduler.pods.pod import Pod
+from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.changes import Change
+from scheduler.state.tables import Tables
+
+
+class Sound(FilterPlugin):
+    """Rejects nothing."""
+
+    name: ClassVar[str] = "Sound"
+    on_by_default: ClassVar[bool] = True
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> tuple[Objection, ...]:  # noqa: ARG002
+        return ()
+
+
+class Abstract(FilterPlugin):
+    name: ClassVar[str] = "Abstract"
+
+
+class Starred(Sound):
+    name: ClassVar[str] = "*"
+
+
+class Nameless(Sound):
+    name: ClassVar[str] = ""
+
+
+class Needy(Sound):
+    name: ClassVar[str] = "Needy"
+
+    class Args(PluginArgs):
+        must: int
+
+
+class Heavy(Sound, ScorePlugin):
+    name: ClassVar[str] = "Heavy"
+    default_weight: ClassVar[int] = 500
+
+    def scores(self, pod: Pod) -> bool:  # noqa: ARG002
+        return True
+
+    def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:  # noqa: ARG002
+        return np.zeros(len(tables.valid[rows]), dtype=np.int64)
+
+
+class Taken(Sound):
+    name: ClassVar[str] = "GpuShare"
+
+
+class FarCards(CardFilterPlugin):
+    """Looks at other nodes, which a rule about cards may not."""
+
+    name: ClassVar[str] = "FarCards"
+    depends: ClassVar[Change] = Change.CARDS | Change.DOMAINS
+
+    def filter_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> tuple[CardObjection, ...]:  # noqa: ARG002
+        return ()
+
+
+class OneTooMany(CardSetPlugin):
+    """Chooses a card more than the pod asks."""
+
+    name: ClassVar[str] = "OneTooMany"
+
+    def choose_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, fits: BoolArray) -> RowArray:  # noqa: ARG002
+        request = pod.template.gpu_request
+        count = 1 if request is None else request.cards + 1
+        return np.zeros((count, fits.shape[1]), dtype=np.intp)
+
+
+class LastCards(CardSetPlugin):
+    """Chooses the last cards that fit."""
+
+    name: ClassVar[str] = "LastCards"
+
+    def choose_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, fits: BoolArray) -> RowArray:  # noqa: ARG002
+        request = pod.template.gpu_request
+        assert request is not None
+        order = np.argsort(~fits[::-1], axis=0, kind="stable")
+        slots: RowArray = (fits.shape[0] - 1 - order)[: request.cards]
+        return slots
+
+
+class FloatScores(Sound, ScorePlugin):
+    """Scores in floats after the first time."""
+
+    name: ClassVar[str] = "FloatScores"
+
+    def scores(self, pod: Pod) -> bool:  # noqa: ARG002
+        return True
+
+    def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:  # noqa: ARG002
+        return np.zeros(len(tables.valid[rows]))  # type: ignore[return-value]
+
+
+class WideMask(Sound):
+    """Objects to every node, whichever are judged."""
+
+    name: ClassVar[str] = "WideMask"
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> tuple[Objection, ...]:  # noqa: ARG002
+        return (Objection(np.zeros(tables.capacity + 1, dtype=np.bool_), "wide"),)
+
+
+class Permission(PermitPlugin):
+    """Lets pods go that have the annotation `go`."""
+
+    name: ClassVar[str] = "Permission"
+
+    def signature(self, pod: Pod, tables: Tables) -> str | None:  # noqa: ARG002
+        return pod.annotations.get("go")
+
+    def permit(self, pod: Pod, node: str) -> PermitResult:  # noqa: ARG002
+        return Allow.ALLOW if "go" in pod.annotations else Rejected("not yet")
