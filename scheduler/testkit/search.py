@@ -3,6 +3,7 @@
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import Final
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
@@ -10,11 +11,13 @@ from hypothesis import HealthCheck, Phase, Verbosity
 from scheduler.framework.answers import PluginError
 from scheduler.framework.plugin import Plugin, PluginArgs
 from scheduler.testkit.broken import RuleBroken, message
-from scheduler.testkit.history import Failure, History, run
+from scheduler.testkit.history import Failure, History, reductions, run
 from scheduler.testkit.profiles import Company, profile_with
 from scheduler.testkit.strategies import histories
 from scheduler.testkit.suspects import suspect
 from scheduler.testkit.values import Choices
+
+_REDUCING_S: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -69,6 +72,7 @@ def search(
         if best.failure is None:
             raise
     if best.failure is not None:
+        _reduce(rule, args, best)
         raise _error(rule, args, best, best.failure, seed)
 
 
@@ -76,6 +80,17 @@ def _keep(best: Best, history: History, failure: Failure, company: Company, unti
     best.until_s = best.until_s or until_s
     if Best(history, failure).size <= best.size:
         best.history, best.failure, best.company = history, failure, company
+
+
+def _reduce(rule: type[Plugin], args: PluginArgs, best: Best) -> None:
+    """Leave out what can be left out: hypothesis gives up after so many tries in vain."""
+    until_s = time.monotonic() + _REDUCING_S
+    tried = reductions(best.history)
+    while time.monotonic() < until_s and (history := next(tried, None)) is not None:
+        failure = run(history, profile_with(rule, args, best.company))
+        if failure is not None:
+            best.history, best.failure = history, failure
+            tried = reductions(history)
 
 
 def _error(rule: type[Plugin], args: PluginArgs, best: Best, failure: Failure, seed: int) -> Exception:

@@ -150,7 +150,7 @@ def _pre_filter(rule: type[Plugin], failure: Failure) -> str:
     world, pod = failure.world, failure.pod
     plugin = next((plugin for plugin in world.profile.pre_filter if isinstance(plugin, rule)), None)
     if plugin is None or pod is None:
-        return "what it answers depends on something that it does not declare: look at `scores`, and at what it keeps"
+        return "it keeps something of pods or nodes itself, or `scores` reads more of a pod than its Template"
     from_nothing = plugin.pre_filter(pod, Tables(RESOURCES), CycleState())
     if from_nothing != plugin.pre_filter(pod, world.tables, CycleState()):
         return "`pre_filter` looks at nodes; its answer may depend on the pod's Template and `signature` only"
@@ -165,7 +165,7 @@ def _of_the_past(failure: Failure) -> str:
             f"the Fact {fact.__name__} counts wrongly: made again from the same objects, it says something else; "
             "`book` with sign -1 has to undo what sign 1 did, from what `read` returned alone"
         )
-    return "it keeps something of pods or nodes itself, beside its Facts"
+    return "it keeps something of pods or nodes itself, outside of its Facts"
 
 
 def _wrong_fact(failure: Failure) -> type[Fact[Any]] | None:
