@@ -1,6 +1,6 @@
 """A history, run: after every step the living cluster is held against one made from scratch of the same objects."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
@@ -24,8 +24,23 @@ class History:
     probes: tuple[tuple[Setting, ...], ...] = ()
 
 
-def reductions(history: History) -> Iterator[History]:
-    """The history without one of its probes, steps or settings each."""
+def reduced(history: History, fails: Callable[[History], bool]) -> History:
+    """The history without the steps, then the settings and probes, that it takes to fail no longer; a local minimum."""
+    size = len(history.steps)
+    while size := size // 2:
+        number = 0
+        while number < len(history.steps):
+            fewer = replace(history, steps=(*history.steps[:number], *history.steps[number + size :]))
+            if fails(fewer):
+                history = fewer
+            else:
+                number += size
+    while (smaller := next(filter(fails, _without_one(history)), None)) is not None:
+        history = smaller
+    return history
+
+
+def _without_one(history: History) -> Iterator[History]:
     steps, probes = history.steps, history.probes
     for number in range(len(probes)):
         yield History(steps, (*probes[:number], *probes[number + 1 :]))

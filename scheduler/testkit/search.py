@@ -11,13 +11,17 @@ from hypothesis import HealthCheck, Phase, Verbosity
 from scheduler.framework.answers import PluginError
 from scheduler.framework.plugin import Plugin, PluginArgs
 from scheduler.testkit.broken import RuleBroken, message
-from scheduler.testkit.history import Failure, History, reductions, run
+from scheduler.testkit.history import Failure, History, reduced, run
 from scheduler.testkit.profiles import Company, profile_with
 from scheduler.testkit.strategies import histories
 from scheduler.testkit.suspects import suspect
 from scheduler.testkit.values import Choices
 
 _REDUCING_S: Final = 5.0
+
+
+class _TimeIsOver(BaseException):
+    """hypothesis lets it through, and so stops to shrink."""
 
 
 @dataclass(slots=True)
@@ -58,7 +62,7 @@ def search(
     @hypothesis.given(histories(choices, steps))
     def holds(history: History) -> None:
         if best.failure is not None and time.monotonic() > best.until_s:
-            return
+            raise _TimeIsOver
         for company in Company if best.failure is None else (best.company,):
             failure = run(history, profile_with(rule, args, company))
             if failure is not None:
@@ -67,13 +71,11 @@ def search(
 
     try:
         holds()
-    except Exception:
-        # Also when hypothesis finds that the last example fails no longer, since the time is over.
+    except (_TimeIsOver, Exception):
         if best.failure is None:
             raise
     if best.failure is not None:
-        _reduce(rule, args, best)
-        raise _error(rule, args, best, best.failure, seed)
+        raise _error(rule, args, best, _reduce(rule, args, best, best.failure), seed)
 
 
 def _keep(best: Best, history: History, failure: Failure, company: Company, until_s: float) -> None:
@@ -82,15 +84,21 @@ def _keep(best: Best, history: History, failure: Failure, company: Company, unti
         best.history, best.failure, best.company = history, failure, company
 
 
-def _reduce(rule: type[Plugin], args: PluginArgs, best: Best) -> None:
+def _reduce(rule: type[Plugin], args: PluginArgs, best: Best, failure: Failure) -> Failure:
     """Leave out what can be left out: hypothesis gives up after so many tries in vain."""
     until_s = time.monotonic() + _REDUCING_S
-    tried = reductions(best.history)
-    while time.monotonic() < until_s and (history := next(tried, None)) is not None:
-        failure = run(history, profile_with(rule, args, best.company))
-        if failure is not None:
-            best.history, best.failure = history, failure
-            tried = reductions(history)
+    kind = failure.kind
+
+    def fails(history: History) -> bool:
+        nonlocal failure
+        if time.monotonic() > until_s:
+            return False
+        found = run(history, profile_with(rule, args, best.company))
+        failure = found if found is not None and found.kind is kind else failure
+        return found is not None and found.kind is kind
+
+    best.history = reduced(History(best.history.steps[: failure.step], best.history.probes), fails)
+    return failure
 
 
 def _error(rule: type[Plugin], args: PluginArgs, best: Best, failure: Failure, seed: int) -> Exception:

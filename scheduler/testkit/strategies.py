@@ -72,8 +72,12 @@ def _steps(choices: Choices) -> st.SearchStrategy[Step]:
 
 def _opening(choices: Choices) -> st.SearchStrategy[tuple[Step, ...]]:
     """The only node changes, a pod comes, the node changes again: chance alone seldom lets a pod wait for one thing."""
-    node = st.builds(NodeIs, st.just("n1"), _of_nodes(choices))
-    pod = st.builds(PodIs, st.just("p5"), _settings(choices.own_of_pods, choices.of_pods))
+    of_node = _of_nodes(choices)
+    if choices.own_of_nodes:
+        of_node = st.one_of(_settings(choices.own_of_nodes, (), least=1), of_node)
+    node = st.builds(NodeIs, st.just("n1"), of_node)
+    of_pod = st.one_of(st.just(()), _settings(choices.own_of_pods, choices.of_pods))
+    pod = st.builds(PodIs, st.just("p5"), of_pod)
     return st.tuples(node, st.just(NodeGoes("n2")), st.just(NodeGoes("n3")), pod, node)
 
 
@@ -81,11 +85,11 @@ def _of_nodes(choices: Choices) -> st.SearchStrategy[Settings]:
     return _settings(choices.own_of_nodes, choices.of_nodes)
 
 
-def _settings(own: Own, others: Settings) -> st.SearchStrategy[Settings]:
-    """None to two of them, half of them of the rule's own keys."""
+def _settings(own: Own, others: Settings, least: int = 0) -> st.SearchStrategy[Settings]:
+    """At most two of them, half of them of the rule's own keys."""
     of_own = tuple(Setting(field, key, which) for field, key in own for which in (Which(0), None, Which(1)))
     one = st.one_of(*(st.sampled_from(settings) for settings in (of_own, others) if settings))
-    return st.lists(one, max_size=2).map(tuple)
+    return st.lists(one, min_size=least, max_size=2).map(tuple)
 
 
 def _pairs(own: Own) -> st.SearchStrategy[Pair]:

