@@ -34,7 +34,7 @@ def check_rule(
     node_labels: Values = _NONE,
     node_annotations: Values = _NONE,
     steps: int = 40,
-    examples: int = 200,
+    examples: int = 300,
     seed: int = 0,
     shrink_s: float = 30.0,
 ) -> None:

@@ -1,6 +1,7 @@
 """A history, run: after every step the living cluster is held against one made from scratch of the same objects."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from scheduler.framework.profile import Profile
@@ -9,7 +10,7 @@ from scheduler.pods.pod import Pod
 from scheduler.state.ledger import of_tables
 from scheduler.testkit.answers import Answer, answer
 from scheduler.testkit.plans import PodPlan, Setting, with_settings
-from scheduler.testkit.steps import Step
+from scheduler.testkit.steps import NodeIs, PodIs, PodIsBound, Step
 from scheduler.testkit.world import Restless, World
 
 _PROBE_UID = "uid-probe"
@@ -21,6 +22,35 @@ class History:
 
     steps: tuple[Step, ...]
     probes: tuple[tuple[Setting, ...], ...] = ()
+
+
+def reduced(history: History, fails: Callable[[History], bool]) -> History:
+    """The history without the steps, then the settings and probes, that it takes to fail no longer; a local minimum."""
+    size = len(history.steps)
+    while size := size // 2:
+        number = 0
+        while number < len(history.steps):
+            fewer = replace(history, steps=(*history.steps[:number], *history.steps[number + size :]))
+            if fails(fewer):
+                history = fewer
+            else:
+                number += size
+    while (smaller := next(filter(fails, _without_one(history)), None)) is not None:
+        history = smaller
+    return history
+
+
+def _without_one(history: History) -> Iterator[History]:
+    steps, probes = history.steps, history.probes
+    for number in range(len(probes)):
+        yield History(steps, (*probes[:number], *probes[number + 1 :]))
+    for number, step in enumerate(steps):
+        before, after = steps[:number], steps[number + 1 :]
+        yield History((*before, *after), probes)
+        if isinstance(step, NodeIs | PodIs | PodIsBound):
+            for left_out in range(len(step.settings)):
+                settings = (*step.settings[:left_out], *step.settings[left_out + 1 :])
+                yield History((*before, replace(step, settings=settings), *after), probes)
 
 
 class Kind(Enum):

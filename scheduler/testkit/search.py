@@ -3,6 +3,7 @@
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import Final
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
@@ -10,11 +11,17 @@ from hypothesis import HealthCheck, Phase, Verbosity
 from scheduler.framework.answers import PluginError
 from scheduler.framework.plugin import Plugin, PluginArgs
 from scheduler.testkit.broken import RuleBroken, message
-from scheduler.testkit.history import Failure, History, run
+from scheduler.testkit.history import Failure, History, reduced, run
 from scheduler.testkit.profiles import Company, profile_with
 from scheduler.testkit.strategies import histories
 from scheduler.testkit.suspects import suspect
 from scheduler.testkit.values import Choices
+
+_REDUCING_S: Final = 5.0
+
+
+class _TimeIsOver(BaseException):
+    """hypothesis lets it through, and so stops to shrink."""
 
 
 @dataclass(slots=True)
@@ -55,7 +62,7 @@ def search(
     @hypothesis.given(histories(choices, steps))
     def holds(history: History) -> None:
         if best.failure is not None and time.monotonic() > best.until_s:
-            return
+            raise _TimeIsOver
         for company in Company if best.failure is None else (best.company,):
             failure = run(history, profile_with(rule, args, company))
             if failure is not None:
@@ -64,18 +71,34 @@ def search(
 
     try:
         holds()
-    except Exception:
-        # Also when hypothesis finds that the last example fails no longer, since the time is over.
+    except (_TimeIsOver, Exception):
         if best.failure is None:
             raise
     if best.failure is not None:
-        raise _error(rule, args, best, best.failure, seed)
+        raise _error(rule, args, best, _reduce(rule, args, best, best.failure), seed)
 
 
 def _keep(best: Best, history: History, failure: Failure, company: Company, until_s: float) -> None:
     best.until_s = best.until_s or until_s
     if Best(history, failure).size <= best.size:
         best.history, best.failure, best.company = history, failure, company
+
+
+def _reduce(rule: type[Plugin], args: PluginArgs, best: Best, failure: Failure) -> Failure:
+    """Leave out what can be left out: hypothesis gives up after so many tries in vain."""
+    until_s = time.monotonic() + _REDUCING_S
+    kind = failure.kind
+
+    def fails(history: History) -> bool:
+        nonlocal failure
+        if time.monotonic() > until_s:
+            return False
+        found = run(history, profile_with(rule, args, best.company))
+        failure = found if found is not None and found.kind is kind else failure
+        return found is not None and found.kind is kind
+
+    best.history = reduced(History(best.history.steps[: failure.step], best.history.probes), fails)
+    return failure
 
 
 def _error(rule: type[Plugin], args: PluginArgs, best: Best, failure: Failure, seed: int) -> Exception:

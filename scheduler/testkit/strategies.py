@@ -22,7 +22,7 @@ from scheduler.testkit.steps import (
 from scheduler.testkit.values import Choices
 
 # The first ones come more often: a pod that waits for the only node shows more than one that has a choice.
-_NODES: Final = ("n1", "n2", "n1", "n3")
+_NODES: Final = ("n1", "n2", "n1", "n1", "n3")
 _PODS: Final = ("p1", "p2", "p1", "p3", "p4")
 _CHUNKS: Final = 4
 Settings: TypeAlias = tuple[Setting, ...]
@@ -42,8 +42,10 @@ Pair: TypeAlias = Mapping[tuple[str, str], tuple[Any, Any]]
 def histories(choices: Choices, steps: int) -> st.SearchStrategy[History]:
     """Nodes, then at most so many steps, in chunks: one list alone would mostly be short."""
     chunk = st.lists(_steps(choices), max_size=max(1, steps // _CHUNKS))
-    first = st.lists(st.builds(NodeIs, st.sampled_from(_NODES), _of_nodes(choices)), min_size=1, max_size=3)
-    told = st.tuples(first, *[chunk] * _CHUNKS).map(lambda chunks: tuple(step for part in chunks for step in part))
+    first = st.lists(st.builds(NodeIs, st.sampled_from(_NODES), _of_nodes(choices)), min_size=1, max_size=2)
+    told = st.tuples(first, *[chunk] * _CHUNKS, st.one_of(st.just(()), _opening(choices))).map(
+        lambda chunks: tuple(step for part in chunks for step in part)
+    )
     probes = st.lists(_settings(choices.own_of_pods, choices.of_pods), max_size=3).map(tuple)
     return st.builds(_history, told, probes, _pairs(choices.own_of_nodes), _pairs(choices.own_of_pods))
 
@@ -68,15 +70,26 @@ def _steps(choices: Choices) -> st.SearchStrategy[Step]:
     )
 
 
+def _opening(choices: Choices) -> st.SearchStrategy[tuple[Step, ...]]:
+    """The only node changes, a pod comes, the node changes again: chance alone seldom lets a pod wait for one thing."""
+    of_node = _of_nodes(choices)
+    if choices.own_of_nodes:
+        of_node = st.one_of(_settings(choices.own_of_nodes, (), least=1), of_node)
+    node = st.builds(NodeIs, st.just("n1"), of_node)
+    of_pod = st.one_of(st.just(()), _settings(choices.own_of_pods, choices.of_pods))
+    pod = st.builds(PodIs, st.just("p5"), of_pod)
+    return st.tuples(node, st.just(NodeGoes("n2")), st.just(NodeGoes("n3")), pod, node)
+
+
 def _of_nodes(choices: Choices) -> st.SearchStrategy[Settings]:
     return _settings(choices.own_of_nodes, choices.of_nodes)
 
 
-def _settings(own: Own, others: Settings) -> st.SearchStrategy[Settings]:
-    """None to two of them, half of them of the rule's own keys."""
+def _settings(own: Own, others: Settings, least: int = 0) -> st.SearchStrategy[Settings]:
+    """At most two of them, half of them of the rule's own keys."""
     of_own = tuple(Setting(field, key, which) for field, key in own for which in (Which(0), None, Which(1)))
     one = st.one_of(*(st.sampled_from(settings) for settings in (of_own, others) if settings))
-    return st.lists(one, max_size=2).map(tuple)
+    return st.lists(one, min_size=least, max_size=2).map(tuple)
 
 
 def _pairs(own: Own) -> st.SearchStrategy[Pair]:

@@ -11,8 +11,8 @@ from scheduler.state.changes import Change
 from scheduler.state.facts import Fact
 from scheduler.state.tables import Tables
 from scheduler.testkit.answers import answer
-from scheduler.testkit.history import Failure, History, Kind, fresh_runtime, run
-from scheduler.testkit.plans import Setting
+from scheduler.testkit.history import Failure, History, Kind, fresh_runtime, probes, run
+from scheduler.testkit.plans import PodPlan, Setting, with_settings
 from scheduler.testkit.profiles import Company, profile_with
 from scheduler.testkit.steps import PodIs, PodIsBound
 from scheduler.testkit.world import RESOURCES
@@ -31,6 +31,7 @@ _CHANGES: Final[Mapping[Change, str]] = {
     Change.LABELS: "its labels",
 }
 _OF_CARDS: Final = (CardFilterPlugin, CardScorePlugin, CardSetPlugin)
+_UNSIGNED: Final = "`signature` lacks something: two pods share one, and the rule tells them apart"
 Retold = Callable[[type[Plugin]], bool]
 
 
@@ -50,7 +51,13 @@ def suspect(rule: type[Plugin], args: PluginArgs, history: History, failure: Fai
             return "the tables are wrong"
         case Kind.ANSWER if not _stale(failure):
             return _of_the_past(failure)
-    return _signature(rule, history, heals) or _depends(rule, failure, heals) or _pre_filter(rule, failure)
+    # A finer signature also hides an answer that is out of date: only pods that collide put the blame on it.
+    if failure.kind is Kind.ANSWER and _collides(history, failure):
+        return _signature(rule, history, heals) or _UNSIGNED
+    found = _depends(rule, failure, heals)
+    if not found and failure.kind is Kind.WAITING:
+        found = _signature(rule, history, heals)
+    return found or _pre_filter(rule, failure)
 
 
 def _stale(failure: Failure) -> bool:
@@ -61,16 +68,33 @@ def _stale(failure: Failure) -> bool:
 # signature
 
 
+def _collides(history: History, failure: Failure) -> bool:
+    """Whether another pod of the history has the same signature and, asked from scratch, another answer."""
+    world, pod = failure.world, failure.pod
+    if pod is None:
+        return False
+    fresh, signature = world.fresh(), world.runtime.signature(pod)
+    others = [*probes(history, world), *(world.pod(live, waiting=True) for live in world.pods.values())]
+    for step in history.steps:
+        if isinstance(step, PodIs | PodIsBound):
+            plan = with_settings(PodPlan(), step.settings)
+            others.append(world.reader.read(plan.wire(step.name, f"uid-{step.name}")))
+    return any(
+        world.runtime.signature(other) == signature and answer(fresh_runtime(fresh), other) != failure.fresh
+        for other in others
+    )
+
+
 def _signature(rule: type[Plugin], history: History, heals: Retold) -> str:
     fields = dict(_fields(history))
-    if not heals(_signing(rule, tuple(fields.values()))):
-        return ""
     for name, of_pod in fields.items():
         if heals(_signing(rule, (of_pod,))):
             return (
                 f"`signature` lacks {name}: two pods that differ in it share a signature, and the rule tells them apart"
             )
-    return "`signature` lacks something: two pods share one, and the rule tells them apart"
+    if heals(_signing(rule, tuple(fields.values()))):
+        return "`signature` lacks several fields: two pods share one, and the rule tells them apart"
+    return ""
 
 
 def _fields(history: History) -> Iterator[tuple[str, Callable[[Pod], Hashable]]]:
@@ -150,7 +174,7 @@ def _pre_filter(rule: type[Plugin], failure: Failure) -> str:
     world, pod = failure.world, failure.pod
     plugin = next((plugin for plugin in world.profile.pre_filter if isinstance(plugin, rule)), None)
     if plugin is None or pod is None:
-        return "what it answers depends on something that it does not declare: look at `scores`, and at what it keeps"
+        return "it keeps something of pods or nodes itself, or `scores` reads more of a pod than its Template"
     from_nothing = plugin.pre_filter(pod, Tables(RESOURCES), CycleState())
     if from_nothing != plugin.pre_filter(pod, world.tables, CycleState()):
         return "`pre_filter` looks at nodes; its answer may depend on the pod's Template and `signature` only"
@@ -165,7 +189,7 @@ def _of_the_past(failure: Failure) -> str:
             f"the Fact {fact.__name__} counts wrongly: made again from the same objects, it says something else; "
             "`book` with sign -1 has to undo what sign 1 did, from what `read` returned alone"
         )
-    return "it keeps something of pods or nodes itself, beside its Facts"
+    return "it keeps something of pods or nodes itself, outside of its Facts"
 
 
 def _wrong_fact(failure: Failure) -> type[Fact[Any]] | None:

@@ -288,11 +288,6 @@ class WithoutOwnerInSignature(OnePerOwner):
         return None
 
 
-class CardsWithoutCards(OneWebPerCard):
-    name: ClassVar[str] = "CardsWithoutCards"
-    depends: ClassVar[Change] = Change.LABELS
-
-
 class KeepsItself(FilterPlugin):
     """Remembers the first pod that it sees."""
 
