@@ -20,6 +20,7 @@ from scheduler.testkit.world import RESOURCES
 # Least wanted first: what a broader declaration explains, a narrower one may explain too.
 _CHANGES: Final[Mapping[Change, str]] = {
     Change.DOMAINS: "other nodes, or the pods there",
+    Change.COMPANY: "the pods that come to it",
     Change.CARDS: "the GPU memory in use on it",
     Change.PORTS: "the host ports in use on it",
     Change.PODS: "the pods on it",
@@ -141,7 +142,10 @@ def _signing(rule: type[Plugin], fields: tuple[Callable[[Pod], Hashable], ...]) 
 def _depends(rule: type[Plugin], failure: Failure, heals: Retold) -> str:
     lacks = [change for change in _CHANGES if not rule.depends & change]
     if issubclass(rule, _OF_CARDS):
-        lacks.sort(key=lambda change: change is not Change.PODS)
+        # A rule about cards may not look at other nodes.
+        lacks = sorted(
+            set(lacks) - {Change.DOMAINS}, key=lambda change: (change is not Change.PODS, lacks.index(change))
+        )
     if not lacks or not heals(_depending(rule, lacks)):
         return ""
     for change in tuple(lacks):
