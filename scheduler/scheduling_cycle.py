@@ -25,7 +25,7 @@ class Hold:
     timeout_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """Where a pod goes: assumed in the tables, not yet bound.
 
@@ -107,7 +107,14 @@ class SchedulingCycle:
                 if isinstance(answer, Wait):
                     holds.append(Hold(permitter.name, answer.timeout_s))
             undo.pop_all()
-        return Placement(pod, tables.names[row], cards, annotations, tuple(holds), profile.pre_bind)
+        return Placement(
+            pod=pod,
+            node=tables.names[row],
+            cards=cards,
+            annotations=annotations,
+            holds=tuple(holds),
+            pre_bind=profile.pre_bind,
+        )
 
     def _diagnose(self, pod: Pod, key: Signature, evaluation: Evaluation) -> Diagnosis:
         """Words for a pod that fits nowhere, worked out once per class while the tables stay as they are."""

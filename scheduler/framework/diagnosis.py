@@ -22,13 +22,13 @@ class ReasonCount:
 
     def __str__(self) -> str:
         """`3 Insufficient GPU memory on one card: wants 12, most free 8 (of 16)`."""
-        words = f"{self.nodes} {self.reason}"
-        return words if self.numbers is None else f"{words}: {self.numbers}"
+        text = f"{self.nodes} {self.reason}"
+        return text if self.numbers is None else f"{text}: {self.numbers}"
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why a pod fits nowhere. nodes: how many there are. rejected: words that hold for every node, or ""."""
+    """Why a pod fits nowhere. nodes: how many there are. rejected: a reason that holds for every node, or ""."""
 
     nodes: int
     reasons: tuple[ReasonCount, ...] = ()
@@ -39,8 +39,8 @@ class Diagnosis:
         """For the event and the PodScheduled condition."""
         if self.nodes == 0 and not self.rejected:
             return "no nodes available to schedule pods"
-        words = self.rejected or ", ".join(sorted(str(reason) for reason in self.reasons))
-        return f"0/{self.nodes} nodes are available: {words}."
+        text = self.rejected or ", ".join(sorted(str(reason) for reason in self.reasons))
+        return f"0/{self.nodes} nodes are available: {text}."
 
     @property
     def constant_text(self) -> tuple[str, ...]:

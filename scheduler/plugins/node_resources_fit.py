@@ -211,7 +211,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
 
 
 def asks(template: Template, ignored: frozenset[str]) -> tuple[tuple[str, int], ...]:
-    """(resource, amount > 0) in the order of kube-scheduler's words: cpu, memory, ephemeral-storage, then by name."""
+    """(resource, amount > 0) in the order of kube-scheduler's reasons: cpu, memory, ephemeral-storage, then by name."""
     rank = {name: number for number, name in enumerate(_NATIVE_ORDER)}
     names = sorted(template.requests, key=lambda name: (rank.get(name, len(rank)), name))
     return tuple((name, template.requests[name]) for name in names if not (is_extended(name) and name in ignored))

@@ -43,7 +43,7 @@ class Selection:
         return name not in self.excluded and (not self.wanted or name in self.wanted)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRequest:
     """GPU memory of one pod, in units.
 

@@ -32,7 +32,7 @@ class HostPort:
     port: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Template:
     """What scheduling reads of a pod, apart from who it is. Compared by identity: see PodReader.
 
@@ -57,7 +57,7 @@ class Template:
     anti_affinity: tuple[objects.PodAffinityTerm, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Pod:
     """One pod. created: RFC 3339, "" unknown. node_name: "" while it waits. owner_uid: of its controller, or ""."""
 

@@ -1,6 +1,6 @@
 """Rules that a pod may ask for and that this scheduler does not have yet.
 
-A pod with such a requirement is left pending with words that say which, never bound as if it had not asked.
+A pod with such a requirement is left pending with a message that says which, never bound as if it had not asked.
 A preference cannot object, so the pod is scheduled without it, and the kind is named once in the log.
 """
 

@@ -35,14 +35,14 @@ class QueuedPod:
     queued_s: float
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Entry:
     """What the queue knows of one pod; changed by the queue only.
 
     sequence: place in the order of arrival. sort_key: as computed when the pod last became active.
     attempts: pops. no_fits: attempts that found no node. errors: failures in a row since then; above 0 in
     BACKING_OFF means that the back-off is for an error.
-    gate: PreEnqueue's words, "" when not GATED. signature: None when in no class.
+    gate: PreEnqueue's message, "" when not GATED. signature: None when in no class.
     woken: ACTIVE because a check of its class showed a place. tried_at: see PodClass.
     ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is tried again whatever happens.
     gone: deleted in flight. changed: updated in flight, in a way that may matter.

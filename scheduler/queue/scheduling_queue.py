@@ -100,7 +100,7 @@ class SchedulingQueue:
         """
         entry = self._entries.get(pod.key.uid)
         if entry is None:
-            entry = self._entries[pod.key.uid] = Entry(pod)
+            entry = self._entries[pod.key.uid] = Entry(pod=pod)
             self._admit(entry, now_s)
             return
         matters = self._matters(entry.pod, pod, signature_of)
@@ -164,7 +164,7 @@ class SchedulingQueue:
         entry.errors += 1
         if entry.gone:
             del self._entries[uid]
-        elif entry.changed and self._gate_words(entry.pod):
+        elif entry.changed and self._gate_message(entry.pod):
             self._admit(entry, now_s)
         else:
             entry.state = State.BACKING_OFF
@@ -236,7 +236,7 @@ class SchedulingQueue:
         return None if entry is None else entry.state
 
     def gate(self, uid: str) -> str:
-        """PreEnqueue's words for a GATED pod, else ""."""
+        """PreEnqueue's message for a GATED pod, else ""."""
         entry = self._entries.get(uid)
         return "" if entry is None else entry.gate
 
@@ -275,9 +275,9 @@ class SchedulingQueue:
 
     def _admit(self, entry: Entry, now_s: float) -> None:
         """Into GATED or ACTIVE, from no other collection."""
-        words = self._gate_words(entry.pod)
-        entry.gate = words
-        if words:
+        message = self._gate_message(entry.pod)
+        entry.gate = message
+        if message:
             entry.state = State.GATED
             # Its place in the order of arrival is that of the gate's opening.
             entry.sequence = 0
@@ -297,7 +297,7 @@ class SchedulingQueue:
 
     def _reconsider(self, entry: Entry, now_s: float) -> None:
         """After an update outside of flight."""
-        if entry.state is State.BACKING_OFF and entry.errors and not self._gate_words(entry.pod):
+        if entry.state is State.BACKING_OFF and entry.errors and not self._gate_message(entry.pod):
             return
         self._leave(entry)
         self._admit(entry, now_s)
@@ -313,12 +313,12 @@ class SchedulingQueue:
         return (
             signature_of(old) != signature_of(new)
             or self._queue_sort(old) != self._queue_sort(new)
-            or self._gate_words(old) != self._gate_words(new)
+            or self._gate_message(old) != self._gate_message(new)
         )
 
-    def _gate_words(self, pod: Pod) -> str:
+    def _gate_message(self, pod: Pod) -> str:
         for plugin in self._pre_enqueue.get(pod.scheduler_name, ()):
-            words = plugin.pre_enqueue(pod)
-            if words is not None:
-                return words
+            message = plugin.pre_enqueue(pod)
+            if message is not None:
+                return message
         return ""

@@ -186,7 +186,7 @@ class UnschedulablePods:
     def _class(self, key: Hashable) -> PodClass:
         pod_class = self.classes.get(key)
         if pod_class is None:
-            pod_class = self.classes[key] = PodClass(key)
+            pod_class = self.classes[key] = PodClass(key=key)
         return pod_class
 
     def _rest(self, entry: Entry) -> None:

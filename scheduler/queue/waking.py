@@ -34,7 +34,7 @@ class Check:
     rows: SomeRows
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class PodClass:
     """Pods that every rule answers alike and that found no fit.
 

@@ -40,7 +40,7 @@ class TermKey:
         return (named or selected) and match(self.selector, labels)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class AwayTerm:
     """One term of some pods. holders: how many. domains: topology value -> how many of them are there."""
 
@@ -149,7 +149,7 @@ class AntiAffinity(NodeFact[_Read]):
     def _enter(self, row: int, key: TermKey) -> None:
         term = self._terms.get(key)
         if term is None:
-            term = self._terms[key] = AwayTerm(key)
+            term = self._terms[key] = AwayTerm(key=key)
             self._uses.update({expression.key for expression in key.selector})
             self._terms_changed()
         on_row = self._on.setdefault(row, {})

@@ -28,7 +28,7 @@ class GpuState(IntEnum):
     NOT_ALLOCATABLE = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInventory:
     """A node's cards. allocatable: the kubelet's total of gpu-mem, 0 when absent.
 
@@ -80,28 +80,30 @@ def _read(node: Node, resources: ResourceNames, unit_mib: int) -> NodeInventory:
     try:
         inventory = decode(text)
     except InventoryError as error:
-        return NodeInventory(GpuState.UNREADABLE, allocatable=allocatable, cordoned=cordoned, problem=str(error))
+        return NodeInventory(state=GpuState.UNREADABLE, allocatable=allocatable, cordoned=cordoned, problem=str(error))
     state, problem = GpuState.READY if allocatable > 0 else GpuState.NOT_ALLOCATABLE, ""
     if inventory.unit_mib != unit_mib:
         state = GpuState.OTHER_UNIT
         problem = f"the node announces units of {inventory.unit_mib} MiB, this scheduler counts units of {unit_mib} MiB"
-    return NodeInventory(state, inventory.cards, allocatable, cordoned, problem=problem)
+    return NodeInventory(
+        state=state, cards=inventory.cards, allocatable=allocatable, cordoned=cordoned, problem=problem
+    )
 
 
 def _legacy_totals(node: Node, resources: ResourceNames, allocatable: int, cordoned: frozenset[str]) -> NodeInventory:
     capacity = _amount(node.status.capacity, resources.gpu_mem) or allocatable
     count = _amount(node.status.capacity, resources.gpu_count) or _amount(node.status.allocatable, resources.gpu_count)
     if capacity <= 0:
-        return NodeInventory(GpuState.NO_CARDS)
+        return NodeInventory(state=GpuState.NO_CARDS)
     if not 0 < count <= MAX_CARDS or capacity // count > MAX_UNITS:
         problem = f"{resources.gpu_mem} {capacity} on {resources.gpu_count} {count}; expected 1 to {MAX_CARDS} cards"
-        return NodeInventory(GpuState.UNREADABLE, allocatable=allocatable, problem=problem)
+        return NodeInventory(state=GpuState.UNREADABLE, allocatable=allocatable, problem=problem)
     cards = tuple(
         Card(index=index, uuid=nameless(index), model="", memory_mib=0, units=capacity // count)
         for index in range(count)
     )
     state = GpuState.READY if allocatable > 0 else GpuState.NOT_ALLOCATABLE
-    return NodeInventory(state, cards, allocatable, cordoned, has_uuids=False)
+    return NodeInventory(state=state, cards=cards, allocatable=allocatable, cordoned=cordoned, has_uuids=False)
 
 
 def _amount(quantities: Mapping[str, str | int | float] | None, name: str) -> int:

@@ -40,7 +40,7 @@ _DOMAINS: Final = int(Change.DOMAINS)
 _INVENTORY: Final = int(Change.INVENTORY)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class PodRecord:
     """One pod on one node. held: None until the node is there. read: what each fact read of it, in their order."""
 
@@ -179,7 +179,7 @@ class Tables:
             raise TransitionError(message)
         exclusive = pod.template.gpu_request is not None and pod.template.gpu_request.exclusive
         booking = Booking(pod.template.gpu_units, shares, exclusive)
-        self._enter(PodRecord(pod, self.names[row], booking, assumed=True))
+        self._enter(PodRecord(pod=pod, node=self.names[row], booking=booking, assumed=True))
 
     def forget(self, uid: str) -> None:
         """The assumed pod did not get its place. TransitionError unless it is assumed."""
@@ -199,7 +199,7 @@ class Tables:
                 old.pod, old.assumed = pod, False
                 return booking.problem
             self._leave(old)
-        self._enter(PodRecord(pod, pod.node_name, booking, assumed=False))
+        self._enter(PodRecord(pod=pod, node=pod.node_name, booking=booking, assumed=False))
         return booking.problem
 
     def remove(self, uid: str) -> bool:

@@ -37,4 +37,4 @@ def decision(profile: Profile, tables: Tables, pod: Pod, now_ns: int) -> Outcome
         reservation = plugin.reserve(pod, tables, judged.state, row, now_ns)
         cards += reservation.cards
         annotations.update(reservation.annotations or {})
-    return Placement(pod, tables.names[row], cards, annotations)
+    return Placement(pod=pod, node=tables.names[row], cards=cards, annotations=annotations)
