@@ -17,11 +17,13 @@ PREFIX = "GPUSHARE_SCHEDULER_"
 HEAD = "apiVersion: gpushare/v1alpha1\nkind: SchedulerConfiguration\n"
 
 
-FILTERS = (
-    "'UnsupportedRules', 'NodeUnschedulable', 'NodeName', 'TaintToleration', 'NodeAffinity', 'NodePorts', "
-    "'NodeResourcesFit', 'GpuShare' or 'InterPodAffinity'"
-)
-WITH_ARGUMENTS = "'NodeResourcesFit', 'GpuSharersPerCard', 'GpuShare'"
+def _quoted(names: list[str]) -> list[str]:
+    return [f"'{name}'" for name in names]
+
+
+_FILTERS = _quoted([plugin.name for plugin in describe() if "filter" in plugin.points])
+FILTERS = f"{', '.join(_FILTERS[:-1])} or {_FILTERS[-1]}"
+WITH_ARGUMENTS = ", ".join(_quoted([plugin.name for plugin in describe() if plugin.args]))
 EVERY_MISTAKE = f"""\
 environment GPUSHARE_SCHEDULER_LOG_LEVEL: unknown field; did you mean GPUSHARE_SCHEDULER_LOGLEVEL?
 file: profiles[0].schedulerName: expected a valid string, found 7; write it in quotes

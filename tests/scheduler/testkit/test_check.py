@@ -67,7 +67,7 @@ def test_a_rule_without_a_mistake_passes(rule: type[Plugin]) -> None:
 
 @pytest.mark.parametrize("rule", registry.PLUGINS, ids=lambda rule: rule.name)
 def test_every_rule_of_the_registry_passes(rule: type[Plugin]) -> None:
-    check_rule(rule, examples=15)
+    check_rule(rule, examples=40)
 
 
 def test_the_history_is_small_and_told_in_sentences() -> None:
