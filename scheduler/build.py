@@ -73,7 +73,7 @@ def plugin_of(entry: EntryPoint) -> type[Plugin]:
     """The plugin that a package offers. Raises BrokenPlugin."""
     try:
         found = entry.load()
-    except Exception as error:
+    except Exception as error:  # whatever code of others raises when it is imported
         raise BrokenPlugin(_about(entry, f"cannot be imported: {type(error).__name__}: {error}")) from error
     if not (isinstance(found, type) and issubclass(found, Plugin)):
         expected = "a class that inherits scheduler.framework.plugin.Plugin"

@@ -2,7 +2,7 @@
 
 from scheduler.framework.plugin import Plugin
 from scheduler.pods.pod import Pod
-from scheduler.testkit.history import Failure, Kind
+from scheduler.testkit.history import Failure, FailureKind
 from scheduler.testkit.profiles import Company
 
 
@@ -21,21 +21,21 @@ def message(rule: type[Plugin], failure: Failure, company: Company, cause: str, 
 def _outcome(failure: Failure) -> list[str]:
     about = "" if failure.pod is None else described(failure.pod)
     match failure.kind:
-        case Kind.ANSWER:
+        case FailureKind.ANSWER:
             return [
                 f"Then, for {about}:",
                 f"  the scheduler says:      {failure.kept}",
                 f"  from scratch it is:      {failure.fresh}",
             ]
-        case Kind.WAITING:
+        case FailureKind.WAITING:
             return [f"Then {about} still waits, and nobody wakes it, although it {failure.fresh}"]
-        case Kind.TABLES:
+        case FailureKind.TABLES:
             return [
                 "Then the tables are not what the pods hold: a fault of gpushare-scheduler itself, please report it."
             ]
-        case Kind.RESTLESS:
+        case FailureKind.RESTLESS:
             return ["Then the engine wakes pods and finds no place for them, again and again."]
-        case Kind.RAISED:
+        case FailureKind.RAISED:
             return [f"Then it raises {type(failure.error).__name__}: {failure.error}"]
 
 

@@ -10,8 +10,8 @@ from scheduler.pods.pod import Pod
 from scheduler.state.ledger import of_tables
 from scheduler.testkit.answers import Answer, answer
 from scheduler.testkit.plans import PodPlan, Setting, with_settings
-from scheduler.testkit.steps import NodeIs, PodIs, PodIsBound, Step
-from scheduler.testkit.world import Restless, World
+from scheduler.testkit.steps import PodIs, PodIsBound, SetNode, Step
+from scheduler.testkit.world import Restless, TrialWorld
 
 _PROBE_UID = "uid-probe"
 
@@ -47,13 +47,13 @@ def _without_one(history: History) -> Iterator[History]:
     for number, step in enumerate(steps):
         before, after = steps[:number], steps[number + 1 :]
         yield History((*before, *after), probes)
-        if isinstance(step, NodeIs | PodIs | PodIsBound):
+        if isinstance(step, SetNode | PodIs | PodIsBound):
             for left_out in range(len(step.settings)):
                 settings = (*step.settings[:left_out], *step.settings[left_out + 1 :])
                 yield History((*before, replace(step, settings=settings), *after), probes)
 
 
-class Kind(Enum):
+class FailureKind(Enum):
     """What went wrong."""
 
     ANSWER = auto()  # the rules answer otherwise than they do from scratch
@@ -70,10 +70,10 @@ class Failure:
     pod: about which, None when it is about none. kept, fresh: the two answers. world: as it was then.
     """
 
-    kind: Kind
+    kind: FailureKind
     step: int
     story: tuple[str, ...]
-    world: World
+    world: TrialWorld
     pod: Pod | None = None
     kept: Answer = field(default_factory=Answer)
     fresh: Answer = field(default_factory=Answer)
@@ -82,27 +82,27 @@ class Failure:
 
 def run(history: History, profile: Profile) -> Failure | None:
     """The first failure; None when everything holds."""
-    world, story = World(profile), list[str]()
+    world, story = TrialWorld(profile), list[str]()
     for number, step in enumerate(history.steps, start=1):
         try:
             found = _step(world, step, story) and _check(world, history, number, story)
         except Restless:
-            found = Failure(kind=Kind.RESTLESS, step=number, story=tuple(story), world=world)
+            found = Failure(kind=FailureKind.RESTLESS, step=number, story=tuple(story), world=world)
         except Exception as error:  # noqa: BLE001 - whatever the rule raises is part of the history
-            found = Failure(kind=Kind.RAISED, step=number, story=tuple(story), world=world, error=error)
+            found = Failure(kind=FailureKind.RAISED, step=number, story=tuple(story), world=world, error=error)
         if found:
             return found
     return None
 
 
-def probes(history: History, world: World) -> list[Pod]:
+def probes(history: History, world: TrialWorld) -> list[Pod]:
     """The pods that are asked about: the plain one, those of the history, and those that wait."""
     plans = [PodPlan(), *(with_settings(PodPlan(), settings) for settings in history.probes)]
     asked = [world.reader.read(plan.wire("probe", _PROBE_UID)) for plan in plans]
     return [*asked, *(world.pod(live) for live in world.waiting_pods())]
 
 
-def _step(world: World, step: Step, story: list[str]) -> bool:
+def _step(world: TrialWorld, step: Step, story: list[str]) -> bool:
     """Whether it did anything."""
     world.pass_time()
     world.happened.clear()
@@ -116,22 +116,30 @@ def _step(world: World, step: Step, story: list[str]) -> bool:
     return bool(what)
 
 
-def _check(world: World, history: History, number: int, story: list[str]) -> Failure | None:
+def _check(world: TrialWorld, history: History, number: int, story: list[str]) -> Failure | None:
     fresh = world.fresh()
     # Asked in the order of the history first, so that what one pod leaves behind is seen by the next.
     for pod in probes(history, world):
         kept, expected = answer(world.runtime, pod), answer(fresh_runtime(fresh), pod)
         if kept != expected:
             return Failure(
-                kind=Kind.ANSWER, step=number, story=tuple(story), world=world, pod=pod, kept=kept, fresh=expected
+                kind=FailureKind.ANSWER,
+                step=number,
+                story=tuple(story),
+                world=world,
+                pod=pod,
+                kept=kept,
+                fresh=expected,
             )
     for live in world.waiting_pods():
         pod = world.pod(live)
         expected = answer(fresh_runtime(fresh), pod)
         if expected.node:
-            return Failure(kind=Kind.WAITING, step=number, story=tuple(story), world=world, pod=pod, fresh=expected)
+            return Failure(
+                kind=FailureKind.WAITING, step=number, story=tuple(story), world=world, pod=pod, fresh=expected
+            )
     if of_tables(world.tables) != of_tables(fresh.tables):
-        return Failure(kind=Kind.TABLES, step=number, story=tuple(story), world=world)
+        return Failure(kind=FailureKind.TABLES, step=number, story=tuple(story), world=world)
     return None
 
 

@@ -19,9 +19,9 @@ from scheduler.state.labels import LabelColumn, Labels
 from scheduler.testkit.answers import answer
 from scheduler.testkit.plans import Setting
 from scheduler.testkit.profiles import Company, profile_with
-from scheduler.testkit.steps import NodeIs, PodIs, PodIsBound, Step
+from scheduler.testkit.steps import PodIs, PodIsBound, SetNode, Step
 from scheduler.testkit.values import GENERIC, Named
-from scheduler.testkit.world import LivePod, World
+from scheduler.testkit.world import LivePod, TrialWorld
 
 DefaultT = TypeVar("DefaultT")
 ValueT = TypeVar("ValueT", Pod, Template)
@@ -110,7 +110,7 @@ def noting(value: ValueT, seen: set[str]) -> ValueT:
     return cast("ValueT", noting_kind(**{one.name: getattr(value, one.name) for one in fields(value)}))
 
 
-class NotingWorld(World):
+class NotingWorld(TrialWorld):
     """A world whose objects note what is asked of them."""
 
     def __init__(self, profile: Profile) -> None:
@@ -121,7 +121,7 @@ class NotingWorld(World):
         self.tables.labels = NotingLabels(self.seen.node_labels)
 
     def pod(self, live: LivePod, *, waiting: bool = False) -> Pod:
-        """As World."""
+        """As TrialWorld."""
         pod = super().pod(live, waiting=waiting)
         template = self._templates.get(pod.template)
         if template is None:
@@ -130,7 +130,7 @@ class NotingWorld(World):
         return noting(replace(pod, template=template, labels=labels, annotations=annotations), self.seen.fields)
 
     def node(self, name: str) -> objects.Node:
-        """As World."""
+        """As TrialWorld."""
         node = super().node(name)
         labels = Noting(node.metadata.labels or {}, self.seen.node_labels)
         annotations = Noting(node.metadata.annotations or {}, self.seen.node_annotations)
@@ -151,7 +151,7 @@ def keys_read(
     """
     for attempt in range(len(GENERIC)):
         told = [*_steps(named, attempt)]
-        told += [NodeIs(f"own{n}", (Setting("like", "", node),)) for n, node in enumerate(nodes)]
+        told += [SetNode(f"own{n}", (Setting("like", "", node),)) for n, node in enumerate(nodes)]
         told += [PodIs(f"own{n}", (Setting("like", "", pod),)) for n, pod in enumerate(pods)]
         seen = _seen(profile_with(rule, args, Company.ALONE), told)
         named = seen.less(_seen(profile_with(None, None, Company.ALONE), told), named)
@@ -180,9 +180,9 @@ def _steps(named: Named, attempt: int) -> Iterator[Step]:
     of_pod = (*texts("labels", named.labels), *texts("annotations", named.annotations), Setting("owner", "", "o1"))
     of_node = (*texts("labels", named.node_labels), *texts("annotations", named.node_annotations))
     selects, wants_port = Setting("selects", "", "a"), Setting("host_port", "", 8080)
-    yield NodeIs("n1", of_node)
+    yield SetNode("n1", of_node)
     yield PodIsBound("p1", "n1", 0, of_pod)
     yield PodIs("p2", of_pod)
     yield PodIs("p3", (*of_pod, selects, wants_port, Setting("gpu_mem", "", 0)))
     yield PodIs("p4", (*of_pod, Setting("gpu_mem", "", 4), Setting("gpu_count", "", 2)))
-    yield NodeIs("n2", (*of_node, Setting("labels", "zone", "a")))
+    yield SetNode("n2", (*of_node, Setting("labels", "zone", "a")))

@@ -6,7 +6,7 @@ from typing import Final
 
 from config.protocol.allocation import Allocation, LegacyFields, encode
 from scheduler.testkit.plans import NodePlan, PodPlan, Setting, Texts, with_settings
-from scheduler.testkit.world import World
+from scheduler.testkit.world import TrialWorld
 
 # The rest of a pod's specification never changes at the API server.
 CHANGEABLE: Final = frozenset({"labels", "annotations", "owner"})
@@ -16,18 +16,18 @@ class Step(ABC):
     """One thing that happens."""
 
     @abstractmethod
-    def happen(self, world: World) -> str:
+    def happen(self, world: TrialWorld) -> str:
         """Do it. Returns what has happened, "" for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeIs(Step):
+class SetNode(Step):
     """A node comes, or changes."""
 
     name: str
     settings: tuple[Setting, ...]
 
-    def happen(self, world: World) -> str:
+    def happen(self, world: TrialWorld) -> str:
         """As Step."""
         old = world.nodes.get(self.name)
         new = with_settings(old or NodePlan(), self.settings)
@@ -39,12 +39,12 @@ class NodeIs(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeGoes(Step):
+class RemoveNode(Step):
     """A node goes."""
 
     name: str
 
-    def happen(self, world: World) -> str:
+    def happen(self, world: TrialWorld) -> str:
         """As Step."""
         if self.name not in world.nodes:
             return ""
@@ -59,7 +59,7 @@ class PodIs(Step):
     name: str
     settings: tuple[Setting, ...]
 
-    def happen(self, world: World) -> str:
+    def happen(self, world: TrialWorld) -> str:
         """As Step."""
         live = world.pods.get(self.name)
         if live is None:
@@ -82,7 +82,7 @@ class PodIsBound(Step):
     card: int | None
     settings: tuple[Setting, ...]
 
-    def happen(self, world: World) -> str:
+    def happen(self, world: TrialWorld) -> str:
         """As Step."""
         live = world.pods.get(self.name)
         if live is not None and live.node:
@@ -94,7 +94,7 @@ class PodIsBound(Step):
         card = "" if self.card is None else f", card {self.card}"
         return f"pod {self.name} is bound to {self.node}{card} by somebody else{asked}"
 
-    def _written(self, world: World) -> Texts:
+    def _written(self, world: TrialWorld) -> Texts:
         plan = world.pods[self.name].plan
         units = 0 if plan.like is not None else plan.gpu_mem
         if self.card is None or not units:
@@ -109,7 +109,7 @@ class PodGoes(Step):
 
     name: str
 
-    def happen(self, world: World) -> str:
+    def happen(self, world: TrialWorld) -> str:
         """As Step."""
         if self.name not in world.pods:
             return ""
@@ -124,7 +124,7 @@ class NamespaceIs(Step):
     name: str
     label: str
 
-    def happen(self, world: World) -> str:
+    def happen(self, world: TrialWorld) -> str:
         """As Step."""
         labels = {"team": self.label}
         if world.namespaces.get(self.name) == labels:
@@ -137,7 +137,7 @@ class NamespaceIs(Step):
 class NextBindIsRefused(Step):
     """The API server refuses the next bind of ours."""
 
-    def happen(self, world: World) -> str:
+    def happen(self, world: TrialWorld) -> str:
         """As Step."""
         if world.refuse_next:
             return ""

@@ -12,11 +12,11 @@ from scheduler.testkit.steps import (
     CHANGEABLE,
     NamespaceIs,
     NextBindIsRefused,
-    NodeGoes,
-    NodeIs,
     PodGoes,
     PodIs,
     PodIsBound,
+    RemoveNode,
+    SetNode,
     Step,
 )
 from scheduler.testkit.values import Choices
@@ -42,7 +42,7 @@ Pair: TypeAlias = Mapping[tuple[str, str], tuple[Any, Any]]
 def histories(choices: Choices, steps: int) -> st.SearchStrategy[History]:
     """Nodes, then at most so many steps, in chunks: one list alone would mostly be short."""
     chunk = st.lists(_steps(choices), max_size=max(1, steps // _CHUNKS))
-    first = st.lists(st.builds(NodeIs, st.sampled_from(_NODES), _of_nodes(choices)), min_size=1, max_size=2)
+    first = st.lists(st.builds(SetNode, st.sampled_from(_NODES), _of_nodes(choices)), min_size=1, max_size=2)
     told = st.tuples(first, *[chunk] * _CHUNKS, st.one_of(st.just(()), _opening(choices))).map(
         lambda chunks: tuple(step for part in chunks for step in part)
     )
@@ -56,15 +56,15 @@ def _steps(choices: Choices) -> st.SearchStrategy[Step]:
     changeable = tuple(setting for setting in choices.of_pods if setting.field in CHANGEABLE)
     own_of_node = _settings(choices.own_of_nodes, ()) if choices.own_of_nodes else _of_nodes(choices)
     return st.one_of(
-        st.builds(NodeIs, node, _of_nodes(choices)),
-        st.builds(NodeIs, node, own_of_node),
-        st.builds(NodeIs, node, own_of_node),
+        st.builds(SetNode, node, _of_nodes(choices)),
+        st.builds(SetNode, node, own_of_node),
+        st.builds(SetNode, node, own_of_node),
         st.builds(PodIs, pod, of_pod),
         st.builds(PodIs, pod, of_pod),
         st.builds(PodIs, pod, _settings(choices.own_of_pods, changeable)),
         st.builds(PodIsBound, pod, node, st.sampled_from([0, 1, None]), of_pod),
         st.builds(PodGoes, pod),
-        st.builds(NodeGoes, node),
+        st.builds(RemoveNode, node),
         st.builds(NamespaceIs, st.sampled_from(["default", "team"]), st.sampled_from(["red", "blue"])),
         st.builds(NextBindIsRefused),
     )
@@ -75,10 +75,10 @@ def _opening(choices: Choices) -> st.SearchStrategy[tuple[Step, ...]]:
     of_node = _of_nodes(choices)
     if choices.own_of_nodes:
         of_node = st.one_of(_settings(choices.own_of_nodes, (), least=1), of_node)
-    node = st.builds(NodeIs, st.just("n1"), of_node)
+    node = st.builds(SetNode, st.just("n1"), of_node)
     of_pod = st.one_of(st.just(()), _settings(choices.own_of_pods, choices.of_pods))
     pod = st.builds(PodIs, st.just("p5"), of_pod)
-    return st.tuples(node, st.just(NodeGoes("n2")), st.just(NodeGoes("n3")), pod, node)
+    return st.tuples(node, st.just(RemoveNode("n2")), st.just(RemoveNode("n3")), pod, node)
 
 
 def _of_nodes(choices: Choices) -> st.SearchStrategy[Settings]:
@@ -100,12 +100,12 @@ def _pairs(own: Own) -> st.SearchStrategy[Pair]:
 
 
 def _history(steps: Sequence[Step], probes: Sequence[Settings], of_nodes: Pair, of_pods: Pair) -> History:
-    told = (_said(step, of_nodes if isinstance(step, NodeIs) else of_pods) for step in steps)
+    told = (_said(step, of_nodes if isinstance(step, SetNode) else of_pods) for step in steps)
     return History(tuple(told), tuple(_chosen(settings, of_pods) for settings in probes))
 
 
 def _said(step: Step, pairs: Pair) -> Step:
-    if isinstance(step, NodeIs | PodIs | PodIsBound):
+    if isinstance(step, SetNode | PodIs | PodIsBound):
         return replace(step, settings=_chosen(step.settings, pairs))
     return step
 

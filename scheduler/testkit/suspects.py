@@ -11,7 +11,7 @@ from scheduler.state.changes import Change
 from scheduler.state.facts import Fact
 from scheduler.state.tables import Tables
 from scheduler.testkit.answers import answer
-from scheduler.testkit.history import Failure, History, Kind, fresh_runtime, probes, run
+from scheduler.testkit.history import Failure, FailureKind, History, fresh_runtime, probes, run
 from scheduler.testkit.plans import PodPlan, Setting, with_settings
 from scheduler.testkit.profiles import Company, profile_with
 from scheduler.testkit.steps import PodIs, PodIsBound
@@ -44,19 +44,19 @@ def suspect(rule: type[Plugin], args: PluginArgs, history: History, failure: Fai
         return again is None or again.step > failure.step
 
     match failure.kind:
-        case Kind.RAISED:
+        case FailureKind.RAISED:
             return f"it raises {type(failure.error).__name__}: {failure.error}"
-        case Kind.RESTLESS:
+        case FailureKind.RESTLESS:
             return "the engine does not come to rest: `room` promises places that `filter` refuses"
-        case Kind.TABLES:
+        case FailureKind.TABLES:
             return "the tables are wrong"
-        case Kind.ANSWER if not _stale(failure):
+        case FailureKind.ANSWER if not _stale(failure):
             return _of_the_past(failure)
     # A finer signature also hides an answer that is out of date: only pods that collide put the blame on it.
-    if failure.kind is Kind.ANSWER and _collides(history, failure):
+    if failure.kind is FailureKind.ANSWER and _collides(history, failure):
         return _signature(rule, history, heals) or _UNSIGNED
     found = _depends(rule, failure, heals)
-    if not found and failure.kind is Kind.WAITING:
+    if not found and failure.kind is FailureKind.WAITING:
         found = _signature(rule, history, heals)
     return found or _pre_filter(rule, failure)
 
@@ -154,7 +154,7 @@ def _depends(rule: type[Plugin], failure: Failure, heals: Retold) -> str:
             lacks = fewer
     flags = ", ".join(str(change.name) for change in lacks)
     about = " and ".join(_CHANGES[change] for change in lacks)
-    if failure.kind is Kind.WAITING:
+    if failure.kind is FailureKind.WAITING:
         return f"`depends` lacks {flags}: a waiting pod is not woken when a node changes in {about}"
     node = failure.kept.node_that_differs(failure.fresh)
     return f"`depends` lacks {flags}: the answer for {f'node {node}' if node else 'a node'} changed with {about}"

@@ -39,7 +39,7 @@ class LivePod:
     written: Texts = field(default_factory=dict)
 
 
-class World:
+class TrialWorld:
     """Every object by name. happened: what the engine did since the last step, for people."""
 
     def __init__(self, profile: Profile) -> None:

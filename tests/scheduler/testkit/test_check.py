@@ -16,7 +16,7 @@ from scheduler.testkit.plans import PodPlan, Setting
 from scheduler.testkit.profiles import Company, profile_with
 from scheduler.testkit.reading import keys_read
 from scheduler.testkit.values import GENERIC, Named
-from scheduler.testkit.world import World
+from scheduler.testkit.world import TrialWorld
 from tests.scheduler.testkit import broken_rules as rules
 from tests.scheduler.testkit.broken_rules import LIMIT, TEAM
 
@@ -103,12 +103,12 @@ def test_equal_values_of_two_rules_are_two_signatures() -> None:
     profile = profile_with(SameValue, None, Company.ALONE)
     other = profile_with(SameValueOfLabel, None, Company.ALONE)
     both = type(profile)(pre_filter=profile.pre_filter, filter=(*profile.filter, *other.filter))
-    world = World(both)
+    world = TrialWorld(both)
     annotated, labelled = (_pod(world, field) for field in ("annotations", "labels"))
     assert world.runtime.signature(annotated) != world.runtime.signature(labelled)
 
 
-def _pod(world: World, field: str) -> Pod:
+def _pod(world: TrialWorld, field: str) -> Pod:
     return world.reader.read(Setting(field, TEAM, "a").on(PodPlan()).wire("p", "uid-p"))
 
 
