@@ -1,8 +1,8 @@
 """The whole scheduler without the world: queue, tables and one cycle per profile. Pure; time is an argument.
 
     decide ── pops the best pod ─▶ Placement (assumed; the shell binds it, then tells bound / refused)
-                                └▶ NoFit     (waits until a row that could take it changes)
-    check  ── asks for one class that waits how much the changed rows could take, and wakes as many pods
+                                └▶ NoFit     (waits until something opens that helps its class)
+    check  ── asks one class of waiting pods whether what has opened helps it: its best pod is then the next to decide
 
 The app and the simulator drive the same engine.
 """
@@ -41,6 +41,8 @@ class Engine:
         self.queue = queue
         self._cycles = cycles
         self.scheduler_names = frozenset(cycles)
+        # The pod that a check has woken last, and the version of the tables that it saw.
+        self._shown = ("", -1)
 
     # What the watches show
 
@@ -84,30 +86,46 @@ class Engine:
 
     def decide(self, now_s: float, now_ns: int) -> Decision | None:
         """One attempt for the next pod; None when no pod is ready. now_ns: Unix nanoseconds, for the annotations."""
-        self._note_openings()
+        while self.check(now_s):
+            pass
         queued = self.queue.pop(now_s)
         if queued is None:
             return None
-        outcome = self._cycles[queued.pod.scheduler_name].schedule(queued.pod, now_ns)
+        pod = queued.pod
+        cycle = self._cycles[pod.scheduler_name]
+        outcome = cycle.schedule(pod, now_ns)
         if isinstance(outcome, NoFit):
+            # A pod that is shown its place again and again by a rule that then refuses it would be tried forever.
+            shown = self._shown == (pod.key.uid, self.tables.changes.version)
             # What the attempt itself gave back (Permit said no) is no news for the pod that gave it back.
             self._note_openings()
-            self.queue.unschedulable(queued.pod.key.uid, self._key(queued.pod), now_s, wakes_on=outcome.wakes_on)
+            self.queue.unschedulable(
+                pod.key.uid,
+                self._key(pod),
+                now_s,
+                wakes_on=outcome.wakes_on,
+                least=cycle.least(pod),
+                in_vain=outcome.by_permit or shown,
+            )
         return Decision(queued, outcome)
 
     def check(self, now_s: float) -> bool:
-        """Wake pods of one class that changed rows could take. False when there is nothing to check."""
+        """Ask one class of waiting pods that sorts before the next pod to decide; False when there is none to ask."""
         self._note_openings()
-        check = self.queue.next_check()
+        check = self.queue.next_check(self.tables.left)
         if check is None:
             return False
-        if self._key(check.pod) != check.signature:
-            # Which labels the rules read depends on the terms of other pods, which have changed.
-            self.queue.reclassify(check, self._key)
+        pod, cycle = check.pod, self._cycles[check.pod.scheduler_name]
+        signature = self._key(pod)
+        if signature != check.signature:
+            self.queue.reclassify(check, signature, cycle.least(pod))
             return True
-        rows = np.flatnonzero(self.tables.valid) if check.rows is None else np.array(sorted(check.rows), dtype=np.intp)
-        room, wakes_on = self._cycles[check.pod.scheduler_name].room(check.pod, rows)
-        self.queue.woken(check, room, now_s, wakes_on=wakes_on)
+        fits, wakes_on = cycle.fits_on(pod, None if check.rows is None else np.array(sorted(check.rows), dtype=np.intp))
+        if fits:
+            self._shown = (pod.key.uid, self.tables.changes.version)
+            self.queue.fits(check, now_s)
+        else:
+            self.queue.fits_not(check, wakes_on=wakes_on)
         return True
 
     def bound(self, placement: Placement) -> None:

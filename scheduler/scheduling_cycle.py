@@ -12,7 +12,7 @@ from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.plugin import PreBindPlugin, Rejected, Wait
 from scheduler.framework.runtime import NOWHERE, Runtime, Signature
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import RowArray
+from scheduler.state.arrays import Int64Array, RowArray
 from scheduler.state.booking import CardShare
 from scheduler.state.changes import Change
 
@@ -42,11 +42,15 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """No node takes the pod. wakes_on: bits of Change that can help; 0 when only a change of the pod itself can."""
+    """No node takes the pod. wakes_on: bits of Change that can help; 0 when only a change of the pod itself can.
+
+    by_permit: a node would take it, and a Permit plugin rejected that.
+    """
 
     pod: Pod
     diagnosis: Diagnosis
     wakes_on: int
+    by_permit: bool = False
 
 
 Outcome: TypeAlias = Placement | NoFit
@@ -73,11 +77,14 @@ class SchedulingCycle:
         """Equal for pods that every rule answers alike while the tables stay as they are."""
         return self._runtime.signature(pod)
 
-    def room(self, pod: Pod, rows: RowArray) -> tuple[int, int]:
-        """(how many pods like this one `rows` could take now, at most; bits of Change that could make it more)."""
-        evaluation = self._runtime.evaluate(pod, self._runtime.signature(pod))
-        found = 0 if evaluation.never else self._runtime.room(pod, evaluation, rows)
-        return found, _wakes_on(evaluation)
+    def least(self, pod: Pod) -> Int64Array:
+        """int64[amounts]: a row that has less of one than this is surely rejected."""
+        return self._runtime.profile.least(pod)
+
+    def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, int]:
+        """(whether some of `rows` take the pod now, bits of Change that can help if none does). rows: None for all."""
+        fits, evaluation = self._runtime.fits_on(pod, rows)
+        return fits, _wakes_on(evaluation)
 
     def unreserve(self, pod: Pod) -> None:
         """Undo a placement: the plugins in reverse order, then the tables."""
@@ -103,7 +110,8 @@ class SchedulingCycle:
                 answer = permitter.permit(pod, tables.names[row])
                 if isinstance(answer, Rejected):
                     nodes = len(tables.row_of)
-                    return NoFit(pod, Diagnosis(nodes, rejected=answer.reason), int(Change.ANY))
+                    diagnosis = Diagnosis(nodes, rejected=answer.reason)
+                    return NoFit(pod, diagnosis, int(Change.ANY), by_permit=True)
                 if isinstance(answer, Wait):
                     holds.append(Hold(permitter.name, answer.timeout_s))
             undo.pop_all()

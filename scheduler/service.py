@@ -193,14 +193,13 @@ class Service:
             began_s = clock.monotonic_s()
             if began_s > until_s:
                 return True
-            # One check per decision: a pod that waits for freed memory does not wait behind a backlog as well.
-            checked = engine.check(began_s)
+            if engine.check(began_s):
+                continue
             decision = engine.decide(began_s, clock.wall_ns())
-            if decision is not None:
-                self._observer.decided(decision, clock.monotonic_s() - began_s)
-                self._follow_up(decision, bindings)
-            elif not checked:
+            if decision is None:
                 return False
+            self._observer.decided(decision, clock.monotonic_s() - began_s)
+            self._follow_up(decision, bindings)
         return False
 
     async def _until_something_happens(self) -> None:

@@ -31,13 +31,6 @@ def checked_scores(plugin: Plugin, scores: Int64Array, shape: tuple[int, ...]) -
     return scores
 
 
-def checked_room(plugin: Plugin, room: Int64Array, shape: tuple[int, ...]) -> Int64Array:
-    """The room; PluginError unless it is int64 and of `shape`: (rows,), or (cards, rows)."""
-    if room.shape != shape or room.dtype != _INT64:
-        raise _error(plugin, "the room", "int64", shape, room.dtype, room.shape)
-    return room
-
-
 def _error(  # noqa: PLR0917 - a sentence of six parts
     plugin: Plugin, what: str, dtype: str, shape: tuple[int, ...], found_dtype: object, found: object
 ) -> PluginError:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from scheduler.framework.answers import PluginError, check_objection, checked_room, checked_scores
+from scheduler.framework.answers import PluginError, check_objection, checked_scores
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import CardFilterPlugin, CardObjection, CardScorePlugin, CardSetPlugin
 from scheduler.pods.pod import Pod
@@ -37,14 +37,6 @@ class CardRules:
                 check_objection(plugin, objection, shape)
                 found.append(objection)
         return found
-
-    def room(self, pod: Pod, tables: "Tables", state: CycleState, rows: RowArray, per_card: Int64Array) -> Int64Array:
-        """int64[cards, rows]: `per_card`, or what the filters leave of it."""
-        for plugin in self.filters:
-            limit = plugin.card_room(pod, tables, state, rows)
-            if limit is not None:
-                per_card = np.minimum(per_card, checked_room(plugin, limit, per_card.shape))
-        return per_card
 
     def scores(
         self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows, shape: tuple[int, ...]

@@ -19,6 +19,7 @@ from config.settings.schema import Section
 from scheduler.framework.cycle_state import CycleState
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
+from scheduler.state.amounts import Amount
 from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.booking import CardShare
 from scheduler.state.changes import Change
@@ -200,12 +201,12 @@ class FilterPlugin(Plugin):
         """
         return self.filter(pod, tables, state, rows)
 
-    def room(self, pod: Pod, tables: "Tables", state: CycleState, rows: RowArray) -> Int64Array | None:  # noqa: ARG002 - as below
-        """int64[rows]: how many pods of this class each row could take more, at most; None: no limit of mine.
+    def least(self, pod: Pod) -> Mapping[Amount, int]:  # noqa: ARG002 - most rules have no such amount
+        """Of which amounts a node needs at least so much left, or `filter` surely rejects it; of the others, any.
 
-        Asked for rows without objection, to wake as many waiting pods as freed place can hold.
+        Only makes the waiting of many pods cheaper: nodes that have less are not asked about.
         """
-        return None
+        return {}
 
 
 class ScorePlugin(Plugin):
@@ -229,10 +230,6 @@ class CardFilterPlugin(Plugin):
     @abstractmethod
     def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardObjection]:
         """Objections against some cards of `rows`; a slot without a card, or without the memory, may hold anything."""
-
-    def card_room(self, pod: Pod, tables: "Tables", state: CycleState, rows: RowArray) -> Int64Array | None:  # noqa: ARG002 - most rules have no limit
-        """int64[cards, rows]: how many pods of this class each card could take more, at most; None: no limit."""
-        return None
 
 
 class CardScorePlugin(Plugin):

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 
+import numpy as np
+
 from scheduler.framework.answers import PluginError
 from scheduler.framework.card_rules import NO_CARD_RULES, CardRules
 from scheduler.framework.evaluation_cache import ClassRules, Weighted
@@ -22,6 +24,8 @@ from scheduler.framework.plugin import (
     ReservePlugin,
 )
 from scheduler.pods.pod import Pod
+from scheduler.state.amounts import NOTHING, Amount
+from scheduler.state.arrays import Int64Array
 from scheduler.state.changes import Change
 
 
@@ -55,6 +59,14 @@ class Profile:
         of_node = frozenset(plugin for plugin in judging if not plugin.depends & (Change.BOOKINGS | Change.DOMAINS))
         object.__setattr__(self, "_over_domains", over_domains)
         object.__setattr__(self, "_of_node", of_node)
+
+    def least(self, pod: Pod) -> Int64Array:
+        """int64[amounts]: what the pod needs of each on a row at least, by what the filters say of it."""
+        least = np.full(len(Amount), NOTHING, dtype=np.int64)
+        for plugin in self.filter:
+            for amount, needed in plugin.least(pod).items():
+                least[amount] = max(least[amount], needed)
+        return least
 
     def judging(self) -> Iterator[Plugin]:
         """Each plugin that judges nodes or cards, once."""

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from scheduler.framework.answers import check_objection, checked_room, checked_scores
+from scheduler.framework.answers import check_objection, checked_scores
 from scheduler.framework.card_rules import CARD_RULES
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.evaluation_cache import ClassRules, Evaluation, EvaluationCache, Weighted
@@ -30,6 +30,8 @@ Signature: TypeAlias = Hashable
 NOWHERE: Final = -1
 # More than this share of the rows changed: judging all of them as views costs less than picking them out.
 _FEW: Final = 8
+# An evaluation that lacks so many changes costs more to bring up to date than a few rows to judge.
+_FEW_CHANGES: Final = 256
 _NODE: Final = int(Change.NODE)
 
 
@@ -90,22 +92,36 @@ class Runtime:
         for plugin in evaluation.rules.filters:
             yield list(plugin.diagnose(pod, self.tables, evaluation.state, ALL_ROWS))
 
-    def room(self, pod: Pod, evaluation: Evaluation, rows: RowArray) -> int:
-        """How many pods of the class `rows` can take more, at most; 0 when none is feasible."""
-        rules, tables, state = evaluation.rules, self.tables, evaluation.state
-        rows = rows[evaluation.feasible[rows]]
-        if rules.domain_filters:
-            rows = rows[self._left(pod, evaluation, rules.domain_filters, rows, np.ones(len(rows), dtype=np.bool_))]
-        if not len(rows):
-            return 0
-        limits = [
-            checked_room(plugin, limit, rows.shape)
-            for plugin in rules.filters
-            if (limit := plugin.room(pod, tables, state, rows)) is not None
-        ]
-        if not limits:
-            return len(rows)
-        return int(np.maximum(np.minimum.reduce(limits), 1).sum())
+    def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, Evaluation]:
+        """Whether some of `rows` take the pod now, and what was worked out for that. rows: None for all of them.
+
+        A class that was not asked for long is judged on these rows alone, and nothing is kept.
+        """
+        signature = self.signature(pod)
+        if rows is not None and self._is_far_behind(self.cache.get(signature), len(rows)):
+            return self._judged_on(pod, rows)
+        evaluation = self.evaluate(pod, signature)
+        if evaluation.never:
+            return False, evaluation
+        if rows is None:
+            return bool(self.feasible(pod, evaluation).any()), evaluation
+        domains = evaluation.rules.domain_filters
+        return bool(self._left(pod, evaluation, domains, rows, evaluation.feasible[rows]).any()), evaluation
+
+    def _is_far_behind(self, kept: Evaluation | None, rows: int) -> bool:
+        if kept is None or kept.capacity != self.tables.capacity:
+            return True
+        behind = self.tables.changes.version - kept.version
+        return not kept.never and behind > max(_FEW_CHANGES, rows)
+
+    def _judged_on(self, pod: Pod, rows: RowArray) -> tuple[bool, Evaluation]:
+        state = CycleState()
+        skipped, never = self._pre_filter(pod, state)
+        if never:
+            return False, Evaluation(state=state, rules=ClassRules(), never=never)
+        state.write(CARD_RULES, self.profile.card_rules(skipped))
+        judged = Evaluation(state=state, rules=self.profile.class_rules(pod, skipped))
+        return bool(self._left(pod, judged, judged.rules.filters, rows, self.tables.valid[rows]).any()), judged
 
     def _evaluate_all(self, pod: Pod) -> Evaluation:
         tables, state = self.tables, CycleState()
@@ -160,7 +176,7 @@ class Runtime:
         for plugin in filters:
             for objection in plugin.filter(pod, self.tables, evaluation.state, rows):
                 check_objection(plugin, objection, left.shape)
-                if objection.rejected.any():
+                if (left & objection.rejected).any():
                     left = left & ~objection.rejected
                     evaluation.wakes_on |= self._wakes_on[plugin]
                     if isinstance(plugin, ReservePlugin):

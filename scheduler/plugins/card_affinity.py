@@ -18,7 +18,7 @@ from scheduler.framework.plugin import (
 )
 from scheduler.pods.pod import Pod
 from scheduler.pods.selector_text import SelectorError
-from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.arrays import BoolArray, Rows
 from scheduler.state.changes import Change
 from scheduler.state.facts import CardFact
 from scheduler.state.row_masks import count_of, places_of
@@ -90,13 +90,6 @@ class CardAffinity(PreFilterPlugin, CardFilterPlugin):
         if terms.apart is not None:
             objections.append(CardObjection(holders.matching(pod.key.namespace, terms.apart, rows), APART))
         return objections
-
-    def card_room(self, pod: Pod, tables: "Tables", state: CycleState, rows: RowArray) -> Int64Array | None:
-        """One, where copies of the pod keep each other away."""
-        apart = state.read(_TERMS).apart
-        if apart is None or not match(apart, pod.labels):
-            return None
-        return np.ones((tables.cards.units.shape[0], len(rows)), dtype=np.int64)
 
 
 # (namespace, labels) of one pod.

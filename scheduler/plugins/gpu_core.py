@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-import numpy as np
-
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     CardFilterPlugin,
@@ -15,7 +13,7 @@ from scheduler.framework.plugin import (
     Relevance,
 )
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import Int64Array, RowArray, Rows
+from scheduler.state.arrays import Int64Array, Rows
 from scheduler.state.changes import Change
 from scheduler.state.facts import CardSums
 
@@ -60,10 +58,6 @@ class GpuCore(PreFilterPlugin, CardFilterPlugin):
         """Cards with too little left."""
         short = self._left(tables, rows) < state.read(_PER_CARD)
         return (CardObjection(short, f"Insufficient {self.resource_names.gpu_core} on one card"),)
-
-    def card_room(self, pod: Pod, tables: "Tables", state: CycleState, rows: RowArray) -> Int64Array | None:  # noqa: ARG002
-        """Copies that what is left holds."""
-        return np.maximum(self._left(tables, rows), 0) // state.read(_PER_CARD)
 
     def _left(self, tables: "Tables", rows: Rows) -> Int64Array:
         return WHOLE_CARD - tables.fact(PercentBooked, self.resource_names.gpu_core).over(rows)

@@ -29,6 +29,7 @@ from scheduler.framework.plugin import (
 )
 from scheduler.pods.gpu_request import GpuRequest, Policy, ResourceNames, Selection
 from scheduler.pods.pod import Pod
+from scheduler.state.amounts import Amount
 from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.booking import CardShare
 from scheduler.state.cards import CardColumns
@@ -130,18 +131,12 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             self._node_objection(cards, _request(pod), rows, ready & enough & ~roomy),
         )
 
-    def room(self, pod: Pod, tables: Tables, state: CycleState, rows: RowArray) -> Int64Array | None:
-        """Copies that the free memory of the fitting cards holds, and that the card rules let onto them."""
-        request, cards = pod.template.gpu_request, tables.cards
+    def least(self, pod: Pod) -> Mapping[Amount, int]:
+        """Its share on the best card, and all of it on the node."""
+        request = pod.template.gpu_request
         if request is None:
-            return None
-        fits = _fits(pod, tables, state, rows)
-        per_card = np.ones_like(fits, dtype=np.int64)
-        if not request.exclusive:
-            per_card = cards.free[:, rows].astype(np.int64) // request.units_per_card
-        per_card = _card_rules(state).room(pod, tables, state, rows, per_card)
-        on_cards = np.where(fits, per_card, 0).sum(axis=0) // request.cards
-        return np.asarray(np.minimum(on_cards, cards.node_free[rows] // request.units), dtype=np.int64)
+            return {}
+        return {Amount.CARD_UNITS: request.units_per_card, Amount.NODE_UNITS: request.units}
 
     def scores(self, pod: Pod) -> bool:
         """Pods without gpu-mem get nothing from here on any node."""

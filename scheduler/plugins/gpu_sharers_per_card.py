@@ -11,7 +11,7 @@ from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import CardFilterPlugin, CardObjection, PluginArgs
 from scheduler.kube.objects import Node
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import Int64Array, RowArray, Rows, resized
+from scheduler.state.arrays import Int64Array, Rows, resized
 from scheduler.state.changes import Change
 from scheduler.state.facts import NodeFact
 from scheduler.state.node_inventory import MOST_SHARERS, max_sharers
@@ -49,11 +49,6 @@ class GpuSharersPerCard(CardFilterPlugin):
         """Cards at their limit."""
         limits = self._limits(tables, rows)
         return () if limits is None else (CardObjection(tables.cards.holders[:, rows] >= limits, REASON),)
-
-    def card_room(self, pod: Pod, tables: "Tables", state: CycleState, rows: RowArray) -> Int64Array | None:  # noqa: ARG002
-        """What is left of the limit."""
-        limits = self._limits(tables, rows)
-        return None if limits is None else np.maximum(limits - tables.cards.holders[:, rows], 0)
 
     def _limits(self, tables: "Tables", rows: Rows) -> Int64Array | None:
         """int64[rows]: pods per card; None where no node and no argument limits them."""

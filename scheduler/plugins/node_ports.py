@@ -4,12 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
-import numpy as np
-
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
 from scheduler.pods.pod import HostPort, Pod
-from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.arrays import BoolArray, Rows
 from scheduler.state.changes import Change
 from scheduler.state.facts import NodeFact
 from scheduler.state.row_masks import mask_of
@@ -44,10 +42,6 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
     def filter(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
         """Nodes where one of the ports is taken."""
         return (Objection(tables.fact(HostPorts).in_conflict(pod.template.host_ports, rows), REASON),)
-
-    def room(self, pod: Pod, tables: "Tables", state: CycleState, rows: RowArray) -> Int64Array | None:  # noqa: ARG002
-        """One: copies want the same ports."""
-        return np.ones(len(rows), dtype=np.int64) if pod.template.host_ports else None
 
 
 class HostPorts(NodeFact[frozenset[HostPort]]):

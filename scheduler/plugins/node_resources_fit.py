@@ -4,7 +4,7 @@ Source: kube-scheduler, plugins/noderesources: fit.go (fitsRequest), least_alloc
 resource_allocation.go.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, TypeAlias
 
@@ -29,6 +29,7 @@ from scheduler.framework.plugin import (
 from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod, Template
+from scheduler.state.amounts import Amount
 from scheduler.state.arrays import Int64Array, RowArray, Rows
 from scheduler.state.changes import Change
 from scheduler.state.resources import ResourceColumns
@@ -40,6 +41,12 @@ Float64Array: TypeAlias = NDArray[np.float64]
 TOO_MANY_PODS: Final = "Too many pods"
 _NATIVE_ORDER: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _SCORED_APART: Final = (CPU, MEMORY)  # CPU_INDEX, MEMORY_INDEX
+_MEASURED: Final[Mapping[str, Amount]] = {
+    CPU: Amount.CPU_MILLIS,
+    MEMORY: Amount.MEMORY_BYTES,
+    EPHEMERAL_STORAGE: Amount.EPHEMERAL_STORAGE_BYTES,
+    PODS: Amount.PODS,
+}
 _REQUESTED: Final[StateKey["Requested"]] = StateKey("node_resources_fit.requested")
 _COUNTED: Final[StateKey[Int64Array]] = StateKey("node_resources_fit.counted")
 
@@ -158,13 +165,9 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
                 objections.append(Objection(mask, TOO_MANY_PODS if name == PODS else f"Insufficient {name}"))
         return objections
 
-    def room(self, pod: Pod, tables: Tables, state: CycleState, rows: RowArray) -> Int64Array | None:
-        """Copies that what is free holds."""
-        requested = self._requested(pod, tables, state)
-        if requested.missing:
-            return np.zeros(len(rows), dtype=np.int64)
-        copies: Int64Array = (free(tables.resources, requested.indexes, rows) // requested.amounts).min(axis=0)
-        return np.maximum(copies, 0)
+    def least(self, pod: Pod) -> Mapping[Amount, int]:
+        """What it requests of the native resources."""
+        return {_MEASURED[name]: amount for name, amount in self._requests(pod) if name in _MEASURED}
 
     def scores(self, pod: Pod) -> bool:  # noqa: ARG002 - as kube-scheduler
         """Every pod."""

@@ -43,7 +43,6 @@ class Entry:
     attempts: pops. no_fits: attempts that found no node. errors: failures in a row since then; above 0 in
     BACKING_OFF means that the back-off is for an error.
     gate: PreEnqueue's message, "" when not GATED. signature: None when in no class.
-    woken: ACTIVE because a check of its class showed a place. tried_at: see PodClass.
     ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is tried again whatever happens.
     gone: deleted in flight. changed: updated in flight, in a way that may matter.
     """
@@ -57,8 +56,6 @@ class Entry:
     errors: int = 0
     gate: str = ""
     signature: Hashable = None
-    woken: bool = False
-    tried_at: int = 0
     ready_s: float = 0.0
     leftover_s: float = 0.0
     first_queued_s: float = inf

@@ -2,28 +2,27 @@
 
     absent ──▶ GATED ──PreEnqueue agrees──▶ ACTIVE ──pop──▶ IN_FLIGHT ──done──▶ absent
        │                                     ▲ ▲               │  │
-       └────────────add_or_update────────────┘ │               │  └─ failed ────────▶ BACKING_OFF ──┐
-                                               │               └─ unschedulable ──▶ UNSCHEDULABLE ──┤
-                                               └────(back-off ended; woken, updated, left over)─────┘
+       └────────────add_or_update────────────┘ │               │  ├─ failed, in vain ─▶ BACKING_OFF ──┐
+                                               │               └──┴─ unschedulable ──▶ UNSCHEDULABLE ─┤
+                                               └────(back-off ended; woken, updated, left over)───────┘
 
     delete: any state ─▶ absent; from IN_FLIGHT when the attempt has ended.
 
 GATED:         PreEnqueue said no; asked again when the pod changes.
 ACTIVE:        ready, by priority, then in the order of arrival (for a gated pod: of the gate's opening).
-BACKING_OFF:   failed (an error: the back-off is always served), or found no fit while a check still shows a place
-               for its class (no fit: see unschedulable_pods.py). Two counters: errors in a row, attempts without fit.
+BACKING_OFF:   failed, or was shown a place in vain; always served. Two counters: errors in a row, attempts without fit.
 UNSCHEDULABLE: found no fit; waits for a check that shows a place, for an update, or for the leftover time (5 min).
 IN_FLIGHT:     popped: being decided, then, with a place, being bound.
 
 A pod keeps its place in the order of arrival, however often it is tried. One that cannot fit is not ACTIVE, so it
-blocks nobody.
+blocks nobody. Before the head of the active pods is popped, every class of waiting pods that sorts before it has been
+asked whether what has opened can help it (`next_check`): a newcomer never takes what a better pod waits for.
 
 kube-scheduler logs the events that arrive while a pod is in flight, lest it sleep through the one that it waits
 for. Nothing of the kind is needed here. From `pop` to `unschedulable` nobody awaits, so no change can come between
 what the decision saw and the pod's entry among those that wait; whatever is noted later finds it there. A pod in
 flight with a place is not waiting for a change: when its bind fails it backs off and is decided on the tables of
-that time. For the same reason a woken pod counts as decided when it is popped: its place, if it gets one, is booked
-in the tables before the next check asks them.
+that time.
 
 Owned by the event loop. No method awaits, so each one is atomic. now_s: monotonic seconds, never going back.
 """
@@ -35,10 +34,12 @@ from typing import Final, Protocol
 from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError, expect
 from scheduler.queue.backoff import backoff_s
+from scheduler.queue.class_table import NOTHING_ASKED, Left
 from scheduler.queue.entry import Entry, QueuedPod, SortKey, State
 from scheduler.queue.heap import Heap
 from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import Check
+from scheduler.state.arrays import Int64Array
 from scheduler.state.changes import Openings
 
 
@@ -130,8 +131,7 @@ class SchedulingQueue:
         entry = self._active.pop()
         if entry is None:
             return None
-        if entry.woken:
-            self._no_fit.decide(entry)
+        self._no_fit.popped()
         entry.state = State.IN_FLIGHT
         entry.attempts += 1
         entry.changed = False
@@ -142,11 +142,21 @@ class SchedulingQueue:
         self._in_flight(uid)
         del self._entries[uid]
 
-    def unschedulable(self, uid: str, signature: Hashable, now_s: float, *, wakes_on: int) -> None:
+    def unschedulable(
+        self,
+        uid: str,
+        signature: Hashable,
+        now_s: float,
+        *,
+        wakes_on: int,
+        least: Int64Array = NOTHING_ASKED,
+        in_vain: bool = False,
+    ) -> None:
         """The pod in flight fits nowhere. Not to be called after an await since `pop`: see the module.
 
         signature: equal for pods that every rule answers alike, not None. wakes_on: bits of what can help; 0 when no
-        change of the cluster can, only one of the pod.
+        change of the cluster can, only one of the pod. least: int64[amounts], less of one on a row never does.
+        in_vain: a place was there, and something other than the cluster's state refused it.
         """
         entry = self._in_flight(uid)
         entry.no_fits += 1
@@ -155,8 +165,10 @@ class SchedulingQueue:
             del self._entries[uid]
         elif entry.changed:
             self._admit(entry, now_s)
+        elif in_vain:
+            self._no_fit.back_off(entry, now_s)
         else:
-            self._no_fit.add(entry, signature if wakes_on else None, now_s, wakes_on)
+            self._no_fit.add(entry, signature if wakes_on else None, now_s, wakes_on, least)
 
     def failed(self, uid: str, now_s: float) -> None:
         """The attempt in flight ended in an error, such as a refused bind. Backs off, whatever else happens."""
@@ -191,33 +203,30 @@ class SchedulingQueue:
 
     def opened(self, openings: Openings) -> None:
         """Something may have become possible there."""
-        if self._no_fit.classes:
-            self._no_fit.rounds.note(openings)
+        self._no_fit.note(openings)
 
-    def next_check(self) -> Check | None:
-        """The next question to answer by `woken`, at once or later; None when there is none.
+    def next_check(self, left: Left) -> Check | None:
+        """The next question; None when the next pod may be popped. The answer: `fits`, `fits_not` or `reclassify`.
 
-        Of the classes with something to ask, that of the best waiting pod comes first.
+        Of the classes with something to ask, that of the best waiting pod comes first. left: int64[amounts, rows], what
+        is left on these rows now.
         """
-        return self._no_fit.next_check()
+        head = self._active.first()
+        return self._no_fit.next_check(None if head is None else head[0], left)
 
-    def woken(self, check: Check, room: int, now_s: float, *, wakes_on: int = -1) -> int:
-        """`room` more pods like `check.pod` fit on `check.rows`, at most; returns how many were activated for it.
-
-        Pods woken for the class and not decided yet take from `room`. 0: the rows are full, and of no interest to
-        the class until they change again. wakes_on: as `unschedulable`; -1 is everything.
-        """
-        entries = self._no_fit.wake(check, room, wakes_on)
-        for entry in entries:
+    def fits(self, check: Check, now_s: float) -> None:
+        """`check.pod` fits: the best pod of its class is popped next."""
+        entry = self._no_fit.wake(check)
+        if entry is not None:
             self._activate(entry, now_s)
-        return len(entries)
 
-    def reclassify(self, check: Check, key_of: Callable[[Pod], Hashable]) -> None:
-        """Work out again which class each pod of the check's class is in: the key of `check.pod` has changed.
+    def fits_not(self, check: Check, *, wakes_on: int) -> None:
+        """Not on `check.rows`: the class is not asked again until something opens. wakes_on: as `unschedulable`."""
+        self._no_fit.sleep(check, wakes_on)
 
-        What a rule reads of a pod may depend on other pods. Their next checks cover the rows of this one.
-        """
-        self._no_fit.reclassify(check, key_of)
+    def reclassify(self, check: Check, signature: Hashable, least: Int64Array) -> None:
+        """`check.pod` has another signature now: what a rule reads of a pod may depend on other pods."""
+        self._no_fit.reclassify(check, signature, least)
 
     # What is known
 
@@ -250,7 +259,6 @@ class SchedulingQueue:
             # In flight is where a pod is in no other collection.
             expect((homes or [State.IN_FLIGHT]) == [entry.state], f"{name} is {entry.state.name}, kept as {homes}")
             expect(bool(entry.gate) == (entry.state is State.GATED), f"{name} is gated by {entry.gate!r}")
-            expect(not entry.woken or entry.state is State.ACTIVE, f"{name} is woken and {entry.state.name}")
         kept = sum(len(pods) for _, pods in self._homes())
         expected = sum(entry.state is not State.IN_FLIGHT for entry in self._entries.values())
         expect(kept == expected, f"{kept} pods are kept outside of flight; expected {expected}")

@@ -1,96 +1,90 @@
 """Pods that found no fit, by class, until a place for them is shown.
 
-    add ──▶ UNSCHEDULABLE ◀──(the rows are full, or changed again)── BACKING_OFF ◀── add, while rows are open
-                 │                                                        │
-                 ├── wake: a check showed a place ──▶ ACTIVE              │
-                 └── take_ready: leftover             ACTIVE ◀── take_ready: back-off ended
+    add ──▶ UNSCHEDULABLE ── wake: a check showed a place ──▶ ACTIVE ── in vain ──▶ BACKING_OFF
+                 └────────── take_ready: leftover ──────────▶ ACTIVE ◀── take_ready ─────┘
 
-A pod is woken straight to active, whatever its no-fit back-off, since the true filters have shown its place. No
-more are woken than the place holds: pods of the class that are woken and not decided yet count as holding theirs.
-When these have been decided, bound or not, and the rows have not been found full, the class is asked for again, and
-so the next ones follow. The no-fit back-off is served only by a pod to which a place was shown in vain.
+Whoever waits fits nowhere: the attempt said so, and every opening since then was held against the class. So an
+opening is asked about once, class by class, in the order of their best pods; a class that it cannot help is not
+asked. One that fits has its best pod woken, which is decided before the next question: places are spent in the tables
+themselves, and as many pods are woken as there are places.
+
+Openings are taken in rounds: what opens during a round waits until every class that sorts before the pod to be decided
+next has been asked, so a steady stream of openings keeps no class from being asked.
+
+A pod to which a place was shown in vain (a Permit plugin says no) serves a back-off, whatever opens meanwhile.
 Where kube-scheduler differs: its queueing hints judge pod by pod, and an event wakes every pod that it may concern.
 Owned by the scheduling queue. No method awaits, so each one is atomic.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import Final
 
-from scheduler.pods.pod import Pod
+import numpy as np
+
 from scheduler.pods.transitions import expect
 from scheduler.queue.backoff import backoff_s
-from scheduler.queue.entry import Entry, State
+from scheduler.queue.class_table import ClassTable, Left
+from scheduler.queue.entry import Entry, SortKey, State
 from scheduler.queue.heap import Heap
-from scheduler.queue.waking import NO_ROWS, Check, PodClass, Rounds, union
+from scheduler.queue.waking import EVERYWHERE, Check, OpenRows, PodClass
+from scheduler.state.arrays import Int64Array
+from scheduler.state.changes import Change, Openings
 
 # Source: kube-scheduler, backend/queue/scheduling_queue.go, DefaultPodMaxInUnschedulablePodsDuration.
 _LEFTOVER_S: Final = 300.0
+# So that pods of ten thousand templates that wait hold up a new one for milliseconds, not for seconds.
+_MOST_CHECKS: Final = 256
+# What can alter an Amount.
+_MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
+_ANY: Final = int(Change.ANY)
 
 
 class UnschedulablePods:
-    """unschedulable, backing_off: the pods in these states, by the time that ends them; for the owner to read.
-
-    rounds: told of changes by the owner, as long as there are classes.
-    """
+    """unschedulable, backing_off: the pods in these states, by the time that ends them; for the owner to read."""
 
     def __init__(self, *, initial_backoff_s: float, max_backoff_s: float) -> None:
         """As `backoff_s`."""
-        self.rounds = Rounds()
-        self.classes: dict[Hashable, PodClass] = {}
-        self._initial_s = initial_backoff_s
-        self._max_s = max_backoff_s
         self.unschedulable: Heap[float, Entry] = Heap()
         self.backing_off: Heap[float, Entry] = Heap()
+        self._initial_s = initial_backoff_s
+        self._max_s = max_backoff_s
+        self._classes: dict[Hashable, PodClass] = {}
+        self._at: dict[int, PodClass] = {}
+        self._table = ClassTable(measured_by=_MEASURED_BY)
+        self._open = OpenRows()
+        self._noted = Openings()
+        self._any_due = False
+        self._places_spent = False
+        self._asked = 0
 
-    def add(self, entry: Entry, signature: Hashable, now_s: float, wakes_on: int) -> None:
-        """An attempt found no fit. signature: None when no change of the cluster helps. wakes_on: bits of what does."""
-        wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
+    def add(self, entry: Entry, signature: Hashable, now_s: float, wakes_on: int, least: Int64Array) -> None:
+        """An attempt found no fit. signature: None when no change of the cluster helps. The rest: of its class."""
         entry.signature = signature
-        entry.ready_s = now_s + wait_s
+        wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
         # A back-off longer than that is served first; kube-scheduler moves such a pod to its back-off queue.
         entry.leftover_s = now_s + max(_LEFTOVER_S, wait_s)
-        if signature is None:
-            self._rest(entry)
-            return
-        pod_class = self._class(signature)
-        pod_class.wakes_on |= wakes_on
-        if pod_class.open:
-            entry.state = State.BACKING_OFF
-            entry.tried_at = self.rounds.changes
-            self.backing_off.push(entry, entry.ready_s)
-            pod_class.tried.push(entry, entry.sort_key)
-        else:
-            self._wait(entry, pod_class)
-            self.rounds.reorder(pod_class)
-        self._settle(pod_class)
+        entry.state = State.UNSCHEDULABLE
+        self.unschedulable.push(entry, entry.leftover_s)
+        if signature is not None:
+            pod_class = self._join(entry, signature, least)
+            self._table.wakes_on[pod_class.slot] |= wakes_on
 
-    def decide(self, entry: Entry) -> None:
-        """A woken pod is popped, so it is as good as decided.
-
-        Its class stays, even empty: the rows that it was woken for may have been shown to it in vain.
-        """
-        pod_class = self.classes[entry.signature]
-        del pod_class.woken[entry]
-        entry.woken = False
+    def back_off(self, entry: Entry, now_s: float) -> None:
+        """A place was shown to the pod in vain."""
         entry.signature = None
-        self._settle(pod_class)
+        entry.ready_s = now_s + backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
+        entry.state = State.BACKING_OFF
+        self.backing_off.push(entry, entry.ready_s)
 
     def remove(self, entry: Entry) -> None:
-        """The pod leaves, woken or not."""
-        entry.woken = False
+        """The pod leaves."""
         self.unschedulable.discard(entry)
         self.backing_off.discard(entry)
-        pod_class = self.classes.get(entry.signature)
+        pod_class = self._classes.get(entry.signature)
         entry.signature = None
         if pod_class is not None:
             pod_class.waiting.discard(entry)
-            pod_class.tried.discard(entry)
-            pod_class.woken.pop(entry, None)
-            if pod_class.empty:
-                self._drop(pod_class)
-            elif pod_class.open:
-                # If it was woken, the place that it leaves is free now, whatever becomes of the others.
-                self.rounds.ask_for(pod_class)
+            self._reorder(pod_class)
 
     def take_ready(self, now_s: float) -> Iterator[Entry]:
         """Take the pods whose back-off ended, and those left over for too long."""
@@ -104,111 +98,140 @@ class UnschedulablePods:
         firsts = (heap.first() for heap in (self.backing_off, self.unschedulable))
         return min((first[0] for first in firsts if first is not None), default=None)
 
-    def next_check(self) -> Check | None:
-        """The next question; None when no class is due."""
-        if self.rounds.begin():
-            for pod_class in tuple(self.classes.values()):
-                if pod_class.empty:
-                    self._drop(pod_class)
-                elif self.rounds.concerns(pod_class):
-                    self._restore(pod_class, self.rounds.changes)
-                    self.rounds.ask_for(pod_class)
-        return self.rounds.next_check()
+    def note(self, openings: Openings) -> None:
+        """Something may have become possible there."""
+        if self._classes:
+            self._noted.add(openings)
 
-    def wake(self, check: Check, room: int, wakes_on: int) -> list[Entry]:
-        """Take the pods that `room` places are for, in queue order; they count as woken until `decide` or `remove`."""
-        pod_class = self.classes.get(check.signature)
+    def popped(self) -> None:
+        """A pod is being decided, and may take a place that others are to be asked about."""
+        self._places_spent = True
+        self._asked = 0
+
+    def next_check(self, head: SortKey | None, left: Left) -> Check | None:
+        """The next question; None when no class is due that sorts before `head`, or it has waited for enough of them.
+
+        head: of the pod to be decided next, None without one. left: as ClassTable.rule_out.
+        """
+        if head is not None and self._asked >= _MOST_CHECKS:
+            return None
+        slot = self._first_due(head, left)
+        if slot is None and self._noted:
+            self._begin_round(left)
+            slot = self._first_due(head, left)
+        if slot is None:
+            return None
+        self._asked += 1
+        pod_class = self._at[slot]
+        return Check(pod_class.key, pod_class.best.pod, self._open.since(int(self._table.since[slot])))
+
+    def wake(self, check: Check) -> Entry | None:
+        """Take the best pod of the class, which fits; None when all have left."""
+        pod_class = self._classes.get(check.signature)
         if pod_class is None:
-            return []
-        pod_class.wakes_on |= wakes_on
-        self.rounds.drop(pod_class)
-        if room <= 0:
-            pod_class.open_rows = NO_ROWS
-            self._restore(pod_class, self.rounds.changes + 1)
-            return []
-        pod_class.open_rows = check.rows
-        woken = list(self._take_best(pod_class, room))
-        if pod_class.waiting and len(pod_class.woken) < room:
-            # A better pod of another class comes first.
-            self.rounds.ask_for(pod_class)
-        return woken
+            return None
+        entry = pod_class.best
+        self.remove(entry)
+        return entry
 
-    def reclassify(self, check: Check, key_of: Callable[[Pod], Hashable]) -> None:
-        """Give each pod of the class its signature again; all are asked for again about the rows of `check`."""
-        stale = self.classes.pop(check.signature)
-        self.rounds.drop(stale)
-        for entry in (*stale.waiting, *stale.tried, *stale.woken):
-            entry.signature = key_of(entry.pod)
-            pod_class = self._class(entry.signature)
-            pod_class.open_rows = union(pod_class.open_rows, check.rows)
-            pod_class.wakes_on |= stale.wakes_on
-            if entry.woken:
-                pod_class.woken[entry] = None
-            elif entry in stale.tried:
-                pod_class.tried.push(entry, entry.sort_key)
-            else:
-                pod_class.waiting.push(entry, entry.sort_key)
-            self.rounds.ask_for(pod_class)
+    def sleep(self, check: Check, wakes_on: int) -> None:
+        """No pod of the class fits on the rows of the check. wakes_on: bits of what can help now."""
+        pod_class = self._classes.get(check.signature)
+        if pod_class is not None:
+            self._table.due[pod_class.slot] = False
+            self._table.wakes_on[pod_class.slot] |= wakes_on
+
+    def reclassify(self, check: Check, signature: Hashable, least: Int64Array) -> None:
+        """The best pod of the class is in another now: of a class that waits already, the answers hold for it too."""
+        entry = self.wake(check)
+        if entry is None:
+            return
+        new = signature not in self._classes
+        entry.signature = signature
+        self.unschedulable.push(entry, entry.leftover_s)
+        slot = self._join(entry, signature, least).slot
+        if new:
+            self._table.wakes_on[slot] = _ANY
+            self._table.due[slot] = True
+            self._table.since[slot] = EVERYWHERE
+            self._any_due = True
 
     def validate(self) -> None:
         """Recompute every cross-reference; TransitionError names the first that is wrong."""
-        for key, pod_class in self.classes.items():
-            members = (*pod_class.waiting, *pod_class.tried, *pod_class.woken)
-            expect(not pod_class.tried or pod_class.open, f"class {key!r} has tried pods; expected open rows")
-            for entry in members:
+        for key, pod_class in self._classes.items():
+            best = pod_class.waiting.first()
+            expect(best is not None, f"class {key!r} has no pods")
+            expect(
+                best is not None and best[0] == self._table.sort_key(pod_class.slot), f"class {key!r} is out of order"
+            )
+            expect(self._at[pod_class.slot] is pod_class, f"class {key!r} is not in slot {pod_class.slot}")
+            for entry in pod_class.waiting:
                 expect(entry.signature == key, f"pod {entry.pod.key} is in class {key!r}, not {entry.signature!r}")
-                expect(entry.woken == (entry in pod_class.woken), f"pod {entry.pod.key} is woken: {entry.woken}")
         for entry in self.unschedulable:
-            waits = entry.signature is None or entry in self.classes[entry.signature].waiting
+            waits = entry.signature is None or entry in self._classes[entry.signature].waiting
             expect(waits and entry.state is State.UNSCHEDULABLE, f"pod {entry.pod.key} is {entry.state.name}")
-        for entry in self.backing_off:
-            tried = entry in self.classes[entry.signature].tried
-            expect(tried and entry.state is State.BACKING_OFF, f"pod {entry.pod.key} is {entry.state.name}")
-        waiting = sum(len(pod_class.waiting) for pod_class in self.classes.values())
+        waiting = sum(len(pod_class.waiting) for pod_class in self._classes.values())
         hopeless = sum(entry.signature is None for entry in self.unschedulable)
         expect(waiting + hopeless == len(self.unschedulable), f"{waiting} pods wait in classes")
-        tried_pods = sum(len(pod_class.tried) for pod_class in self.classes.values())
-        expect(tried_pods == len(self.backing_off), f"{tried_pods} pods tried in vain in classes")
+        expect(len(self._at) == len(self._classes), f"{len(self._at)} slots are in use")
+        due = np.flatnonzero(self._table.due).tolist()
+        expect(set(due) <= self._at.keys(), f"slots {due} are due")
+        expect(self._any_due or not due, f"slots {due} are due and nobody knows")
 
-    def _take_best(self, pod_class: PodClass, room: int) -> Iterator[Entry]:
-        limit = self.rounds.best_due()
-        while len(pod_class.woken) < room:
-            first = pod_class.waiting.first()
-            if first is None or (limit is not None and first[0] > limit):
-                return
-            entry = first[1]
-            pod_class.waiting.discard(entry)
-            self.unschedulable.discard(entry)
-            pod_class.woken[entry] = None
-            entry.woken = True
-            yield entry
+    # The parts of the verbs
 
-    def _class(self, key: Hashable) -> PodClass:
-        pod_class = self.classes.get(key)
+    def _first_due(self, head: SortKey | None, left: Left) -> int | None:
+        """The due class with the best pod, if that sorts before `head`."""
+        if not self._any_due:
+            return None
+        if self._places_spent:
+            self._rule_out_again(left)
+        slot = self._table.first_due()
+        if slot is None:
+            self._any_due = False
+            self._open.clear()
+            return None
+        return None if head is not None and self._table.sort_key(slot) > head else slot
+
+    def _begin_round(self, left: Left) -> None:
+        noted, self._noted = self._noted, Openings()
+        table = self._table
+        position = self._open.add(noted.rows)
+        for kinds, rows in noted.by_kinds():
+            may_fit = table.rule_out(table.concerned(kinds), rows, left)
+            table.make_due(may_fit, position)
+        if noted.everywhere:
+            anywhere = table.concerned(noted.everywhere)
+            table.due |= anywhere
+            table.since[anywhere] = EVERYWHERE
+        self._any_due = True
+
+    def _rule_out_again(self, left: Left) -> None:
+        """Drop the classes for which too little is left of what had opened."""
+        self._places_spent = False
+        table = self._table
+        some = table.due & (table.since != EVERYWHERE)
+        if not some.any():
+            return
+        rows = self._open.since(int(table.since[some].min()))
+        if rows is not None:
+            table.due &= ~some | table.rule_out(some, np.array(sorted(rows), dtype=np.intp), left)
+
+    def _join(self, entry: Entry, signature: Hashable, least: Int64Array) -> PodClass:
+        pod_class = self._classes.get(signature)
         if pod_class is None:
-            pod_class = self.classes[key] = PodClass(key=key)
+            pod_class = PodClass(key=signature, slot=self._table.take(least), best=entry)
+            self._classes[signature] = self._at[pod_class.slot] = pod_class
+        pod_class.waiting.push(entry, entry.sort_key)
+        self._reorder(pod_class)
         return pod_class
 
-    def _rest(self, entry: Entry) -> None:
-        entry.state = State.UNSCHEDULABLE
-        self.unschedulable.push(entry, entry.leftover_s)
-
-    def _wait(self, entry: Entry, pod_class: PodClass) -> None:
-        self._rest(entry)
-        pod_class.waiting.push(entry, entry.sort_key)
-
-    def _restore(self, pod_class: PodClass, before: int) -> None:
-        """Let pods wait again that were tried earlier than change number `before`."""
-        for entry in [entry for entry in pod_class.tried if entry.tried_at < before]:
-            pod_class.tried.discard(entry)
-            self.backing_off.discard(entry)
-            self._wait(entry, pod_class)
-
-    def _settle(self, pod_class: PodClass) -> None:
-        """After a pod came or left: ask for the class again when its woken pods are all decided."""
-        if pod_class.open and not pod_class.woken:
-            self.rounds.ask_for(pod_class)
-
-    def _drop(self, pod_class: PodClass) -> None:
-        self.rounds.drop(pod_class)
-        del self.classes[pod_class.key]
+    def _reorder(self, pod_class: PodClass) -> None:
+        """After a pod came or left."""
+        first = pod_class.waiting.first()
+        if first is not None:
+            self._table.order[:, pod_class.slot], pod_class.best = first
+            return
+        del self._classes[pod_class.key]
+        del self._at[pod_class.slot]
+        self._table.release(pod_class.slot)

@@ -161,14 +161,10 @@ class _Replay:
     # Decisions
 
     def _decide_all(self) -> None:
-        """Until no pod is ready and no check is left."""
-        while True:
-            decision = self._engine.decide(self._now_s, int((EPOCH_S + self._now_s) * 1e9))
-            if decision is not None:
-                self._decisions += 1
-                self._follow_up(decision)
-            elif not self._engine.check(self._now_s):
-                return
+        """Until no pod is ready."""
+        while (decision := self._engine.decide(self._now_s, int((EPOCH_S + self._now_s) * 1e9))) is not None:
+            self._decisions += 1
+            self._follow_up(decision)
 
     def _follow_up(self, decision: Decision) -> None:
         outcome, uid = decision.outcome, decision.queued.pod.key.uid

@@ -1,9 +1,14 @@
 """What changed on which row, and when: so that only rules that look at it are asked again, about those rows."""
 
+from collections.abc import Iterator
 from enum import IntFlag, auto
 from functools import reduce
 from operator import or_
 from typing import Final, NamedTuple
+
+import numpy as np
+
+from scheduler.state.arrays import RowArray
 
 _LONGEST_LOG: Final = 65_536
 
@@ -99,6 +104,20 @@ class Openings:
     def note_everywhere(self, kinds: int) -> None:
         """On any row."""
         self.everywhere |= kinds
+
+    def add(self, other: "Openings") -> None:
+        """What is noted there too."""
+        for row, kinds in other.rows.items():
+            self.note(row, kinds)
+        self.note_everywhere(other.everywhere)
+
+    def by_kinds(self) -> Iterator[tuple[int, RowArray]]:
+        """(kinds, the rows of exactly those kinds)."""
+        rows_of: dict[int, list[int]] = {}
+        for row, kinds in self.rows.items():
+            rows_of.setdefault(kinds, []).append(row)
+        for kinds, rows in rows_of.items():
+            yield kinds, np.array(rows, dtype=np.intp)
 
     def __bool__(self) -> bool:
         """Whether there is anything to take up."""

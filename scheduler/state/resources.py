@@ -11,6 +11,8 @@ CPU_INDEX: Final = 0
 MEMORY_INDEX: Final = 1
 PODS_INDEX: Final = 3
 _FIRST_NAMES: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
+# The first columns, of the resources that every node has.
+NATIVE: Final = len(_FIRST_NAMES)
 
 
 class ResourceColumns:

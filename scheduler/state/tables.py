@@ -21,7 +21,8 @@ from scheduler.pods.effective_requests import amounts
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
-from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int64Array, resized
+from scheduler.state.amounts import left
+from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int64Array, Rows, resized
 from scheduler.state.booking import Booking, CardShare, booking_of
 from scheduler.state.cards import CardColumns, Held
 from scheduler.state.changes import Change, ChangeLog, Openings
@@ -225,6 +226,10 @@ class Tables:
     def inventory(self, node: str) -> NodeInventory:
         """What the node says of its cards; KeyError when it is not there."""
         return self._inventories[node]
+
+    def left(self, rows: Rows) -> Int64Array:
+        """int64[amounts, rows]: see `scheduler.state.amounts`."""
+        return left(self.resources, self.cards, rows)
 
     def take_openings(self) -> Openings:
         """Where something may have become possible since the last call."""

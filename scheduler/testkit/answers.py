@@ -15,17 +15,13 @@ from scheduler.state.booking import CardShare
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """feasible: the nodes. scores: of them, the sum, then each raw score. node: the chosen one, "" for none.
-
-    room: how many such pods they could take, at most.
-    """
+    """feasible: the nodes. scores: of them, the sum, then each raw score. node: the chosen one, "" for none."""
 
     feasible: tuple[str, ...] = ()
     scores: dict[str, tuple[int, ...]] = field(default_factory=dict)
     node: str = ""
     cards: tuple[CardShare, ...] = ()
     annotations: dict[str, str] = field(default_factory=dict)
-    room: int = 0
     message: str = ""
 
     def __str__(self) -> str:
@@ -34,7 +30,7 @@ class Answer:
             return self.message or "fits nowhere"
         cards = f", cards {','.join(str(share.index) for share in self.cards)}" if self.cards else ""
         scores = ", ".join(f"{name} {values}" for name, values in self.scores.items())
-        return f"fits {' '.join(self.feasible)}; goes to {self.node}{cards}; scores {scores}; room {self.room}"
+        return f"fits {' '.join(self.feasible)}; goes to {self.node}{cards}; scores {scores}"
 
     def differs(self, other: "Answer") -> str:
         """The first field that is another, "" when there is none."""
@@ -78,5 +74,4 @@ def _with_place(runtime: Runtime, pod: Pod, evaluation: Evaluation, row: int) ->
         node=names[row],
         cards=cards,
         annotations=annotations,
-        room=runtime.room(pod, evaluation, np.array(rows, dtype=np.intp)),
     )

@@ -47,7 +47,7 @@ def suspect(rule: type[Plugin], args: PluginArgs, history: History, failure: Fai
         case FailureKind.RAISED:
             return f"it raises {type(failure.error).__name__}: {failure.error}"
         case FailureKind.RESTLESS:
-            return "the engine does not come to rest: `room` promises places that `filter` refuses"
+            return "the engine does not come to rest: it is woken for places that it then refuses"
         case FailureKind.TABLES:
             return "the tables are wrong"
         case FailureKind.ANSWER if not _stale(failure):

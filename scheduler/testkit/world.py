@@ -108,11 +108,10 @@ class TrialWorld:
         self.happened.clear()
         for _ in range(_MOST_ATTEMPTS):
             decision = self.engine.decide(self.now_s, 1)
-            if decision is not None:
-                if isinstance(decision.outcome, Placement):
-                    self._binding_ends(decision.outcome)
-            elif not self.engine.check(self.now_s):
+            if decision is None:
                 return
+            if isinstance(decision.outcome, Placement):
+                self._binding_ends(decision.outcome)
         message = f"the engine is not at rest after {_MOST_ATTEMPTS} attempts"
         raise Restless(message)
 

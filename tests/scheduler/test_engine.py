@@ -1,10 +1,14 @@
 """The engine: decisions, wakes, and what a refused or undone placement leaves behind."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+import numpy as np
+
 from scheduler.engine import Engine
-from scheduler.framework.plugin import Allow, PermitPlugin, PermitResult, Rejected, Wait
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import Allow, FilterPlugin, Objection, PermitPlugin, PermitResult, Rejected, Wait
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
 from scheduler.plugins.gpu_share import GpuShare
@@ -12,6 +16,9 @@ from scheduler.pods.pod import Pod
 from scheduler.queue.entry import State
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.scheduling_cycle import NoFit, Placement, SchedulingCycle
+from scheduler.state.arrays import Rows
+from scheduler.state.changes import Change
+from scheduler.state.tables import Tables
 from tests.support.builders import bound, cluster, engine, pod
 
 NAME = "gpushare-scheduler"
@@ -85,12 +92,44 @@ def test_freed_memory_wakes_as_many_pods_as_it_holds() -> None:
         built.pod_waiting(pod(f"p{number}", 5), 0.0)
         assert isinstance(decided(built), NoFit)
     built.tables.remove(old.key.uid)
-    assert built.check(0.01)
-    assert built.queue.lengths()["active"] == 3
     placed = [decided(built, 0.01) for _ in range(3)]
     assert [p.pod.key.name for p in placed if isinstance(p, Placement)] == ["p0", "p1", "p2"]
-    while built.check(0.01):
-        assert built.decide(0.01, 1) is None
+    assert built.decide(0.01, 1) is None
+
+
+def test_pods_that_permit_rejects_do_not_wake_each_other() -> None:
+    built = guarded(Rejected("over quota"), a=[16])
+    for number in range(3):
+        built.pod_waiting(pod(f"p{number}", 3), 0.0)
+    tries = 0
+    while built.decide(0.1, 1) is not None:
+        tries += 1
+        assert tries <= 3
+    assert built.queue.lengths()["backoff"] == 3
+
+
+class Fickle(FilterPlugin):
+    """Takes every pod when it is asked about some nodes, and none when it is asked about all. A bug, of course."""
+
+    name: ClassVar[str] = "Fickle"
+    depends: ClassVar[Change] = Change.INVENTORY | Change.DOMAINS
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+        shape = tables.valid[rows].shape
+        return (Objection(np.ones(shape, dtype=np.bool_), "fickle"),) if isinstance(rows, slice) else ()
+
+
+def test_a_pod_whose_place_a_rule_shows_and_then_refuses_is_not_tried_in_a_hot_loop() -> None:
+    tables, rule = cluster(a=[16]), GpuShare()
+    profile = Profile(filter=(rule, Fickle()), pre_filter=(rule,), reserve=(rule,))
+    built = Engine(tables, SchedulingQueue(), {NAME: SchedulingCycle(Runtime(profile, tables))})
+    built.pod_waiting(pod("p", 3), 0.0)
+    assert isinstance(decided(built), NoFit)
+    for indexes in (frozenset({0}), frozenset[int]()):
+        built.cards_marked_unhealthy("a", indexes)
+    assert isinstance(decided(built), NoFit)
+    assert built.decide(0.1, 1) is None
+    assert built.queue.lengths()["backoff"] == 1
 
 
 def test_a_refused_pod_backs_off_and_gives_its_place_back() -> None:

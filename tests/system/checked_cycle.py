@@ -4,13 +4,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from config.protocol.inventory import Health
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
-from scheduler.state.arrays import RowArray
+from scheduler.state.arrays import ALL_ROWS, RowArray
 from scheduler.state.ledger import NodeLedger
 from scheduler.state.tables import Tables
 from tests.support.without_cache import decision, evaluation
@@ -63,11 +65,17 @@ class CheckedCycle(SchedulingCycle):
             self.refused += 1
         return outcome
 
-    def room(self, pod: Pod, rows: RowArray) -> tuple[int, int]:
+    def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, int]:
         runtime, judged = evaluation(self.profile, self._tables, pod)
-        expected = 0 if judged.never else runtime.room(pod, judged, rows)
-        answered = super().room(pod, rows)
+        feasible = None if judged.never else runtime.feasible(pod, judged)
+        expected = feasible is not None and bool(feasible[ALL_ROWS if rows is None else rows].any())
+        answered = super().fits_on(pod, rows)
         assert answered[0] == expected
+        if feasible is not None and feasible.any():
+            row = np.flatnonzero(feasible)
+            assert (self._tables.left(row) >= self.least(pod)[:, np.newaxis]).all(), (
+                f"{pod.key} fits where too little is left"
+            )
         return answered
 
     def _assert_free(self, placement: Placement, before: NodeLedger) -> None:

@@ -17,11 +17,10 @@ from scheduler.plugins.node_resources_fit import (
     least_allocated,
     most_allocated,
 )
-from scheduler.pods.pod import Pod
-from scheduler.state.arrays import Int64Array
+from scheduler.state.amounts import Amount
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, pod, wire_node
-from tests.support.judging import reasons, rejected, scored, state_of, tables_of
+from tests.support.judging import reasons, rejected, scored, tables_of
 
 FIT = NodeResourcesFit(NodeResourcesFitArgs())
 
@@ -34,11 +33,6 @@ def weighing(strategy: str = "LeastAllocated", /, **weights: int) -> NodeResourc
 
 
 MOST = weighing("MostAllocated")
-
-
-def room_of(waiting: Pod, tables: Tables) -> Int64Array | None:
-    """The room on node `a`."""
-    return FIT.room(waiting, tables, state_of(FIT, waiting, tables), np.array([tables.row_of["a"]]))
 
 
 def used(tables: Tables, node: str, requests: dict[str, str] | None = None, *, count: int = 1) -> Tables:
@@ -114,28 +108,13 @@ def test_objections_come_in_kube_schedulers_order() -> None:
     assert found == ["cpu", "memory", "ephemeral-storage", "a.com/a", "x.com/b"]
 
 
-@pytest.mark.parametrize(
-    ("requests", "copies"),
-    [
-        pytest.param({}, 109, id="by the number of pods"),
-        pytest.param({"cpu": "1"}, 3, id="by cpu"),
-        pytest.param({"cpu": "1", "memory": "3Gi"}, 2, id="by the scarcest"),
-        pytest.param({"example.com/none": "1"}, 0, id="by what no node has"),
-        pytest.param({"cpu": "5"}, 0, id="not even one"),
-    ],
-)
-def test_room_is_how_many_copies_fit(requests: dict[str, str], copies: int) -> None:
-    tables = used(tables_of(wire_node("a", cpu="4", memory="8Gi")), "a", {"cpu": "1"})
-    room = room_of(pod("p", requests=requests), tables)
-    assert room is not None
-    assert room.tolist() == [copies]
-
-
-def test_room_is_never_negative() -> None:
-    tables = used(tables_of(wire_node("a", cpu="1", pods="1")), "a", {"cpu": "1"}, count=3)
-    room = room_of(pod("p", requests={"cpu": "1"}), tables)
-    assert room is not None
-    assert room.tolist() == [0]
+def test_a_node_needs_at_least_what_the_pod_requests_of_the_native_resources() -> None:
+    requests = {"cpu": "500m", "memory": "1Ki", "example.com/none": "1"}
+    assert FIT.least(pod("p", requests=requests)) == {
+        Amount.CPU_MILLIS: 500,
+        Amount.MEMORY_BYTES: 1024,
+        Amount.PODS: 1,
+    }
 
 
 @pytest.mark.parametrize(

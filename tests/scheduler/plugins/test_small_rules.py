@@ -1,6 +1,5 @@
 """SchedulingGates, PrioritySort, NodeName, NodeUnschedulable, NodePorts and UnsupportedRules."""
 
-import numpy as np
 import pytest
 
 from scheduler.framework.cycle_state import CycleState
@@ -79,14 +78,6 @@ def test_a_host_port_is_taken_once_per_node() -> None:
     assert rejected(NodePorts(), pod("p"), tables) == set()
     tables.remove("uid-default-there")
     assert rejected(NodePorts(), with_port("p", 80), tables) == set()
-
-
-def test_copies_of_a_pod_with_a_host_port_need_a_node_each() -> None:
-    tables, rows = tables_of(wire_node("a"), wire_node("b")), np.array([0, 1])
-    room = NodePorts().room(with_port("p", 80), tables, CycleState(), rows)
-    assert room is not None
-    assert room.tolist() == [1, 1]
-    assert NodePorts().room(pod("p"), tables, CycleState(), rows) is None
 
 
 def test_what_is_not_built_is_named_and_keeps_the_pod_pending() -> None:

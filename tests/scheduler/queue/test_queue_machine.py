@@ -25,9 +25,8 @@ SELDOM: Final = st.integers(0, 9).map(lambda n: n == 9)
 class QueueMachine(RuleBasedStateMachine):
     """pods: those that wait or are in flight, as last seen. place: order of arrival, a gated pod has none.
 
-    errors: in a row. back_at_s: error back-offs. gone: deleted in flight. hopeless: pods that only a change of their
-    own helps. vain: asks of which an attempt found no fit although there was room, so that nothing is promised to
-    their pods until everything is asked anew.
+    errors: in a row. back_at_s: error back-offs. no_fits: attempts. vain_until_s: back-offs after a place that was
+    shown in vain. gone: deleted in flight. hopeless: pods that only a change of their own helps.
     """
 
     def __init__(self) -> None:
@@ -42,8 +41,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.back_at_s: dict[str, float] = {}
         self.gone: set[str] = set()
         self.hopeless: set[str] = set()
-        self.woken: set[str] = set()
-        self.vain: set[int] = set()
+        self.no_fits: Counter[str] = Counter()
+        self.vain_until_s: dict[str, float] = {}
 
     # The model
 
@@ -72,17 +71,17 @@ class QueueMachine(RuleBasedStateMachine):
         self.cluster.add(seen)
 
     def forget(self, uid: str) -> None:
-        for kept in (self.pods, self.place, self.back_at_s, self.errors):
+        for kept in (self.pods, self.place, self.back_at_s, self.errors, self.no_fits, self.vain_until_s):
             kept.pop(uid, None)
-        for some in (self.gone, self.hopeless, self.woken):
+        for some in (self.gone, self.hopeless):
             some.discard(uid)
 
     def decided(self, *uids: str) -> None:
         for uid in uids:
-            self.woken.discard(uid)
             self.hopeless.discard(uid)
             if self.queue.state(uid) is not State.IN_FLIGHT:
                 self.errors[uid] = 0
+                self.no_fits[uid] += 1
 
     def nth(self, uids: Iterable[str], pick: int) -> str:
         ordered = sorted(uids)
@@ -118,7 +117,7 @@ class QueueMachine(RuleBasedStateMachine):
             return
         self.see(replace(pod(uid, units, priority=self.pods[uid].priority), gates=self.pods[uid].gates))
         self.hopeless.discard(uid)
-        self.woken.discard(uid)
+        self.vain_until_s.pop(uid, None)
         stays = before in {State.GATED, State.IN_FLIGHT} or uid in self.back_at_s
         assert self.queue.state(uid) is (before if stays else State.ACTIVE)
 
@@ -145,26 +144,39 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(vain=SELDOM, hopeless=SELDOM)
     def decide(self, vain: bool, hopeless: bool) -> None:  # noqa: FBT001 - hypothesis draws them
+        self.answer_all()
         ready = self.in_state(State.ACTIVE)
         if not ready:
             assert self.cluster.decide() is None
             return
         expected = min(ready, key=self.sort_key)
+        for uid in self.sleepers():
+            # A newcomer never takes what a better pod waits for.
+            assert self.sort_key(uid) > self.sort_key(expected) or not self.room_for(self.units(uid))
         if vain or hopeless:
             self.decide_in_vain(expected, hopeless=hopeless)
         else:
             assert self.cluster.decide() == expected
-        self.decided(expected)
-        if hopeless:
-            self.hopeless.add(expected)
+            self.decided(expected)
 
-    def decide_in_vain(self, expected: str, *, hopeless: bool) -> None:
+    def decide_in_vain(self, uid: str, *, hopeless: bool) -> None:
         queued = self.queue.pop(self.cluster.now_s)
         assert queued is not None
-        assert queued.pod is self.pods[expected]
-        self.queue.unschedulable(expected, key_of(queued.pod), self.cluster.now_s, wakes_on=0 if hopeless else ANY)
-        if self.room_for(self.units(expected)):
-            self.vain.add(self.units(expected))
+        assert queued.pod is self.pods[uid]
+        now_s, wakes_on = self.cluster.now_s, 0 if hopeless else ANY
+        self.queue.unschedulable(uid, key_of(queued.pod), now_s, wakes_on=wakes_on, in_vain=not hopeless)
+        self.decided(uid)
+        if hopeless:
+            self.hopeless.add(uid)
+        else:
+            self.vain_until_s[uid] = now_s + min(10.0, 2.0 ** (self.no_fits[uid] - 1))
+
+    def sleepers(self) -> list[str]:
+        return [uid for uid in self.in_state(State.UNSCHEDULABLE) if uid not in self.hopeless]
+
+    def answer_all(self) -> None:
+        while self.cluster.check() is not None:
+            self.queue.validate()
 
     @precondition(lambda self: self.in_state(State.IN_FLIGHT))
     @rule(pick=PICK, outcome=st.sampled_from(["bound", "refused", "refused", "gone"]))
@@ -202,7 +214,6 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def everything_changes(self) -> None:
         self.queue.opened(opened(everywhere=ANY))
-        self.vain.clear()
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 1.0, 11.0, 300.0]))
     def time_passes(self, seconds: float) -> None:
@@ -215,51 +226,35 @@ class QueueMachine(RuleBasedStateMachine):
         for uid in [uid for uid, at_s in self.back_at_s.items() if at_s <= self.cluster.now_s]:
             del self.back_at_s[uid]
             assert self.queue.state(uid) is State.ACTIVE
+        for uid in [uid for uid, at_s in self.vain_until_s.items() if at_s <= self.cluster.now_s]:
+            del self.vain_until_s[uid]
+            assert self.queue.state(uid) is State.ACTIVE
 
     # Questions
 
     @precondition(lambda self: self.in_state(State.UNSCHEDULABLE))
     @rule()
     def check(self) -> None:
-        check = self.queue.next_check()
+        check = self.cluster.next_check()
         if check is None:
             return
-        units = check.pod.template.gpu_units
-        room = self.cluster.capacity(units, check.rows)
-        asleep = [uid for uid in self.in_state(State.UNSCHEDULABLE) if self.units(uid) == units]
-        asleep = sorted((uid for uid in asleep if uid not in self.hopeless), key=self.sort_key)
-        before = Counter(self.units(uid) for uid in self.woken)[units]
-        others = {uid: self.queue.state(uid) for uid in self.pods if self.units(uid) != units}
-        count = self.cluster.answer(check)
-        woken = [uid for uid in asleep if self.queue.state(uid) is State.ACTIVE]
-        assert woken == asleep[: len(woken)]
-        assert len(woken) == count
-        assert not count or before + count <= room
-        assert {uid: self.queue.state(uid) for uid in others} == others
-        self.woken.update(woken)
+        units, best = self.units(check.pod.key.uid), check.pod.key.uid
+        alike = [uid for uid in self.sleepers() if self.units(uid) == units]
+        assert best == min(alike, key=self.sort_key)
+        states = {uid: self.queue.state(uid) for uid in self.pods if uid != best}
+        fits = self.cluster.answer(check)
+        assert fits == bool(self.cluster.capacity(units, check.rows))
+        assert self.queue.state(best) is (State.ACTIVE if fits else State.UNSCHEDULABLE)
+        assert {uid: self.queue.state(uid) for uid in states} == states
 
-    @precondition(lambda self: self.in_state(State.UNSCHEDULABLE))
-    @rule()
-    def everybody_who_fits_is_woken(self) -> None:
-        """With every question answered, a pod sleeps only while pods of its kind take all the room there is."""
-        while self.queue.next_check() is not None:
-            self.check()
-        self.queue.validate()
-        ready = Counter(self.units(uid) for uid in self.in_state(State.ACTIVE))
-        for uid in self.in_state(State.UNSCHEDULABLE):
-            if uid not in self.hopeless and self.units(uid) not in self.vain:
-                assert ready[self.units(uid)] >= self.room_for(self.units(uid))
-
-    @precondition(lambda self: self.in_state(State.ACTIVE))
     @rule()
     def nobody_sleeps_beside_room(self) -> None:
-        """The same, when all decisions have been made too: no room is left for those who sleep."""
+        """When all questions are answered and all decisions made, no room is left for those who sleep."""
         self.decided(*self.cluster.settle())
-        assert self.queue.next_check() is None
+        assert self.cluster.next_check() is None
         assert not self.in_state(State.ACTIVE)
-        for uid in self.in_state(State.UNSCHEDULABLE):
-            if uid not in self.hopeless and self.units(uid) not in self.vain:
-                assert not self.room_for(self.units(uid))
+        for uid in self.sleepers():
+            assert not self.room_for(self.units(uid))
 
     # Always
 
@@ -271,9 +266,9 @@ class QueueMachine(RuleBasedStateMachine):
         assert all(uid in self.queue for uid in self.pods)
 
     @invariant()
-    def error_back_off_is_served(self) -> None:
-        for uid in self.back_at_s:
-            assert self.queue.state(uid) is State.BACKING_OFF
+    def back_off_is_served(self) -> None:
+        for uid in (*self.back_at_s, *self.vain_until_s):
+            assert self.queue.state(uid) in {State.BACKING_OFF, State.GATED}
 
 
 QueueMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=80)

@@ -25,15 +25,14 @@ from tests.scheduler.queue.toy_cluster import (
 def test_the_highest_priority_is_popped_first_then_the_longest_waiting() -> None:
     cluster = ToyCluster(9)
     cluster.add(pod("low"), pod("high-1", priority=5), pod("high-2", priority=5), pod("top", priority=9))
-    assert cluster.decide_all() == ["top", "high-1", "high-2", "low"]
+    assert cluster.settle() == ["top", "high-1", "high-2", "low"]
 
 
 def test_a_pod_keeps_its_place_in_the_line_however_often_it_was_tried() -> None:
     cluster = full(pod("first"), pod("second"))
     cluster.add(pod("third"))
     cluster.free(0, 3)
-    cluster.check_all()
-    assert cluster.decide_all() == ["first", "second", "third"]
+    assert cluster.settle() == ["first", "second", "third"]
 
 
 def test_a_pod_that_cannot_fit_blocks_nobody() -> None:
@@ -170,7 +169,7 @@ def test_the_place_in_the_line_is_taken_when_the_gate_opens() -> None:
     cluster = ToyCluster(2)
     cluster.add(pod("gated", gates=("a",)), pod("other"))
     cluster.add(pod("gated"))
-    assert cluster.decide_all() == ["other", "gated"]
+    assert cluster.settle() == ["other", "gated"]
 
 
 def test_a_pod_that_becomes_gated_loses_its_place_in_the_line() -> None:
@@ -178,7 +177,7 @@ def test_a_pod_that_becomes_gated_loses_its_place_in_the_line() -> None:
     cluster.add(pod("first"), pod("second"))
     cluster.add(pod("first", gates=("a",)))
     cluster.add(pod("first"))
-    assert cluster.decide_all() == ["second", "first"]
+    assert cluster.settle() == ["second", "first"]
 
 
 def test_a_pod_that_becomes_gated_leaves_every_other_state() -> None:
@@ -222,7 +221,7 @@ def test_a_changed_priority_counts_at_once() -> None:
     cluster = ToyCluster(2)
     cluster.add(pod("first"), pod("second"))
     cluster.add(pod("second", priority=1))
-    assert cluster.decide_all() == ["second", "first"]
+    assert cluster.settle() == ["second", "first"]
 
 
 def test_a_pod_that_changes_while_it_is_decided_is_tried_again() -> None:
@@ -243,7 +242,7 @@ def test_a_change_in_flight_counts_for_one_attempt_only() -> None:
     cluster.add(pod("p", 2))
     cluster.refused("p")
     cluster.after(1)
-    assert cluster.decide_all() == ["p"]
+    assert cluster.settle() == ["p"]
     assert cluster.queue.state("p") is State.UNSCHEDULABLE
 
 

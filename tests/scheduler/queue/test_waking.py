@@ -1,25 +1,36 @@
-"""A change of the cluster wakes the pods that could now fit, as many as fit, in queue order, at once."""
+"""What opens wakes the pods that now fit, as many as fit, in queue order, before any pod that sorts behind them."""
 
 from dataclasses import replace
+from typing import Final
 
-import pytest
+import numpy as np
 
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import State
-from scheduler.queue.waking import union
+from scheduler.state.amounts import Amount
+from scheduler.state.arrays import Int64Array, RowArray
+from scheduler.state.changes import Change
 from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, full, key_of, opened, pod, with_labels
+
+# Above `scheduler.queue.unschedulable_pods._MOST_CHECKS`.
+MORE_THAN_A_POD_WAITS_FOR: Final = 300
 
 
 def _pods(count: int, units: int = 1, prefix: str = "p") -> list[Pod]:
     return [pod(f"{prefix}{index}", units) for index in range(count)]
 
 
-def _active(cluster: ToyCluster) -> int:
-    return cluster.queue.lengths()["active"]
-
-
 def _rows_asked(cluster: ToyCluster) -> list[list[int] | None]:
     return [None if check.rows is None else sorted(check.rows) for check in cluster.asked]
+
+
+def _names_asked(cluster: ToyCluster) -> list[str]:
+    return [check.pod.key.name for check in cluster.asked]
+
+
+def _plenty(rows: RowArray) -> Int64Array:
+    """Nothing that is measured is short: the rules alone decide."""
+    return np.full((len(Amount), len(rows)), 1000, dtype=np.int64)
 
 
 def test_a_pod_waiting_for_card_memory_is_retried_at_once_when_that_memory_frees_whatever_its_no_fit_back_off() -> None:
@@ -33,51 +44,86 @@ def test_a_pod_waiting_for_card_memory_is_retried_at_once_when_that_memory_frees
     assert "p" in cluster.placed
 
 
-def test_only_pods_that_could_now_fit_are_woken() -> None:
+def test_only_pods_that_could_now_fit_are_asked_about() -> None:
     cluster = full(pod("big", 5), pod("small", 2), pod("middle", 3))
     cluster.free(0, 2)
-    assert cluster.check_all() == 1
-    assert cluster.queue.state("small") is State.ACTIVE
+    assert cluster.settle() == ["small"]
+    assert _names_asked(cluster) == ["small"]
 
 
-def test_as_many_pods_are_woken_as_the_freed_place_can_hold_in_queue_order() -> None:
+def test_as_many_pods_are_tried_as_the_freed_place_can_hold_in_queue_order() -> None:
     cluster = full(*_pods(5), pod("urgent", priority=1))
     cluster.free(0, 3)
-    assert cluster.check_all() == 3
-    assert cluster.decide_all() == ["urgent", "p0", "p1"]
+    assert cluster.settle() == ["urgent", "p0", "p1"]
 
 
-def test_places_freed_on_several_rows_add_up() -> None:
+def test_places_freed_on_several_rows_are_all_taken() -> None:
     cluster = full(*_pods(5, units=2), rows=3)
     for row in range(3):
         cluster.free(row, 3)
-    assert cluster.check_all() == 3
-    assert _rows_asked(cluster) == [[0, 1, 2]]
+    assert cluster.settle() == ["p0", "p1", "p2"]
 
 
-def test_pods_woken_and_not_decided_yet_use_the_place_that_they_were_woken_for() -> None:
-    cluster = full(*_pods(5), rows=2)
-    cluster.free(0, 2)
-    cluster.check_all()
-    cluster.free(1, 1)
-    assert cluster.check_all() == 1
-    assert _rows_asked(cluster) == [[0], [0, 1]]
-    assert _active(cluster) == 3
+def test_two_hundred_places_lead_to_two_hundred_attempts_whatever_number_of_classes_waits() -> None:
+    waiting = [with_labels(pod(f"p{index}"), app=str(index % 50)) for index in range(2000)]
+    cluster = full(*waiting, rows=200)
+    for row in range(200):
+        cluster.free(row, 1)
+    assert cluster.settle() == [f"p{index}" for index in range(200)]
+    # One question per place, and none of the classes that are left when the places are gone.
+    assert len(cluster.asked) == 200
 
 
-def test_the_next_ones_follow_when_those_were_decided_and_the_place_is_still_free() -> None:
-    cluster = full(*_pods(3, units=2), rows=2)
-    cluster.free(1, 2)
-    cluster.check_all()
-    cluster.room[0] = 2  # nobody says so, but the woken pod prefers it
-    assert cluster.settle() == ["p0", "p1"]
-    assert {uid: row for uid, (_, row) in cluster.placed.items()} == {"p0": 0, "p1": 1}
+def test_a_better_pod_is_never_passed_by_newcomers_while_a_still_better_one_is_asked_in_vain() -> None:
+    cluster = full(with_labels(pod("in vain", priority=2000), picky="yes"), pod("fits", priority=1000))
+    for number in range(20):
+        cluster.add(pod(f"newcomer-{number}"))
+    cluster.free(0, 1)
+    while (check := cluster.queue.next_check(_plenty)) is not None:
+        if check.pod.labels:
+            cluster.queue.fits_not(check, wakes_on=ANY)
+        else:
+            cluster.queue.fits(check, 0.0)
+    assert cluster.decide() == "fits"
+
+
+def test_a_pod_that_sorts_before_those_that_wait_is_not_held_up_by_them() -> None:
+    cluster = full(pod("waits"))
+    cluster.add(pod("urgent", priority=1))
+    cluster.free(0, 1)
+    assert cluster.next_check() is None
+    assert cluster.settle() == ["urgent"]
+
+
+def test_what_the_pod_before_them_has_taken_is_not_asked_about() -> None:
+    cluster = full(*[pod(f"waits-{units}", units) for units in (1, 2, 3)])
+    cluster.add(pod("urgent", 3, priority=1))
+    cluster.free(0, 3)
+    assert cluster.settle() == ["urgent"]
+    assert cluster.asked == []
+
+
+def test_a_new_pod_is_not_held_up_by_more_than_some_hundred_questions() -> None:
+    waiting = [with_labels(pod(f"w{index}"), app=str(index)) for index in range(MORE_THAN_A_POD_WAITS_FOR)]
+    cluster = full(*waiting)
+    cluster.add(pod("new"))
+    cluster.queue.opened(opened(0))
+    asked = []
+    while (check := cluster.queue.next_check(_plenty)) is not None:
+        asked.append(check)
+        cluster.queue.fits_not(check, wakes_on=ANY)
+    assert len(asked) < MORE_THAN_A_POD_WAITS_FOR
+    assert cluster.queue.pop(0.0) is not None
+    # The round goes on where it was.
+    check = cluster.queue.next_check(_plenty)
+    assert check is not None
+    assert check.signature not in {before.signature for before in asked}
 
 
 def test_the_next_one_follows_when_the_woken_one_is_deleted() -> None:
     cluster = full(*_pods(2))
     cluster.free(0, 1)
-    cluster.check_all()
+    cluster.check()
     cluster.queue.delete("p0")
     assert cluster.settle() == ["p1"]
 
@@ -85,7 +131,7 @@ def test_the_next_one_follows_when_the_woken_one_is_deleted() -> None:
 def test_the_next_one_follows_when_the_woken_one_asks_for_something_else() -> None:
     cluster = full(*_pods(2))
     cluster.free(0, 1)
-    cluster.check_all()
+    cluster.check()
     cluster.add(pod("p0", 5))
     assert cluster.settle() == ["p0", "p1"]
     assert set(cluster.placed) == {"p1"}
@@ -100,22 +146,15 @@ def test_the_next_one_follows_when_the_bind_of_the_woken_one_fails() -> None:
     assert cluster.queue.state("p0") is State.BACKING_OFF
 
 
-def test_full_rows_are_not_asked_about_again_until_they_change() -> None:
-    cluster = full(pod("p", 4), rows=2)
-    cluster.free(0, 1)
-    cluster.settle()
-    cluster.free(1, 1)
-    cluster.settle()
-    assert _rows_asked(cluster) == [[0], [1]]
-
-
-def test_rows_found_full_are_not_asked_about_when_others_change() -> None:
-    cluster = full(*_pods(2), rows=2)
-    cluster.free(0, 1)
-    cluster.settle()
-    cluster.free(1, 1)
-    cluster.settle()
-    assert _rows_asked(cluster) == [[0], [0], [1]]
+def test_rows_are_not_asked_about_again_until_they_open() -> None:
+    cluster = full(pod("p", 4), rows=3)
+    for row in range(2):
+        cluster.queue.opened(opened(row))
+        check = cluster.queue.next_check(_plenty)
+        assert check is not None
+        assert check.rows == frozenset({row})
+        cluster.queue.fits_not(check, wakes_on=ANY)
+    assert cluster.queue.next_check(_plenty) is None
 
 
 def test_a_change_that_concerns_no_row_is_a_question_about_all_rows() -> None:
@@ -129,45 +168,49 @@ def test_a_change_that_concerns_no_row_is_a_question_about_all_rows() -> None:
 def test_classes_are_asked_for_in_the_order_of_their_best_pods() -> None:
     cluster = full(pod("late", 3), pod("later", 2), pod("first", 4, priority=2), pod("second", 2, priority=1))
     cluster.queue.opened(opened(0))
-    cluster.check_all()
-    assert [check.pod.key.name for check in cluster.asked] == ["first", "second", "late"]
+    asked = []
+    while (check := cluster.queue.next_check(_plenty)) is not None:
+        asked.append(check.pod.key.name)
+        cluster.queue.fits_not(check, wakes_on=ANY)
+    assert asked == ["first", "second", "late"]
 
 
 def test_a_freed_place_goes_to_the_better_pod_of_another_class_before_the_next_of_this_one() -> None:
-    best, worst = pod("best", 2, priority=9), pod("worst", 2)
-    cluster = full(best, pod("between", 1, priority=5), worst)
+    cluster = full(pod("best", 2, priority=9), pod("between", 1, priority=5), pod("worst", 2))
     cluster.free(0, 4)
     assert cluster.settle() == ["best", "between"]
     assert set(cluster.placed) == {"best", "between"}
 
 
-def test_the_next_of_this_class_follows_when_the_better_pod_of_another_was_asked_for() -> None:
-    cluster = full(pod("best", 2, priority=9), pod("between", 1, priority=5), pod("worst", 2))
-    cluster.free(0, 9)
-    assert cluster.check_all() == 3
-    assert [check.pod.key.name for check in cluster.asked] == ["best", "between", "worst"]
-
-
-def test_rows_that_change_during_a_round_are_offered_to_the_best_class_first() -> None:
+def test_rows_that_open_during_a_round_are_offered_to_the_best_class_first() -> None:
     cluster = full(pod("best", 3, priority=9), pod("other", 2), rows=2)
-    cluster.free(0, 1)
-    cluster.check()
-    cluster.free(1, 3)
-    assert cluster.settle() == ["best"]
-    assert [(check.pod.key.name, set(check.rows or ())) for check in cluster.asked[1:]] == [
-        ("other", {0}),
-        ("best", {1}),
-        ("other", {1}),
+    cluster.queue.opened(opened(0))
+    asked = []
+
+    def ask() -> None:
+        check = cluster.queue.next_check(_plenty)
+        assert check is not None
+        asked.append(check)
+        cluster.queue.fits_not(check, wakes_on=ANY)
+
+    ask()
+    cluster.queue.opened(opened(1))
+    for _ in range(3):
+        ask()
+    assert [(check.pod.key.name, check.rows) for check in asked] == [
+        ("best", frozenset({0})),
+        ("other", frozenset({0})),
+        ("best", frozenset({1})),
+        ("other", frozenset({1})),
     ]
 
 
 def test_a_better_pod_that_joins_moves_its_class_forward() -> None:
     cluster = full(pod("a", 2, priority=1), pod("b", 3))
-    cluster.queue.opened(opened(0))
     cluster.add(pod("b-urgent", 3, priority=5))
-    cluster.queue.next_check()
-    cluster.decide_all()
-    check = cluster.queue.next_check()
+    cluster.settle()
+    cluster.queue.opened(opened(0))
+    check = cluster.queue.next_check(_plenty)
     assert check is not None
     assert check.pod.key.name == "b-urgent"
 
@@ -175,17 +218,20 @@ def test_a_better_pod_that_joins_moves_its_class_forward() -> None:
 def test_a_question_may_be_asked_again_before_it_is_answered() -> None:
     cluster = full(pod("p"))
     cluster.free(0, 1)
-    assert cluster.queue.next_check() == cluster.queue.next_check()
-    assert cluster.check_all() == 1
+    assert cluster.next_check() == cluster.next_check()
+    assert cluster.settle() == ["p"]
 
 
 def test_the_answer_to_a_question_whose_pods_have_left_wakes_nobody() -> None:
     cluster = full(pod("p"))
     cluster.free(0, 1)
-    check = cluster.queue.next_check()
+    check = cluster.next_check()
     cluster.queue.delete("p")
     assert check is not None
-    assert cluster.queue.woken(check, 1, 0.0) == 0
+    cluster.queue.fits(check, 0.0)
+    cluster.queue.fits_not(check, wakes_on=ANY)
+    assert cluster.queue.lengths()["active"] == 0
+    cluster.queue.validate()
 
 
 def test_changes_while_nobody_waits_are_not_kept() -> None:
@@ -197,42 +243,76 @@ def test_changes_while_nobody_waits_are_not_kept() -> None:
     assert cluster.asked == []
 
 
-def test_classes_whose_pods_have_left_are_forgotten() -> None:
-    cluster = full(*[pod(f"p{units}", units) for units in range(1, 8)])
-    cluster.free(0, 100)
-    assert len(cluster.settle()) == 7
-    cluster.add(pod("huge", 1))
-    cluster.room[0] = 0
-    cluster.settle()
-    cluster.free(0, 0)
-    cluster.settle()
-    assert len(cluster.queue._no_fit.classes) == 1  # noqa: SLF001 - what it holds on to is the point
+def test_a_change_of_a_kind_that_no_rule_of_the_class_looks_at_is_no_question() -> None:
+    cluster = ToyCluster(0)
+    cluster.add(pod("p"))
+    cluster.queue.pop(0.0)
+    cluster.queue.unschedulable("p", "class", 0.0, wakes_on=int(Change.TAINTS))
+    cluster.queue.opened(opened(0, kinds=int(Change.LABELS), everywhere=int(Change.DOMAINS)))
+    assert cluster.queue.next_check(_plenty) is None
+    cluster.queue.opened(opened(0, kinds=int(Change.TAINTS)))
+    assert cluster.queue.next_check(_plenty) is not None
 
 
-# A place that was shown in vain: the check sees room, the attempt finds none (a Permit plugin says no)
+def test_a_class_that_is_ruled_out_by_what_is_left_wakes_when_there_is_more() -> None:
+    # Its node was tainted, and is full by the time that the taint goes: what it waits for is another thing now.
+    cluster = ToyCluster(0)
+    cluster.add(pod("p"))
+    cluster.queue.pop(0.0)
+    least = np.full(len(Amount), 1, dtype=np.int64)
+    cluster.queue.unschedulable("p", "class", 0.0, wakes_on=int(Change.TAINTS), least=least)
+    cluster.queue.opened(opened(0, kinds=int(Change.TAINTS)))
+    assert cluster.next_check() is None
+    cluster.queue.opened(opened(0, kinds=int(Change.CARDS)))
+    assert cluster.queue.next_check(_plenty) is not None
+
+
+def test_many_rows_that_open_at_once_are_asked_about_whatever_their_number() -> None:
+    cluster = full(*[with_labels(pod(f"p{index}", 2), app=str(index)) for index in range(100)], rows=5000)
+    for row in range(4999):
+        cluster.free(row, 1)
+    cluster.free(4999, 2)
+    assert cluster.settle() == ["p0"]
+
+
+def test_a_class_that_was_not_asked_for_long_is_asked_about_all_rows() -> None:
+    cluster = full(pod("best", 1, priority=9), pod("other", 2), rows=10)
+    cluster.queue.opened(opened(0))
+    check = cluster.queue.next_check(_plenty)
+    assert check is not None
+    cluster.queue.fits_not(check, wakes_on=ANY)
+    for _ in range(1000):
+        # "other" stays due, and what opens is for the next round.
+        cluster.queue.opened(opened(*range(10)))
+    check = cluster.queue.next_check(_plenty)
+    assert check is not None
+    assert (check.pod.key.name, check.rows) == ("other", frozenset({0}))
+
+
+# A place that was shown in vain: a Permit plugin says no
 
 
 def _in_vain(cluster: ToyCluster) -> str:
+    cluster.check()
     queued = cluster.queue.pop(cluster.now_s)
     assert queued is not None
-    cluster.queue.unschedulable(queued.pod.key.uid, key_of(queued.pod), cluster.now_s, wakes_on=ANY)
-    return queued.pod.key.uid
+    uid, signature = queued.pod.key.uid, key_of(queued.pod)
+    cluster.queue.unschedulable(uid, signature, cluster.now_s, wakes_on=ANY, in_vain=True)
+    return uid
 
 
 def test_a_place_shown_in_vain_goes_to_the_next_one_and_the_first_backs_off() -> None:
     cluster = full(*_pods(2))
     cluster.free(0, 1)
-    cluster.check_all()
     assert _in_vain(cluster) == "p0"
     assert cluster.queue.state("p0") is State.BACKING_OFF
     assert cluster.settle() == ["p1"]
-    assert cluster.queue.state("p0") is State.UNSCHEDULABLE
+    assert cluster.queue.state("p0") is State.BACKING_OFF
 
 
 def test_a_pod_that_was_shown_a_place_in_vain_tries_again_after_its_no_fit_back_off() -> None:
     cluster = full(pod("p"))
     cluster.free(0, 1)
-    cluster.check_all()
     _in_vain(cluster)
     assert cluster.settle() == []
     assert cluster.queue.next_ready_s() == 2.0
@@ -241,96 +321,77 @@ def test_a_pod_that_was_shown_a_place_in_vain_tries_again_after_its_no_fit_back_
     assert "p" in cluster.placed
 
 
-def test_a_pod_that_was_shown_a_place_in_vain_is_woken_by_the_next_change_whatever_its_back_off() -> None:
-    cluster = full(pod("p"), rows=2)
-    cluster.free(0, 1)
-    cluster.check_all()
-    _in_vain(cluster)
-    cluster.free(1, 1)
-    assert cluster.settle() == ["p"]
+def test_pods_that_are_shown_places_in_vain_do_not_wake_each_other() -> None:
+    cluster = full(*_pods(2))
+    for _ in range(2):
+        cluster.free(0, 1)
+        _in_vain(cluster)
+        cluster.queue.opened(opened(0))
+    assert cluster.settle() == []
 
 
 def test_a_pod_that_was_shown_a_place_in_vain_is_tried_at_once_when_it_changes() -> None:
     cluster = full(pod("p"))
     cluster.free(0, 1)
-    cluster.check_all()
     _in_vain(cluster)
     cluster.add(with_labels(pod("p"), app="x"))
     assert cluster.queue.state("p") is State.ACTIVE
 
 
-def test_what_an_attempt_in_vain_gives_back_does_not_wake_its_pod() -> None:
-    cluster = full(pod("p"))
-    cluster.free(0, 1)
-    cluster.check_all()
-    queued = cluster.queue.pop(0.0)
-    assert queued is not None
-    cluster.queue.opened(opened(0))
-    cluster.queue.unschedulable("p", key_of(queued.pod), 0.0, wakes_on=ANY)
-    assert cluster.check_all() == 0
-    assert cluster.queue.state("p") is State.BACKING_OFF
-
-
-def test_pods_of_a_class_without_room_are_not_kept_backing_off() -> None:
+def test_a_pod_whose_place_is_gone_when_it_is_tried_waits_for_the_next() -> None:
     cluster = full(*_pods(3))
     cluster.free(0, 1)
-    cluster.check_all()
+    cluster.check()
     cluster.room[0] = 0
     assert cluster.settle() == ["p0"]
     assert cluster.queue.lengths() == {"active": 0, "backoff": 0, "unschedulable": 3, "gated": 0}
+    cluster.free(0, 1)
+    assert cluster.settle() == ["p0"]
 
 
 # Classes that are not what they were
 
 
-def test_pods_whose_class_has_split_are_asked_for_one_by_one() -> None:
+def test_pods_whose_class_has_split_are_moved_and_asked_for_one_by_one() -> None:
     cluster = full(*_pods(3), rows=2)
-    cluster.free(1, 1)
-    check = cluster.queue.next_check()
-    assert check is not None
-    cluster.queue.reclassify(check, lambda each: each.key.uid)
+    cluster.queue.opened(opened(1))
     seen = []
-    while (check := cluster.queue.next_check()) is not None:
-        seen.append((check.signature, sorted(check.rows or ())))
-        cluster.queue.woken(check, int(check.pod.key.name == "p1"), 0.0)
+    while (check := cluster.queue.next_check(_plenty)) is not None:
+        uid = check.pod.key.uid
+        seen.append((uid, check.signature == uid, check.rows))
+        if check.signature == uid:
+            cluster.queue.fits_not(check, wakes_on=ANY)
+        else:
+            cluster.queue.reclassify(check, uid, np.zeros(len(Amount), dtype=np.int64))
         cluster.queue.validate()
-    assert seen == [("p0", [1]), ("p1", [1]), ("p2", [1])]
-    assert _active(cluster) == 1
+    # What their class was asked about says nothing of a class that is new.
+    assert sorted(seen, key=str) == [(f"p{n}", new, None if new else {1}) for n in range(3) for new in (False, True)]
 
 
-def test_every_pod_of_a_class_moves_whatever_its_state() -> None:
-    cluster = full(*_pods(3))
-    cluster.free(0, 2)
-    cluster.check_all()
-    _in_vain(cluster)
-    cluster.queue.opened(opened(everywhere=ANY))
-    check = cluster.queue.next_check()
+def test_a_pod_that_joins_a_class_that_waits_shares_its_answers() -> None:
+    cluster = full(pod("p", 2), pod("q", 1))
+    cluster.queue.opened(opened(0))
+    check = cluster.queue.next_check(_plenty)
     assert check is not None
-    cluster.queue.reclassify(check, lambda each: each.key.uid)
+    cluster.queue.fits_not(check, wakes_on=ANY)
+    other = cluster.queue.next_check(_plenty)
+    assert other is not None
+    cluster.queue.reclassify(other, check.signature, np.zeros(len(Amount), dtype=np.int64))
+    assert cluster.queue.next_check(_plenty) is None
     cluster.queue.validate()
-    assert sorted(cluster.settle()) == ["p0", "p1"]
-    cluster.queue.validate()
-
-
-@pytest.mark.parametrize(
-    ("left", "right", "both"),
-    [
-        pytest.param({1}, {2}, {1, 2}, id="rows"),
-        pytest.param(set(), {2}, {2}, id="none on the left"),
-        pytest.param({1}, set(), {1}, id="none on the right"),
-        pytest.param(None, {2}, None, id="all on the left"),
-        pytest.param(set(), None, None, id="all on the right"),
-    ],
-)
-def test_rows_add_up(left: set[int] | None, right: set[int] | None, both: set[int] | None) -> None:
-    frozen = [None if rows is None else frozenset(rows) for rows in (left, right)]
-    assert union(frozen[0], frozen[1]) == both
 
 
 def test_a_status_change_of_a_woken_pod_keeps_it_woken() -> None:
     cluster = full(*_pods(2))
     cluster.free(0, 1)
-    cluster.check_all()
+    cluster.check()
     cluster.add(replace(pod("p0"), reason="seen"))
-    assert cluster.check_all() == 0
-    assert _active(cluster) == 1
+    assert cluster.queue.state("p0") is State.ACTIVE
+    assert cluster.settle() == ["p0"]
+
+
+def test_classes_whose_pods_have_left_are_forgotten() -> None:
+    cluster = full(*[with_labels(pod(f"p{index}"), app=str(index)) for index in range(500)])
+    cluster.free(0, 500)
+    assert len(cluster.settle()) == 500
+    assert len(cluster.queue._no_fit._at) == 0  # noqa: SLF001 - what it holds on to is the point

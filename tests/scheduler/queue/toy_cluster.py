@@ -3,10 +3,14 @@
 from collections.abc import Hashable
 from dataclasses import replace
 
+import numpy as np
+
 from scheduler.kube.port import PodKey
 from scheduler.pods.pod import Pod, Template
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.queue.waking import Check, SomeRows
+from scheduler.state.amounts import NOTHING, Amount
+from scheduler.state.arrays import Int64Array, RowArray
 from scheduler.state.changes import Change, Openings
 
 GATED = "waits for its gates"
@@ -77,6 +81,13 @@ def key_of(pod: Pod) -> Hashable:
     return (pod.template, *sorted(pod.labels.items()))
 
 
+def least(pod: Pod) -> Int64Array:
+    """What a row must have left for the pod."""
+    asked = np.full(len(Amount), NOTHING, dtype=np.int64)
+    asked[Amount.CARD_UNITS] = pod.template.gpu_units
+    return asked
+
+
 class ToyCluster:
     """room: free units by row. placed: uid -> (pod, row), assumed or bound."""
 
@@ -95,49 +106,56 @@ class ToyCluster:
         """How many such pods the rows can hold now."""
         return sum(self.room[row] // units for row in (range(len(self.room)) if rows is None else rows))
 
+    def left(self, rows: RowArray) -> Int64Array:
+        """As `Tables.left`; units are those of one card."""
+        left = np.zeros((len(Amount), len(rows)), dtype=np.int64)
+        left[Amount.CARD_UNITS] = [self.room[row] for row in rows]
+        return left
+
     def decide(self) -> str | None:
-        """One attempt; the uid of its pod, None when no pod is ready."""
+        """One attempt, every question before it answered; the uid of its pod, None when no pod is ready."""
+        while self.check() is not None:
+            pass
         queued = self.queue.pop(self.now_s)
         if queued is None:
             return None
         uid, units = queued.pod.key.uid, queued.pod.template.gpu_units
         row = next((row for row, room in enumerate(self.room) if room >= units), None)
         if row is None:
-            self.queue.unschedulable(uid, key_of(queued.pod), self.now_s, wakes_on=ANY)
+            signature = key_of(queued.pod)
+            self.queue.unschedulable(uid, signature, self.now_s, wakes_on=ANY, least=least(queued.pod))
         else:
             self.room[row] -= units
             self.placed[uid] = (queued.pod, row)
         return uid
 
-    def decide_all(self) -> list[str]:
-        """Attempts until no pod is ready."""
+    def settle(self) -> list[str]:
+        """Attempts until no pod is ready; the pods in the order of their attempts."""
         decided = []
         while (uid := self.decide()) is not None:
             decided.append(uid)
         return decided
 
-    def check(self) -> int | None:
-        """Answer one question; how many pods it woke, None when there is none."""
-        check = self.queue.next_check()
+    def next_check(self) -> Check | None:
+        return self.queue.next_check(self.left)
+
+    def check(self) -> bool | None:
+        """Answer one question; whether the pod fits, None when there is none."""
+        check = self.next_check()
         return None if check is None else self.answer(check)
 
-    def answer(self, check: Check) -> int:
+    def answer(self, check: Check) -> bool:
         self.asked.append(check)
-        return self.queue.woken(check, self.capacity(check.pod.template.gpu_units, check.rows), self.now_s)
-
-    def check_all(self) -> int:
-        """Answer every question, deciding nothing; how many pods that woke."""
-        woken = 0
-        while (more := self.check()) is not None:
-            woken += more
-        return woken
-
-    def settle(self) -> list[str]:
-        """Decide and answer until nothing is left to do; the pods in the order of their attempts."""
-        decided = self.decide_all()
-        while self.check() is not None:
-            decided += self.decide_all()
-        return decided
+        signature = key_of(check.pod)
+        if signature != check.signature:
+            self.queue.reclassify(check, signature, least(check.pod))
+            return False
+        fits = self.capacity(check.pod.template.gpu_units, check.rows) > 0
+        if fits:
+            self.queue.fits(check, self.now_s)
+        else:
+            self.queue.fits_not(check, wakes_on=ANY)
+        return fits
 
     def bound(self, uid: str) -> None:
         self.queue.done(uid)

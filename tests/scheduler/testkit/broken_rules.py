@@ -20,7 +20,7 @@ from scheduler.framework.plugin import (
 from scheduler.kube.objects import Node
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import ALL_ROWS, Int64Array, RowArray, Rows
+from scheduler.state.arrays import ALL_ROWS, Int64Array, Rows
 from scheduler.state.changes import Change
 from scheduler.state.facts import CardSums, CountByKey, NodeFact
 from scheduler.state.labels import ABSENT
@@ -143,9 +143,6 @@ class OnePerOwner(FilterPlugin):
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
         return pod.owner_uid
 
-    def room(self, pod: Pod, tables: Tables, state: CycleState, rows: RowArray) -> Int64Array | None:
-        return np.ones(len(rows), dtype=np.int64) if pod.owner_uid else None
-
 
 class WithoutPods(OnePerOwner):
     """Looks at pods, does not say so."""
@@ -253,10 +250,6 @@ class OneWebPerCard(CardFilterPlugin):
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
         return pod.labels.get("app")
-
-    def card_room(self, pod: Pod, tables: Tables, state: CycleState, rows: RowArray) -> Int64Array | None:
-        shape = tables.cards.units[:, rows].shape
-        return np.ones(shape, dtype=np.int64) if pod.labels.get("app") == "web" else None
 
 
 class Marked(Limits):
