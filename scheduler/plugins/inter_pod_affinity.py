@@ -31,7 +31,7 @@ class InterPodAffinity(FilterPlugin):
 
     The pod's own terms are not supported: `UnsupportedRules` keeps a pod that requires them pending. A pod with a
     term closes its whole domain, so the rule is asked about all nodes at every decision. Pods are one class as long
-    as no term tells their labels apart.
+    as the same terms match them.
     Source: kube-scheduler, plugins/interpodaffinity/filtering.go, satisfyExistingPodsAntiAffinity.
     """
 
@@ -51,7 +51,7 @@ class InterPodAffinity(FilterPlugin):
         return (Objection(rejected, REASON),)
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """The namespace, and the labels that some term looks at."""
+        """The terms that match the pod."""
         return tables.fact(AntiAffinity).signature(pod.key.namespace, pod.labels)
 
 

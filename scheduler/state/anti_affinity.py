@@ -6,7 +6,7 @@ framework/types.go, AffinityTerm.Matches.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -19,6 +19,7 @@ from scheduler.state.changes import Change
 from scheduler.state.facts import Columns, NodeFact
 from scheduler.state.labels import LabelColumn, Labels
 from scheduler.state.selectors import Expressions, match, of_label_selector
+from scheduler.state.term_index import TermIndex
 
 # (namespace, terms) of one pod.
 _Read: TypeAlias = tuple[str, tuple[PodAffinityTerm, ...]]
@@ -42,9 +43,13 @@ class TermKey:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class AwayTerm:
-    """One term of some pods. holders: how many. domains: topology value -> how many of them are there."""
+    """One term of some pods. number: of no other term, ever.
+
+    holders: how many. domains: topology value -> how many of them are there.
+    """
 
     key: TermKey
+    number: int
     holders: int = 0
     domains: Counter[str] = field(default_factory=Counter)
     _changes: int = 0
@@ -94,9 +99,10 @@ class AntiAffinity(NodeFact[_Read]):
         super().__init__(tables)
         self._terms: dict[TermKey, AwayTerm] = {}
         self._on: dict[int, dict[TermKey, _Here]] = {}
-        self._uses: Counter[str] = Counter()
-        self._keys: tuple[str, ...] = ()
-        self._keys_version = 0
+        # By the namespaces that they name, and those that select namespaces by label.
+        self._naming: dict[str, TermIndex[AwayTerm]] = {}
+        self._selecting: TermIndex[AwayTerm] = TermIndex()
+        self._numbers = 0
         self.terms_version = 0
 
     def __bool__(self) -> bool:
@@ -135,23 +141,31 @@ class AntiAffinity(NodeFact[_Read]):
             self.terms_version += 1
 
     def signature(self, namespace: str, labels: Mapping[str, str]) -> Hashable:
-        """Equal for pods that no term tells apart; () while there are no terms."""
-        if not self._terms:
-            return ()
-        return (self._keys_version, namespace, *(labels.get(key) for key in self._keys))
+        """Which terms match: equal for pods that none tells apart, whatever other labels terms look at."""
+        return tuple(term.number for term in self.against(namespace, labels)) if self._terms else ()
 
     def against(self, namespace: str, labels: Mapping[str, str]) -> tuple[AwayTerm, ...]:
-        """The terms that match a pod."""
+        """The terms that match a pod, oldest first."""
         # A namespace that was not seen yet counts as one without labels, as in kube-scheduler.
         about = self.tables.namespaces.get(namespace, {})
-        return tuple(term for key, term in self._terms.items() if key.matches(namespace, about, labels))
+        naming = self._naming.get(namespace)
+        found = {
+            term.number: term
+            for index in (self._selecting, naming)
+            if index is not None
+            for term in index.candidates(labels)
+            if term.key.matches(namespace, about, labels)
+        }
+        return tuple(found[number] for number in sorted(found))
 
     def _enter(self, row: int, key: TermKey) -> None:
         term = self._terms.get(key)
         if term is None:
-            term = self._terms[key] = AwayTerm(key=key)
-            self._uses.update({expression.key for expression in key.selector})
-            self._terms_changed()
+            self._numbers += 1
+            term = self._terms[key] = AwayTerm(key=key, number=self._numbers)
+            self.terms_version += 1
+            for index in self._indexes(key):
+                index.add(key.selector, term)
         on_row = self._on.setdefault(row, {})
         here = on_row.get(key)
         if here is None:
@@ -172,16 +186,19 @@ class AntiAffinity(NodeFact[_Read]):
                 del self._on[row]
         if not term.holders:
             del self._terms[key]
-            self._uses.subtract({expression.key for expression in key.selector})
-            self._terms_changed()
+            self.terms_version += 1
+            for index in self._indexes(key):
+                index.discard(key.selector, term)
+            for namespace in key.namespaces:
+                if not self._naming[namespace]:
+                    del self._naming[namespace]
 
-    def _terms_changed(self) -> None:
-        self.terms_version += 1
-        self._uses = +self._uses
-        keys = tuple(sorted(self._uses))
-        if keys != self._keys:
-            self._keys = keys
-            self._keys_version += 1
+    def _indexes(self, key: TermKey) -> Iterator[TermIndex[AwayTerm]]:
+        """Where a term is looked for."""
+        if key.namespace_selector is not None:
+            yield self._selecting
+        for namespace in key.namespaces:
+            yield self._naming.setdefault(namespace, TermIndex())
 
 
 def _count(term: AwayTerm, domain: str | None, holders: int) -> None:

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scheduler.kube.objects import LabelSelector, PodAffinityTerm, Requirement
 from scheduler.pods.gpu_request import ResourceNames
@@ -122,15 +124,58 @@ def test_equal_terms_of_many_pods_are_one() -> None:
     assert len(terms.against("default", {"app": "x"})) == 1
 
 
-def test_classes_are_told_apart_by_namespace_and_by_the_labels_that_terms_read() -> None:
+def test_classes_are_told_apart_by_the_terms_that_match_them() -> None:
     terms, _ = index("east")
     assert terms.signature("default", {"app": "x"}) == terms.signature("prod", {}) == ()
     terms.book(0, ("default", (PodAffinityTerm(ZONE, APP),)), 1)
-    key = terms.signature("default", {"app": "x", "pod-index": "1"})
-    assert key == terms.signature("default", {"app": "x", "pod-index": "2"})
-    assert key != terms.signature("default", {"app": "y"})
-    assert key != terms.signature("default", {})
-    assert key != terms.signature("prod", {"app": "x"})
+    signature = terms.signature("default", {"app": "x", "pod-index": "1"})
+    assert signature == terms.signature("default", {"app": "x", "pod-index": "2"})
+    assert signature != terms.signature("default", {"app": "y"}) == terms.signature("default", {})
+    assert terms.signature("prod", {"app": "x"}) == ()
+
+
+def test_a_label_that_a_term_of_another_namespace_looks_at_tells_no_pods_apart() -> None:
+    terms, _ = index("east")
+    for number in range(100):
+        selector = LabelSelector(None, (Requirement("pod-index", "In", (str(number),)),))
+        terms.book(0, ("theirs", (PodAffinityTerm(ZONE, selector),)), 1)
+    assert len({terms.signature("default", {"pod-index": str(number)}) for number in range(100)}) == 1
+    assert len({terms.signature("theirs", {"pod-index": str(number)}) for number in range(100)}) == 100
+
+
+EXPRESSIONS = st.builds(
+    Requirement,
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+    st.lists(st.sampled_from("xyz"), max_size=2).map(tuple),
+)
+SELECTORS = st.builds(LabelSelector, st.none(), st.lists(EXPRESSIONS, max_size=2).map(tuple))
+TERMS = st.builds(
+    PodAffinityTerm,
+    st.just(ZONE),
+    SELECTORS,
+    st.none() | st.builds(LabelSelector, st.sampled_from([{}, {"team": "a"}])),
+    st.lists(st.sampled_from(["default", "prod"]), max_size=2).map(tuple),
+)
+
+
+@given(st.lists(TERMS, max_size=8), st.lists(st.integers(0, 7), max_size=4))
+def test_the_terms_that_are_found_are_those_that_match(written: list[PodAffinityTerm], gone: list[int]) -> None:
+    terms, tables = index("east", namespaces={"prod": {"team": "a"}})
+    there = {}
+    for number, term in enumerate(written):
+        terms.book(0, ("default", (term,)), 1)
+        there[number] = term_key(term, "default")
+    for number in gone:
+        if there.pop(number, None) is not None:
+            terms.book(0, ("default", (written[number],)), -1)
+    for namespace in ("default", "prod", "unseen"):
+        for labels in ({}, {"a": "x"}, {"a": "y", "b": "z"}, {"b": "x"}):
+            about = tables.namespaces.get(namespace, {})
+            expected = {key for key in there.values() if key is not None and key.matches(namespace, about, labels)}
+            found = [term.key for term in terms.against(namespace, labels)]
+            assert set(found) == expected
+            assert len(found) == len(expected)
 
 
 def test_a_signature_never_stands_for_the_labels_of_other_keys() -> None:
