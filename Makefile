@@ -73,6 +73,7 @@ bench: setup
 	@go=$$($(go_1_26)) || { echo "bench needs Go >= 1.26, and $$go"; exit 1; }
 	@$(MAKE) --no-print-directory binaries
 	@.venv/bin/python -m e2e.bench.engine
+	@.venv/bin/python -m e2e.bench.waiting
 	@.venv/bin/python -m e2e.bench.plugin
 	@.venv/bin/python -m e2e.bench
 
