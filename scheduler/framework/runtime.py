@@ -63,6 +63,9 @@ class Runtime:
             if changed is not None and len(changed.rows) * _FEW <= kept.capacity:
                 if changed.rows:
                     self._evaluate_changed(kept, pod, changed)
+                if changed.kinds & _NODE:
+                    # What is kept by value of a label, or by set of taints, may have grown.
+                    self.cache.keep(signature, kept)
                 return kept
         fresh = self._evaluate_all(pod)
         self.cache.keep(signature, fresh)
@@ -89,6 +92,7 @@ class Runtime:
         """For each rule in order, its objections over all rows."""
         for plugin in evaluation.rules.filters:
             yield list(plugin.diagnose(pod, self.tables, evaluation.state, ALL_ROWS))
+        evaluation.state.drop_passing()
 
     def room(self, pod: Pod, evaluation: Evaluation, rows: RowArray) -> int:
         """How many pods of the class `rows` can take more, at most; 0 when none is feasible."""
@@ -103,6 +107,7 @@ class Runtime:
             for plugin in rules.filters
             if (limit := plugin.room(pod, tables, state, rows)) is not None
         ]
+        state.drop_passing()
         if not limits:
             return len(rows)
         return int(np.maximum(np.minimum.reduce(limits), 1).sum())
@@ -123,6 +128,7 @@ class Runtime:
         fresh.total = self._total(pod, fresh, ALL_ROWS, fresh.feasible)
         shape = (tables.capacity,)
         fresh.raw = [checked_scores(p, p.score(pod, tables, state, ALL_ROWS), shape) for p, _ in rules.normalized]
+        state.drop_passing()
         return fresh
 
     def _pre_filter(self, pod: Pod, state: CycleState) -> tuple[set[Plugin], str]:
@@ -152,6 +158,9 @@ class Runtime:
             if node_changed or by_bookings:
                 raw[rows] = checked_scores(plugin, plugin.score(pod, self.tables, kept.state, rows), feasible.shape)
         kept.version = self.tables.changes.version
+        if len(changed.rows) > 1:
+            # What was worked out about one row is small, and the pod is likely to land there.
+            kept.state.drop_passing()
 
     def _left(
         self, pod: Pod, evaluation: Evaluation, filters: Sequence[FilterPlugin], rows: Rows, left: BoolArray
@@ -195,6 +204,7 @@ class Runtime:
                 total = np.where(feasible, total + weight * raw, -1)
             else:
                 total = _with_normalized(total, plugin.normalization, weight, raw, feasible)
+        state.drop_passing()
         return total, feasible
 
 

@@ -37,6 +37,10 @@ from scheduler.kube.objects import (
 MOST_BYTES: Final = 65_536
 # Of an annotation that no rule of ours reads: rules of others read short ones, `kubectl apply` writes long ones.
 LONGEST_FOREIGN_VALUE: Final = 1024
+# Of a selector in an annotation, as `kubectl -l` takes it: it is held against every pod of the namespace.
+SELECTOR_CHARACTERS: Final = 1024
+SELECTOR_REQUIREMENTS: Final = 16
+SELECTOR_VALUES: Final = 64  # of one requirement
 _MOST_LABELS: Final = 128  # every label that a selector names is looked up in them, and they are kept
 _MOST_ANNOTATIONS: Final = 64  # they are kept, as the labels are
 _MOST_GATES: Final = 64  # all of them are in one message
@@ -71,7 +75,9 @@ class PodBudgets:
             Budget("resource names", 32, _resource_names, self._kept_alone),
             # An array of all nodes is worked out for each term and for each requirement.
             Budget("node affinity terms", 64, _node_terms, _without_node_affinity),
-            Budget("node selector requirements", 256, _node_requirements, _without_node_affinity),
+            Budget("node selector requirements", 128, _node_requirements, _without_node_affinity),
+            # A column of all nodes is made at the first question about a key.
+            Budget("keys in node selectors", 16, _node_keys, _without_node_affinity),
             # As many host names as a list by hand may have. Each is looked up once per class of pods.
             Budget("node selector values", 4096, _node_values, _without_node_affinity),
             # The terms of a pod that runs are held against every pod that comes after it.
@@ -220,6 +226,11 @@ def _node_terms(pod: Pod) -> int:
 def _node_requirements(pod: Pod) -> int:
     written = sum(len(term.match_expressions) + len(term.match_fields) for term in _written_node_terms(pod))
     return written + len(pod.spec.node_selector or ())
+
+
+def _node_keys(pod: Pod) -> int:
+    terms = _written_node_terms(pod)
+    return len({*(pod.spec.node_selector or ()), *(one.key for term in terms for one in term.match_expressions)})
 
 
 def _node_values(pod: Pod) -> int:
