@@ -13,7 +13,7 @@ from cachetools import LRUCache
 
 from config.protocol import names
 from scheduler.kube import objects
-from scheduler.kube.budgets import PodBudgets, is_slim, slimmed
+from scheduler.kube.budgets import fitted, is_slim, kept_resources, slimmed
 from scheduler.kube.port import PodKey
 from scheduler.pods.asked import Asked, AskedReader
 from scheduler.pods.effective_requests import Amounts, effective_requests, scoring_requests
@@ -100,7 +100,7 @@ class PodReader:
         """resources: the configured names of what is asked."""
         self._resources = resources
         self._asked = AskedReader(resources)
-        self._budgets = PodBudgets((resources.gpu_mem, resources.gpu_core))
+        self._kept = kept_resources((resources.gpu_mem, resources.gpu_core))
         # Whatever the protocol knows is kept, however long: what is wrong with it is told by who reads it.
         self._annotations = self._asked.annotations | _PROTOCOL
         self._templates: LRUCache[bytes, _Kept] = LRUCache(_KEPT_BYTES, getsizeof=lambda kept: kept.size)
@@ -145,7 +145,7 @@ class PodReader:
 
     def _work_out(self, asked: Asked, size: int) -> Template:
         """size: of the fingerprint."""
-        pod, over_budget = self._budgets.fitted(asked.as_pod(), size)
+        pod, over_budget = fitted(asked.as_pod(), size, self._kept)
         spec = pod.spec
         gpu_request, gpu_request_error = None, ""
         try:
