@@ -266,7 +266,7 @@ class Service:
         self._observer.bad_object(problem.kind)
         log.warning("object.bad", kind=problem.kind, name=problem.name, problem=problem.message)
         if problem.on_object:
-            self.recorder.about(problem.kind, problem.name, problem.uid, "BadAnnotation", problem.message)
+            self.recorder.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)
 
     def _ignored(self, pod: Pod, preference: str) -> None:
         if preference not in self._ignored_kinds:

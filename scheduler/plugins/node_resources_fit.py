@@ -87,12 +87,12 @@ class NodeResourcesFitArgs(PluginArgs):
 class Requested:
     """What a class of pods requests, as columns. names: in the order of kube-scheduler's messages, pods first.
 
-    known: of the table of resources, when `indexes` was true. indexes: intp[asked], of the resources that some node or
-    pod has named; amounts: int64[asked, 1]. missing: the names that nobody has.
+    version: of the table of resources, when `indexes` was true. indexes: intp[asked], of the resources that some node
+    offers; amounts: int64[asked, 1]. missing: the names that no node offers.
     """
 
     names: tuple[str, ...]
-    known: int
+    version: int
     indexes: RowArray
     amounts: Int64Array
     missing: frozenset[str]
@@ -103,7 +103,7 @@ class Requested:
         there = [(resources.index[name], amount) for name, amount in requests if name in resources.index]
         return cls(
             tuple(name for name, _ in requests),
-            len(resources.index),
+            resources.version,
             np.array([index for index, _ in there], dtype=np.intp),
             np.array([[amount] for _, amount in there], dtype=np.int64),
             frozenset(name for name, _ in requests if name not in resources.index),
@@ -198,7 +198,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
 
     def _requested(self, pod: Pod, tables: Tables, state: CycleState) -> Requested:
         requested = state.read(_REQUESTED)
-        if requested.missing and requested.known != len(tables.resources.index):
+        if requested.version != tables.resources.version:
             requested = Requested.of(self._requests(pod), tables.resources)
             state.write(_REQUESTED, requested)
         return requested

@@ -13,6 +13,7 @@ from scheduler.kube import objects
 # Volumes that need nothing of the scheduler: they are made on whatever node the pod runs.
 _LOCAL_VOLUMES: Final = frozenset({"configMap", "secret", "emptyDir", "projected", "downwardAPI", "hostPath", "image"})
 
+ANNOTATIONS_READ: Final = (names.CARD_POLICY, names.NODE_POLICY)
 _RESTART_ALL: Final = "restartPolicyRules with RestartAllContainers"
 
 
@@ -72,8 +73,7 @@ def _declared(spec: objects.PodSpec) -> tuple[str, ...]:
 
 def _gpu(pod: objects.Pod) -> tuple[str, ...]:
     annotations = pod.metadata.annotations or {}
-    keys = (names.CARD_POLICY, names.NODE_POLICY)
-    return tuple(f"{key}: fragmentation" for key in keys if annotations.get(key) == "fragmentation")
+    return tuple(f"{key}: fragmentation" for key in ANNOTATIONS_READ if annotations.get(key) == "fragmentation")
 
 
 def _preferences(spec: objects.PodSpec) -> tuple[str, ...]:
