@@ -8,7 +8,6 @@ from typing import Any, cast
 from deviceplugin.node.watch import NodeWatch
 from scheduler.kube import objects
 from scheduler.kube.port import Changed, Cluster, Deleted, ListBegins, ListEnds
-from scheduler.kube.reflector import Backoff
 
 
 def node(runtime: str = "", uid: str = "1") -> objects.Node:
@@ -32,7 +31,7 @@ class Shown:
 
 
 async def runtime_of(*batches: list[Any]) -> str:
-    watch = NodeWatch(cast("Cluster", Shown(*batches)), "n", Backoff(random.Random(0)))  # noqa: S311  (no secret)
+    watch = NodeWatch(cast("Cluster", Shown(*batches)), "n", random.Random(0), lambda: 0.0)  # noqa: S311  (no secret)
     following = asyncio.create_task(watch.node(lambda _: None))
     try:
         return await asyncio.wait_for(watch.runtime_version(), 5)
