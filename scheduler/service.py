@@ -116,7 +116,7 @@ class Service:
         self._wake = asyncio.Event()
         self._until_stop: list[asyncio.Task[None]] = []
         self._unlisted = {kind.name for kind in (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)}
-        self.contact = Contact(sorted(self._unlisted), self._clock.monotonic_s)
+        self.contact = Contact(self._unlisted, self._clock.monotonic_s)
         self._listed = asyncio.Event()
         self._reported: LRUCache[Problem, bool] = LRUCache(maxsize=_MOST_REPORTED)
         self._ignored_kinds: set[str] = set()

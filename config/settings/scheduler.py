@@ -226,7 +226,7 @@ class SchedulerConfiguration(Section):
         default="auto", description="`auto`: console in a terminal, else JSON, one object a line."
     )
     per_card_metrics: bool = Field(
-        default=False, description="Whether `/metrics` has series per card; 5,000 nodes of 8 cards make 120,000."
+        default=False, description="Whether `/metrics` has series per card; 5,000 nodes of 8 cards make 80,000."
     )
 
     @field_validator("pod_max_backoff_seconds")

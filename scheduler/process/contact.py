@@ -34,7 +34,8 @@ class Contact:
     def __init__(self, watches: Iterable[str], now_s: Callable[[], float]) -> None:
         """now_s: monotonic seconds."""
         self._now_s = now_s
-        self._states = {request: _State(now_s()) for request in watches}
+        self._watches = frozenset(watches)
+        self._states = {request: _State(now_s()) for request in sorted(self._watches)}
         self._told: dict[str, set[str]] = {}
 
     def answered(self, request: str) -> None:
@@ -43,7 +44,10 @@ class Contact:
 
     def recovered(self, request: str) -> None:
         """It works again, or for the first time."""
-        self._states[request] = _State(self._now_s())
+        if request in self._watches:
+            self._states[request] = _State(self._now_s())
+        else:
+            self._states.pop(request, None)
         self._told.pop(request, None)
 
     def failed(self, request: str, reason: str) -> bool:
