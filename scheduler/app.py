@@ -18,6 +18,7 @@ from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.process.collector import keep_pauses_short
+from scheduler.process.contact import ContactCollector
 from scheduler.process.probes import serve
 from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
@@ -74,6 +75,7 @@ def service_options(configuration: SchedulerConfiguration, *, instance: str) -> 
         bind_timeout_s=configuration.bind_request_timeout_s,
         predecessor_s=configuration.bind_timeout_s,
         max_binds_in_flight=configuration.max_binds_in_flight,
+        not_ready_after_s=configuration.not_ready_after_s,
     )
 
 
@@ -91,13 +93,13 @@ async def _serve(
         rng=rng,
     )
     metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
+    metrics.registry.register(ContactCollector("gpushare_scheduler_", service.contact))
     try:
         server = await serve(
             configuration.listen_address,
-            metrics.registry,
+            metrics.scrape,
             ready=service.not_ready,
             alive=lambda: "",
-            before_scrape=metrics.freeze,
         )
     except OSError as error:
         message = f"cannot listen on {configuration.listen}: {error.strerror}; choose another address with --listen"
