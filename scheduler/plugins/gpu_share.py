@@ -132,16 +132,18 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
     def room(self, pod: Pod, tables: Tables, state: CycleState, rows: RowArray) -> Int64Array | None:
         """Copies that the free memory of the fitting cards holds, and that the card rules let onto them."""
-        request, cards = pod.template.gpu_request, tables.cards
+        request, cards, rules = pod.template.gpu_request, tables.cards, _card_rules(state)
         if request is None:
             return None
-        fits = _fits(pod, tables, state, rows)
-        per_card = np.ones_like(fits, dtype=np.int64)
-        if not request.exclusive:
-            per_card = cards.free[:, rows].astype(np.int64) // request.units_per_card
-        per_card = _card_rules(state).room(pod, tables, state, rows, per_card)
-        on_cards = np.where(fits, per_card, 0).sum(axis=0) // request.cards
-        return np.asarray(np.minimum(on_cards, cards.node_free[rows] // request.units), dtype=np.int64)
+        fits, free = _fits(pod, tables, state, rows), cards.free[:, rows].astype(np.int64)
+        per_card = np.ones_like(free) if request.exclusive else free // request.units_per_card
+        per_card = np.where(fits, rules.room(pod, tables, state, rows, per_card), 0)
+        policy = request.card_policy or self._card_policy
+        tightest_first = policy is Policy.BINPACK and not rules.scorers and rules.chooser is None
+        on_cards = copies_on_cards(per_card, request.cards)
+        if tightest_first and request.cards > 1:
+            on_cards = copies_tightest_first(per_card, free, request)
+        return np.minimum(on_cards, cards.node_free[rows] // request.units)
 
     def scores(self, pod: Pod) -> bool:
         """Pods without gpu-mem get nothing from here on any node."""
@@ -249,6 +251,41 @@ def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
         tightest: RowArray = order.argmin(axis=0)[np.newaxis]
         return tightest
     return np.asarray(order.argsort(axis=0, kind="stable")[: request.cards], dtype=np.intp)
+
+
+def copies_on_cards(per_card: Int64Array, cards: int) -> Int64Array:
+    """int64[rows]: how many copies, each on `cards` different cards, the cards can hold, however they are taken.
+
+    per_card: int64[cards, rows], >= 0, what each holds alone. It is the largest n with Σ min(per_card, n) >= n·cards:
+    a card holds a copy once at most.
+    """
+    if cards == 1:
+        return np.asarray(per_card.sum(axis=0), dtype=np.int64)
+    # Σ min(per_card, n) is smallest over the prefixes of the cards, largest first, that count n each.
+    descending = -np.sort(-per_card, axis=0)
+    rest = np.cumsum(descending[::-1], axis=0)[::-1]
+    taken = min(cards, len(rest))
+    copies = (rest[:taken] // (cards - np.arange(taken))[:, np.newaxis]).min(axis=0)
+    return np.asarray(copies if taken == cards else np.zeros_like(copies), dtype=np.int64)
+
+
+def copies_tightest_first(per_card: Int64Array, free: Int64Array, request: GpuRequest) -> Int64Array:
+    """int64[rows]: as `copies_on_cards`, where each copy takes the tightest cards, as `chosen_slots` does for binpack.
+
+    free: int64[cards, rows], units. What is tightest stays so until it is full: each turn fills one card at least.
+    """
+    left, free = per_card.copy(), free.copy()
+    copies = np.zeros(left.shape[1], dtype=np.int64)
+    for _ in range(len(left)):
+        slots = np.where(left > 0, free, _NEVER).argsort(axis=0, kind="stable")[: request.cards]
+        held = np.take_along_axis(left, slots, axis=0)
+        more = held.min(axis=0) if len(held) == request.cards else np.zeros_like(copies)
+        if not more.any():
+            break
+        copies += more
+        np.put_along_axis(left, slots, held - more, axis=0)
+        np.put_along_axis(free, slots, np.take_along_axis(free, slots, axis=0) - more * request.units_per_card, axis=0)
+    return copies
 
 
 def binpack_score(cards: CardColumns, request: GpuRequest, rows: Rows, slots: RowArray) -> Int64Array:

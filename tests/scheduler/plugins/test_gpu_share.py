@@ -6,12 +6,19 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from config.protocol import names
 from config.protocol.inventory import Card, Health
+from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.engine import Engine
+from scheduler.framework.runtime import Runtime
 from scheduler.kube import objects
-from scheduler.scheduling_cycle import NoFit, Placement
+from scheduler.plugins import registry
+from scheduler.plugins.gpu_share import copies_on_cards
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.scheduling_cycle import NoFit, Placement, SchedulingCycle
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, card, engine, pod, wire_node
 
@@ -234,3 +241,44 @@ def test_models_restrict_the_cards() -> None:
 
 def test_an_absurd_ask_is_refused_in_words() -> None:
     assert "expected at most" in why(place(engine(a=[16]), gpu_mem=2**40))
+
+
+CARD_SIZES = st.lists(st.integers(1, 12), min_size=1, max_size=6)
+PROFILE = registry.build(resolve(SchedulerConfiguration())[0], ResourceNames())
+
+
+@given(
+    sizes=CARD_SIZES,
+    used=st.lists(st.integers(0, 12), max_size=6),
+    asked=st.sampled_from([1, 2, 3]),
+    count=st.integers(1, 4),
+    special=st.sampled_from(["", "exclusive", "spread", "one sharer", "two sharers"]),
+)
+@example(sizes=[12, 3, 3], used=[], asked=1, count=2, special="")
+@example(sizes=[1, 1, 2], used=[], asked=1, count=2, special="")
+@settings(max_examples=200, deadline=None)
+def test_room_is_how_many_pods_find_a_place(
+    sizes: list[int], used: list[int], asked: int, count: int, special: str
+) -> None:
+    """With card rules and several cards too: who is woken beyond that is woken in vain."""
+    built = engine(a=sizes)
+    sharers = {"one sharer": "1", "two sharers": "2"}.get(special)
+    if sharers:
+        built.node_changed(wire_node("a", sizes, annotations={names.MAX_SHARERS: sharers}))
+    for index, units in enumerate(used[: len(sizes)]):
+        if units:
+            place(built, f"there-{index}", units, annotations={names.CARD_UUIDS: f"GPU-a-{index}"})
+    more = {"exclusive": {names.EXCLUSIVE: "true"}, "spread": {names.CARD_POLICY: "spread"}}.get(special, {})
+    wanted = {names.GPU_COUNT: str(count), **more}
+    cycle, row = SchedulingCycle(Runtime(PROFILE, built.tables)), built.tables.row_of["a"]
+    room, _ = cycle.room(pod("p", asked * count, annotations=wanted), np.array([row]))
+    placed = 0
+    while isinstance(place(built, f"p{placed}", asked * count, annotations=wanted), Placement):
+        placed += 1
+    assert placed == room
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.integers(1, 4))
+def test_copies_on_cards_is_the_largest_number_that_the_cards_can_hold(per_card: list[int], cards: int) -> None:
+    most = max(n for n in range(60) if sum(min(each, n) for each in per_card) >= n * cards)
+    assert copies_on_cards(np.array([per_card]).T, cards).tolist() == [most]
