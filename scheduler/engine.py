@@ -112,6 +112,7 @@ class Engine:
 
     def bound(self, placement: Placement) -> None:
         """The API server has bound the pod."""
+        self.tables.confirm(placement.pod.key.uid)
         self.queue.done(placement.pod.key.uid)
 
     def refused(self, placement: Placement, now_s: float, *, gone: bool) -> None:

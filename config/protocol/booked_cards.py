@@ -59,6 +59,14 @@ class Written:
         """Whether somebody has said which cards the pod is on: what is read first stays."""
         return bool(self.per_card)
 
+    def summary(self) -> str:
+        """The cards, for people: `3 on GPU-a`; the first two of them."""
+        first = [f"{units} on {self.uuids.get(index, f'card {index}')[:64]}" for index, units in self.per_card.items()]
+        return ", ".join(first[:2]) + (", …" if len(first) > 2 else "")  # noqa: PLR2004 - as said
+
+
+_NOTHING: Final = Written(units=0, per_card={}, uuids={}, allocation=None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookedCard:
@@ -93,6 +101,8 @@ class BookedCards:
 
 def read(annotations: Mapping[str, str], ask: Ask) -> Written:
     """The decision in a pod's annotations. Never raises for what they hold."""
+    if not ask.units:
+        return _NOTHING
     unit_mib, device_units = allocation.unit_mib(annotations), allocation.device_units(annotations)
     written, problem = _allocation(annotations, ask)
     per_card, uuids = {}, dict[int, str]()
@@ -115,24 +125,59 @@ def read(annotations: Mapping[str, str], ask: Ask) -> Written:
     )
 
 
+class CardsOfNode:
+    """The cards of one node, as pods are read against them. unit_mib: MiB in one of the node's units, > 0."""
+
+    def __init__(self, cards: Sequence[Card], unit_mib: int) -> None:
+        """cards: as announced; UUIDs and indexes are unique."""
+        self.cards = cards
+        self.unit_mib = unit_mib
+        self._by_uuid = {card.uuid: card for card in cards}
+        self._by_index = {card.index: card for card in cards}
+
+    def booked(self, written: Written) -> BookedCards:
+        """Where a pod is among these cards."""
+        if written.units == 0:
+            return BookedCards(unit_mib=written.unit_mib, problem=written.problem)
+        named = self._named(written)
+        own_mib = written.unit_mib or self._told_unit_mib(written, named)
+        if not own_mib:
+            lost_all = bool(written.uuids) and not any(named.values())
+            if written.decided and not lost_all:
+                return BookedCards(everywhere=written.units, blocks=True, problem=_unit_problem(written))
+            # Nobody has decided anything for this pod, or no card that is there is concerned.
+            own_mib = self.unit_mib
+        units = rescaled(written.units, own_mib, self.unit_mib)
+        if _unknown(written, named, units):
+            problem = written.problem or _unknown_problem(written)
+            return BookedCards(everywhere=units, unit_mib=own_mib, problem=problem)
+        booked = _booked(written, named, own_mib, self.unit_mib)
+        return BookedCards(cards=booked, unit_mib=own_mib, problem=written.problem)
+
+    def _named(self, written: Written) -> dict[int, Card | None]:
+        """Card index as the pod writes it, ascending -> the card; None where the node has none such."""
+        indexes = sorted(written.per_card)
+        if not written.uuids:
+            return {index: self._by_index.get(index) for index in indexes}
+        # A node that announces totals only has no UUIDs: there a card is known by its index.
+        known = self._by_uuid
+        return {index: known.get(written.uuids[index]) or known.get(nameless(index)) for index in indexes}
+
+    def _told_unit_mib(self, written: Written, named: Mapping[int, Card | None]) -> int:
+        """The unit in which the pod's first card has `device_units`; 0 when that cannot be told.
+
+        Where that card is not known it may be any, and all have to agree.
+        """
+        if not written.device_units:
+            return 0
+        first = next(iter(named.values()), None)
+        told = {_unit_of(written.device_units, card, self.unit_mib) for card in ((first,) if first else self.cards)}
+        return told.pop() if len(told) == 1 else 0
+
+
 def on_cards(written: Written, cards: Sequence[Card], unit_mib: int) -> BookedCards:
     """Where the pod is among the cards of its node. unit_mib: MiB in one of the node's units, > 0."""
-    if written.units == 0:
-        return BookedCards(unit_mib=written.unit_mib, problem=written.problem)
-    named = _named(written, cards)
-    first = next(iter(named.values()), None)
-    lost_all = bool(written.uuids) and not any(named.values())
-    own_mib = written.unit_mib or _told_unit_mib(written, cards if first is None else (first,), unit_mib)
-    if not own_mib:
-        if written.decided and not lost_all:
-            return BookedCards(everywhere=written.units, blocks=True, problem=_unit_problem(written))
-        # Nobody has decided anything for this pod, or no card that is there is concerned.
-        own_mib = unit_mib
-    if _unknown(written, named, rescaled(written.units, own_mib, unit_mib)):
-        everywhere, problem = rescaled(written.units, own_mib, unit_mib), written.problem or _unknown_problem(written)
-        return BookedCards(everywhere=everywhere, unit_mib=own_mib, problem=problem)
-    booked = _booked(written, named, own_mib, unit_mib)
-    return BookedCards(cards=booked, unit_mib=own_mib, problem=written.problem)
+    return CardsOfNode(cards, unit_mib).booked(written)
 
 
 def rescaled(units: int, from_mib: int, to_mib: int) -> int:
@@ -165,17 +210,6 @@ def _allocation(annotations: Mapping[str, str], ask: Ask) -> tuple[Allocation | 
     return written, ""
 
 
-def _named(written: Written, cards: Sequence[Card]) -> dict[int, Card | None]:
-    """Card index as the pod writes it, ascending -> the card of the node; None where the node has none such."""
-    by_uuid, by_index = {card.uuid: card for card in cards}, {card.index: card for card in cards}
-    if not written.uuids:
-        return {index: by_index.get(index) for index in sorted(written.per_card)}
-    # A node that announces totals only has no UUIDs: there a card is known by its index.
-    return {
-        index: by_uuid.get(written.uuids[index]) or by_uuid.get(nameless(index)) for index in sorted(written.per_card)
-    }
-
-
 def _unknown(written: Written, named: Mapping[int, Card | None], units: int) -> bool:
     """Whether nobody can tell which cards the pod is on. units: of the whole pod, in the node's unit."""
     if written.uuids:
@@ -203,17 +237,6 @@ def _booked(written: Written, named: Mapping[int, Card | None], own_mib: int, un
         )
         for uuid, units in asked.items()
     )
-
-
-def _told_unit_mib(written: Written, cards: Sequence[Card], unit_mib: int) -> int:
-    """The unit in which the pod's first card has `device_units`; 0 when that cannot be told.
-
-    cards: that card alone where it is known, else all that it can be; they have to agree.
-    """
-    if not written.device_units:
-        return 0
-    told = {_unit_of(written.device_units, card, unit_mib) for card in cards}
-    return told.pop() if len(told) == 1 else 0
 
 
 def _unit_of(device_units: int, card: Card, unit_mib: int) -> int:

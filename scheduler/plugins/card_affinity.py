@@ -96,7 +96,7 @@ class CardAffinity(PreFilterPlugin, CardFilterPlugin):
         apart = state.read(_TERMS).apart
         if apart is None or not match(apart, pod.labels):
             return None
-        return np.ones((tables.cards.units.shape[0], len(rows)), dtype=np.int64)
+        return np.ones((tables.cards.width, len(rows)), dtype=np.int64)
 
 
 # (namespace, labels) of one pod.
@@ -138,7 +138,7 @@ class CardHolders(CardFact[_Holder]):
     def matching(self, namespace: str, selector: Expressions, rows: Rows) -> BoolArray:
         """bool[cards, rows]: a pod of the namespace that `selector` matches is on the card."""
         on_rows = self._on.get(namespace, {})
-        shape = (self.tables.cards.units.shape[0], count_of(rows, self.tables.capacity))
+        shape = (self.tables.cards.width, count_of(rows, self.tables.capacity))
         found = np.zeros(shape, dtype=np.bool_)
         for place, row in places_of(on_rows, rows):
             for slot, holders in on_rows[row].items():

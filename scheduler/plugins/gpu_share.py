@@ -4,7 +4,8 @@ What a card or node has free is in `scheduler.state.cards`; what a pod may ask f
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Final, Literal, TypeAlias
+from functools import cache
+from typing import ClassVar, Final, Literal, TypeAlias, cast
 
 import numpy as np
 from pydantic import Field
@@ -27,10 +28,22 @@ from scheduler.framework.plugin import (
     ReservePlugin,
     ScorePlugin,
 )
-from scheduler.pods.gpu_request import GpuRequest, Policy, ResourceNames, Selection
+from scheduler.plugins.card_choice import (
+    binpack_score,
+    by_width,
+    card_numbers,
+    chosen_slots,
+    copies_on_cards,
+    copies_tightest_first,
+    eligible,
+    fitting,
+    together,
+)
+from scheduler.pods.gpu_request import GpuRequest, Policy, ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.booking import CardShare
+from scheduler.state.card_arrays import RowGroup
 from scheduler.state.cards import CardColumns
 from scheduler.state.changes import Change
 from scheduler.state.node_inventory import GpuState
@@ -45,14 +58,10 @@ _STATE_REASONS: Final[Mapping[int, str]] = {
     int(GpuState.OTHER_UNIT): "node(s) announced GPU memory in another unit",
     int(GpuState.NOT_ALLOCATABLE): "node(s) had no allocatable gpu-mem (device plugin not there yet, or away)",
 }
-# Binpack, in shares of MAX_SCORE: a card in use before a free card, a node in use before an empty node,
-# then the fuller node: used cards, free cards on used nodes, empty nodes.
-_USED_CARDS: Final = MAX_SCORE * 50 // 100
-_USED_NODE: Final = MAX_SCORE * 20 // 100
-_FULLNESS: Final = MAX_SCORE - _USED_CARDS - _USED_NODE
-_NEVER: Final = 2**31 - 1
-# (rows, version of the tables, the cards that fit): Score and Reserve need again what Filter has worked out.
-_FITS: Final = StateKey[tuple[Rows, int, BoolArray]]("gpu_share.fits")
+# (rows, version of the tables, the cards that fit): Score and Reserve need again what Filter has worked out. A class is
+# kept for long, so what is more than of a few rows is forgotten once Score has used it.
+_KEPT_BYTES: Final = 1024
+_Fits: TypeAlias = tuple[Rows, int, BoolArray]
 
 
 class GpuShareArgs(PluginArgs):
@@ -116,14 +125,16 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """Too little memory on enough cards, or on the node in all; cards that cannot be given out."""
-        good = np.logical_and(*self._enough_and_roomy(pod, tables, state, rows))
+        enough = by_width(tables.cards, rows, lambda group: self._enough(pod, tables, state, group))
+        good = np.logical_and(enough, tables.cards.node_free[rows] >= _request(pod).units)
         return () if np.count_nonzero(good) == len(good) else (Objection(~good, "Insufficient GPU memory"),)
 
     def diagnose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """What is wrong with the node's cards as a whole, then with each card, then the node's total."""
         cards = tables.cards
-        enough, roomy = self._enough_and_roomy(pod, tables, state, rows)
-        ready = cards.state[rows] == _READY
+        enough = by_width(cards, rows, lambda group: self._enough(pod, tables, state, group))
+        # A node that is not READY has no room.
+        roomy, ready = cards.node_free[rows] >= _request(pod).units, cards.state[rows] == _READY
         return (
             *(Objection(cards.state[rows] == s, reason) for s, reason in _STATE_REASONS.items()),
             *self._card_objections(pod, tables, state, rows, ready & ~enough),
@@ -132,18 +143,22 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
     def room(self, pod: Pod, tables: Tables, state: CycleState, rows: RowArray) -> Int64Array | None:
         """Copies that the free memory of the fitting cards holds, and that the card rules let onto them."""
-        request, cards, rules = pod.template.gpu_request, tables.cards, _card_rules(state)
+        request, cards = pod.template.gpu_request, tables.cards
         if request is None:
             return None
-        fits, free = _fits(pod, tables, state, rows), cards.free[:, rows].astype(np.int64)
+        on_cards = by_width(cards, rows, lambda group: self._room_on_cards(pod, tables, state, group))
+        return np.asarray(np.minimum(on_cards, cards.node_free[rows] // request.units), dtype=np.int64)
+
+    def _room_on_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
+        request, cards, rules = _request(pod), tables.cards, _card_rules(state)
+        fits, free = _fits(pod, tables, state, rows), cards.free[:, rows]
         per_card = np.ones_like(free) if request.exclusive else free // request.units_per_card
-        per_card = np.where(fits, rules.room(pod, tables, state, rows, per_card), 0)
+        per_card = np.where(fits, rules.room(pod, tables, state, cast("RowArray", rows), per_card), 0)
         policy = request.card_policy or self._card_policy
         tightest_first = policy is Policy.BINPACK and not rules.scorers and rules.chooser is None
-        on_cards = copies_on_cards(per_card, request.cards)
         if tightest_first and request.cards > 1:
-            on_cards = copies_tightest_first(per_card, free, request)
-        return np.minimum(on_cards, cards.node_free[rows] // request.units)
+            return copies_tightest_first(per_card, free, request)
+        return copies_on_cards(per_card, request.cards)
 
     def scores(self, pod: Pod) -> bool:
         """Pods without gpu-mem get nothing from here on any node."""
@@ -152,8 +167,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         """How well the node's best cards suit the node policy, 0..MAX_SCORE."""
         request = _request(pod)
-        slots = self._chosen(pod, tables, state, rows)
-        packed = binpack_score(tables.cards, request, rows, slots)
+        packed = by_width(tables.cards, rows, lambda group: self._packed(pod, tables, state, group))
         spread = (request.node_policy or self._node_policy) is Policy.SPREAD
         return MAX_SCORE - packed if spread else packed
 
@@ -162,17 +176,23 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         request, cards = pod.template.gpu_request, tables.cards
         if request is None:
             return Reservation()
-        chosen = sorted(self._chosen(pod, tables, state, slice(row, row + 1))[:, 0].tolist())
+        with cards.viewing(cards.groups(here := slice(row, row + 1))[0].width):
+            chosen = sorted(self._chosen(pod, tables, state, here)[:, 0].tolist())
         announced = tables.inventory(tables.names[row])
         shares = tuple(_share(cards, slot, row, request, has_uuids=announced.has_uuids) for slot in chosen)
-        legacy = LegacyFields(pod.template.gpu_units, int(cards.units[chosen[0], row]), now_ns)
+        legacy = LegacyFields(pod.template.gpu_units, int(cards.stored.units[chosen[0], row]), now_ns)
         return Reservation(shares, allocation.encode(_allocation(request, shares, announced.unit_mib), legacy))
 
-    def _enough_and_roomy(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> tuple[BoolArray, BoolArray]:
-        """bool[rows] each: enough cards fit; the node's total holds the pod, which it never does where not READY."""
+    def _enough(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
+        """bool[rows]: as many cards fit as the pod asks."""
         request, fits = _request(pod), _fits(pod, tables, state, rows)
-        enough = np.logical_or.reduce(fits) if request.cards == 1 else fits.sum(axis=0) >= request.cards
-        return enough, tables.cards.node_free[rows] >= request.units
+        return np.asarray(np.logical_or.reduce(fits) if request.cards == 1 else fits.sum(axis=0) >= request.cards)
+
+    def _packed(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
+        slots = self._chosen(pod, tables, state, rows)
+        if slots.nbytes > _KEPT_BYTES:
+            state.write(_fits_key(tables.cards.width), None)
+        return binpack_score(tables.cards, _request(pod), rows, slots)
 
     def _chosen(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
         """intp[request.cards, rows]: the slots that the pod would take; rows without enough fitting cards: any."""
@@ -189,6 +209,18 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, short: BoolArray
     ) -> list[Objection]:
         """Why there are too few cards on the `short` rows: what thins them out below what the pod asks, in order."""
+        cards, merged = tables.cards, dict[str, list[tuple[RowGroup, Objection]]]()
+        for group in cards.groups(rows):
+            with cards.viewing(group.width):
+                own = short if group.places is None else short[group.places]
+                for objection in self._card_objections_of(pod, tables, state, group.rows, own):
+                    merged.setdefault(objection.reason, []).append((group, objection))
+        return [together(cards, found, len(short)) for found in merged.values()]
+
+    def _card_objections_of(
+        self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, short: BoolArray
+    ) -> list[Objection]:
+        """The same, of rows that are judged together."""
         request, cards = _request(pod), tables.cards
         found: list[Objection] = []
 
@@ -201,13 +233,13 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         left = cards.units[:, rows] > 0
         too_few(left, "node(s) had fewer cards than the pod asks for")
         if request.models or request.uuids:
-            too_few(left & _eligible(cards, request, rows), "node(s) had too few cards of those the pod asks for")
+            too_few(left & eligible(cards, request, rows), "node(s) had too few cards of those the pod asks for")
         left = fitting(cards, request, rows)
         how_many = "one card" if request.cards == 1 else f"{request.cards} cards"
         alone = " without other pods" if request.exclusive else ""
 
         def numbers(counted: BoolArray) -> Numbers:
-            return _card_numbers(cards, request, rows, counted)
+            return card_numbers(cards, request, rows, counted)
 
         too_few(left, f"Insufficient GPU memory on {how_many}{alone}", numbers)
         for objection in _card_rules(state).objections(pod, tables, state, rows, left.shape):
@@ -224,132 +256,10 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return Objection(scarce, f"Insufficient {self.resource_names.gpu_mem}", numbers)
 
 
-def fitting(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
-    """bool[cards, rows]: the card may be given and has `units_per_card` free."""
-    return np.logical_and(_eligible(cards, request, rows), cards.free[:, rows] >= request.units_per_card)
-
-
-def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
-    cards: CardColumns,
-    request: GpuRequest,
-    policy: Policy,
-    rows: Rows,
-    fits: BoolArray,
-    scores: Sequence[Int64Array] = (),
-) -> RowArray:
-    """intp[request.cards, rows]: the slots that the policy takes: the tightest first, or the emptiest; ties by slot.
-
-    fits: as `fitting`. scores: int64[cards, rows] each, ahead of the policy, higher is better, the first counts most.
-    A row with fewer fitting cards than asked gets slots that do not fit.
-    """
-    free = cards.free[:, rows]
-    order = np.where(fits, free if policy is Policy.BINPACK else -free, _NEVER)
-    if scores:
-        keys = (order, *(-score for score in reversed(scores)), ~fits)
-        return np.asarray(np.lexsort(keys, axis=0)[: request.cards], dtype=np.intp)
-    if request.cards == 1:
-        tightest: RowArray = order.argmin(axis=0)[np.newaxis]
-        return tightest
-    return np.asarray(order.argsort(axis=0, kind="stable")[: request.cards], dtype=np.intp)
-
-
-def copies_on_cards(per_card: Int64Array, cards: int) -> Int64Array:
-    """int64[rows]: how many copies, each on `cards` different cards, the cards can hold, however they are taken.
-
-    per_card: int64[cards, rows], >= 0, what each holds alone. It is the largest n with Σ min(per_card, n) >= n·cards:
-    a card holds a copy once at most.
-    """
-    if cards == 1:
-        return np.asarray(per_card.sum(axis=0), dtype=np.int64)
-    # Σ min(per_card, n) is smallest over the prefixes of the cards, largest first, that count n each.
-    descending = -np.sort(-per_card, axis=0)
-    rest = np.cumsum(descending[::-1], axis=0)[::-1]
-    taken = min(cards, len(rest))
-    copies = (rest[:taken] // (cards - np.arange(taken))[:, np.newaxis]).min(axis=0)
-    return np.asarray(copies if taken == cards else np.zeros_like(copies), dtype=np.int64)
-
-
-def copies_tightest_first(per_card: Int64Array, free: Int64Array, request: GpuRequest) -> Int64Array:
-    """int64[rows]: as `copies_on_cards`, where each copy takes the tightest cards, as `chosen_slots` does for binpack.
-
-    free: int64[cards, rows], units. What is tightest stays so until it is full: each turn fills one card at least.
-    """
-    left, free = per_card.copy(), free.copy()
-    copies = np.zeros(left.shape[1], dtype=np.int64)
-    for _ in range(len(left)):
-        slots = np.where(left > 0, free, _NEVER).argsort(axis=0, kind="stable")[: request.cards]
-        held = np.take_along_axis(left, slots, axis=0)
-        more = held.min(axis=0) if len(held) == request.cards else np.zeros_like(copies)
-        if not more.any():
-            break
-        copies += more
-        np.put_along_axis(left, slots, held - more, axis=0)
-        np.put_along_axis(free, slots, np.take_along_axis(free, slots, axis=0) - more * request.units_per_card, axis=0)
-    return copies
-
-
-def binpack_score(cards: CardColumns, request: GpuRequest, rows: Rows, slots: RowArray) -> Int64Array:
-    """int64[rows], 0..MAX_SCORE: how well a node suits binpack.
-
-    Half for landing on cards in use, a fifth for a node in use, the rest by how full the node's usable cards are with
-    the pod on them. slots: as `chosen_slots`; rows without enough fitting cards get any number.
-    """
-    used = cards.holders[:, rows][slots, np.arange(slots.shape[1])] > 0
-    on_used_cards = used[0] if request.cards == 1 else used.all(axis=0)
-    total = np.maximum(cards.total[rows], 1)
-    full: Int64Array = np.minimum((cards.booked[rows] + request.units) * _FULLNESS // total, _FULLNESS)
-    score: Int64Array = full + on_used_cards * _USED_CARDS + (cards.held[rows] > 0) * _USED_NODE
-    return score
-
-
-def _eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
-    """Cards that may be given to this pod, whatever they have free."""
-    may = cards.available[:, rows]
-    if request.exclusive:
-        may = may & (cards.holders[:, rows] == 0)
-    if request.models or request.uuids:
-        may = may & _selected(cards, request, rows)
-    return may
-
-
-def _selected(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
-    """Cards of the models and UUIDs that the pod asks for."""
-    selected = np.ones(cards.units[:, rows].shape, dtype=np.bool_)
-    if request.models:
-        selected &= _of_models(cards, request.models, rows)
-    if request.uuids:
-        selected &= _of_uuids(cards, request.uuids, rows)
-    return selected
-
-
-def _of_models(cards: CardColumns, models: Selection, rows: Rows) -> BoolArray:
-    codes = [code for model, code in cards.model_code.items() if models.accepts(model)]
-    return np.isin(cards.model[:, rows], codes)
-
-
-def _of_uuids(cards: CardColumns, uuids: Selection, rows: Rows) -> BoolArray:
-    taken = np.full(cards.units.shape, not uuids.wanted, dtype=np.bool_)
-    for names, mark in ((uuids.wanted, True), (uuids.excluded, False)):
-        for uuid in names:
-            for slot, row in cards.places.get(uuid, ()):
-                taken[slot, row] = mark
-    return np.asarray(taken[:, rows], dtype=np.bool_)
-
-
-def _card_numbers(cards: CardColumns, request: GpuRequest, rows: Rows, counted: BoolArray) -> Numbers:
-    free = np.where(_eligible(cards, request, rows), np.maximum(cards.free[:, rows], 0), -1)[:, counted]
-    # With N cards asked, the N-th freest card of a node is what it lacks.
-    rank = min(request.cards, free.shape[0]) - 1
-    order = (-free).argsort(axis=0, kind="stable")[rank]
-    nth_free = np.take_along_axis(free, order[np.newaxis], axis=0)[0]
-    best = int(nth_free.argmax())
-    total = int(cards.units[:, rows][:, counted][order[best], best])
-    return Numbers(request.units_per_card, max(0, int(nth_free[best])), total)
-
-
 def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
     """`fitting` less what the card rules reject; not worked out again for the rows that were asked about last."""
-    last = state.find(_FITS)
+    key = _fits_key(tables.cards.width)
+    last = state.find(key)
     version = tables.changes.version
     if last is not None and last[1] == version and (last[0] is rows or _same_slice(last[0], rows)):
         return last[2]
@@ -358,8 +268,13 @@ def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
     if rules.filters:
         for objection in rules.objections(pod, tables, state, rows, fits.shape):
             fits = fits & ~objection.rejected
-    state.write(_FITS, (rows, version, fits))
+    state.write(key, (rows, version, fits))
     return fits
+
+
+@cache
+def _fits_key(width: int) -> StateKey[_Fits | None]:
+    return StateKey(f"gpu_share.fits.{width}")
 
 
 def _same_slice(one: Rows, other: Rows) -> bool:

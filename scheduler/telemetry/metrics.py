@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from scheduler.state.arrays import Int32Array
+from scheduler.state.arrays import Int32Array, Int64Array
 from scheduler.state.tables import Tables
 
 _FREE_SHARES: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -78,7 +78,8 @@ class _Frozen:
     queues: dict[str, int]
     rows: list[tuple[str, int]]
     units: Int32Array
-    free: Int32Array
+    free: Int64Array
+    lost: Int64Array
     cards: list[tuple[str, str, str, int, int]]
 
 
@@ -96,8 +97,9 @@ class _ClusterCollector(Collector):
         self._frozen = _Frozen(
             queues=self._queue_lengths(),
             rows=list(tables.row_of.items()),
-            units=cards.units.copy(),
-            free=cards.free.copy(),
+            units=cards.stored.units.copy(),
+            free=cards.stored.free.copy(),
+            lost=cards.lost.copy(),
             cards=self._every_card() if self._per_card else [],
         )
 
@@ -116,9 +118,9 @@ class _ClusterCollector(Collector):
             yield from _card_series(frozen)
 
     def _every_card(self) -> list[tuple[str, str, str, int, int]]:
-        tables, cards = self._tables, self._tables.cards
+        tables, cards, stored = self._tables, self._tables.cards, self._tables.cards.stored
         return [
-            (name, str(slot.card.index), slot.card.uuid, int(cards.units[number, row]), int(cards.free[number, row]))
+            (name, str(slot.card.index), slot.card.uuid, int(stored.units[number, row]), int(stored.free[number, row]))
             for name, row in tables.row_of.items()
             for number, slot in enumerate(cards.slots[row])
         ]
@@ -127,7 +129,7 @@ class _ClusterCollector(Collector):
 def _node_sums(frozen: _Frozen) -> Iterator[Metric]:
     total = GaugeMetricFamily("gpushare_node_gpu_memory_units", "Memory units of the node's cards.", labels=["node"])
     booked = GaugeMetricFamily("gpushare_node_gpu_memory_booked_units", "Memory units booked on them.", labels=["node"])
-    totals, left = frozen.units.sum(axis=0).tolist(), frozen.free.sum(axis=0).tolist()
+    totals, left = frozen.units.sum(axis=0).tolist(), (frozen.free.sum(axis=0) - frozen.lost).tolist()
     for name, row in frozen.rows:
         if totals[row] or left[row]:
             total.add_metric([name], totals[row])

@@ -17,7 +17,7 @@ from scheduler.pods.pod import PodReader
 from scheduler.queue.entry import State
 from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.world import World
-from scheduler.state.booking import booking_of
+from scheduler.state.booking import is_exclusive, shares_of, written_of
 from scheduler.state.ledger import of_tables
 from scheduler.state.node_inventory import GpuState
 from tests.support.virtual_time import VirtualLoop
@@ -131,16 +131,18 @@ class History(RuleBasedStateMachine):
     def check_sums(self) -> None:
         """What scores and the node's own limit are read from."""
         tables = self.process.engine.tables
-        cards = tables.cards
-        assert np.array_equal(cards.total, (cards.units * cards.usable).sum(axis=0))
-        usable = cards.usable
-        assert np.array_equal(cards.booked, cards.total - (cards.free * usable).sum(axis=0))
-        assert np.array_equal(cards.available, usable & (cards.exclusive == 0))
+        cards, stored = tables.cards, tables.cards.stored
+        usable = stored.usable
+        assert np.array_equal(cards.total, (stored.units * usable).sum(axis=0))
+        assert np.array_equal(cards.booked, cards.total - (stored.free * usable).sum(axis=0))
+        assert np.array_equal(stored.available, usable & (stored.exclusive == 0))
         ready = cards.state == int(GpuState.READY)
         assert np.array_equal(cards.node_free, np.where(ready, cards.allocatable - cards.counted, 0))
-        assert np.array_equal(cards.held, cards.holders.sum(axis=0))
-        announced = {(c.uuid, name) for name in tables.row_of for c in tables.inventory(name).cards}
-        assert announced == {(u, tables.names[row]) for u, places in cards.places.items() for _, row in places}
+        assert np.array_equal(cards.held, stored.holders.sum(axis=0))
+        for name, row in tables.row_of.items():
+            inventory = tables.inventory(name)
+            for slot, card in enumerate(inventory.cards if inventory.has_uuids else ()):
+                assert (row, slot) in cards.announced.places(card.uuid)
 
     def check_no_pod_is_lost(self) -> None:
         """A pod that waits for us is known to wait, or has been placed; what is assumed is being bound."""
@@ -163,13 +165,14 @@ class History(RuleBasedStateMachine):
         exclusive: set[tuple[str, str]] = set()
         for wire in self.pods(assigned=True, ours=True):
             if self.posts.are_ours(wire):
-                booking = booking_of(READER.read(wire))
-                assert not booking.problem
-                for share in booking.shares:
+                pod = READER.read(wire)
+                written = written_of(pod)
+                assert not written.problem
+                for share in shares_of(written):
                     card = wire.spec.node_name, share.uuid or f"#{share.index}"
                     booked[card] += share.units
                     holders[card] += 1
-                    exclusive |= {card} if booking.exclusive else set()
+                    exclusive |= {card} if is_exclusive(pod) else set()
         over = {card: units for card, units in booked.items() if units > self.most[card]}
         assert not over, f"over-committed by us: {over}"
         assert not {card for card in exclusive if holders[card] > 1}

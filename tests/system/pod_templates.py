@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from config.protocol import names
 from config.protocol.allocation import Allocation, LegacyFields, encode
-from tests.support.builders import manifest
+from tests.support.builders import UNIT_MIB, manifest
 from tests.system.node_plans import TAINT, ZONE, NodePlan
 
 _PREFERS_B: Final = {
@@ -96,9 +96,9 @@ def annotations(  # noqa: PLR0911 - one per way of writing
     uuids = {card.index: card.uuid for card in plan.cards}
     match written:
         case "legacy":
-            return {names.MEM_IDX: str(index)}
+            return {names.MEM_IDX: str(index), names.UNIT_MIB: "1024"}
         case "legacy, no such card":
-            return {names.MEM_IDX: "77"}
+            return {names.MEM_IDX: "77", names.UNIT_MIB: "1024"}
         case "allocation":
             return _encoded(units, index, uuids.get(index, ""))
         case "index only":
@@ -112,5 +112,5 @@ def annotations(  # noqa: PLR0911 - one per way of writing
 
 
 def _encoded(units: int, index: int, uuid: str) -> dict[str, str]:
-    allocation = Allocation({0: {index: units}}, {}, {index: uuid} if uuid else {})
+    allocation = Allocation({0: {index: units}}, {}, {index: uuid} if uuid else {}, UNIT_MIB)
     return encode(allocation, LegacyFields(units, units, 1))

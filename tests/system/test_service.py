@@ -153,7 +153,7 @@ async def test_what_a_predecessor_bound_meanwhile_is_known_before_the_first_bind
     await asyncio.sleep(1)
     # Its watch stalls just when the predecessor's last request takes effect.
     process.wire.break_watches(Break.STALLED)
-    annotations = {names.MEM_IDX: "0"}
+    annotations = {names.MEM_IDX: "0", names.UNIT_MIB: "1024"}
     of.pods.bind("default", "mine", "a", annotations)
     await asyncio.sleep(60)
     process.wire.resume_watches()
