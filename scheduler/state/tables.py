@@ -49,7 +49,8 @@ class PodRecord:
     """One pod on one node. held: None until the node is there. read: what each fact read of it, in their order.
 
     pod: as it was seen last. written, exclusive: as they were read first, which is what is booked.
-    rivals: (what we chose, what is shown) while it is not known which of them is so.
+    rivals: (what we chose, what is shown) while it is not known which of them is so. confirmed: the API server has
+    answered that it is what we chose.
     """
 
     pod: Pod
@@ -58,6 +59,7 @@ class PodRecord:
     exclusive: bool
     assumed: bool
     rivals: tuple[Written, Written] | None = None
+    confirmed: bool = False
     read: list[Any] = field(default_factory=list)
     held: Held | None = None
 
@@ -161,6 +163,12 @@ class Tables:
         self._opened(row, kinds)
         self._note_turned()
 
+    def read_again(self, name: str) -> None:
+        """Work out everything of a node from its object and its pods, whatever the columns hold."""
+        node = self._nodes[name]
+        self.remove_node(name)
+        self.upsert_node(node)
+
     def mark_unhealthy(self, node: str, indexes: frozenset[int]) -> None:
         """Cards, by index, that the legacy ConfigMap takes out of use; empty gives them back."""
         if indexes:
@@ -198,7 +206,10 @@ class Tables:
     def confirm(self, uid: str) -> None:
         """The API server has answered that the pod is where we assumed it; no effect when it is not on record."""
         record = self._pods.get(uid)
-        if record is not None and record.rivals is not None:
+        if record is None:
+            return
+        record.confirmed = record.assumed
+        if record.rivals is not None:
             self._decide(record, record.rivals[0])
 
     def forget(self, uid: str) -> None:
@@ -247,6 +258,14 @@ class Tables:
         """Every pod with a node; read only."""
         return iter(self._pods.values())
 
+    def records_on(self, node: str) -> list[PodRecord]:
+        """Every pod on a node."""
+        return list(self._pods_on.get(node, {}).values())
+
+    def node(self, name: str) -> Node:
+        """The node as it was seen last; KeyError when it is not there."""
+        return self._nodes[name]
+
     def inventory(self, node: str) -> NodeInventory:
         """What the node says of its cards; KeyError when it is not there."""
         return self._inventories[node]
@@ -281,6 +300,8 @@ class Tables:
         if same_decision(shown, ours):
             self._decide(record, ours)
             return ""
+        if record.confirmed:
+            self._decide(record, ours)
         if record.assumed:
             if record.rivals is not None and record.rivals[1].decided:
                 return ""
