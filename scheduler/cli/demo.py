@@ -79,7 +79,8 @@ class _Demo:
     """One cluster and one scheduler; `run` once."""
 
     def __init__(self, steps: list[Step], resources: ResourceNames, out: TextIO, speed: float) -> None:
-        configuration = SchedulerConfiguration(memory_unit_mib=_UNIT_MIB, pod_initial_backoff_seconds=1 / speed)
+        backoff_s = max(1 / speed, 0.1)
+        configuration = SchedulerConfiguration(memory_unit_mib=_UNIT_MIB, pod_initial_backoff_seconds=backoff_s)
         self._steps = steps
         self._resources = resources
         self._speed = speed

@@ -40,7 +40,7 @@ def samples(text: str) -> dict[tuple[str, str], float]:
 def metrics_of(*, per_card: bool = False) -> Metrics:
     tables = cluster(a=[16, 8])
     tables.upsert_node(wire_node("plain"))
-    tables.add(bound(pod("p", 4, annotations={"ALIYUN_COM_GPU_MEM_IDX": "1"}), "a"))
+    tables.add(bound(pod("p", 4, annotations={"ALIYUN_COM_GPU_MEM_IDX": "1", "gpushare/unit-mib": "1024"}), "a"))
     return Metrics(tables, lambda: {"active": 2, "backoff": 0, "unschedulable": 5, "gated": 1}, per_card=per_card)
 
 
@@ -72,7 +72,7 @@ async def test_series_per_card_are_there_only_when_asked_for(client: aiohttp.Cli
 async def test_a_scrape_shows_what_is_true_at_its_time(client: aiohttp.ClientSession) -> None:
     tables = cluster(a=[16])
     metrics = Metrics(tables, dict, per_card=False)
-    tables.add(bound(pod("p", 4, annotations={"ALIYUN_COM_GPU_MEM_IDX": "0"}), "a"))
+    tables.add(bound(pod("p", 4, annotations={"ALIYUN_COM_GPU_MEM_IDX": "0", "gpushare/unit-mib": "1024"}), "a"))
     _, text = await served(metrics, client, "/metrics")
     assert samples(text)["gpushare_node_gpu_memory_booked_units", "a"] == 4
 
