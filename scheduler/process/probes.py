@@ -19,6 +19,8 @@ _METHODS: Final = (HTTPMethod.GET, HTTPMethod.HEAD)
 # Prometheus that there could be.
 _PROBES_EVERY_S: Final = 0.005
 _PAGES_EVERY_S: Final = 0.05
+# For answers under way when the program ends: a client that reads slowly must not keep it from ending in time.
+_SHUTDOWN_S: Final = 1.0
 
 
 async def serve(
@@ -50,7 +52,7 @@ async def serve(
 
     nothing_here = probes.each(_says(HTTPStatus.NOT_FOUND))
     wrong_method = probes.each(_says(HTTPStatus.METHOD_NOT_ALLOWED))
-    runner = web.ServerRunner(BoundedServer(answer, limits))
+    runner = web.ServerRunner(BoundedServer(answer, limits), shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
     host, port = address
     try:
