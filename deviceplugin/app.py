@@ -12,8 +12,9 @@ import structlog
 
 from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.mistakes import ConfigurationError
-from deviceplugin.backends import controlled, source_for
+from deviceplugin.backends import backend_for, controlled
 from deviceplugin.driver.simulated import SimulationError
+from deviceplugin.health.monitor import NeedsNewContainer
 from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.lock import AlreadyRunning, InstanceLock, LockUnknown
 from deviceplugin.node.api import NodeApi
@@ -62,8 +63,8 @@ async def _connected(configuration: DevicePluginConfiguration, environment: Mapp
 async def _serve(
     configuration: DevicePluginConfiguration, cluster: KubeCluster, api: NodeApi, rng: random.Random
 ) -> None:
-    source = source_for(configuration)
-    plugin = NodePlugin(configuration, cluster, api, source, rng)
+    backend = backend_for(configuration)
+    plugin = NodePlugin(configuration, cluster, api, backend, rng)
     try:
         server = await serve(
             configuration.listen_address,
@@ -77,9 +78,9 @@ async def _serve(
         raise StartupError(message) from error
     log.info("start", node=configuration.node_name, listen=configuration.listen, simulated=bool(configuration.simulate))
     try:
-        async with controlled(configuration, source):
+        async with controlled(configuration, backend):
             await _until_told_to_stop(plugin)
-    except* TooManyDevices as mistakes:
+    except* (TooManyDevices, NeedsNewContainer) as mistakes:
         raise StartupError(_first_message(mistakes)) from None
     finally:
         await server.cleanup()
@@ -94,7 +95,7 @@ async def _until_told_to_stop(plugin: NodePlugin) -> None:
         working.cancel()
 
 
-def _first_message(mistakes: ExceptionGroup[TooManyDevices]) -> str:
+def _first_message(mistakes: ExceptionGroup[TooManyDevices | NeedsNewContainer]) -> str:
     first: BaseException = mistakes
     while isinstance(first, ExceptionGroup):
         first = first.exceptions[0]

@@ -12,16 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, Literal, NoReturn
 
+import msgspec
 import typer
 
 from config.settings.address import host_and_port
-from config.settings.deviceplugin import ENV_PREFIX, DevicePluginConfiguration
+from config.settings.deviceplugin import DEFAULT_STATE_DIR, ENV_PREFIX, DevicePluginConfiguration
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError, Mistake
 from deviceplugin.legacy_flags import as_ours
 
 _MISCONFIGURED: Final = 2
 _UNKNOWN: Final = 1
+_RELEASED_WITHIN_S: Final = 30.0
 _NODE_NAME: Final = "NODE_NAME"
 _DEFAULT_PORT: Final = 10262
 _UNIT_MIB: Final = {"MiB": 1, "GiB": 1024}
@@ -92,6 +94,30 @@ def status(
     except StatusUnknown as error:
         _give_up(str(error), _UNKNOWN)
     sys.stdout.write(as_text(told) if output == "text" else f"{encode(told).decode()}\n")
+
+
+@cli.command()
+def release(
+    cards: Annotated[list[str], typer.Argument(metavar="CARD...", help="Indexes or UUIDs of cards, or all.")],
+    *,
+    minutes: Annotated[float, typer.Option("--for", metavar="MINUTES", help="Take them back after this time.")] = 10.0,
+    done: Annotated[bool, typer.Option("--done", help="Take them back now.")] = False,
+    state_dir: Annotated[
+        Path | None, typer.Option(help="State directory of the plugin (default: as the plugin's).")
+    ] = None,
+) -> None:
+    """Let go of cards, for a reset or a change of MIG mode; they take no new pods until they are taken back."""
+    from deviceplugin.health.releases import Order, socket_path  # noqa: PLC0415 - as above
+    from deviceplugin.line_socket import Refusal, ask  # noqa: PLC0415
+
+    directory = state_dir or Path(os.environ.get(f"{ENV_PREFIX}STATEDIR") or DEFAULT_STATE_DIR)
+    order = msgspec.to_builtins(Order(cards, done=done, for_s=60 * minutes))
+    try:
+        said = asyncio.run(ask(socket_path(directory), order, within_s=_RELEASED_WITHIN_S))
+    except (Refusal, OSError, TimeoutError) as error:
+        hint = "" if isinstance(error, Refusal) else "; is the plugin running here?"
+        _give_up(f"{error or 'no answer in time'}{hint}", _UNKNOWN)
+    sys.stdout.write(f"{said}\n")
 
 
 def configured(

@@ -16,22 +16,23 @@ from typing import Final
 import structlog
 
 from config.settings.deviceplugin import DevicePluginConfiguration
+from deviceplugin import line_socket
 from deviceplugin.allocation.allocated import GivenCards, Marker
 from deviceplugin.allocation.allocators import CdiAllocator, EnvironmentAllocator, Site
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.view import NodeRecords
-from deviceplugin.backends import edits_for
+from deviceplugin.backends import CardBackend, edits_for
 from deviceplugin.cdi.mode import Mode, mode_of
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.driver.cards import CardSource, SourceFailed
-from deviceplugin.driver.simulated import SimulatedSource
+from deviceplugin.driver.cards import SourceFailed, Xid
 from deviceplugin.driver.thread import DriverThread
 from deviceplugin.health import rules
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.monitor import CardKeeper, Pace
 from deviceplugin.health.record import HealthFile
+from deviceplugin.health.releases import Releases, socket_path
 from deviceplugin.health.states import CardStates
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.device_list import FakeDevices
@@ -69,14 +70,14 @@ class NodePlugin:
         configuration: DevicePluginConfiguration,
         cluster: KubeCluster,
         api: NodeApi,
-        source: CardSource,
+        backend: CardBackend,
         rng: random.Random,
     ) -> None:
         c = self._configuration = configuration
         backoff = Backoff(rng)
         self.metrics = NodeMetrics(c.node_name, c.memory_unit_mib, dcgm=c.dcgm_metrics)
         self.mode: Mode | None = None
-        self._api, self._source, self._backoff = api, source, backoff
+        self._api, self._backend, self._backoff = api, backend, backoff
         self._kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
         self._notices = Notices(cluster, c.node_name, time.time)
         self._view = NodeRecords(
@@ -88,8 +89,9 @@ class NodePlugin:
             changed=self._allocation_changed,
         )
         self._given, self._marker = GivenCards(), Marker(api, backoff.delay_s)
-        self._cards, self._keeper = self._make_cards(source)
-        self._edits = edits_for(c, source, lambda: self._keeper.states.cards, lambda: self._cards.cards)
+        self._cards, self._keeper = self._make_cards(backend)
+        self._edits = edits_for(c, backend, lambda: self._keeper.states.cards, lambda: self._cards.cards)
+        self._releases = Releases(keeper=self._keeper, allocated=self._allocated_units, wall_s=time.time)
         self._watch = NodeWatch(cluster, c.node_name, rng, time.monotonic)
         self.metrics.registry.register(ContactCollector(METRICS_PREFIX, self._watch.contact))
         self._registered, self._kubelet_problem = False, ""
@@ -104,6 +106,7 @@ class NodePlugin:
                     self._watch.pods(self._view.pods),
                     self._watch.node(self._node_seen),
                     self._keeper.run(),
+                    self._obey_orders(),
                     self._cards.run(),
                     self._cards.follow_pods(),
                     self._cards.publisher.run(),
@@ -128,7 +131,7 @@ class NodePlugin:
     def status(self) -> PluginStatus:
         """The status, as `/status` shows it."""
         c, found = self._configuration, self._reconciler
-        pods, cards = self._view.asking(), self._cards.cards
+        cards = self._cards.cards
         return PluginStatus(
             node=c.node_name,
             mode=self.mode or c.mode,
@@ -136,19 +139,25 @@ class NodePlugin:
             unit_mib=c.memory_unit_mib,
             announced_units=sum(healthy for _, healthy in self._cards.devices.now),
             registered=self._registered,
-            simulated=isinstance(self._source, SimulatedSource),
+            simulated=self._backend.simulated is not None,
             toolkit_missing=bool(self._edits.toolkit_missing),
             problems=tuple(filter(None, self._problems())),
-            cards=card_statuses(cards, allocated_units(pods, self._cards.whole), self._keeper.states.readings),
+            cards=card_statuses(cards, self._allocated_units(), self._keeper.states.readings),
             containers=found.result.containers if found else (),
             drift=found.result.drift if found else (),
         )
 
     def _problems(self) -> Sequence[str]:
         reconciled = self._reconciler.result.problems if self._reconciler else ()
-        return (self._keeper.problem, self._kubelet_problem, self._cards.problem, *self._edits.problems, *reconciled)
+        return (
+            *self._keeper.problems(),
+            self._kubelet_problem,
+            self._cards.problem,
+            *self._edits.problems,
+            *reconciled,
+        )
 
-    def _make_cards(self, source: CardSource) -> tuple[NodeCards, CardKeeper]:
+    def _make_cards(self, backend: CardBackend) -> tuple[NodeCards, CardKeeper]:
         c, boot_id = self._configuration, _BOOT_ID.read_text(encoding="ascii").strip()
         healths, last_known = HealthFile(Path(c.state_dir), boot_id), LastKnownFile(Path(c.state_dir), boot_id)
         known = last_known.load()
@@ -170,15 +179,16 @@ class NodePlugin:
             wall_s=time.time,
             tell=self._notices.tell,
             changed=self._show_cards,
+            release=self._follow_release,
         )
         keeper = CardKeeper(
-            source=source,
+            driver=backend.driver,
             states=states,
             forget=not known.same_boot,
-            pace=Pace(reading_s=c.reading_interval_s),
+            pace=Pace(reading_s=c.reading_interval_s, end_s=c.driver_exit_after_s),
             wall_s=time.time,
             on_news=cards.moved,
-            on_xid=lambda xid: self.metrics.xid(xid.uuid, xid.number),
+            on_xid=self._count_xid,
         )
         return cards, keeper
 
@@ -188,9 +198,28 @@ class NodePlugin:
 
     def _show_cards(self) -> None:
         states, cards = self._keeper.states, self._cards.cards
-        allocated = allocated_units(self._view.asking(), self._cards.whole)
-        self.metrics.show_cards(shown_cards(states.cards, cards, allocated, states.readings))
+        self.metrics.show_cards(shown_cards(states.cards, cards, self._allocated_units(), states.readings))
+        processes = self._backend.driver.processes
+        self.metrics.show_driver(processes.starts, len(processes.abandoned()))
         self._cards_changed.set()
+
+    def _allocated_units(self) -> dict[str, int]:
+        return allocated_units(self._view.asking(), self._cards.whole)
+
+    async def _follow_release(self, text: str) -> bool:
+        return await self._releases.follow(text)
+
+    def _count_xid(self, xid: Xid) -> None:
+        self.metrics.xid(xid.uuid, xid.number, xid.times)
+
+    async def _obey_orders(self) -> None:
+        """Take what operators say on the node; without a socket, the annotation is left."""
+        path = socket_path(Path(self._configuration.state_dir))
+        try:
+            async with line_socket.serve(path, self._releases.obey):
+                await asyncio.Event().wait()
+        except OSError as error:
+            log.warning("orders.unavailable", path=str(path), reason=str(error))
 
     async def _serve_kubelet(self) -> None:
         """Serve the kubelet, and reconcile, once the mode and the devices are known."""

@@ -55,6 +55,8 @@ CORDON: Final = "gpushare/cordon"
 MAX_SHARERS: Final = "gpushare/max-sharers"
 # Written by operators (UUIDs or indexes of repaired cards), read and removed by the device plugin.
 CLEAR_HEALTH: Final = "gpushare/clear-health"
+# Written by operators (UUIDs, indexes or `all`), obeyed while it is there and removed when its time is over.
+RELEASE: Final = "gpushare/release"
 
 # The legacy ConfigMap of unhealthy cards: kube-system/unhealthy-gpu-<node>, key "gpus" = "0,2".
 UNHEALTHY_NAMESPACE: Final = "kube-system"

@@ -7,7 +7,7 @@ pods, checkpoint ─────────────┴──────▶
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,7 +19,7 @@ from deviceplugin.allocation.pods import NodePod, Undecided, decided
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
-from deviceplugin.health.rules import GOOD_FOR_S, RECOVERING
+from deviceplugin.health.rules import GOOD_FOR_S, RECOVERING, RELEASED
 from deviceplugin.health.states import CardStates, Turn, turns
 from deviceplugin.kubelet import device_ids
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
@@ -39,8 +39,9 @@ class NodeCards:
     """Owned by the event loop. `run` works; everything else only says that there is something to do.
 
     gpu_core: whether compute is announced too. tell: takes a notice on the node. changed: called after each
-    announcement. whole: the cards as announced, with the units that are used outside: what was decided for pods stays
-    decided when somebody else fills the card.
+    announcement. release: follows the annotation of that name; whether it has served its purpose. whole: the cards as
+    announced, with the units that are used outside: what was decided for pods stays decided when somebody else fills
+    the card.
     """
 
     terms: Terms
@@ -55,6 +56,7 @@ class NodeCards:
     wall_s: Callable[[], float]
     tell: Callable[[Notice], None]
     changed: Callable[[], None]
+    release: Callable[[str], Awaitable[bool]]
     latest: Inventory | None = None
     whole: tuple[inventory.Card, ...] = ()
     problem: str = ""
@@ -62,6 +64,7 @@ class NodeCards:
     _outside_mib: Mapping[str, int] = field(default_factory=dict)
     _announced: dict[str, tuple[Health, str]] = field(default_factory=dict)
     _cleared: str = ""
+    _release_over: bool = False
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -91,6 +94,7 @@ class NodeCards:
             if not self.states.cards and not self.states.driver:
                 continue  # The driver has named no card yet, and none is remembered.
             self._obey_operator()
+            self._release_over = await self.release(self._annotation(names.RELEASE))
             await self._announce()
 
     async def follow_pods(self) -> None:
@@ -139,11 +143,16 @@ class NodeCards:
             answers[names.CORDON] = cordon
         if self._cleared:
             answers[names.CLEAR_HEALTH] = None
+        if self._release_over:
+            answers[names.RELEASE] = None
         return answers
 
     def _said(self, key: str) -> str:
         """What people wrote on the node; nothing before the driver has named its cards: only then is an index known."""
-        annotations = self._node.metadata.annotations if self._node and self.states.driver else None
+        return self._annotation(key) if self.states.driver else ""
+
+    def _annotation(self, key: str) -> str:
+        annotations = self._node.metadata.annotations if self._node else None
         return (annotations or {}).get(key, "")
 
     def _save(self, found: Inventory) -> None:
@@ -226,6 +235,8 @@ def _notice(turn: Turn) -> Notice:
             f"{of} is recovering: it takes new pods after {GOOD_FOR_S:g} s of good readings",
             warning=False,
         )
+    if reason == RELEASED:
+        return Notice("GPUReleased", f"{of} is released for maintenance and takes no new pods", warning=False)
     if now is Health.SUSPECT:
         return Notice("GPUSuspect", f"{of} is suspect and takes no new pods: {reason}")
     return Notice("GPUUnhealthy", f"{of} is unhealthy: {reason}; its memory units are no longer allocatable")

@@ -18,7 +18,7 @@ from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import decided
 from deviceplugin.allocation.view import NodeRecords
-from deviceplugin.driver.cards import Back, DriverCard, DriverCards, Xid
+from deviceplugin.driver.cards import DriverCard, DriverCards, Xid
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
 from deviceplugin.health.rules import classes
@@ -92,9 +92,9 @@ class Rig:
                 # What was wanted is written by then.
                 await asyncio.sleep(0.01)
 
-    def happened(self, *events: Xid | Back) -> None:
-        for event in events:
-            self.cards.states.event(event, 0.0)
+    def happened(self, *xids: Xid) -> None:
+        for xid in xids:
+            self.cards.states.xid(xid, 0.0)
         self.cards.moved()
 
     def running(self, name: str, ids: list[str], card: int) -> None:
@@ -124,6 +124,10 @@ async def announcing(
     node, pods, changed, notices = NodeObject(), OwnPods(), asyncio.Event(), list[Notice]()
     kubelet = PodResources(folder / "pod-resources.sock", names.GPU_MEM)
     publisher = NodePublisher(node, lambda _: 0.0)
+
+    async def release(text: str) -> bool:
+        return "done" in text
+
     cards = NodeCards(
         terms=Terms(unit_mib, 0),
         gpu_core=gpu_core,
@@ -144,12 +148,13 @@ async def announcing(
         wall_s=lambda: 0.0,
         tell=notices.append,
         changed=changed.set,
+        release=release,
     )
     node.seen = cards.seen
     rig = Rig(folder, node, cards, changed, notices, pods)
     pods.apply([ListEnds("1")])
     if found:
-        cards.states.found(DriverCards("580.1", (A, B)), 0.0, forget=False)
+        cards.states.found(DriverCards("580.1", (A, B)), forget=False)
     async with asyncio.TaskGroup() as tasks:
         working = [tasks.create_task(work) for work in (cards.run(), cards.follow_pods(), publisher.run())]
         node.show()
@@ -210,6 +215,18 @@ async def test_an_unhealthy_card_is_remembered_and_an_operator_clears_it(tmp_pat
         assert [card.reason for card in rig.node.cards()] == ["recovering", ""]
 
 
+async def test_a_release_is_followed_and_removed_when_it_is_over(tmp_path: Path) -> None:
+    async with announcing(tmp_path) as rig:
+        rig.node.show(**{names.RELEASE: "0"})
+        rig.cards.states.release(["GPU-a"], 600.0)
+        await rig.until(lambda: [card.reason for card in rig.node.cards()] == ["released", ""])
+        assert rig.node.annotations[names.RELEASE] == "0"
+        assert rig.unhealthy() == set()
+        assert rig.notices[-1].reason == "GPUReleased"
+        rig.node.show(**{names.RELEASE: "0,done"})
+        await rig.until(lambda: names.RELEASE not in rig.node.annotations)
+
+
 async def test_a_cordon_by_index_is_rewritten_and_lifting_it_is_never_undone(tmp_path: Path) -> None:
     async with announcing(tmp_path) as rig:
         rig.node.show(**{names.CORDON: "1"})
@@ -229,7 +246,7 @@ async def test_what_is_remembered_from_before_a_reboot_is_not_taken_for_known_si
         rig.cards.moved()
         await rig.until(lambda: bool(rig.node.cards()))
         assert not LastKnownFile(tmp_path, "boot").load().same_boot
-        rig.cards.states.found(DriverCards("580.1", (A,)), 0.0, forget=True)
+        rig.cards.states.found(DriverCards("580.1", (A,)), forget=True)
         rig.cards.moved()
         await rig.until(lambda: len(rig.node.cards()) == 1)
         assert LastKnownFile(tmp_path, "boot").load().same_boot
@@ -270,7 +287,7 @@ async def test_a_unit_that_is_too_small_ends_it_with_one_that_fits(tmp_path: Pat
     with pytest.RaisesGroup(TooManyDevices):
         async with announcing(tmp_path, found=False, unit_mib=1) as rig:
             huge = DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=2**24)
-            rig.cards.states.found(DriverCards("580.1", (huge,)), 0.0, forget=False)
+            rig.cards.states.found(DriverCards("580.1", (huge,)), forget=False)
             rig.cards.moved()
             await asyncio.sleep(5)
 
