@@ -38,6 +38,7 @@ from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.kubelet.registration import Listeners, Registration
 from deviceplugin.node.api import NodeApi
 from deviceplugin.node.cards import NodeCards
+from deviceplugin.node.devices import NodeDevices
 from deviceplugin.node.events import Notice, Notices
 from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodePublisher
@@ -86,6 +87,7 @@ class NodePlugin:
             checkpoint=Path(c.kubelet.device_plugin_dir) / _CHECKPOINT,
             changed=self._allocation_changed,
         )
+        self._devices = FakeDevices()
         self._given, self._marker = GivenCards(), Marker(api, backoff.delay_s)
         self._cards, self._keeper = self._make_cards(source)
         self._edits = edits_for(c, source, lambda: self._keeper.states.cards, lambda: self._cards.cards)
@@ -130,7 +132,7 @@ class NodePlugin:
             mode=self.mode or c.mode,
             driver=self._keeper.states.driver,
             unit_mib=c.memory_unit_mib,
-            announced_units=sum(healthy for _, healthy in self._cards.devices.now),
+            announced_units=sum(healthy for _, healthy in self._devices.now),
             registered=self._registered,
             simulated=isinstance(self._source, SimulatedSource),
             toolkit_missing=bool(self._edits.toolkit_missing),
@@ -156,11 +158,10 @@ class NodePlugin:
         cards = NodeCards(
             terms=Terms(c.memory_unit_mib, c.unified_memory_mib),
             gpu_core=c.announce_gpu_core,
-            old_style_ids=c.old_style_ids,
             states=states,
             view=self._view,
             publisher=NodePublisher(self._api, self._backoff.delay_s),
-            devices=FakeDevices(),
+            devices=NodeDevices(view=self._view, shown=self._devices, old_style=c.old_style_ids),
             healths=healths,
             last_known=last_known,
             wall_s=time.time,
@@ -192,12 +193,12 @@ class NodePlugin:
         """Serve the kubelet, and reconcile, once the mode and the devices are known."""
         c = self._configuration
         runtime = await self._watch.runtime_version()
-        await self._cards.devices.shown()
+        await self._devices.shown()
         self.mode = mode_of(c.mode, runtime)
         log.info("mode", mode=self.mode, configured=c.mode, runtime=runtime)
         site = Site(
             view=self._view,
-            devices=self._cards.devices,
+            devices=self._devices,
             cards=lambda: self._cards.whole,
             node_labels=self._watch.labels,
             given=self._gave,

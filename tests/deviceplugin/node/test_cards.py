@@ -27,7 +27,8 @@ from deviceplugin.kubelet.checkpoint import CheckpointEntry
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.kubelet.device_list import FakeDevices
-from deviceplugin.node.cards import NodeCards, held_by
+from deviceplugin.node.cards import NodeCards
+from deviceplugin.node.devices import NodeDevices, held_by
 from deviceplugin.node.events import Notice
 from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodePublisher
@@ -114,7 +115,7 @@ class Rig:
         self.pods.apply([Changed(wire_pod(name, len(ids), uid=f"uid-{name}", annotations=annotations, node="n"))])
 
     def unhealthy(self) -> set[str]:
-        return {name for name, healthy in self.cards.devices.now if not healthy}
+        return {name for name, healthy in self.cards.devices.shown.now if not healthy}
 
 
 @asynccontextmanager
@@ -124,21 +125,21 @@ async def announcing(
     node, pods, changed, notices = NodeObject(), OwnPods(), asyncio.Event(), list[Notice]()
     kubelet = PodResources(folder / "pod-resources.sock", names.GPU_MEM)
     publisher = NodePublisher(node, lambda _: 0.0)
+    view = NodeRecords(
+        resources=Resources(),
+        pods=pods,
+        journal=Journal(folder),
+        kubelet=kubelet,
+        checkpoint=folder / "checkpoint",
+        changed=lambda *_: None,
+    )
     cards = NodeCards(
         terms=Terms(unit_mib, 0),
         gpu_core=gpu_core,
-        old_style_ids=False,
         states=CardStates(classes((), ())),
-        view=NodeRecords(
-            resources=Resources(),
-            pods=pods,
-            journal=Journal(folder),
-            kubelet=kubelet,
-            checkpoint=folder / "checkpoint",
-            changed=lambda *_: None,
-        ),
+        view=view,
         publisher=publisher,
-        devices=FakeDevices(),
+        devices=NodeDevices(view=view, shown=FakeDevices(), old_style=False),
         healths=HealthFile(folder, "boot"),
         last_known=LastKnownFile(folder, "boot"),
         wall_s=lambda: 0.0,
@@ -168,13 +169,13 @@ async def test_cards_are_announced_counted_and_listed(tmp_path: Path) -> None:
             ("GPU-b", 4, Health.HEALTHY),
         ]
         assert rig.node.capacity == {names.GPU_COUNT: "2", names.GPU_CORE: "200"}
-        assert rig.cards.devices.now == tuple((f"u{number}", True) for number in range(8))
+        assert rig.cards.devices.shown.now == tuple((f"u{number}", True) for number in range(8))
 
 
 async def test_nothing_is_announced_before_a_card_is_known_or_remembered(tmp_path: Path) -> None:
     async with announcing(tmp_path, found=False) as rig:
         await asyncio.sleep(0.02)
-        assert (rig.node.annotations, rig.cards.devices.now, rig.cards.cards) == ({}, (), ())
+        assert (rig.node.annotations, rig.cards.devices.shown.now, rig.cards.cards) == ({}, (), ())
         rig.cards.states.remember((A,))
         rig.cards.moved()
         await rig.until(lambda: len(rig.node.cards()) == 1)
@@ -251,7 +252,7 @@ async def test_outside_use_is_not_announced_and_no_held_id_turns_unhealthy(
         rig.cards.outside({"GPU-a": 1500})
         await rig.until(lambda: bool(rig.unhealthy()))
         assert [card.units for card in rig.node.cards()] == [2, 4]
-        assert len(rig.cards.devices.now) == 8
+        assert len(rig.cards.devices.shown.now) == 8
         assert len(rig.unhealthy()) == 2
         assert not rig.unhealthy() & {"u6", "u7"}
 
@@ -277,7 +278,7 @@ async def test_a_unit_that_is_too_small_ends_it_with_one_that_fits(tmp_path: Pat
 
 async def test_a_checkpoint_that_cannot_be_read_changes_no_device(tmp_path: Path) -> None:
     async with announcing(tmp_path) as rig:
-        await rig.until(lambda: len(rig.cards.devices.now) == 8)
+        await rig.until(lambda: len(rig.cards.devices.shown.now) == 8)
         (tmp_path / "checkpoint").write_text("{")
         rig.happened(BROKEN)
         await rig.until(lambda: rig.node.cards()[0].health is Health.UNHEALTHY)
