@@ -146,22 +146,17 @@ def local_address(environ: Mapping[str, str]) -> str:
 
 
 def _serve(configuration: DevicePluginConfiguration, *, ignored: Sequence[str]) -> None:
-    # What follows is slow to import and needed by this command only.
-    import structlog  # noqa: PLC0415
-
-    from deviceplugin.app import run as run_plugin  # noqa: PLC0415
-    from scheduler.process.logs import configure  # noqa: PLC0415
+    # Slow to import, and needed by this command only.
+    from deviceplugin.start import run as run_plugin  # noqa: PLC0415
     from scheduler.process.startup import StartupError  # noqa: PLC0415
 
-    configure(configuration.log_level, configuration.log_format)
-    if ignored:
-        structlog.get_logger().warning(
-            "flags.ignored", flags=list(ignored), reason="flags of the legacy plugin that have no effect here"
-        )
     try:
-        asyncio.run(run_plugin(configuration, os.environ))
-    except StartupError as mistake:
-        _give_up(str(mistake), _MISCONFIGURED)
+        asyncio.run(run_plugin(configuration, os.environ, ignored))
+    except* StartupError as mistakes:
+        first: BaseException = mistakes
+        while isinstance(first, ExceptionGroup):
+            first = first.exceptions[0]
+        _give_up(str(first), _MISCONFIGURED)
 
 
 def _mib(unit: str) -> int | None:

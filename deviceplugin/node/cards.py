@@ -7,6 +7,8 @@ pods, checkpoint ─────────────┴──────▶
 """
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,6 +30,10 @@ from deviceplugin.node.publisher import NodePublisher
 from scheduler.kube import objects
 
 _AGAIN_S: Final = 1.0
+# A driver of many cards takes some seconds; one that is absent is not waited for.
+_DRIVER_WITHIN_S: Final = 5.0
+# Longer than any start of the plugin. A kubelet reports every five minutes at the latest, and when something changes.
+HELD_FOR_S: Final = 60.0
 log = structlog.get_logger()
 
 
@@ -58,6 +64,9 @@ class NodeCards:
     _outside_mib: Mapping[str, int] = field(default_factory=dict)
     _announced: dict[str, tuple[Health, str]] = field(default_factory=dict)
     _cleared: str = ""
+    _held_until: str | None = None
+    _named: asyncio.Event = field(default_factory=asyncio.Event)
+    _listed: asyncio.Event = field(default_factory=asyncio.Event)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -73,6 +82,19 @@ class NodeCards:
         """The node as the watch shows it now."""
         self._node = node
         self._moved.set()
+
+    def registered(self, *, now: bool) -> None:
+        """Whether a kubelet follows the devices; while none does, the scheduler is asked to wait."""
+        until = time.gmtime(self.wall_s() + HELD_FOR_S)
+        self._held_until = None if now else time.strftime("%Y-%m-%dT%H:%M:%SZ", until)
+        self._moved.set()
+
+    async def listed(self) -> None:
+        """Return once the devices are those of cards that the driver has named, or of remembered ones if it is late."""
+        await self._listed.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRIVER_WITHIN_S):
+                await self._named.wait()
 
     def outside(self, used_mib: Mapping[str, int]) -> None:
         """MiB that processes outside the books use, by card: announced as less free."""
@@ -114,7 +136,8 @@ class NodeCards:
         self._check(whole)
         self.latest, self.whole = found, whole.cards
         wanted = announcement(found, self.view.resources, gpu_core=self.gpu_core)
-        self.publisher.want(NodePatch({**wanted.annotations, **self._answers(cordon)}, wanted.capacity))
+        said = {names.HELD_UNTIL: self._held_until, **self._answers(cordon)}
+        self.publisher.want(NodePatch({**wanted.annotations, **said}, wanted.capacity))
         # Only now: what was wanted of the node as it was before may undo what somebody has just said on it.
         self.publisher.seen(self._node)
         for turn in turns(self.states.cards, self._announced, announced):
@@ -123,6 +146,9 @@ class NodeCards:
         self._save(found)
         if not await self.devices.show(whole, found):
             asyncio.get_running_loop().call_later(_AGAIN_S, self._moved.set)
+        self._listed.set()
+        if self.states.driver:
+            self._named.set()
         self.changed()
 
     def _check(self, whole: Inventory) -> None:

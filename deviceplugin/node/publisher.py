@@ -53,6 +53,7 @@ class NodePublisher:
         self._wanted = NodePatch()
         self._node: objects.Node | None = None
         self._moved = asyncio.Event()
+        self._news = asyncio.Event()
 
     def want(self, wanted: NodePatch) -> None:
         """Announce this from now on."""
@@ -64,11 +65,18 @@ class NodePublisher:
         """Take note of the node as the watch shows it now; None when it does not exist."""
         self._node = node
         self._moved.set()
+        self._news.set()
 
     @property
     def announced(self) -> bool:
         """Whether the node object is up to date."""
         return self._node is not None and bool(self._wanted) and not differing(self._node, self._wanted)
+
+    async def settled(self) -> None:
+        """Return once what is wanted by now is on the node object."""
+        while not self.announced:
+            self._news.clear()
+            await self._news.wait()
 
     async def run(self) -> None:
         """Write forever."""

@@ -19,6 +19,7 @@ NO_MODEL: Final = -1
 # Columns are int32; bookings that absurd would wrap, so each is cut off where it already fills the largest card.
 MOST_UNITS: Final = MAX_UNITS
 _READY: Final = int(GpuState.READY)
+_RIGHT_UNIT: Final = frozenset({GpuState.READY, GpuState.NOT_ALLOCATABLE, GpuState.NOT_REGISTERED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class CardColumns:
             slot = self._append(row, Slot(card))
             self.units[slot, row] = self.free[slot, row] = card.units
             self.unhealthy[slot, row] = card.health is Health.UNHEALTHY
-            right_unit = announced.state in {GpuState.READY, GpuState.NOT_ALLOCATABLE}
+            right_unit = announced.state in _RIGHT_UNIT
             if right_unit and announced.takes_new_pods(card, marked_unhealthy):
                 self.usable[slot, row] = self.available[slot, row] = True
                 self.total[row] += card.units

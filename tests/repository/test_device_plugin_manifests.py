@@ -131,7 +131,12 @@ def test_the_policy_looks_at_every_way_to_write_a_pods_annotations() -> None:
 def test_on_a_node_the_plugin_writes_what_is_ours() -> None:
     spec = policy("gpushare-device-plugin-nodes")
 
-    assert quoted(variable(spec, "annotations")) == [names.INVENTORY, names.CORDON, names.CLEAR_HEALTH]
+    assert quoted(variable(spec, "annotations")) == [
+        names.INVENTORY,
+        names.CORDON,
+        names.CLEAR_HEALTH,
+        names.HELD_UNTIL,
+    ]
     assert quoted(variable(spec, "resources")) == [names.GPU_COUNT, names.GPU_CORE]
 
 

@@ -25,7 +25,7 @@ from deviceplugin.cdi.edits import Edits, combined
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet import client, server
 from deviceplugin.kubelet.client import PodResources
-from deviceplugin.kubelet.device_list import FakeDevices
+from deviceplugin.kubelet.session import Answers
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from scheduler.kube.port import Changed, Deleted, ListEnds
 from tests.support.builders import wire_pod
@@ -51,7 +51,7 @@ class Rig:
     site: Site
     given: list[tuple[str, list[str], frozenset[str]]]
     changed: list[tuple[str, Sequence[str]]]
-    plugin: server.KubeletPlugin
+    plugin: Answers
     records: list[dict[str, object]] = field(default_factory=list)
 
     def bound(self, name: str, units: int, card: int) -> None:
@@ -91,7 +91,7 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(folder: Path, plugin: Callable[[Site], server.KubeletPlugin]) -> AsyncIterator[Rig]:
+async def rig(folder: Path, plugin: Callable[[Site], Answers]) -> AsyncIterator[Rig]:
     given: list[tuple[str, list[str], frozenset[str]]] = []
     changed: list[tuple[str, Sequence[str]]] = []
 
@@ -107,7 +107,7 @@ async def rig(folder: Path, plugin: Callable[[Site], server.KubeletPlugin]) -> A
         checkpoint=folder / "checkpoint",
         changed=lambda pod, keys: changed.append((pod.name, keys)),
     )
-    site = Site(view=view, devices=FakeDevices(), cards=lambda: CARDS, node_labels=dict, given=gave, start_wait_s=1.0)
+    site = Site(view=view, cards=lambda: CARDS, node_labels=dict, given=gave, start_wait_s=1.0)
     served = plugin(site)
     async with KubeletDouble(folder).running() as double, server.serving(served, folder / "p.sock"):
         await client.register(folder, "p.sock", names.GPU_MEM)
