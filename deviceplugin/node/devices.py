@@ -1,7 +1,7 @@
 """The fake devices of this node: what the kubelet is told of them, from the cards and from who holds which."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -26,8 +26,6 @@ class NodeDevices:
     view: NodeRecords
     shown: FakeDevices
     old_style: bool
-    _ever_listed: set[str] = field(default_factory=set)
-    _looked: bool = False
 
     async def show(self, whole: Inventory, found: Inventory) -> bool:
         """List the devices, worked out anew from what is held now: `device_ids.listed`. False: ask again, soon.
@@ -37,26 +35,22 @@ class NodeDevices:
         """
         ids = device_ids.device_ids(whole.cards, old_style=self.old_style)
         usable = sum(card.units for card in found.cards if card.health is not Health.UNHEALTHY)
-        self._ever_listed.update(name for name, _ in self.shown.now)
-        holders: dict[str, frozenset[str]] = {}
-        # Whoever holds an id holds one that was listed: while those are all there, and healthy, nobody is hurt.
-        if not self._looked or usable < len(ids) or not self._ever_listed <= set(ids):
-            try:
-                holders = await self._holders(whole)
-            except CheckpointError as error:
-                log.warning("devices.unknown_holders", reason=str(error))
-                if self.shown.now:
-                    return False
-                # The kubelet writes another checkpoint once it is told of devices, and not before.
+        try:
+            holders = await self._holders(whole)
+        except CheckpointError as error:
+            log.warning("devices.unknown_holders", reason=str(error))
+            if self.shown.now:
+                return False
+            # The kubelet writes another checkpoint once it is told of devices, and not before.
+            holders = {}
         well = {card.uuid for card in whole.cards if card.health is not Health.UNHEALTHY}
         spare = device_ids.spare_ids(whole.cards, old_style=self.old_style)
         self.shown.show(device_ids.listed(ids, spare, usable, holders, well, self._unhealthy()))
-        return self._looked
+        return True
 
     async def _holders(self, whole: Inventory) -> dict[str, frozenset[str]]:
         """As `held_by`. Raises CheckpointError."""
         view = await self.view.look()
-        self._looked = True
         # Before every pod is known, none of the records can be told for one of a pod that is gone.
         before = self._unhealthy() if self.view.pods.complete else frozenset[str]()
         return held_by(view.entries, view.pods, whole, self.view.resources.gpu_mem, before)

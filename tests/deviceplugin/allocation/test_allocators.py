@@ -25,6 +25,7 @@ from deviceplugin.cdi.edits import Edits, combined
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet import client, server
 from deviceplugin.kubelet.client import PodResources
+from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.kubelet.session import Answers
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from scheduler.kube.port import Changed, Deleted, ListEnds
@@ -39,6 +40,22 @@ class Mounted:
 
     def edits(self, uuids: Sequence[str]) -> Edits:
         return combined(spec.simulated_card(uuid, f"/host/{uuid}") for uuid in uuids)
+
+
+@dataclass
+class Listing:
+    """A plugin that lists nothing."""
+
+    answers: Answers
+
+    def devices(self) -> AsyncIterator[server.Devices]:
+        return FakeDevices().follow()
+
+    async def allocate(self, ids: frozenset[str]) -> server.ContainerResponse:
+        return await self.answers.allocate(ids)
+
+    async def pre_start(self, ids: frozenset[str]) -> None:
+        await self.answers.pre_start(ids)
 
 
 @dataclass
@@ -109,7 +126,7 @@ async def rig(folder: Path, plugin: Callable[[Site], Answers]) -> AsyncIterator[
     )
     site = Site(view=view, cards=lambda: CARDS, node_labels=dict, given=gave, start_wait_s=1.0)
     served = plugin(site)
-    async with KubeletDouble(folder).running() as double, server.serving(served, folder / "p.sock"):
+    async with KubeletDouble(folder).running() as double, server.serving(Listing(served), folder / "p.sock"):
         await client.register(folder, "p.sock", names.GPU_MEM)
         yield Rig(folder, double, pods, site, given, changed, served)
         await resources.close()

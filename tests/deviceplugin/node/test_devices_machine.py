@@ -195,9 +195,12 @@ class OneNode:
         return now is not None and now.health is not Health.UNHEALTHY
 
     def check(self) -> None:
-        """Right after a look: what the kubelet has free is what is left of the cards that are well."""
-        live = {uid for uid, _ in self.kubelet.assigned}
-        if live <= self.api.keys() & self.kubelet.known.keys():
+        """Right after a look: what the kubelet has free is what is left of the cards that are well.
+
+        Records of the dead, which the kubelet's file keeps for a while, hide some of it.
+        """
+        recorded = {entry.pod_uid for entry in self.kubelet.checkpoint} | {uid for uid, _ in self.kubelet.assigned}
+        if recorded <= self.api.keys() & self.kubelet.known.keys():
             taken = frozenset[str]().union(*self.kubelet.assigned.values())
             usable = sum(max(0, c.units - self.outside) for c in self.cards.values() if c.health is Health.HEALTHY)
             on_well = sum(len(ids) for (uid, _), ids in self.kubelet.assigned.items() if self.well(uid))
