@@ -45,7 +45,7 @@ def run(
     node_name: Annotated[str | None, typer.Option(help="This node (default: the variable NODE_NAME).")] = None,
     simulate: Annotated[Path | None, typer.Option(help="Cluster file: announce its cards.")] = None,
     simulate_control: Annotated[Path | None, typer.Option(help="Unix socket to inject faults.")] = None,
-    listen: Annotated[str | None, typer.Option(help="Address of probes and metrics (default: 0.0.0.0:10262).")] = None,
+    listen: Annotated[str | None, typer.Option(help="Address of probes and metrics (default: :10262).")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error (default: info).")] = None,
     mode: Annotated[str | None, typer.Option(help="auto, cdi or environment (default: auto).")] = None,
     cdi_dir: Annotated[Path | None, typer.Option(help="Directory for CDI specs (default: /var/run/cdi).")] = None,

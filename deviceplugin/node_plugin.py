@@ -132,7 +132,8 @@ class NodePlugin:
             return self._keeper.problem or "the driver has not reported any card yet"
         if not self._session.registered:
             return self._session.problem or "not registered with the kubelet yet"
-        return "" if self._cards.publisher.announced else "node object not updated yet"
+        publisher = self._cards.publisher
+        return "" if publisher.announced else publisher.problem or "node object not updated yet"
 
     def status(self) -> PluginStatus:
         """The status, as `/status` shows it."""
@@ -145,6 +146,7 @@ class NodePlugin:
             unit_mib=c.memory_unit_mib,
             announced_units=sum(healthy for _, healthy in self._session.devices_now.now),
             registered=self._session.registered,
+            on_node=self._cards.publisher.announced,
             simulated=isinstance(self._source, SimulatedSource),
             toolkit_missing=bool(self._edits.toolkit_missing),
             problems=tuple(filter(None, self._problems())),
@@ -155,7 +157,8 @@ class NodePlugin:
 
     def _problems(self) -> Sequence[str]:
         reconciled = self._reconciler.result.problems if self._reconciler else ()
-        return (self._keeper.problem, self._session.problem, self._cards.problem, *self._edits.problems, *reconciled)
+        cards = (self._cards.problem, *self._cards.problems())
+        return (self._keeper.problem, self._session.problem, *cards, *self._edits.problems, *reconciled)
 
     def _make_cards(self, source: CardSource) -> tuple[NodeCards, CardKeeper]:
         c, boot_id = self._configuration, _BOOT_ID.read_text(encoding="ascii").strip()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from config.settings.deviceplugin import DevicePluginConfiguration
+from deviceplugin.kubelet.client import DirectoryGone
 from deviceplugin.kubelet.registration import Say
 from deviceplugin.kubelet.session import KubeletSession
 from deviceplugin.kubelet.session_file import SessionFile
@@ -77,8 +78,11 @@ async def run(configuration: DevicePluginConfiguration, environment: Mapping[str
                 log.say,
             )
             await _serve(configuration, environment, session, log, stop, ignored)
-    except (AlreadyRunning, LockUnknown) as mistake:
-        raise StartupError(str(mistake)) from mistake
+    except* (AlreadyRunning, LockUnknown, DirectoryGone) as mistakes:
+        first: BaseException = mistakes
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise StartupError(str(first)) from None
 
 
 async def _serve(  # noqa: PLR0917 - each a different type: none can take another's place

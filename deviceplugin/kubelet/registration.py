@@ -52,7 +52,10 @@ class Registration:
         self._dropped.set()
 
     async def run(self) -> None:
-        """Serve and register forever; cancelling removes the socket. Raises, in a group, what serving does."""
+        """Serve and register forever; cancelling removes the socket.
+
+        Raises, in a group, what serving does, and client.DirectoryGone.
+        """
         life: asyncio.Task[None] | None = None
         # A life that fails, for one because the socket cannot be made, ends the others and this: nobody would serve.
         async with asyncio.TaskGroup() as lives:

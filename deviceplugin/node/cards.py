@@ -25,7 +25,7 @@ from deviceplugin.health.states import CardStates, Turn, turns
 from deviceplugin.kubelet import device_ids
 from deviceplugin.node.devices import NodeDevices
 from deviceplugin.node.events import Notice
-from deviceplugin.node.inventory import NodePatch, Terms, announcement, cordoned_uuids, node_inventory
+from deviceplugin.node.inventory import NodePatch, Terms, announcement, cordoned_uuids, node_inventory, strange_words
 from deviceplugin.node.publisher import NodePublisher
 from scheduler.kube import objects
 
@@ -34,6 +34,7 @@ _AGAIN_S: Final = 1.0
 _DRIVER_WITHIN_S: Final = 5.0
 # Longer than any start of the plugin. A kubelet reports every five minutes at the latest, and when something changes.
 HELD_FOR_S: Final = 60.0
+_SHOWN_WORDS: Final = 256
 log = structlog.get_logger()
 
 
@@ -65,6 +66,7 @@ class NodeCards:
     _announced: dict[str, tuple[Health, str]] = field(default_factory=dict)
     _cleared: str = ""
     _held_until: str | None = None
+    _told_cordon: str = ""
     _named: asyncio.Event = field(default_factory=asyncio.Event)
     _listed: asyncio.Event = field(default_factory=asyncio.Event)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
@@ -142,6 +144,7 @@ class NodeCards:
         self.publisher.seen(self._node)
         for turn in turns(self.states.cards, self._announced, announced):
             self.tell(_notice(turn))
+        self._tell_stray_cordon()
         self._announced = announced
         self._save(found)
         if not await self.devices.show(whole, found):
@@ -154,6 +157,23 @@ class NodeCards:
     def _check(self, whole: Inventory) -> None:
         shared = [card.memory_mib for card in whole.cards if card.units]
         device_ids.check(shared, whole.unit_mib, old_style=self.devices.old_style)
+
+    def problems(self) -> list[str]:
+        """What people have to see to: writes that are refused, cordons that name no card."""
+        return [text for text in (self.publisher.problem, self._stray_cordon()) if text]
+
+    def _stray_cordon(self) -> str:
+        stray = strange_words(self._said(names.CORDON), self.states.cards)
+        if not stray:
+            return ""
+        return f"{names.CORDON} names no card of this node: {', '.join(stray)[:_SHOWN_WORDS]}"
+
+    def _tell_stray_cordon(self) -> None:
+        """Once for each: it takes nothing out of use, and whoever wrote it believes that it does."""
+        stray = self._stray_cordon()
+        if stray and stray != self._told_cordon:
+            self.tell(Notice("GPUCordonUnknown", f"{stray}; it takes nothing out of use"))
+        self._told_cordon = stray
 
     def _answers(self, cordon: str) -> dict[str, str | None]:
         """Answers to what people wrote on the node: indexes become UUIDs, an order that was obeyed is removed."""

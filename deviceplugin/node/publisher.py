@@ -13,7 +13,7 @@ import structlog
 from config.protocol import quantity
 from deviceplugin.node.inventory import NodePatch
 from scheduler.kube import objects
-from scheduler.kube.port import ApiError
+from scheduler.kube.port import ApiConflict, ApiError
 
 _CONFIRMED_WITHIN_S: Final = 5.0
 log = structlog.get_logger()
@@ -44,7 +44,10 @@ def differing(node: objects.Node, wanted: NodePatch) -> NodePatch:
 
 
 class NodePublisher:
-    """One per node. `want` and `seen` may be called at any time; `run` writes."""
+    """One per node. `want` and `seen` may be called at any time; `run` writes.
+
+    problem: what the API server said to the last write; "" once one has succeeded.
+    """
 
     def __init__(self, writer: NodeWriter, backoff_s: Callable[[int], float]) -> None:
         """backoff_s: seconds to wait after so many failures in a row."""
@@ -54,6 +57,7 @@ class NodePublisher:
         self._node: objects.Node | None = None
         self._moved = asyncio.Event()
         self._news = asyncio.Event()
+        self.problem = ""
 
     def want(self, wanted: NodePatch) -> None:
         """Announce this from now on."""
@@ -92,11 +96,13 @@ class NodePublisher:
                 await self._write(missing, node.metadata.resource_version)
             except ApiError as error:
                 failures += 1
+                if not isinstance(error, ApiConflict):  # The next try has the newer version.
+                    self.problem = f"the node object cannot be written: {error.status} {error.message}"
                 log.warning("announce.failed", reason=error.message, status=error.status, attempt=failures)
                 await asyncio.sleep(self._backoff_s(failures))
                 self._moved.set()
                 continue
-            failures = 0
+            failures, self.problem = 0, ""
             await self._confirmed()
 
     async def _write(self, missing: NodePatch, version: str) -> None:

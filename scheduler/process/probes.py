@@ -1,6 +1,8 @@
 """The HTTP server of probes and metrics, and of the pages that a program adds."""
 
 import asyncio
+import errno
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from types import MappingProxyType
@@ -11,6 +13,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import CollectorRegistry
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
+_ALL_IPV4: Final = "0.0.0.0"  # noqa: S104 - what is served is for the cluster
+_NO_IPV6: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _NO_PAGES: Final[Mapping[str, Handler]] = MappingProxyType({})
 
 
@@ -37,13 +41,29 @@ async def serve(
         app.router.add_get(path, page)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    host, port = address
     try:
-        await web.TCPSite(runner, host or None, port).start()
+        await _listen(runner, *address)
     except OSError:
         await runner.cleanup()
         raise
     return runner
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int) -> None:
+    if host:
+        await web.TCPSite(runner, host, port).start()
+        return
+    # One socket for both families; a machine may have IPv6 switched off.
+    if socket.has_dualstack_ipv6():
+        try:
+            both = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno not in _NO_IPV6:
+                raise
+        else:
+            await web.SockSite(runner, both).start()
+            return
+    await web.TCPSite(runner, _ALL_IPV4, port).start()
 
 
 def _probe(problem: Callable[[], str]) -> Handler:

@@ -27,6 +27,7 @@ from deviceplugin.kubelet.checkpoint import CheckpointEntry
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.kubelet.device_list import FakeDevices
+from deviceplugin.node import cards
 from deviceplugin.node.cards import NodeCards
 from deviceplugin.node.devices import NodeDevices, held_by
 from deviceplugin.node.events import Notice
@@ -133,7 +134,7 @@ async def announcing(
         checkpoint=folder / "checkpoint",
         changed=lambda *_: None,
     )
-    cards = NodeCards(
+    announced = NodeCards(
         terms=Terms(unit_mib, 0),
         gpu_core=gpu_core,
         states=CardStates(classes((), ())),
@@ -146,15 +147,15 @@ async def announcing(
         tell=notices.append,
         changed=changed.set,
     )
-    node.seen = cards.seen
-    rig = Rig(folder, node, cards, changed, notices, pods)
+    node.seen = announced.seen
+    rig = Rig(folder, node, announced, changed, notices, pods)
     pods.apply([ListEnds("1")])
     if found:
-        cards.states.found(DriverCards("580.1", (A, B)), 0.0, forget=False)
+        announced.states.found(DriverCards("580.1", (A, B)), 0.0, forget=False)
     async with asyncio.TaskGroup() as tasks:
-        working = [tasks.create_task(work) for work in (cards.run(), cards.follow_pods(), publisher.run())]
+        working = [tasks.create_task(work) for work in (announced.run(), announced.follow_pods(), publisher.run())]
         node.show()
-        cards.moved()
+        announced.moved()
         yield rig
         for work in working:
             work.cancel()
@@ -309,3 +310,47 @@ def test_an_id_with_two_holders_is_only_as_free_as_the_less_known_one() -> None:
     assert both == {"u0": {"GPU-a", "GPU-b"}}
     unknown = held_by([entry(p, "c0", "u0"), entry(q, "c0", "u0")], [p], found, names.GPU_MEM, frozenset())
     assert unknown == {"u0": frozenset()}
+
+
+async def test_a_cordon_that_names_no_card_is_told_once_and_stays_a_problem(tmp_path: Path) -> None:
+    async with announcing(tmp_path) as rig:
+        rig.node.show(**{names.CORDON: "GPU-a, 7,GPU-typo"})
+        await rig.until(lambda: any(notice.reason == "GPUCordonUnknown" for notice in rig.notices))
+        rig.cards.outside({"GPU-b": 1024})
+        await rig.until(lambda: [card.units for card in rig.node.cards()] == [4, 3])
+        told = [notice.note for notice in rig.notices if notice.reason == "GPUCordonUnknown"]
+        problem = "gpushare/cordon names no card of this node: 7, GPU-typo"
+        assert (rig.cards.problems(), told) == ([problem], [f"{problem}; it takes nothing out of use"])
+        rig.node.show(**{names.CORDON: "GPU-a"})
+        await rig.until(lambda: not rig.cards.problems())
+
+
+async def test_the_scheduler_is_asked_to_wait_while_no_kubelet_has_the_plugin(tmp_path: Path) -> None:
+    async with announcing(tmp_path) as rig:
+        rig.cards.registered(now=False)
+        await rig.until(lambda: names.HELD_UNTIL in rig.node.annotations)
+        assert rig.node.annotations[names.HELD_UNTIL] == "1970-01-01T00:01:00Z"
+        rig.cards.registered(now=True)
+        await rig.until(lambda: names.HELD_UNTIL not in rig.node.annotations)
+
+
+async def test_calls_are_answered_once_the_driver_has_named_its_cards_or_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cards, "_DRIVER_WITHIN_S", 0.05)
+    async with announcing(tmp_path, found=False) as rig:
+        rig.cards.states.remember((A,))
+        rig.cards.moved()
+        async with asyncio.timeout(5):
+            await rig.cards.listed()
+        assert [name for name, _ in rig.cards.devices.shown.now] == ["u0", "u1", "u2", "u3"]
+    monkeypatch.setattr(cards, "_DRIVER_WITHIN_S", 60.0)
+    async with announcing(tmp_path) as rig, asyncio.timeout(5):
+        await rig.cards.listed()
+
+
+async def test_a_checkpoint_that_cannot_be_read_keeps_no_kubelet_from_its_devices(tmp_path: Path) -> None:
+    """It writes another one once it is told of some."""
+    (tmp_path / "checkpoint").write_text("{")
+    async with announcing(tmp_path) as rig:
+        await rig.until(lambda: len(rig.cards.devices.shown.now) == 8)

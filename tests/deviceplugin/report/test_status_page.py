@@ -32,7 +32,7 @@ STATUS = PluginStatus(
 )
 AS_TEXT = """\
 Node node-1: driver 580.1, mode cdi, unit 1024 MiB
-30 units announced, registered with the kubelet
+30 units listed for the kubelet, registered with the kubelet
 The NVIDIA container toolkit is missing: containers get device nodes, but no driver libraries
 Problem: NVML does not answer
 
