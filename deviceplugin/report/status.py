@@ -93,9 +93,8 @@ def _head(status: PluginStatus) -> Iterator[str]:
     yield f"Node {status.node}: {cards}, mode {status.mode}, unit {status.unit_mib} MiB"
     registered = "registered with the kubelet" if status.registered else "NOT registered with the kubelet"
     yield f"{status.announced_units} units listed for the kubelet, {registered}"
-    yield (
-        "The node object has the cards" if status.on_node else "The node object does NOT have the cards as they are now"
-    )
+    if not status.on_node:
+        yield "The node object does NOT say what it should"
     if status.toolkit_missing:
         yield "The NVIDIA container toolkit is missing: containers get device nodes, but no driver libraries"
     for problem in status.problems:

@@ -18,6 +18,7 @@ from e2e.suites.shared_node import (
 )
 
 # What a driver reserves may grow with its version.
+_ADMITTED_AFTER_S = 8.0
 _SHRUNK_MIB = tuple(mib - 1 for mib in STANDARD_MIB)
 
 
@@ -42,7 +43,7 @@ async def test_no_pod_fails_when_units_vanish_and_the_kubelet_starts_again(share
                 shared.node.stop_kubelet()
                 shared.node.start_kubelet()
                 await shared.node_seen(on_node, lambda node: allocatable(node) >= 107)
-                await asyncio.sleep(3)  # it admits its pods again in this time
+                await asyncio.sleep(_ADMITTED_AFTER_S)
                 again = [(await on_node.get(f"{PODS}/{name}")).body for name in created]
                 assert [pod["status"]["phase"] for pod in again] == ["Running"] * 22
                 await shared.node_seen(on_node, lambda node: allocatable(node) == 110)
