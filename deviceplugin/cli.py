@@ -47,7 +47,7 @@ def run(
     node_name: Annotated[str | None, typer.Option(help="This node (default: the variable NODE_NAME).")] = None,
     simulate: Annotated[Path | None, typer.Option(help="Cluster file: announce its cards.")] = None,
     simulate_control: Annotated[Path | None, typer.Option(help="Unix socket to inject faults.")] = None,
-    listen: Annotated[str | None, typer.Option(help="Address of probes and metrics (default: 0.0.0.0:10262).")] = None,
+    listen: Annotated[str | None, typer.Option(help="Address of probes and metrics (default: :10262).")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error (default: info).")] = None,
     mode: Annotated[str | None, typer.Option(help="auto, cdi or environment (default: auto).")] = None,
     cdi_dir: Annotated[Path | None, typer.Option(help="Directory for CDI specs (default: /var/run/cdi).")] = None,
@@ -172,22 +172,17 @@ def local_address(environ: Mapping[str, str]) -> str:
 
 
 def _serve(configuration: DevicePluginConfiguration, *, ignored: Sequence[str]) -> None:
-    # What follows is slow to import and needed by this command only.
-    import structlog  # noqa: PLC0415
-
-    from deviceplugin.app import run as run_plugin  # noqa: PLC0415
-    from scheduler.process.logs import configure  # noqa: PLC0415
+    # Slow to import, and needed by this command only.
+    from deviceplugin.start import run as run_plugin  # noqa: PLC0415
     from scheduler.process.startup import StartupError  # noqa: PLC0415
 
-    configure(configuration.log_level, configuration.log_format)
-    if ignored:
-        structlog.get_logger().warning(
-            "flags.ignored", flags=list(ignored), reason="flags of the legacy plugin that have no effect here"
-        )
     try:
-        asyncio.run(run_plugin(configuration, os.environ))
-    except StartupError as mistake:
-        _give_up(str(mistake), _MISCONFIGURED)
+        asyncio.run(run_plugin(configuration, os.environ, ignored))
+    except* StartupError as mistakes:
+        first: BaseException = mistakes
+        while isinstance(first, ExceptionGroup):
+            first = first.exceptions[0]
+        _give_up(str(first), _MISCONFIGURED)
 
 
 def _mib(unit: str) -> int | None:

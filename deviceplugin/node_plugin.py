@@ -1,15 +1,16 @@
 """Builds the parts of one node's plugin, and runs them together: the only place that knows all of them.
 
 driver ──▶ CardKeeper ──▶ NodeCards ──▶ NodePublisher ──▶ node object
-                             │  └────▶ FakeDevices ─▶ kubelet ──Allocate, PreStartContainer──▶ allocators
+                             │  └────▶ KubeletSession ─▶ kubelet ──Allocate, PreStartContainer──▶ allocators
 node, pods (watch) ──────────┴───────────────────────────────────────────────────────────────────┘
 kubelet's records, use of the cards ──▶ Reconciler ──▶ Events, metrics, status
 """
 
 import asyncio
+import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,10 +36,10 @@ from deviceplugin.health.record import HealthFile
 from deviceplugin.health.releases import Releases, socket_path
 from deviceplugin.health.states import CardStates
 from deviceplugin.kubelet.client import PodResources
-from deviceplugin.kubelet.device_list import FakeDevices
-from deviceplugin.kubelet.registration import Listeners, Registration
+from deviceplugin.kubelet.session import CHECKPOINT, KubeletSession
 from deviceplugin.node.api import NodeApi
 from deviceplugin.node.cards import NodeCards
+from deviceplugin.node.devices import NodeDevices
 from deviceplugin.node.events import Notice, Notices
 from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodePublisher
@@ -56,28 +57,30 @@ from scheduler.kube.rest.client import KubeCluster
 from scheduler.process.contact import ContactCollector
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_CHECKPOINT: Final = "kubelet_internal_checkpoint"
 # More than nvidia-ctk is given (nvidia_edits).
 _PREPARED_WITHIN_S: Final = 120.0
+_HELD_WITHIN_S: Final = 1.0
 log = structlog.get_logger()
 
 
 class NodePlugin:
     """Make it inside the event loop that runs it. mode: known once the node has been seen."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  (each a different type: none can take another's place)
         self,
         configuration: DevicePluginConfiguration,
         cluster: KubeCluster,
         api: NodeApi,
         backend: CardBackend,
+        session: KubeletSession,
         rng: random.Random,
     ) -> None:
         c = self._configuration = configuration
         backoff = Backoff(rng)
+        self._backoff_s = backoff.delay_s
         self.metrics = NodeMetrics(c.node_name, c.memory_unit_mib, dcgm=c.dcgm_metrics)
         self.mode: Mode | None = None
-        self._api, self._backend, self._backoff = api, backend, backoff
+        self._api, self._backend, self._session = api, backend, session
         self._kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
         self._notices = Notices(cluster, c.node_name, time.time)
         self._view = NodeRecords(
@@ -85,7 +88,7 @@ class NodePlugin:
             pods=OwnPods(),
             journal=Journal(Path(c.state_dir)),
             kubelet=self._kubelet,
-            checkpoint=Path(c.kubelet.device_plugin_dir) / _CHECKPOINT,
+            checkpoint=Path(c.kubelet.device_plugin_dir) / CHECKPOINT,
             changed=self._allocation_changed,
         )
         self._given, self._marker = GivenCards(), Marker(api, backoff.delay_s)
@@ -94,9 +97,12 @@ class NodePlugin:
         self._releases = Releases(keeper=self._keeper, allocated=self._allocated_units, wall_s=time.time)
         self._watch = NodeWatch(cluster, c.node_name, rng, time.monotonic)
         self.metrics.registry.register(ContactCollector(METRICS_PREFIX, self._watch.contact))
-        self._registered, self._kubelet_problem = False, ""
         self._cards_changed = asyncio.Event()
         self._reconciler: Reconciler | None = None
+        self._environment: EnvironmentAllocator | None = None
+        self._registered: bool | None = None
+        session.changed = self._session_changed
+        self._session_changed()
 
     async def run(self) -> None:
         """Serve the node forever. Raises, in a group, device_ids.TooManyDevices, and whatever is a bug."""
@@ -118,15 +124,23 @@ class NodePlugin:
         finally:
             await self._kubelet.close()
 
+    async def stopping(self) -> None:
+        """Ask the scheduler to wait until the next plugin is there; as long as this takes, at most."""
+        self._cards.registered(now=False)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_HELD_WITHIN_S):
+                await self._cards.publisher.settled()
+
     def not_ready(self) -> str:
         """What is missing until pods can get their cards; "" when nothing is."""
         if not self._cards.latest:
             return self._keeper.problem or "the driver has not reported any card yet"
-        if not self._registered:
-            return self._kubelet_problem or "not registered with the kubelet yet"
+        if not self._session.registered:
+            return self._session.problem or "not registered with the kubelet yet"
         if problem := self._watch.contact.problem(self._configuration.not_ready_after_s):
             return problem
-        return "" if self._cards.publisher.announced else "node object not updated yet"
+        publisher = self._cards.publisher
+        return "" if publisher.announced else publisher.problem or "node object not updated yet"
 
     def status(self) -> PluginStatus:
         """The status, as `/status` shows it."""
@@ -137,8 +151,9 @@ class NodePlugin:
             mode=self.mode or c.mode,
             driver=self._keeper.states.driver,
             unit_mib=c.memory_unit_mib,
-            announced_units=sum(healthy for _, healthy in self._cards.devices.now),
-            registered=self._registered,
+            announced_units=sum(healthy for _, healthy in self._session.devices_now.now),
+            registered=self._session.registered,
+            on_node=self._cards.publisher.announced,
             simulated=self._backend.simulated is not None,
             toolkit_missing=bool(self._edits.toolkit_missing),
             problems=tuple(filter(None, self._problems())),
@@ -149,13 +164,8 @@ class NodePlugin:
 
     def _problems(self) -> Sequence[str]:
         reconciled = self._reconciler.result.problems if self._reconciler else ()
-        return (
-            *self._keeper.problems(),
-            self._kubelet_problem,
-            self._cards.problem,
-            *self._edits.problems,
-            *reconciled,
-        )
+        cards = (self._cards.problem, *self._cards.problems())
+        return (*self._keeper.problems(), self._session.problem, *cards, *self._edits.problems, *reconciled)
 
     def _make_cards(self, backend: CardBackend) -> tuple[NodeCards, CardKeeper]:
         c, boot_id = self._configuration, _BOOT_ID.read_text(encoding="ascii").strip()
@@ -169,11 +179,10 @@ class NodePlugin:
         cards = NodeCards(
             terms=Terms(c.memory_unit_mib, c.unified_memory_mib),
             gpu_core=c.announce_gpu_core,
-            old_style_ids=c.old_style_ids,
             states=states,
             view=self._view,
-            publisher=NodePublisher(self._api, self._backoff.delay_s),
-            devices=FakeDevices(),
+            publisher=NodePublisher(self._api, self._backoff_s),
+            devices=NodeDevices(view=self._view, shown=self._session.devices_now, old_style=c.old_style_ids),
             healths=healths,
             last_known=last_known,
             wall_s=time.time,
@@ -202,6 +211,7 @@ class NodePlugin:
         processes = self._backend.driver.processes
         self.metrics.show_driver(processes.starts, len(processes.abandoned()))
         self._cards_changed.set()
+        self._remember()
 
     def _allocated_units(self) -> dict[str, int]:
         return allocated_units(self._view.asking(), self._cards.whole)
@@ -225,18 +235,17 @@ class NodePlugin:
         """Serve the kubelet, and reconcile, once the mode and the devices are known."""
         c = self._configuration
         runtime = await self._watch.runtime_version()
-        await self._cards.devices.shown()
-        self.mode = mode_of(c.mode, runtime)
+        await self._cards.listed()
+        mode = self.mode = mode_of(c.mode, runtime)
         log.info("mode", mode=self.mode, configured=c.mode, runtime=runtime)
         site = Site(
             view=self._view,
-            devices=self._cards.devices,
             cards=lambda: self._cards.whole,
             node_labels=self._watch.labels,
             given=self._gave,
         )
-        plugin, registering, files = self._allocator(site)
-        measured = MeasuredPlugin(plugin, self.metrics, lambda: self._left(registration))
+        answers, files = self._allocator(site)
+        measured = MeasuredPlugin(answers, self.metrics)
         self._reconciler = Reconciler(
             settings=_reconcile_settings(c),
             view=self._view,
@@ -251,14 +260,11 @@ class NodePlugin:
             allocating=lambda: bool(measured.allocating),
             on_outside=self._cards.outside,
         )
-        listeners = Listeners(registering, self._on_registered, self._on_unregistered, self._on_problem)
-        registration = Registration(
-            measured, Path(c.kubelet.device_plugin_dir), c.resources.gpu_mem, listeners, self._backoff.delay_s
-        )
+        await self._session.take_over(measured, mode)
+        self._remember()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(registration.run())
             tasks.create_task(self._reconciler.run())
-            if self.mode == "cdi":
+            if mode == "cdi":
                 tasks.create_task(self._prepare_edits())
 
     async def _prepare_edits(self) -> None:
@@ -276,14 +282,12 @@ class NodePlugin:
         finally:
             thread.close()
 
-    def _allocator(
-        self, site: Site
-    ) -> tuple[CdiAllocator | EnvironmentAllocator, Callable[[], Awaitable[None]], SpecFiles | None]:
+    def _allocator(self, site: Site) -> tuple[CdiAllocator | EnvironmentAllocator, SpecFiles | None]:
         if self.mode == "environment":
-            plugin = EnvironmentAllocator(site, self._configuration.allocate_wait_s)
-            return plugin, plugin.registering, None
+            self._environment = EnvironmentAllocator(site, self._configuration.allocate_wait_s)
+            return self._environment, None
         files = SpecFiles(Path(self._configuration.cdi_dir))
-        return CdiAllocator(site, files, self._edits), _at_once, files
+        return CdiAllocator(site, files, self._edits), files
 
     def _gave(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
         self._given.note(pod, containers, uuids)
@@ -294,20 +298,26 @@ class NodePlugin:
         note = f"its allocation changed ({', '.join(keys)}): ignored, its containers keep the cards of the first one"
         self._notices.tell(Notice("GPUAllocationChanged", note, PodKey(pod.namespace, pod.name, pod.uid)))
 
-    def _on_registered(self) -> None:
-        self._registered = True
-        self.metrics.registered()
+    def _session_changed(self) -> None:
+        if self._session.registered == self._registered:
+            return
+        self._registered = self._session.registered
+        self._cards.registered(now=self._registered)
+        if self._registered:
+            self.metrics.registered()
+            self._remember()
+        else:
+            self.metrics.unregistered()
 
-    def _on_unregistered(self) -> None:
-        self._registered = False
-        self.metrics.unregistered()
-
-    def _left(self, registration: Registration) -> None:
-        self._on_unregistered()
-        registration.dropped()
-
-    def _on_problem(self, message: str) -> None:
-        self._kubelet_problem = message
+    def _remember(self) -> None:
+        """Keep what the kubelet is told for the next process, which tells it the same before it knows anything else."""
+        if not self.mode:
+            return
+        unasked = bool(self._environment and self._environment.passed)
+        try:
+            self._session.remember(self.mode, tuple(self._session.devices_now.now), unasked=unasked)
+        except OSError as error:
+            log.warning("state.write_failed", reason=str(error))
 
 
 def _reconcile_settings(c: DevicePluginConfiguration) -> ReconcileSettings:
@@ -323,7 +333,3 @@ def _reconcile_settings(c: DevicePluginConfiguration) -> ReconcileSettings:
         allowance_mib=c.monitor_allowance_mib,
         host_proc=Path(c.host_proc),
     )
-
-
-async def _at_once() -> None:
-    """In cdi mode nothing has to be known before registering."""

@@ -51,6 +51,9 @@ ALLOCATION_KEYS: Final = (
 # Node annotations. The device plugin writes the inventory, operators the cordon; the scheduler reads both.
 INVENTORY: Final = "gpushare/inventory"
 CORDON: Final = "gpushare/cordon"
+# Written by the device plugin while no kubelet has it registered, read by the scheduler: no new pods until the kubelet
+# has reported later than this (RFC 3339, UTC, seconds: the form of a heartbeat), or the annotation is gone.
+HELD_UNTIL: Final = "gpushare/held-until"
 # Written by operators, read by the scheduler: pods on one card of the node, at most.
 MAX_SHARERS: Final = "gpushare/max-sharers"
 # Written by operators (UUIDs or indexes of repaired cards), read and removed by the device plugin.

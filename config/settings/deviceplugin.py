@@ -94,7 +94,7 @@ class DevicePluginConfiguration(Section):
     )
     client_connection: ClientConnection = Field(default=ClientConnection(), description="How to reach the API server.")
     listen: Address = Field(
-        default="0.0.0.0:10262",
+        default=":10262",
         description="Address and port of `/healthz`, `/readyz`, `/metrics` and `/status`, the last for this machine "
         "only; port 0: any free one.",
     )

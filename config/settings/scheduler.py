@@ -224,7 +224,7 @@ class SchedulerConfiguration(Section):
         default=ClientConnection(), description="How the API server is reached."
     )
     listen: Address = Field(
-        default="0.0.0.0:10261",
+        default=":10261",
         description="Address and port of `/healthz`, `/readyz` and `/metrics`; port 0: any free one.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(

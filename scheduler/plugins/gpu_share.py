@@ -56,6 +56,7 @@ _STATE_REASONS: Final[Mapping[int, str]] = {
     int(GpuState.UNREADABLE): "node(s) announced cards that cannot be read",
     int(GpuState.OTHER_UNIT): "node(s) announced GPU memory in another unit",
     int(GpuState.NOT_ALLOCATABLE): "node(s) had no allocatable gpu-mem (device plugin not there yet, or away)",
+    int(GpuState.NOT_REGISTERED): "node(s) whose kubelet or device plugin is starting",
 }
 # (rows, version of the tables, the cards that fit): Score and Reserve need again what Filter has worked out. A class is
 # kept for long, so what is more than of a few rows is forgotten once Score has used it.
@@ -87,6 +88,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     | `node(s) announced cards that cannot be read` | the inventory breaks a rule | |
     | `node(s) announced GPU memory in another unit` | `unitMiB` is not the scheduler's | |
     | `node(s) had no allocatable gpu-mem (device plugin not there yet, or away)` | the kubelet has none | |
+    | `node(s) whose kubelet or device plugin is starting` | `gpushare/held-until` is later than its last report | |
     | `node(s) had fewer cards than the pod asks for` | `gpu-count` is more than the node's cards | |
     | `node(s) had too few cards of those the pod asks for` | models or UUIDs leave too few usable cards | |
     | `Insufficient GPU memory on one card`, `… on N cards`, `… without other pods` | too few cards have it | yes |

@@ -20,7 +20,7 @@ from scheduler.state.shared_uuids import AnnouncedUuids
 # A booking that fills the largest card is as large as it can be: the sum of many stays a number.
 MOST_UNITS: Final = MAX_UNITS
 _READY: Final = int(GpuState.READY)
-_RIGHT_UNIT: Final = frozenset({GpuState.READY, GpuState.NOT_ALLOCATABLE})
+_RIGHT_UNIT: Final = frozenset({GpuState.READY, GpuState.NOT_ALLOCATABLE, GpuState.NOT_REGISTERED})
 
 
 @dataclass(frozen=True, slots=True)

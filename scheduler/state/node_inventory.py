@@ -3,6 +3,7 @@
 Either the inventory annotation, or the legacy totals (`gpu-count` equal cards of `gpu-mem / gpu-count` units).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -15,6 +16,8 @@ from scheduler.pods.gpu_request import ResourceNames
 
 # Pods on one card.
 MOST_SHARERS: Final = 9999
+# As a heartbeat is written, so that the two compare as text.
+_TIME: Final = re.compile(r"[0-9]{4}(?:-[0-9]{2}){2}T[0-9]{2}(?::[0-9]{2}){2}Z")
 _OPEN: Final = frozenset({Health.HEALTHY, Health.CORDONED})
 
 
@@ -26,6 +29,7 @@ class GpuState(IntEnum):
     UNREADABLE = 2
     OTHER_UNIT = 3
     NOT_ALLOCATABLE = 4
+    NOT_REGISTERED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,15 @@ def max_sharers(text: str) -> int:
     return min(int(text), MOST_SHARERS) if readable else 0
 
 
+def held(node: Node) -> bool:
+    """Whether the device plugin asks to wait: the kubelet may not know of it, whatever its last report says.
+
+    Not longer than until the kubelet has reported later than that, by the same clock.
+    """
+    until = (node.metadata.annotations or {}).get(names.HELD_UNTIL, "")
+    return bool(_TIME.fullmatch(until)) and "" < node.status.reported_at() < until
+
+
 def read_inventory(node: Node, resources: ResourceNames, unit_mib: int) -> NodeInventory:
     """What `node` announces, in units of `unit_mib` MiB. Never raises for what the annotations hold."""
     found = _read(node, resources, unit_mib)
@@ -84,6 +97,8 @@ def _read(node: Node, resources: ResourceNames, unit_mib: int) -> NodeInventory:
             problem=str(error),
         )
     state, problem = GpuState.READY if allocatable > 0 else GpuState.NOT_ALLOCATABLE, ""
+    if state is GpuState.READY and held(node):
+        state = GpuState.NOT_REGISTERED
     if inventory.unit_mib != unit_mib:
         state = GpuState.OTHER_UNIT
         problem = f"the node announces units of {inventory.unit_mib} MiB, this scheduler counts units of {unit_mib} MiB"
@@ -102,6 +117,9 @@ def _legacy_totals(node: Node, resources: ResourceNames, allocatable: int, cordo
     count = _amount(node.status.capacity, resources.gpu_count) or _amount(node.status.allocatable, resources.gpu_count)
     if capacity <= 0:
         return NodeInventory(state=GpuState.NO_CARDS)
+    if not count:
+        # A device plugin registers first; what it writes on the node is on its way.
+        return NodeInventory(state=GpuState.UNREADABLE, allocatable=allocatable)
     if not 0 < count <= MAX_CARDS or capacity // count > MAX_UNITS:
         problem = f"{resources.gpu_mem} {capacity} on {resources.gpu_count} {count}; expected 1 to {MAX_CARDS} cards"
         return NodeInventory(state=GpuState.UNREADABLE, allocatable=allocatable, problem=problem)

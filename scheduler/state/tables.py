@@ -32,7 +32,7 @@ from scheduler.state.cards import CardColumns, Held
 from scheduler.state.changes import Change, ChangeLog, Openings
 from scheduler.state.fact_table import FactT, FactTable
 from scheduler.state.labels import Labels
-from scheduler.state.node_inventory import NodeInventory, read_inventory
+from scheduler.state.node_inventory import NodeInventory, held, read_inventory
 from scheduler.state.resources import ResourceColumns
 from scheduler.state.rows import RowTable
 from scheduler.state.taints import Taints
@@ -468,4 +468,6 @@ def _differences(old: Node, new: Node) -> int:
         kinds |= Change.UNSCHEDULABLE
     if (old.status.allocatable, old.status.capacity) != (new.status.allocatable, new.status.capacity):
         kinds |= Change.ALLOCATABLE
+    if held(old) != held(new):
+        kinds |= Change.ANNOTATIONS
     return int(kinds)

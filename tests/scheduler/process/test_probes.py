@@ -1,7 +1,10 @@
 """Probes and metrics over real HTTP on loopback."""
 
+import errno
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -10,6 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from scheduler.process.probes import serve
 from scheduler.telemetry.metrics import Metrics
 from tests.support.builders import bound, cluster, pod, wire_node
+
+# The kernel of the machine that runs the tests may have no IPv6 loopback.
+NEEDS_IPV6 = pytest.mark.skipif(not Path("/proc/sys/net/ipv6").exists(), reason="this machine has no IPv6")
 
 
 @pytest.fixture
@@ -97,3 +103,35 @@ async def test_what_is_not_there_and_what_is_not_a_question(client: aiohttp.Clie
     async with client.head(f"{url}/metrics") as answer:
         assert (answer.status, await answer.read()) == (200, b"")
     await runner.cleanup()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("[::1]", marks=NEEDS_IPV6)])
+async def test_without_a_host_both_families_are_served(client: aiohttp.ClientSession, host: str) -> None:
+    runner = await serve(("", 0), metrics_of().scrape, ready=str, alive=str)
+    try:
+        async with client.get(f"http://{host}:{runner.addresses[0][1]}/healthz") as answer:
+            assert answer.status == 200
+    finally:
+        await runner.cleanup()
+
+
+async def test_without_ipv6_ipv4_is_served(client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_ipv6(*_: object, **__: object) -> socket.socket:
+        raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+
+    monkeypatch.setattr(socket, "create_server", no_ipv6)
+    runner = await serve(("", 0), metrics_of().scrape, ready=str, alive=str)
+    try:
+        async with client.get(f"http://127.0.0.1:{runner.addresses[0][1]}/healthz") as answer:
+            assert answer.status == 200
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_port_that_is_taken_is_an_error_on_both_families() -> None:
+    first = await serve(("", 0), metrics_of().scrape, ready=str, alive=str)
+    try:
+        with pytest.raises(OSError, match="in use"):
+            await serve(("", first.addresses[0][1]), metrics_of().scrape, ready=str, alive=str)
+    finally:
+        await first.cleanup()
