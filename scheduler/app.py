@@ -75,6 +75,7 @@ def service_options(configuration: SchedulerConfiguration, *, instance: str) -> 
         bind_timeout_s=configuration.bind_request_timeout_s,
         predecessor_s=configuration.bind_timeout_s,
         max_binds_in_flight=configuration.max_binds_in_flight,
+        audit_period_s=configuration.ledger_audit_period_s,
     )
 
 

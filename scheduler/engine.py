@@ -18,6 +18,7 @@ from scheduler.pods.pod import Pod
 from scheduler.queue.entry import QueuedPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
+from scheduler.state.audit import NodeAudit, audit_node
 from scheduler.state.tables import Tables
 
 
@@ -79,6 +80,10 @@ class Engine:
     def cards_marked_unhealthy(self, node: str, indexes: frozenset[int]) -> None:
         """The cards of `node`, by index, that the legacy ConfigMap takes out of use."""
         self.tables.mark_unhealthy(node, indexes)
+
+    def audit_node(self, name: str) -> NodeAudit | None:
+        """Count a node again from its objects, and repair the tables where they differ; None when it is not there."""
+        return audit_node(self.tables, name)
 
     # Attempts
 

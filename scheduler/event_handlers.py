@@ -21,7 +21,7 @@ _LARGEST_INDEX: Final = 65_535
 class Problem:
     """What is wrong with an object of the cluster. kind: Pod, Node, ConfigMap; name: `namespace/name` or name.
 
-    uid: "" where it is not known. on_object: whether its owner should see an Event on it.
+    uid: "" where it is not known. on_object: whether its owner should see an Event on it, with this reason.
     """
 
     kind: str
@@ -29,6 +29,7 @@ class Problem:
     message: str
     uid: str = ""
     on_object: bool = True
+    reason: str = "BadAnnotation"
 
 
 class EventHandlers:

@@ -25,6 +25,7 @@ from scheduler.event_handlers import EventHandlers, Problem
 from scheduler.kube import port
 from scheduler.kube.port import Binding, Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
 from scheduler.kube.reflector import Backoff, reflect
+from scheduler.ledger_audit import LedgerAudit
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.queue.entry import QueuedPod, State
 from scheduler.scheduling_cycle import NoFit, Placement
@@ -55,6 +56,7 @@ class ServiceOptions:
 
     bind_timeout_s: of one bind request, > 0. predecessor_s: for so long after the start, a bind request of the process
     before this one may still take effect. max_binds_in_flight: bind requests at the same time, >= 1.
+    audit_period_s: between two audits of the ledger, > 0.
     """
 
     controller: str
@@ -62,6 +64,7 @@ class ServiceOptions:
     bind_timeout_s: float
     predecessor_s: float
     max_binds_in_flight: int
+    audit_period_s: float = 600.0
 
 
 class Service:
@@ -133,12 +136,22 @@ class Service:
                 tasks.create_task(self.recorder.run()),
                 tasks.create_task(self._watch_lag()),
                 tasks.create_task(self._decide_forever(bindings)),
+                tasks.create_task(self._ledger_audit().run()),
             ]
 
     def stop(self) -> None:
         """Stop deciding; binds in flight go on."""
         for task in self._until_stop:
             task.cancel()
+
+    def _ledger_audit(self) -> LedgerAudit:
+        return LedgerAudit(
+            self.engine,
+            period_s=self._options.audit_period_s,
+            now_s=self._clock.monotonic_s,
+            report=self._tell,
+            done=self._observer.audited,
+        )
 
     async def _reflect(self, kind: Kind[T], handle: Callable[[list[WatchEvent[T]]], None]) -> None:
         backoff = Backoff(self._rng)
@@ -215,7 +228,8 @@ class Service:
             timer.cancel()
 
     def _has_backlog(self) -> bool:
-        return self._in_flight > 0 and self.engine.queue.lengths()["active"] > 0
+        # Also in the moment in which all binds in flight have just been answered, and the next are about to be sent.
+        return self.engine.queue.lengths()["active"] > 0
 
     def _follow_up(self, decision: Decision, bindings: asyncio.TaskGroup) -> None:
         outcome = decision.outcome
@@ -264,10 +278,13 @@ class Service:
         if problem in self._reported:
             return
         self._reported[problem] = True
+        self._tell(problem)
+
+    def _tell(self, problem: Problem) -> None:
         self._observer.bad_object(problem.kind)
         log.warning("object.bad", kind=problem.kind, name=problem.name, problem=problem.message)
         if problem.on_object:
-            self.recorder.about(problem.kind, problem.name, problem.uid, "BadAnnotation", problem.message)
+            self.recorder.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)
 
     def _ignored(self, pod: Pod, preference: str) -> None:
         if preference not in self._ignored_kinds:

@@ -27,6 +27,7 @@ KIND: Final = "SchedulerConfiguration"
 DEFAULT_BIND_TIMEOUT_S: Final = 4.0
 
 _LONGEST_WAIT_S: Final = 3600.0
+_LONGEST_PERIOD_S: Final = 86_400.0
 _LARGEST_UNIT_MIB: Final = 2**30
 _MOST_BINDS: Final = 1024
 _PREFIX: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
@@ -139,6 +140,13 @@ class SchedulerConfiguration(Section):
         le=_LONGEST_WAIT_S,
         description="A watch that brings nothing for so long, not even a bookmark, is opened again. The API server "
         "sends a bookmark about every minute.",
+    )
+    ledger_audit_period_s: Seconds = Field(
+        default=600.0,
+        validation_alias="ledgerAuditPeriod",
+        ge=1,
+        le=_LONGEST_PERIOD_S,
+        description="How often what is booked on each card is counted again from the pods and nodes, and compared.",
     )
     client_connection: ClientConnection = Field(
         default=ClientConnection(), description="How the API server is reached."

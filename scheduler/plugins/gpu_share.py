@@ -151,7 +151,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
     def _room_on_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         request, cards, rules = _request(pod), tables.cards, _card_rules(state)
-        fits, free = _fits(pod, tables, state, rows), cards.free[:, rows]
+        fits, free = _fits(pod, tables, state, rows), cards.free[:, rows].astype(np.int64)
         per_card = np.ones_like(free) if request.exclusive else free // request.units_per_card
         per_card = np.where(fits, rules.room(pod, tables, state, cast("RowArray", rows), per_card), 0)
         policy = request.card_policy or self._card_policy
@@ -176,7 +176,8 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         request, cards = pod.template.gpu_request, tables.cards
         if request is None:
             return Reservation()
-        with cards.viewing(cards.groups(here := slice(row, row + 1))[0].width):
+        here = slice(row, row + 1)
+        with cards.viewing(cards.width_of(row)):
             chosen = sorted(self._chosen(pod, tables, state, here)[:, 0].tolist())
         announced = tables.inventory(tables.names[row])
         shares = tuple(_share(cards, slot, row, request, has_uuids=announced.has_uuids) for slot in chosen)

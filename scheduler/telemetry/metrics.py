@@ -59,6 +59,7 @@ class Metrics:
             "gpushare_scheduler_lost_records", "Events and conditions that could not be written.", registry=r
         )
         self.relists = Counter("gpushare_scheduler_lists", "Complete lists, by kind.", ["kind"], registry=r)
+        self.audit = AuditMetrics(r)
         self.loop_lag_s = Histogram(
             "gpushare_scheduler_loop_lag_seconds", "Lag of the event loop.", buckets=_SLOW[:9], registry=r
         )
@@ -69,6 +70,29 @@ class Metrics:
     def freeze(self) -> None:
         """Copy what a scrape reads, on the event loop, so that the text may be rendered in another thread."""
         self._cluster.freeze()
+
+
+class AuditMetrics:
+    """What the ledger audits have found."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """registry: where they are shown."""
+        self.audits = Counter("gpushare_scheduler_ledger_audits", "Audits of the ledger.", registry=registry)
+        self.differences = Counter(
+            "gpushare_scheduler_ledger_differences",
+            "Nodes whose ledger an audit found wrong and repaired.",
+            registry=registry,
+        )
+        self.overcommitted_cards = Gauge(
+            "gpushare_scheduler_overcommitted_cards",
+            "Cards with more units booked than they have, at the last audit.",
+            registry=registry,
+        )
+        self.shared_cards = Gauge(
+            "gpushare_scheduler_shared_cards",
+            "Card UUIDs that several nodes announce, at the last audit.",
+            registry=registry,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +122,7 @@ class _ClusterCollector(Collector):
             queues=self._queue_lengths(),
             rows=list(tables.row_of.items()),
             units=cards.stored.units.copy(),
-            free=cards.stored.free.copy(),
+            free=cards.stored.units - cards.stored.taken,
             lost=cards.lost.copy(),
             cards=self._every_card() if self._per_card else [],
         )

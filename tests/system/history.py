@@ -22,7 +22,7 @@ from scheduler.state.ledger import of_tables
 from scheduler.state.node_inventory import GpuState
 from tests.support.virtual_time import VirtualLoop
 from tests.system.happening import happenings
-from tests.system.node_plans import PLANS, NodePlan
+from tests.system.node_plans import PLANS, NodePlan, with_uuids
 from tests.system.process import A_MOMENT_S, EPOCH_S, Process, start
 from tests.system.settling import fresh, places_left, views
 from tests.system.wire import Posts, Wire
@@ -47,6 +47,7 @@ class History(RuleBasedStateMachine):
         self.plans: dict[str, NodePlan] = {}
         self.most: Counter[tuple[str, str]] = Counter()
         self.made = 0
+        self.edited: set[str] = set()
         self.whole = True
         self.configuration = SchedulerConfiguration()
         self.latency_s = 0.0
@@ -194,6 +195,7 @@ class History(RuleBasedStateMachine):
         wire, engine = self.process.wire, self.process.engine
         wire.faults.clear()
         wire.resume_watches()
+        self.leave_no_history()
         self.pass_time(SETTLED_AFTER_S)
         assert sorted(wire.told["pods"], key=_name) == sorted(self.pods_shown(), key=_name)
         assert sorted(wire.told["nodes"], key=_name) == sorted(self.world.nodes, key=_name)
@@ -210,6 +212,14 @@ class History(RuleBasedStateMachine):
                 continue  # only its finalizer keeps it: nothing is scheduled that is being deleted
             said = [c for c in pod.status.conditions if c.type == "PodScheduled" and c.status == "False"]
             assert said, f"{pod.metadata.name} waits without a reason"
+
+    def leave_no_history(self) -> None:
+        """From here on what is believed depends on what there is: no edited pod, no UUID on two nodes."""
+        for pod in list(self.world.pods):
+            if pod.metadata.uid in self.edited:
+                self.world.pods.remove(pod.metadata.namespace, pod.metadata.name)
+        for plan in list(self.plans.values()):
+            self.show(with_uuids(plan, lambda card, name=plan.name: f"GPU-{name}-{card.index}"))  # type: ignore[misc]
 
     def pods_shown(self) -> list[objects.Pod]:
         return [pod for pod in self.world.pods if pod.status.phase not in FINISHED]

@@ -73,7 +73,16 @@ OTHERS: Final[Mapping[str, dict[str, Any]]] = {
     "away from web in the zone": _keeps_away(ZONE),
     "exclusive": {"gpu_mem": 2, "annotations": {names.EXCLUSIVE: "true"}},
 }
-WRITTEN: Final = ("nothing", "legacy", "legacy, no such card", "allocation", "index only", "wrong sum", "broken")
+WRITTEN: Final = (
+    "nothing",
+    "legacy",
+    "legacy, no such card",
+    "allocation",
+    "index only",
+    "wrong sum",
+    "broken",
+    "invented",
+)
 
 
 def ours(template: str, name: str, uid: str) -> dict[str, Any]:
@@ -94,7 +103,7 @@ def annotations(  # noqa: PLR0911 - one per way of writing
 ) -> dict[str, str]:
     """What another scheduler writes into its binding: on one card, whatever is there already."""
     uuids = {card.index: card.uuid for card in plan.cards}
-    match written:
+    match written if units else "nothing":
         case "legacy":
             return {names.MEM_IDX: str(index), names.UNIT_MIB: "1024"}
         case "legacy, no such card":
@@ -105,6 +114,11 @@ def annotations(  # noqa: PLR0911 - one per way of writing
             return _encoded(units, index, "")
         case "wrong sum":
             return _encoded(units + 1, index, uuids.get(index, ""))
+        case "invented":
+            invented = {number: f"GPU-invented-{number}" for number in range(units)}
+            return encode(
+                Allocation({0: dict.fromkeys(invented, 1)}, {}, invented, UNIT_MIB), LegacyFields(units, units, 1)
+            )
         case "broken":
             return {names.ALLOCATION: '{"0":', names.CARDS: "[]"}
         case _:
