@@ -115,13 +115,6 @@ class Service:
             backoff_s=Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s,
             on_retry=observer.bind_retried,
         )
-        self._audit = LedgerAudit(
-            engine,
-            period_s=options.audit_period_s,
-            now_s=self._clock.monotonic_s,
-            report=self._tell,
-            done=observer.audited,
-        )
         self._in_flight = 0
         self._wake = asyncio.Event()
         self._until_stop: list[asyncio.Task[None]] = []
@@ -154,14 +147,23 @@ class Service:
                 tasks.create_task(self._reflect(port.CONFIG_MAPS, self._handlers.config_maps)),
                 tasks.create_task(self.recorder.run()),
                 tasks.create_task(self._watch_lag()),
-                tasks.create_task(self._audit.run()),
                 tasks.create_task(self._decide_forever(bindings)),
+                tasks.create_task(self._ledger_audit().run()),
             ]
 
     def stop(self) -> None:
         """Stop deciding; binds in flight go on."""
         for task in self._until_stop:
             task.cancel()
+
+    def _ledger_audit(self) -> LedgerAudit:
+        return LedgerAudit(
+            self.engine,
+            period_s=self._options.audit_period_s,
+            now_s=self._clock.monotonic_s,
+            report=self._tell,
+            done=self._observer.audited,
+        )
 
     async def _reflect(self, kind: Kind[T], handle: Callable[[list[WatchEvent[T]]], None]) -> None:
         batches = reflect(
@@ -256,7 +258,8 @@ class Service:
             timer.cancel()
 
     def _has_backlog(self) -> bool:
-        return self._in_flight > 0 and self.engine.queue.lengths()["active"] > 0
+        # Also in the moment in which all binds in flight have just been answered, and the next are about to be sent.
+        return self.engine.queue.lengths()["active"] > 0
 
     def _follow_up(self, decision: Decision, bindings: asyncio.TaskGroup) -> None:
         outcome = decision.outcome

@@ -42,7 +42,9 @@ class Written:
     per_card: card index -> units, by the container formula; empty: nobody has said on which cards the pod is.
     uuids: card index -> UUID of each of them; empty: an index means the card that has it now.
     allocation: what each container has; None where only a card index, or nothing, could be read.
-    unit_mib: 0 where it is not said. device_units: units of the pod's first card, 0 where they are not said.
+    index_only: it is the one card of `ALIYUN_COM_GPU_MEM_IDX`, with all that the pod asks.
+    unit_mib: 0 where it is not said. device_units: units of the pod's first card, where that has to
+    tell the unit; else 0.
     problem: what was wrong with the annotations, "" when nothing was.
     """
 
@@ -52,6 +54,7 @@ class Written:
     allocation: Allocation | None
     unit_mib: int = 0
     device_units: int = 0
+    index_only: bool = False
     problem: str = ""
 
     @property
@@ -103,24 +106,26 @@ def read(annotations: Mapping[str, str], ask: Ask) -> Written:
     """The decision in a pod's annotations. Never raises for what they hold."""
     if not ask.units:
         return _NOTHING
-    unit_mib, device_units = allocation.unit_mib(annotations), allocation.device_units(annotations)
     written, problem = _allocation(annotations, ask)
-    per_card, uuids = {}, dict[int, str]()
+    per_card: Mapping[int, int] = {}
+    uuids: Mapping[int, str] = {}
     if written is not None:
         per_card = units_per_card(written, ask.sidecars)
-        uuids = {index: written.cards[index] for index in per_card} if written.cards else {}
-    else:
-        index = allocation.legacy_index(annotations)
+        uuids = written.cards
+        if uuids and uuids.keys() != per_card.keys():
+            uuids = {index: uuids[index] for index in per_card}
+    elif (index := allocation.legacy_index(annotations)) is not None and ask.cards == 1:
         # An index says where one card is. What asks several, or nobody can tell how many, is somewhere else too.
-        if index is not None and ask.cards == 1 and ask.units:
-            per_card = {index: ask.units}
+        per_card = {index: ask.units}
+    unit_mib = allocation.unit_mib(annotations) if written is None else written.unit_mib
     return Written(
         units=ask.units,
         per_card=per_card,
         uuids=uuids,
         allocation=written,
         unit_mib=unit_mib,
-        device_units=device_units,
+        device_units=0 if unit_mib else allocation.device_units(annotations),
+        index_only=written is None,
         problem=problem,
     )
 
@@ -139,6 +144,12 @@ class CardsOfNode:
         """Where a pod is among these cards."""
         if written.units == 0:
             return BookedCards(unit_mib=written.unit_mib, problem=written.problem)
+        if written.unit_mib == self.unit_mib and len(written.uuids) == 1:
+            # By far the most: one card, known by its UUID, in the unit of the node.
+            (index, uuid), units = next(iter(written.uuids.items())), written.units
+            if uuid in self._by_uuid:
+                only = BookedCard(index=index, uuid=uuid, units=units, asked=units)
+                return BookedCards(cards=(only,), unit_mib=self.unit_mib, problem=written.problem)
         named = self._named(written)
         own_mib = written.unit_mib or self._told_unit_mib(written, named)
         if not own_mib:
@@ -187,6 +198,10 @@ def rescaled(units: int, from_mib: int, to_mib: int) -> int:
 
 def units_per_card(written: Allocation, sidecars: Iterable[bool]) -> dict[int, int]:
     """Card index -> units, by the container formula. sidecars: as in `Ask`."""
+    if len(written.containers) == 1 and not written.init_containers:
+        own = next(iter(written.containers.values()))
+        if all(own.values()):
+            return own
     kinds = (ContainerKind.SIDECAR if is_sidecar else ContainerKind.INIT for is_sidecar in sidecars)
     init = ((written.init_containers.get(position, {}), kind) for position, kind in enumerate(kinds))
     return peak_amounts(chain(init, ((own, ContainerKind.APP) for own in written.containers.values())))
@@ -204,9 +219,9 @@ def _allocation(annotations: Mapping[str, str], ask: Ask) -> tuple[Allocation | 
     total = sum(per_card.values())
     if total != ask.units:
         return None, f"the allocation adds up to {total} units, the pod asks {ask.units}"
-    nameless_index = next((index for index in per_card if index not in written.cards), None)
-    if written.cards and nameless_index is not None:
-        return None, f"annotation {names.CARDS} has no UUID for card {nameless_index}, which the allocation names"
+    if written.cards and not per_card.keys() <= written.cards.keys():
+        missing = min(per_card.keys() - written.cards.keys())
+        return None, f"annotation {names.CARDS} has no UUID for card {missing}, which the allocation names"
     return written, ""
 
 
@@ -217,7 +232,7 @@ def _unknown(written: Written, named: Mapping[int, Card | None], units: int) -> 
     if not named or None in named.values():
         return True
     # An index alone is believed where the whole pod fits on that card.
-    return written.allocation is None and any(card is not None and units > card.units for card in named.values())
+    return written.index_only and any(card is not None and units > card.units for card in named.values())
 
 
 def _booked(written: Written, named: Mapping[int, Card | None], own_mib: int, unit_mib: int) -> tuple[BookedCard, ...]:
@@ -267,6 +282,6 @@ def _unit_problem(written: Written) -> str:
 def _unknown_problem(written: Written) -> str:
     if not written.decided:
         return ""
-    if written.allocation is None:
+    if written.index_only:
         return f"its {written.units} units do not fit card {min(written.per_card)}, or its node has no such card"
     return "the allocation names a card by an index that its node does not have"

@@ -23,7 +23,7 @@ AnyT = TypeVar("AnyT", bound=np.generic)
 _USED_CARDS: Final = MAX_SCORE * 50 // 100
 _USED_NODE: Final = MAX_SCORE * 20 // 100
 _FULLNESS: Final = MAX_SCORE - _USED_CARDS - _USED_NODE
-_NEVER: Final = 2**62
+_NEVER: Final = 2**31 - 1
 # With fewer rows than that, what is saved per row is less than what it costs.
 _FEW_ROWS: Final = 64
 
@@ -92,9 +92,10 @@ def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
     # numpy finds the least of each column in a tenth of the time that it takes to find where it is.
     bits = max(1, (len(free) - 1).bit_length())
     # In place: an array of this size costs more to make than to fill.
-    numbered = order << bits
+    numbered = order.astype(np.int64)
+    numbered <<= bits
     numbered |= np.arange(len(free))[:, np.newaxis]
-    np.putmask(numbered, ~fits, _NEVER)
+    np.putmask(numbered, ~fits, _NEVER << bits)
     least = numbered.min(axis=0, keepdims=True) if request.cards == 1 else np.sort(numbered, axis=0)[: request.cards]
     return np.asarray(least & ((1 << bits) - 1), dtype=np.intp)
 

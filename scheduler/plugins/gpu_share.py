@@ -58,9 +58,6 @@ _STATE_REASONS: Final[Mapping[int, str]] = {
     int(GpuState.NOT_ALLOCATABLE): "node(s) had no allocatable gpu-mem (device plugin not there yet, or away)",
     int(GpuState.NOT_REGISTERED): "node(s) whose kubelet or device plugin is starting",
 }
-# (rows, version of the tables, the cards that fit): Score and Reserve need again what Filter has worked out. A class is
-# kept for long, so what is more than of a few rows is forgotten once Score has used it.
-_KEPT_BYTES: Final = 1024
 _Fits: TypeAlias = tuple[Rows, int, BoolArray]
 
 
@@ -165,7 +162,8 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         request, cards = pod.template.gpu_request, tables.cards
         if request is None:
             return Reservation()
-        with cards.viewing(cards.groups(here := slice(row, row + 1))[0].width):
+        here = slice(row, row + 1)
+        with cards.viewing(cards.width_of(row)):
             chosen = sorted(self._chosen(pod, tables, state, here)[:, 0].tolist())
         announced = tables.inventory(tables.names[row])
         shares = tuple(_share(cards, slot, row, request, has_uuids=announced.has_uuids) for slot in chosen)
@@ -179,8 +177,6 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
     def _packed(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         slots = self._chosen(pod, tables, state, rows)
-        if slots.nbytes > _KEPT_BYTES:
-            state.write(_fits_key(tables.cards.width), None)
         return binpack_score(tables.cards, _request(pod), rows, slots)
 
     def _chosen(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
@@ -262,7 +258,7 @@ def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
 
 
 @cache
-def _fits_key(width: int) -> StateKey[_Fits | None]:
+def _fits_key(width: int) -> StateKey[_Fits]:
     return StateKey(f"gpu_share.fits.{width}")
 
 

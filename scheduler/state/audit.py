@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from scheduler.state.ledger import of_node, of_row
-from scheduler.state.tables import PodRecord, Tables
+from scheduler.state.pod_record import PodRecord
+from scheduler.state.tables import Tables
 
 _MOST_NAMED: Final = 3
 

@@ -6,7 +6,6 @@ How annotations are read is in `config.protocol.booked_cards`; here it meets the
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from config.protocol.allocation import Allocation
 from config.protocol.booked_cards import Ask, Written, read
 from scheduler.pods.pod import Pod
 
@@ -28,14 +27,17 @@ def written_of(pod: Pod) -> Written:
 
 
 def chosen(pod: Pod, shares: Iterable[CardShare], unit_mib: int) -> Written:
-    """What our Binding says: as `written_of` reads it once it is there. unit_mib: of the node, and of `shares`."""
+    """What our Binding says, as `written_of` reads it once it is there, but for the containers.
+
+    unit_mib: of the node, and of `shares`.
+    """
     per_card = {share.index: share.units for share in shares}
     uuids = {share.index: share.uuid for share in shares if share.uuid}
     return Written(
         units=pod.template.gpu_units,
         per_card=per_card,
         uuids=uuids,
-        allocation=Allocation({0: per_card}, {}, uuids, unit_mib),
+        allocation=None,
         unit_mib=unit_mib,
     )
 

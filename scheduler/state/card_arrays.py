@@ -11,7 +11,7 @@ node of 256 cards costs its own row, and the others stay as narrow as they are. 
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +23,7 @@ from scheduler.state.row_masks import places_of
 NARROWEST: Final = 4
 # Wider nodes than this share of them are judged apart: picking rows out costs a few times more than a view of all.
 _WIDE_SHARE: Final = 4
+_AS_IT_IS: Final[AbstractContextManager[None]] = nullcontext()
 
 
 @dataclass(slots=True)
@@ -30,7 +31,8 @@ class CardStore:
     """One set of columns, [slots, nodes] each; what they hold is in `cards.CardColumns`."""
 
     units: Int32Array
-    free: Int64Array
+    free: Int32Array
+    taken: Int64Array
     usable: BoolArray
     available: BoolArray
     unhealthy: BoolArray
@@ -44,7 +46,8 @@ class CardStore:
         shape, int32, boolean = (height, nodes), np.int32, np.bool_
         return CardStore(
             units=np.zeros(shape, dtype=int32),
-            free=np.zeros(shape, dtype=np.int64),
+            free=np.zeros(shape, dtype=int32),
+            taken=np.zeros(shape, dtype=np.int64),
             usable=np.zeros(shape, dtype=boolean),
             available=np.zeros(shape, dtype=boolean),
             unhealthy=np.zeros(shape, dtype=boolean),
@@ -76,7 +79,7 @@ class CardArrays:
     """
 
     units: Int32Array
-    free: Int64Array
+    free: Int32Array
     usable: BoolArray
     available: BoolArray
     unhealthy: BoolArray
@@ -112,13 +115,20 @@ class CardArrays:
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(self.stored.units.shape[1])
             if stop - start == 1:
-                return [RowGroup(None, rows, self._wide.get(start, self.usual))]
+                return [RowGroup(None, rows, self.width_of(start))]
             rows = np.arange(start, stop, dtype=np.intp)
         return self._grouped(rows)
 
-    @contextmanager
-    def viewing(self, width: int) -> Iterator[None]:
+    def width_of(self, row: int) -> int:
+        """The width at which this row is judged."""
+        return self._wide.get(row, self.usual)
+
+    def viewing(self, width: int) -> AbstractContextManager[None]:
         """Rules see so many slots meanwhile."""
+        return _AS_IT_IS if width == self.width else self._viewing(width)
+
+    @contextmanager
+    def _viewing(self, width: int) -> Iterator[None]:
         before = self.width
         self._view(width)
         try:

@@ -19,6 +19,7 @@ from scheduler.state.shared_uuids import AnnouncedUuids
 
 # A booking that fills the largest card is as large as it can be: the sum of many stays a number.
 MOST_UNITS: Final = MAX_UNITS
+LEAST_FREE: Final = -(2**30)
 _READY: Final = int(GpuState.READY)
 _RIGHT_UNIT: Final = frozenset({GpuState.READY, GpuState.NOT_ALLOCATABLE, GpuState.NOT_REGISTERED})
 
@@ -78,7 +79,8 @@ class CardColumns(CardArrays):
     """The columns, and what they mean.
 
     units: int32[cards, nodes], announced units, 0 where the node has no such slot.
-    free: int64[cards, nodes], units less booked; negative when over-committed.
+    free: int32[cards, nodes], units less booked; negative when over-committed, LEAST_FREE at least.
+    stored.taken: int64[cards, nodes], units booked, however many.
     usable: bool[cards, nodes], takes new pods (healthy, not cordoned, node READY or NOT_ALLOCATABLE, UUID its own).
     available: bool[cards, nodes], usable and held by no exclusive pod.
     unhealthy: bool[cards, nodes], the kubelet's total does not count it.
@@ -90,6 +92,8 @@ class CardColumns(CardArrays):
     total, booked: int64[nodes], units of the usable cards, and booked there. held: int64[nodes], holders of all cards.
     lost: int64[nodes], units that pods hold of cards that the node does not announce, see `lost_cards`.
     announced: which rows announce a UUID.
+    turned: rows whose cards may be used, or not any more, because of what another node announces or holds; the tables
+    note them, and empty it.
     """
 
     def __init__(self) -> None:
@@ -107,7 +111,7 @@ class CardColumns(CardArrays):
         self.model_code: dict[str, int] = {}
         self.announced = AnnouncedUuids()
         self._nodes = [_Node() for _ in range(FIRST_CAPACITY)]
-        self._turned: set[int] = set()
+        self.turned: set[int] = set()
 
     def lay_out(self, row: int, announced: NodeInventory, marked_unhealthy: frozenset[int]) -> None:
         """Replace the cards of `row` by what its node announces, all free; bookings follow by `hold`."""
@@ -183,14 +187,9 @@ class CardColumns(CardArrays):
         """UUIDs of this node's cards that other rows announce too -> those rows."""
         return self.announced.elsewhere(row, (slot.card.uuid for slot in self.slots[row]))
 
-    def take_turned(self) -> set[int]:
-        """Rows whose cards may be used, or not any more, because of what another node announces or holds."""
-        turned, self._turned = self._turned, set()
-        return turned
-
     def _empty(self, row: int) -> None:
         stored = self.stored
-        for column in (stored.units, stored.free, stored.usable, stored.available, stored.unhealthy):
+        for column in (stored.units, stored.free, stored.taken, stored.usable, stored.available, stored.unhealthy):
             column[:, row] = 0
         stored.holders[:, row] = stored.exclusive[:, row] = stored.model[:, row] = 0
         self.state[row] = GpuState.NO_CARDS
@@ -215,7 +214,7 @@ class CardColumns(CardArrays):
         stored.usable[slot, row] = usable
         stored.available[slot, row] = usable and stored.exclusive[slot, row] == 0
         self.total[row] += sign * units
-        self.booked[row] += sign * (units - int(stored.free[slot, row]))
+        self.booked[row] += sign * int(stored.taken[slot, row])
 
     def _share(self, uuid: str) -> None:
         """Where new pods may use a UUID that several rows announce, or did until now."""
@@ -226,14 +225,17 @@ class CardColumns(CardArrays):
             usable = self.slots[row][slot].open and owner == row
             if bool(self.stored.usable[slot, row]) is not usable:
                 self._use(row, slot, usable=usable)
-                self._turned.add(row)
+                self.turned.add(row)
 
     def _counted(self, row: int, held: Held, sign: int) -> Held:
         stored = self.stored
-        free, holders, usable = stored.free, stored.holders, stored.usable
+        free, taken, holders, usable = stored.free, stored.taken, stored.holders, stored.usable
         self.counted[row] += sign * held.counted
         for slot, units in held.places:
-            free[slot, row] -= sign * units
+            booked = int(taken[slot, row]) + sign * units
+            taken[slot, row] = booked
+            # The sum of many absurd bookings stays a number: nothing fits either way.
+            free[slot, row] = max(int(stored.units[slot, row]) - booked, LEAST_FREE)
             holders[slot, row] += sign
             if held.exclusive:
                 stored.exclusive[slot, row] += sign

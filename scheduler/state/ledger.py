@@ -13,7 +13,7 @@ from scheduler.pods.effective_requests import PODS, Amounts
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.booking import is_exclusive, written_of
-from scheduler.state.cards import MOST_UNITS
+from scheduler.state.cards import LEAST_FREE, MOST_UNITS
 from scheduler.state.node_inventory import NodeInventory, read_inventory
 from scheduler.state.tables import Tables
 
@@ -71,7 +71,9 @@ def of_row(tables: Tables, row: int) -> NodeLedger:
     entry, cards = NodeLedger(), tables.cards
     for number, slot in enumerate(cards.slots[row]):
         uuid = slot.card.uuid
-        entry.free[uuid] = int(cards.stored.free[number, row])
+        free = int(cards.stored.free[number, row])
+        least = int(cards.stored.units[number, row]) - int(cards.stored.taken[number, row])
+        entry.free[uuid] = least if free == LEAST_FREE else free
         entry.holders[uuid] = int(cards.stored.holders[number, row])
         entry.exclusive[uuid] = int(cards.stored.exclusive[number, row])
     for uuid, lost in cards.lost_cards(row).items():

@@ -13,6 +13,7 @@ from config.protocol import names, quantity
 from config.protocol.inventory import MAX_CARDS, MAX_UNITS, Card, Health, InventoryError, decode, nameless
 from scheduler.kube.objects import Node
 from scheduler.pods.gpu_request import ResourceNames
+from scheduler.state.changes import Change
 
 # Pods on one card.
 MOST_SHARERS: Final = 9999
@@ -134,3 +135,21 @@ def _legacy_totals(node: Node, resources: ResourceNames, allocatable: int, cordo
 def _amount(quantities: Mapping[str, str | int | float] | None, name: str) -> int:
     text = (quantities or {}).get(name)
     return 0 if text is None else max(0, quantity.whole(str(text)))
+
+
+def node_differences(old: Node, new: Node) -> int:
+    """Bits of the Changes that make one of the other, but for the inventory, which is compared as it is read."""
+    kinds = Change(0)
+    if old.metadata.labels != new.metadata.labels:
+        kinds |= Change.LABELS
+    if old.metadata.annotations != new.metadata.annotations:
+        kinds |= Change.ANNOTATIONS
+    if old.spec.taints != new.spec.taints:
+        kinds |= Change.TAINTS
+    if old.spec.unschedulable != new.spec.unschedulable:
+        kinds |= Change.UNSCHEDULABLE
+    if (old.status.allocatable, old.status.capacity) != (new.status.allocatable, new.status.capacity):
+        kinds |= Change.ALLOCATABLE
+    if held(old) != held(new):
+        kinds |= Change.ANNOTATIONS
+    return int(kinds)

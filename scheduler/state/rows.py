@@ -66,3 +66,36 @@ class RowTable:
         self._free.extend(range(new - 1, old - 1, -1))
         self._rank = None
         return new
+
+
+class Rowed:
+    """What has a row for each node."""
+
+    def __init__(self) -> None:
+        """No nodes."""
+        self._rows = RowTable()
+
+    @property
+    def capacity(self) -> int:
+        """Entries of every column."""
+        return self._rows.capacity
+
+    @property
+    def valid(self) -> BoolArray:
+        """bool[nodes]: the row is a node."""
+        return self._rows.valid
+
+    @property
+    def names(self) -> list[str]:
+        """Node names by row, "" in holes."""
+        return self._rows.names
+
+    @property
+    def row_of(self) -> dict[str, int]:
+        """Node name -> row; read only."""
+        return self._rows.row_of
+
+    @property
+    def rank(self) -> Int64Array:
+        """int64[nodes]: places of the names in sorted order."""
+        return self._rows.rank

@@ -14,8 +14,7 @@ Owned by the event loop. No method awaits, so each one is atomic.
 """
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -32,9 +31,10 @@ from scheduler.state.cards import CardColumns, Held
 from scheduler.state.changes import Change, ChangeLog, Openings
 from scheduler.state.fact_table import FactT, FactTable
 from scheduler.state.labels import Labels
-from scheduler.state.node_inventory import NodeInventory, held, read_inventory
+from scheduler.state.node_inventory import NodeInventory, node_differences, read_inventory
+from scheduler.state.pod_record import PodRecord, booking_kinds, problem_of
 from scheduler.state.resources import ResourceColumns
-from scheduler.state.rows import RowTable
+from scheduler.state.rows import Rowed
 from scheduler.state.taints import Taints
 
 _NODE: Final = int(Change.NODE)
@@ -45,34 +45,14 @@ _DOMAINS: Final = int(Change.DOMAINS)
 _INVENTORY: Final = int(Change.INVENTORY)
 
 
-@dataclass(slots=True, kw_only=True)
-class PodRecord:
-    """One pod on one node. held: None until the node is there. read: what each fact read of it, in their order.
-
-    pod: as it was seen last. written, exclusive: as they were read first, which is what is booked.
-    rivals: (what we chose, what is shown) while it is not known which of them is so. confirmed: the API server has
-    answered that it is what we chose.
-    """
-
-    pod: Pod
-    node: str
-    written: Written
-    exclusive: bool
-    assumed: bool
-    rivals: tuple[Written, Written] | None = None
-    confirmed: bool = False
-    read: list[Any] = field(default_factory=list)
-    held: Held | None = None
-
-
-class Tables:
+class Tables(Rowed):
     """All columns. Plugins read; only the verbs here change them."""
 
     def __init__(self, resources: ResourceNames, memory_unit_mib: int = 1024) -> None:
         """resources: the configured names. memory_unit_mib: a node with another unit takes no gpu pod."""
         self._resource_names = resources
         self._unit_mib = memory_unit_mib
-        self._rows = RowTable()
+        super().__init__()
         self.changes = ChangeLog()
         self.unschedulable: BoolArray = np.zeros(FIRST_CAPACITY, dtype=np.bool_)
         self.labels = Labels()
@@ -91,31 +71,6 @@ class Tables:
 
     # Nodes
 
-    @property
-    def capacity(self) -> int:
-        """Entries of every column."""
-        return self._rows.capacity
-
-    @property
-    def valid(self) -> BoolArray:
-        """bool[nodes]: the row is a node."""
-        return self._rows.valid
-
-    @property
-    def names(self) -> list[str]:
-        """Node names by row, "" in holes."""
-        return self._rows.names
-
-    @property
-    def row_of(self) -> dict[str, int]:
-        """Node name -> row; read only."""
-        return self._rows.row_of
-
-    @property
-    def rank(self) -> Int64Array:
-        """int64[nodes]: places of the names in sorted order."""
-        return self._rows.rank
-
     def upsert_node(self, node: Node) -> str:
         """Add or replace a node. Returns what is wrong with its inventory, "" when nothing is.
 
@@ -124,7 +79,7 @@ class Tables:
         """
         name = node.metadata.name
         old = self._nodes.get(name)
-        kinds = _NODE if old is None else _differences(old, node)
+        kinds = _NODE if old is None else node_differences(old, node)
         if not kinds:
             return self._inventories[name].problem
         allocatable = amounts(node.status.allocatable)
@@ -143,7 +98,8 @@ class Tables:
         if old is None:
             self._book_all(name, row, 1)
         self._opened(row, kinds | self._facts.node_changed(row, node))
-        self._note_turned()
+        if self.cards.turned:
+            self._note_turned()
         return inventory.problem or self._shared_problem(row)
 
     def remove_node(self, name: str) -> None:
@@ -162,7 +118,8 @@ class Tables:
         del self._inventories[name]
         del self._nodes[name]
         self._opened(row, kinds)
-        self._note_turned()
+        if self.cards.turned:
+            self._note_turned()
 
     def read_again(self, name: str) -> None:
         """Work out everything of a node from its object and its pods, whatever the columns hold."""
@@ -180,7 +137,8 @@ class Tables:
         if row is not None:
             self._rebook(node, row)
             self._opened(row, _INVENTORY)
-            self._note_turned()
+            if self.cards.turned:
+                self._note_turned()
 
     def set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
         """Labels of a namespace; None when it is gone."""
@@ -233,11 +191,11 @@ class Tables:
             written, exclusive = written_of(pod), is_exclusive(pod)
             record = PodRecord(pod=pod, node=pod.node_name, written=written, exclusive=exclusive, assumed=False)
             self._enter(record)
-            return _problem(record)
+            return problem_of(record)
         problem = self._see_again(old, pod)
         self._reread(old, pod)
         old.pod = pod
-        return problem or _problem(old)
+        return problem or problem_of(old)
 
     def remove(self, uid: str) -> bool:
         """The pod is gone or finished. Whether it was on record."""
@@ -348,12 +306,10 @@ class Tables:
         self._facts.grow(capacity)
 
     def _shared_problem(self, row: int) -> str:
-        shared = self.cards.elsewhere(row)
-        if not shared:
-            return ""
-        uuid, others = next(iter(shared.items()))
-        other = self.names[others[0]]
-        return f"card {uuid} is announced by node {other} too; at most one of them gets new pods on it"
+        for uuid, others in self.cards.elsewhere(row).items():
+            other = self.names[others[0]]
+            return f"card {uuid} is announced by node {other} too; at most one of them gets new pods on it"
+        return ""
 
     def _rebook(self, name: str, row: int) -> None:
         """Lay the cards of a node out again, and book its pods on them."""
@@ -387,9 +343,10 @@ class Tables:
             return
         self._book_resources(record, row, 1)
         record.held = self._hold(record, row)
-        kinds = self._facts.book(record, row, 1) | _booking(record)
+        kinds = self._facts.book(record, row, 1) | booking_kinds(record)
         self.changes.note(row, kinds)
-        self._note_turned()
+        if self.cards.turned:
+            self._note_turned()
         if kinds & _COMPANY:
             self._openings.note(row, _COMPANY)
 
@@ -404,12 +361,13 @@ class Tables:
         if row is None:
             return
         self._book_resources(record, row, -1)
-        kinds = self._facts.book(record, row, -1) | _booking(record)
+        kinds = self._facts.book(record, row, -1) | booking_kinds(record)
         if record.held is not None:
             self.cards.release(row, record.held)
             record.held = None
         self._opened(row, kinds)
-        self._note_turned()
+        if self.cards.turned:
+            self._note_turned()
 
     def _hold(self, record: PodRecord, row: int) -> Held | None:
         if not record.written.units:
@@ -418,8 +376,8 @@ class Tables:
 
     def _note_turned(self) -> None:
         """Cards of other nodes may be used, or not any more, since they have a UUID in common."""
-        for row in self.cards.take_turned():
-            self._opened(row, _INVENTORY)
+        while self.cards.turned:
+            self._opened(self.cards.turned.pop(), _INVENTORY)
 
     def _reread(self, record: PodRecord, pod: Pod) -> None:
         """The pod reads differently now: what it is booked with moves, where it is booked."""
@@ -444,30 +402,3 @@ class Tables:
         self._openings.note(row, kinds)
         if kinds & _DOMAINS:
             self._openings.note_everywhere(_DOMAINS)
-
-
-def _booking(record: PodRecord) -> int:
-    """Bits of what a pod changes that comes or goes, whatever facts count of it."""
-    return _PODS | _CARDS if record.written.units else _PODS
-
-
-def _problem(record: PodRecord) -> str:
-    return record.written.problem if record.held is None else record.held.booked.problem
-
-
-def _differences(old: Node, new: Node) -> int:
-    """Bits of the Changes that make one of the other, but for the inventory, which is compared as it is read."""
-    kinds = Change(0)
-    if old.metadata.labels != new.metadata.labels:
-        kinds |= Change.LABELS
-    if old.metadata.annotations != new.metadata.annotations:
-        kinds |= Change.ANNOTATIONS
-    if old.spec.taints != new.spec.taints:
-        kinds |= Change.TAINTS
-    if old.spec.unschedulable != new.spec.unschedulable:
-        kinds |= Change.UNSCHEDULABLE
-    if (old.status.allocatable, old.status.capacity) != (new.status.allocatable, new.status.capacity):
-        kinds |= Change.ALLOCATABLE
-    if held(old) != held(new):
-        kinds |= Change.ANNOTATIONS
-    return int(kinds)

@@ -96,7 +96,7 @@ def copied(tables: Tables, queues: Mapping[str, int], *, per_card: bool) -> Clus
         nodes=list(tables.row_of),
         rows=list(tables.row_of.values()),
         units=cards.stored.units.copy(),
-        free=cards.stored.free.copy(),
+        free=cards.stored.units - cards.stored.taken,
         lost=cards.lost.copy(),
         slots=cards.slots.copy() if per_card else None,
     )

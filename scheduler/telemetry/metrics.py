@@ -56,18 +56,7 @@ class Metrics:
             "gpushare_scheduler_lost_records", "Events and conditions that could not be written.", registry=r
         )
         self.relists = Counter("gpushare_scheduler_lists", "Complete lists, by kind.", ["kind"], registry=r)
-        self.audits = Counter("gpushare_scheduler_ledger_audits", "Audits of the ledger.", registry=r)
-        self.audit_differences = Counter(
-            "gpushare_scheduler_ledger_differences", "Nodes whose ledger an audit found wrong and repaired.", registry=r
-        )
-        self.overcommitted_cards = Gauge(
-            "gpushare_scheduler_overcommitted_cards",
-            "Cards with more units booked than they have, at the last audit.",
-            registry=r,
-        )
-        self.shared_cards = Gauge(
-            "gpushare_scheduler_shared_cards", "Card UUIDs that several nodes announce, at the last audit.", registry=r
-        )
+        self.audit = AuditMetrics(r)
         self.loop_lag_s = Histogram(
             "gpushare_scheduler_loop_lag_seconds", "Lag of the event loop.", buckets=_SLOW[:9], registry=r
         )
@@ -80,3 +69,26 @@ class Metrics:
         """What `/metrics` shows, of this moment. Call it on the event loop; the text is for another thread."""
         cluster = copied(self._tables, self._queue_lengths(), per_card=self._per_card)
         return chain(exposition(self.registry), cluster.text())
+
+
+class AuditMetrics:
+    """What the ledger audits have found."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """registry: where they are shown."""
+        self.audits = Counter("gpushare_scheduler_ledger_audits", "Audits of the ledger.", registry=registry)
+        self.differences = Counter(
+            "gpushare_scheduler_ledger_differences",
+            "Nodes whose ledger an audit found wrong and repaired.",
+            registry=registry,
+        )
+        self.overcommitted_cards = Gauge(
+            "gpushare_scheduler_overcommitted_cards",
+            "Cards with more units booked than they have, at the last audit.",
+            registry=registry,
+        )
+        self.shared_cards = Gauge(
+            "gpushare_scheduler_shared_cards",
+            "Card UUIDs that several nodes announce, at the last audit.",
+            registry=registry,
+        )

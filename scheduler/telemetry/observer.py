@@ -141,10 +141,11 @@ class ServiceObserver:
 
     def audited(self, found: AuditRound) -> None:
         """The ledger was counted again."""
-        self._metrics.audits.inc()
-        self._metrics.audit_differences.inc(found.differences)
-        self._metrics.overcommitted_cards.set(found.overcommitted)
-        self._metrics.shared_cards.set(found.shared)
+        metrics = self._metrics.audit
+        metrics.audits.inc()
+        metrics.differences.inc(found.differences)
+        metrics.overcommitted_cards.set(found.overcommitted)
+        metrics.shared_cards.set(found.shared)
         log.info("ledger.audited", **asdict(found))
 
     def loop_lagged(self, late_s: float) -> None:

@@ -83,7 +83,7 @@ PLANS: Final = {
         node("many", 4, 4, 4, 4, 4),
         node("mixed", 24, 6, zone="b", model="X"),
         node("old", 10, 10, old=True),
-        node("rack", *[5] * 18, zone="b"),
+        node("rack", *[5] * 9, zone="b"),
         node("cpu"),
     )
 }
