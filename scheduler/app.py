@@ -94,6 +94,7 @@ async def _serve(
         rng=rng,
     )
     metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
+    metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
     try:
         server = await serve(
             configuration.listen_address,
@@ -118,7 +119,7 @@ async def _until_stopped(service: Service, cluster: KubeCluster) -> None:
         service_run = tasks.create_task(service.run())
         checking_rights = tasks.create_task(_log_missing_rights(cluster))
         await stop.wait()
-        log.info("stop", binds_in_flight=service.binds_in_flight)
+        log.info("stop", binds_in_flight=service.binds_in_flight, pods_being_bound=service.pods_being_bound)
         checking_rights.cancel()
         service.stop()
         await asyncio.wait({service_run}, timeout=_STOP_TIMEOUT_S)
