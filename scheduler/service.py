@@ -117,9 +117,7 @@ class Service:
             on_retry=observer.bind_retried,
             gone=lambda uid: self.engine.tables.record(uid) is None,
         )
-        # Pods with a place: whose task has not begun, and all that are not bound yet.
-        self._starting = 0
-        self._being_bound = 0
+        self._starting, self._being_bound = 0, 0  # pods with a place: their task has not begun; not bound yet
         self._until_stop: list[asyncio.Task[None]] = []
         self._unlisted = {kind.name for kind in (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)}
         self._listed = asyncio.Event()
