@@ -382,10 +382,9 @@ async def fails(request: Awaitable[object]) -> bool:
 
 
 async def test_a_pod_that_is_said_not_to_exist_is_none() -> None:
-    of = world()
-    of.pods.create(pod("a"))
+    of = world("a")
     cluster = client(of)
     cluster.faults.add(Verb.READ_POD, Refuse(404), count=1)
 
-    assert await cluster.pod("default", "a") is None
-    assert await cluster.pod("default", "a") is not None
+    assert await cluster.pod("ns", "a") is None
+    assert await cluster.pod("ns", "a") is not None
