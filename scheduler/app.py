@@ -95,6 +95,7 @@ async def _serve(
     )
     metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
     metrics.registry.register(ContactCollector("gpushare_scheduler_", service.contact))
+    metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
     try:
         server = await serve(
             configuration.listen_address,
@@ -119,7 +120,7 @@ async def _until_stopped(service: Service, cluster: KubeCluster) -> None:
         checking_rights = tasks.create_task(_log_missing_rights(cluster))
         collecting = tasks.create_task(keep_pauses_short())
         await stop.wait()
-        log.info("stop", binds_in_flight=service.binds_in_flight)
+        log.info("stop", binds_in_flight=service.binds_in_flight, pods_being_bound=service.pods_being_bound)
         checking_rights.cancel()
         service.stop()
         await asyncio.wait({service_run}, timeout=_STOP_TIMEOUT_S)

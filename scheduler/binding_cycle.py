@@ -1,155 +1,189 @@
 """Bind a placed pod: wait for Permit, PreBind, then the same POST until its outcome is known.
 
     POST ── 201 ───────────────────────────────▶ bound
-      │ ├─ 409 ─▶ GET: our node and annotations? ─▶ bound, else refused
-      │ ├─ 404, 403, other 4xx ────────────────▶ refused
+      │ ├─ 409 ─▶ GET: our node and annotations? ─▶ bound; another node, another pod ─▶ refused; else as a refusal
+      │ ├─ 404, 403, other 4xx: a refusal ─────▶ refused, if no POST before it is in doubt
       │ ├─ 429 ─▶ not executed: wait, again
-      │ └─ no answer, 5xx ─▶ unknown: wait, the identical POST again
-      └─ for 60 s no POST that may still take effect, and this one failed ─▶ GET decides
+      │ └─ 5xx, no answer of the API server's ─▶ in doubt: wait, the identical POST again
+      └─ in doubt, and for 60 s no POST that may still take effect ─▶ GET decides: as above; a pod without a node
+                                                     ─▶ refused; 404 ─▶ no answer: wait, again
+    the watch shows that the pod is gone ──────▶ refused, between any two of these
 
-A refusal after a POST without an answer is not final: that POST may still take effect.
+In doubt: a POST may have taken effect, and except after a 500 may still do so. A refusal of a later POST says nothing
+of it; nor does a 404, which one misled load balancer or API server can give: only the watch says that a pod is gone.
 
-While the outcome is unknown the pod stays assumed: the first POST may still take effect, and nothing else
-prevents two pods on one card. Source of the API server's answers: pkg/registry/core/pod/storage/storage.go.
+While the outcome is in doubt the pod stays assumed: nothing else prevents two pods on one card. It waits without a slot
+(bind_slots.py). Source of the API server's answers: pkg/registry/core/pod/storage/storage.go.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 
 from config.protocol import names
+from scheduler.bind_slots import BindSlots, Stopped, concerns_all
 from scheduler.kube import objects
-from scheduler.kube.port import (
-    ApiConflict,
-    ApiError,
-    ApiFailed,
-    ApiNotFound,
-    ApiRefused,
-    ApiThrottled,
-    Binding,
-    Cluster,
-)
+from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiRefused, ApiThrottled, Binding, Cluster
 from scheduler.scheduling_cycle import Hold
 
 # kube-apiserver's --request-timeout: a request older than this can no longer take effect.
 SERVER_REQUEST_TIMEOUT_S: Final = 60.0
-_INTERNAL_ERROR: Final = 500
 # By the legacy plugin, at Allocate (docs/protocol.md, "Compatibility with the legacy plugin").
 _OVERWRITTEN: Final = frozenset({names.MEM_ASSIGNED, names.MEM_ASSUME_TIME})
+# Not refusals of the pod as it is: the next attempt may well succeed.
+_OF_THE_MOMENT: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
 class BindRefused(Exception):
     """Refused: the placement is undone and the pod backs off."""
 
-    def __init__(self, reason: str, *, status: int = 0, gone: bool = False, assigned: bool = False) -> None:
-        """status: HTTP status of the answer, 0 when a GET decided.
+    def __init__(
+        self, reason: str, *, status: int = 0, settled: bool = False, lasting: bool = False, held_back: bool = False
+    ) -> None:
+        """status: HTTP status of the answer, 0 when something else decided.
 
-        gone: the pod itself no longer exists. assigned: it has another place. No POST can change either.
+        settled: the pod has another place, or is gone: no POST can change that, and nobody needs to be told.
+        lasting: by a policy, which will refuse the same pod again. held_back: not sent, for its namespace fails.
         """
         super().__init__(reason)
         self.reason = reason
         self.status = status
-        self.gone = gone
-        self.settled = gone or assigned
+        self.settled = settled
+        self.lasting = lasting
+        self.held_back = held_back
 
 
 class BindUnknown(Exception):
     """No definite answer: stay assumed and send the identical POST again."""
 
-    def __init__(self, reason: str, *, may_take_effect: bool = False, retry_after_s: float | None = None) -> None:
-        """may_take_effect: this POST, still. retry_after_s: as the server demands; None when it failed."""
+    def __init__(self, reason: str, status: int, retry_after_s: float = 0.0) -> None:
+        """status: HTTP status of the answer, 0 without one. retry_after_s: as the server demands, or 0."""
         super().__init__(reason)
         self.reason = reason
-        self.may_take_effect = may_take_effect
+        self.status = status
         self.retry_after_s = retry_after_s
 
 
-@dataclass(frozen=True, slots=True)
-class Time:
-    """The clock and the sleep of the process. monotonic_s: seconds."""
-
-    monotonic_s: Callable[[], float]
-    sleep: Callable[[float], Awaitable[None]]
-
-
 @dataclass(slots=True)
-class Binder:
-    """Sends Bindings.
+class _Doubt:
+    """What the POSTs of one pod so far leave open. Monotonic seconds.
 
-    timeout_s: of one POST. backoff_s: how long to wait after so many attempts in a row without a definite answer.
-    on_retry: told of each of them.
+    first_s, sent_s: when the first one and the last one were sent. open_s: when the last one was that may take effect
+    as long as the server works on it. any: one of them may have taken effect.
+    """
+
+    first_s: float
+    sent_s: float
+    open_s: float | None = None
+    any: bool = False
+
+    def ends_in_time(self, now_s: float) -> bool:
+        """Whether one of them may still take effect."""
+        return self.open_s is not None and now_s - self.open_s < SERVER_REQUEST_TIMEOUT_S
+
+    def lasted(self, now_s: float) -> bool:
+        """Whether for a whole minute none has been sent that may still take effect."""
+        return now_s - (self.first_s if self.open_s is None else self.open_s) >= SERVER_REQUEST_TIMEOUT_S
+
+
+@dataclass(slots=True, kw_only=True)
+class Binder:
+    """Sends Bindings. timeout_s: of one POST. now_s: monotonic seconds.
+
+    backoff_s: how long to wait after so many attempts in a row without a definite answer. on_retry: told of each of
+    them, with its HTTP status (0: none). gone: by uid, whether the watch has shown that the pod is gone.
     """
 
     cluster: Cluster
-    time: Time
+    slots: BindSlots
+    now_s: Callable[[], float]
     timeout_s: float
     backoff_s: Callable[[int], float]
-    on_retry: Callable[[Binding, str], None]
+    on_retry: Callable[[Binding, int, str], None]
+    gone: Callable[[str], bool]
 
     async def bind(self, binding: Binding) -> None:
-        """Return when the pod is bound as `binding` says; raise BindRefused when it is not and will not be."""
-        last_open_s: float | None = None  # when the last POST was sent that may still take effect
-        first_s = self.time.monotonic_s()
-        attempt = 0
+        """Return when the pod is bound as `binding` says; raise BindRefused when it is not and will not be.
+
+        Raises Stopped when the process ends before the outcome is known.
+        """
+        namespace = binding.pod.namespace
+        if why := self.slots.held_back(namespace):
+            message = f"bindings in namespace {namespace} fail at present: {why}"
+            raise BindRefused(message, held_back=True)
+        async with self.slots.binding(namespace):
+            await self._until_definite(binding)
+
+    async def _until_definite(self, binding: Binding) -> None:
+        attempt, doubt = 0, _Doubt(self.now_s(), self.now_s())
         while True:
-            sent_s = self.time.monotonic_s()
             try:
-                await self._once(binding)
+                await self._attempt(binding, doubt)
             except BindUnknown as unknown:
-                failure = unknown
-            except BindRefused as refused:
-                if refused.settled or last_open_s is None or sent_s - last_open_s >= SERVER_REQUEST_TIMEOUT_S:
-                    raise
-                failure = BindUnknown(f"{refused.status}: {refused.reason}")
+                attempt += 1
+                self.on_retry(binding, unknown.status, unknown.reason)
+                await self.slots.pause(max(self.backoff_s(attempt), unknown.retry_after_s))
             else:
                 return
-            attempt += 1
-            self.on_retry(binding, failure.reason)
-            if failure.may_take_effect:
-                last_open_s = sent_s
-            elif failure.retry_after_s is None and self._outlasted(first_s if last_open_s is None else last_open_s):
-                await self._decide_by_reading(binding)
-                return
-            await self.time.sleep(max(self.backoff_s(attempt), failure.retry_after_s or 0.0))
+            if self.gone(binding.pod.uid):
+                message = f"the watch shows that pod {binding.pod} is gone"
+                raise BindRefused(message, settled=True)
 
-    def _outlasted(self, since_s: float) -> bool:
-        return self.time.monotonic_s() - since_s >= SERVER_REQUEST_TIMEOUT_S
-
-    async def _once(self, binding: Binding) -> None:
-        """One POST: bound, or BindRefused, or BindUnknown."""
+    async def _attempt(self, binding: Binding, doubt: _Doubt) -> None:
+        """One POST, and a GET where that decides: bound, or BindRefused, or BindUnknown."""
         try:
-            await self.cluster.bind(binding, self.timeout_s)
+            async with self.slots.slot(binding.pod.namespace):
+                doubt.sent_s = self.now_s()
+                await self.cluster.bind(binding, self.timeout_s)
         except ApiConflict as conflict:
-            await self._decide_by_reading(binding, conflict.message)
-        except ApiNotFound as missing:
-            raise BindRefused(missing.message, gone=True, status=missing.status) from missing
+            await self._read(binding, doubt, BindRefused(conflict.message, status=conflict.status))
         except ApiThrottled as throttled:
-            message = f"429: {throttled.message}"
-            raise BindUnknown(message, retry_after_s=throttled.retry_after_s) from throttled
+            raise BindUnknown(throttled.message, throttled.status, throttled.retry_after_s) from throttled
         except ApiRefused as refused:
-            raise BindRefused(refused.message, status=refused.status) from refused
+            if doubt.ends_in_time(self.now_s()):
+                raise BindUnknown(refused.message, refused.status) from refused
+            lasting = refused.status not in _OF_THE_MOMENT and not concerns_all(refused)
+            told = BindRefused(refused.message, status=refused.status, lasting=lasting)
+            if not doubt.any:
+                raise told from refused
+            await self._read(binding, doubt, told)
         except ApiError as error:
-            ended = isinstance(error, ApiFailed) and error.status == _INTERNAL_ERROR
-            message = f"{error.status or 'no answer'}: {error.message}"
-            raise BindUnknown(message, may_take_effect=not ended) from error
+            await self._doubted(binding, doubt, error)
 
-    async def _decide_by_reading(self, binding: Binding, refusal: str = "the API server failed to bind it") -> None:
-        """GET the pod until there is an answer; BindRefused unless it is bound as `binding` says."""
-        attempt = 0
-        while True:
-            try:
+    async def _doubted(self, binding: Binding, doubt: _Doubt, error: ApiError) -> None:
+        """The POST may have taken effect; after a 500 it has ended, and cannot do so later."""
+        doubt.any = True
+        if not (isinstance(error, ApiFailed) and error.status == HTTPStatus.INTERNAL_SERVER_ERROR):
+            doubt.open_s = doubt.sent_s
+        if not doubt.lasted(self.now_s()):
+            raise BindUnknown(error.message, error.status) from error
+        await self._read(binding, doubt, BindRefused(f"the API server failed to bind it: {error.message}"))
+
+    async def _read(self, binding: Binding, doubt: _Doubt, refused: BindRefused) -> None:
+        """GET the pod: bound as `binding` says, or BindRefused; BindUnknown where that would be too early to say."""
+        try:
+            async with self.slots.slot(binding.pod.namespace):
                 pod = await self.cluster.pod(binding.pod.namespace, binding.pod.name)
-                break
-            except ApiError as error:
-                attempt += 1
-                self.on_retry(binding, f"reading the pod: {error.message}")
-                await self.time.sleep(self.backoff_s(attempt))
-        if pod is None or pod.metadata.uid != binding.pod.uid:
+        except ApiError as error:
+            message = f"reading the pod: {error.message}"
+            raise BindUnknown(message, error.status) from error
+        if pod is None:
+            if doubt.any:
+                message = f"{refused.reason}; reading the pod: not found"
+                raise BindUnknown(message, HTTPStatus.NOT_FOUND)
+            raise refused
+        if pod.metadata.uid != binding.pod.uid:
             message = f"pod {binding.pod} no longer exists"
-            raise BindRefused(message, gone=True)
-        if not is_bound_as(pod, binding.node, binding.annotations):
-            raise BindRefused(refusal, assigned=bool(pod.spec.node_name))
+            raise BindRefused(message, settled=True)
+        if is_bound_as(pod, binding.node, binding.annotations):
+            return
+        if pod.spec.node_name:
+            raise BindRefused(refused.reason, status=refused.status, settled=True)
+        if doubt.ends_in_time(self.now_s()):
+            raise BindUnknown(refused.reason, refused.status)
+        raise refused
 
 
 @dataclass(slots=True)
@@ -175,7 +209,10 @@ class WaitingPods:
         self._pods: dict[str, _WaitingPod] = {}
 
     async def wait(self, uid: str, holds: Sequence[Hold]) -> None:
-        """Return when every plugin of `holds` has allowed the pod. BindRefused when one rejects, or time is up."""
+        """Return when every plugin of `holds` has allowed the pod. BindRefused when one rejects, or time is up.
+
+        Raises Stopped when the process ends first.
+        """
         if not holds:
             return
         waiting = _WaitingPod({hold.plugin for hold in holds}, asyncio.get_running_loop().create_future())
@@ -204,6 +241,12 @@ class WaitingPods:
         waiting = self._pods.get(uid)
         if waiting is not None and not waiting.decided.done():
             waiting.decided.set_exception(BindRefused(f"{plugin}: {reason}"))
+
+    def stop(self) -> None:
+        """The process ends: whoever waits gets Stopped."""
+        for waiting in self._pods.values():
+            if not waiting.decided.done():
+                waiting.decided.set_exception(Stopped())
 
 
 def is_bound_as(pod: objects.Pod, node: str, annotations: Mapping[str, str]) -> bool:

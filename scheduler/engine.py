@@ -138,18 +138,18 @@ class Engine:
         self.tables.confirm(placement.pod.key.uid)
         self.queue.done(placement.pod.key.uid)
 
-    def refused(self, placement: Placement, now_s: float, *, gone: bool) -> None:
-        """The pod did not get its place. gone: it does not exist any more."""
+    def refused(self, placement: Placement, now_s: float, *, longest_backoff_s: float = 0.0) -> None:
+        """The pod did not get its place. longest_backoff_s: as `SchedulingQueue.failed`.
+
+        Whether it still exists is the watch's to say: until then it stays in the queue.
+        """
         pod = placement.pod
         self._cycles[pod.scheduler_name].unreserve(pod)
-        if gone:
-            self.queue.delete(pod.key.uid)
-            self.queue.done(pod.key.uid)
-        elif self.tables.record(pod.key.uid) is not None:
+        if self.tables.record(pod.key.uid) is not None:
             # Somebody else bound it meanwhile.
             self.queue.done(pod.key.uid)
         else:
-            self.queue.failed(pod.key.uid, now_s)
+            self.queue.failed(pod.key.uid, now_s, longest_s=longest_backoff_s)
 
     def _key(self, pod: Pod) -> Signature:
         return (pod.scheduler_name, self._cycles[pod.scheduler_name].signature(pod))

@@ -20,7 +20,8 @@ import structlog
 from cachetools import LRUCache
 from tenacity.wait import wait_exponential
 
-from scheduler.binding_cycle import Binder, BindRefused, Time, WaitingPods
+from scheduler.bind_slots import BindSlots, Stopped
+from scheduler.binding_cycle import Binder, BindRefused, WaitingPods
 from scheduler.engine import Decision, Engine
 from scheduler.event_handlers import EventHandlers, Problem
 from scheduler.kube import port
@@ -42,6 +43,10 @@ _LAG_EVERY_S: Final = 0.25
 # One scheduler for a whole cluster: a server that comes back is found within a second.
 _RECONNECT_MAX_S: Final = 1.0
 _BINDINGS: Final = "bindings"
+# How long back-offs may grow after refusals: by a policy, which will refuse the same pod again; and while the right to
+# bind is missing, or the bindings of the pod's namespace fail.
+_POLICY_BACKOFF_S: Final = 300.0
+_NAMESPACE_BACKOFF_S: Final = 60.0
 
 log = structlog.get_logger()
 
@@ -106,17 +111,22 @@ class Service:
             now_s=lambda: self._clock.wall_ns() / 1e9,
             busy=self._has_backlog,
             waits=lambda uid: self.engine.queue.state(uid) not in {None, State.IN_FLIGHT},
+            known=self.engine.queue.__contains__,
             on_lost=observer.record_lost,
         )
-        self._binder = Binder(
-            cluster,
-            Time(self._clock.monotonic_s, asyncio.sleep),
-            options.bind_timeout_s,
-            backoff_s=Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s,
-            on_retry=observer.bind_retried,
-        )
-        self._in_flight = 0
         self._wake = asyncio.Event()
+        backoff_s = Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
+        self._slots = BindSlots(options.max_binds_in_flight, self._clock.monotonic_s, backoff_s, on_free=self._wake.set)
+        self._binder = Binder(
+            cluster=cluster,
+            slots=self._slots,
+            now_s=self._clock.monotonic_s,
+            timeout_s=options.bind_timeout_s,
+            backoff_s=backoff_s,
+            on_retry=observer.bind_retried,
+            gone=lambda uid: self.engine.tables.record(uid) is None,
+        )
+        self._starting, self._being_bound = 0, 0  # pods with a place: their task has not begun; not bound yet
         self._until_stop: list[asyncio.Task[None]] = []
         self._unlisted = {kind.name for kind in (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)}
         self.contact = Contact(self._unlisted, self._clock.monotonic_s)
@@ -126,8 +136,18 @@ class Service:
 
     @property
     def binds_in_flight(self) -> int:
-        """Bind requests without a definite answer so far."""
-        return self._in_flight
+        """Bind requests on the wire."""
+        return self._slots.on_the_wire
+
+    @property
+    def pods_being_bound(self) -> int:
+        """Pods that have a place and are not bound yet, whatever they wait for."""
+        return self._being_bound
+
+    @property
+    def _may_place(self) -> bool:
+        """Whether another pod would be bound at once: otherwise it waits better in the queue, where order counts."""
+        return self._starting + self._slots.taken < self._options.max_binds_in_flight
 
     def not_ready(self) -> str:
         """What keeps pods from being scheduled; "" when nothing does."""
@@ -138,7 +158,7 @@ class Service:
         return f"{waiting}; {problem}" if problem else waiting
 
     async def run(self) -> None:
-        """Schedule until `stop`, then return once the binds in flight are answered."""
+        """Schedule until `stop`, then return once the bind requests on the wire are answered."""
         async with asyncio.TaskGroup() as bindings, asyncio.TaskGroup() as tasks:
             self._until_stop = [
                 tasks.create_task(self._reflect_pods()),
@@ -152,9 +172,15 @@ class Service:
             ]
 
     def stop(self) -> None:
-        """Stop deciding; binds in flight go on."""
+        """Stop deciding. Bind requests on the wire are answered, no other is sent.
+
+        A pod whose binding has no definite answer by then is the next process's, which waits until no request of this
+        one can take effect and then lists.
+        """
         for task in self._until_stop:
             task.cancel()
+        self._slots.stop()
+        self.waiting_pods.stop()
 
     def _ledger_audit(self) -> LedgerAudit:
         return LedgerAudit(
@@ -231,9 +257,9 @@ class Service:
 
     def _decide_for_a_slice(self, bindings: asyncio.TaskGroup) -> bool:
         """Decide for a few milliseconds; False when there is nothing left to do for now."""
-        clock, engine, most = self._clock, self.engine, self._options.max_binds_in_flight
+        clock, engine = self._clock, self.engine
         until_s = clock.monotonic_s() + _SLICE_S
-        while self._in_flight < most:
+        while self._may_place:
             began_s = clock.monotonic_s()
             if began_s > until_s:
                 return True
@@ -249,7 +275,7 @@ class Service:
     async def _until_something_happens(self) -> None:
         ready_s = self.engine.queue.next_ready_s()
         timer = None
-        if ready_s is not None and self._in_flight < self._options.max_binds_in_flight:
+        if ready_s is not None and self._may_place:
             delay_s = max(0.0, ready_s - self._clock.monotonic_s())
             timer = asyncio.get_running_loop().call_later(delay_s, self._wake.set)
         await self._wake.wait()
@@ -266,30 +292,41 @@ class Service:
         if isinstance(outcome, NoFit):
             self.recorder.failed_scheduling(outcome.pod, outcome.diagnosis)
             return
-        self._in_flight += 1
+        self._starting += 1
+        self._being_bound += 1
         bindings.create_task(self._bind(decision.queued, outcome))
 
     async def _bind(self, queued: QueuedPod, placement: Placement) -> None:
         pod = placement.pod
+        self._starting -= 1
         try:
             await self._prepared(placement)
             await self._binder.bind(Binding(pod.key, placement.node, placement.annotations))
         except BindRefused as refused:
             if refused.status == HTTPStatus.UNAUTHORIZED:
                 self.contact.failed(_BINDINGS, refused.reason)
-            self.engine.refused(placement, self._clock.monotonic_s(), gone=refused.gone)
-            self._observer.refused(placement, refused)
-            if not refused.settled:
-                message = f"binding to {placement.node} was refused: {refused.reason}"
-                self.recorder.scheduler_error(pod, message)
+            self._refused(placement, refused)
+        except Stopped:
+            self._observer.left_open(placement)
         else:
             self.contact.recovered(_BINDINGS)
             self.engine.bound(placement)
             self._observer.bound(queued, placement, self._clock.monotonic_s())
             self.recorder.scheduled(pod, placement.node)
         finally:
-            self._in_flight -= 1
+            self._being_bound -= 1
             self._wake.set()
+
+    def _refused(self, placement: Placement, refused: BindRefused) -> None:
+        now_s = self._clock.monotonic_s()
+        self.engine.refused(placement, now_s, longest_backoff_s=_longest_backoff_s(refused))
+        self._observer.refused(placement, refused)
+        if refused.settled:
+            return
+        what, reasons = "was refused", (refused.reason,)
+        if refused.held_back:
+            what, reasons = "has to wait", ("held back",)
+        self.recorder.scheduler_error(placement.pod, f"binding to {placement.node} {what}: {refused.reason}", reasons)
 
     async def _prepared(self, placement: Placement) -> None:
         """Wait for Permit, then PreBind; BindRefused when one of them rejects."""
@@ -323,3 +360,10 @@ class Service:
         if preference not in self._ignored_kinds:
             self._ignored_kinds.add(preference)
             log.warning("preference.ignored", preference=preference, first_pod=str(pod.key))
+
+
+def _longest_backoff_s(refused: BindRefused) -> float:
+    """How long the back-off may grow where that is longer than configured, else 0."""
+    if refused.lasting:
+        return _POLICY_BACKOFF_S
+    return _NAMESPACE_BACKOFF_S if refused.held_back or refused.status == HTTPStatus.FORBIDDEN else 0.0

@@ -196,7 +196,10 @@ class SchedulerConfiguration(Section):
         "no other scheduler has served, and 4s for a request.",
     )
     max_binds_in_flight: int = Field(
-        default=64, ge=1, le=_MOST_BINDS, description="Bind requests that wait for their answer at the same time."
+        default=64,
+        ge=1,
+        le=_MOST_BINDS,
+        description="Bind requests on the wire at the same time; one namespace has three quarters at most.",
     )
     watch_stall_timeout_s: Seconds = Field(
         default=150.0,

@@ -34,12 +34,12 @@ class NodeApi:
         metadata: dict[str, object] = {"annotations": dict(annotations)}
         if version:
             metadata["resourceVersion"] = version
-        await self._patch(self._path, {"metadata": metadata})
+        await self._patch(self._path, {"metadata": metadata}, "Node")
 
     async def set_capacity(self, capacity: Mapping[str, int]) -> None:
         """Set these resources of the node's capacity. Raises ApiError."""
         amounts = {name: str(amount) for name, amount in capacity.items()}
-        await self._patch(f"{self._path}/status", {"status": {"capacity": amounts}})
+        await self._patch(f"{self._path}/status", {"status": {"capacity": amounts}}, "Node")
 
     async def evict(self, pod: PodKey) -> None:
         """Ask for the eviction of this very pod; ApiThrottled when a disruption budget forbids it now."""
@@ -50,18 +50,24 @@ class NodeApi:
             "metadata": {"name": pod.name, "namespace": pod.namespace},
             "deleteOptions": {"preconditions": {"uid": pod.uid}},
         }
-        await self._transport.send(HTTPMethod.POST, f"{path}/eviction", _ENCODE(body), timeout_s=_TIMEOUT_S)
+        sent = _ENCODE(body)
+        await self._transport.send(HTTPMethod.POST, f"{path}/eviction", sent, answers="Status", timeout_s=_TIMEOUT_S)
 
     async def mark_assigned(self, pod: PodKey, annotations: Mapping[str, str]) -> None:
         """Set annotations of this very pod. Raises ApiError; ApiRefused when it has another uid now."""
         body = {"metadata": {"uid": pod.uid, "annotations": dict(annotations)}}
-        await self._patch(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", body)
+        await self._patch(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", body, "Pod")
 
     async def close(self) -> None:
         """End every connection."""
         await self._transport.close()
 
-    async def _patch(self, path: str, body: object) -> None:
+    async def _patch(self, path: str, body: object, kind: str) -> None:
         await self._transport.send(
-            HTTPMethod.PATCH, path, _ENCODE(body), timeout_s=_TIMEOUT_S, content_type=STRATEGIC_MERGE_PATCH
+            HTTPMethod.PATCH,
+            path,
+            _ENCODE(body),
+            answers=kind,
+            timeout_s=_TIMEOUT_S,
+            content_type=STRATEGIC_MERGE_PATCH,
         )

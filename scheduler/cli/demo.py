@@ -176,7 +176,7 @@ class _Demo:
 
     def _is_settled(self) -> bool:
         tables, queue = self._engine.tables, self._engine.queue
-        if self._service.binds_in_flight or self._service.recorder.pending:
+        if self._service.pods_being_bound or self._service.recorder.pending:
             return False
         for node in self._world.nodes:
             name = node.metadata.name

@@ -8,8 +8,8 @@ from cachetools import LRUCache
 from scheduler.kube.port import EventRecord, EventSeries
 
 LONGEST_NOTE: Final = 1024
-# A series is written again at most this often.
-QUIET_S: Final = 30.0
+# What repeats itself is written again at most this often: as often as a pod that nothing helps is tried.
+QUIET_S: Final = 300.0
 # Of the API server's (pkg/apis/core/validation/events.go). A node's name may have 253 characters, a controller's 317.
 _LONGEST_INSTANCE: Final = 128
 # An object's name has at most 253 characters; the time in hexadecimal takes 17.

@@ -11,6 +11,9 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 from config.protocol import names
 from scheduler.kube import objects
 
+# kube-apiserver asks for a second; a day would be a day without bindings.
+LONGEST_RETRY_AFTER_S: Final = 30.0
+
 T = TypeVar("T", objects.Pod, objects.Node, objects.ConfigMap, objects.Namespace)
 T_co = TypeVar("T_co", objects.Pod, objects.Node, objects.ConfigMap, objects.Namespace, covariant=True)
 
@@ -23,6 +26,11 @@ class Kind(Generic[T]):
     type: type[T]
     path: str
     field_selector: str = ""
+
+    @property
+    def list_kind(self) -> str:
+        """The kind of a list of these, as the API server writes it."""
+        return f"{self.type.__name__}List"
 
 
 # Finished pods hold nothing: the server leaves them out, and a pod that finishes arrives as Deleted.
@@ -129,7 +137,7 @@ class EventRecord:
 
 
 class ApiError(Exception):
-    """The API server did not execute the request, or did not say so. message: the server's own."""
+    """The API server did not execute the request, or did not say so. message: the server's own, in one line."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         """status: HTTP status, 0 when there was no answer."""
@@ -147,7 +155,7 @@ class ApiConflict(ApiRefused):
 
 
 class ApiNotFound(ApiRefused):
-    """404."""
+    """404. One witness that the object is gone; only the watch proves it."""
 
 
 class ApiForbidden(ApiRefused):
@@ -155,12 +163,12 @@ class ApiForbidden(ApiRefused):
 
 
 class ApiThrottled(ApiError):
-    """429: not executed; retry after `retry_after_s` seconds (0 when the server named none)."""
+    """429: not executed; retry after `retry_after_s` seconds, 0 when the server named none."""
 
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
-        """retry_after_s: >= 0."""
+        """retry_after_s: >= 0; what is longer than LONGEST_RETRY_AFTER_S is not obeyed, whoever demands it."""
         super().__init__(message, 429)
-        self.retry_after_s = retry_after_s
+        self.retry_after_s = min(retry_after_s, LONGEST_RETRY_AFTER_S)
 
 
 class ApiFailed(ApiError):
@@ -168,7 +176,11 @@ class ApiFailed(ApiError):
 
 
 class ApiSilent(ApiError):
-    """No answer (time-out, connection lost): the request may or may not have taken effect, or may still."""
+    """No answer of the API server's: the request may or may not have taken effect, or may still.
+
+    Time-out, connection lost, or something else has answered in its place, such as a load balancer's default backend;
+    then `status` is that of what came.
+    """
 
 
 class WatchExpired(ApiError):

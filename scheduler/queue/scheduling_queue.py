@@ -106,6 +106,8 @@ class SchedulingQueue:
             self._admit(entry, now_s)
             return
         matters = self._matters(entry.pod, pod, signature_of)
+        if matters or (entry.pod.labels, entry.pod.annotations) != (pod.labels, pod.annotations):
+            self._shorten(entry, now_s)
         entry.pod = pod
         if entry.state is State.IN_FLIGHT:
             entry.gone = False
@@ -171,8 +173,12 @@ class SchedulingQueue:
         else:
             self._no_fit.add(entry, signature if wakes_on else None, now_s, wakes_on, least)
 
-    def failed(self, uid: str, now_s: float) -> None:
-        """The attempt in flight ended in an error, such as a refused bind. Backs off, whatever else happens."""
+    def failed(self, uid: str, now_s: float, *, longest_s: float = 0.0) -> None:
+        """The attempt in flight ended in an error, such as a refused bind. Backs off, whatever else happens.
+
+        longest_s: how long the back-off may grow where that is longer than usual; such a one is cut short when the pod
+        changes in what a policy may read.
+        """
         entry = self._in_flight(uid)
         entry.errors += 1
         if entry.gone:
@@ -180,7 +186,8 @@ class SchedulingQueue:
         elif entry.changed and self._gate_message(entry.pod):
             self._admit(entry, now_s)
         else:
-            self._back_off(entry, now_s + backoff_s(entry.errors, initial_s=self._initial_s, max_s=self._max_s))
+            longest_s = max(self._max_s, longest_s)
+            self._back_off(entry, now_s + backoff_s(entry.errors, initial_s=self._initial_s, max_s=longest_s))
 
     # Time
 
@@ -326,6 +333,14 @@ class SchedulingQueue:
         entry.state = State.BACKING_OFF
         entry.ready_s = ready_s
         self._failed.push(entry, ready_s)
+
+    def _shorten(self, entry: Entry, now_s: float) -> None:
+        """Begin a long back-off after errors again: a policy may think otherwise of what the pod is now."""
+        if entry.state is State.BACKING_OFF and entry.errors and entry.ready_s > now_s + self._max_s:
+            self._failed.discard(entry)
+            entry.errors = 1
+            entry.ready_s = now_s + self._initial_s
+            self._failed.push(entry, entry.ready_s)
 
     def _leave(self, entry: Entry) -> None:
         """Out of every collection but `_entries`."""

@@ -18,6 +18,7 @@ from scheduler.kube.port import (
     PODS,
     ApiError,
     ApiFailed,
+    ApiNotFound,
     ApiSilent,
     ApiThrottled,
     Binding,
@@ -39,6 +40,7 @@ from scheduler.simulation.faults import (
     RequestFault,
     Silence,
     Slow,
+    Stranger,
     Throttle,
     Verb,
     WatchBreaks,
@@ -111,7 +113,10 @@ class MemoryCluster:
     async def pod(self, namespace: str, name: str) -> Pod | None:
         """See `port.Cluster.pod`."""
         request = Request(Verb.READ_POD, f"{namespace}/{name}")
-        return await self._ask(request, lambda: self.world.pods.find(namespace, name))
+        try:
+            return await self._ask(request, lambda: self.world.pods.find(namespace, name))
+        except ApiNotFound:
+            return None
 
     async def set_pod_condition(self, pod: PodKey, condition: PodCondition) -> None:
         """See `port.Cluster.set_pod_condition`."""
@@ -172,6 +177,10 @@ class MemoryCluster:
             case Fail(status, effect, late_s):
                 self._take_effect(effect, act, late_s)
                 raise ApiFailed(_FAILED, status)
+            case Stranger(status, effect, late_s):
+                self._take_effect(effect, act, late_s)
+                message = f"not the API server's answer: {status}"
+                raise ApiSilent(message, status)
             case Silence():
                 return await self._silently(fault, act, timeout_s)
             case Slow():

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from scheduler.kube.events import cut_note
 from scheduler.kube.port import ApiConflict, ApiNotFound, ApiRefused, EventRecord, EventSeries
 
-_NOTE_BYTES: Final = 1024
 _FIELD_BYTES: Final = 128
 
 
@@ -52,7 +52,7 @@ class EventLog:
         if key in self._events:
             message = f'events.events.k8s.io "{record.name}" already exists'
             raise ApiConflict(message, 409)
-        self._events[key] = StoredEvent(replace(record, note=_cut(record.note)))
+        self._events[key] = StoredEvent(replace(record, note=cut_note(record.note)))
 
     def update(self, record: EventRecord, series: EventSeries) -> None:
         """Set the series; raises ApiNotFound."""
@@ -87,7 +87,3 @@ def _problem(record: EventRecord) -> str | None:
     if record.type not in {"Normal", "Warning"}:
         return f'type: Invalid value: "{record.type}"'
     return None
-
-
-def _cut(note: str) -> str:
-    return note.encode()[:_NOTE_BYTES].decode(errors="ignore")

@@ -8,6 +8,7 @@ rules; the first one that applies to a request decides what becomes of it.
     Refuse          403, 404, 409, other 4xx; 410    is not executed
     Fail            500, 503, ...                    as `effect` says
     Silence         nothing (ApiSilent)              as `effect` says
+    Stranger        an answer of something else than the API server's, which is none (ApiSilent); as `effect` says
     Slow            the true answer, late            is executed in between
     Overtaken       the true answer                  is executed just after another scheduler has bound the pod
     WatchBreaks     its events up to a number, then the break
@@ -97,6 +98,18 @@ class Silence:
 
 
 @dataclass(frozen=True, slots=True)
+class Stranger:
+    """Something else answers: a load balancer's page, a 2xx without the object.
+
+    status: of the answer. late_s: as in `Fail`.
+    """
+
+    status: int = 404
+    effect: Effect = Effect.NONE
+    late_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Slow:
     """Executed after `before_s` seconds, answered `after_s` seconds later: a watch may tell of it first."""
 
@@ -120,7 +133,7 @@ class WatchBreaks:
     after_events: int = 0
 
 
-RequestFault: TypeAlias = Throttle | Refuse | Fail | Silence | Slow | Overtaken | WatchBreaks
+RequestFault: TypeAlias = Throttle | Refuse | Fail | Silence | Stranger | Slow | Overtaken | WatchBreaks
 
 _ONLY_FOR: Final[dict[type[RequestFault], Verb]] = {Overtaken: Verb.BIND, WatchBreaks: Verb.WATCH}
 

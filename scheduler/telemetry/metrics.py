@@ -60,7 +60,10 @@ class Metrics:
         self.loop_lag_s = Histogram(
             "gpushare_scheduler_loop_lag_seconds", "Lag of the event loop.", buckets=_SLOW[:9], registry=r
         )
-        self.binds_in_flight = Gauge("gpushare_scheduler_binds_in_flight", "Bind requests in flight.", registry=r)
+        self.binds_in_flight = Gauge("gpushare_scheduler_binds_in_flight", "Bind requests on the wire.", registry=r)
+        self.pods_being_bound = Gauge(
+            "gpushare_scheduler_pods_being_bound", "Pods that have a place and are not bound yet.", registry=r
+        )
         self._tables = tables
         self._queue_lengths = queue_lengths
         self._per_card = per_card

@@ -1,5 +1,7 @@
 """What the service reports of its work: log lines and metrics."""
 
+import time
+from collections.abc import Callable
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -17,6 +19,7 @@ from scheduler.ledger_audit import AuditRound
 from scheduler.queue.entry import QueuedPod
 from scheduler.scheduling_cycle import NoFit, Placement
 from scheduler.telemetry.metrics import Metrics
+from scheduler.telemetry.tally import Tally
 
 _MOST_ATTEMPTS: Final = 16
 _BINDINGS: Final = "bindings"
@@ -28,9 +31,10 @@ log = structlog.get_logger()
 class ServiceObserver:
     """Told by the service what happens. Logs each failed attempt and each bind, counts everything."""
 
-    def __init__(self, metrics: Metrics) -> None:
-        """metrics: where to count."""
+    def __init__(self, metrics: Metrics, clock_s: Callable[[], float] = time.monotonic) -> None:
+        """metrics: where to count. clock_s: monotonic seconds, for lines that stand for many."""
         self._metrics = metrics
+        self._tally = Tally(clock_s)
         self._scheduled: dict[str, Counter] = {}
         self._sli_s: dict[int, Histogram] = {}
         # When the server as a whole is unreachable, every watch fails: one line is enough for all of them.
@@ -67,32 +71,57 @@ class ServiceObserver:
         log.info("pod.bound", pod=str(pod.key), node=placement.node, cards=cards, attempt=queued.attempts)
 
     def refused(self, placement: Placement, refused: BindRefused) -> None:
-        """The API server has refused the binding."""
+        """The binding was refused. One line for many: by namespace and status."""
         pod = placement.pod
-        if refused.gone:
-            log.info("pod.gone", pod=str(pod.key), node=placement.node, reason=refused.reason)
+        if refused.settled:
+            log.info("bind.dropped", pod=str(pod.key), node=placement.node, reason=refused.reason)
             return
         self._metrics.attempts.labels("error", pod.scheduler_name).inc()
         if refused.status == HTTPStatus.UNAUTHORIZED:
             # Not of this pod, but of every request.
             self._log_cut_off(_BINDINGS, refused.reason, refused.status)
             return
-        fields = {"pod": str(pod.key), "node": placement.node, "reason": refused.reason, "status": refused.status}
-        if refused.status == HTTPStatus.FORBIDDEN:
+        namespace, status = pod.key.namespace, refused.status
+        reason = refused.reason.replace(pod.key.name, "*")
+        number = self._tally.count(("refused", namespace, status, refused.held_back), reason)
+        if not number:
+            return
+        fields = {"namespace": namespace, "pod": str(pod.key), "node": placement.node, "reason": refused.reason}
+        if refused.held_back:
+            log.warning("bind.held_back", number=number, **fields)
+        elif status == HTTPStatus.FORBIDDEN:
             hint = "grant create on pods/binding (deploy/manifests/rbac.yaml), or check the admission policies"
-            log.error("bind.forbidden", hint=hint, **fields)
+            log.error("bind.forbidden", hint=hint, status=status, number=number, **fields)
         else:
-            log.warning("bind.refused", **fields)
+            log.warning("bind.refused", status=status, number=number, **fields)
 
-    def bind_retried(self, binding: Binding, reason: str) -> None:
-        """A bind request had no definite answer and is sent again."""
+    def bind_retried(self, binding: Binding, status: int, reason: str) -> None:
+        """A bind request had no definite answer and is sent again. One line for many: by namespace and status."""
         self._metrics.bind_retries.inc()
-        log.warning("bind.retry", pod=str(binding.pod), node=binding.node, reason=reason)
+        pod = binding.pod
+        number = self._tally.count(("retry", pod.namespace, status), reason.replace(pod.name, "*"))
+        if number:
+            log.warning(
+                "bind.retry",
+                namespace=pod.namespace,
+                pod=str(pod),
+                node=binding.node,
+                status=status,
+                reason=reason,
+                number=number,
+            )
+
+    def left_open(self, placement: Placement) -> None:
+        """The process ends before the outcome of a binding is known."""
+        log.info("bind.unfinished", pod=str(placement.pod.key), node=placement.node)
 
     def record_lost(self, what: str, why: str) -> None:
-        """An event or condition could not be written."""
+        """An event or condition could not be written. One line for many: by what it was."""
         self._metrics.lost_records.inc()
-        log.warning("record.lost", what=what, why=why)
+        kind, _, _ = what.partition(" on ")
+        number = self._tally.count(("lost", kind.partition(" of ")[0]), "")
+        if number:
+            log.warning("record.lost", what=what, why=why, number=number)
 
     def list_began(self, kind: str) -> None:
         """A complete list has begun."""

@@ -1,65 +1,42 @@
-"""Events and the PodScheduled condition: sent after the bindings, bounded, repeated ones aggregated.
+"""Events and the PodScheduled condition: sent after the bindings, repeated ones aggregated.
 
-Nothing waits for these: a full outbox drops the oldest entry and counts it. While a backlog is being bound, they
-trickle, so that the API server binds first; afterwards, or when the outbox fills up, several go out at a time.
+    a pod that waits ──▶ its latest word (told.py) ──┐
+    bound, bad objects ──▶ outbox, bounded ──────────┴─▶ senders, in turn
+
+Nothing waits for these. Of a pod that waits only the latest word is kept, so there are never more of them than pods,
+and none is dropped; a full outbox drops the oldest entry and counts it. While a backlog is being bound, all trickle, so
+that the API server binds first; afterwards, or when many wait, several go out at a time.
 """
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final, TypeAlias
 
-from cachetools import LRUCache
-
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.kube import objects
-from scheduler.kube.events import QUIET_S, Regarding, RepeatedEvents, Reporter, SeriesUpdate
-from scheduler.kube.port import (
-    ApiConflict,
-    ApiError,
-    ApiNotFound,
-    ApiThrottled,
-    Cluster,
-    EventRecord,
-    PodKey,
-)
+from scheduler.kube.events import Regarding, RepeatedEvents, Reporter, SeriesUpdate
+from scheduler.kube.port import ApiConflict, ApiError, ApiNotFound, ApiThrottled, Cluster, EventRecord, PodKey
 from scheduler.pods.pod import Pod
+from scheduler.telemetry.told import Reasons, Told, ToldPods, Word
 
 _OUTBOX: Final = 20_000
-_REMEMBERED: Final = 20_000
-# A condition whose numbers alone changed goes out at most this often, as a repeated event does.
 _SENDERS: Final = 8
-# While busy: one entry at a time, so long apart, unless more wait than the outbox should hold for long.
+# While busy: one entry at a time, so long apart, unless more wait than this.
 _TRICKLE_S: Final = 0.05
 _CROWDED: Final = _OUTBOX // 2
 _TRIES: Final = 4
 
-
-@dataclass(frozen=True, slots=True)
-class _ConditionPatch:
-    pod: PodKey
-    condition: objects.PodCondition
-
-
-_Entry: TypeAlias = EventRecord | _ConditionPatch | SeriesUpdate
-
-
-@dataclass(slots=True)
-class _Said:
-    """What was last written about one pod."""
-
-    constant_text: tuple[str, ...]
-    message: str
-    written_s: float
+# A uid: the latest word about a pod that waits.
+_Entry: TypeAlias = EventRecord | SeriesUpdate | str
 
 
 class Recorder:
     """Writes what users read.
 
-    busy: whether a backlog is being bound at this moment. waits: by uid, whether the pod still waits for a place: what
-    was said of it must not land on a pod that has one.
+    busy: whether a backlog is being bound at this moment. By uid: waits: whether the pod still waits for a place: what
+    was said of it must not land on a pod that has one. known: whether it is in the queue at all.
     """
 
     def __init__(
@@ -71,6 +48,7 @@ class Recorder:
         now_s: Callable[[], float],
         busy: Callable[[], bool],
         waits: Callable[[str], bool],
+        known: Callable[[str], bool],
         on_lost: Callable[[str, str], None],
     ) -> None:
         """now_s: Unix seconds. on_lost: told (what, why) of each entry that could not be written."""
@@ -80,33 +58,38 @@ class Recorder:
         self._busy = busy
         self._waits = waits
         self._on_lost = on_lost
-        self._outbox: deque[_Entry] = deque()
+        self._outbox: deque[EventRecord | SeriesUpdate] = deque()
+        # In the order of their oldest unwritten word.
+        self._words: OrderedDict[str, None] = OrderedDict()
+        self._words_are_next = True
         self._filled = asyncio.Event()
         self._sending = 0
-        self._said: LRUCache[str, _Said] = LRUCache(maxsize=_REMEMBERED)
+        self._told = ToldPods(known)
         self._repeated = RepeatedEvents()
 
     @property
     def pending(self) -> int:
         """Entries not yet written."""
-        return len(self._outbox) + self._sending
+        return self._unsent + self._sending
+
+    @property
+    def _unsent(self) -> int:
+        return len(self._outbox) + len(self._words)
 
     def scheduled(self, pod: Pod, node: str) -> None:
         """The pod is bound. The Binding itself has set the condition."""
-        self._said.pop(pod.key.uid, None)
-        self._put(
-            self._event(
-                _about(pod), "Scheduled", "Binding", f"Successfully assigned {pod.key} to {node}", warning=False
-            )
-        )
+        self._told.forget(pod.key.uid)
+        self._words.pop(pod.key.uid, None)
+        note = f"Successfully assigned {pod.key} to {node}"
+        self._put(self._event(_regarding(pod.key), "Scheduled", "Binding", note, warning=False))
 
     def failed_scheduling(self, pod: Pod, diagnosis: Diagnosis) -> None:
         """The pod fits nowhere."""
-        self._failed(pod, "Unschedulable", diagnosis.message, diagnosis.constant_text)
+        self._hear(pod, "Unschedulable", diagnosis.message, diagnosis.constant_text)
 
-    def scheduler_error(self, pod: Pod, message: str) -> None:
-        """The pod had a place, and could not be bound to it."""
-        self._failed(pod, "SchedulerError", message, (message,))
+    def scheduler_error(self, pod: Pod, message: str, reasons: Reasons) -> None:
+        """The pod had a place, and could not be bound to it. reasons: equal for errors that mean the same."""
+        self._hear(pod, "SchedulerError", message, reasons)
 
     def about(self, kind: str, name: str, uid: str, reason: str, note: str) -> None:
         """A warning on a Pod (`namespace/name`) or a Node.
@@ -115,7 +98,9 @@ class Recorder:
         """
         namespace, _, short = name.rpartition("/")
         about = Regarding(kind, namespace or "default", short, uid or short)
-        self._repeat(self._event(about, reason, "Scheduling", note), (note,))
+        entry = self._repeated.next_write(self._event(about, reason, "Scheduling", note), (note,))
+        if entry is not None:
+            self._put(entry)
 
     async def run(self) -> None:
         """Write entries until cancelled."""
@@ -131,108 +116,146 @@ class Recorder:
                     senders.create_task(self._send_rest())
 
     async def _send_rest(self) -> None:
-        while self._outbox:
-            await self._send(self._outbox.popleft())
+        while self._unsent:
+            await self._send(self._next())
 
-    def _failed(self, pod: Pod, reason: str, message: str, constant_text: tuple[str, ...]) -> None:
-        self._repeat(self._event(_about(pod), "FailedScheduling", "Scheduling", message), constant_text)
-        now_s, said = self._now_s(), self._said.get(pod.key.uid)
-        shown = pod.condition.message if said is None and pod.condition is not None else said and said.message
-        if shown == message:
-            return
-        if said is not None and said.constant_text == constant_text and now_s - said.written_s < QUIET_S:
-            return
-        self._said[pod.key.uid] = _Said(constant_text, message, now_s)
-        condition = objects.PodCondition(type="PodScheduled", status="False", reason=reason, message=message)
-        self._put(_ConditionPatch(pod.key, condition))
+    def _hear(self, pod: Pod, reason: str, message: str, reasons: Reasons) -> None:
+        told = self._told.hear(pod, Word(reason, message, reasons, self._now_s()))
+        if told.event_is_due or told.condition_is_due:
+            self._words[pod.key.uid] = None
+            self._filled.set()
 
     def _event(self, about: Regarding, reason: str, action: str, note: str, *, warning: bool = True) -> EventRecord:
         now_ns = int(self._now_s() * 1e9)
         return self._reporter.event(about, warning=warning, reason=reason, action=action, note=note, now_ns=now_ns)
 
-    def _repeat(self, event: EventRecord, constant_text: tuple[str, ...]) -> None:
-        entry = self._repeated.next_write(event, constant_text)
-        if entry is not None:
-            self._put(entry)
-
-    def _put(self, entry: _Entry) -> None:
+    def _put(self, entry: EventRecord | SeriesUpdate) -> None:
         if len(self._outbox) >= _OUTBOX:
-            self._lost(self._outbox.popleft(), f"more than {_OUTBOX} entries wait")
+            self._on_lost(_name_of(self._outbox.popleft()), f"more than {_OUTBOX} entries wait")
         self._outbox.append(entry)
         self._filled.set()
 
+    def _next(self) -> _Entry:
+        """Take the oldest of either kind, in turn."""
+        self._words_are_next = bool(self._words) and (self._words_are_next or not self._outbox)
+        if not self._words_are_next:
+            self._words_are_next = True
+            return self._outbox.popleft()
+        self._words_are_next = False
+        return self._words.popitem(last=False)[0]
+
     async def _send_all(self, *, trickles: bool) -> None:
         while True:
-            if not self._outbox:
+            if not self._unsent:
                 self._filled.clear()
                 await self._filled.wait()
                 continue
-            if self._busy() and len(self._outbox) < _CROWDED:
+            if self._busy() and self._unsent < _CROWDED:
                 await asyncio.sleep(_TRICKLE_S)
-                if not trickles or not self._outbox:
+                if not trickles or not self._unsent:
                     continue
-            entry = self._outbox.popleft()
+            entry = self._next()
             self._sending += 1
             try:
                 await self._send(entry)
             except asyncio.CancelledError:
-                self._outbox.appendleft(entry)  # for `flush`
+                self._put_back(entry)  # for `flush`
                 raise
             finally:
                 self._sending -= 1
 
+    def _put_back(self, entry: _Entry) -> None:
+        if isinstance(entry, str):
+            self._words[entry] = None
+        else:
+            self._outbox.appendleft(entry)
+
     async def _send(self, entry: _Entry) -> None:
-        for attempt in range(_TRIES):
-            if isinstance(entry, _ConditionPatch) and not self._still_true(entry):
-                return
+        if isinstance(entry, EventRecord):
+            await self._create(entry)
+        elif isinstance(entry, SeriesUpdate):
+            await self._update(entry)
+        elif (told := self._told.find(entry)) is not None:
+            if told.event_is_due:
+                await self._tell_event(told)
+            if told.condition_is_due:
+                await self._tell_condition(told)
+
+    async def _tell_event(self, told: Told) -> None:
+        """Write the latest word as an Event, or into the series of the one that said the same."""
+        word, event = told.word, told.event
+        record = self._reporter.event(
+            _regarding(told.pod),
+            warning=True,
+            reason="FailedScheduling",
+            action="Scheduling",
+            note=word.message,
+            now_ns=int(word.time_s * 1e9),
+        )
+        if event.name:
+            update = SeriesUpdate(replace(record, name=event.name), event.series(word))
+            written = await self._update(update)
+        else:
+            written = await self._create(record)
+        if written is not None:
+            event.name, event.written_s = written.name, word.time_s
+
+    async def _tell_condition(self, told: Told) -> None:
+        async def write() -> None:
+            word = told.word  # after a wait, a newer one
+            if self._waits(told.pod.uid):
+                await self._cluster.set_pod_condition(told.pod, told.condition())
+                told.condition_written(word)
+
+        try:
+            await self._patiently(write)
+        except ApiNotFound:
+            return  # the pod is gone
+        except ApiError as error:
+            self._on_lost(f"condition PodScheduled of {told.pod}", error.message)
+
+    async def _create(self, record: EventRecord) -> EventRecord | None:
+        """Write an Event; return it, or None when it could not be written."""
+        try:
+            await self._patiently(lambda: self._cluster.create_event(record))
+        except ApiConflict:
+            return record  # one of this name was sent before its sender was cancelled
+        except ApiNotFound:
+            return None  # its namespace is gone
+        except ApiError as error:
+            self._on_lost(_name_of(record), error.message)
+            return None
+        return record
+
+    async def _update(self, update: SeriesUpdate) -> EventRecord | None:
+        """Write a series; return the Event that has it, or None when it could not be written."""
+        event = update.event
+        try:
+            await self._patiently(lambda: self._cluster.update_event(event, update.series))
+        except ApiNotFound:
+            # The first event has expired meanwhile: this one is written as the first.
+            return await self._create(replace(event, time_s=update.series.last_time_s))
+        except ApiError as error:
+            self._on_lost(_name_of(update), error.message)
+            return None
+        return event
+
+    async def _patiently(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Write; when the API server asks for patience, a few times."""
+        for attempt in range(_TRIES - 1):
             try:
-                await self._write(entry)
+                await write()
             except ApiThrottled as throttled:
                 await asyncio.sleep(max(throttled.retry_after_s, 0.2 * 2**attempt))
-            except ApiConflict as conflict:
-                if not isinstance(entry, EventRecord):
-                    self._lost(entry, conflict.message)
-                return  # an event of this name is one that was sent before its sender was cancelled
-            except ApiNotFound:
-                if isinstance(entry, SeriesUpdate):
-                    # The first event has expired meanwhile: this one is written as the first.
-                    entry = replace(entry.event, time_s=entry.series.last_time_s)
-                    continue
-                return
-            except ApiError as error:
-                self._lost(entry, error.message)
-                return
             else:
                 return
-        self._lost(entry, "the API server asked to wait too often")
-
-    def _still_true(self, patch: _ConditionPatch) -> bool:
-        """Whether the pod waits, and nothing newer was said of it."""
-        said = self._said.get(patch.pod.uid)
-        return self._waits(patch.pod.uid) and (said is None or said.message == patch.condition.message)
-
-    def _lost(self, entry: _Entry, why: str) -> None:
-        if isinstance(entry, _ConditionPatch):
-            # Nobody has read it: the next attempt says it again.
-            self._said.pop(entry.pod.uid, None)
-        self._on_lost(_what(entry), why)
-
-    async def _write(self, entry: _Entry) -> None:
-        if isinstance(entry, EventRecord):
-            await self._cluster.create_event(entry)
-        elif isinstance(entry, SeriesUpdate):
-            await self._cluster.update_event(entry.event, entry.series)
-        else:
-            await self._cluster.set_pod_condition(entry.pod, entry.condition)
+        await write()
 
 
-def _about(pod: Pod) -> Regarding:
-    return Regarding("Pod", pod.key.namespace, pod.key.name, pod.key.uid)
+def _regarding(pod: PodKey) -> Regarding:
+    return Regarding("Pod", pod.namespace, pod.name, pod.uid)
 
 
-def _what(entry: _Entry) -> str:
-    if isinstance(entry, EventRecord):
-        return f"event {entry.reason} on {entry.namespace}/{entry.object_name}"
-    if isinstance(entry, SeriesUpdate):
-        return f"event series {entry.event.reason} on {entry.event.namespace}/{entry.event.object_name}"
-    return f"condition {entry.condition.type} of {entry.pod}"
+def _name_of(entry: EventRecord | SeriesUpdate) -> str:
+    event, what = (entry.event, "event series") if isinstance(entry, SeriesUpdate) else (entry, "event")
+    return f"{what} {event.reason} on {event.namespace}/{event.object_name}"

@@ -82,8 +82,8 @@ class EventContract:
         ("note", "kept"),
         [
             pytest.param("x" * 1024, "x" * 1024, id="as long as it may be"),
-            pytest.param("x" * 1025, "x" * 1024, id="one character too long"),
-            pytest.param("xä" + "ä" * 1000, "x" + "ä" * 511, id="too long in bytes"),
+            pytest.param("x" * 1025, "x" * 1021 + "…", id="one character too long"),
+            pytest.param("xä" + "ä" * 1000, "x" + "ä" * 510 + "…", id="too long in bytes"),
         ],
     )
     async def test_a_note_is_cut_to_the_1024_bytes_that_a_server_takes(

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from scheduler.binding_cycle import SERVER_REQUEST_TIMEOUT_S, Binder, BindRefused, Time
+from scheduler.bind_slots import BindSlots
+from scheduler.binding_cycle import SERVER_REQUEST_TIMEOUT_S, Binder, BindRefused
 from scheduler.kube import objects, port
 from scheduler.kube.port import (
     ApiConflict,
@@ -21,6 +22,7 @@ from scheduler.kube.port import (
 
 BINDING = Binding(PodKey("default", "p", "uid-1"), "n1", {"a": "1", "b": "2"})
 BOUND = None
+NOT_FOUND = ApiNotFound("no pod", 404)
 
 
 def seen(node: str = "n1", uid: str = "uid-1", **annotations: str) -> objects.Pod:
@@ -71,14 +73,36 @@ class Script:
     async def close(self) -> None:
         raise NotImplementedError
 
-    async def outcome(self) -> str:
-        time = Time(lambda: self.now_s, self.sleep)
-        binder = Binder(self, time, 4.0, float, lambda _binding, why: self.retries.append(why))
+    async def outcome(self, *, gone_after: int = 10**9) -> str:
+        """gone_after: so many POSTs, the watch shows that the pod is gone."""
         try:
-            await binder.bind(BINDING)
+            await self.bound(gone_after)
         except BindRefused as refused:
-            return "gone" if refused.gone else "refused"
+            return "settled" if refused.settled else "refused"
         return "bound"
+
+    async def bound(self, gone_after: int = 10**9) -> None:
+        binder = Binder(
+            cluster=self,
+            slots=Slots(self),
+            now_s=lambda: self.now_s,
+            timeout_s=4.0,
+            backoff_s=float,
+            on_retry=lambda _binding, _status, why: self.retries.append(why),
+            gone=lambda _uid: len(self.sent) >= gone_after,
+        )
+        await binder.bind(BINDING)
+
+
+class Slots(BindSlots):
+    """Slots without pauses of their own, on the clock of the script."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(4, lambda: script.now_s, lambda _failures: 0.0)
+        self._script = script
+
+    async def pause(self, seconds: float) -> None:
+        await self._script.sleep(seconds)
 
 
 @pytest.mark.parametrize(
@@ -86,13 +110,13 @@ class Script:
     [
         pytest.param([BOUND], [], "bound", id="created"),
         pytest.param([ApiConflict("already", 409)], [seen()], "bound", id="already assigned as we said"),
-        pytest.param([ApiConflict("already", 409)], [seen(node="n2")], "refused", id="assigned to another node"),
-        pytest.param([ApiConflict("already", 409)], [seen(a="other")], "refused", id="our node, not our annotations"),
+        pytest.param([ApiConflict("already", 409)], [seen(node="n2")], "settled", id="assigned to another node"),
+        pytest.param([ApiConflict("already", 409)], [seen(a="other")], "settled", id="our node, not our annotations"),
         pytest.param([ApiConflict("gated", 409)], [seen(node="")], "refused", id="409 and still without a node"),
-        pytest.param([ApiConflict("uid", 409)], [seen(uid="uid-2")], "gone", id="another pod of that name"),
-        pytest.param([ApiConflict("already", 409)], [None], "gone", id="409, then no pod"),
+        pytest.param([ApiConflict("uid", 409)], [seen(uid="uid-2")], "settled", id="another pod of that name"),
+        pytest.param([ApiConflict("already", 409)], [None], "refused", id="409, then no pod"),
         pytest.param([ApiConflict("already", 409)], [ApiSilent("cut"), seen()], "bound", id="the GET is repeated too"),
-        pytest.param([ApiNotFound("no pod", 404)], [], "gone", id="404"),
+        pytest.param([ApiNotFound("no pod", 404)], [], "refused", id="404"),
         pytest.param([ApiForbidden("no right", 403)], [], "refused", id="403"),
         pytest.param([port.ApiRefused("bad", 400)], [], "refused", id="another 4xx"),
         pytest.param([ApiThrottled("slow"), BOUND], [], "bound", id="429 is sent again"),
@@ -103,6 +127,11 @@ class Script:
         pytest.param([ApiFailed("etcd", 503), ApiFailed("x", 500), BOUND], [], "bound", id="5xx is sent again"),
         pytest.param([ApiFailed("bug", 500)], [seen()], "bound", id="500 for a minute, and it had taken effect"),
         pytest.param([ApiFailed("bug", 500)], [seen(node="")], "refused", id="500 for a minute, no effect"),
+        pytest.param([ApiFailed("x", 500), NOT_FOUND], [seen(node="")], "refused", id="404 after a 500, no effect"),
+        pytest.param([ApiFailed("x", 500), ApiForbidden("no", 403)], [seen()], "bound", id="403 after a 500, effect"),
+        pytest.param([ApiSilent("x"), NOT_FOUND], [seen()], "bound", id="404s after a silent POST with effect"),
+        pytest.param([ApiSilent("x"), NOT_FOUND], [None, None, seen("")], "refused", id="and GETs that find nothing"),
+        pytest.param([ApiSilent("x", 404), BOUND], [], "bound", id="404 of a load balancer"),
     ],
 )
 async def test_each_answer_leads_to_its_outcome(
@@ -152,5 +181,33 @@ async def test_a_refusal_after_a_silent_post_does_not_prove_that_it_failed() -> 
 
 async def test_a_pod_that_went_elsewhere_after_a_silent_post_is_refused_at_once() -> None:
     script = Script([ApiSilent("x"), ApiConflict("already", 409)], [seen(node="n2")])
-    assert await script.outcome() == "refused"
+    assert await script.outcome() == "settled"
     assert len(script.sent) == 2
+
+
+async def test_a_404_after_a_silent_post_frees_nothing_for_a_minute() -> None:
+    script = Script([ApiSilent("x"), NOT_FOUND], [seen("")])
+    assert await script.outcome() == "refused"
+    assert script.now_s >= 1000.0 + SERVER_REQUEST_TIMEOUT_S
+
+
+async def test_only_the_watch_ends_the_doubt_about_a_pod_that_nobody_finds() -> None:
+    script = Script([ApiSilent("x"), NOT_FOUND], [None] * 1000)
+    assert await script.outcome(gone_after=100) == "settled"
+    assert len(script.sent) == 100
+
+
+@pytest.mark.parametrize(
+    ("answer", "lasting"),
+    [
+        pytest.param(ApiForbidden("denied by policy x", 403), True, id="a policy"),
+        pytest.param(port.ApiRefused("invalid", 422), True, id="a policy of another status"),
+        pytest.param(ApiForbidden('u cannot create resource "pods/binding" in', 403), False, id="the right to bind"),
+        pytest.param(ApiForbidden("Unauthorized", 401), False, id="credentials"),
+        pytest.param(NOT_FOUND, False, id="404"),
+    ],
+)
+async def test_only_what_a_policy_says_of_the_pod_lasts(answer: ApiError, lasting: bool) -> None:  # noqa: FBT001
+    with pytest.raises(BindRefused) as raised:
+        await Script([answer]).bound()
+    assert raised.value.lasting is lasting

@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -22,7 +22,7 @@ def manifest(name: str, **metadata: object) -> Json:
     meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "7"} | metadata
     volume = {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
     spec = {"containers": [{"name": "main"}], "volumes": [volume]}
-    return {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
+    return {"kind": "Pod", "metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
 
 
 def line(kind: str, item: Json) -> bytes:
@@ -44,6 +44,18 @@ def status(code: int, message: str = "", **headers: str) -> Answer:
     return answer
 
 
+def stranger(code: int, text: str, content_type: str = "text/html") -> Answer:
+    """What a load balancer or a proxy answers in place of the API server."""
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=code, text=text, content_type=content_type)
+
+    return answer
+
+
+BOUND: Final[Json] = {"kind": "Status", "status": "Success", "code": 201}
+
+
 def ok(body: Json) -> Answer:
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.json_response(body)
@@ -55,7 +67,7 @@ def streamed(*chunks: bytes, then: Awaitable[Any] | None = None) -> Answer:
     """A watch that sends these chunks, waits for `then` and ends in good order."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         await response.prepare(request)
         for chunk in chunks:
@@ -143,4 +155,4 @@ class ApiServer:
     def _page(self, limit: int, start: int) -> Json:
         items = self.items[start : start + limit]
         rest = {"continue": str(start + limit)} if start + limit < len(self.items) else {}
-        return {"metadata": {"resourceVersion": self.version} | rest, "items": items}
+        return {"kind": "PodList", "metadata": {"resourceVersion": self.version} | rest, "items": items}

@@ -62,11 +62,16 @@ class ClusterRules(History):
 
     # Pods that wait
 
-    @happens(14, template=st.sampled_from(sorted(OURS)), copies=st.integers(1, 4))
-    def pods_come(self, template: str, copies: int) -> None:
+    @happens(
+        14,
+        template=st.sampled_from(sorted(OURS)),
+        copies=st.integers(1, 4),
+        namespace=st.sampled_from(["default", "default", "other"]),
+    )
+    def pods_come(self, template: str, copies: int, namespace: str) -> None:
         for _ in range(copies):
             name, uid = self.new_name()
-            self.world.pods.create(ours(template, name, uid))
+            self.world.pods.create(ours(template, name, uid, namespace))
         self.pass_time()
 
     @happens(2, lambda self: self.gated(), pick=PICK)

@@ -16,6 +16,7 @@ from scheduler.simulation.faults import (
     RequestFault,
     Silence,
     Slow,
+    Stranger,
     Throttle,
     Verb,
     WatchBreaks,
@@ -32,7 +33,11 @@ ANYWHERE: Final[tuple[RequestFault, ...]] = (
     Throttle(),
     Throttle(0.0),
     Throttle(5.0),
+    Throttle(86_400.0),
     Refuse(403),
+    Refuse(404),
+    Stranger(404),
+    Stranger(200),
     Fail(500),
     Fail(503),
     Silence(),
@@ -43,6 +48,9 @@ WRITES: Final[tuple[RequestFault, ...]] = (
     Refuse(409),
     Refuse(422),
     Fail(500, Effect.AT_ONCE),
+    Stranger(200, Effect.AT_ONCE),
+    Stranger(502, Effect.AT_ONCE),
+    Stranger(502, Effect.LATER, 20.0),
     Fail(504, Effect.AT_ONCE),
     Silence(Effect.AT_ONCE),
     Silence(Effect.AT_ONCE, after_s=0.0),
@@ -61,7 +69,7 @@ OVERTAKEN: Final = (
     Overtaken("nowhere"),
 )
 WATCHES: Final = (Refuse(410), *(WatchBreaks(how, after) for how in Break for after in (0, 1, 3)))
-# 404 for a pod that exists, and 410 for anything but a watch, are answers that no API server gives.
+# 404 for a pod that exists is what a load balancer brings from elsewhere. 410 for anything but a watch nobody answers.
 POSSIBLE: Final = [
     *((Verb.BIND, fault) for fault in (*ANYWHERE, *WRITES, *OVERTAKEN)),
     *((Verb.WATCH, fault) for fault in (*ANYWHERE, *WATCHES)),
@@ -89,6 +97,11 @@ class FaultRules(History):
         for fault in faults:
             self.process.wire.faults.add(Verb.BIND, fault, count=1)
             self.happened[f"bind: {type(fault).__name__}"] += 1
+        self.pass_time()
+
+    @happens(2, fault=st.sampled_from((Fail(500), Refuse(403), Silence(), Stranger(404))))
+    def binds_of_one_namespace_go_wrong(self, fault: RequestFault) -> None:
+        self.process.wire.faults.add(Verb.BIND, fault, when=lambda request: request.about.startswith("other/"))
         self.pass_time()
 
     @happens(4)

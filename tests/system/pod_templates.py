@@ -85,9 +85,9 @@ WRITTEN: Final = (
 )
 
 
-def ours(template: str, name: str, uid: str) -> dict[str, Any]:
+def ours(template: str, name: str, uid: str, namespace: str = "default") -> dict[str, Any]:
     """A pod that waits for us."""
-    made = manifest(name, uid=uid, **OURS[template])
+    made = manifest(name, uid=uid, namespace=namespace, **OURS[template])
     if template == "with a finalizer":
         made["metadata"] |= {"finalizers": ["example.com/keep"]}  # type: ignore[operator]
     return made

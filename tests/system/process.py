@@ -129,7 +129,7 @@ def start(wire: Wire, configuration: SchedulerConfiguration = AT_ONCE, *, seed: 
     service = Service(
         wire,
         service_options(configuration, instance="test"),
-        ServiceObserver(metrics),
+        ServiceObserver(metrics, loop.time),
         engine=engine,
         reader=reader,
         rng=random.Random(seed),  # noqa: S311 - repeatable

@@ -19,7 +19,7 @@ from tests.system.prompt_rules import PromptRules
 HISTORIES: Final = 150
 STEPS: Final = 50
 MOST_MISSING: Final = 4
-FAULTS_OF_BINDS: Final = ("Throttle", "Refuse", "Fail", "Silence", "Slow", "Overtaken")
+FAULTS_OF_BINDS: Final = ("Throttle", "Refuse", "Fail", "Silence", "Stranger", "Slow", "Overtaken")
 
 
 class Histories(ClusterRules, FaultRules, PromptRules):

@@ -47,19 +47,19 @@ async def test_a_condition_is_patched_when_its_message_changes() -> None:
 
 
 @in_virtual_time
-async def test_a_condition_whose_numbers_alone_change_is_patched_every_30_s_at_most() -> None:
+async def test_a_condition_whose_numbers_alone_change_is_patched_every_5_minutes_at_most() -> None:
     of = cluster(a=[100])
     async with scheduling(of) as process:
         comes(of, "first", 10)
         comes(of, "waits", 99)
-        for n in range(80):  # each second other numbers, and something that makes the scheduler try again
+        for n in range(62):  # every ten seconds other numbers, and something that makes the scheduler try again
             comes(of, f"other-{n}", 1)
             touch(of, "waits", n)
-            await asyncio.sleep(A_SECOND_S)
+            await asyncio.sleep(10)
 
         written_s = [when_s for when_s, name, _ in process.wire.conditions if name == "waits"]
         assert len(written_s) == 3
-        assert all(later - earlier > 29.9 for earlier, later in pairwise(written_s))
+        assert all(later - earlier > 299.9 for earlier, later in pairwise(written_s))
 
 
 @in_virtual_time

@@ -18,7 +18,7 @@ from scheduler.kube.rest.decoding import Decoder
 from scheduler.kube.rest.transport import STRATEGIC_MERGE_PATCH, Transport
 from scheduler.kube.rest.watching import Watching, WatchOptions
 
-_CONDITIONS_REMEMBERED: Final = 20_000
+_CONDITIONS_REMEMBERED: Final = 100_000
 _UID_DIFFERS: Final = "metadata.uid: Invalid value"
 
 
@@ -51,13 +51,14 @@ class KubeCluster:
     async def bind(self, binding: port.Binding, timeout_s: float) -> None:
         """As the port. The API server is told the time-out too, so that it does not go on after the client gave up."""
         path = f"{writing.pod_path(binding.pod.namespace, binding.pod.name)}/binding?timeout={math.ceil(timeout_s)}s"
-        await self._transport.send(HTTPMethod.POST, path, writing.binding_body(binding), timeout_s=timeout_s)
+        body = writing.binding_body(binding)
+        await self._transport.send(HTTPMethod.POST, path, body, answers="Status", timeout_s=timeout_s)
 
     async def pod(self, namespace: str, name: str) -> objects.Pod | None:
         """As the port."""
         path = writing.pod_path(namespace, name)
         try:
-            body = await self._transport.send(HTTPMethod.GET, path, timeout_s=self._timeout_s)
+            body = await self._transport.send(HTTPMethod.GET, path, answers="Pod", timeout_s=self._timeout_s)
         except port.ApiNotFound:
             return None
         return self._pods.object(body)
@@ -68,7 +69,7 @@ class KubeCluster:
         changed_s = None if self._written.get(written) == condition.status else time.time()
         body = writing.condition_patch(pod, condition, changed_s)
         try:
-            await self._patch(f"{writing.pod_path(pod.namespace, pod.name)}/status", body)
+            await self._patch(f"{writing.pod_path(pod.namespace, pod.name)}/status", body, "Pod")
         except port.ApiRefused as error:
             # In a patch, another uid is not a failed precondition but a field that may not change.
             if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and _UID_DIFFERS in error.message:
@@ -79,11 +80,11 @@ class KubeCluster:
     async def create_event(self, event: port.EventRecord) -> None:
         """As the port."""
         path, body = writing.events_path(event), writing.event_body(event)
-        await self._transport.send(HTTPMethod.POST, path, body, timeout_s=self._timeout_s)
+        await self._transport.send(HTTPMethod.POST, path, body, answers="Event", timeout_s=self._timeout_s)
 
     async def update_event(self, event: port.EventRecord, series: port.EventSeries) -> None:
         """As the port."""
-        await self._patch(f"{writing.events_path(event)}/{event.name}", writing.series_patch(series))
+        await self._patch(f"{writing.events_path(event)}/{event.name}", writing.series_patch(series), "Event")
 
     async def missing_rights(self) -> list[str]:
         """Return the rights that the scheduler needs and lacks, one readable line each. Raises ApiError."""
@@ -93,7 +94,12 @@ class KubeCluster:
         """As the port."""
         await self._transport.close()
 
-    async def _patch(self, path: str, body: bytes) -> None:
+    async def _patch(self, path: str, body: bytes, kind: str) -> None:
         await self._transport.send(
-            HTTPMethod.PATCH, path, body, timeout_s=self._timeout_s, content_type=STRATEGIC_MERGE_PATCH
+            HTTPMethod.PATCH,
+            path,
+            body,
+            answers=kind,
+            timeout_s=self._timeout_s,
+            content_type=STRATEGIC_MERGE_PATCH,
         )

@@ -4,13 +4,14 @@ Raw views would keep the whole line, or a page of 500 objects, in memory for as 
 in an object is copied out.
 """
 
+from http import HTTPStatus
 from typing import Final, Generic
 
 import msgspec
 
 from scheduler.kube import objects, port
 from scheduler.kube.port import Kind, T, WatchEvent
-from scheduler.kube.rest.failures import MALFORMED, ApiStatus, error_from_event
+from scheduler.kube.rest.failures import MALFORMED, ApiStatus, error_from_event, not_an_answer
 
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
@@ -103,7 +104,7 @@ class Decoder(Generic[T]):
     def watched(self, line: bytes) -> WatchEvent[T]:
         """Read one line of a watch; the bookmark that closes a streamed list becomes ListEnds.
 
-        Raises the ApiError that an ERROR event stands for.
+        Raises the ApiError that an ERROR event stands for, ApiSilent for what no API server sends in a watch.
         """
         try:
             known = self._line.decode(line)
@@ -119,6 +120,12 @@ class Decoder(Generic[T]):
         """Read what is no object of the kind: a bookmark (it has no name), a metav1.Status, or a malformed object."""
         try:
             unread = _UNREAD_LINE.decode(line)
+        except msgspec.ValidationError as error:
+            # The object in it is not looked at here: the line itself is no watch event.
+            raise not_an_answer(HTTPStatus.OK, line) from error
+        except MALFORMED as error:
+            return port.Undecodable("", str(error))
+        try:
             if unread.type == "BOOKMARK":
                 return _bookmark(_BOOKMARK.decode(unread.object))
             if unread.type == "ERROR":

@@ -1,4 +1,11 @@
-"""Refusals and failures that the API server answers -> the errors of `port`."""
+"""What the API server answers -> the errors of `port`, and what is no answer of the API server's.
+
+Between us and the API server stand load balancers and proxies, which answer too: an error page, a default backend's
+404, a sign-in page with 200. Only an object of the API says what became of a request: a refusal is a metav1.Status, a
+success the object that the request is about. Whatever else comes is as good as silence (`port.ApiSilent`).
+The one exception is 429: the API server itself writes it as plain text, and nobody executes what he sends back.
+Source: staging/src/k8s.io/apiserver/pkg/server/filters/maxinflight.go, tooManyRequests.
+"""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -15,7 +22,10 @@ _REFUSALS: Final[dict[int, type[port.ApiError]]] = {
     HTTPStatus.CONFLICT: port.ApiConflict,
     HTTPStatus.GONE: port.WatchExpired,
 }
+_STATUS_KIND: Final = "Status"
 _LONGEST_MESSAGE: Final = 1024
+# Of an answer that is none, as much as tells who may have sent it.
+_LONGEST_EXCERPT: Final = 128
 
 # What msgspec raises for a malformed document, bytes that are no UTF-8 and endless nesting included.
 MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -28,36 +38,81 @@ class _Details(msgspec.Struct, rename="camel"):
 class ApiStatus(msgspec.Struct):
     """metav1.Status, the body of every refusal and the object of an ERROR watch event. code: HTTP status."""
 
+    kind: str = ""
     message: str = ""
     reason: str = ""
     code: int = 0
     details: _Details | None = None
 
 
+class _Kind(msgspec.Struct):
+    kind: str = ""
+
+
 _STATUS: Final = msgspec.json.Decoder(ApiStatus)
+_KIND: Final = msgspec.json.Decoder(_Kind)
 
 
 def error_from_answer(status: int, headers: Mapping[str, str], body: bytes) -> port.ApiError:
     """The error for an answer with a status of 300 or more. body: a metav1.Status, or whatever a proxy wrote."""
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return port.ApiThrottled(_message_of(body) or _phrase(status), _seconds(headers.get("Retry-After", "")))
     try:
-        message = _STATUS.decode(body).message
+        answer = _STATUS.decode(body)
     except MALFORMED:
-        message = body.decode(errors="replace").strip()
-    return _error(status, message, _seconds(headers.get("Retry-After", "")))
+        return not_an_answer(status, body)
+    return _error(status, answer.message) if answer.kind == _STATUS_KIND else not_an_answer(status, body)
 
 
 def error_from_event(status: ApiStatus) -> port.ApiError:
     """The error for an ERROR event inside a watch."""
-    return _error(status.code, status.message, float(status.details.retry_after_seconds) if status.details else 0.0)
+    if status.code == HTTPStatus.TOO_MANY_REQUESTS:
+        retry_after_s = float(status.details.retry_after_seconds) if status.details else 0.0
+        return port.ApiThrottled(one_line(status.message) or _phrase(status.code), retry_after_s)
+    return _error(status.code, status.message)
 
 
-def _error(status: int, message: str, retry_after_s: float) -> port.ApiError:
-    message = (message or _phrase(status))[:_LONGEST_MESSAGE]
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return port.ApiThrottled(message, retry_after_s)
+def not_an_answer(status: int, body: bytes) -> port.ApiSilent:
+    """The error for what the API server has not written."""
+    excerpt = one_line(body[: 4 * _LONGEST_EXCERPT].decode(errors="replace"), _LONGEST_EXCERPT) or "an empty body"
+    return port.ApiSilent(f"not the API server's answer: {status} {_phrase(status)}: {excerpt}", status)
+
+
+def expect_kind(kind: str, status: int, body: bytes) -> None:
+    """Raise ApiSilent unless an answer below 300 is an object of this kind."""
+    # As kube-apiserver writes it: so a page of 500 objects is not parsed twice.
+    if body.startswith(b'{"kind":"%s"' % kind.encode()):
+        return
+    try:
+        found = _KIND.decode(body).kind
+    except MALFORMED:
+        found = ""
+    if found != kind:
+        raise not_an_answer(status, body)
+
+
+def one_line(text: str, longest: int = _LONGEST_MESSAGE) -> str:
+    """The text in one line that any log and terminal can show, at most so many characters; cut with an ellipsis.
+
+    A webhook's message may hold whatever its author, or that of the pod, has put into it.
+    """
+    shown = "".join(c if c.isprintable() else " " for c in text[: 4 * longest])
+    shown = " ".join(shown.split())
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+
+
+def _error(status: int, message: str) -> port.ApiError:
+    message = one_line(message) or _phrase(status)
     # A redirect is not followed: whoever sent it, the API server has not executed the request.
     default = port.ApiRefused if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.INTERNAL_SERVER_ERROR else None
     return _REFUSALS.get(status, default or port.ApiFailed)(message, status)
+
+
+def _message_of(body: bytes) -> str:
+    try:
+        return one_line(_STATUS.decode(body).message)
+    except MALFORMED:
+        return one_line(body[: 4 * _LONGEST_MESSAGE].decode(errors="replace"))
 
 
 def _phrase(status: int) -> str:

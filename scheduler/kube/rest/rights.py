@@ -13,6 +13,7 @@ from scheduler.kube.rest.failures import MALFORMED
 from scheduler.kube.rest.transport import Transport
 
 _PATH: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_KIND: Final = "SelfSubjectAccessReview"
 _EVENTS: Final = "events.k8s.io"
 
 
@@ -70,10 +71,11 @@ async def _ask(transport: Transport, right: Right, timeout_s: float) -> _Answer:
     attributes = {name: getattr(right, name) for name in Right.__slots__ if getattr(right, name)}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
+        "kind": _KIND,
         "spec": {"resourceAttributes": attributes},
     }
-    body = await transport.send(HTTPMethod.POST, _PATH, msgspec.json.encode(review), timeout_s=timeout_s)
+    sent = msgspec.json.encode(review)
+    body = await transport.send(HTTPMethod.POST, _PATH, sent, answers=_KIND, timeout_s=timeout_s)
     try:
         return _REVIEW.decode(body).status
     except MALFORMED as error:

@@ -19,11 +19,13 @@ from multidict import CIMultiDict, istr
 from scheduler.kube import port
 from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.credentials import NotRenewed
-from scheduler.kube.rest.failures import error_from_answer
+from scheduler.kube.rest.failures import error_from_answer, expect_kind, not_an_answer
 
 JSON: Final = "application/json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 
+# Of a page that is no watch.
+_EXCERPT: Final = 512
 _AGENT: Final = "gpushare-scheduler"
 _CONNECT_S: Final = 10.0
 # Below the idle time-out of the API server (90 s) and of usual load balancers (60 s): a connection that the other side
@@ -54,12 +56,20 @@ class Transport:
         self._headers: dict[str, CIMultiDict[str]] = {}
 
     async def send(
-        self, method: HTTPMethod, path: str, body: bytes | None = None, *, timeout_s: float, content_type: str = JSON
+        self,
+        method: HTTPMethod,
+        path: str,
+        body: bytes | None = None,
+        *,
+        answers: str,
+        timeout_s: float,
+        content_type: str = JSON,
     ) -> bytes:
-        """Return the body of the answer, once its status is below 300.
+        """Return the body of the answer, once its status is below 300 and it is what the API server answers.
 
-        path: with its query, percent-encoded. timeout_s: for everything, a renewal of credentials included; the
-        request is given up then, and the connection closed. Raises ApiError.
+        path: with its query, percent-encoded. answers: the kind of the object that the API server sends back.
+        timeout_s: for everything, a renewal of credentials included; the request is given up then, and the connection
+        closed. Raises ApiError; ApiSilent also where something else than the API server has answered.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -72,6 +82,7 @@ class Transport:
             raise _silent(error) from error
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
             raise error_from_answer(response.status, response.headers, answer)
+        expect_kind(answers, response.status, answer)
         return answer
 
     @asynccontextmanager
@@ -87,6 +98,8 @@ class Transport:
             async with response:
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                     raise error_from_answer(response.status, response.headers, await response.read())
+                if response.content_type != JSON:
+                    raise not_an_answer(response.status, await response.content.read(_EXCERPT))
                 yield response.content.iter_any()
         except TimeoutError as error:
             message = f"no data for {stall_s:g} s"

@@ -162,7 +162,8 @@ class Watching:
         while True:
             path = _path(kind, f"limit={self._options.page}" + (f"&continue={quote(rest, safe='')}" if rest else ""))
             timeout_s = self._options.page_timeout_s
-            page = decoding.page(await self._transport.send(HTTPMethod.GET, path, timeout_s=timeout_s))
+            body = await self._transport.send(HTTPMethod.GET, path, answers=kind.list_kind, timeout_s=timeout_s)
+            page = decoding.page(body)
             if not rest:
                 yield [port.ListBegins()]
             items = page.items or []

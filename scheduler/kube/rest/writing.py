@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 
 from scheduler.kube import objects
+from scheduler.kube.events import cut_note
 from scheduler.kube.port import Binding, EventRecord, EventSeries, PodKey
 
 # The namespace of Events about cluster-scoped objects.
 _NO_NAMESPACE: Final = "default"
-_LONGEST_NOTE_BYTES: Final = 1024
 
 
 class _BindingMeta(msgspec.Struct):
@@ -144,7 +144,7 @@ def event_body(event: EventRecord) -> bytes:
         event.action,
         event.reason,
         regarding,
-        event.note.encode()[:_LONGEST_NOTE_BYTES].decode(errors="ignore"),
+        cut_note(event.note),
         event.type,
     )
     return _ENCODER.encode(body)

@@ -30,6 +30,7 @@ from scheduler.simulation.faults import (
     RequestFault,
     Silence,
     Slow,
+    Stranger,
     Throttle,
     Verb,
     WatchBreaks,
@@ -68,6 +69,8 @@ async def bind_under(fault: RequestFault, of: World) -> MemoryCluster:
         pytest.param(Fail(500), ApiFailed, "", id="500 without effect"),
         pytest.param(Fail(503), ApiFailed, "", id="503 without effect"),
         pytest.param(Fail(500, Effect.AT_ONCE), ApiFailed, "node-a", id="500 with effect"),
+        pytest.param(Stranger(404), ApiSilent, "", id="404 of something else"),
+        pytest.param(Stranger(200, Effect.AT_ONCE), ApiSilent, "node-a", id="200 without the object, with effect"),
         pytest.param(Silence(after_s=0.0), ApiSilent, "", id="reset without effect"),
         pytest.param(Silence(Effect.AT_ONCE, after_s=0.0), ApiSilent, "node-a", id="reset with effect"),
         pytest.param(Silence(Effect.LATER, after_s=0.0), ApiSilent, "", id="reset with effect later"),
@@ -376,3 +379,12 @@ async def fails(request: Awaitable[object]) -> bool:
     except ApiFailed:
         return True
     return False
+
+
+async def test_a_pod_that_is_said_not_to_exist_is_none() -> None:
+    of = world("a")
+    cluster = client(of)
+    cluster.faults.add(Verb.READ_POD, Refuse(404), count=1)
+
+    assert await cluster.pod("ns", "a") is None
+    assert await cluster.pod("ns", "a") is not None

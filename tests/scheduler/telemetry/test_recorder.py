@@ -21,6 +21,7 @@ from scheduler.kube.port import (
     PodKey,
 )
 from scheduler.telemetry.recorder import Recorder
+from scheduler.telemetry.told import ToldPods, Word
 from tests.support.builders import pod
 
 
@@ -29,6 +30,7 @@ class Written:
     """An API server that keeps what is written, or answers with the next of `answers`."""
 
     events: list[EventRecord] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
     series: list[EventSeries] = field(default_factory=list)
     conditions: list[objects.PodCondition] = field(default_factory=list)
     answers: list[ApiError] = field(default_factory=list)
@@ -41,11 +43,12 @@ class Written:
     async def create_event(self, event: EventRecord) -> None:
         self._answer()
         self.events.append(event)
+        self.names.add(event.name)
         self.wrote.set()
 
     async def update_event(self, event: EventRecord, series: EventSeries) -> None:
         self._answer()
-        assert event.name in {e.name for e in self.events} or not self.events
+        assert event.name in self.names or not self.events
         self.series.append(series)
 
     async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
@@ -73,6 +76,7 @@ class Desk:
         self.now_s = 1000.0
         self.written = Written()
         self.lost: list[tuple[str, str]] = []
+        self.gone: set[str] = set()
         self.recorder = Recorder(
             self.written,
             controller="gpushare-scheduler",
@@ -80,6 +84,7 @@ class Desk:
             now_s=lambda: self.now_s,
             busy=busy,
             waits=lambda _uid: True,
+            known=lambda uid: uid not in self.gone,
             on_lost=lambda what, why: self.lost.append((what, why)),
         )
 
@@ -148,8 +153,8 @@ async def test_a_repeated_event_becomes_a_series() -> None:
     desk = Desk()
     for _ in range(5):
         desk.recorder.failed_scheduling(pod("p", 12), no_fit(8))
+        written = await desk.flush()
         desk.now_s += QUIET_S
-    written = await desk.flush()
     assert len(written.events) == 1
     assert [series.count for series in written.series] == [2, 3, 4, 5]
 
@@ -181,6 +186,57 @@ async def test_a_full_outbox_drops_the_oldest_entry_and_says_so() -> None:
         desk.recorder.scheduled(pod(f"p{number}", 3), "n1")
     assert desk.recorder.pending == 20_000
     assert [what for what, _ in desk.lost] == ["event Scheduled on default/p0"]
+
+
+async def test_however_many_pods_wait_their_events_are_series_and_none_is_lost() -> None:
+    desk = Desk()
+    waiting = [pod(f"p{number}", 12) for number in range(20_500)]
+    for most_free in (8, 7):
+        for one in waiting:
+            desk.recorder.failed_scheduling(one, no_fit(most_free))
+        written = await desk.flush()
+        desk.now_s += QUIET_S
+    assert (len(written.events), len(written.series), len(written.conditions)) == (20_500, 20_500, 41_000)
+    assert desk.lost == []
+
+
+async def test_words_that_nobody_has_written_yet_are_replaced_by_the_latest() -> None:
+    desk = Desk()
+    for most_free in range(100):
+        for number in range(10):
+            desk.recorder.failed_scheduling(pod(f"p{number}", 12), no_fit(most_free))
+    assert desk.recorder.pending == 10
+    written = await desk.flush()
+    assert {event.note for event in written.events} == {no_fit(99).message}
+    assert (len(written.events), len(written.conditions), desk.lost) == (10, 10, [])
+
+
+async def test_a_pod_that_is_bound_is_not_told_first_that_it_waits() -> None:
+    desk = Desk()
+    desk.recorder.failed_scheduling(pod("p", 12), no_fit(8))
+    desk.recorder.scheduled(pod("p", 12), "n1")
+    assert [event.reason for event in (await desk.flush()).events] == ["Scheduled"]
+
+
+async def test_reasons_that_alternate_are_series_of_their_own() -> None:
+    desk = Desk()
+    other = Diagnosis(1, (ReasonCount("node(s) were unschedulable", 1),))
+    for diagnosis in (no_fit(8), other) * 3:
+        desk.recorder.failed_scheduling(pod("p", 12), diagnosis)
+        written = await desk.flush()
+        desk.now_s += QUIET_S
+    assert (len(written.events), [series.count for series in written.series]) == (2, [2, 2, 3, 3])
+
+
+async def test_what_was_told_is_forgotten_with_the_pods() -> None:
+    told = ToldPods(lambda uid: uid.endswith("-stays"))
+    for number in range(1000):
+        told.hear(pod(f"p{number}", 12), Word("R", "m", ("m",), 0.0))
+    told.hear(pod("stays", 12), Word("R", "m", ("m",), 0.0))
+    for number in range(1000):
+        told.hear(pod(f"q{number}", 12), Word("R", "m", ("m",), 0.0))
+    assert len(told) <= 4
+    assert told.find(pod("stays", 12).key.uid) is not None
 
 
 @pytest.mark.parametrize("note", ["x" * 5000, "ü" * 5000])

@@ -6,8 +6,10 @@ import pytest
 from scheduler.kube import objects, port
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.kube.rest.rights import NEEDED
-from tests.support.api_server import ApiServer, manifest, ok, status
+from tests.support.api_server import BOUND, ApiServer, manifest, ok, status
 
+POD_OBJECT = {"kind": "Pod"}
+EVENT_OBJECT = {"kind": "Event"}
 POD = port.PodKey("default", "a", "uid-a")
 BINDING = port.Binding(POD, "node-1", {"gpushare/cards": "x", "other": "y"})
 UNSCHEDULABLE = objects.PodCondition("PodScheduled", "False", "Unschedulable", "0/3 nodes")
@@ -36,7 +38,7 @@ async def test_the_client_satisfies_the_port(cluster: KubeCluster) -> None:
 
 
 async def test_a_binding_is_one_request_with_uid_and_annotations(api: ApiServer, cluster: KubeCluster) -> None:
-    api.script = [ok({"kind": "Status"})]
+    api.script = [ok(BOUND)]
 
     await cluster.bind(BINDING, timeout_s=3.5)
 
@@ -52,7 +54,7 @@ async def test_a_binding_is_one_request_with_uid_and_annotations(api: ApiServer,
 
 
 async def test_a_repeated_binding_is_the_same_bytes(api: ApiServer, cluster: KubeCluster) -> None:
-    api.script = [status(500, "etcd"), ok({})]
+    api.script = [status(500, "etcd"), ok(BOUND)]
 
     with pytest.raises(port.ApiFailed):
         await cluster.bind(BINDING, timeout_s=4.0)
@@ -87,14 +89,14 @@ async def test_a_pod_that_does_not_exist_is_none(api: ApiServer, cluster: KubeCl
 
 
 async def test_a_pod_that_cannot_be_decoded_is_a_server_failure(api: ApiServer, cluster: KubeCluster) -> None:
-    api.script = [ok({"metadata": 7})]
+    api.script = [ok({"kind": "Pod", "metadata": 7})]
 
     with pytest.raises(port.ApiFailed, match="cannot be decoded"):
         await cluster.pod("default", "a")
 
 
 async def test_a_condition_is_a_patch_of_the_status_of_this_very_pod(api: ApiServer, cluster: KubeCluster) -> None:
-    api.script = [ok({})]
+    api.script = [ok(POD_OBJECT)]
 
     await cluster.set_pod_condition(POD, UNSCHEDULABLE)
 
@@ -109,7 +111,7 @@ async def test_a_condition_is_a_patch_of_the_status_of_this_very_pod(api: ApiSer
 
 
 async def test_a_condition_whose_status_stays_keeps_its_transition_time(api: ApiServer, cluster: KubeCluster) -> None:
-    api.script = [ok({})] * 3
+    api.script = [ok(POD_OBJECT)] * 3
 
     await cluster.set_pod_condition(POD, UNSCHEDULABLE)
     await cluster.set_pod_condition(POD, msgspec.structs.replace(UNSCHEDULABLE, message="0/4 nodes"))
@@ -120,7 +122,7 @@ async def test_a_condition_whose_status_stays_keeps_its_transition_time(api: Api
 
 
 async def test_a_condition_without_a_reason_clears_the_old_one(api: ApiServer, cluster: KubeCluster) -> None:
-    api.script = [ok({})]
+    api.script = [ok(POD_OBJECT)]
 
     await cluster.set_pod_condition(POD, objects.PodCondition("PodScheduled", "True"))
 
@@ -147,7 +149,7 @@ async def test_the_condition_of_a_pod_with_another_uid_is_a_conflict(
 
 
 async def test_a_condition_that_was_refused_gets_its_time_at_the_next_try(api: ApiServer, cluster: KubeCluster) -> None:
-    api.script = [status(409, "UID in precondition"), ok({})]
+    api.script = [status(409, "UID in precondition"), ok(POD_OBJECT)]
 
     with pytest.raises(port.ApiConflict):
         await cluster.set_pod_condition(POD, UNSCHEDULABLE)
@@ -157,7 +159,7 @@ async def test_a_condition_that_was_refused_gets_its_time_at_the_next_try(api: A
 
 
 async def test_an_event_is_as_kube_scheduler_writes_it(api: ApiServer, cluster: KubeCluster) -> None:
-    api.script = [ok({})]
+    api.script = [ok(EVENT_OBJECT)]
 
     await cluster.create_event(EVENT)
 
@@ -182,7 +184,7 @@ async def test_an_event_is_as_kube_scheduler_writes_it(api: ApiServer, cluster: 
 async def test_the_events_of_a_node_live_in_the_namespace_default(
     api: ApiServer, cluster: KubeCluster, namespace: str
 ) -> None:
-    api.script = [ok({})]
+    api.script = [ok(EVENT_OBJECT)]
     record = port.EventRecord(
         name="n.1",
         kind="Node",
@@ -208,12 +210,12 @@ async def test_the_events_of_a_node_live_in_the_namespace_default(
     ("note", "cut"),
     [
         pytest.param("x" * 1024, "x" * 1024, id="as long as it may be"),
-        pytest.param("x" * 2000, "x" * 1024, id="too long"),
-        pytest.param("x" + "é" * 512, "x" + "é" * 511, id="too long in bytes"),
+        pytest.param("x" * 2000, "x" * 1021 + "…", id="too long"),
+        pytest.param("x" + "é" * 512, "x" + "é" * 510 + "…", id="too long in bytes"),
     ],
 )
 async def test_a_note_is_cut_to_1024_bytes(api: ApiServer, cluster: KubeCluster, note: str, cut: str) -> None:
-    api.script = [ok({})]
+    api.script = [ok(EVENT_OBJECT)]
     long = port.EventRecord(
         name="a.1",
         kind="Pod",
@@ -235,7 +237,7 @@ async def test_a_note_is_cut_to_1024_bytes(api: ApiServer, cluster: KubeCluster,
 
 
 async def test_a_repeated_event_is_a_patch_of_its_series(api: ApiServer, cluster: KubeCluster) -> None:
-    api.script = [ok({})]
+    api.script = [ok(EVENT_OBJECT)]
 
     await cluster.update_event(EVENT, port.EventSeries(count=3, last_time_s=1_700_000_001.0))
 
@@ -252,9 +254,9 @@ async def test_an_event_that_has_expired_is_not_found(api: ApiServer, cluster: K
 
 
 async def test_the_rights_that_are_missing_are_named(api: ApiServer, cluster: KubeCluster) -> None:
-    answers = [ok({"status": {"allowed": True}})] * len(NEEDED)
-    answers[-1] = ok({"status": {"allowed": False}})
-    answers[0] = ok({"status": {"allowed": False, "reason": "no role"}})
+    answers = [ok({"kind": "SelfSubjectAccessReview", "status": {"allowed": True}})] * len(NEEDED)
+    answers[-1] = ok({"kind": "SelfSubjectAccessReview", "status": {"allowed": False}})
+    answers[0] = ok({"kind": "SelfSubjectAccessReview", "status": {"allowed": False, "reason": "no role"}})
     api.script = answers
 
     missing = await cluster.missing_rights()

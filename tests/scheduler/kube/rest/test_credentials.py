@@ -29,7 +29,7 @@ def transport_of(kubeconfig: Callable[..., Path]) -> TransportOf:
 
 
 async def get(transport: Transport) -> bytes:
-    return await transport.send(HTTPMethod.GET, "/x", timeout_s=10.0)
+    return await transport.send(HTTPMethod.GET, "/x", answers="PodList", timeout_s=10.0)
 
 
 def sent(api: ApiServer) -> list[str]:
@@ -99,7 +99,7 @@ async def test_an_exec_credential_with_five_seconds_of_life_is_renewed_before_it
     async def only_living(request: web.Request) -> web.StreamResponse:
         number = int(request.headers["Authorization"].rpartition("-")[2])
         issued_s = float(runs.read_text(encoding="utf-8").splitlines()[number - 1])
-        return web.Response(status=200 if time.time() < issued_s + 5.0 else 401)
+        return web.Response(text='{"kind":"PodList"}', status=200 if time.time() < issued_s + 5.0 else 401)
 
     transport = await transport_of(plugin(tmp_path, life_s=5))
     for _ in range(30):
@@ -117,7 +117,7 @@ async def test_requests_go_on_with_a_living_credential_while_the_next_one_is_fet
 ) -> None:
     transport = await transport_of(plugin(tmp_path, life_s=2, answer="time.sleep(0.3)"))
     started = time.monotonic()
-    api.script = [ok({})] * 1000
+    api.script = [ok({"kind": "PodList"})] * 1000
     longest = 0.0
     while "Bearer token-2" not in sent(api) and time.monotonic() - started < 5:
         before = time.monotonic()

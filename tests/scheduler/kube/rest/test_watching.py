@@ -169,7 +169,7 @@ async def test_an_old_version_is_expired_by_event_after_what_came_before(api: Ap
 
 async def test_a_list_that_expires_between_two_pages_begins_again(api: ApiServer, cluster_of: ClusterOf) -> None:
     api.items = [manifest(f"p{number}") for number in range(15)]
-    first = {"metadata": {"resourceVersion": "90", "continue": "x"}, "items": [manifest("old")]}
+    first = {"kind": "PodList", "metadata": {"resourceVersion": "90", "continue": "x"}, "items": [manifest("old")]}
     api.script = [ok(first), status(410, "The provided continue parameter is too old")]
 
     got = await events(await cluster_of(watch=PAGED))
@@ -181,7 +181,7 @@ async def test_a_list_that_expires_between_two_pages_begins_again(api: ApiServer
 
 
 async def test_a_list_that_always_expires_is_abandoned(api: ApiServer, cluster_of: ClusterOf) -> None:
-    first = {"metadata": {"resourceVersion": "90", "continue": "x"}, "items": []}
+    first = {"kind": "PodList", "metadata": {"resourceVersion": "90", "continue": "x"}, "items": []}
     api.script = [ok(first), status(410, "too old")] * 3
 
     with pytest.raises(port.WatchExpired):
@@ -313,7 +313,7 @@ async def test_a_line_that_the_end_cut_off_is_not_delivered(api: ApiServer, clus
 
 
 async def test_a_page_that_is_not_a_list_is_a_server_failure(api: ApiServer, cluster_of: ClusterOf) -> None:
-    api.script = [ok({"hello": "world"})]
+    api.script = [ok({"kind": "PodList", "hello": "world"})]
 
     with pytest.raises(port.ApiFailed, match="cannot be decoded"):
         await events(await cluster_of(watch=PAGED))

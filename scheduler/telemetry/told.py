@@ -1,0 +1,133 @@
+"""What the owners of waiting pods have been told, and what is to be told next. One entry per pod that waits.
+
+The latest word replaces the one before it, written or not; what was written decides what is worth another write:
+
+    Event      the first of its reasons is written; the same reasons again make it a series, written every QUIET_S
+    condition  other reasons are written at once, other numbers every QUIET_S
+
+So an attempt costs at most two writes, and a pod that is tried again and again without news none.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from scheduler.kube import objects
+from scheduler.kube.events import QUIET_S
+from scheduler.kube.port import EventSeries, PodKey
+from scheduler.pods.pod import Pod
+
+Reasons: TypeAlias = tuple[str, ...]
+# Of one pod: a pod whose reasons alternate still gets series.
+_MOST_SERIES: Final = 4
+# Entries that are looked at for each new one: so the store is never twice as large as what waits.
+_SWEPT: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What is to be told. reasons: what of the message tells it from others: not its numbers. time_s: Unix seconds."""
+
+    reason: str
+    message: str
+    reasons: Reasons
+    time_s: float
+
+
+@dataclass(slots=True)
+class WrittenEvent:
+    """name: of the Event that was written first. seen: times in all. written_s: when it was last written."""
+
+    name: str = ""
+    seen: int = 0
+    written_s: float = 0.0
+
+    def series(self, word: Word) -> EventSeries:
+        """The series that it is now."""
+        return EventSeries(self.seen, word.time_s)
+
+
+@dataclass(slots=True, kw_only=True)
+class Told:
+    """Of one pod. shown: message of the condition, None when not known; its reasons, and when it was written."""
+
+    pod: PodKey
+    word: Word
+    events: dict[Reasons, WrittenEvent] = field(default_factory=dict)
+    shown: str | None
+    shown_reasons: Reasons | None = None
+    shown_s: float = 0.0
+
+    @property
+    def event(self) -> WrittenEvent:
+        """Of the present reasons."""
+        return self.events[self.word.reasons]
+
+    def hear(self, word: Word) -> None:
+        """The latest word."""
+        self.word = word
+        event = self.events.pop(word.reasons, None) or WrittenEvent()
+        event.seen += 1
+        self.events[word.reasons] = event
+        if len(self.events) > _MOST_SERIES:
+            del self.events[next(iter(self.events))]
+
+    @property
+    def event_is_due(self) -> bool:
+        """Whether the Event is worth a write."""
+        return not self.event.name or self.word.time_s - self.event.written_s >= QUIET_S
+
+    @property
+    def condition_is_due(self) -> bool:
+        """Whether the condition is."""
+        if self.shown == self.word.message:
+            return False
+        return self.shown_reasons != self.word.reasons or self.word.time_s - self.shown_s >= QUIET_S
+
+    def condition(self) -> objects.PodCondition:
+        """PodScheduled, as it is to be."""
+        return objects.PodCondition("PodScheduled", "False", self.word.reason, self.word.message)
+
+    def condition_written(self, word: Word) -> None:
+        """The condition says this now."""
+        self.shown, self.shown_reasons, self.shown_s = word.message, word.reasons, word.time_s
+
+
+class ToldPods:
+    """By uid. Owned by the event loop."""
+
+    def __init__(self, known: Callable[[str], bool]) -> None:
+        """known: by uid, whether the pod is in the queue; those that are not are forgotten by and by."""
+        # The one that was looked at longest ago comes first.
+        self._pods: OrderedDict[str, Told] = OrderedDict()
+        self._known = known
+
+    def __len__(self) -> int:
+        """Entries, those of pods that wait no more included."""
+        return len(self._pods)
+
+    def hear(self, pod: Pod, word: Word) -> Told:
+        """The latest word about a pod."""
+        uid = pod.key.uid
+        told = self._pods.get(uid)
+        if told is None:
+            self._sweep()
+            shown = pod.condition.message if pod.condition is not None else None
+            told = self._pods[uid] = Told(pod=pod.key, word=word, shown=shown)
+        told.hear(word)
+        return told
+
+    def find(self, uid: str) -> Told | None:
+        """What the pod was told; None when nothing was."""
+        return self._pods.get(uid)
+
+    def forget(self, uid: str) -> None:
+        """The pod waits no more."""
+        self._pods.pop(uid, None)
+
+    def _sweep(self) -> None:
+        for _ in range(min(_SWEPT, len(self._pods))):
+            uid, told = self._pods.popitem(last=False)
+            if self._known(uid):
+                self._pods[uid] = told

@@ -1,0 +1,139 @@
+"""Only objects of the API are answers: what a load balancer or a proxy writes says nothing about a request."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, Final, TypeAlias
+
+import pytest
+
+from deviceplugin.node.api import NodeApi
+from scheduler.kube import port
+from scheduler.kube.rest.client import KubeCluster
+from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.watching import Listing, WatchOptions
+from tests.scheduler.kube.rest.conftest import ClusterOf
+from tests.scheduler.kube.rest.test_client import BINDING, EVENT, POD, UNSCHEDULABLE
+from tests.support.api_server import Answer, ApiServer, bookmark, ok, status, stranger, streamed
+
+Verb: TypeAlias = Callable[[KubeCluster], Awaitable[Any]]
+
+
+async def watch(cluster: KubeCluster) -> list[object]:
+    async with aclosing(cluster.watch(port.PODS, "1")) as batches:  # type: ignore[type-var]  # a generator
+        return [event async for batch in batches for event in batch]
+
+
+async def a_list(cluster: KubeCluster) -> list[object]:
+    async with aclosing(cluster.watch(port.PODS, None)) as batches:  # type: ignore[type-var]  # a generator
+        return [event async for batch in batches for event in batch]
+
+
+VERBS: Final[dict[str, Verb]] = {
+    "bind": lambda cluster: cluster.bind(BINDING, timeout_s=4.0),
+    "get": lambda cluster: cluster.pod("default", "a"),
+    "patch status": lambda cluster: cluster.set_pod_condition(POD, UNSCHEDULABLE),
+    "create event": lambda cluster: cluster.create_event(EVENT),
+    "patch event": lambda cluster: cluster.update_event(EVENT, port.EventSeries(2, 1.0)),
+    "watch": watch,
+    "list": a_list,
+    "rights": lambda cluster: cluster.missing_rights(),
+}
+STRANGERS: Final[dict[str, Answer]] = {
+    "404 of a default backend": stranger(404, "default backend - 404", "text/plain"),
+    "404 as JSON": stranger(404, '{"error": "no route"}', "application/json"),
+    "403 of a firewall": stranger(403, "<html>\n<h1>Blocked</h1>"),
+    "409 of nobody's": stranger(409, ""),
+    "410 of a proxy": stranger(410, "Gone", "text/plain"),
+    "302 to a sign-in page": stranger(302, "<a href='/login'>Found</a>"),
+    "500 without a Status": stranger(500, "This request caused apiserver to panic.", "text/plain"),
+    "502 of a proxy": stranger(502, "<html>Bad Gateway</html>"),
+    "200 with a page": stranger(200, "<html>\n<h1>Welcome</h1>\n</html>\n"),
+    "200 with another object": stranger(200, '{"kind": "Welcome"}\n', "application/json"),
+    "200 with nothing": stranger(200, "", "text/plain"),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("answer", STRANGERS)
+async def test_what_the_api_server_has_not_written_is_no_answer(
+    api: ApiServer, cluster_of: ClusterOf, verb: str, answer: str
+) -> None:
+    api.script = [STRANGERS[answer]] * 20
+    cluster = await cluster_of(watch=WatchOptions(listing=Listing.PAGED))
+
+    with pytest.raises(port.ApiSilent, match=r"^not the API server's answer: ") as raised:
+        await VERBS[verb](cluster)
+
+    assert raised.value.status == int(answer[:3])
+    assert "\n" not in raised.value.message
+
+
+async def test_a_bind_that_is_answered_with_another_object_is_not_bound(api: ApiServer, cluster: KubeCluster) -> None:
+    api.script = [ok({"kind": "Binding"})]
+
+    with pytest.raises(port.ApiSilent):
+        await cluster.bind(BINDING, timeout_s=4.0)
+
+
+async def test_a_proxy_that_asks_for_patience_is_obeyed_like_the_server(api: ApiServer, cluster: KubeCluster) -> None:
+    api.script = [stranger(429, "Too many requests, please try again later.\n", "text/plain")]
+
+    with pytest.raises(port.ApiThrottled, match=r"^Too many requests, please try again later\.$"):
+        await cluster.bind(BINDING, timeout_s=4.0)
+
+
+async def test_nobody_makes_us_wait_for_a_day(api: ApiServer, cluster: KubeCluster) -> None:
+    api.script = [status(429, "slow", **{"Retry-After": "86400"})]
+
+    with pytest.raises(port.ApiThrottled) as raised:
+        await cluster.bind(BINDING, timeout_s=4.0)
+
+    assert raised.value.retry_after_s == port.LONGEST_RETRY_AFTER_S
+
+
+async def test_a_page_in_place_of_a_streamed_list_does_not_end_streaming(api: ApiServer, cluster: KubeCluster) -> None:
+    api.script = [stranger(400, "Bad Request"), streamed(bookmark("5", ends_list=True))]
+
+    with pytest.raises(port.ApiSilent):
+        await a_list(cluster)
+    await a_list(cluster)
+
+    assert ["sendInitialEvents" in query for query in api.queries()] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        pytest.param("denied\nERROR all is lost\r\n", "denied ERROR all is lost", id="lines"),
+        pytest.param("\x1b[2Jdenied\x00\u202e", "[2Jdenied", id="what a terminal obeys"),
+        pytest.param("x" * 2_000_000, "x" * 1023 + "…", id="megabytes"),
+        pytest.param(" \n ", "Forbidden", id="nothing to see"),
+    ],
+)
+async def test_the_message_of_a_webhook_is_one_line_of_bounded_length(
+    api: ApiServer, cluster: KubeCluster, message: str, shown: str
+) -> None:
+    api.script = [status(403, message)]
+
+    with pytest.raises(port.ApiForbidden) as raised:
+        await cluster.bind(BINDING, timeout_s=4.0)
+
+    assert raised.value.message == shown
+
+
+@pytest.mark.parametrize("answer", STRANGERS)
+async def test_the_device_plugins_writes_hear_no_stranger_either(
+    api: ApiServer, kubeconfig: Callable[..., Any], answer: str
+) -> None:
+    node = NodeApi(await connect({}, kubeconfig=kubeconfig()), "n")
+    api.script = [STRANGERS[answer]] * 4
+    writes: list[Awaitable[None]] = [
+        node.annotate({"a": "b"}),
+        node.set_capacity({"a": 1}),
+        node.evict(POD),
+        node.mark_assigned(POD, {"a": "b"}),
+    ]
+    for write in writes:
+        with pytest.raises(port.ApiSilent):
+            await write
+    await node.close()

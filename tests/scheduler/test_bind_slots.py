@@ -1,0 +1,204 @@
+"""Slots of bind requests: fair among namespaces, few for those that fail."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from scheduler.bind_slots import BindSlots, Stopped
+from scheduler.kube.port import ApiError, ApiForbidden, ApiNotFound, ApiSilent, ApiThrottled
+from tests.support.virtual_time import run
+
+
+class Site:
+    """Slots, and requests that stay on the wire until they are answered."""
+
+    def __init__(self, most: int = 8) -> None:
+        loop = asyncio.get_running_loop()
+        self.slots = BindSlots(most, loop.time, lambda failures: 0.1 * 2.0**failures)
+        self.sent: list[str] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self.open: list[asyncio.Future[None]] = []
+
+    def asks(self, namespace: str, times: int = 1) -> None:
+        self.tasks += [asyncio.create_task(self._request(namespace)) for _ in range(times)]
+
+    async def _request(self, namespace: str) -> None:
+        answer = asyncio.get_running_loop().create_future()
+        async with self.slots.binding(namespace):
+            try:
+                async with self.slots.slot(namespace):
+                    self.sent.append(namespace)
+                    self.open.append(answer)
+                    await answer
+            except ApiError:
+                await self.slots.pause(1000.0)
+
+    async def answer(self, error: ApiError | None = None) -> None:
+        waiting = self.open.pop(0)
+        if error is None:
+            waiting.set_result(None)
+        else:
+            waiting.set_exception(error)
+        await settled()
+
+    async def end(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def site(most: int = 8) -> AsyncIterator[Site]:
+    made = Site(most)
+    yield made
+    await made.end()
+    assert (made.slots.on_the_wire, made.slots.taken) == (0, 0)
+
+
+def test_one_namespace_leaves_a_quarter_to_others() -> None:
+    async def main() -> None:
+        async with site() as of:
+            of.asks("a", 10)
+            of.asks("b", 4)
+            await settled()
+            assert (of.sent.count("a"), of.sent.count("b")) == (6, 2)
+
+    run(main())
+
+
+def test_free_slots_go_round() -> None:
+    async def main() -> None:
+        async with site(1) as of:
+            of.asks("a", 3)
+            of.asks("b", 2)
+            of.asks("c", 1)
+            await settled()
+            for _ in range(5):
+                await of.answer()
+            assert of.sent == ["a", "a", "b", "c", "a", "b"]
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("error", "fails"),
+    [
+        pytest.param(ApiSilent("x"), True, id="silence"),
+        pytest.param(ApiThrottled("x"), True, id="429"),
+        pytest.param(ApiForbidden("Unauthorized", 401), True, id="credentials"),
+        pytest.param(ApiForbidden('cannot create resource "pods/binding" in', 403), True, id="the right to bind"),
+        pytest.param(ApiForbidden("policy", 403), False, id="a policy"),
+        pytest.param(ApiNotFound("x", 404), False, id="404"),
+    ],
+)
+def test_a_failure_that_is_not_of_the_pod_slows_its_namespace(error: ApiError, fails: bool) -> None:  # noqa: FBT001
+    async def main() -> None:
+        async with site() as of:
+            of.asks("a", 2)
+            await settled()
+            await of.answer(error)
+            of.asks("a", 3)
+            await settled()
+            assert len(of.sent) == (2 if fails else 5)
+            await of.answer(ApiSilent("x") if fails else None)
+            await asyncio.sleep(0.5)
+            assert len(of.sent) == (3 if fails else 5)
+            assert bool(of.slots.held_back("a")) == fails
+
+    run(main())
+
+
+def test_a_success_ends_it() -> None:
+    async def main() -> None:
+        async with site() as of:
+            of.asks("a")
+            await settled()
+            await of.answer(ApiSilent("x"))
+            of.asks("a", 4)
+            await asyncio.sleep(0.3)
+            assert len(of.sent) == 2
+            await of.answer()
+            assert len(of.sent) == 5
+            assert of.slots.held_back("a") == ""
+
+    run(main())
+
+
+def test_failing_namespaces_have_a_quarter_together_and_keep_nobody_from_being_placed() -> None:
+    async def main() -> None:
+        async with site() as of:
+            for name in "abcd":
+                of.asks(name)
+            await settled()
+            for _ in "abcd":
+                await of.answer(ApiSilent("x"))
+            for name in "abcd":
+                of.asks(name, 10)
+            await asyncio.sleep(1.0)
+            assert (of.slots.on_the_wire, of.slots.taken) == (2, 2)
+
+    run(main())
+
+
+def test_a_namespace_that_is_silent_on_all_its_slots_fails_after_a_second() -> None:
+    async def main() -> None:
+        async with site() as of:
+            of.asks("a", 12)
+            await asyncio.sleep(0.9)
+            assert of.slots.taken == 12
+            await asyncio.sleep(0.2)
+            assert (of.slots.taken, of.slots.held_back("a")) == (6, "no answer for 1 s")
+
+    run(main())
+
+
+def test_a_pause_lasts_as_long_as_the_server_asks() -> None:
+    async def main() -> None:
+        async with site() as of:
+            of.asks("a")
+            await settled()
+            await of.answer(ApiThrottled("slow", 17.0))
+            of.asks("a")
+            await asyncio.sleep(16.9)
+            assert len(of.sent) == 1
+            await asyncio.sleep(0.2)
+            assert len(of.sent) == 2
+
+    run(main())
+
+
+def test_a_stop_ends_all_waiting_but_not_what_is_on_the_wire() -> None:
+    async def main() -> None:
+        async with site(1) as of:
+            of.asks("a", 3)
+            await settled()
+            of.slots.stop()
+            await settled()
+            assert [task.done() for task in of.tasks] == [False, True, True]
+            assert isinstance(of.tasks[1].exception(), Stopped)
+            await of.answer()
+            assert of.tasks[0].exception() is None
+
+    run(main())
+
+
+def test_who_gives_up_waiting_leaves_the_others_their_turn() -> None:
+    async def main() -> None:
+        async with site(1) as of:
+            of.asks("a", 3)
+            await settled()
+            of.tasks[1].cancel()
+            await settled()
+            await of.answer()
+            assert of.slots.on_the_wire == 1
+            await of.answer()
+            assert (of.slots.on_the_wire, len(of.sent)) == (0, 2)
+
+    run(main())

@@ -1,0 +1,261 @@
+"""What bindings that fail cost others: a webhook that is down, a policy that refuses, answers that are none."""
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from scheduler.simulation.faults import (
+    Break,
+    Effect,
+    Fail,
+    Refuse,
+    Request,
+    RequestFault,
+    Silence,
+    Stranger,
+    Throttle,
+    Verb,
+)
+from scheduler.simulation.world import World
+from tests.system.looking import A_SECOND_S, cluster, comes, condition, events, node_of, touch
+from tests.system.process import A_MOMENT_S, Process, in_virtual_time, now_s, scheduling
+
+NOT_FOUND = Refuse(404, 'pods "p" not found')
+POLICY = Refuse(403, "denied by policy x")
+
+
+def of_team_a(request: Request) -> bool:
+    return request.about.startswith("team-a/")
+
+
+def two_teams() -> World:
+    of = cluster(**{f"n{n}": [64] * 4 for n in range(4)})
+    for name in ("team-a", "team-b"):
+        of.namespaces.create(name)
+    return of
+
+
+def bindings(process: Process, namespace: str) -> list[float]:
+    return [sent_s for sent_s, binding in process.wire.bindings if binding.pod.namespace == namespace]
+
+
+# One namespace fails
+
+
+@pytest.mark.parametrize(
+    ("fault", "most_posts"),
+    [
+        pytest.param(Fail(500), 120, id="its webhook is down"),
+        pytest.param(Silence(), 120, id="its webhook hangs"),
+        pytest.param(Throttle(86_400.0), 120, id="sent back for a day"),
+        pytest.param(Stranger(404), 120, id="something else answers"),
+    ],
+)
+@in_virtual_time
+async def test_a_namespace_whose_bindings_fail_costs_the_others_no_time(fault: RequestFault, most_posts: int) -> None:
+    of = two_teams()
+    async with scheduling(of, latency_s=0.005) as process:
+        process.wire.faults.add(Verb.BIND, fault, when=of_team_a)
+        for n in range(80):
+            comes(of, f"p{n}", 1, namespace="team-a")
+        await asyncio.sleep(1.1)  # as long as silence may last before it counts as failure
+        for n in range(10):
+            comes(of, f"q{n}", 1, namespace="team-b")
+            await asyncio.sleep(0.05)
+            assert of.pods.collection.existing("team-b", f"q{n}").spec.node_name, f"q{n} waits"
+            await asyncio.sleep(4)
+
+        assert len(bindings(process, "team-a")) <= most_posts
+        assert process.service.pods_being_bound <= 64
+
+
+@in_virtual_time
+async def test_pods_of_a_namespace_that_works_again_are_bound_within_a_minute() -> None:
+    of = two_teams()
+    async with scheduling(of, latency_s=0.005) as process:
+        rule = process.wire.faults.add(Verb.BIND, Fail(500), when=of_team_a)
+        for n in range(80):
+            comes(of, f"p{n}", 1, namespace="team-a")
+        await asyncio.sleep(200)
+        process.wire.faults.remove(rule)
+        await asyncio.sleep(66)
+
+        assert all(pod.spec.node_name for pod in of.pods)
+
+
+@in_virtual_time
+async def test_a_pod_that_is_held_back_says_why_and_so_does_one_line() -> None:
+    of = two_teams()
+    with capture_logs() as lines:
+        async with scheduling(of, latency_s=0.005) as process:
+            process.wire.faults.add(Verb.BIND, Fail(500), when=of_team_a)
+            for n in range(80):
+                comes(of, f"p{n}", 1, namespace="team-a")
+            await asyncio.sleep(30)
+
+    (said,) = [line for line in lines if line["event"] == "bind.held_back"]
+    assert said["reason"].startswith("bindings in namespace team-a fail at present: 500: ")
+    assert len([line for line in lines if line["event"] == "bind.retry"]) <= 2
+    last = of.pods.collection.existing("team-a", "p79").status.conditions[-1]
+    assert "has to wait: bindings in namespace team-a fail at present" in last.message
+
+
+@in_virtual_time
+async def test_a_pod_that_is_broken_does_not_keep_its_namespace_waiting() -> None:
+    of = cluster(a=[64] * 4)
+    async with scheduling(of, latency_s=0.005) as process:
+        process.wire.faults.add(Verb.BIND, Fail(500), when=lambda request: request.about == "default/broken")
+        comes(of, "broken", 1)
+        await asyncio.sleep(40)
+        comes(of, "first", 1)
+        await asyncio.sleep(5.1)
+        assert node_of(of, "first")
+
+
+@in_virtual_time
+async def test_a_server_that_sends_everybody_away_hears_little_from_us() -> None:
+    of = two_teams()
+    async with scheduling(of, latency_s=0.005) as process:
+        process.wire.faults.add(Verb.BIND, Throttle(0.0))
+        for n in range(80):
+            comes(of, f"p{n}", 1, namespace="team-a" if n % 2 else "team-b")
+        await asyncio.sleep(A_SECOND_S)
+        soon = len(process.wire.bindings)
+        await asyncio.sleep(60)
+
+        assert len(process.wire.bindings) - soon <= 60
+
+
+@in_virtual_time
+async def test_pods_that_wait_for_their_next_attempt_do_not_hold_up_a_clean_stop() -> None:
+    of = cluster(a=[64] * 4)
+    async with scheduling(of, latency_s=0.005) as process:
+        process.wire.faults.add(Verb.BIND, Fail(503))
+        for n in range(10):
+            comes(of, f"p{n}", 1)
+        await asyncio.sleep(30)
+        assert process.service.pods_being_bound == 10
+        began_s, sent = now_s(), len(process.wire.bindings)
+
+        await process.stop(10.0)
+
+        assert now_s() - began_s < 0.1
+        assert len(process.wire.bindings) - sent <= 0
+
+
+# A policy refuses
+
+
+@in_virtual_time
+async def test_pods_that_a_policy_refuses_are_tried_seldom_and_told_of_in_one_line() -> None:
+    of = two_teams()
+    with capture_logs() as lines:
+        async with scheduling(of, latency_s=0.005) as process:
+            process.wire.faults.add(Verb.BIND, POLICY, when=of_team_a)
+            for n in range(40):
+                comes(of, f"p{n}", 1, namespace="team-a")
+            await asyncio.sleep(600)
+
+            assert len(process.wire.bindings) <= 40 * 10
+
+    said = [line for line in lines if line["event"] == "bind.forbidden"]
+    assert [(line["log_level"], line["namespace"], line["reason"]) for line in said] == [
+        ("error", "team-a", POLICY.message)
+    ] * len(said)
+    assert 1 <= len(said) <= 3
+    assert sum(line["number"] for line in said) > 200
+    conditions = of.pods.collection.existing("team-a", "p7").status.conditions
+    assert conditions[-1].message.endswith("was refused: denied by policy x")
+    assert len(of.events) == 40
+
+
+@in_virtual_time
+async def test_a_pod_that_changes_is_tried_again_soon_after_many_refusals() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        rule = process.wire.faults.add(Verb.BIND, POLICY)
+        comes(of, "p", 1)
+        await asyncio.sleep(700)
+        process.wire.faults.remove(rule)
+        touch(of, "p", 1)
+        await asyncio.sleep(1.1)
+        assert node_of(of, "p") == "a"
+
+
+@in_virtual_time
+async def test_a_missing_right_is_noticed_soon_when_it_is_granted() -> None:
+    of = cluster(a=[64] * 4)
+    async with scheduling(of) as process:
+        no_right = 'pods "p" is forbidden: User "u" cannot create resource "pods/binding" in API group ""'
+        rule = process.wire.faults.add(Verb.BIND, Refuse(403, no_right))
+        for n in range(20):
+            comes(of, f"p{n}", 1)
+        await asyncio.sleep(600)
+        posts = len(process.wire.bindings)
+        process.wire.faults.remove(rule)
+        await asyncio.sleep(61)
+
+        assert all(pod.spec.node_name for pod in of.pods)
+        assert posts <= 20 * 16
+
+
+# What is said of a pod that is not gone
+
+
+@in_virtual_time
+async def test_a_404_loses_no_pod() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        process.wire.faults.add(Verb.BIND, NOT_FOUND, count=1)
+        comes(of, "p", 10)
+        await asyncio.sleep(2)
+
+        assert (node_of(of, "p"), condition(of, "p")) == ("a", "True")
+
+
+@pytest.mark.parametrize("late_s", [0.0, 20.0, 50.0])
+@pytest.mark.parametrize("then", [NOT_FOUND, POLICY, Stranger(404), Stranger(200)])
+@in_virtual_time
+async def test_a_card_is_not_freed_while_a_silent_post_may_take_it(then: RequestFault, late_s: float) -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        process.wire.faults.add(Verb.BIND, Silence(Effect.LATER, late_s=late_s), count=1)
+        process.wire.faults.add(Verb.BIND, then, count=3)
+        comes(of, "first", 10)
+        await asyncio.sleep(A_MOMENT_S)
+        comes(of, "second", 10)
+        await asyncio.sleep(150)
+
+        assert (node_of(of, "first"), node_of(of, "second")) == ("a", "")
+        assert process.free == {"GPU-a-0": 6}
+
+
+@in_virtual_time
+async def test_a_card_is_not_freed_by_404s_while_the_watch_stalls() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        process.wire.faults.add(Verb.BIND, Silence(Effect.LATER, after_s=0.5, late_s=1.0), count=1)
+        process.wire.faults.add(Verb.BIND, NOT_FOUND)
+        process.wire.faults.add(Verb.READ_POD, NOT_FOUND)
+        comes(of, "first", 10)
+        await asyncio.sleep(A_MOMENT_S)
+        process.wire.break_watches(Break.STALLED)
+        await asyncio.sleep(100)
+
+        assert process.free == {"GPU-a-0": 6}
+        assert [reason for reason, _ in events(of, "first")] == []
+
+
+@in_virtual_time
+async def test_a_pod_that_is_deleted_while_its_binding_fails_is_let_go_when_the_watch_says_so() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        process.wire.faults.add(Verb.BIND, Silence())
+        comes(of, "first", 10)
+        await asyncio.sleep(30)
+        of.pods.remove("default", "first")
+        await asyncio.sleep(10)
+
+        assert process.free == {"GPU-a-0": 16}
+        assert process.service.pods_being_bound == 0
