@@ -31,8 +31,6 @@ BATCH: Final = 256
 _LONG_ENOUGH_S: Final = 1.0
 # A failure after so long has nothing to do with those before.
 _STEADY_S: Final = 60.0
-# A server or a load balancer that asks for a longer wait is asked again all the same.
-_LONGEST_RETRY_AFTER_S: Final = 60.0
 
 OnTrouble: TypeAlias = Callable[[Kind[T], port.ApiError | None], None]
 OnAnswer: TypeAlias = Callable[[Kind[T], bool], None]
@@ -253,7 +251,7 @@ class _Pace(Generic[T]):
         cheap = sort is _Sort.SILENT or (sort is _Sort.OVERLOADED and not lists)
         delay_s = (self._backoff.cheap if cheap else self._backoff.dear).delay_s(self._failures[sort])
         asked_s = error.retry_after_s if isinstance(error, port.ApiThrottled) else 0.0
-        return max(delay_s, min(asked_s, _LONGEST_RETRY_AFTER_S))
+        return max(delay_s, asked_s)
 
     def _report(self, error: port.ApiError) -> None:
         reported = (type(error), error.message)

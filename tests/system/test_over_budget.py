@@ -10,11 +10,15 @@ from structlog.testing import capture_logs
 from config.protocol import names
 from scheduler.kube import objects
 from scheduler.simulation.world import World
-from tests.support.builders import wire_node
+from tests.support.builders import UNIT_MIB, wire_node
 from tests.system.looking import cluster, comes, condition, node_of, warnings
 from tests.system.process import Process, in_virtual_time, scheduling
 
-ALLOCATION = {names.ALLOCATION: '{"0":{"1":12}}', names.CARDS: '{"1":"GPU-a-1"}'}
+ALLOCATION = {
+    names.ALLOCATION: '{"0":{"1":12}}',
+    names.CARDS: '{"1":"GPU-a-1"}',
+    names.UNIT_MIB: str(UNIT_MIB),
+}
 
 
 def numbered(count: int) -> dict[str, str]:
