@@ -22,6 +22,7 @@ from deviceplugin.report.status_page import status_page
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import ConnectError, connect
 from scheduler.process.probes import serve
+from scheduler.process.scrape import exposition
 from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
 
@@ -66,7 +67,7 @@ async def _serve(
     try:
         server = await serve(
             configuration.listen_address,
-            plugin.metrics.registry,
+            lambda: exposition(plugin.metrics.registry),
             ready=plugin.not_ready,
             alive=lambda: "",
             pages={"/status": status_page(plugin.status)},

@@ -45,13 +45,14 @@ from deviceplugin.node.watch import NodeWatch
 from deviceplugin.reconcile.drift import DriftPolicy
 from deviceplugin.reconcile.reconciler import Reconciler, ReconcileSettings
 from deviceplugin.report.measured import MeasuredPlugin
-from deviceplugin.report.metrics import NodeMetrics
+from deviceplugin.report.metrics import METRICS_PREFIX, NodeMetrics
 from deviceplugin.report.shown import allocated_units, card_statuses, shown_cards
 from deviceplugin.report.status import PluginStatus
 from scheduler.kube import objects
 from scheduler.kube.port import PodKey
 from scheduler.kube.reflector import Backoff
 from scheduler.kube.rest.client import KubeCluster
+from scheduler.process.contact import ContactCollector
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CHECKPOINT: Final = "kubelet_internal_checkpoint"
@@ -89,7 +90,8 @@ class NodePlugin:
         self._given, self._marker = GivenCards(), Marker(api, backoff.delay_s)
         self._cards, self._keeper = self._make_cards(source)
         self._edits = edits_for(c, source, lambda: self._keeper.states.cards, lambda: self._cards.cards)
-        self._watch = NodeWatch(cluster, c.node_name, backoff)
+        self._watch = NodeWatch(cluster, c.node_name, rng, time.monotonic)
+        self.metrics.registry.register(ContactCollector(METRICS_PREFIX, self._watch.contact))
         self._registered, self._kubelet_problem = False, ""
         self._cards_changed = asyncio.Event()
         self._reconciler: Reconciler | None = None
@@ -119,6 +121,8 @@ class NodePlugin:
             return self._keeper.problem or "the driver has not reported any card yet"
         if not self._registered:
             return self._kubelet_problem or "not registered with the kubelet yet"
+        if problem := self._watch.contact.problem(self._configuration.not_ready_after_s):
+            return problem
         return "" if self._cards.publisher.announced else "node object not updated yet"
 
     def status(self) -> PluginStatus:

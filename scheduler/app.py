@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import os
 import random
 import socket
@@ -18,6 +17,8 @@ from scheduler.kube.port import ApiError, ApiSilent
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.watching import WatchOptions
+from scheduler.process.collector import keep_pauses_short
+from scheduler.process.contact import ContactCollector
 from scheduler.process.probes import serve
 from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
@@ -29,7 +30,6 @@ log = structlog.get_logger()
 # Beside the binds: the watches, reads, and the recorder's senders.
 _OTHER_CONNECTIONS = 20
 _RIGHTS_CHECK_EVERY_S = 60.0
-_COLLECT_EVERY = 50_000
 # Twice this fits into the 30 s that Kubernetes gives a pod to terminate.
 _STOP_TIMEOUT_S = 10.0
 
@@ -75,14 +75,13 @@ def service_options(configuration: SchedulerConfiguration, *, instance: str) -> 
         bind_timeout_s=configuration.bind_request_timeout_s,
         predecessor_s=configuration.bind_timeout_s,
         max_binds_in_flight=configuration.max_binds_in_flight,
+        not_ready_after_s=configuration.not_ready_after_s,
     )
 
 
 async def _serve(
     configuration: SchedulerConfiguration, connection: Connection, cluster: KubeCluster, rng: random.Random
 ) -> None:
-    # Watched objects live long: looking through all of them every few hundred allocations finds no garbage.
-    gc.set_threshold(_COLLECT_EVERY, 20, 100)
     engine, reader = build_engine(configuration, installed_plugins())
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=configuration.per_card_metrics)
     service = Service(
@@ -94,13 +93,13 @@ async def _serve(
         rng=rng,
     )
     metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
+    metrics.registry.register(ContactCollector("gpushare_scheduler_", service.contact))
     try:
         server = await serve(
             configuration.listen_address,
-            metrics.registry,
+            metrics.scrape,
             ready=service.not_ready,
             alive=lambda: "",
-            before_scrape=metrics.freeze,
         )
     except OSError as error:
         message = f"cannot listen on {configuration.listen}: {error.strerror}; choose another address with --listen"
@@ -117,12 +116,14 @@ async def _until_stopped(service: Service, cluster: KubeCluster) -> None:
     async with asyncio.TaskGroup() as tasks:
         service_run = tasks.create_task(service.run())
         checking_rights = tasks.create_task(_log_missing_rights(cluster))
+        collecting = tasks.create_task(keep_pauses_short())
         await stop.wait()
         log.info("stop", binds_in_flight=service.binds_in_flight)
         checking_rights.cancel()
         service.stop()
         await asyncio.wait({service_run}, timeout=_STOP_TIMEOUT_S)
         service_run.cancel()
+        collecting.cancel()
     await service.recorder.flush(_STOP_TIMEOUT_S)
 
 

@@ -11,17 +11,19 @@ from config.protocol import names
 from config.protocol.quantity import QuantityError
 from scheduler.engine import Engine
 from scheduler.kube import objects
+from scheduler.kube.budgets import node_excess
 from scheduler.kube.port import Changed, Deleted, Undecodable, WatchEvent
 from scheduler.pods.pod import Pod, PodReader
 
 _LARGEST_INDEX: Final = 65_535
+_OVER_BUDGET: Final = "OverBudget"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """What is wrong with an object of the cluster. kind: Pod, Node, ConfigMap; name: `namespace/name` or name.
 
-    uid: "" where it is not known. on_object: whether its owner should see an Event on it.
+    uid: "" where it is not known. on_object: whether its owner should see an Event on it, with this reason.
     """
 
     kind: str
@@ -29,6 +31,7 @@ class Problem:
     message: str
     uid: str = ""
     on_object: bool = True
+    reason: str = "BadAnnotation"
 
 
 class EventHandlers:
@@ -110,7 +113,13 @@ class EventHandlers:
         elif pod.scheduler_name in self._engine.scheduler_names:
             self._waiting(pod)
 
+    def _over_budget(self, pod: Pod, consequence: str, *, on_object: bool) -> None:
+        message = f"has more than this scheduler reads: {', '.join(pod.template.over_budget)}; {consequence}"
+        self._report(Problem("Pod", str(pod.key), message, pod.key.uid, on_object, _OVER_BUDGET))
+
     def _assigned(self, pod: Pod) -> None:
+        if pod.template.over_budget:
+            self._over_budget(pod, "what it holds of cpu, memory, storage and GPUs counts", on_object=True)
         problem = self._engine.pod_assigned(pod)
         if problem:
             self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
@@ -119,11 +128,20 @@ class EventHandlers:
         if pod.terminating:
             self._engine.pod_terminating(pod.key.uid)
             return
+        if pod.template.over_budget:
+            # Its owner reads the same in the message of the attempt.
+            self._over_budget(pod, "it stays pending", on_object=False)
         for preference in pod.template.unsupported_preferences:
             self._ignored(pod, preference)
         self._engine.pod_waiting(pod, self._now_s())
 
     def _node_changed(self, node: objects.Node) -> None:
+        over_budget = node_excess(node)
+        if over_budget:
+            self._engine.node_gone(node.metadata.name)
+            message = f"has more than this scheduler reads: {', '.join(over_budget)}; no pod is placed on it"
+            self._report(Problem("Node", node.metadata.name, message, node.metadata.uid, reason=_OVER_BUDGET))
+            return
         try:
             problem = self._engine.node_changed(node)
         except QuantityError as error:

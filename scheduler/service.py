@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 
 import structlog
@@ -24,8 +25,9 @@ from scheduler.engine import Decision, Engine
 from scheduler.event_handlers import EventHandlers, Problem
 from scheduler.kube import port
 from scheduler.kube.port import Binding, Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
-from scheduler.kube.reflector import Backoff, reflect
+from scheduler.kube.reflector import Backoff, WatchBackoff, reflect
 from scheduler.pods.pod import Pod, PodReader
+from scheduler.process.contact import Contact
 from scheduler.queue.entry import QueuedPod, State
 from scheduler.scheduling_cycle import NoFit, Placement
 from scheduler.telemetry.observer import ServiceObserver
@@ -36,6 +38,9 @@ _BATCH_WAIT_S: Final = 0.005
 _SMALL_BATCH: Final = 64
 _MOST_REPORTED: Final = 4096
 _LAG_EVERY_S: Final = 0.25
+# One scheduler for a whole cluster: a server that comes back is found within a second.
+_RECONNECT_MAX_S: Final = 1.0
+_BINDINGS: Final = "bindings"
 
 log = structlog.get_logger()
 
@@ -54,7 +59,8 @@ class ServiceOptions:
     """controller, instance: this scheduler, and this process of it, as Events name them.
 
     bind_timeout_s: of one bind request, > 0. predecessor_s: for so long after the start, a bind request of the process
-    before this one may still take effect. max_binds_in_flight: bind requests at the same time, >= 1.
+    before this one may still take effect. max_binds_in_flight: bind requests at the same time, >= 1. not_ready_after_s:
+    for so long the API server may be away, or refuse our credentials, before this scheduler is not ready, > 0.
     """
 
     controller: str
@@ -62,6 +68,7 @@ class ServiceOptions:
     bind_timeout_s: float
     predecessor_s: float
     max_binds_in_flight: int
+    not_ready_after_s: float
 
 
 class Service:
@@ -109,6 +116,7 @@ class Service:
         self._wake = asyncio.Event()
         self._until_stop: list[asyncio.Task[None]] = []
         self._unlisted = {kind.name for kind in (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)}
+        self.contact = Contact(self._unlisted, self._clock.monotonic_s)
         self._listed = asyncio.Event()
         self._reported: LRUCache[Problem, bool] = LRUCache(maxsize=_MOST_REPORTED)
         self._ignored_kinds: set[str] = set()
@@ -119,8 +127,12 @@ class Service:
         return self._in_flight
 
     def not_ready(self) -> str:
-        """What is missing before pods are scheduled; "" when nothing is."""
-        return f"waiting for the first list of {', '.join(sorted(self._unlisted))}" if self._unlisted else ""
+        """What keeps pods from being scheduled; "" when nothing does."""
+        problem = self.contact.problem(self._options.not_ready_after_s)
+        if not self._unlisted:
+            return problem
+        waiting = f"waiting for the first list of {', '.join(sorted(self._unlisted))}"
+        return f"{waiting}; {problem}" if problem else waiting
 
     async def run(self) -> None:
         """Schedule until `stop`, then return once the binds in flight are answered."""
@@ -141,8 +153,14 @@ class Service:
             task.cancel()
 
     async def _reflect(self, kind: Kind[T], handle: Callable[[list[WatchEvent[T]]], None]) -> None:
-        backoff = Backoff(self._rng)
-        async for batch in reflect(self._cluster, kind, backoff=backoff, on_trouble=self._observer.watch_trouble):
+        batches = reflect(
+            self._cluster,
+            kind,
+            backoff=WatchBackoff(self._rng, reconnect_max_s=_RECONNECT_MAX_S),
+            on_trouble=self._trouble,
+            on_answer=self._answered,
+        )
+        async for batch in batches:
             handle(batch)
             for event in batch:
                 if isinstance(event, ListBegins):
@@ -153,6 +171,19 @@ class Service:
             # The API server sends each change separately; a short pause lets them arrive in batches, which cost less.
             if len(batch) < _SMALL_BATCH:
                 await asyncio.sleep(_BATCH_WAIT_S)
+
+    def _trouble(self, kind: Kind[T], error: port.ApiError | None) -> None:
+        if error is None:
+            self.contact.recovered(kind.name)
+        else:
+            self.contact.failed(kind.name, error.message)
+        self._observer.watch_trouble(kind, error)
+
+    def _answered(self, kind: Kind[T], opened: bool) -> None:  # noqa: FBT001 - as OnAnswer
+        self.contact.answered(kind.name)
+        if opened:
+            # With the same credentials; whether it may bind, the next bind request tells.
+            self.contact.recovered(_BINDINGS)
 
     async def _reflect_pods(self) -> None:
         # Listed after the wait, so that what the predecessor bound meanwhile is in the list, however slow the watch is.
@@ -230,12 +261,15 @@ class Service:
             await self._prepared(placement)
             await self._binder.bind(Binding(pod.key, placement.node, placement.annotations))
         except BindRefused as refused:
+            if refused.status == HTTPStatus.UNAUTHORIZED:
+                self.contact.failed(_BINDINGS, refused.reason)
             self.engine.refused(placement, self._clock.monotonic_s(), gone=refused.gone)
             self._observer.refused(placement, refused)
             if not refused.settled:
                 message = f"binding to {placement.node} was refused: {refused.reason}"
                 self.recorder.scheduler_error(pod, message)
         else:
+            self.contact.recovered(_BINDINGS)
             self.engine.bound(placement)
             self._observer.bound(queued, placement, self._clock.monotonic_s())
             self.recorder.scheduled(pod, placement.node)
@@ -266,7 +300,7 @@ class Service:
         self._observer.bad_object(problem.kind)
         log.warning("object.bad", kind=problem.kind, name=problem.name, problem=problem.message)
         if problem.on_object:
-            self.recorder.about(problem.kind, problem.name, problem.uid, "BadAnnotation", problem.message)
+            self.recorder.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)
 
     def _ignored(self, pod: Pod, preference: str) -> None:
         if preference not in self._ignored_kinds:

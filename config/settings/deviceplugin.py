@@ -11,7 +11,15 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from config.settings.address import Address, host_and_port
 from config.settings.duration import Seconds
-from config.settings.scheduler import ClientConnection, Resources
+from config.settings.scheduler import (
+    DEFAULT_NOT_READY_AFTER_S,
+    LARGEST_UNIT_MIB,
+    LONGEST_NOT_READY_AFTER_S,
+    NOT_READY_AFTER,
+    SHORTEST_NOT_READY_AFTER_S,
+    ClientConnection,
+    Resources,
+)
 from config.settings.schema import Section
 
 API_VERSION: Final = "gpushare/v1alpha1"
@@ -20,9 +28,12 @@ ENV_PREFIX: Final = "GPUSHARE_DEVICE_PLUGIN_"
 # A List of pod resources disturbs the kubelet while it admits pods (kubernetes pull 137534): never more often.
 _SHORTEST_RECONCILE_S: Final = 30.0
 
-_LARGEST_UNIT_MIB: Final = 2**30
-_LARGEST_MEMORY_MIB: Final = 2**30
+# 16 TiB: in units of 1 MiB, the most that an inventory may announce of a card (config/protocol/inventory.py).
+_LARGEST_MEMORY_MIB: Final = 2**24
+# A card that fails, or a pod on the wrong card, should not go unseen for longer.
 _LONGEST_RECONCILE_S: Final = 3600.0
+_LONGEST_READING_S: Final = 300.0
+# Reading a card takes the driver some milliseconds, and its containers' work waits meanwhile.
 _SHORTEST_READING_S: Final = 1.0
 # The kubelet handles no other pod while it waits for an Allocate, without a deadline (devicemanager/endpoint.go).
 _LONGEST_ALLOCATE_WAIT_S: Final = 5.0
@@ -85,6 +96,13 @@ class DevicePluginConfiguration(Section):
         description="Address and port of `/healthz`, `/readyz`, `/metrics` and `/status`, the last for this machine "
         "only; port 0: any free one.",
     )
+    not_ready_after_s: Seconds = Field(
+        default=DEFAULT_NOT_READY_AFTER_S,
+        validation_alias="notReadyAfter",
+        ge=SHORTEST_NOT_READY_AFTER_S,
+        le=LONGEST_NOT_READY_AFTER_S,
+        description=NOT_READY_AFTER,
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="The lowest level that is logged."
     )
@@ -103,7 +121,7 @@ class DevicePluginConfiguration(Section):
         default=1024,
         validation_alias="memoryUnitMiB",
         ge=1,
-        le=_LARGEST_UNIT_MIB,
+        le=LARGEST_UNIT_MIB,
         description="MiB in one unit of `gpuMem`, the same as the scheduler's. Each unit is one device of the "
         "kubelet: a unit so small that the list of devices exceeds a message of 4 MiB is refused at the start.",
     )
@@ -163,7 +181,7 @@ class DevicePluginConfiguration(Section):
         default=10.0,
         validation_alias="readingInterval",
         ge=_SHORTEST_READING_S,
-        le=_LONGEST_RECONCILE_S,
+        le=_LONGEST_READING_S,
         description="How often each card is read. A card recovers after several good readings.",
     )
     ignored_xids: tuple[XidNumber, ...] = Field(
@@ -210,6 +228,7 @@ class DevicePluginConfiguration(Section):
     allocate_wait_s: Seconds = Field(
         default=0.5,
         validation_alias="allocateWait",
+        ge=0,
         le=_LONGEST_ALLOCATE_WAIT_S,
         description="In environment mode, how long an Allocate waits for the scheduler's decision to arrive before it "
         "fails. The kubelet admits no other pod in that time.",

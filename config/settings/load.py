@@ -13,9 +13,9 @@ from typing import Final, TypeVar, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from config.settings.mistakes import ConfigurationError, Location, Mistake, mistakes_in, near_miss, path_text
+from config.settings.mistakes import ConfigurationError, Mistake, mistakes_in, near_miss, path_text
 from config.settings.plainyaml import DocumentError, parse
-from config.settings.schema import children, field_names, is_model, options
+from config.settings.schema import Location, Section, children, field_names, is_model, options
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -135,6 +135,9 @@ class _Settings:
         except ValidationError as error:
             self.mistakes += mistakes_in(error, model, self.values, self._source_of)
             raise ConfigurationError(self.mistakes) from None
+        if isinstance(configuration, Section):
+            for location, message in configuration.contradictions():
+                self.mistakes.append(Mistake(path_text(location), self._source_of(location), message))
         if self.mistakes:
             raise ConfigurationError(self.mistakes)
         return configuration

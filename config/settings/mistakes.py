@@ -7,16 +7,15 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from config.settings.schema import field_names
+from config.settings.schema import Location, bounds, field_at, field_names
 
-Location: TypeAlias = tuple[str | int, ...]  # keys and list indexes, from the root
-
+_OUT_OF_RANGE: Final = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
 _LONGEST_SHOWN: Final = 80
 _QUOTED: Final = re.compile(r"'([^']*)'")
 # YAML reads 2 as a number and yes as a boolean where the author meant text.
@@ -71,7 +70,7 @@ def mistakes_in(
     found = []
     for detail in error.errors(include_url=False):
         location = _location(detail, model, data)
-        found.append(Mistake(path_text(location), source_of(location), _message(detail, model)))
+        found.append(Mistake(path_text(location), source_of(location), _message(detail, model, data)))
     return list(dict.fromkeys(found))
 
 
@@ -95,7 +94,7 @@ def _has(data: object, part: str | int) -> bool:
     return isinstance(data, dict) and part in data
 
 
-def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
+def _message(detail: ErrorDetails, model: type[BaseModel], data: object) -> str:
     context, found = detail.get("ctx", {}), detail["input"]
     match detail["type"]:
         case "missing" | "union_tag_not_found":
@@ -108,10 +107,29 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
             return _expected(context["expected_tags"], context["tag"])
         case "literal_error":
             return _expected(context["expected"], found)
+    return _of_value(detail, model, data)
+
+
+def _of_value(detail: ErrorDetails, model: type[BaseModel], data: object) -> str:
+    """What a single value should have been."""
+    found = detail["input"]
+    field = field_at(model, detail["loc"])
+    if detail["type"] in _OUT_OF_RANGE and field is not None:
+        return f"expected {bounds(field)}, found {_shown(_at(data, detail['loc'], found))}"
     message = detail["msg"].removeprefix("Input should be ")
     expected = f"expected {message}" if message != detail["msg"] else message[:1].lower() + message[1:]
     quote_it = _QUOTE_IT if detail["type"] == "string_type" and isinstance(found, (bool, int, float)) else ""
     return f"{expected}, found {_shown(found)}{quote_it}"
+
+
+def _at(data: object, location: Location, default: object) -> object:
+    """What is written at `location`: a duration is a number of seconds by now, and no author wrote that."""
+    for part in location:
+        if _has(data, part):
+            data = data[part]  # type: ignore[index]  # `_has` has looked
+        elif isinstance(part, int) or not isinstance(data, dict):
+            return default
+    return default if isinstance(data, (dict, list)) else data
 
 
 def _unknown_field(name: str, allowed: Sequence[str]) -> str:

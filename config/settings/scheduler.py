@@ -8,7 +8,7 @@ is judged, as array operations), `extenders`, `clientConnection.qps` and `.burst
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
@@ -17,31 +17,85 @@ from pydantic import AfterValidator, Field, ValidationInfo, create_model, field_
 from pydantic.fields import FieldInfo
 
 from config.protocol import names
+from config.settings import duration
 from config.settings.address import Address, host_and_port
 from config.settings.duration import Seconds
 from config.settings.plugins import PluginConfig, PluginDescription, Plugins, plugin_config_type, plugins_model
-from config.settings.schema import Section, refuse_twins
+from config.settings.schema import Location, Section, refuse_twins
 
 API_VERSION: Final = "gpushare/v1alpha1"
 KIND: Final = "SchedulerConfiguration"
 DEFAULT_BIND_TIMEOUT_S: Final = 4.0
 
-_LONGEST_WAIT_S: Final = 3600.0
-_LARGEST_UNIT_MIB: Final = 2**30
+LARGEST_UNIT_MIB: Final = 2**20
+"""1 TiB: no card has as much, so it would have no whole unit."""
+DEFAULT_NOT_READY_AFTER_S: Final = 30.0
+NOT_READY_AFTER: Final = (
+    "For so long the API server may be away, or refuse the credentials, before `/readyz` answers 503 with the reason. "
+    "A probe every few seconds makes less than a second of it meaningless, and after an hour nobody waits for it."
+)
+SHORTEST_NOT_READY_AFTER_S: Final = 1.0
+LONGEST_NOT_READY_AFTER_S: Final = 3600.0
+
+# Ten attempts a second at a pod that nothing helps are a busy loop; one that is not tried within an hour is forgotten.
+_SHORTEST_BACKOFF_S: Final = 0.1
+_LONGEST_BACKOFF_S: Final = 3600.0
+# A shorter one ends while a busy API server still works on the request; the server itself gives up after a minute
+# (--request-timeout).
+_SHORTEST_BIND_TIMEOUT_S: Final = 0.5
+_LONGEST_BIND_TIMEOUT_S: Final = 60.0
+# Between two bookmarks is a minute; after ten at the latest the server ends the watch anyway, as it is asked to.
+_SHORTEST_STALL_S: Final = 90.0
+_LONGEST_STALL_S: Final = 600.0
+# Each is a connection; beyond that the API server's own priorities hold requests back.
 _MOST_BINDS: Final = 1024
 _PREFIX: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
-_RESOURCE: Final = re.compile(rf"{_PREFIX}/[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_RESOURCE: Final = re.compile(rf"{_PREFIX}/{_NAME}")
+_QUALIFIED: Final = re.compile(rf"(?:(?P<prefix>{_PREFIX})/)?(?P<name>{_NAME})")
+_LONGEST_PREFIX: Final = 253
+_LONGEST_NAME: Final = 63
+_KUBE_SCHEDULER: Final = "default-scheduler"
 
 
-def _extended_resource(name: str) -> str:
+def extended_resource(name: str) -> str:
+    """`name` as it stands. Raises ValueError when no extended resource can have it."""
     if not _RESOURCE.fullmatch(name) or name.split("/", 1)[0].endswith("kubernetes.io"):
         message = f"expected the name of an extended resource, domain/name, found {name[:80]!r}"
         raise ValueError(message)
     return name
 
 
-ResourceName: TypeAlias = Annotated[str, AfterValidator(_extended_resource)]
-SchedulerName: TypeAlias = Annotated[str, Field(min_length=1, max_length=253)]
+def _scheduler_name(name: str) -> str:
+    """Events carry it as `reportingController`, and the API server refuses them all when it is no qualified name.
+
+    Source: pkg/apis/core/validation/events.go (legacyValidateEvent); apimachinery, validation.IsQualifiedName.
+    """
+    match = _QUALIFIED.fullmatch(name)
+    if match is None or len(match["name"]) > _LONGEST_NAME or len(match["prefix"] or "") > _LONGEST_PREFIX:
+        message = (
+            "expected a name that Events can carry, such as gpushare-scheduler or example.com/gpus: 1 to 63 letters, "
+            f"digits, -, _ and ., beginning and ending with a letter or digit, found {name[:80]!r}"
+        )
+        raise ValueError(message)
+    if name == _KUBE_SCHEDULER:
+        message = f"expected another name than {name}, whose pods kube-scheduler binds: both would bind the same pods"
+        raise ValueError(message)
+    return name
+
+
+def _bind_timeout(timeout_s: float) -> float:
+    if timeout_s and not _SHORTEST_BIND_TIMEOUT_S <= timeout_s <= _LONGEST_BIND_TIMEOUT_S:
+        message = (
+            f"expected 0, or {duration.text(_SHORTEST_BIND_TIMEOUT_S)} to {duration.text(_LONGEST_BIND_TIMEOUT_S)}, "
+            f"found {timeout_s:g} s"
+        )
+        raise ValueError(message)
+    return timeout_s
+
+
+ResourceName: TypeAlias = Annotated[str, AfterValidator(extended_resource)]
+SchedulerName: TypeAlias = Annotated[str, AfterValidator(_scheduler_name)]
 
 
 class Resources(Section):
@@ -59,6 +113,14 @@ class Resources(Section):
             message = "expected three different names for gpuMem, gpuCount and gpuCore"
             raise ValueError(message)
         return self
+
+
+class PluginSection(Section):
+    """The arguments of a plugin."""
+
+    def contradicting(self, resources: Resources) -> Iterator[tuple[Location, str]]:  # noqa: ARG002 - of those that name resources
+        """(place, what is wrong) of each that does not go with the configured names of resources."""
+        yield from ()
 
 
 class SchedulerProfile(Section):
@@ -108,24 +170,27 @@ class SchedulerConfiguration(Section):
         default=1024,
         validation_alias="memoryUnitMiB",
         ge=1,
-        le=_LARGEST_UNIT_MIB,
+        le=LARGEST_UNIT_MIB,
         description="MiB in one unit of `gpuMem`. A node that announces another unit is left out.",
     )
     pod_initial_backoff_seconds: float = Field(
-        default=1.0, gt=0, le=_LONGEST_WAIT_S, description="The wait after the first failed attempt; doubles each time."
+        default=1.0,
+        ge=_SHORTEST_BACKOFF_S,
+        le=_LONGEST_BACKOFF_S,
+        description="The wait after the first failed attempt; doubles each time.",
     )
     pod_max_backoff_seconds: float = Field(
         default=10.0,
-        gt=0,
-        le=_LONGEST_WAIT_S,
+        ge=_SHORTEST_BACKOFF_S,
+        le=_LONGEST_BACKOFF_S,
         validate_default=True,
         description="The longest such wait; not less than `podInitialBackoffSeconds`.",
     )
-    bind_timeout_s: Seconds = Field(
+    bind_timeout_s: Annotated[Seconds, AfterValidator(_bind_timeout)] = Field(
         default=DEFAULT_BIND_TIMEOUT_S,
         validation_alias="bindTimeout",
-        le=_LONGEST_WAIT_S,
-        description="How long the API server may take for one bind request. The first bind waits as long after the "
+        description="How long the API server may take for one bind request: 500ms to 1m, after which the server gives "
+        "up by itself. The first bind waits as long after the "
         "start, since a request of a predecessor may still take effect. 0: no wait at the start, for clusters that "
         "no other scheduler has served, and 4s for a request.",
     )
@@ -135,10 +200,17 @@ class SchedulerConfiguration(Section):
     watch_stall_timeout_s: Seconds = Field(
         default=150.0,
         validation_alias="watchStallTimeout",
-        gt=0,
-        le=_LONGEST_WAIT_S,
+        ge=_SHORTEST_STALL_S,
+        le=_LONGEST_STALL_S,
         description="A watch that brings nothing for so long, not even a bookmark, is opened again. The API server "
-        "sends a bookmark about every minute.",
+        "sends a bookmark about every minute, and ends a watch after five to ten.",
+    )
+    not_ready_after_s: Seconds = Field(
+        default=DEFAULT_NOT_READY_AFTER_S,
+        validation_alias="notReadyAfter",
+        ge=SHORTEST_NOT_READY_AFTER_S,
+        le=LONGEST_NOT_READY_AFTER_S,
+        description=NOT_READY_AFTER,
     )
     client_connection: ClientConnection = Field(
         default=ClientConnection(), description="How the API server is reached."
@@ -154,7 +226,7 @@ class SchedulerConfiguration(Section):
         default="auto", description="`auto`: console in a terminal, else JSON, one object a line."
     )
     per_card_metrics: bool = Field(
-        default=False, description="Whether `/metrics` has series per card; 5,000 nodes of 8 cards make 120,000."
+        default=False, description="Whether `/metrics` has series per card; 5,000 nodes of 8 cards make 80,000."
     )
 
     @field_validator("pod_max_backoff_seconds")
@@ -174,6 +246,14 @@ class SchedulerConfiguration(Section):
             raise ValueError(message)
         refuse_twins("scheduler name", _explicit_names(profiles))
         return profiles
+
+    def contradictions(self) -> Iterator[tuple[Location, str]]:
+        """As Section: arguments of plugins that do not go with the names of the resources."""
+        for number, profile in enumerate(self.profiles):
+            for place, entry in enumerate(profile.plugin_config):
+                if isinstance(entry.args, PluginSection):
+                    for location, message in entry.args.contradicting(self.resources):
+                        yield ("profiles", number, "pluginConfig", place, "args", *location), message
 
     @property
     def listen_address(self) -> tuple[str, int]:

@@ -2,13 +2,19 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from types import UnionType
-from typing import Annotated, Literal, Union, get_args, get_origin
+from typing import Annotated, Literal, TypeAlias, Union, get_args, get_origin
 
+from annotated_types import Ge, Gt, Le
 from pydantic import AliasChoices, BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from typing_extensions import TypeIs
+
+from config.settings import duration
+
+Location: TypeAlias = tuple[str | int, ...]  # keys and list indexes, from the root
 
 
 class Section(BaseModel):
@@ -22,6 +28,10 @@ class Section(BaseModel):
         validate_by_name=True,
         allow_inf_nan=False,
     )
+
+    def contradictions(self) -> Iterator[tuple[Location, str]]:
+        """(place, what is wrong) of what is right by itself and does not go together; of a whole configuration."""
+        yield from ()
 
 
 def refuse_twins(what: str, values: Sequence[str]) -> None:
@@ -70,9 +80,43 @@ def field_names(model: object, location: tuple[str | int, ...]) -> list[str]:
     return list(dict.fromkeys(name_in_file(n, f) for section in sections for n, f in section.model_fields.items()))
 
 
+def field_at(model: object, location: tuple[str | int, ...]) -> FieldInfo | None:
+    """The field at `location`, by the names in a file; None for what is no field, such as an item of a list."""
+    types: list[object] = [model]
+    for part in location[:-1]:
+        types = [child for one in types for child in children(one, part)]
+    sections = [option for one in types for option in options(one) if is_model(option)]
+    found = (f for section in sections for n, f in section.model_fields.items() if name_in_file(n, f) == location[-1])
+    return next(found, None)
+
+
+def bounds(field: FieldInfo) -> str:
+    """What a value has to be at least and at most: `at least 10s, at most 10m`; "" where it has no bounds."""
+    number = duration.text if is_duration(field) else _plain
+    said = []
+    for bound in field.metadata:
+        match bound:
+            case Ge(ge):
+                said.append(f"at least {number(float(str(ge)))}")
+            case Gt(gt):
+                said.append(f"more than {number(float(str(gt)))}")
+            case Le(le):
+                said.append(f"at most {number(float(str(le)))}")
+    return ", ".join(said)
+
+
+def is_duration(field: FieldInfo) -> bool:
+    """Whether it is one of `duration.Seconds`."""
+    return any(getattr(entry, "func", None) is duration.seconds for entry in field.metadata)
+
+
 def is_model(annotation: object) -> TypeIs[type[BaseModel]]:
     """Whether it is a pydantic model."""
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _plain(number: float) -> str:
+    return f"{Decimal(repr(number)).normalize():f}"
 
 
 def _children_of_one(option: object, part: str | int) -> Iterator[object]:

@@ -1,31 +1,43 @@
 """What the API server shows of this node: the node itself, and its pods."""
 
 import asyncio
-from collections.abc import Callable
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Final
 
 import structlog
 
 from deviceplugin.allocation import own_pods
 from deviceplugin.allocation.own_pods import OwnPods
 from scheduler.kube import objects
-from scheduler.kube.port import ApiError, Changed, Cluster, Deleted, Kind, T
-from scheduler.kube.reflector import Backoff, reflect
+from scheduler.kube.port import ApiError, Changed, Cluster, Deleted, Kind, T, WatchEvent
+from scheduler.kube.reflector import WatchBackoff, reflect
+from scheduler.process.contact import Contact
 
+# Every node of a cluster asks a server that comes back, so less often than the one scheduler does. A kubelet that
+# renews its Lease asks about as often (nodelease/controller.go: 200 ms doubling to 7 s).
+_RECONNECT_MAX_S: Final = 5.0
 log = structlog.get_logger()
 
 
 class NodeWatch:
-    """Owned by the event loop. The node as last seen; None while it does not exist, or is not known yet."""
+    """Owned by the event loop. The node as last seen; None while it does not exist, or is not known yet.
 
-    def __init__(self, cluster: Cluster, name: str, backoff: Backoff) -> None:
-        self._cluster, self._name, self._backoff = cluster, name, backoff
+    contact: since when a watch of it fails.
+    """
+
+    def __init__(self, cluster: Cluster, name: str, rng: random.Random, now_s: Callable[[], float]) -> None:
+        """rng: spreads retries. now_s: monotonic seconds."""
+        self._cluster, self._name = cluster, name
+        self._backoff = WatchBackoff(rng, reconnect_max_s=_RECONNECT_MAX_S)
+        self.contact = Contact(("nodes", "pods"), now_s)
         self._node: objects.Node | None = None
         self._seen = asyncio.Event()
 
     async def node(self, on_change: Callable[[objects.Node | None], None]) -> None:
         """Follow the node forever."""
         kind = Kind("nodes", objects.Node, "/api/v1/nodes", f"metadata.name={self._name}")
-        async for batch in reflect(self._cluster, kind, backoff=self._backoff, on_trouble=_log_watch):
+        async for batch in self._reflect(kind):
             for event in batch:
                 match event:
                     case Changed(node):
@@ -41,7 +53,7 @@ class NodeWatch:
     async def pods(self, pods: OwnPods) -> None:
         """Follow the node's pods forever."""
         kind = own_pods.kind_of(self._name)
-        async for batch in reflect(self._cluster, kind, backoff=self._backoff, on_trouble=_log_watch):
+        async for batch in self._reflect(kind):
             pods.apply(batch)
 
     def labels(self) -> dict[str, str]:
@@ -62,9 +74,18 @@ class NodeWatch:
         info = self._node.status.node_info if self._node else None
         return info.container_runtime_version if info else ""
 
+    def _reflect(self, kind: Kind[T]) -> AsyncIterator[list[WatchEvent[T]]]:
+        return reflect(
+            self._cluster,
+            kind,
+            backoff=self._backoff,
+            on_trouble=self._trouble,
+            on_answer=lambda kind, _: self.contact.answered(kind.name),
+        )
 
-def _log_watch(kind: Kind[T], error: ApiError | None) -> None:
-    if error is None:
-        log.info("watch.recovered", kind=kind.name)
-    else:
-        log.warning("watch.failed", kind=kind.name, reason=error.message, status=error.status)
+    def _trouble(self, kind: Kind[T], error: ApiError | None) -> None:
+        if error is None:
+            self.contact.recovered(kind.name)
+            log.info("watch.recovered", kind=kind.name)
+        elif self.contact.failed(kind.name, error.message):
+            log.warning("watch.failed", kind=kind.name, reason=error.message, status=error.status)

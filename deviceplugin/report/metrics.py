@@ -31,7 +31,7 @@ from deviceplugin.report.shown import ShownCard, ShownContainer
 
 Call: TypeAlias = Literal["Allocate", "PreStartContainer"]
 
-_PREFIX: Final = "gpushare_device_plugin_"
+METRICS_PREFIX: Final = "gpushare_device_plugin_"
 _MIB: Final = 2**20
 _CARD_LABELS: Final = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname")
 _CONTAINER_LABELS: Final = (*_CARD_LABELS, "namespace", "pod", "container")
@@ -48,17 +48,19 @@ class NodeMetrics:
         self.registry = CollectorRegistry()
         r = self.registry
         self._call_s = Histogram(
-            f"{_PREFIX}call_duration_seconds",
+            f"{METRICS_PREFIX}call_duration_seconds",
             "Seconds to serve a kubelet call, refusals included.",
             ["call"],
             buckets=_CALL_S,
             registry=r,
         )
         self._refusals = Counter(
-            f"{_PREFIX}refusals", "Kubelet calls that were refused.", ["call", "reason"], registry=r
+            f"{METRICS_PREFIX}refusals", "Kubelet calls that were refused.", ["call", "reason"], registry=r
         )
-        self._registrations = Counter(f"{_PREFIX}registrations", "Registrations with the kubelet.", registry=r)
-        self._registered = Gauge(f"{_PREFIX}registered", "1 while registered and watched by the kubelet.", registry=r)
+        self._registrations = Counter(f"{METRICS_PREFIX}registrations", "Registrations with the kubelet.", registry=r)
+        self._registered = Gauge(
+            f"{METRICS_PREFIX}registered", "1 while registered and watched by the kubelet.", registry=r
+        )
         self._node = _NodeCollector(node, unit_mib, dcgm=dcgm)
         r.register(self._node)
 
@@ -141,7 +143,7 @@ class _NodeCollector(Collector):
 
     def _health(self, cards: tuple[ShownCard, ...]) -> Metric:
         family = GaugeMetricFamily(
-            f"{_PREFIX}card_health",
+            f"{METRICS_PREFIX}card_health",
             "1 for the card's health, 0 for the others.",
             labels=(*_CARD_LABELS, "health"),
         )
@@ -164,7 +166,9 @@ class _NodeCollector(Collector):
 
     def _xid_counts(self, cards: tuple[ShownCard, ...]) -> Metric:
         """Of the cards that are there, and of errors without a card."""
-        family = CounterMetricFamily(f"{_PREFIX}xids", "XID errors that the driver reported.", labels=("UUID", "xid"))
+        family = CounterMetricFamily(
+            f"{METRICS_PREFIX}xids", "XID errors that the driver reported.", labels=("UUID", "xid")
+        )
         there = {"", *(shown.card.uuid for shown in cards)}
         for (uuid, number), count in sorted(self.xids.items()):
             if uuid in there:
@@ -172,7 +176,9 @@ class _NodeCollector(Collector):
         return family
 
     def _drift(self) -> Metric:
-        family = GaugeMetricFamily(f"{_PREFIX}drift", "Drift that the last reconcile found, by kind.", labels=("kind",))
+        family = GaugeMetricFamily(
+            f"{METRICS_PREFIX}drift", "Drift that the last reconcile found, by kind.", labels=("kind",)
+        )
         for kind, count in sorted(self.drift.items()):
             family.add_metric([kind], count)
         return family
@@ -200,7 +206,7 @@ class _NodeCollector(Collector):
 
 
 def _gauge(name: str, says: str, labels: tuple[str, ...] = _CARD_LABELS) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"{_PREFIX}{name}", says, labels=labels)
+    return GaugeMetricFamily(f"{METRICS_PREFIX}{name}", says, labels=labels)
 
 
 def _dcgm(name: str, says: str) -> GaugeMetricFamily:

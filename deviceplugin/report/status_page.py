@@ -26,7 +26,7 @@ class StatusUnknown(Exception):
 def status_page(status: Callable[[], PluginStatus]) -> Handler:
     """Answers `/status`, on this machine only."""
 
-    async def handle(request: web.Request) -> web.Response:
+    async def handle(request: web.BaseRequest) -> web.Response:
         if not is_loopback(request.remote):
             return web.Response(text="available on this machine only\n", status=HTTPStatus.FORBIDDEN)
         return web.Response(body=encode(status()), content_type="application/json")

@@ -19,7 +19,7 @@ from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, Json
 from e2e.control_plane.cluster import ControlPlane
 from scheduler.kube import objects, port
-from scheduler.kube.reflector import Backoff, reflect
+from scheduler.kube.reflector import WatchBackoff, reflect
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import connect
 from scheduler.kube.rest.rights import NEEDED
@@ -184,7 +184,7 @@ async def test_a_reflector_outlives_the_server_and_misses_nothing(
     source = reflect(
         client,
         pods_of(namespace),
-        backoff=Backoff(random.Random(1)),  # noqa: S311 a seed, no secret
+        backoff=WatchBackoff(random.Random(1), reconnect_max_s=1.0),  # noqa: S311 a seed, no secret
         on_trouble=on_trouble,
     )
     alive: set[str] = set()

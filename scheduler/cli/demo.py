@@ -54,7 +54,12 @@ _AT_REST: Final = frozenset({State.UNSCHEDULABLE, State.BACKING_OFF, State.GATED
 _PATIENCE_S: Final = 10.0
 _INTERRUPTED: Final = 130  # as a shell counts SIGINT
 _OPTIONS: Final = ServiceOptions(
-    controller=names.SCHEDULER_NAME, instance="demo", bind_timeout_s=4.0, predecessor_s=0.0, max_binds_in_flight=64
+    controller=names.SCHEDULER_NAME,
+    instance="demo",
+    bind_timeout_s=4.0,
+    predecessor_s=0.0,
+    max_binds_in_flight=64,
+    not_ready_after_s=30.0,
 )
 
 

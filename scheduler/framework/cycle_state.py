@@ -1,9 +1,13 @@
 """What a plugin works out once for a class of pods and reads again at later extension points."""
 
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Final, Generic, TypeVar, cast
+
+import numpy as np
 
 T = TypeVar("T")
+_OBJECT_BYTES: Final = 64
 
 
 @dataclass(frozen=True)
@@ -16,15 +20,32 @@ class StateKey(Generic[T]):
 class CycleState:
     """Typed values of one class of pods. Kept with its evaluation, so it may hold only what the signature holds."""
 
-    __slots__ = ("_values",)
+    __slots__ = ("_passing", "_values")
 
     def __init__(self) -> None:
         """Empty."""
         self._values: dict[str, Any] = {}
+        self._passing: set[str] = set()
+
+    @property
+    def size_bytes(self) -> int:
+        """What keeping it costs, about: arrays, and what says of itself what it costs by `size_bytes`."""
+        return _size_of(self._values.values())
 
     def write(self, key: StateKey[T], value: T) -> None:
         """Set a value; a second write replaces the first."""
         self._values[key.name] = value
+
+    def write_passing(self, key: StateKey[T], value: T) -> None:
+        """Set a value that is of use to the next questions about the same rows only: it is not kept with the class."""
+        self._passing.add(key.name)
+        self._values[key.name] = value
+
+    def drop_passing(self) -> None:
+        """Other rows will be asked about next."""
+        for name in self._passing:
+            del self._values[name]
+        self._passing.clear()
 
     def read(self, key: StateKey[T]) -> T:
         """The value; KeyError when PreFilter did not write it."""
@@ -33,3 +54,18 @@ class CycleState:
     def find(self, key: StateKey[T]) -> T | None:
         """The value; None when nobody wrote it, as when the extension point that does is disabled."""
         return cast("T | None", self._values.get(key.name))
+
+
+def _size_of(values: Iterable[Any]) -> int:
+    total = 0
+    for value in values:
+        total += _OBJECT_BYTES
+        if isinstance(value, np.ndarray):
+            total += value.nbytes
+        elif isinstance(value, tuple | list):
+            total += _size_of(value)
+        elif (told := getattr(value, "size_bytes", None)) is not None:
+            total += told
+        elif getattr(getattr(value, "__dataclass_params__", None), "frozen", False):
+            total += _size_of(getattr(value, field.name) for field in fields(value))
+    return total

@@ -18,7 +18,7 @@ from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import FilterPlugin, ScorePlugin
 from scheduler.state.arrays import BoolArray, Int64Array
 
-# Bytes of columns kept, over all classes of a profile: 500 classes of 5,000 nodes.
+# Bytes kept, over all classes of a profile: 500 classes of 5,000 nodes.
 _BUDGET_BYTES: Final = 128 * 1024 * 1024
 _FIXED_BYTES: Final = 2048
 Weighted = tuple[ScorePlugin, int]
@@ -71,22 +71,30 @@ class Evaluation:
     def size_bytes(self) -> int:
         """What keeping it costs, about."""
         columns = 1 + len(self.raw) + (self.node_total is not None)
-        return _FIXED_BYTES + int(2 * self.feasible.nbytes + self.total.nbytes * columns)
+        own = 2 * self.feasible.nbytes + self.total.nbytes * columns
+        return _FIXED_BYTES + int(own) + self.state.size_bytes
 
 
 class EvaluationCache:
     """Evaluations by signature, the least recently used leaving first."""
 
     def __init__(self, budget_bytes: int = _BUDGET_BYTES) -> None:
-        """budget_bytes: of columns, over all classes."""
+        """budget_bytes: over all classes."""
         self._budget = budget_bytes
         self._kept: LRUCache[Hashable, Evaluation] = LRUCache(maxsize=budget_bytes, getsizeof=lambda e: e.size_bytes)
+
+    @property
+    def size_bytes(self) -> int:
+        """What all classes cost, about."""
+        return int(self._kept.currsize)
 
     def get(self, signature: Hashable) -> Evaluation | None:
         """The evaluation of a class, as old as it is."""
         return self._kept.get(signature)
 
     def keep(self, signature: Hashable, evaluation: Evaluation) -> None:
-        """Keep or replace the evaluation of a class."""
+        """Keep or replace the evaluation of a class, or count it again."""
         if evaluation.size_bytes <= self._budget:
             self._kept[signature] = evaluation
+        else:
+            self._kept.pop(signature, None)

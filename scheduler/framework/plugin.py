@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
-from config.settings.schema import Section
+from config.settings.scheduler import PluginSection
 from scheduler.framework.cycle_state import CycleState
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
@@ -130,7 +130,7 @@ class Wait:
 PermitResult: TypeAlias = Allow | Wait | Rejected
 
 
-class PluginArgs(Section):
+class PluginArgs(PluginSection):
     """The arguments of a plugin in `pluginConfig`: a field each, with type, bounds, default and description."""
 
 

@@ -65,6 +65,9 @@ class Runtime:
             if changed is not None and len(changed.rows) * _FEW <= kept.capacity:
                 if changed.rows:
                     self._evaluate_changed(kept, pod, changed)
+                if changed.kinds & _NODE:
+                    # What is kept by value of a label, or by set of taints, may have grown.
+                    self.cache.keep(signature, kept)
                 return kept
         fresh = self._evaluate_all(pod)
         self.cache.keep(signature, fresh)
@@ -91,6 +94,7 @@ class Runtime:
         """For each rule in order, its objections over all rows."""
         for plugin in evaluation.rules.filters:
             yield list(plugin.diagnose(pod, self.tables, evaluation.state, ALL_ROWS))
+        evaluation.state.drop_passing()
 
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, Evaluation]:
         """Whether some of `rows` take the pod now, and what was worked out for that. rows: None for all of them.
@@ -139,6 +143,7 @@ class Runtime:
         fresh.total = self._total(pod, fresh, ALL_ROWS, fresh.feasible)
         shape = (tables.capacity,)
         fresh.raw = [checked_scores(p, p.score(pod, tables, state, ALL_ROWS), shape) for p, _ in rules.normalized]
+        state.drop_passing()
         return fresh
 
     def _pre_filter(self, pod: Pod, state: CycleState) -> tuple[set[Plugin], str]:
@@ -168,6 +173,9 @@ class Runtime:
             if node_changed or by_bookings:
                 raw[rows] = checked_scores(plugin, plugin.score(pod, self.tables, kept.state, rows), feasible.shape)
         kept.version = self.tables.changes.version
+        if len(changed.rows) > 1:
+            # What was worked out about one row is small, and the pod is likely to land there.
+            kept.state.drop_passing()
 
     def _left(
         self, pod: Pod, evaluation: Evaluation, filters: Sequence[FilterPlugin], rows: Rows, left: BoolArray
@@ -211,6 +219,7 @@ class Runtime:
                 total = np.where(feasible, total + weight * raw, -1)
             else:
                 total = _with_normalized(total, plugin.normalization, weight, raw, feasible)
+        state.drop_passing()
         return total, feasible
 
 

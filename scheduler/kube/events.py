@@ -10,6 +10,8 @@ from scheduler.kube.port import EventRecord, EventSeries
 LONGEST_NOTE: Final = 1024
 # A series is written again at most this often.
 QUIET_S: Final = 30.0
+# Of the API server's (pkg/apis/core/validation/events.go). A node's name may have 253 characters, a controller's 317.
+_LONGEST_INSTANCE: Final = 128
 # An object's name has at most 253 characters; the time in hexadecimal takes 17.
 _LONGEST_NAME: Final = 230
 _REMEMBERED: Final = 20_000
@@ -51,7 +53,8 @@ class Reporter:
             note=cut_note(note),
             time_s=now_ns / 1e9,
             reporting_controller=self.controller,
-            reporting_instance=self.instance,
+            # Its end says which process and which host it is.
+            reporting_instance=self.instance[-_LONGEST_INSTANCE:],
         )
 
 

@@ -182,7 +182,8 @@ class Cluster(Protocol):
         """One watch connection, as batches of events in order; ends when the server closes it normally.
 
         since: resource version to go on from; None: begin with a consistent list (ListBegins … ListEnds).
-        A batch is small enough to be handled without holding the event loop (at most 256 events).
+        A batch is small enough to be handled without holding the event loop (at most 256 events); an empty one says
+        that the server has accepted a watch from `since`, before there is anything to tell.
         Raises WatchExpired when `since` is too old, ApiSilent when nothing, not even a bookmark, came for long.
         """
         ...

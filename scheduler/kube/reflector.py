@@ -14,8 +14,10 @@ would hold every object in memory twice. A list may start over before it has end
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing
+from enum import Enum
 from typing import Final, Generic, TypeAlias
 
 from tenacity import AsyncRetrying, RetryCallState
@@ -27,9 +29,13 @@ from scheduler.kube.port import Cluster, Kind, T, WatchEvent
 BATCH: Final = 256
 # A watch that the server ended normally is resumed at once, unless it ended as soon as it began.
 _LONG_ENOUGH_S: Final = 1.0
-_SLOW_END: Final = 64
+# A failure after so long has nothing to do with those before.
+_STEADY_S: Final = 60.0
+# A server or a load balancer that asks for a longer wait is asked again all the same.
+_LONGEST_RETRY_AFTER_S: Final = 60.0
 
 OnTrouble: TypeAlias = Callable[[Kind[T], port.ApiError | None], None]
+OnAnswer: TypeAlias = Callable[[Kind[T], bool], None]
 
 
 class Backoff:
@@ -47,15 +53,37 @@ class Backoff:
         return self._policy.wait(state) * self._rng.uniform(0.5, 1.0)
 
 
+class WatchBackoff:
+    """How long to wait before the next connection, by what ended the last one (docs/decisions/0016).
+
+    cheap: no list is behind it, so that every watch is back soon after the server is. dear: everything else.
+    """
+
+    def __init__(self, rng: random.Random, *, reconnect_max_s: float) -> None:
+        """reconnect_max_s: the longest wait for a server that does not answer; 0.1 s doubling up to it."""
+        self.cheap = Backoff(rng, wait_exponential(multiplier=0.1, max=reconnect_max_s))
+        self.dear = Backoff(rng)
+
+
+def _unheard(_kind: object, _opened: bool) -> None:  # noqa: FBT001 - as OnAnswer
+    """Nobody wants to know."""
+
+
 async def reflect(
-    cluster: Cluster, kind: Kind[T], *, backoff: Backoff, on_trouble: OnTrouble[T]
+    cluster: Cluster,
+    kind: Kind[T],
+    *,
+    backoff: WatchBackoff,
+    on_trouble: OnTrouble[T],
+    on_answer: OnAnswer[T] = _unheard,
 ) -> AsyncIterator[list[WatchEvent[T]]]:
     """Yield batches of ListBegins, ListEnds, Changed, Deleted and Undecodable; a batch is never empty.
 
-    on_trouble: called with the error when it changes, and with None when the watch works again; ApiForbidden
-    is tried again at the slow end of the back-off. Memory: about 200 bytes per object, for its name and uid.
+    on_trouble: called with the error when it changes, and with None when the watch works again. on_answer: called each
+    time the server sends something, with True when that opens a connection. Memory: about 200 bytes per object, for
+    its name and uid.
     """
-    follower, pace = _Follower(kind), _Pace(kind, backoff, on_trouble)
+    follower, pace = _Follower(kind), _Pace(kind, backoff, on_trouble, on_answer)
     while True:
         follower.forget_version()
         async with aclosing(_until_expired(cluster, kind, follower, pace)) as batches:
@@ -70,32 +98,35 @@ async def _until_expired(
         began_s, before = asyncio.get_running_loop().time(), follower.version
         error: port.ApiError | None = None
         try:
-            async with aclosing(_connection(cluster, kind, follower)) as batches:
+            async with aclosing(_connection(cluster, kind, follower, pace)) as batches:
                 async for batch in batches:
-                    if follower.version is not None:
-                        pace.recovered()
                     yield batch
         except port.ApiError as failure:
             error = failure
         expired = isinstance(error, port.WatchExpired)
         # A list whose version is too old at once is no progress.
-        progressed = follower.version != before and not (expired and before is None)
+        if follower.version != before and not (expired and before is None):
+            pace.progressed()
         lasted_s = asyncio.get_running_loop().time() - began_s
-        await asyncio.sleep(pace.pause_s(error, lasted_s, progressed=progressed))
+        await asyncio.sleep(pace.pause_s(error, lasted_s, lists=follower.version is None))
         if expired:
             return
 
 
 async def _connection(
-    cluster: Cluster, kind: Kind[T], follower: "_Follower[T]"
+    cluster: Cluster, kind: Kind[T], follower: "_Follower[T]", pace: "_Pace[T]"
 ) -> AsyncGenerator[list[WatchEvent[T]], None]:
     async with AsyncExitStack() as stack:
         batches = cluster.watch(kind, follower.version)
         if isinstance(batches, AsyncGenerator):
             stack.push_async_callback(batches.aclose)
+        opened = True
         async for batch in batches:
-            for followed in _at_most(BATCH, list(follower.follow(batch))):
-                yield followed
+            followed = list(follower.follow(batch))
+            pace.answered(opened=opened, complete=follower.version is not None)
+            opened = False
+            for events in _at_most(BATCH, followed):
+                yield events
 
 
 def _at_most(size: int, events: list[WatchEvent[T]]) -> Iterator[list[WatchEvent[T]]]:
@@ -170,41 +201,79 @@ class _Follower(Generic[T]):
             self.version = changed.metadata.resource_version
 
 
-class _Pace(Generic[T]):
-    """How long to wait between two connections, and what to say about it."""
+class _Sort(Enum):
+    """What ended a connection, as far as it decides how soon there is a next one."""
 
-    def __init__(self, kind: Kind[T], backoff: Backoff, on_trouble: OnTrouble[T]) -> None:
+    SILENT = "no answer: trying again costs the server nothing until it is there"
+    FORBIDDEN = "refused: by a server that has not read its own rules yet, or for long"
+    OVERLOADED = "an error of the server's, too much for it, or a list that broke off"
+    EXPIRED = "the version is too old"
+    ENDED = "ended in good order, as soon as it had begun"
+
+
+class _Pace(Generic[T]):
+    """How long to wait between two connections, and what to say about it.
+
+    Failures of one sort count together, whatever came between them: a server that is back after a long absence and
+    answers that a version has expired is listed at once.
+    """
+
+    def __init__(self, kind: Kind[T], backoff: WatchBackoff, on_trouble: OnTrouble[T], on_answer: OnAnswer[T]) -> None:
         self._kind: Kind[T] = kind
         self._backoff = backoff
         self._on_trouble: OnTrouble[T] = on_trouble
-        self._failures = 0
+        self._on_answer: OnAnswer[T] = on_answer
+        self._failures: Counter[_Sort] = Counter()
+        self._listing = False
         self._reported: tuple[type[port.ApiError], str] | None = None
 
-    def recovered(self) -> None:
-        """Events arrive."""
-        if self._reported is not None:
+    def answered(self, *, opened: bool, complete: bool) -> None:
+        """The server has sent something. complete: what was listed is known, and changes follow."""
+        self._on_answer(self._kind, opened)
+        self._listing = not complete
+        if complete and self._reported is not None:
             self._reported = None
             self._on_trouble(self._kind, None)
 
-    def pause_s(self, error: port.ApiError | None, lasted_s: float, *, progressed: bool) -> float:
-        """Seconds until the next connection. progressed: this one brought us to another version."""
-        if progressed:
-            self._failures = 0
-        self._failures += 1
+    def progressed(self) -> None:
+        """A connection brought us to another version."""
+        self._failures.clear()
+
+    def pause_s(self, error: port.ApiError | None, lasted_s: float, *, lists: bool) -> float:
+        """Seconds until the next connection. lists: which begins with a list."""
         if error is None and lasted_s >= _LONG_ENOUGH_S:
             return 0.0
-        if error is not None and not isinstance(error, port.WatchExpired):
+        if lasted_s >= _STEADY_S:
+            self._failures.clear()
+        sort = _sort(error, listing=self._listing)
+        self._listing = False
+        self._failures[sort] += 1
+        if error is not None and sort is not _Sort.EXPIRED:
             self._report(error)
-        if isinstance(error, port.ApiForbidden):
-            return self._backoff.delay_s(_SLOW_END)
-        at_least_s = error.retry_after_s if isinstance(error, port.ApiThrottled) else 0.0
-        return max(at_least_s, self._backoff.delay_s(self._failures))
+        cheap = sort is _Sort.SILENT or (sort is _Sort.OVERLOADED and not lists)
+        delay_s = (self._backoff.cheap if cheap else self._backoff.dear).delay_s(self._failures[sort])
+        asked_s = error.retry_after_s if isinstance(error, port.ApiThrottled) else 0.0
+        return max(delay_s, min(asked_s, _LONGEST_RETRY_AFTER_S))
 
     def _report(self, error: port.ApiError) -> None:
         reported = (type(error), error.message)
         if reported != self._reported:
             self._reported = reported
             self._on_trouble(self._kind, error)
+
+
+def _sort(error: port.ApiError | None, *, listing: bool) -> _Sort:
+    match error:
+        case None:
+            return _Sort.ENDED
+        case port.ApiSilent() if not listing:
+            return _Sort.SILENT
+        case port.ApiForbidden():
+            return _Sort.FORBIDDEN
+        case port.WatchExpired():
+            return _Sort.EXPIRED
+        case _:
+            return _Sort.OVERLOADED
 
 
 def _name(found: T) -> str:

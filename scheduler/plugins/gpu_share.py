@@ -316,7 +316,7 @@ def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
     if rules.filters:
         for objection in rules.objections(pod, tables, state, rows, fits.shape):
             fits = fits & ~objection.rejected
-    state.write(_FITS, (rows, version, fits))
+    state.write_passing(_FITS, (rows, version, fits))
     return fits
 
 

@@ -4,7 +4,7 @@ Source: kube-scheduler, plugins/nodeaffinity/node_affinity.go;
 k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
@@ -41,6 +41,10 @@ class NodeField:
     value: str
     negated: bool
 
+    def accepts(self, name: str) -> bool:
+        """Whether the node of this name matches."""
+        return (name == self.value) is not self.negated
+
     def over(self, tables: Tables, rows: Rows) -> BoolArray:
         """bool[rows]: which of them match."""
         row = tables.row_of.get(self.value)
@@ -55,6 +59,12 @@ class NodeTerm:
     expressions: tuple[Matcher, ...]
     fields: tuple[NodeField, ...] = ()
 
+    def accepts(self, labels: Mapping[str, str], name: str) -> bool:
+        """Whether a node with these labels and this name matches."""
+        return all(each.expression.accepts(labels.get(each.expression.key)) for each in self.expressions) and all(
+            field.accepts(name) for field in self.fields
+        )
+
     def over(self, tables: Tables, rows: Rows) -> BoolArray:
         """bool[rows]: which of them match."""
         masks = [matcher.over(tables.labels, rows) for matcher in self.expressions]
@@ -64,6 +74,11 @@ class NodeTerm:
             matched &= mask
         return matched
 
+    @property
+    def size_bytes(self) -> int:
+        """What is kept of the verdicts."""
+        return sum(matcher.size_bytes for matcher in self.expressions)
+
 
 @dataclass(frozen=True, slots=True)
 class Required:
@@ -72,8 +87,18 @@ class Required:
     selector: NodeTerm | None
     terms: tuple[NodeTerm, ...] | None
 
+    def accepts(self, labels: Mapping[str, str], name: str) -> bool:
+        """Whether a node with these labels and this name matches."""
+        return (self.selector is None or self.selector.accepts(labels, name)) and (
+            self.terms is None or any(term.accepts(labels, name) for term in self.terms)
+        )
+
     def over(self, tables: Tables, rows: Rows) -> BoolArray:
         """bool[rows]: which of them match."""
+        if isinstance(rows, slice) and rows.stop is not None and rows.stop - (rows.start or 0) == 1:
+            # One row that changed, the common case: arrays would cost more than the reading of its labels.
+            row = rows.start or 0
+            return np.array([self.accepts(tables.labels.of_row(row), tables.names[row])], dtype=np.bool_)
         matched = None if self.selector is None else self.selector.over(tables, rows)
         if self.terms is None:
             return np.ones_like(tables.valid[rows]) if matched is None else matched
@@ -81,6 +106,12 @@ class Required:
         for term in self.terms:
             any_term |= term.over(tables, rows)
         return any_term if matched is None else matched & any_term
+
+    @property
+    def size_bytes(self) -> int:
+        """What is kept of the verdicts."""
+        parts = (*(self.terms or ()), *(() if self.selector is None else (self.selector,)))
+        return sum(part.size_bytes for part in parts)
 
 
 Preferred: TypeAlias = tuple[tuple[int, NodeTerm], ...]
@@ -148,7 +179,8 @@ def required(template: Template) -> Required | None:
     selector = tuple(Matcher(expression) for expression in equalities(template.node_selector))
     terms = None
     if wanted is not None:
-        terms = tuple(term for written in wanted.node_selector_terms if (term := parsed_term(written)) is not None)
+        written_terms = dict.fromkeys(wanted.node_selector_terms)
+        terms = tuple(term for written in written_terms if (term := parsed_term(written)) is not None)
     return Required(NodeTerm(selector) if selector else None, terms)
 
 

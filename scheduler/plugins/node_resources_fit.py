@@ -4,17 +4,18 @@ Source: kube-scheduler, plugins/noderesources: fit.go (fitsRequest), least_alloc
 resource_allocation.go.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from config.settings.plugins import Weight
-from config.settings.scheduler import ResourceName
-from config.settings.schema import refuse_twins
+from config.settings.scheduler import ResourceName, Resources, extended_resource
+from config.settings.schema import Location, refuse_twins
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     MAX_SCORE,
@@ -40,6 +41,7 @@ Float64Array: TypeAlias = NDArray[np.float64]
 
 TOO_MANY_PODS: Final = "Too many pods"
 _NATIVE_ORDER: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
+_HUGE_PAGES: Final = re.compile(r"hugepages-[1-9][0-9]*[KMGT]i")
 _SCORED_APART: Final = (CPU, MEMORY)  # CPU_INDEX, MEMORY_INDEX
 _MEASURED: Final[Mapping[str, Amount]] = {
     CPU: Amount.CPU_MILLIS,
@@ -51,10 +53,23 @@ _REQUESTED: Final[StateKey["Requested"]] = StateKey("node_resources_fit.requeste
 _COUNTED: Final[StateKey[Int64Array]] = StateKey("node_resources_fit.counted")
 
 
+def _requestable(name: str) -> str:
+    if name in _NATIVE_ORDER or _HUGE_PAGES.fullmatch(name):
+        return name
+    try:
+        return extended_resource(name)
+    except ValueError:
+        known = ", ".join(_NATIVE_ORDER)
+        message = f"expected {known}, hugepages-<size> or domain/name, found {name[:80]!r}"
+        raise ValueError(message) from None
+
+
 class WeightedResource(PluginArgs):
     """A resource that counts in a score."""
 
-    name: str = Field(min_length=1, description="The resource, such as `cpu`.")
+    name: Annotated[str, AfterValidator(_requestable)] = Field(
+        description="The resource, such as `cpu`; not `resources.gpuMem`, which GpuShare scores."
+    )
     weight: Weight = Field(default=1, description="How much it counts beside the others.")
 
 
@@ -82,17 +97,24 @@ class NodeResourcesFitArgs(PluginArgs):
         description="Extended resources that the Filter does not look at, since something else provides them.",
     )
 
+    def contradicting(self, resources: Resources) -> Iterator[tuple[Location, str]]:
+        """A score by gpu-mem: this rule never sees it, and would count nothing."""
+        for number, resource in enumerate(self.scoring_strategy.resources):
+            if resource.name == resources.gpu_mem:
+                message = f"expected a resource that NodeResourcesFit judges, found {resource.name}: GpuShare scores it"
+                yield ("scoringStrategy", "resources", number, "name"), message
+
 
 @dataclass(frozen=True, slots=True)
 class Requested:
     """What a class of pods requests, as columns. names: in the order of kube-scheduler's messages, pods first.
 
-    known: of the table of resources, when `indexes` was true. indexes: intp[asked], of the resources that some node or
-    pod has named; amounts: int64[asked, 1]. missing: the names that nobody has.
+    version: of the table of resources, when `indexes` was true. indexes: intp[asked], of the resources that some node
+    offers; amounts: int64[asked, 1]. missing: the names that no node offers.
     """
 
     names: tuple[str, ...]
-    known: int
+    version: int
     indexes: RowArray
     amounts: Int64Array
     missing: frozenset[str]
@@ -103,7 +125,7 @@ class Requested:
         there = [(resources.index[name], amount) for name, amount in requests if name in resources.index]
         return cls(
             tuple(name for name, _ in requests),
-            len(resources.index),
+            resources.version,
             np.array([index for index, _ in there], dtype=np.intp),
             np.array([[amount] for _, amount in there], dtype=np.int64),
             frozenset(name for name, _ in requests if name not in resources.index),
@@ -198,7 +220,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
 
     def _requested(self, pod: Pod, tables: Tables, state: CycleState) -> Requested:
         requested = state.read(_REQUESTED)
-        if requested.missing and requested.known != len(tables.resources.index):
+        if requested.version != tables.resources.version:
             requested = Requested.of(self._requests(pod), tables.resources)
             state.write(_REQUESTED, requested)
         return requested

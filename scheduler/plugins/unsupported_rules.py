@@ -1,6 +1,6 @@
-"""UnsupportedRules: a pod that needs a rule which is not built yet waits, and is never bound as if it had not asked.
+"""UnsupportedRules: a pod that asks what no rule here judges waits, and is never bound as if it had not asked.
 
-Which rules those are is in `scheduler.pods.unsupported`.
+Which rules are not built is in `scheduler.pods.unsupported`, how much of a pod is read in `scheduler.kube.budgets`.
 """
 
 from typing import ClassVar
@@ -16,6 +16,7 @@ class UnsupportedRules(PreFilterPlugin):
 
     - `pod asks for volumes of kind persistentVolumeClaim, which this scheduler does not support yet` (several kinds
       are separated by commas)
+    - `pod has more than this scheduler reads: 5000 node affinity terms (at most 64)`
 
     A preference without a rule cannot object; the pod is scheduled without it, and the log names the kind once.
     """
@@ -26,7 +27,9 @@ class UnsupportedRules(PreFilterPlugin):
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Name everything that the pod asks in vain."""
-        unsupported = pod.template.unsupported
+        over_budget, unsupported = pod.template.over_budget, pod.template.unsupported
+        if over_budget:
+            return Rejected(f"pod has more than this scheduler reads: {', '.join(over_budget)}")
         if not unsupported:
             return Relevance.SKIP
         return Rejected(f"pod asks for {', '.join(unsupported)}, which this scheduler does not support yet")

@@ -4,13 +4,22 @@ Pure. Amounts: cpu in thousandths of a core, everything else in whole units (byt
 Source: k8s.io/component-helpers/resource/helpers.go, PodRequests and its helpers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from config.protocol import quantity
 from config.protocol.container_formula import ContainerKind, init_kind, peak_amounts
-from scheduler.kube.objects import Container, ContainerStatus, Pod, PodSpec, Quantities, ResourceRequirements
+from scheduler.kube.objects import (
+    Container,
+    ContainerStatus,
+    Pod,
+    PodCondition,
+    PodSpec,
+    PodStatus,
+    Quantities,
+    ResourceRequirements,
+)
 
 Amounts: TypeAlias = dict[str, int]
 
@@ -24,6 +33,54 @@ _APPS: Final = repeat(ContainerKind.APP)
 # Source: pkg/scheduler/util/pod_resources.go: what a container that names no request counts as in scoring.
 DEFAULT_CPU_MILLIS: Final = 100
 DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
+_INFEASIBLE: Final = PodCondition("PodResizePending", "True", "Infeasible")
+_AS_ASKED: Final = PodStatus()
+_NOTHING: Final[Quantities] = {}
+
+
+class Resized(NamedTuple):
+    """What a pod's status says that its spec does not, of what the effective requests read.
+
+    containers, init_containers: those whose size is not what they ask. resources, allocated: of the pod as a whole.
+    infeasible: the kubelet has said that the new size can never be given.
+    """
+
+    containers: tuple[ContainerStatus, ...]
+    init_containers: tuple[ContainerStatus, ...]
+    resources: ResourceRequirements | None
+    allocated: Quantities | None
+    infeasible: bool
+
+
+def resized(pod: Pod) -> Resized | None:
+    """None when every size is the one asked, as of nearly every pod that runs: then the spec alone counts."""
+    spec, status = pod.spec, pod.status
+    if not (status.container_statuses or status.init_container_statuses or status.resources):
+        return None
+    infeasible = bool(status.conditions) and _resize_infeasible(pod)
+    containers = _not_as_asked(status.container_statuses, spec.containers, infeasible=infeasible)
+    init = _not_as_asked(status.init_container_statuses, spec.init_containers, infeasible=infeasible)
+    whole = None
+    if spec.resources is not None and (
+        infeasible or _differs(status.resources, status.allocated_resources, spec.resources)
+    ):
+        whole = status.resources
+    if not (containers or init or whole):
+        return None
+    return Resized(containers, init, whole, None if whole is None else status.allocated_resources, infeasible)
+
+
+def status_of(said: Resized | None) -> PodStatus:
+    """A status that says this."""
+    if said is None:
+        return _AS_ASKED
+    return PodStatus(
+        container_statuses=said.containers,
+        init_container_statuses=said.init_containers,
+        resources=said.resources,
+        allocated_resources=said.allocated,
+        conditions=(_INFEASIBLE,) if said.infeasible else (),
+    )
 
 
 def amounts(quantities: Quantities | None) -> Amounts:
@@ -80,6 +137,35 @@ def _by_container(pod: Pod) -> Callable[[Container], Amounts]:
         statuses |= {s.name: s for s in status.init_container_statuses if s.name in sidecars}
     infeasible = bool(status.conditions) and _resize_infeasible(pod)
     return lambda container: _container_requests(container, statuses.get(container.name), infeasible=infeasible)
+
+
+def _not_as_asked(
+    statuses: Sequence[ContainerStatus], containers: Sequence[Container], *, infeasible: bool
+) -> tuple[ContainerStatus, ...]:
+    """The sizes that count beside what the container asks, without the ids that each life of it has."""
+    sized = [status for status in statuses if status.resources is not None]
+    if not sized:
+        return ()
+    asked: Mapping[str, Container] = {container.name: container for container in containers}
+    return tuple(
+        ContainerStatus(status.name, resources=status.resources, allocated_resources=status.allocated_resources)
+        for status in sized
+        if status.name in asked
+        and (infeasible or _differs(status.resources, status.allocated_resources, asked[status.name].resources))
+    )
+
+
+def _differs(
+    actuated: ResourceRequirements | None, admitted: Quantities | None, asked: ResourceRequirements | None
+) -> bool:
+    """Whether a size that runs or was admitted is written otherwise than what is asked, or has more to it.
+
+    If not, the largest of the three is what is asked.
+    """
+    if actuated is None:
+        return False
+    wanted = (_NOTHING if asked is None else asked.requests or _NOTHING).items()
+    return not ((actuated.requests or _NOTHING).items() <= wanted and (admitted or _NOTHING).items() <= wanted)
 
 
 def _resize_infeasible(pod: Pod) -> bool:

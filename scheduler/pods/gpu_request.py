@@ -43,6 +43,9 @@ class Selection:
         return name not in self.excluded and (not self.wanted or name in self.wanted)
 
 
+_ALL: Final = Selection()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRequest:
     """GPU memory of one pod, in units.
@@ -75,6 +78,20 @@ class ResourceNames:
     gpu_mem: str = names.GPU_MEM
     gpu_count: str = names.GPU_COUNT
     gpu_core: str = names.GPU_CORE
+
+
+def labels_read(resources: ResourceNames) -> tuple[str, ...]:
+    """The labels that `gpu_request_of` looks at."""
+    return (resources.gpu_count, names.PLACEMENT_LABEL)
+
+
+def annotations_read(resources: ResourceNames) -> tuple[str, ...]:
+    """The annotations that `gpu_request_of` looks at."""
+    return (
+        *(resources.gpu_count, names.EXCLUSIVE),
+        *(names.CARD_MODELS, names.CARD_UUIDS),
+        *(names.CARD_POLICY, names.NODE_POLICY),
+    )
 
 
 def gpu_units(pod: Pod, resource: str) -> int:
@@ -147,7 +164,13 @@ def _exclusive(labels: Mapping[str, str], annotations: Mapping[str, str]) -> boo
 
 
 def _selection(key: str, annotations: Mapping[str, str]) -> Selection:
-    entries = [entry.strip() for entry in annotations.get(key, "").split(",") if entry.strip()]
+    text = annotations.get(key, "")
+    if not text:
+        return _ALL
+    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+    if len(entries) > _MOST_CARDS:
+        message = f"{key}: has {len(entries)} entries; expected at most {_MOST_CARDS}"
+        raise GpuRequestError(message)
     excluded = frozenset(entry[1:].strip() for entry in entries if entry.startswith("!"))
     return Selection(frozenset(entry for entry in entries if not entry.startswith("!")), excluded)
 

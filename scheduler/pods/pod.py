@@ -6,19 +6,25 @@ template's requests, selectors and asks are worked out once, and classes compare
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
-import msgspec
 from cachetools import LRUCache
 
 from config.protocol import names
 from scheduler.kube import objects
+from scheduler.kube.budgets import fitted, is_slim, kept_resources, slimmed
 from scheduler.kube.port import PodKey
+from scheduler.pods.asked import Asked, AskedReader
 from scheduler.pods.effective_requests import Amounts, effective_requests, scoring_requests
 from scheduler.pods.gpu_request import GpuRequest, GpuRequestError, ResourceNames, gpu_request_of, gpu_units, sidecars
 from scheduler.pods.unsupported import unsupported_rules
 
-_TEMPLATES: Final = 8192
+# 8,192 templates of the usual size. A key is as long as what it stands for, or a digest.
+_LONGEST_KEY: Final = 4096
+_KEPT_BYTES: Final = 8192 * _LONGEST_KEY
+_DIGEST: Final = 32
+_PROTOCOL: Final = frozenset({*names.ALLOCATION_KEYS, names.CARD_AFFINITY, names.CARD_ANTI_AFFINITY})
 _EMPTY: Final[Mapping[str, str]] = {}
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -39,6 +45,7 @@ class Template:
     requests: all resources but gpu-mem, zero amounts left out (cpu in millis, others whole).
     gpu_units: effective ask of gpu-mem over all cards, also where `gpu_request` could not be read.
     gpu_request_error: why the GPU request is wrong; "" when it is right. unsupported: requirements without a rule.
+    over_budget: what the pod has more of than is read, and so was left out; see `scheduler.kube.budgets`.
     """
 
     requests: Amounts
@@ -47,6 +54,7 @@ class Template:
     gpu_units: int
     gpu_request: GpuRequest | None
     gpu_request_error: str
+    over_budget: tuple[str, ...] = ()
     unsupported: tuple[str, ...]
     unsupported_preferences: tuple[str, ...]
     sidecars: tuple[bool, ...]
@@ -78,30 +86,37 @@ class Pod:
     condition: objects.PodCondition | None
 
 
+class _Kept(NamedTuple):
+    """A Template, and what keeping it costs, in bytes: about what it was read from."""
+
+    template: Template
+    size: int
+
+
 class PodReader:
     """Wire pod -> Pod. Raises QuantityError for an amount that is none."""
 
     def __init__(self, resources: ResourceNames) -> None:
         """resources: the configured names of what is asked."""
         self._resources = resources
-        self._templates: LRUCache[bytes, Template] = LRUCache(maxsize=_TEMPLATES)
-        self._encode = msgspec.msgpack.Encoder().encode
-        self._labels_read = (resources.gpu_count, names.PLACEMENT_LABEL)
-        self._annotations_read = (
-            resources.gpu_count,
-            names.EXCLUSIVE,
-            names.CARD_MODELS,
-            names.CARD_UUIDS,
-            names.CARD_POLICY,
-            names.NODE_POLICY,
-        )
+        self._asked = AskedReader(resources)
+        self._kept = kept_resources((resources.gpu_mem, resources.gpu_core))
+        # Whatever the protocol knows is kept, however long: what is wrong with it is told by who reads it.
+        self._annotations = self._asked.annotations | _PROTOCOL
+        self._templates: LRUCache[bytes, _Kept] = LRUCache(_KEPT_BYTES, getsizeof=lambda kept: kept.size)
 
     def read(self, wire: objects.Pod) -> Pod:
-        """The pod, sharing its Template with every pod read before that asks the same."""
+        """The pod, sharing its Template with every pod read before that asks the same.
+
+        What is over a budget (`scheduler.kube.budgets`) is left out, and named in the Template.
+        """
+        over_budget: tuple[str, ...] = ()
+        if not is_slim(wire):
+            wire, over_budget = slimmed(wire, labels=self._asked.labels, annotations=self._annotations)
         meta, spec, status = wire.metadata, wire.spec, wire.status
         return Pod(
             key=PodKey(meta.namespace, meta.name, meta.uid),
-            template=self._template(wire),
+            template=self._template(self._asked.read(wire, over_budget)),
             labels=meta.labels or _EMPTY,
             annotations=meta.annotations or _EMPTY,
             priority=spec.priority,
@@ -109,7 +124,7 @@ class PodReader:
             scheduler_name=spec.scheduler_name,
             node_name=spec.node_name,
             owner_uid=next((owner.uid for owner in meta.owner_references if owner.controller), ""),
-            gates=tuple(gate.name for gate in spec.scheduling_gates),
+            gates=tuple(gate.name for gate in spec.scheduling_gates) if spec.scheduling_gates else (),
             terminating=bool(meta.deletion_timestamp),
             finished=status.phase in _FINISHED,
             phase=status.phase,
@@ -117,63 +132,43 @@ class PodReader:
             condition=next((c for c in status.conditions if c.type == "PodScheduled"), None),
         )
 
-    def _template(self, wire: objects.Pod) -> Template:
-        key = self._fingerprint(wire)
-        template = self._templates.get(key)
-        if template is None:
-            template = self._templates[key] = self._work_out(wire)
-        return template
+    def _template(self, asked: Asked) -> Template:
+        fingerprint = asked.fingerprint()
+        size = len(fingerprint)
+        # The key of a large one would cost as much as what it stands for.
+        key = fingerprint if size <= _LONGEST_KEY else blake2b(fingerprint, digest_size=_DIGEST).digest()
+        kept = self._templates.get(key)
+        if kept is None:
+            kept = _Kept(self._work_out(asked, size), max(size, _LONGEST_KEY))
+            self._templates[key] = kept
+        return kept.template
 
-    def _fingerprint(self, wire: objects.Pod) -> bytes:
-        """Equal for pods that ask the same; names, volumes' names and unread labels do not enter."""
-        meta, spec, status = wire.metadata, wire.spec, wire.status
-        labels, annotations = meta.labels or _EMPTY, meta.annotations or _EMPTY
-        resized = [s for s in (*status.container_statuses, *status.init_container_statuses) if s.resources]
-        return self._encode(
-            (
-                spec.containers,
-                spec.init_containers,
-                spec.overhead,
-                spec.resources,
-                spec.node_selector,
-                spec.affinity,
-                spec.tolerations,
-                spec.topology_spread_constraints,
-                spec.scheduling_group,
-                len(spec.resource_claims),
-                sorted({kind for volume in spec.volumes for kind in volume if kind != "name"}),
-                [labels.get(key) for key in self._labels_read],
-                [annotations.get(key) for key in self._annotations_read],
-                resized,
-                status.resources,
-                status.allocated_resources,
-                [c for c in status.conditions if c.type == "PodResizePending"] if resized or status.resources else (),
-            )
-        )
-
-    def _work_out(self, wire: objects.Pod) -> Template:
-        spec = wire.spec
+    def _work_out(self, asked: Asked, size: int) -> Template:
+        """size: of the fingerprint."""
+        pod, over_budget = fitted(asked.as_pod(), size, self._kept)
+        spec = pod.spec
         gpu_request, gpu_request_error = None, ""
         try:
-            gpu_request = gpu_request_of(wire, self._resources)
+            gpu_request = gpu_request_of(pod, self._resources)
         except GpuRequestError as error:
             gpu_request_error = str(error)
-        requests = effective_requests(wire)
+        requests = effective_requests(pod)
         requests.pop(self._resources.gpu_mem, None)
-        cpu_millis, memory_bytes = scoring_requests(wire)
+        cpu_millis, memory_bytes = scoring_requests(pod)
         affinity = spec.affinity or objects.Affinity()
         anti_affinity = affinity.pod_anti_affinity or objects.PodAffinity()
-        unsupported = unsupported_rules(wire)
+        unsupported = unsupported_rules(pod)
         return Template(
             requests=requests,
             scoring_cpu_millis=cpu_millis,
             scoring_memory_bytes=memory_bytes,
-            gpu_units=gpu_units(wire, self._resources.gpu_mem),
+            gpu_units=gpu_units(pod, self._resources.gpu_mem),
             gpu_request=gpu_request,
             gpu_request_error=gpu_request_error,
+            over_budget=(*asked.over_budget, *over_budget),
             unsupported=unsupported.requirements,
             unsupported_preferences=unsupported.preferences,
-            sidecars=sidecars(wire),
+            sidecars=sidecars(pod),
             node_selector=spec.node_selector or _EMPTY,
             node_affinity=affinity.node_affinity,
             tolerations=spec.tolerations,

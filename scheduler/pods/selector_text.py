@@ -7,11 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from scheduler.kube.budgets import SELECTOR_CHARACTERS, SELECTOR_REQUIREMENTS, SELECTOR_VALUES
 from scheduler.kube.objects import Requirement
 
-# What one pod may ask: a longer one would be paid for at every decision about it.
-LONGEST: Final = 1024
-_MOST_VALUES: Final = 64
 _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _KEY: Final = rf"(?:[a-z0-9][-a-z0-9.]*/)?{_NAME}"
 _VALUE: Final = rf"(?:{_NAME})?"
@@ -28,17 +26,21 @@ class SelectorError(ValueError):
 
 def requirements(text: str) -> tuple[Requirement, ...]:
     """What all of has to hold. Raises SelectorError; an empty text is a mistake, since it would select every pod."""
-    if len(text) > LONGEST:
-        message = f"has {len(text)} characters; expected at most {LONGEST}"
+    if len(text) > SELECTOR_CHARACTERS:
+        message = f"has {len(text)} characters; expected at most {SELECTOR_CHARACTERS}"
         raise SelectorError(message)
-    return tuple(_requirements(text))
+    found = tuple(_requirements(text))
+    if len(found) > SELECTOR_REQUIREMENTS:
+        message = f"has {len(found)} requirements; expected at most {SELECTOR_REQUIREMENTS}"
+        raise SelectorError(message)
+    return found
 
 
 def _requirements(text: str) -> Iterator[Requirement]:
     for part in (each.strip() for each in _SEPARATOR.split(text)):
         if found := _SET.fullmatch(part):
             values = tuple(value.strip() for value in found[3].split(","))
-            if len(values) > _MOST_VALUES or not all(re.fullmatch(_VALUE, value) for value in values):
+            if len(values) > SELECTOR_VALUES or not all(re.fullmatch(_VALUE, value) for value in values):
                 raise _error(part)
             yield Requirement(found[1], "In" if found[2] == "in" else "NotIn", values)
         elif found := _EQUAL.fullmatch(part):

@@ -10,9 +10,23 @@ from typing import Final
 from config.protocol import names
 from scheduler.kube import objects
 
-# Volumes that need nothing of the scheduler: they are made on whatever node the pod runs.
-_LOCAL_VOLUMES: Final = frozenset({"configMap", "secret", "emptyDir", "projected", "downwardAPI", "hostPath", "image"})
+# Volumes that need nothing of a scheduler: they are made, or mounted, on whatever node the pod runs. A kind that
+# Kubernetes adds waits until it has been looked up. Of the others, kube-scheduler's rules look at
+# - claims, `persistentVolumeClaim` and `ephemeral`: volumebinding/volume_binding.go (podHasPVCs), and volumezone and
+#   nodevolumelimits by the claim;
+# - disks that two pods may not share, `gcePersistentDisk`, `awsElasticBlockStore`, `rbd` and `iscsi`:
+#   isVolumeConflict in volumerestrictions/volume_restrictions.go;
+# - disks that count against a node's limit, the first two of those, `azureDisk`, `cinder` and `portworxVolume`:
+#   nodevolumelimits/csi.go (checkAttachableInlineVolume), utils.go (isCSIMigrationOn).
+_FREE_VOLUMES: Final = frozenset(
+    {
+        *("configMap", "secret", "emptyDir", "projected", "downwardAPI", "hostPath", "image", "gitRepo", "csi"),
+        *("nfs", "cephfs", "glusterfs", "azureFile", "flexVolume", "fc", "flocker", "photonPersistentDisk"),
+        *("quobyte", "scaleIO", "storageos", "vsphereVolume"),
+    }
+)
 
+ANNOTATIONS_READ: Final = (names.CARD_POLICY, names.NODE_POLICY)
 _RESTART_ALL: Final = "restartPolicyRules with RestartAllContainers"
 
 
@@ -39,7 +53,7 @@ def unsupported_rules(pod: objects.Pod) -> Unsupported:
 
 
 def _volumes(spec: objects.PodSpec) -> tuple[str, ...]:
-    kinds = {kind for volume in spec.volumes for kind in volume if kind != "name"} - _LOCAL_VOLUMES
+    kinds = {kind for volume in spec.volumes for kind in volume if kind != "name"} - _FREE_VOLUMES
     return tuple(f"volumes of kind {kind}" for kind in sorted(kinds))
 
 
@@ -72,8 +86,7 @@ def _declared(spec: objects.PodSpec) -> tuple[str, ...]:
 
 def _gpu(pod: objects.Pod) -> tuple[str, ...]:
     annotations = pod.metadata.annotations or {}
-    keys = (names.CARD_POLICY, names.NODE_POLICY)
-    return tuple(f"{key}: fragmentation" for key in keys if annotations.get(key) == "fragmentation")
+    return tuple(f"{key}: fragmentation" for key in ANNOTATIONS_READ if annotations.get(key) == "fragmentation")
 
 
 def _preferences(spec: objects.PodSpec) -> tuple[str, ...]:

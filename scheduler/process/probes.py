@@ -1,41 +1,56 @@
 """The HTTP server of probes and metrics, and of the pages that a program adds."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from http import HTTPStatus
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from http import HTTPMethod, HTTPStatus
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from aiohttp import web
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
+from scheduler.process.bounded_server import DEFAULT_LIMITS, BoundedServer, Limits
+from scheduler.process.scrape import Scrapes
+
+Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _NO_PAGES: Final[Mapping[str, Handler]] = MappingProxyType({})
+_METHODS: Final = (HTTPMethod.GET, HTTPMethod.HEAD)
+# Answers come at most so often, whoever asks: a hundredth of the event loop's time, and enough for every kubelet and
+# Prometheus that there could be.
+_PROBES_EVERY_S: Final = 0.005
+_PAGES_EVERY_S: Final = 0.05
 
 
 async def serve(
     address: tuple[str, int],
-    registry: CollectorRegistry,
+    scrape: Callable[[], Iterator[bytes]],
     *,
     ready: Callable[[], str],
     alive: Callable[[], str],
-    before_scrape: Callable[[], None] = lambda: None,
     pages: Mapping[str, Handler] = _NO_PAGES,
-) -> web.AppRunner:
+    limits: Limits = DEFAULT_LIMITS,
+) -> web.ServerRunner:
     """Serve `/healthz`, `/readyz`, `/metrics` and `pages` until the runner is cleaned up.
 
-    address: host, "" for every one, and port. ready, alive: "", or why not; then the probe answers 503 with that.
-    before_scrape: called on the event loop, before the metrics are rendered in a thread. pages: by path. Raises
-    OSError, with nothing left behind, when the address cannot be listened on.
+    address: host, "" for every one, and port. scrape: the text of the metrics, called on the event loop, at most once a
+    second, and read in another thread. ready, alive: "", or why not; then the probe answers 503 with that. pages: by
+    path. limits: of what clients may do. Raises OSError, with nothing left behind, when the address cannot be listened
+    on.
     """
-    app = web.Application()
-    app.router.add_get("/healthz", _probe(alive))
-    app.router.add_get("/readyz", _probe(ready))
-    app.router.add_get("/metrics", _metrics(registry, before_scrape))
-    for path, page in pages.items():
-        app.router.add_get(path, page)
-    runner = web.AppRunner(app, access_log=None)
+    probes, page, metrics = Turns(_PROBES_EVERY_S), Turns(_PAGES_EVERY_S), Turns(_PAGES_EVERY_S)
+    handlers = {
+        "/healthz": probes.each(_probe(alive)),
+        "/readyz": probes.each(_probe(ready)),
+        "/metrics": metrics.each(_metrics(Scrapes(scrape))),
+    } | {path: page.each(handler) for path, handler in pages.items()}
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        handler = handlers.get(request.path, nothing_here)
+        return await handler(request) if request.method in _METHODS else await wrong_method(request)
+
+    nothing_here = probes.each(_says(HTTPStatus.NOT_FOUND))
+    wrong_method = probes.each(_says(HTTPStatus.METHOD_NOT_ALLOWED))
+    runner = web.ServerRunner(BoundedServer(answer, limits))
     await runner.setup()
     host, port = address
     try:
@@ -46,8 +61,34 @@ async def serve(
     return runner
 
 
+class Turns:
+    """Answers of one sort, one after the other, in the order of the requests."""
+
+    def __init__(self, every_s: float) -> None:
+        """every_s: from one to the next, at least."""
+        self._every_s = every_s
+        self._next_s = 0.0
+        self._lock = asyncio.Lock()
+
+    def each(self, handler: Handler) -> Handler:
+        """The same, in its turn."""
+
+        async def handle(request: web.BaseRequest) -> web.StreamResponse:
+            await self._come()
+            return await handler(request)
+
+        return handle
+
+    async def _come(self) -> None:
+        loop = asyncio.get_running_loop()
+        # Whoever leaves while waiting takes no turn.
+        async with self._lock:
+            await asyncio.sleep(max(0.0, self._next_s - loop.time()))
+            self._next_s = loop.time() + self._every_s
+
+
 def _probe(problem: Callable[[], str]) -> Handler:
-    async def handle(_request: web.Request) -> web.Response:
+    async def handle(_request: web.BaseRequest) -> web.Response:
         found = problem()
         status = HTTPStatus.SERVICE_UNAVAILABLE if found else HTTPStatus.OK
         return web.Response(text=f"{found or 'ok'}\n", status=status)
@@ -55,11 +96,23 @@ def _probe(problem: Callable[[], str]) -> Handler:
     return handle
 
 
-def _metrics(registry: CollectorRegistry, before_scrape: Callable[[], None]) -> Handler:
-    async def handle(_request: web.Request) -> web.Response:
-        before_scrape()
-        # The series of a large cluster take long to render: not on the event loop.
-        body = await asyncio.to_thread(generate_latest, registry)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+def _says(status: HTTPStatus) -> Handler:
+    async def handle(_request: web.BaseRequest) -> web.Response:
+        return web.Response(text=f"{status.value}: {status.phrase}\n", status=status)
+
+    return handle
+
+
+def _metrics(scrapes: Scrapes) -> Handler:
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        pieces = await scrapes.pieces()
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE_LATEST})
+        response.content_length = sum(map(len, pieces))
+        await response.prepare(request)
+        for piece in pieces if request.method != HTTPMethod.HEAD else ():
+            # Piece by piece: a client that reads slowly holds references, and no copy of its own.
+            await response.write(piece)
+            await asyncio.sleep(0)
+        return response
 
     return handle

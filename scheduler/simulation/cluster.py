@@ -95,6 +95,8 @@ class MemoryCluster:
             connection.break_off(Break.STALLED)
         self._open[connection] = None
         try:
+            if since is not None and kind.name not in self._stalled:
+                yield []
             while (batch := await connection.next_batch()) is not None:
                 yield batch
         finally:

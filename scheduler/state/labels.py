@@ -5,15 +5,27 @@ values each. A key that no node has gets no column, however many pods ask for it
 are in `selectors`.
 """
 
+import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from scheduler.state.arrays import FIRST_CAPACITY, Int32Array, resized
+from config.protocol.quantity import MAX_INT64
+from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int32Array, Int64Array, resized
 from scheduler.state.vocabulary import Vocabulary
 
 ABSENT: Final = -1
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)
+
+
+def integer(text: str) -> int | None:
+    """The int64 that `text` writes, or None. Source: Go's strconv.ParseInt with base 10."""
+    if _INTEGER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -MAX_INT64 - 1 <= number <= MAX_INT64 else None
 
 
 class LabelColumn:
@@ -23,6 +35,17 @@ class LabelColumn:
         """All rows absent."""
         self.codes: Int32Array = np.full(capacity, ABSENT, dtype=np.int32)
         self.values: Vocabulary[str] = Vocabulary()
+        self._integers: Int64Array | None = None
+        self._writes_one: BoolArray = np.zeros(0, dtype=np.bool_)
+
+    @classmethod
+    def of(cls, values: Sequence[str | None]) -> "LabelColumn":
+        """A column with these values by row, None where the row lacks the key."""
+        column = cls(len(values))
+        column.values = Vocabulary.of(Counter(value for value in values if value is not None))
+        code_of: dict[str | None, int] = {None: ABSENT, **dict(column.values.items())}
+        column.codes = np.fromiter(map(code_of.__getitem__, values), dtype=np.int32, count=len(values))
+        return column
 
     def set(self, row: int, value: str | None) -> None:
         """Give `row` a value, or none."""
@@ -30,11 +53,35 @@ class LabelColumn:
         if value is None:
             self.codes[row] = ABSENT
         elif old == ABSENT or self.values.value(old) != value:
-            self.codes[row] = self.values.take(value)
+            self.codes[row] = code = self.values.take(value)
+            if self._integers is not None and self.values.uses(value) == 1:
+                self._note_integer(code, value)
         else:
             return
         if old != ABSENT:
             self.values.drop(old)
+
+    def integers(self) -> tuple[Int64Array, BoolArray]:
+        """int64[codes], bool[codes]: the integer that each value writes, and whether it writes one.
+
+        Worked out once per value, however many selectors compare.
+        """
+        if self._integers is None:
+            self._integers = np.zeros(0, dtype=np.int64)
+            for value, code in self.values.items():
+                self._note_integer(code, value)
+        return self._integers[: len(self.values)], self._writes_one[: len(self.values)]
+
+    def _note_integer(self, code: int, value: str) -> None:
+        if self._integers is None or code >= len(self._integers):
+            size = max(16, 2 * len(self.values))
+            self._integers = resized(
+                np.zeros(0, dtype=np.int64) if self._integers is None else self._integers, (size,), 0
+            )
+            self._writes_one = resized(self._writes_one, (size,), 0)
+        number = integer(value)
+        self._writes_one[code] = number is not None
+        self._integers[code] = number or 0
 
     def grow(self, capacity: int) -> None:
         """Make room for `capacity` rows."""
@@ -79,10 +126,7 @@ class Labels:
             return column
         if key not in self._rows_with:
             return self._nowhere
-        column = self._columns[key] = LabelColumn(len(self._of_row))
-        for row, labels in enumerate(self._of_row):
-            if key in labels:
-                column.set(row, labels[key])
+        column = self._columns[key] = LabelColumn.of([labels.get(key) for labels in self._of_row])
         return column
 
     def _count_keys(self, old: dict[str, str], new: dict[str, str]) -> None:

@@ -89,13 +89,12 @@ def _card_of(share: CardShare, known: Mapping[str, Card]) -> str:
 
 
 def _row(tables: Tables, row: int) -> NodeLedger:
-    entry, cards, resources = NodeLedger(), tables.cards, tables.resources
+    entry, cards = NodeLedger(), tables.cards
     for number, slot in enumerate(cards.slots[row]):
         uuid = slot.card.uuid
         entry.free[uuid] = int(cards.free[number, row])
         entry.holders[uuid] = int(cards.holders[number, row])
         entry.exclusive[uuid] = int(cards.exclusive[number, row])
     entry.counted = int(cards.counted[row])
-    amounts = {name: int(resources.requested[i, row]) for name, i in resources.index.items()}
-    entry.requested = {name: amount for name, amount in amounts.items() if amount}
+    entry.requested = tables.resources.requested_on(row)
     return entry

@@ -1,5 +1,10 @@
-"""Allocatable and requested amounts of every resource but gpu-mem, as one matrix row per resource."""
+"""Allocatable and requested amounts of every resource but gpu-mem, as one matrix row per resource that a node offers.
 
+Anybody may request a name that no node offers: it gets no matrix row, or one pod could make thousands of them for all
+nodes. What is requested of it is kept beside the matrix, and moves in when a node offers it.
+"""
+
+from collections import Counter
 from typing import Final
 
 import numpy as np
@@ -10,57 +15,62 @@ from scheduler.state.arrays import FIRST_CAPACITY, Int64Array, resized
 CPU_INDEX: Final = 0
 MEMORY_INDEX: Final = 1
 PODS_INDEX: Final = 3
-_FIRST_NAMES: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
-# The first columns, of the resources that every node has.
-NATIVE: Final = len(_FIRST_NAMES)
+_ALWAYS: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
+# The first columns are theirs.
+NATIVE: Final = len(_ALWAYS)
 
 
 class ResourceColumns:
     """allocatable, requested: int64[resources, nodes]; cpu in millis, others in whole units.
 
-    index: resource name -> matrix row. scoring_requested: int64[2, nodes], cpu and memory with the defaults for
-    containers that name none. A resource gets a row when a node or a pod first names it.
+    index: resource name -> matrix row, of the resources that some node offers, and of the four that every node has.
+    version: moves when `index` changes; a matrix row may then belong to another resource.
+    scoring_requested: int64[2, nodes], cpu and memory with the defaults for containers that name none.
     """
 
     def __init__(self) -> None:
         """The four resources that every node has."""
-        self.index: dict[str, int] = {name: i for i, name in enumerate(_FIRST_NAMES)}
-        self.allocatable: Int64Array = np.zeros((len(_FIRST_NAMES), FIRST_CAPACITY), dtype=np.int64)
+        self.index: dict[str, int] = {name: i for i, name in enumerate(_ALWAYS)}
+        self.version = 0
+        self.allocatable: Int64Array = np.zeros((len(_ALWAYS), FIRST_CAPACITY), dtype=np.int64)
         self.requested: Int64Array = np.zeros_like(self.allocatable)
         self.scoring_requested: Int64Array = np.zeros((2, FIRST_CAPACITY), dtype=np.int64)
+        self._offers: dict[int, frozenset[str]] = {}
+        self._offering: Counter[str] = Counter(_ALWAYS)
+        self._free: list[int] = []
+        self._beside: dict[int, Amounts] = {}
 
     def set_allocatable(self, row: int, amounts: Amounts) -> None:
         """Replace what the node of `row` has to give, from 0 to less than MOST: an ask of MOST fits nowhere."""
-        cells = [(self.index_of(name), amount) for name, amount in amounts.items()]
+        self._offer(row, frozenset(amounts))
         self.allocatable[:, row] = 0
-        for index, amount in cells:
-            self.allocatable[index, row] = min(max(0, amount), MOST - 1)
+        for name, amount in amounts.items():
+            self.allocatable[self.index[name], row] = min(max(0, amount), MOST - 1)
 
     def add(self, row: int, requests: Amounts, scoring: tuple[int, int], sign: int) -> None:
         """Book (sign 1) or give back (sign -1) one pod's requests. scoring: (cpu millis, memory bytes)."""
         for name, amount in requests.items():
-            index = self.index_of(name)
-            self.requested[index, row] += sign * amount
+            index = self.index.get(name)
+            if index is None:
+                self._add_beside(row, name, sign * amount)
+            else:
+                self.requested[index, row] += sign * amount
         self.requested[PODS_INDEX, row] += sign
         self.scoring_requested[CPU_INDEX, row] += sign * scoring[0]
         self.scoring_requested[MEMORY_INDEX, row] += sign * scoring[1]
 
+    def requested_on(self, row: int) -> Amounts:
+        """Everything that pods on `row` request, whoever offers it; zero amounts left out."""
+        columns = ((name, int(self.requested[index, row])) for name, index in self.index.items())
+        return {name: amount for name, amount in columns if amount} | self._beside.get(row, {})
+
     def clear(self, row: int) -> None:
         """Zero a row that leaves."""
-        self.allocatable[:, row] = 0
+        self._beside.pop(row, None)
         self.requested[:, row] = 0
         self.scoring_requested[:, row] = 0
-
-    def index_of(self, name: str) -> int:
-        """The matrix row of a resource, made now if nobody named it before."""
-        index = self.index.get(name)
-        if index is None:
-            index = self.index[name] = len(self.index)
-            if index >= self.allocatable.shape[0]:
-                shape = (2 * self.allocatable.shape[0], self.allocatable.shape[1])
-                self.allocatable = resized(self.allocatable, shape, 0)
-                self.requested = resized(self.requested, shape, 0)
-        return index
+        self._offer(row, frozenset())
+        self.allocatable[:, row] = 0
 
     def grow(self, capacity: int) -> None:
         """Make room for `capacity` nodes."""
@@ -68,3 +78,55 @@ class ResourceColumns:
         self.allocatable = resized(self.allocatable, shape, 0)
         self.requested = resized(self.requested, shape, 0)
         self.scoring_requested = resized(self.scoring_requested, (2, capacity), 0)
+
+    def _offer(self, row: int, names: frozenset[str]) -> None:
+        """The node of `row` offers these resources and no others."""
+        before = self._offers.get(row, frozenset())
+        if names == before:
+            return
+        if names:
+            self._offers[row] = names
+        else:
+            del self._offers[row]
+        self._offering.update(names - before)
+        self._comes(sorted(name for name in names if name not in self.index))
+        for name in before - names:
+            self._offering[name] -= 1
+            if not self._offering[name]:
+                self._goes(name)
+
+    def _comes(self, names: list[str]) -> None:
+        """Give resources a matrix row each, with what is requested of them already."""
+        for name in names:
+            index = self._free.pop() if self._free else len(self.index)
+            self.index[name] = index
+            self.version += 1
+            if index >= self.allocatable.shape[0]:
+                shape = (2 * self.allocatable.shape[0], self.allocatable.shape[1])
+                self.allocatable = resized(self.allocatable, shape, 0)
+                self.requested = resized(self.requested, shape, 0)
+        for row, beside in list(self._beside.items() if names else ()):
+            for name in names:
+                if amount := beside.get(name, 0):
+                    self.requested[self.index[name], row] = amount
+                    self._add_beside(row, name, -amount)
+
+    def _goes(self, name: str) -> None:
+        """Nobody offers the resource any more: its matrix row is for another one, what is requested moves beside."""
+        del self._offering[name]
+        index = self.index.pop(name)
+        self.version += 1
+        for row in np.flatnonzero(self.requested[index]).tolist():
+            self._add_beside(row, name, int(self.requested[index, row]))
+        self.requested[index] = self.allocatable[index] = 0
+        self._free.append(index)
+
+    def _add_beside(self, row: int, name: str, amount: int) -> None:
+        amounts = self._beside.setdefault(row, {})
+        total = amounts.get(name, 0) + amount
+        if total:
+            amounts[name] = total
+            return
+        del amounts[name]
+        if not amounts:
+            del self._beside[row]

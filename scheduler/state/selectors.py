@@ -13,15 +13,12 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from config.protocol.quantity import MAX_INT64
 from scheduler.kube import objects
 from scheduler.pods.selector_text import SelectorError, requirements
 from scheduler.state.arrays import BoolArray, Rows
-from scheduler.state.labels import LabelColumn, Labels
-from scheduler.state.vocabulary import Vocabulary
+from scheduler.state.labels import LabelColumn, Labels, integer
 
 _LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)
 
 
 class Operator(StrEnum):
@@ -58,21 +55,22 @@ class Expression:
                 return value is not None
             case Operator.DOES_NOT_EXIST:
                 return value is None
-        number = None if value is None else _integer(value)
+        number = None if value is None else integer(value)
         if number is None:
             return False
         return number > self.bound if self.operator is Operator.GT else number < self.bound
 
-    def verdicts(self, vocabulary: Vocabulary[str]) -> BoolArray:
+    def verdicts(self, column: LabelColumn) -> BoolArray:
         """bool[codes + 1]: `accepts` by code; the last one, which ABSENT indexes, is for rows that lack the key."""
         others = self.operator in {Operator.NOT_IN, Operator.EXISTS}
-        table = np.full(len(vocabulary) + 1, others, dtype=np.bool_)
+        table = np.full(len(column.values) + 1, others, dtype=np.bool_)
         table[-1] = self.accepts(None)
         if self.operator in {Operator.GT, Operator.LT}:
-            for value, code in vocabulary.items():
-                table[code] = self.accepts(value)
+            numbers, written = column.integers()
+            beyond = numbers > self.bound if self.operator is Operator.GT else numbers < self.bound
+            table[:-1] = beyond & written
             return table
-        listed = [known for value in self.values if (known := vocabulary.code(value)) is not None]
+        listed = [known for value in self.values if (known := column.values.code(value)) is not None]
         table[listed] = not others
         return table
 
@@ -83,22 +81,27 @@ Expressions: TypeAlias = tuple[Expression, ...]
 class Matcher:
     """An expression over the rows. Verdicts are kept by code of the value: rows that change cost one look-up."""
 
-    __slots__ = ("_column", "_expression", "_verdicts", "_version")
+    __slots__ = ("_column", "_verdicts", "_version", "expression")
 
     def __init__(self, expression: Expression) -> None:
         """Nothing worked out yet."""
-        self._expression = expression
+        self.expression = expression
         self._column: LabelColumn | None = None
         self._version = -1
         self._verdicts: BoolArray = np.zeros(0, dtype=np.bool_)
 
     def over(self, labels: Labels, rows: Rows) -> BoolArray:
         """bool[rows], the caller's own: which of them match."""
-        column = labels.column(self._expression.key)
+        column = labels.column(self.expression.key)
         if column is not self._column or column.values.version != self._version:
             self._column, self._version = column, column.values.version
-            self._verdicts = self._expression.verdicts(column.values)
+            self._verdicts = self.expression.verdicts(column)
         return self._verdicts[column.codes[rows]]
+
+    @property
+    def size_bytes(self) -> int:
+        """What is kept, about."""
+        return 256 + int(self._verdicts.nbytes)
 
 
 def parsed(requirement: objects.Requirement) -> Expression | None:
@@ -115,7 +118,7 @@ def parsed(requirement: objects.Requirement) -> Expression | None:
             return Expression(requirement.key, operator, frozenset(values)) if values else None
         case Operator.EXISTS | Operator.DOES_NOT_EXIST:
             return None if values else Expression(requirement.key, operator)
-    bound = _integer(values[0]) if len(values) == 1 else None
+    bound = integer(values[0]) if len(values) == 1 else None
     return None if bound is None else Expression(requirement.key, operator, bound=bound)
 
 
@@ -157,11 +160,3 @@ def of_text(text: str) -> Expressions:
 def match(expressions: Expressions, labels: Mapping[str, str]) -> bool:
     """Whether one object's labels match all of `expressions`."""
     return all(expression.accepts(labels.get(expression.key)) for expression in expressions)
-
-
-def _integer(text: str) -> int | None:
-    """The int64 that `text` writes, or None. Source: Go's strconv.ParseInt with base 10."""
-    if _INTEGER.fullmatch(text) is None:
-        return None
-    number = int(text)
-    return number if -MAX_INT64 - 1 <= number <= MAX_INT64 else None

@@ -53,6 +53,11 @@ class Verdicts:
         self._by_code: NDArray[Any] = np.zeros(0, dtype=dtype)
         self._version = -1
 
+    @property
+    def size_bytes(self) -> int:
+        """What is kept of the verdicts, about."""
+        return int(self._by_code.nbytes) + 128 * len(self._by_set)
+
     def over(self, taints: Taints, rows: Rows) -> NDArray[Any]:
         """dtype[rows], the caller's own: the verdict of each row's set."""
         if taints.sets.version != self._version:

@@ -1,6 +1,6 @@
 """Values in use and their codes: what stands in an int32 column for a label's value or for a set of taints."""
 
-from collections.abc import Hashable, ItemsView
+from collections.abc import Hashable, ItemsView, Mapping
 from typing import Generic, TypeVar
 
 ValueT = TypeVar("ValueT", bound=Hashable)
@@ -23,6 +23,15 @@ class Vocabulary(Generic[ValueT]):
     def __len__(self) -> int:
         """Entries that a table by code needs: every code is less."""
         return len(self._value_of)
+
+    @classmethod
+    def of(cls, uses: Mapping[ValueT, int]) -> "Vocabulary[ValueT]":
+        """Values that are used so often from the start; codes in their order."""
+        made = cls()
+        made.version = len(uses)
+        made._code_of = {value: code for code, value in enumerate(uses)}
+        made._value_of, made._uses = list(uses), list(uses.values())
+        return made
 
     def take(self, value: ValueT) -> int:
         """The code of `value`, used once more."""

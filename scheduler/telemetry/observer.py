@@ -17,6 +17,9 @@ from scheduler.scheduling_cycle import NoFit, Placement
 from scheduler.telemetry.metrics import Metrics
 
 _MOST_ATTEMPTS: Final = 16
+_BINDINGS: Final = "bindings"
+# Of one outage: a reason may name a port or a time, and then each is a new one.
+_MOST_REASONS: Final = 16
 log = structlog.get_logger()
 
 
@@ -48,6 +51,7 @@ class ServiceObserver:
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
         """The API server has bound the pod."""
         pod = placement.pod
+        self._log_connected(_BINDINGS)
         # Looking up a labelled child costs more than counting, and this runs for every pod.
         name, attempts = pod.scheduler_name, min(queued.attempts, _MOST_ATTEMPTS)
         if name not in self._scheduled:
@@ -67,6 +71,10 @@ class ServiceObserver:
             log.info("pod.gone", pod=str(pod.key), node=placement.node, reason=refused.reason)
             return
         self._metrics.attempts.labels("error", pod.scheduler_name).inc()
+        if refused.status == HTTPStatus.UNAUTHORIZED:
+            # Not of this pod, but of every request.
+            self._log_cut_off(_BINDINGS, refused.reason, refused.status)
+            return
         fields = {"pod": str(pod.key), "node": placement.node, "reason": refused.reason, "status": refused.status}
         if refused.status == HTTPStatus.FORBIDDEN:
             hint = "grant create on pods/binding (deploy/manifests/rbac.yaml), or check the admission policies"
@@ -91,7 +99,7 @@ class ServiceObserver:
     def watch_trouble(self, kind: Kind[T], error: port.ApiError | None) -> None:
         """A watch fails for a new reason, or works again (None)."""
         if isinstance(error, port.ApiSilent) or (error is not None and error.status == HTTPStatus.UNAUTHORIZED):
-            self._log_cut_off(kind.name, error)
+            self._log_cut_off(kind.name, error.message, error.status)
             return
         was_cut_off = kind.name in self._cut_off
         self._log_connected(kind.name)
@@ -104,22 +112,23 @@ class ServiceObserver:
         else:
             log.warning("watch.failed", kind=kind.name, reason=error.message, status=error.status)
 
-    def _log_cut_off(self, kind: str, error: port.ApiError) -> None:
+    def _log_cut_off(self, kind: str, reason: str, status: int) -> None:
         self._cut_off.add(kind)
-        if error.message in self._cut_off_reasons:
+        if reason in self._cut_off_reasons or len(self._cut_off_reasons) >= _MOST_REASONS:
             return
-        self._cut_off_reasons.add(error.message)
-        if error.status == HTTPStatus.UNAUTHORIZED:
+        self._cut_off_reasons.add(reason)
+        if status == HTTPStatus.UNAUTHORIZED:
             hint = "renew the token, certificate or credential plugin of the kubeconfig; retrying until it is accepted"
-            log.error("api.unauthorized", reason=error.message, hint=hint)
+            log.error("api.unauthorized", reason=reason, hint=hint)
         else:
             hint = "check the server's address and the network; retrying until it answers"
-            log.warning("api.unreachable", reason=error.message, hint=hint)
+            log.warning("api.unreachable", reason=reason, hint=hint)
 
     def _log_connected(self, kind: str) -> None:
         if kind not in self._cut_off:
             return
-        self._cut_off.discard(kind)
+        # Credentials that one request is served with serve the others too; if not, that is logged again.
+        self._cut_off -= {kind, _BINDINGS}
         if not self._cut_off:
             self._cut_off_reasons.clear()
             log.info("api.reachable")

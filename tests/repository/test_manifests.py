@@ -2,9 +2,11 @@
 
 import re
 import tomllib
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import yaml
 
 from config.settings.load import load
@@ -119,14 +121,14 @@ def test_what_the_deployment_refers_to_is_there() -> None:
 
 async def test_the_probes_ask_for_what_the_program_serves() -> None:
     (container,) = one("Deployment")["spec"]["template"]["spec"]["containers"]
-    registry = Metrics(cluster(), dict, per_card=False).registry
-    runner = await serve(("127.0.0.1", 0), registry, ready=str, alive=str)
-    served = {resource.canonical for resource in runner.app.router.resources()}
+    runner = await serve(("127.0.0.1", 0), Metrics(cluster(), dict, per_card=False).scrape, ready=str, alive=str)
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}") as session:
+        for probe in ("livenessProbe", "readinessProbe"):
+            asked = container[probe]["httpGet"]
+            assert asked["port"] in {port["name"] for port in container["ports"]}
+            async with session.get(asked["path"]) as answer:
+                assert answer.status == HTTPStatus.OK
     await runner.cleanup()
-    for probe in ("livenessProbe", "readinessProbe"):
-        asked = container[probe]["httpGet"]
-        assert asked["port"] in {port["name"] for port in container["ports"]}
-        assert asked["path"] in served
 
 
 def test_the_api_server_hears_the_account_before_the_workloads() -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -15,7 +14,7 @@ from config.settings.scheduler import (
     SchedulerConfiguration,
     SchedulerProfile,
 )
-from config.settings.schema import is_model, name_in_file, options
+from config.settings.schema import bounds, is_duration, is_model, name_in_file, options
 
 EXAMPLE: Final = """\
 apiVersion: gpushare/v1alpha1
@@ -159,8 +158,8 @@ def _plugins(described: Sequence[PluginDescription]) -> str:
 
 def _type(field: FieldInfo) -> str:
     words = " or ".join(_words(option) for option in options(field.annotation))
-    words = "duration" if _is_duration(field) else words
-    return f"{words}{_bounds(field)}"
+    words = "duration" if is_duration(field) else words
+    return ", ".join(filter(None, (words, bounds(field))))
 
 
 def _words(annotation: object) -> str:
@@ -175,30 +174,13 @@ def _words(annotation: object) -> str:
     return names[annotation]
 
 
-def _bounds(field: FieldInfo) -> str:
-    said = []
-    for bound in field.metadata:
-        if isinstance(bound, Ge):
-            said.append(f"at least {duration.text(float(str(bound.ge))) if _is_duration(field) else bound.ge}")
-        elif isinstance(bound, Gt):
-            said.append(f"more than {bound.gt}")
-        elif isinstance(bound, Le):
-            most = duration.text(float(str(bound.le))) if _is_duration(field) else f"{bound.le:.12g}"
-            said.append(f"at most {most}")
-    return "".join(f", {one}" for one in said)
-
-
-def _is_duration(field: FieldInfo) -> bool:
-    return any(getattr(entry, "func", None) is duration.seconds for entry in field.metadata)
-
-
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "(required)"
     value = field.default
     if isinstance(value, BaseModel):
         return "see below"
-    if _is_duration(field):
+    if is_duration(field):
         return f"`{duration.text(value)}`"
     return _value(value)
 

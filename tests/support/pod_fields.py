@@ -66,8 +66,13 @@ _INSIDE: Final = "of the container's own life on its node"
 _POD_INSIDE: Final = "of the pod's own life on its node"
 _NAMES: Final = "names and addresses that the pod sees"
 _ADMITTED: Final = "turned into other fields when the pod was admitted"
-_BOUND: Final = "would have to be bound, attached or counted first: not built"
-_NETWORK_VOLUME: Final = "storage of the network, whose limits and zones are not judged yet"
+_CLAIM: Final = "a claim, to be bound, counted and kept to its zone: VolumeBinding, VolumeZone and limits are not built"
+_ALONE: Final = "a disk that two pods of a node may not share: VolumeRestrictions is not built"
+_COUNTED: Final = "a disk that counts against the node's limit: NodeVolumeLimits is not built"
+_ALONE_AND_COUNTED: Final = (
+    "a disk that two pods of a node may not share, and that counts against its limit: VolumeRestrictions and "
+    "NodeVolumeLimits are not built"
+)
 
 _POD_SPEC: Final = (
     judged("affinity", "node affinity; the other kinds: see their parts"),
@@ -290,32 +295,27 @@ _PARTS: Final = {
             "projected",
             "secret",
         ),
-        *(_volume(kind, _BOUND) for kind in ("csi", "ephemeral", "persistentVolumeClaim")),
-        *(
-            _volume(kind, _NETWORK_VOLUME)
-            for kind in (
-                "awsElasticBlockStore",
-                "azureDisk",
-                "azureFile",
-                "cephfs",
-                "cinder",
-                "fc",
-                "flexVolume",
-                "flocker",
-                "gcePersistentDisk",
-                "glusterfs",
-                "iscsi",
-                "nfs",
-                "photonPersistentDisk",
-                "portworxVolume",
-                "quobyte",
-                "rbd",
-                "scaleIO",
-                "storageos",
-                "vsphereVolume",
-            )
+        *irrelevant(
+            "mounted by the kubelet of whatever node the pod runs on; no rule of kube-scheduler looks at it",
+            "azureFile",
+            "cephfs",
+            "csi",
+            "fc",
+            "flexVolume",
+            "flocker",
+            "gitRepo",
+            "glusterfs",
+            "nfs",
+            "photonPersistentDisk",
+            "quobyte",
+            "scaleIO",
+            "storageos",
+            "vsphereVolume",
         ),
-        _volume("gitRepo", "the kubelet of 1.36 does not make it any more"),
+        *(_volume(kind, _CLAIM) for kind in ("ephemeral", "persistentVolumeClaim")),
+        *(_volume(kind, _ALONE) for kind in ("iscsi", "rbd")),
+        *(_volume(kind, _ALONE_AND_COUNTED) for kind in ("awsElasticBlockStore", "gcePersistentDisk")),
+        *(_volume(kind, _COUNTED) for kind in ("azureDisk", "cinder", "portworxVolume")),
     ),
 }
 

@@ -15,6 +15,7 @@ from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycl
 from scheduler.state.arrays import ALL_ROWS, RowArray
 from scheduler.state.ledger import NodeLedger
 from scheduler.state.tables import Tables
+from tests.support.builders import READER
 from tests.support.without_cache import decision, evaluation
 
 _OPEN: Final = frozenset({Health.HEALTHY, Health.CORDONED})
@@ -44,10 +45,11 @@ class CheckedCycle(SchedulingCycle):
 
     def schedule(self, pod: Pod, now_ns: int) -> Outcome:
         seen = self._seen(pod.key.uid)
-        meta = seen.metadata
-        assert not meta.deletion_timestamp, f"{pod.key} is being deleted"
+        as_seen = READER.read(seen)
+        assert not seen.metadata.deletion_timestamp, f"{pod.key} is being deleted"
         assert not seen.spec.node_name, f"{pod.key} has a place"
-        assert (pod.labels, pod.annotations) == (meta.labels or {}, meta.annotations or {}), f"{pod.key} has changed"
+        read = (as_seen.labels, as_seen.annotations)
+        assert (pod.labels, pod.annotations) == read, f"{pod.key} has changed"
         expected = decision(self.profile, self._tables, pod, now_ns)
         before = self._ledger()
         outcome = super().schedule(pod, now_ns)

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from scheduler.simulation.faults import Break, Effect, Fail, Silence, Slow, Throttle, Verb
+from scheduler.simulation.faults import Break, Effect, Fail, Refuse, RequestFault, Silence, Slow, Throttle, Verb
 from tests.system.looking import cluster, comes, events, node_of, plugin_marks
-from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
+from tests.system.process import A_MOMENT_S, Process, in_virtual_time, scheduling
+
+AWAY = Silence(after_s=0.0)
+LONGEST_AWAY_S = 3600.0
 
 
 @in_virtual_time
@@ -83,3 +86,59 @@ async def test_our_binding_is_recognised_after_a_device_plugin_has_marked_the_po
 
         assert (node_of(of, "first"), node_of(of, "second")) == ("a", "")
         assert [reason for reason, _ in events(of, "first")] == ["Scheduled"]
+
+
+async def comes_back(process: Process, away_s: float, *then: RequestFault, fails: RequestFault = AWAY) -> None:
+    """The API server is away for so long, then answers `then` to each watch, one after the other, and serves."""
+    rule = process.wire.faults.add(Verb.WATCH, fails)
+    process.wire.break_watches(Break.LOST)
+    await asyncio.sleep(away_s)
+    process.wire.faults.remove(rule)
+    for fault in then:
+        process.wire.faults.add(Verb.WATCH, fault, count=4)
+
+
+@pytest.mark.parametrize("away_s", [1.0, 16.0, 120.0, LONGEST_AWAY_S])
+@pytest.mark.parametrize(
+    "then",
+    [
+        pytest.param([], id="as if nothing had been"),
+        pytest.param([Refuse(410)], id="every version has expired"),
+        pytest.param([Refuse(403), Refuse(410)], id="it refuses before it has read its own rules"),
+        pytest.param([Throttle(1.0)], id="it throttles"),
+    ],
+)
+@in_virtual_time
+async def test_a_new_pod_is_bound_within_two_seconds_of_the_servers_return(
+    away_s: float, then: list[RequestFault]
+) -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        await comes_back(process, away_s, *then)
+        comes(of, "p", 3)
+        await asyncio.sleep(2.0)
+
+        assert node_of(of, "p") == "a"
+
+
+@in_virtual_time
+async def test_a_new_pod_is_bound_soon_after_etcd_is_back_behind_a_server_that_answered_500() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        await comes_back(process, 120.0, fails=Fail(500))
+        comes(of, "p", 3)
+        await asyncio.sleep(2.0)
+
+        assert node_of(of, "p") == "a"
+
+
+@in_virtual_time
+async def test_lists_are_spread_out_while_the_server_is_overloaded() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        process.wire.faults.add(Verb.WATCH, Refuse(410), count=4)
+        overloaded = process.wire.faults.add(Verb.WATCH, Throttle(0.0), when=lambda request: request.about == "pods")
+        process.wire.break_watches(Break.LOST)
+        await asyncio.sleep(600.0)
+
+        assert overloaded.hits < 50

@@ -132,8 +132,7 @@ class Watching:
         try:
             async with self._transport.stream(path, self._options.stall_s) as chunks:
                 may_be_silent = query is not _STREAMED
-                if query is _STREAMED:
-                    yield [port.ListBegins()]
+                yield [port.ListBegins()] if query is _STREAMED else []
                 # A line that the end of the connection cut off is not delivered, and so requested again.
                 async for chunk in chunks:
                     for batch in _batches(decoder, lines.feed(chunk)):

@@ -78,11 +78,11 @@ def test_values_that_make_no_sense_are_refused(fields: dict[str, object], compla
 EVERY_MISTAKE = """\
 environment GPUSHARE_DEVICE_PLUGIN_CDI_DIR: unknown field; did you mean GPUSHARE_DEVICE_PLUGIN_CDIDIR?
 file: nodeName: is missing
-file: memoryUnitMiB: expected greater than or equal to 1, found 0
+file: memoryUnitMiB: expected at least 1, at most 1048576, found 0
 flag --mode: mode: expected 'auto', 'cdi' or 'environment', found 'envronment'; did you mean environment?
 file: kubelet.socket: unknown field; expected one of: devicePluginDir, podResourcesSocket
 file: simulateControl: expected simulate as well: faults are for simulated cards only
-environment GPUSHARE_DEVICE_PLUGIN_RECONCILEINTERVAL: reconcileInterval: expected greater than or equal to 30, found 5.0
+environment GPUSHARE_DEVICE_PLUGIN_RECONCILEINTERVAL: reconcileInterval: expected at least 30s, at most 1h, found '5s'
 file: cdiDirs: unknown field; did you mean cdiDir?
 """
 

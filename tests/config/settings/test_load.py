@@ -128,7 +128,7 @@ def test_a_variable_names_its_field_in_any_case(name: str) -> None:
     [
         ("PERCARDMETRICS", "true", "per_card_metrics", True),
         ("PODMAXBACKOFFSECONDS", "30.5", "pod_max_backoff_seconds", 30.5),
-        ("WATCHSTALLTIMEOUT", "1m", "watch_stall_timeout_s", 60.0),
+        ("WATCHSTALLTIMEOUT", "2m", "watch_stall_timeout_s", 120.0),
         ("LISTEN", "[::1]:0", "listen", "[::1]:0"),
     ],
 )
@@ -243,7 +243,7 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
         ("PROFILES__99999__SCHEDULERNAME", "x", "unknown field"),
         ("RESOURCES", "[", "resources: line 2: "),
         ("RESOURCES", "x", "resources: expected a valid dictionary or instance of Resources, found 'x'"),
-        ("MAXBINDSINFLIGHT", "0", "maxBindsInFlight: expected greater than or equal to 1, found '0'"),
+        ("MAXBINDSINFLIGHT", "0", "maxBindsInFlight: expected at least 1, at most 1024, found '0'"),
     ],
 )
 def test_a_variable_that_means_nothing_is_a_mistake(name: str, value: str, complaint: str) -> None:

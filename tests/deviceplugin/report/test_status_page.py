@@ -13,6 +13,7 @@ from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.status import AllocationStatus, CardStatus, DriftStatus, PluginStatus, decode, encode
 from deviceplugin.report.status_page import StatusUnknown, ask_status, is_loopback, status_page
 from scheduler.process.probes import serve
+from scheduler.process.scrape import exposition
 
 STATUS = PluginStatus(
     node="node-1",
@@ -66,7 +67,7 @@ async def address(probes: Probes) -> AsyncIterator[str]:
     metrics.registered()
     runner = await serve(
         ("127.0.0.1", 0),
-        metrics.registry,
+        lambda: exposition(metrics.registry),
         ready=lambda: probes.ready,
         alive=lambda: probes.alive,
         pages={"/status": status_page(lambda: STATUS)},
@@ -161,7 +162,7 @@ async def test_an_address_in_use_is_an_oserror(address: str) -> None:
     with pytest.raises(OSError, match="address already in use"):
         await serve(
             ("127.0.0.1", int(address.rpartition(":")[2])),
-            NodeMetrics("n", 1024, dcgm=True).registry,
+            lambda: exposition(NodeMetrics("n", 1024, dcgm=True).registry),
             ready=str,
             alive=str,
         )

@@ -1,6 +1,7 @@
 """Decisions with and without the evaluation cache are the same, on random histories of the tables."""
 
 import random
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from typing import Any, Final
@@ -17,7 +18,7 @@ from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.state.tables import Tables
-from tests.support.builders import READER, bound, wire_pod
+from tests.support.builders import READER, bound, wire_node, wire_pod
 from tests.support.without_cache import decision, evaluation
 from tests.system.node_plans import CHANGES, PLANS, ZONE, NodePlan
 from tests.system.pod_templates import OTHERS, OURS, WRITTEN, annotations
@@ -217,3 +218,23 @@ def test_the_next_pod_of_a_class_has_only_the_changed_rows_judged_again() -> Non
     cycle.schedule(second, 2)
 
     assert runtime.cache.get(runtime.signature(second)) is kept
+
+
+def test_the_cache_counts_all_that_it_holds_also_beside_a_node_of_256_cards() -> None:
+    tables = Tables(ResourceNames())
+    tables.upsert_node(wire_node("wide", [1] * 256))
+    for number in range(1000):
+        tables.upsert_node(replace(PLANS["twin"], name=f"n{number}", labels={ZONE: str(number)}).wire())
+    cycle = SchedulingCycle(runtime := Runtime(PROFILE, tables))
+    terms = [{"matchExpressions": [{"key": ZONE, "operator": "NotIn", "values": [str(term)]}]} for term in range(20)]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    pods = [READER.read(wire_pod(f"p{i}", 1 + i, affinity=affinity)) for i in range(21)]
+    cycle.schedule(pods.pop(), 1)
+    tracemalloc.start()
+    before, counted = tracemalloc.get_traced_memory()[0], runtime.cache.size_bytes
+    for waiting in pods:
+        cycle.schedule(waiting, 1)
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+
+    assert held < 1.5 * (runtime.cache.size_bytes - counted)

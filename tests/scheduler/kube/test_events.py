@@ -21,6 +21,14 @@ def test_an_event_says_what_it_is_about_and_who_writes_it() -> None:
     assert event(1.5, warning=False).type == "Normal"
 
 
+@pytest.mark.parametrize("instance", ["n" * 253, f"{'s' * 63}-{'h' * 64}-4711"])
+def test_the_instance_is_cut_to_what_the_api_server_takes(instance: str) -> None:
+    about = Regarding("Pod", "default", "p", "uid")
+    event = Reporter("c", instance).event(about, warning=False, reason="R", action="A", note="", now_ns=1)
+
+    assert (len(event.reporting_instance), instance.endswith(event.reporting_instance)) == (128, True)
+
+
 def test_the_name_is_that_of_the_object_and_the_moment_and_fits() -> None:
     assert event(1.5).name == f"p.{1_500_000_000:x}"
     assert len(event(2e9, regarding=Regarding("Pod", "ns", "p" * 253, "u")).name) <= 253

@@ -10,7 +10,7 @@ import pytest
 
 from scheduler.kube import objects, port
 from scheduler.kube.port import PODS, Bookmark, Changed, Cluster, Deleted, ListBegins, ListEnds, Undecodable
-from scheduler.kube.reflector import BATCH, Backoff, reflect
+from scheduler.kube.reflector import BATCH, Backoff, WatchBackoff, reflect
 from tests.support.virtual_time import run
 
 
@@ -20,6 +20,10 @@ def pod(name: str, uid: str = "", version: str = "") -> objects.Pod:
 
 def rng(seed: int) -> random.Random:
     return random.Random(seed)  # noqa: S311 a seed, no secret
+
+
+def watch_backoff(seed: int = 1) -> WatchBackoff:
+    return WatchBackoff(rng(seed), reconnect_max_s=1.0)
 
 
 def listed(version: str, *pods: objects.Pod) -> list[Any]:
@@ -63,6 +67,8 @@ class Heard:
     events: list[Any]
     batches: list[int]
     troubles: list[port.ApiError | None]
+    answers: list[bool] = field(default_factory=list)
+    """Of each answer, whether it opened a connection."""
 
 
 def listen(script: Script, hours: float = 1.0) -> Heard:
@@ -75,8 +81,14 @@ def listen(script: Script, hours: float = 1.0) -> Heard:
 
         with suppress(TimeoutError):
             async with asyncio.timeout(3600 * hours):
-                backoff = Backoff(rng(7))
-                async for batch in reflect(cast("Cluster", script), PODS, backoff=backoff, on_trouble=on_trouble):
+                batches = reflect(
+                    cast("Cluster", script),
+                    PODS,
+                    backoff=watch_backoff(7),
+                    on_trouble=on_trouble,
+                    on_answer=lambda _, opened: heard.answers.append(opened),
+                )
+                async for batch in batches:
                     heard.events += batch
                     heard.batches.append(len(batch))
 
@@ -201,13 +213,48 @@ def test_many_deletions_come_in_small_batches() -> None:
     assert max(heard.batches) <= BATCH
 
 
-def test_failures_back_off_from_a_tenth_of_a_second_to_thirty_seconds() -> None:
-    script = Script([[port.ApiSilent("lost")] for _ in range(20)])
+def ceilings_s(most_s: float, count: int) -> list[float]:
+    return [min(0.1 * 2**number, most_s) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("before", "error", "most_s"),
+    [
+        pytest.param([], port.ApiSilent("refused"), 1.0, id="nobody there, at a list"),
+        pytest.param(listed("5"), port.ApiSilent("refused"), 1.0, id="nobody there, at a watch"),
+        pytest.param([], port.ApiFailed("etcd", 500), 30.0, id="a list that the server fails"),
+        pytest.param([], port.ApiThrottled("full"), 30.0, id="a list that is too much"),
+        pytest.param(listed("5"), port.ApiFailed("etcd", 500), 1.0, id="a watch that the server fails"),
+        pytest.param(listed("5"), port.ApiThrottled("full"), 1.0, id="a watch that is too much"),
+        pytest.param([], port.ApiForbidden("no right", 403), 30.0, id="refused"),
+        pytest.param(listed("5"), port.ApiForbidden("Unauthorized", 401), 30.0, id="refused, at a watch"),
+    ],
+)
+def test_what_failed_says_how_long_to_wait(before: list[Any], error: port.ApiError, most_s: float) -> None:
+    script = Script([[before, error] if before else [error], *([error] for _ in range(19))])
 
     listen(script)
 
-    ceilings = [min(0.1 * 2**number, 30.0) for number in range(20)]
-    assert all(ceiling / 2 <= pause <= ceiling for pause, ceiling in zip(script.pauses_s, ceilings, strict=True))
+    assert all(
+        ceiling / 2 <= pause <= ceiling for pause, ceiling in zip(script.pauses_s, ceilings_s(most_s, 20), strict=True)
+    )
+
+
+def test_a_long_absence_does_not_delay_the_list_after_it() -> None:
+    gone = [[port.ApiSilent("refused")] for _ in range(100)]
+    script = Script([[listed("5"), *gone[0]], *gone, [port.WatchExpired("")], [listed("9"), 1e9]])
+
+    listen(script)
+
+    assert script.pauses_s[-1] <= 0.1
+
+
+def test_an_absence_long_after_another_is_looked_into_as_closely() -> None:
+    script = Script([[listed("5"), port.ApiSilent("")], *[[port.ApiSilent("")]] * 9, [300.0, port.ApiSilent("")]])
+
+    listen(script)
+
+    assert (script.pauses_s[-2] > 0.4, script.pauses_s[-1] - 300.0 <= 0.1) == (True, True)
 
 
 def test_a_connection_that_delivered_something_resets_the_back_off() -> None:
@@ -217,7 +264,7 @@ def test_a_connection_that_delivered_something_resets_the_back_off() -> None:
 
     listen(script)
 
-    assert script.pauses_s[6] > 1.0
+    assert script.pauses_s[6] >= 0.5
     assert script.pauses_s[7] <= 0.1
 
 
@@ -228,6 +275,16 @@ def test_a_list_that_never_completes_backs_off() -> None:
 
     assert script.pauses_s[-1] >= 15.0
     assert len(heard.troubles) == 1
+
+
+def test_a_watch_that_is_accepted_works_again_before_it_tells_anything() -> None:
+    script = Script([[listed("5"), port.ApiSilent("lost")], [port.ApiSilent("lost")], [[], 1e9]])
+
+    heard = listen(script)
+
+    assert [type(trouble) for trouble in heard.troubles] == [port.ApiSilent, type(None)]
+    assert heard.answers == [True, True]
+    assert 0 not in heard.batches
 
 
 def test_a_version_that_expires_right_after_its_list_backs_off() -> None:
@@ -246,14 +303,20 @@ def test_a_server_that_says_when_to_retry_is_obeyed() -> None:
     assert script.pauses_s == [42.0]
 
 
-def test_a_missing_right_is_reported_once_and_retried_slowly() -> None:
-    denied = port.ApiForbidden("pods is forbidden", 403)
-    script = Script([*([denied] for _ in range(5)), [listed("5"), 1e9]])
+def test_no_wait_that_is_asked_for_is_longer_than_a_minute() -> None:
+    script = Script([[port.ApiThrottled("tomorrow", 86_400.0)]])
 
-    heard = listen(script)
+    listen(script)
+
+    assert script.pauses_s == [60.0]
+
+
+def test_a_missing_right_is_reported_once() -> None:
+    denied = port.ApiForbidden("pods is forbidden", 403)
+
+    heard = listen(Script([*([denied] for _ in range(5)), [listed("5"), 1e9]]))
 
     assert heard.troubles == [denied, None]
-    assert all(15.0 <= pause <= 30.0 for pause in script.pauses_s)
 
 
 def test_a_different_failure_is_reported_again() -> None:
@@ -273,7 +336,7 @@ def test_a_consumer_that_stops_closes_the_connection() -> None:
     script = Script([[listed("5"), 1e9]])
 
     async def main() -> None:
-        batches = reflect(cast("Cluster", script), PODS, backoff=Backoff(rng(1)), on_trouble=lambda _, __: None)
+        batches = reflect(cast("Cluster", script), PODS, backoff=watch_backoff(), on_trouble=lambda _, __: None)
         await anext(batches)
         await cast("Any", batches).aclose()
         assert script.closed == 1
@@ -289,7 +352,7 @@ def test_a_bug_is_not_retried() -> None:
             yield []
 
     async def main() -> None:
-        backoff = Backoff(rng(1))
+        backoff = watch_backoff()
         async for _ in reflect(cast("Cluster", Broken()), PODS, backoff=backoff, on_trouble=lambda _, __: None):
             pass
 

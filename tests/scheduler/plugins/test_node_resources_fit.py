@@ -20,7 +20,7 @@ from scheduler.plugins.node_resources_fit import (
 from scheduler.state.amounts import Amount
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, pod, wire_node
-from tests.support.judging import reasons, rejected, scored, tables_of
+from tests.support.judging import reasons, rejected, scored, state_of, tables_of
 
 FIT = NodeResourcesFit(NodeResourcesFitArgs())
 
@@ -185,3 +185,15 @@ def test_the_score_is_kube_schedulers_mean_in_thousandths(
         score = scored(plugin, waiting, tables)["a"]
         assert 0 <= score <= MAX_SCORE
         assert abs(score - exact) <= 1
+
+
+def test_a_class_that_was_judged_before_reads_the_columns_where_they_are_now() -> None:
+    tables = tables_of(wire_node("a", more={"example.com/first": "4"}), wire_node("b"))
+    waiting = pod("p", requests={"example.com/first": "1"})
+    state = state_of(FIT, waiting, tables)
+    tables.upsert_node(wire_node("a"))
+    tables.upsert_node(wire_node("b", more={"example.com/second": "4"}))
+    tables.upsert_node(wire_node("a", more={"example.com/first": "0"}))
+    rows = np.array([tables.row_of["a"], tables.row_of["b"]])
+    (objection,) = FIT.filter(waiting, tables, state, rows)
+    assert (objection.reason, objection.rejected.tolist()) == ("Insufficient example.com/first", [True, True])

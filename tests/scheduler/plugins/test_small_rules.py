@@ -88,9 +88,9 @@ def test_what_is_not_built_is_named_and_keeps_the_pod_pending() -> None:
 
 
 def test_all_that_is_not_built_is_named_at_once() -> None:
-    asking = pod("p", volumes=[{"name": "v", "nfs": {}}], resourceClaims=[{"name": "r"}])
+    asking = pod("p", volumes=[{"name": "v", "rbd": {}}], resourceClaims=[{"name": "r"}])
     result = UnsupportedRules().pre_filter(asking, tables_of(), CycleState())
-    words = "pod asks for volumes of kind nfs, resource claims, which this scheduler does not support yet"
+    words = "pod asks for volumes of kind rbd, resource claims, which this scheduler does not support yet"
     assert result == Rejected(words)
 
 

@@ -12,6 +12,17 @@ from scheduler.pods.pod import HostPort, Pod, PodReader
 from tests.support.builders import manifest
 
 RUNNING = {"phase": "Running", "containerStatuses": [{"name": "c0", "resources": {"requests": {"cpu": "7"}}}]}
+AS_ASKED = {
+    "phase": "Running",
+    "containerStatuses": [
+        {
+            "name": "c0",
+            "containerID": "containerd://1f0a",
+            "resources": {"requests": {names.GPU_MEM: "2"}, "limits": {names.GPU_MEM: "2"}},
+            "allocatedResources": {names.GPU_MEM: "2"},
+        }
+    ],
+}
 NODE_AFFINITY: dict[str, object] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
 
 
@@ -39,6 +50,8 @@ def reader() -> PodReader:
         pytest.param({"annotations": {"prometheus.io/scrape": "true"}}, id="an annotation that no rule reads"),
         pytest.param({"priority": 7, "node": "a"}, id="priority and node"),
         pytest.param({"status": {"phase": "Running", "containerStatuses": [{"name": "c0"}]}}, id="status"),
+        pytest.param({"status": AS_ASKED}, id="the id of a container, and a size that is the one asked"),
+        pytest.param({"status": {**AS_ASKED, "resources": {"requests": {"cpu": "9"}}}}, id="a size of no request"),
         pytest.param({"volumes": [{"name": "kube-api-access-x7x2q", "projected": {}}]}, id="the name of a volume"),
         pytest.param({"schedulingGates": [{"name": "g"}]}, id="gates"),
     ],
@@ -74,9 +87,6 @@ def test_pods_that_ask_the_same_share_their_template(reader: PodReader, options:
         pytest.param({"annotations": {names.NODE_POLICY: "spread"}}, id="node policy"),
         pytest.param({"status": RUNNING}, id="a resize in place"),
         pytest.param(
-            {"status": {"resources": {"requests": {"cpu": "1"}}}}, id="a resize in place of the pod as a whole"
-        ),
-        pytest.param(
             {
                 "status": {
                     **RUNNING,
@@ -92,6 +102,16 @@ def test_pods_that_ask_the_same_share_their_template(reader: PodReader, options:
 )
 def test_pods_that_ask_otherwise_do_not(reader: PodReader, options: dict[str, object]) -> None:
     assert read(reader).template is not read(reader, **options).template  # type: ignore[arg-type]
+
+
+def test_a_resize_in_place_of_the_pod_as_a_whole_asks_otherwise(reader: PodReader) -> None:
+    whole = {"requests": {"cpu": "1"}}
+    templates = [
+        read(reader, resources=whole, status={"resources": {"requests": {"cpu": cpu}}}).template
+        for cpu in ("1", "2", "3")
+    ]
+    assert [template.requests["cpu"] for template in templates] == [1000, 2000, 3000]
+    assert read(reader, resources=whole).template is templates[0]
 
 
 def test_gpu_memory_is_kept_apart_from_the_other_requests(reader: PodReader) -> None:

@@ -35,7 +35,8 @@ def restarting(action: str) -> list[dict[str, object]]:
             {"volumes": [{"name": "v", "persistentVolumeClaim": {}}]}, "volumes of kind persistentVolumeClaim", id="PVC"
         ),
         pytest.param({"volumes": [{"name": "v", "ephemeral": {}}]}, "volumes of kind ephemeral", id="ephemeral"),
-        pytest.param({"volumes": [{"name": "v", "nfs": {}}]}, "volumes of kind nfs", id="NFS"),
+        pytest.param({"volumes": [{"name": "v", "rbd": {}}]}, "volumes of kind rbd", id="RBD"),
+        pytest.param({"volumes": [{"name": "v", "newDisk": {}}]}, "volumes of kind newDisk", id="one not looked up"),
         pytest.param({"affinity": {"podAffinity": {REQUIRED: [TERM]}}}, "required inter-pod affinity", id="affinity"),
         pytest.param(
             {"affinity": {"podAntiAffinity": {REQUIRED: [TERM]}}},
@@ -75,11 +76,6 @@ def test_a_preference_is_named_and_keeps_nobody_waiting(options: dict[str, objec
     assert of(**options) == Unsupported((), (words,))
 
 
-@pytest.mark.parametrize("kind", ["configMap", "secret", "emptyDir", "projected", "downwardAPI", "hostPath", "image"])
-def test_a_volume_that_any_node_can_make_needs_no_rule(kind: str) -> None:
-    assert of(volumes=[{"name": "v", kind: {}}]) == Unsupported((), ())
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -95,6 +91,6 @@ def test_what_is_built_is_not_named(options: dict[str, object]) -> None:
 
 
 def test_each_kind_is_named_once_and_all_of_them() -> None:
-    volumes = [{"name": "v", "nfs": {}}, {"name": "w", "nfs": {}}, {"name": "x", "csi": {}}]
+    volumes = [{"name": "v", "rbd": {}}, {"name": "w", "rbd": {}}, {"name": "x", "iscsi": {}}]
     found = of(volumes=volumes, resourceClaims=[{"name": "r"}, {"name": "s"}])
-    assert found.requirements == ("volumes of kind csi", "volumes of kind nfs", "resource claims")
+    assert found.requirements == ("volumes of kind iscsi", "volumes of kind rbd", "resource claims")

@@ -1,6 +1,7 @@
 """Probes and metrics over real HTTP on loopback."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import aiohttp
 import pytest
@@ -18,9 +19,7 @@ async def client() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def served(metrics: Metrics, session: aiohttp.ClientSession, path: str, missing: str = "") -> tuple[int, str]:
-    runner = await serve(
-        ("127.0.0.1", 0), metrics.registry, ready=lambda: missing, alive=lambda: "", before_scrape=metrics.freeze
-    )
+    runner = await serve(("127.0.0.1", 0), metrics.scrape, ready=lambda: missing, alive=lambda: "")
     try:
         port = runner.addresses[0][1]
         async with session.get(f"http://127.0.0.1:{port}{path}") as answer:
@@ -76,3 +75,25 @@ async def test_a_scrape_shows_what_is_true_at_its_time(client: aiohttp.ClientSes
     tables.add(bound(pod("p", 4, annotations={"ALIYUN_COM_GPU_MEM_IDX": "0"}), "a"))
     _, text = await served(metrics, client, "/metrics")
     assert samples(text)["gpushare_node_gpu_memory_booked_units", "a"] == 4
+
+
+async def test_a_name_that_holds_anything_stays_one_label(client: aiohttp.ClientSession) -> None:
+    tables = cluster(a=[16])
+    slot = tables.cards.slots[0][0]
+    tables.cards.slots[0][0] = replace(slot, card=replace(slot.card, uuid='GPU"\\\n# TYPE x gauge'))
+
+    _, text = await served(Metrics(tables, dict, per_card=True), client, "/metrics")
+
+    assert samples(text)["gpushare_card_memory_units", '0,a,GPU"\\\n# TYPE x gauge'] == 16
+
+
+async def test_what_is_not_there_and_what_is_not_a_question(client: aiohttp.ClientSession) -> None:
+    runner = await serve(("127.0.0.1", 0), metrics_of().scrape, ready=str, alive=str)
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with client.get(f"{url}/elsewhere") as answer:
+        assert answer.status == 404
+    async with client.post(f"{url}/metrics", data=b"x") as answer:
+        assert answer.status == 405
+    async with client.head(f"{url}/metrics") as answer:
+        assert (answer.status, await answer.read()) == (200, b"")
+    await runner.cleanup()

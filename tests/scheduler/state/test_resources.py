@@ -10,6 +10,8 @@ from scheduler.state.arrays import FIRST_CAPACITY
 from scheduler.state.resources import CPU_INDEX, MEMORY_INDEX, PODS_INDEX, ResourceColumns
 
 ROWS = st.integers(0, 3)
+ALWAYS = {"cpu", "memory", "ephemeral-storage", PODS}
+ALL = ALWAYS | {"hugepages-2Mi", *"abcdef"}
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "hugepages-2Mi", *"abcdef"]), st.integers(1, 2**40))
 
 
@@ -57,11 +59,20 @@ class Histories(RuleBasedStateMachine):
             there = [amounts for where, amounts in self.pods if where == row]
             total = sum((Counter(amounts) for amounts in there), Counter({PODS: len(there)}))
             scoring = [self._scoring(amounts) for amounts in there]
+            assert columns.requested_on(row) == +total
             for name, index in columns.index.items():
                 assert columns.requested[index, row] == total[name]
                 assert columns.allocatable[index, row] == self.nodes.get(row, {}).get(name, 0)
             assert columns.scoring_requested[CPU_INDEX, row] == sum(cpu for cpu, _ in scoring)
             assert columns.scoring_requested[MEMORY_INDEX, row] == sum(memory for _, memory in scoring)
+
+    @invariant()
+    def only_what_a_node_offers_has_a_column(self) -> None:
+        offered = {name for amounts in self.nodes.values() for name in amounts}
+        assert self.columns.index.keys() == offered | ALWAYS
+        assert len(set(self.columns.index.values())) == len(self.columns.index)
+        # As many rows of the matrix as there were names at once, doubled: a name that goes gives its row back.
+        assert self.columns.allocatable.shape[0] <= 2 * len(ALL)
 
     @staticmethod
     def _scoring(amounts: Amounts) -> tuple[int, int]:
@@ -85,3 +96,31 @@ def test_an_absurd_node_has_less_than_an_absurd_pod_asks_and_never_less_than_not
     assert columns.allocatable[MEMORY_INDEX, 0] < MOST
     assert columns.allocatable[CPU_INDEX, 0] == 0
     assert columns.allocatable[PODS_INDEX, 0] == 3
+
+
+def test_names_that_no_node_offers_cost_no_column() -> None:
+    columns = ResourceColumns()
+    columns.add(0, {f"example.com/{number}": 1 for number in range(1000)}, (0, 0), 1)
+    assert columns.allocatable.shape[0] == len(ALWAYS)
+    columns.add(0, {f"example.com/{number}": 1 for number in range(1000)}, (0, 0), -1)
+    assert columns.requested_on(0) == {}
+
+
+def test_what_was_requested_before_a_node_offered_it_counts_from_then_on() -> None:
+    columns = ResourceColumns()
+    columns.add(0, {"example.com/device": 3}, (0, 0), 1)
+    columns.set_allocatable(0, {"example.com/device": 4})
+    assert columns.requested[columns.index["example.com/device"], 0] == 3
+
+
+def test_a_column_that_nobody_needs_goes_to_the_next_resource_empty() -> None:
+    columns = ResourceColumns()
+    columns.set_allocatable(0, {"example.com/first": 4})
+    columns.add(0, {"example.com/first": 3}, (0, 0), 1)
+    first, version = columns.index["example.com/first"], columns.version
+    columns.set_allocatable(0, {"example.com/second": 5})
+    columns.set_allocatable(0, {"example.com/third": 5})
+    assert columns.version > version
+    assert columns.index["example.com/third"] == first
+    assert columns.requested[first, 0] == 0
+    assert columns.requested_on(0) == {PODS: 1, "example.com/first": 3}

@@ -1,0 +1,124 @@
+"""The API server is away, comes back, or no longer knows who we are: what a user waits for, and what the probes say."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from e2e.control_plane import provider
+from e2e.control_plane.admin import Admin
+from e2e.control_plane.cluster import ControlPlane
+from e2e.programs import manifests
+from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
+from e2e.suites.gpu_site import GpuSite, gpu_site
+
+AWAY_S = 16.0
+BOUND_WITHIN_S = 2.0
+# A tenth of the default, so that an absence of seconds is a long one.
+SOON_NOT_READY = {**NO_PREDECESSOR, "notReadyAfter": "3s"}
+Away = Callable[[ControlPlane], Awaitable[None]]
+
+
+@pytest.fixture
+def control_plane(cluster: provider.Target) -> ControlPlane:
+    assert isinstance(cluster, ControlPlane)
+    return cluster
+
+
+@pytest.fixture
+async def site(
+    control_plane: ControlPlane, admin: Admin, namespace: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[GpuSite]:
+    folder = tmp_path_factory.mktemp("scheduler")
+    with SchedulerProcess(control_plane.kubeconfig_path(), folder, SOON_NOT_READY) as scheduler:
+        await scheduler.ready()
+        async with gpu_site(admin, namespace, scheduler) as made:
+            yield made
+
+
+async def killed(cluster: ControlPlane) -> None:
+    """No connection is accepted; started again, it has forgotten every watch."""
+    os.kill(cluster.pids["kube-apiserver"], signal.SIGKILL)
+    cluster.stop_apiserver()
+    await asyncio.sleep(AWAY_S)
+    cluster.start_apiserver()
+
+
+async def stopped(cluster: ControlPlane) -> None:
+    """Connections stay, and nothing comes."""
+    pid = cluster.pids["kube-apiserver"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(AWAY_S)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("away", [killed, stopped])
+async def test_a_new_pod_is_bound_within_two_seconds_of_the_servers_return(
+    site: GpuSite, control_plane: ControlPlane, capsys: pytest.CaptureFixture[str], away: Away
+) -> None:
+    await site.nodes(a=[16])
+    await away(control_plane)
+
+    returned_s = time.monotonic()
+    await site.pod("p", 3)
+    await site.bound("p")
+
+    took_s = time.monotonic() - returned_s
+    with capsys.disabled():
+        sys.stdout.write(f"\n  {away.__name__} for {AWAY_S:.0f} s: bound {took_s:.2f} s after its return\n")
+    assert took_s <= BOUND_WITHIN_S
+
+
+async def until(scheduler: SchedulerProcess, holds: Callable[[str], bool]) -> str:
+    """What `/readyz` says as soon as that holds. Raises TimeoutError after 30 s."""
+    async with asyncio.timeout(30):
+        while not holds(said := await scheduler.readyz()):  # noqa: ASYNC110 - nothing tells when it changes
+            await asyncio.sleep(0.1)
+    return said
+
+
+async def test_readiness_and_metrics_say_since_when_the_server_is_away(
+    site: GpuSite, control_plane: ControlPlane
+) -> None:
+    control_plane.stop_apiserver()
+    said = await until(site.scheduler, lambda said: "has not served" in said)
+    series = await site.scheduler.metrics()
+    control_plane.start_apiserver()
+    await until(site.scheduler, lambda said: said == "ok\n")
+
+    assert "the API server has not served configmaps, namespaces, nodes, pods for 3 s: connection failed" in said
+    assert all(
+        series["gpushare_scheduler_api_failing_seconds", kind] >= 3
+        and series["gpushare_scheduler_api_last_answer_age_seconds", kind] >= 3
+        for kind in ("configmaps", "namespaces", "nodes", "pods")
+    )
+    reasons = [line["reason"] for line in site.scheduler.lines("api.unreachable")]
+    assert len(reasons) == len(set(reasons)) <= 2  # the connection that broke, and those that were refused
+
+
+async def test_a_dead_token_is_said_once_and_by_the_probe(
+    control_plane: ControlPlane, admin: Admin, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    for document in manifests.documents("rbac.yaml"):
+        await manifests.apply(admin, document)
+    config = control_plane.kubeconfig_for(await manifests.token(admin, manifests.SCHEDULER, None), "dead-token")
+    with SchedulerProcess(config, tmp_path_factory.mktemp("scheduler"), SOON_NOT_READY) as scheduler:
+        await scheduler.ready()
+        # A token is that of one account: another one of the same name does not know it.
+        await admin.delete(f"/api/v1/namespaces/{manifests.NAMESPACE}/serviceaccounts/{manifests.SCHEDULER}")
+        control_plane.stop_apiserver()
+        control_plane.start_apiserver()
+        said = await until(scheduler, lambda said: "nauthorized" in said)
+        await asyncio.sleep(5)
+        lines = scheduler.lines("api.unauthorized")
+
+    for document in manifests.documents("rbac.yaml")[::-1]:
+        await manifests.remove(admin, document)
+    assert "the API server has not served configmaps, namespaces, nodes, pods for" in said
+    assert len(lines) == 1

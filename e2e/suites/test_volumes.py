@@ -1,0 +1,133 @@
+"""Every kind of volume: what kube-scheduler lets through, this scheduler lets through, and what it looks at waits.
+
+Both judge the same pod on the same node, on which a pod already has such a volume and whose limits for attached disks
+are used up: so a kind that kube-scheduler binds nevertheless is one that none of its rules looks at.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+
+import pytest
+
+from config.protocol import names
+from e2e.control_plane import provider
+from e2e.control_plane.admin import Admin, Json
+from e2e.control_plane.cluster import ControlPlane
+from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
+from e2e.suites.gpu_site import GpuSite, condition, gpu_site, is_bound, is_unschedulable
+from tests.support.pod_fields import TABLE, Verdict
+
+THEIRS: Final = "default-scheduler"
+CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
+# Of the disks of clouds that kube-scheduler counts as volumes of these drivers (csi-translation-lib, plugins).
+DRIVERS: Final = (
+    "cinder.csi.openstack.org",
+    "csi.vsphere.vmware.com",
+    "disk.csi.azure.com",
+    "ebs.csi.aws.com",
+    "file.csi.azure.com",
+    "pd.csi.storage.gke.io",
+    "pxd.portworx.com",
+)
+_CLAIM: Final = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+def source(kind: str, name: str) -> Json:
+    """A volume of that kind, as the API server accepts it. name: of the disk, where the kind has one."""
+    sources: dict[str, Json] = {
+        "awsElasticBlockStore": {"volumeID": name},
+        "azureDisk": {"diskName": name, "diskURI": f"/subscriptions/s/disks/{name}", "kind": "Managed"},
+        "azureFile": {"secretName": "s", "shareName": name},
+        "cephfs": {"monitors": ["10.0.0.1:6789"]},
+        "cinder": {"volumeID": name},
+        "configMap": {"name": "c"},
+        "csi": {"driver": "ebs.csi.aws.com"},
+        "downwardAPI": {},
+        "emptyDir": {},
+        "ephemeral": {"volumeClaimTemplate": {"spec": _CLAIM}},
+        "fc": {"targetWWNs": ["50060e801049cfd1"], "lun": 0},
+        "flexVolume": {"driver": "example.com/d"},
+        "flocker": {"datasetName": name},
+        "gcePersistentDisk": {"pdName": name},
+        "gitRepo": {"repository": "https://example.com/r.git"},
+        "glusterfs": {"endpoints": "e", "path": name},
+        "hostPath": {"path": "/opt"},
+        "image": {"reference": "example.com/i:1"},
+        "iscsi": {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2001-04.com.example:d", "lun": 0},
+        "nfs": {"server": "10.0.0.1", "path": "/"},
+        "persistentVolumeClaim": {"claimName": "c"},
+        "photonPersistentDisk": {"pdID": name},
+        "portworxVolume": {"volumeID": name},
+        "projected": {"sources": []},
+        "quobyte": {"registry": "h:1", "volume": name},
+        "rbd": {"monitors": ["10.0.0.1:6789"], "image": "i"},
+        "scaleIO": {"gateway": "https://h", "system": "s", "secretRef": {"name": "s"}, "volumeName": name},
+        "secret": {"secretName": "s"},
+        "storageos": {"volumeName": name},
+        "vsphereVolume": {"volumePath": name},
+    }
+    return {"name": "v", kind: sources[kind]}
+
+
+KINDS: Final = sorted(field.name for field in TABLE["Volume"] if field.name != "name")
+LOOKED_AT: Final = {field.name for field in TABLE["Volume"] if field.verdict is Verdict.REFUSED}
+
+
+@pytest.fixture(scope="module")
+def kube_scheduler(cluster: provider.Target) -> Iterator[None]:
+    assert isinstance(cluster, ControlPlane)
+    child = cluster.start_scheduler({})
+    yield
+    child.stop()
+
+
+@pytest.fixture(scope="module")
+def scheduler(cluster: provider.Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:
+    with SchedulerProcess(cluster.kubeconfig_path(), tmp_path_factory.mktemp("scheduler"), NO_PREDECESSOR) as started:
+        yield started
+
+
+@pytest.fixture
+async def site(
+    kube_scheduler: None, scheduler: SchedulerProcess, admin: Admin, namespace: str
+) -> AsyncIterator[GpuSite]:
+    del kube_scheduler
+    await scheduler.ready()
+    async with gpu_site(admin, namespace, scheduler) as made:
+        await made.nodes(a=[16])
+        drivers = [{"name": name, "nodeID": "a", "allocatable": {"count": 1}} for name in DRIVERS]
+        await admin.create(CSI_NODES, {"metadata": {"name": "a"}, "spec": {"drivers": drivers}})
+        yield made
+        await admin.delete(f"{CSI_NODES}/a")
+
+
+async def verdict(site: GpuSite, kind: str, scheduler: str, disk: str) -> str:
+    """`bound`, or why not."""
+    name = f"{kind.lower()}-{scheduler}-{disk}"
+    container = {"name": "c", "image": "none"}
+    spec: Json = {"schedulerName": scheduler, "containers": [container], "volumes": [source(kind, disk)]}
+    await site.admin.create(site.pods_path, {"metadata": {"name": name}, "spec": spec})
+    pod = await site.seen(name, lambda pod: is_bound(pod) or is_unschedulable(pod))
+    said: str = "bound" if is_bound(pod) else condition(pod)["message"]
+    await site.delete_pod(name)
+    return said
+
+
+async def one_is_there(site: GpuSite, kind: str, disk: str) -> None:
+    """A pod on the node has such a volume."""
+    spec = {"containers": [{"name": "c", "image": "none"}], "volumes": [source(kind, disk)], "nodeName": "a"}
+    name = f"holder-{kind.lower()}"
+    await site.admin.create(site.pods_path, {"metadata": {"name": name}, "spec": spec})
+    await site.seen(name, is_bound)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_both_schedulers_let_the_same_kinds_of_volumes_through(site: GpuSite, kind: str) -> None:
+    await one_is_there(site, kind, "shared")
+
+    theirs = {await verdict(site, kind, THEIRS, disk) for disk in ("shared", "another")}
+    ours = {await verdict(site, kind, names.SCHEDULER_NAME, disk) for disk in ("shared", "another")}
+
+    assert (theirs == {"bound"}) == (kind not in LOOKED_AT), theirs
+    waits = f"0/1 nodes are available: pod asks for volumes of kind {kind}, which this scheduler does not support yet."
+    assert ours == {waits if kind in LOOKED_AT else "bound"}

@@ -1,0 +1,154 @@
+"""How much of one object is read. Every limit is here, with its reason; what is beyond it is left out, and told. Pure.
+
+The API server takes an object of 1.5 MiB (etcd's limit on a request) with 256 KiB of annotations, and counts next to
+nothing of what is in it. Each of these numbers is several times what a real workload has, and what a decision about
+5,000 nodes can still afford: no decision may hold the loop for 20 ms. Two pods that are over a budget are not worse
+than one: the reader of an object pays for the bytes that it decodes, and for nothing beyond the budget.
+
+A pod that waits and is over a budget stays pending. One that has a node goes on counting: no budget ever frees what
+is in use. Its containers are all counted, each with cpu, memory, storage and GPUs alone where the names are too many.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from scheduler.kube import pod_parts
+from scheduler.kube.objects import Node, Pod
+
+# Of what a pod asks, as the reader encodes it: the largest pods of real clusters have a tenth of it.
+MOST_BYTES: Final = 65_536
+# Of an annotation that no rule of ours reads: rules of others read short ones, `kubectl apply` writes long ones.
+LONGEST_FOREIGN_VALUE: Final = 1024
+# Of a selector in an annotation, as `kubectl -l` takes it: it is held against every pod of the namespace.
+SELECTOR_CHARACTERS: Final = 1024
+SELECTOR_REQUIREMENTS: Final = 16
+SELECTOR_VALUES: Final = 64  # of one requirement
+_MOST_LABELS: Final = 128  # every label that a selector names is looked up in them, and they are kept
+_MOST_ANNOTATIONS: Final = 64  # they are kept, as the labels are
+_MOST_GATES: Final = 64  # all of them are in one message
+# A node of many devices offers two dozen. A pod that waits is compared with every node in each of them.
+_MOST_RESOURCES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """At most so many of something in a pod. what: in the plural. without: the pod less what `count` counts."""
+
+    what: str
+    most: int
+    count: Callable[[Pod], int]
+    without: Callable[[Pod], Pod]
+
+
+_POD_BUDGETS: Final = (
+    # A pod of a service mesh has a dozen. All are summed up, and each has a place in the allocation.
+    Budget("containers", 256, pod_parts.containers, lambda pod: pod),
+    # An array of all nodes is worked out for each term and for each requirement.
+    Budget("node affinity terms", 64, pod_parts.node_terms, pod_parts.without_node_affinity),
+    Budget("node selector requirements", 128, pod_parts.node_requirements, pod_parts.without_node_affinity),
+    # A column of all nodes is made at the first question about a key.
+    Budget("keys in node selectors", 16, pod_parts.node_keys, pod_parts.without_node_affinity),
+    # As many host names as a list by hand may have. Each is looked up once per class of pods.
+    Budget("node selector values", 2048, pod_parts.node_values, pod_parts.without_node_affinity),
+    # The terms of a pod that runs are held against every pod that comes after it.
+    Budget("pod affinity terms", 64, pod_parts.pod_terms, pod_parts.without_pod_affinity),
+    Budget("pod affinity requirements", 128, pod_parts.pod_requirements, pod_parts.without_pod_affinity),
+    Budget("pod affinity values", 1024, pod_parts.pod_values, pod_parts.without_pod_affinity),
+    # Each is held against each taint of each different set of taints.
+    Budget("tolerations", 64, lambda pod: len(pod.spec.tolerations), pod_parts.without_tolerations),
+    # A pod with one that is required waits anyway: there is no rule for it.
+    Budget(
+        "topology spread constraints",
+        64,
+        lambda pod: len(pod.spec.topology_spread_constraints),
+        pod_parts.without_spread,
+    ),
+    # Every node on which one of them is taken is looked at.
+    Budget("host ports", 128, pod_parts.host_ports, pod_parts.without_ports),
+)
+
+
+def excess(what: str, count: int, most: int) -> str:
+    """For people: `5000 tolerations (at most 64)`."""
+    return f"{count} {what} (at most {most})"
+
+
+def kept_resources(gpu: Iterable[str]) -> frozenset[str]:
+    """What a pod with too many resource names is still counted with. gpu: the configured names of GPU resources."""
+    return frozenset(("cpu", "memory", "ephemeral-storage", *gpu))
+
+
+def fitted(pod: Pod, size: int, kept: frozenset[str]) -> tuple[Pod, tuple[str, ...]]:
+    """The pod less what is over a budget, and what that was.
+
+    size: of what it asks, in bytes. kept: as `kept_resources`. Containers are all kept: each may hold memory.
+    """
+    found = []
+    if (names := pod_parts.resource_names(pod)) > _MOST_RESOURCES:
+        found.append(excess("resource names", names, _MOST_RESOURCES))
+        pod = pod_parts.with_resources(pod, kept)
+    for budget in _POD_BUDGETS:
+        count = budget.count(pod)
+        if count > budget.most:
+            found.append(excess(budget.what, count, budget.most))
+            pod = budget.without(pod)
+    if size > MOST_BYTES and not found:
+        found.append(excess("bytes of requests, selectors and terms", size, MOST_BYTES))
+        pod = pod_parts.with_resources(
+            pod_parts.without_ports(pod_parts.without_pod_affinity(pod_parts.without_node_affinity(pod))), kept
+        )
+        pod = pod_parts.without_tolerations(pod_parts.without_spread(pod))
+    return pod, tuple(found)
+
+
+# What nodes really have: feature discovery writes some 200 labels, and a pod may ask for the column of any of them; a
+# card in many MIG profiles offers two dozen names, and each is a column for all nodes.
+_NODE_BUDGETS: Final[Sequence[tuple[str, int, Callable[[Node], int]]]] = (
+    ("labels", 1024, lambda node: len(node.metadata.labels or ())),
+    ("taints", 64, lambda node: len(node.spec.taints)),
+    ("resources", 128, lambda node: len(node.status.allocatable or ())),
+)
+
+
+def node_excess(node: Node) -> tuple[str, ...]:
+    """What of a node is more than is read."""
+    counted = ((what, count(node), most) for what, most, count in _NODE_BUDGETS)
+    return tuple(excess(what, count, most) for what, count, most in counted if count > most)
+
+
+def is_slim(pod: Pod) -> bool:
+    """Whether nothing of the pod's labels, annotations and gates has to be left out. For nearly every pod it is so."""
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    return (
+        (not labels or len(labels) <= _MOST_LABELS)
+        and (
+            not annotations
+            or (len(annotations) <= _MOST_ANNOTATIONS and max(map(len, annotations.values())) <= LONGEST_FOREIGN_VALUE)
+        )
+        and len(pod.spec.scheduling_gates) <= _MOST_GATES
+    )
+
+
+def slimmed(pod: Pod, *, labels: frozenset[str], annotations: frozenset[str]) -> tuple[Pod, tuple[str, ...]]:
+    """The pod with no more labels, annotations and gates than are kept, and what of them was over a budget.
+
+    labels, annotations: those that are kept whatever else there is.
+    """
+    meta, found = pod.metadata, []
+    kept_labels, kept = meta.labels or {}, meta.annotations or {}
+    if len(kept_labels) > _MOST_LABELS:
+        found.append(excess("labels", len(kept_labels), _MOST_LABELS))
+        kept_labels = {key: kept_labels[key] for key in labels if key in kept_labels}
+    kept = {key: text for key, text in kept.items() if len(text) <= LONGEST_FOREIGN_VALUE or key in annotations}
+    if len(kept) > _MOST_ANNOTATIONS:
+        found.append(excess("annotations", len(kept), _MOST_ANNOTATIONS))
+        kept = {key: kept[key] for key in annotations if key in kept}
+    gates = pod.spec.scheduling_gates
+    if len(gates) > _MOST_GATES:
+        found.append(excess("scheduling gates", len(gates), _MOST_GATES))
+        gates = gates[:_MOST_GATES]
+    meta = replace(meta, labels=kept_labels, annotations=kept)
+    return replace(pod, metadata=meta, spec=replace(pod.spec, scheduling_gates=gates)), tuple(found)

@@ -1,0 +1,172 @@
+"""The parts of a pod's specification that its author may repeat: how many there are, and the pod without them. Pure."""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from msgspec.structs import replace
+
+from scheduler.kube.objects import (
+    Affinity,
+    Container,
+    ContainerStatus,
+    LabelSelector,
+    NodeAffinity,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSpec,
+    Quantities,
+    Requirement,
+    ResourceRequirements,
+)
+
+
+def _all_containers(spec: PodSpec) -> Iterator[Container]:
+    return chain(spec.init_containers, spec.containers)
+
+
+def containers(pod: Pod) -> int:
+    """Of all kinds."""
+    return len(pod.spec.containers) + len(pod.spec.init_containers)
+
+
+def resource_names(pod: Pod) -> int:
+    """Different ones, over all containers and the pod as a whole."""
+    spec = pod.spec
+    named: set[str] = {*(spec.overhead or ())}
+    for of in (spec.resources, *(container.resources for container in _all_containers(spec))):
+        if of is not None:
+            named.update(of.requests or ())
+            named.update(of.limits or ())
+    return len(named)
+
+
+def _written_node_terms(pod: Pod) -> Iterator[NodeSelectorTerm]:
+    affinity = (pod.spec.affinity or Affinity()).node_affinity or NodeAffinity()
+    required = affinity.required_during_scheduling_ignored_during_execution
+    if required is not None:
+        yield from required.node_selector_terms
+    yield from (term.preference for term in affinity.preferred_during_scheduling_ignored_during_execution)
+
+
+def node_terms(pod: Pod) -> int:
+    """Required and preferred."""
+    return sum(1 for _ in _written_node_terms(pod))
+
+
+def node_requirements(pod: Pod) -> int:
+    """Of the node selector and of all terms."""
+    written = sum(len(term.match_expressions) + len(term.match_fields) for term in _written_node_terms(pod))
+    return written + len(pod.spec.node_selector or ())
+
+
+def node_keys(pod: Pod) -> int:
+    """Different labels in the node selector and in all terms."""
+    terms = _written_node_terms(pod)
+    return len({*(pod.spec.node_selector or ()), *(one.key for term in terms for one in term.match_expressions)})
+
+
+def node_values(pod: Pod) -> int:
+    """Over all terms."""
+    terms = _written_node_terms(pod)
+    return sum(len(one.values) for term in terms for one in chain(term.match_expressions, term.match_fields))
+
+
+def _written_pod_terms(pod: Pod) -> Iterator[PodAffinityTerm]:
+    affinity = pod.spec.affinity or Affinity()
+    for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        if side is not None:
+            yield from side.required_during_scheduling_ignored_during_execution
+            yield from (term.pod_affinity_term for term in side.preferred_during_scheduling_ignored_during_execution)
+
+
+def _selectors(pod: Pod) -> Iterator[LabelSelector]:
+    for term in _written_pod_terms(pod):
+        yield from (selector for selector in (term.label_selector, term.namespace_selector) if selector is not None)
+
+
+def pod_terms(pod: Pod) -> int:
+    """Of affinity and anti-affinity, required and preferred."""
+    return sum(1 for _ in _written_pod_terms(pod))
+
+
+def pod_requirements(pod: Pod) -> int:
+    """Of all selectors in those terms."""
+    return sum(len(selector.match_labels or ()) + len(selector.match_expressions) for selector in _selectors(pod))
+
+
+def pod_values(pod: Pod) -> int:
+    """Of all selectors in those terms, and the namespaces that they name."""
+    requirements: Iterator[Requirement] = chain.from_iterable(one.match_expressions for one in _selectors(pod))
+    return sum(len(one.values) for one in requirements) + sum(len(term.namespaces) for term in _written_pod_terms(pod))
+
+
+def host_ports(pod: Pod) -> int:
+    """Over all containers."""
+    return sum(port.host_port > 0 for container in _all_containers(pod.spec) for port in container.ports)
+
+
+def without_node_affinity(pod: Pod) -> Pod:
+    """Nor node selector."""
+    affinity = replace(pod.spec.affinity or Affinity(), node_affinity=NodeAffinity())
+    return replace(pod, spec=replace(pod.spec, affinity=affinity, node_selector=None))
+
+
+def without_pod_affinity(pod: Pod) -> Pod:
+    """Nor anti-affinity."""
+    affinity = replace(pod.spec.affinity or Affinity(), pod_affinity=PodAffinity(), pod_anti_affinity=PodAffinity())
+    return replace(pod, spec=replace(pod.spec, affinity=affinity))
+
+
+def without_ports(pod: Pod) -> Pod:
+    """Of any container."""
+    spec = replace(
+        pod.spec,
+        containers=tuple(replace(container, ports=()) for container in pod.spec.containers),
+        init_containers=tuple(replace(container, ports=()) for container in pod.spec.init_containers),
+    )
+    return replace(pod, spec=spec)
+
+
+def without_tolerations(pod: Pod) -> Pod:
+    """None at all."""
+    return replace(pod, spec=replace(pod.spec, tolerations=()))
+
+
+def without_spread(pod: Pod) -> Pod:
+    """No topology spread constraint."""
+    return replace(pod, spec=replace(pod.spec, topology_spread_constraints=()))
+
+
+def with_resources(pod: Pod, kept: frozenset[str]) -> Pod:
+    """With these resources alone."""
+
+    def amounts(of: Quantities | None) -> Quantities | None:
+        return of and {name: of[name] for name in kept if name in of}
+
+    def requirements(of: ResourceRequirements | None) -> ResourceRequirements | None:
+        return of and ResourceRequirements(amounts(of.requests), amounts(of.limits))
+
+    def container(of: Container) -> Container:
+        return replace(of, resources=requirements(of.resources))
+
+    def status(of: ContainerStatus) -> ContainerStatus:
+        return replace(of, resources=requirements(of.resources), allocated_resources=amounts(of.allocated_resources))
+
+    spec, said = pod.spec, pod.status
+    return replace(
+        pod,
+        spec=replace(
+            spec,
+            containers=tuple(map(container, spec.containers)),
+            init_containers=tuple(map(container, spec.init_containers)),
+            overhead=amounts(spec.overhead),
+            resources=requirements(spec.resources),
+        ),
+        status=replace(
+            said,
+            container_statuses=tuple(map(status, said.container_statuses)),
+            init_container_statuses=tuple(map(status, said.init_container_statuses)),
+        ),
+    )

@@ -1,0 +1,99 @@
+"""All that scheduling reads of a pod's object apart from who it is. Pure.
+
+What is worked out for pods of one template is worked out from this alone, so it cannot depend on anything that the
+fingerprint does not hold: a reader of another label, annotation or field finds nothing until its owner declares it.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from scheduler.kube import objects
+from scheduler.pods import effective_requests, gpu_request, unsupported
+from scheduler.pods.effective_requests import Resized
+from scheduler.pods.gpu_request import ResourceNames
+
+_EMPTY: Final[Mapping[str, str]] = {}
+_ENCODE: Final = msgspec.msgpack.Encoder().encode
+_NOTHING: Final = msgspec.Raw(b"{}")
+
+
+class Asked(NamedTuple):
+    """Equal for pods that ask the same: names, names of volumes and unread labels do not enter.
+
+    over_budget: what of the labels, annotations or gates is more than is read, for people.
+    """
+
+    containers: tuple[objects.Container, ...]
+    init_containers: tuple[objects.Container, ...]
+    overhead: objects.Quantities | None
+    resources: objects.ResourceRequirements | None
+    node_selector: dict[str, str] | None
+    affinity: objects.Affinity | None
+    tolerations: tuple[objects.Toleration, ...]
+    topology_spread_constraints: tuple[objects.TopologySpreadConstraint, ...]
+    scheduling_group: objects.SchedulingGroup | None
+    resource_claims: int
+    volume_kinds: tuple[str, ...]
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    resized: Resized | None
+    over_budget: tuple[str, ...]
+
+    def fingerprint(self) -> bytes:
+        """Equal for equal ones only."""
+        return _ENCODE(self)
+
+    def as_pod(self) -> objects.Pod:
+        """A pod that asks this, and of which there is nothing else to read."""
+        return objects.Pod(
+            metadata=objects.ObjectMeta("", labels=self.labels, annotations=self.annotations),
+            spec=objects.PodSpec(
+                containers=self.containers,
+                init_containers=self.init_containers,
+                overhead=self.overhead,
+                resources=self.resources,
+                node_selector=self.node_selector,
+                affinity=self.affinity,
+                tolerations=self.tolerations,
+                topology_spread_constraints=self.topology_spread_constraints,
+                scheduling_group=self.scheduling_group,
+                volumes=tuple({kind: _NOTHING} for kind in self.volume_kinds),
+                resource_claims=(_NOTHING,) * self.resource_claims,
+            ),
+            status=effective_requests.status_of(self.resized),
+        )
+
+
+class AskedReader:
+    """Wire pod -> Asked."""
+
+    def __init__(self, resources: ResourceNames) -> None:
+        """resources: the configured names of what is asked. labels, annotations: the keys that are read."""
+        self.labels: Final = frozenset(gpu_request.labels_read(resources))
+        self.annotations: Final = frozenset((*gpu_request.annotations_read(resources), *unsupported.ANNOTATIONS_READ))
+        # In a fixed order, so that equal ones have equal fingerprints.
+        self._labels, self._annotations = tuple(sorted(self.labels)), tuple(sorted(self.annotations))
+
+    def read(self, wire: objects.Pod, over_budget: tuple[str, ...] = ()) -> Asked:
+        """over_budget: as in Asked."""
+        meta, spec = wire.metadata, wire.spec
+        labels, annotations = meta.labels or _EMPTY, meta.annotations or _EMPTY
+        return Asked(
+            spec.containers,
+            spec.init_containers,
+            spec.overhead,
+            spec.resources,
+            spec.node_selector,
+            spec.affinity,
+            spec.tolerations,
+            spec.topology_spread_constraints,
+            spec.scheduling_group,
+            len(spec.resource_claims),
+            tuple(sorted({kind for volume in spec.volumes for kind in volume if kind != "name"})),
+            {key: labels[key] for key in self._labels if key in labels},
+            {key: annotations[key] for key in self._annotations if key in annotations},
+            effective_requests.resized(wire),
+            over_budget,
+        )

@@ -1,0 +1,148 @@
+"""What a client can do to the server of probes and metrics: nothing that the next one would notice."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+from aiohttp import web
+
+from scheduler.process.bounded_server import Limits
+from scheduler.process.probes import Turns, serve
+from tests.system.process import in_virtual_time
+
+GET = b"GET %s HTTP/1.1\r\nHost: h\r\n\r\n"
+# More than the kernel takes for a peer that reads nothing.
+LONG = b"x" * 65_536, 400
+
+
+class Connections(list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]):
+    """Opened by `open`, closed at the end of the test."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    async def open(self, sent: bytes = b"") -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=2**10)
+        self.append((reader, writer))
+        writer.write(sent)
+        return reader
+
+    async def status(self, path: bytes = b"/healthz") -> bytes:
+        """Of an answer within a second, as the kubelet waits; b"" when the connection is cut off."""
+        reader = await self.open(GET % path)
+        async with asyncio.timeout(1.0):
+            return (await reader.readline()).strip()
+
+
+@asynccontextmanager
+async def serving(limits: Limits) -> AsyncIterator[Connections]:
+    def scrape() -> Iterator[bytes]:
+        piece, times = LONG
+        return iter([piece] * times)
+
+    runner = await serve(("127.0.0.1", 0), scrape, ready=str, alive=str, limits=limits)
+    made = Connections(runner.addresses[0][1])
+    try:
+        yield made
+    finally:
+        for _, writer in made:
+            writer.transport.abort()
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def connections() -> AsyncIterator[Connections]:
+    async with serving(Limits()) as made:
+        yield made
+
+
+async def is_cut_off(reader: asyncio.StreamReader) -> bool:
+    try:
+        async with asyncio.timeout(2.0):
+            while await reader.read(2**16):
+                pass
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+    return True
+
+
+async def test_a_probe_is_answered_while_all_places_are_taken_by_requests_that_never_end(
+    connections: Connections,
+) -> None:
+    slow = [await connections.open(b"GET /metrics HTTP/1.1\r\nX: ") for _ in range(200)]
+
+    assert await connections.status() == b"HTTP/1.1 200 OK"
+    assert [await is_cut_off(reader) for reader in slow[:3]] == [True, True, True]
+
+
+async def test_a_probe_is_answered_while_all_places_are_taken_by_clients_that_do_not_read(
+    connections: Connections,
+) -> None:
+    for _ in range(100):
+        await connections.open(GET % b"/metrics")
+
+    for _ in range(5):
+        assert await connections.status() == b"HTTP/1.1 200 OK"
+
+
+@pytest.mark.parametrize(
+    ("limits", "sent"),
+    [
+        pytest.param(Limits(request_s=0.2), b"", id="nothing at all"),
+        pytest.param(Limits(request_s=0.2), b"GET /healthz HTTP/1.1\r\nX: ", id="a request without an end"),
+        pytest.param(Limits(answer_s=0.2), GET % b"/metrics", id="an answer that is not read"),
+        pytest.param(Limits(idle_s=0.2), GET % b"/healthz", id="nothing after an answer"),
+    ],
+)
+async def test_a_client_that_keeps_the_server_waiting_is_cut_off(limits: Limits, sent: bytes) -> None:
+    async with serving(limits) as connections:
+        reader = await connections.open(sent)
+        await asyncio.sleep(0.5)
+
+        assert await is_cut_off(reader)
+
+
+async def test_a_client_that_sends_the_next_request_in_time_keeps_its_connection() -> None:
+    async with serving(Limits(request_s=0.5, answer_s=0.5, idle_s=0.5)) as connections:
+        reader = await connections.open()
+        for _ in range(5):
+            connections[-1][1].write(GET % b"/healthz")
+            async with asyncio.timeout(1.0):
+                assert await reader.readuntil(b"ok\n")
+            await asyncio.sleep(0.2)
+
+
+@in_virtual_time
+async def test_answers_come_one_after_the_other_however_many_ask() -> None:
+    now_s, turns, answered_s = asyncio.get_running_loop().time, Turns(0.05), []
+
+    async def handle(_: web.BaseRequest) -> web.StreamResponse:
+        answered_s.append(now_s())
+        return web.Response()
+
+    asking = [asyncio.ensure_future(turns.each(handle)(cast("web.BaseRequest", None))) for _ in range(32)]
+    await asyncio.sleep(0.01)
+    for leaves in asking[1:31]:
+        leaves.cancel()
+    await asyncio.wait(asking)
+
+    assert answered_s == [0.0, 0.05]
+
+
+@in_virtual_time
+async def test_an_answer_after_a_pause_waits_for_nobody() -> None:
+    now_s, turns, answered_s = asyncio.get_running_loop().time, Turns(0.05), []
+
+    async def handle(_: web.BaseRequest) -> web.StreamResponse:
+        answered_s.append(now_s())
+        return web.Response()
+
+    for _ in range(3):
+        await turns.each(handle)(cast("web.BaseRequest", None))
+        await asyncio.sleep(1.0)
+
+    assert answered_s == [0.0, 1.0, 2.0]
