@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from scheduler.kube import objects
@@ -16,7 +17,8 @@ from tests.tenants.cluster import Connection
 NAMESPACE: Final = "hostile"
 # What one user's clients get through to an API server and its etcd.
 WRITES_PER_S: Final = 500.0
-_BURST: Final = 5
+BYTES_PER_S: Final = 20e6
+_BREATH_S: Final = 0.01
 
 Manifest = dict[str, object]
 
@@ -31,7 +33,7 @@ class Tenant:
         self._scale = scale
         self._nodes = [node.metadata.name for node in world.nodes]
         self._rules: list[Rule] = []
-        self._written = 0
+        self._behind_s = 0.0
 
     def many(self, number: int) -> int:
         """So many, scaled."""
@@ -57,13 +59,11 @@ class Tenant:
     async def creates(self, manifests: Iterable[Manifest]) -> None:
         """One after the other."""
         for made in manifests:
-            self.world.pods.create(made)
-            await self._paced()
+            await self._paced(self.world.pods.create(made))
 
     async def updates(self, name: str, change: Callable[[objects.Pod], objects.Pod]) -> None:
         """One write."""
-        self.world.pods.update(NAMESPACE, name, change)
-        await self._paced()
+        await self._paced(self.world.pods.update(NAMESPACE, name, change))
 
     async def deletes(self, name: str, *, grace_s: float = 0.0) -> None:
         """Ask for the end of a pod."""
@@ -85,10 +85,13 @@ class Tenant:
             self._connection.faults.remove(rule)
         self._rules.clear()
 
-    async def _paced(self) -> None:
-        self._written += 1
-        if self._written % _BURST == 0:
-            await asyncio.sleep(_BURST / WRITES_PER_S)
+    async def _paced(self, written: objects.Pod | None = None) -> None:
+        self._behind_s += 1 / WRITES_PER_S
+        if written is not None:
+            self._behind_s += len(msgspec.json.encode(written)) / BYTES_PER_S
+        if self._behind_s >= _BREATH_S:
+            waits_s, self._behind_s = self._behind_s, 0.0
+            await asyncio.sleep(waits_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,6 @@ async def huge_churn(tenant: Tenant) -> None:
     for number in range(tenant.many(500)):
         written = {"example.com/text": text(number)}
         await tenant.updates("p", lambda found, w=written: with_metadata(found, annotations=w))  # type: ignore[misc]
-        await tenant.waits(0.01)
 
 
 async def bound_churn(tenant: Tenant) -> None:

@@ -1,8 +1,11 @@
 """Attacks by the number of objects, each of them small."""
 
+import json
 from typing import Any, Final
 
 from config.protocol import names
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.state.node_inventory import read_inventory
 from tests.tenants.attack import Attack, Tenant, pod
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
@@ -85,6 +88,19 @@ async def exclusive(tenant: Tenant) -> None:
     )
 
 
+async def one_full_card(tenant: Tenant) -> None:
+    """Thousands of templates of one unit for one card, which is full: what becomes free elsewhere helps none."""
+    node = next(iter(tenant.world.nodes))
+    taken = read_inventory(node, ResourceNames(), 1024).cards[0]
+    cards = json.dumps({"0": taken.uuid})
+    written = {names.ALLOCATION: json.dumps({"0": {"0": taken.units}}), names.INIT_ALLOCATION: "{}", names.CARDS: cards}
+    await tenant.creates([pod("full", taken.units, node=node.metadata.name, annotations=written)])
+    await tenant.creates(
+        pod(f"p-{number}", 1, requests={"cpu": f"{1 + number}m"}, annotations={names.CARD_UUIDS: taken.uuid})
+        for number in range(tenant.many(5_000))
+    )
+
+
 async def odd_texts(tenant: Tenant) -> None:
     """What breaks a line of a log, a label of a metric or the text of an Event, if anything does."""
     texts = (
@@ -134,6 +150,7 @@ ATTACKS: Final = (
         server="takes the priority of a PriorityClass only",
     ),
     Attack(name="3,000 exclusive pods for the cards of four nodes", acts=exclusive),
+    Attack(name="5,000 templates that wait for one full card", acts=one_full_card),
     Attack(name="texts that break logs, labels and terminals", acts=odd_texts),
     Attack(name="amounts that are none", acts=quantities, server="refuses most: quantities and counts are validated"),
 )
