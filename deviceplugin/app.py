@@ -12,10 +12,11 @@ import structlog
 
 from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.mistakes import ConfigurationError
-from deviceplugin.backends import controlled, source_for
+from deviceplugin.backends import backend_for, controlled
 from deviceplugin.driver.simulated import SimulationError
+from deviceplugin.health.monitor import NeedsNewContainer
 from deviceplugin.kubelet.device_ids import TooManyDevices
-from deviceplugin.lock import AlreadyRunning, InstanceLock, LockUnknown
+from deviceplugin.kubelet.session import KubeletSession
 from deviceplugin.node.api import NodeApi
 from deviceplugin.node_plugin import NodePlugin
 from deviceplugin.report.status_page import status_page
@@ -24,23 +25,31 @@ from scheduler.kube.rest.connect import ConnectError, connect
 from scheduler.process.probes import serve
 from scheduler.process.scrape import exposition
 from scheduler.process.startup import StartupError
-from scheduler.process.stop import stop_requested
 
 _CONNECTIONS: Final = 8
 _COLLECT_EVERY: Final = 50_000
 log = structlog.get_logger()
 
 
-async def run(configuration: DevicePluginConfiguration, environment: Mapping[str, str]) -> None:
-    """Serve this node until SIGTERM or SIGINT. Raises StartupError."""
+async def run(
+    configuration: DevicePluginConfiguration,
+    environment: Mapping[str, str],
+    session: KubeletSession,
+    stop: asyncio.Event,
+) -> None:
+    """Serve this node until `stop`. session: under way already. Raises StartupError."""
     try:
-        with InstanceLock(Path(configuration.state_dir)):
-            await _connected(configuration, environment)
-    except (AlreadyRunning, LockUnknown, ConnectError, ConfigurationError, SimulationError) as mistake:
+        await _connected(configuration, environment, session, stop)
+    except (ConnectError, ConfigurationError, SimulationError) as mistake:
         raise StartupError(str(mistake)) from mistake
 
 
-async def _connected(configuration: DevicePluginConfiguration, environment: Mapping[str, str]) -> None:
+async def _connected(
+    configuration: DevicePluginConfiguration,
+    environment: Mapping[str, str],
+    session: KubeletSession,
+    stop: asyncio.Event,
+) -> None:
     wanted = configuration.client_connection
     connection = await connect(
         environment,
@@ -51,19 +60,18 @@ async def _connected(configuration: DevicePluginConfiguration, environment: Mapp
     # as long as ten calls of the kubelet.
     gc.set_threshold(_COLLECT_EVERY, 20, 100)
     rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
+    backend = backend_for(configuration)
     cluster = KubeCluster(connection, rng, ClientOptions(connections=_CONNECTIONS))
     api = NodeApi(connection, configuration.node_name)
     async with contextlib.AsyncExitStack() as closing:
         closing.push_async_callback(cluster.close)
         closing.push_async_callback(api.close)
-        await _serve(configuration, cluster, api, rng)
+        plugin = NodePlugin(configuration, cluster, api, backend, session, rng)
+        async with controlled(configuration, backend):
+            await _serve(configuration, plugin, stop)
 
 
-async def _serve(
-    configuration: DevicePluginConfiguration, cluster: KubeCluster, api: NodeApi, rng: random.Random
-) -> None:
-    source = source_for(configuration)
-    plugin = NodePlugin(configuration, cluster, api, source, rng)
+async def _serve(configuration: DevicePluginConfiguration, plugin: NodePlugin, stop: asyncio.Event) -> None:
     try:
         server = await serve(
             configuration.listen_address,
@@ -77,24 +85,23 @@ async def _serve(
         raise StartupError(message) from error
     log.info("start", node=configuration.node_name, listen=configuration.listen, simulated=bool(configuration.simulate))
     try:
-        async with controlled(configuration, source):
-            await _until_told_to_stop(plugin)
-    except* TooManyDevices as mistakes:
+        await _until_told_to_stop(plugin, stop)
+    except* (TooManyDevices, NeedsNewContainer) as mistakes:
         raise StartupError(_first_message(mistakes)) from None
     finally:
         await server.cleanup()
 
 
-async def _until_told_to_stop(plugin: NodePlugin) -> None:
-    stop = stop_requested()
+async def _until_told_to_stop(plugin: NodePlugin, stop: asyncio.Event) -> None:
     async with asyncio.TaskGroup() as tasks:
         working = tasks.create_task(plugin.run())
         await stop.wait()
         log.info("stop")
+        await plugin.stopping()
         working.cancel()
 
 
-def _first_message(mistakes: ExceptionGroup[TooManyDevices]) -> str:
+def _first_message(mistakes: ExceptionGroup[TooManyDevices | NeedsNewContainer]) -> str:
     first: BaseException = mistakes
     while isinstance(first, ExceptionGroup):
         first = first.exceptions[0]

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from config.protocol import inventory
@@ -9,41 +10,56 @@ from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.cdi.nvidia_edits import NvidiaEdits
 from deviceplugin.cdi.simulated_edits import SimulatedEdits
 from deviceplugin.driver import fault_control
-from deviceplugin.driver.cards import CardSource, DriverCard
-from deviceplugin.driver.nvml import NvmlSource
-from deviceplugin.driver.simulated import SimulatedSource, read_simulation
+from deviceplugin.driver.calls import Worker
+from deviceplugin.driver.cards import DriverCard
+from deviceplugin.driver.process import DriverProcess
+from deviceplugin.driver.simulated import SimulatedDriver, read_simulation
+from deviceplugin.driver.supervisor import SupervisedDriver
+from deviceplugin.driver.threads import DriverThreads
 
 _GENERATED = "cdi/nvidia.json"
 _SIMULATED_CARDS = "cards"
 
 
-def source_for(configuration: DevicePluginConfiguration) -> CardSource:
-    """Not asked anything yet. Raises ConfigurationError or SimulationError for an unusable cluster file."""
+@dataclass(frozen=True, slots=True)
+class CardBackend:
+    """driver: not asked anything yet. simulated: what can be made to happen to its cards; None for real ones."""
+
+    driver: SupervisedDriver
+    simulated: SimulatedDriver | None = None
+
+
+def backend_for(configuration: DevicePluginConfiguration) -> CardBackend:
+    """Inside the event loop. Raises ConfigurationError or SimulationError for an unusable cluster file."""
     if not configuration.simulate:
-        return NvmlSource()
-    cards, faults = read_simulation(Path(configuration.simulate), configuration.node_name)
-    return SimulatedSource(cards, faults)
+        return CardBackend(SupervisedDriver(DriverProcess.start))
+    simulated = SimulatedDriver(*read_simulation(Path(configuration.simulate), configuration.node_name))
+
+    async def start() -> Worker:
+        return DriverThreads(simulated.opened())
+
+    return CardBackend(SupervisedDriver(start), simulated)
 
 
 def edits_for(
     configuration: DevicePluginConfiguration,
-    source: CardSource,
+    backend: CardBackend,
     found: Callable[[], Sequence[DriverCard]],
     announced: Callable[[], Sequence[inventory.Card]],
 ) -> NvidiaEdits | SimulatedEdits:
     """found: the cards as the driver names them. announced: as the node does."""
     state = Path(configuration.state_dir)
-    if isinstance(source, SimulatedSource):
+    if backend.simulated is not None:
         return SimulatedEdits(state / _SIMULATED_CARDS, announced)
     spec_dirs = [Path(directory) for directory in configuration.cdi_spec_dirs]
     return NvidiaEdits(found, spec_dirs, state / _GENERATED, configuration.nvidia_ctk)
 
 
 @contextlib.asynccontextmanager
-async def controlled(configuration: DevicePluginConfiguration, source: CardSource) -> AsyncIterator[None]:
+async def controlled(configuration: DevicePluginConfiguration, backend: CardBackend) -> AsyncIterator[None]:
     """Take faults on the control socket while the context lasts, where one is configured."""
-    if configuration.simulate_control and isinstance(source, SimulatedSource):
-        async with fault_control.serve(Path(configuration.simulate_control), source):
+    if configuration.simulate_control and backend.simulated is not None:
+        async with fault_control.serve(Path(configuration.simulate_control), backend.simulated):
             yield
     else:
         yield

@@ -12,16 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, Literal, NoReturn
 
+import msgspec
 import typer
 
 from config.settings.address import host_and_port
-from config.settings.deviceplugin import ENV_PREFIX, DevicePluginConfiguration
+from config.settings.deviceplugin import DEFAULT_STATE_DIR, ENV_PREFIX, DevicePluginConfiguration
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError, Mistake
 from deviceplugin.legacy_flags import as_ours
 
 _MISCONFIGURED: Final = 2
 _UNKNOWN: Final = 1
+_RELEASED_WITHIN_S: Final = 30.0
 _NODE_NAME: Final = "NODE_NAME"
 _DEFAULT_PORT: Final = 10262
 _UNIT_MIB: Final = {"MiB": 1, "GiB": 1024}
@@ -45,7 +47,7 @@ def run(
     node_name: Annotated[str | None, typer.Option(help="This node (default: the variable NODE_NAME).")] = None,
     simulate: Annotated[Path | None, typer.Option(help="Cluster file: announce its cards.")] = None,
     simulate_control: Annotated[Path | None, typer.Option(help="Unix socket to inject faults.")] = None,
-    listen: Annotated[str | None, typer.Option(help="Address of probes and metrics (default: 0.0.0.0:10262).")] = None,
+    listen: Annotated[str | None, typer.Option(help="Address of probes and metrics (default: :10262).")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error (default: info).")] = None,
     mode: Annotated[str | None, typer.Option(help="auto, cdi or environment (default: auto).")] = None,
     cdi_dir: Annotated[Path | None, typer.Option(help="Directory for CDI specs (default: /var/run/cdi).")] = None,
@@ -92,6 +94,30 @@ def status(
     except StatusUnknown as error:
         _give_up(str(error), _UNKNOWN)
     sys.stdout.write(as_text(told) if output == "text" else f"{encode(told).decode()}\n")
+
+
+@cli.command()
+def release(
+    cards: Annotated[list[str], typer.Argument(metavar="CARD...", help="Indexes or UUIDs of cards, or all.")],
+    *,
+    minutes: Annotated[float, typer.Option("--for", metavar="MINUTES", help="Take them back after this time.")] = 10.0,
+    done: Annotated[bool, typer.Option("--done", help="Take them back now.")] = False,
+    state_dir: Annotated[
+        Path | None, typer.Option(help="State directory of the plugin (default: as the plugin's).")
+    ] = None,
+) -> None:
+    """Let go of cards, for a reset or a change of MIG mode; they take no new pods until they are taken back."""
+    from deviceplugin.health.releases import Order, socket_path  # noqa: PLC0415 - as above
+    from deviceplugin.line_socket import Refusal, ask  # noqa: PLC0415
+
+    directory = state_dir or Path(os.environ.get(f"{ENV_PREFIX}STATEDIR") or DEFAULT_STATE_DIR)
+    order = msgspec.to_builtins(Order(cards, done=done, for_s=60 * minutes))
+    try:
+        said = asyncio.run(ask(socket_path(directory), order, within_s=_RELEASED_WITHIN_S))
+    except (Refusal, OSError, TimeoutError) as error:
+        hint = "" if isinstance(error, Refusal) else "; is the plugin running here?"
+        _give_up(f"{error or 'no answer in time'}{hint}", _UNKNOWN)
+    sys.stdout.write(f"{said}\n")
 
 
 def configured(
@@ -146,22 +172,17 @@ def local_address(environ: Mapping[str, str]) -> str:
 
 
 def _serve(configuration: DevicePluginConfiguration, *, ignored: Sequence[str]) -> None:
-    # What follows is slow to import and needed by this command only.
-    import structlog  # noqa: PLC0415
-
-    from deviceplugin.app import run as run_plugin  # noqa: PLC0415
-    from scheduler.process.logs import configure  # noqa: PLC0415
+    # Slow to import, and needed by this command only.
+    from deviceplugin.start import run as run_plugin  # noqa: PLC0415
     from scheduler.process.startup import StartupError  # noqa: PLC0415
 
-    configure(configuration.log_level, configuration.log_format)
-    if ignored:
-        structlog.get_logger().warning(
-            "flags.ignored", flags=list(ignored), reason="flags of the legacy plugin that have no effect here"
-        )
     try:
-        asyncio.run(run_plugin(configuration, os.environ))
-    except StartupError as mistake:
-        _give_up(str(mistake), _MISCONFIGURED)
+        asyncio.run(run_plugin(configuration, os.environ, ignored))
+    except* StartupError as mistakes:
+        first: BaseException = mistakes
+        while isinstance(first, ExceptionGroup):
+            first = first.exceptions[0]
+        _give_up(str(first), _MISCONFIGURED)
 
 
 def _mib(unit: str) -> int | None:

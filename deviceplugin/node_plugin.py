@@ -1,43 +1,45 @@
 """Builds the parts of one node's plugin, and runs them together: the only place that knows all of them.
 
 driver ──▶ CardKeeper ──▶ NodeCards ──▶ NodePublisher ──▶ node object
-                             │  └────▶ FakeDevices ─▶ kubelet ──Allocate, PreStartContainer──▶ allocators
+                             │  └────▶ KubeletSession ─▶ kubelet ──Allocate, PreStartContainer──▶ allocators
 node, pods (watch) ──────────┴───────────────────────────────────────────────────────────────────┘
 kubelet's records, use of the cards ──▶ Reconciler ──▶ Events, metrics, status
 """
 
 import asyncio
+import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from config.settings.deviceplugin import DevicePluginConfiguration
+from deviceplugin import line_socket
 from deviceplugin.allocation.allocated import GivenCards, Marker
 from deviceplugin.allocation.allocators import CdiAllocator, EnvironmentAllocator, Site
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.view import NodeRecords
-from deviceplugin.backends import edits_for
+from deviceplugin.backends import CardBackend, edits_for
 from deviceplugin.cdi.mode import Mode, mode_of
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.driver.cards import CardSource, SourceFailed
-from deviceplugin.driver.simulated import SimulatedSource
+from deviceplugin.driver.cards import SourceFailed, Xid
 from deviceplugin.driver.thread import DriverThread
 from deviceplugin.health import rules
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.monitor import CardKeeper, Pace
 from deviceplugin.health.record import HealthFile
+from deviceplugin.health.releases import Releases, socket_path
 from deviceplugin.health.states import CardStates
 from deviceplugin.kubelet.client import PodResources
-from deviceplugin.kubelet.device_list import FakeDevices
-from deviceplugin.kubelet.registration import Listeners, Registration
+from deviceplugin.kubelet.session import CHECKPOINT, KubeletSession
 from deviceplugin.node.api import NodeApi
 from deviceplugin.node.cards import NodeCards
+from deviceplugin.node.devices import NodeDevices
 from deviceplugin.node.events import Notice, Notices
 from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodePublisher
@@ -55,28 +57,30 @@ from scheduler.kube.rest.client import KubeCluster
 from scheduler.process.contact import ContactCollector
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_CHECKPOINT: Final = "kubelet_internal_checkpoint"
 # More than nvidia-ctk is given (nvidia_edits).
 _PREPARED_WITHIN_S: Final = 120.0
+_HELD_WITHIN_S: Final = 1.0
 log = structlog.get_logger()
 
 
 class NodePlugin:
     """Make it inside the event loop that runs it. mode: known once the node has been seen."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  (each a different type: none can take another's place)
         self,
         configuration: DevicePluginConfiguration,
         cluster: KubeCluster,
         api: NodeApi,
-        source: CardSource,
+        backend: CardBackend,
+        session: KubeletSession,
         rng: random.Random,
     ) -> None:
         c = self._configuration = configuration
         backoff = Backoff(rng)
+        self._backoff_s = backoff.delay_s
         self.metrics = NodeMetrics(c.node_name, c.memory_unit_mib, dcgm=c.dcgm_metrics)
         self.mode: Mode | None = None
-        self._api, self._source, self._backoff = api, source, backoff
+        self._api, self._backend, self._session = api, backend, session
         self._kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
         self._notices = Notices(cluster, c.node_name, time.time)
         self._view = NodeRecords(
@@ -84,17 +88,21 @@ class NodePlugin:
             pods=OwnPods(),
             journal=Journal(Path(c.state_dir)),
             kubelet=self._kubelet,
-            checkpoint=Path(c.kubelet.device_plugin_dir) / _CHECKPOINT,
+            checkpoint=Path(c.kubelet.device_plugin_dir) / CHECKPOINT,
             changed=self._allocation_changed,
         )
         self._given, self._marker = GivenCards(), Marker(api, backoff.delay_s)
-        self._cards, self._keeper = self._make_cards(source)
-        self._edits = edits_for(c, source, lambda: self._keeper.states.cards, lambda: self._cards.cards)
+        self._cards, self._keeper = self._make_cards(backend)
+        self._edits = edits_for(c, backend, lambda: self._keeper.states.cards, lambda: self._cards.cards)
+        self._releases = Releases(keeper=self._keeper, allocated=self._allocated_units, wall_s=time.time)
         self._watch = NodeWatch(cluster, c.node_name, rng, time.monotonic)
         self.metrics.registry.register(ContactCollector(METRICS_PREFIX, self._watch.contact))
-        self._registered, self._kubelet_problem = False, ""
         self._cards_changed = asyncio.Event()
         self._reconciler: Reconciler | None = None
+        self._environment: EnvironmentAllocator | None = None
+        self._registered: bool | None = None
+        session.changed = self._session_changed
+        self._session_changed()
 
     async def run(self) -> None:
         """Serve the node forever. Raises, in a group, device_ids.TooManyDevices, and whatever is a bug."""
@@ -104,6 +112,7 @@ class NodePlugin:
                     self._watch.pods(self._view.pods),
                     self._watch.node(self._node_seen),
                     self._keeper.run(),
+                    self._obey_orders(),
                     self._cards.run(),
                     self._cards.follow_pods(),
                     self._cards.publisher.run(),
@@ -115,40 +124,50 @@ class NodePlugin:
         finally:
             await self._kubelet.close()
 
+    async def stopping(self) -> None:
+        """Ask the scheduler to wait until the next plugin is there; as long as this takes, at most."""
+        self._cards.registered(now=False)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_HELD_WITHIN_S):
+                await self._cards.publisher.settled()
+
     def not_ready(self) -> str:
         """What is missing until pods can get their cards; "" when nothing is."""
         if not self._cards.latest:
             return self._keeper.problem or "the driver has not reported any card yet"
-        if not self._registered:
-            return self._kubelet_problem or "not registered with the kubelet yet"
+        if not self._session.registered:
+            return self._session.problem or "not registered with the kubelet yet"
         if problem := self._watch.contact.problem(self._configuration.not_ready_after_s):
             return problem
-        return "" if self._cards.publisher.announced else "node object not updated yet"
+        publisher = self._cards.publisher
+        return "" if publisher.announced else publisher.problem or "node object not updated yet"
 
     def status(self) -> PluginStatus:
         """The status, as `/status` shows it."""
         c, found = self._configuration, self._reconciler
-        pods, cards = self._view.asking(), self._cards.cards
+        cards = self._cards.cards
         return PluginStatus(
             node=c.node_name,
             mode=self.mode or c.mode,
             driver=self._keeper.states.driver,
             unit_mib=c.memory_unit_mib,
-            announced_units=sum(healthy for _, healthy in self._cards.devices.now),
-            registered=self._registered,
-            simulated=isinstance(self._source, SimulatedSource),
+            announced_units=sum(healthy for _, healthy in self._session.devices_now.now),
+            registered=self._session.registered,
+            on_node=self._cards.publisher.announced,
+            simulated=self._backend.simulated is not None,
             toolkit_missing=bool(self._edits.toolkit_missing),
             problems=tuple(filter(None, self._problems())),
-            cards=card_statuses(cards, allocated_units(pods, self._cards.whole), self._keeper.states.readings),
+            cards=card_statuses(cards, self._allocated_units(), self._keeper.states.readings),
             containers=found.result.containers if found else (),
             drift=found.result.drift if found else (),
         )
 
     def _problems(self) -> Sequence[str]:
         reconciled = self._reconciler.result.problems if self._reconciler else ()
-        return (self._keeper.problem, self._kubelet_problem, self._cards.problem, *self._edits.problems, *reconciled)
+        cards = (self._cards.problem, *self._cards.problems())
+        return (*self._keeper.problems(), self._session.problem, *cards, *self._edits.problems, *reconciled)
 
-    def _make_cards(self, source: CardSource) -> tuple[NodeCards, CardKeeper]:
+    def _make_cards(self, backend: CardBackend) -> tuple[NodeCards, CardKeeper]:
         c, boot_id = self._configuration, _BOOT_ID.read_text(encoding="ascii").strip()
         healths, last_known = HealthFile(Path(c.state_dir), boot_id), LastKnownFile(Path(c.state_dir), boot_id)
         known = last_known.load()
@@ -160,25 +179,25 @@ class NodePlugin:
         cards = NodeCards(
             terms=Terms(c.memory_unit_mib, c.unified_memory_mib),
             gpu_core=c.announce_gpu_core,
-            old_style_ids=c.old_style_ids,
             states=states,
             view=self._view,
-            publisher=NodePublisher(self._api, self._backoff.delay_s),
-            devices=FakeDevices(),
+            publisher=NodePublisher(self._api, self._backoff_s),
+            devices=NodeDevices(view=self._view, shown=self._session.devices_now, old_style=c.old_style_ids),
             healths=healths,
             last_known=last_known,
             wall_s=time.time,
             tell=self._notices.tell,
             changed=self._show_cards,
+            release=self._follow_release,
         )
         keeper = CardKeeper(
-            source=source,
+            driver=backend.driver,
             states=states,
             forget=not known.same_boot,
-            pace=Pace(reading_s=c.reading_interval_s),
+            pace=Pace(reading_s=c.reading_interval_s, end_s=c.driver_exit_after_s),
             wall_s=time.time,
             on_news=cards.moved,
-            on_xid=lambda xid: self.metrics.xid(xid.uuid, xid.number),
+            on_xid=self._count_xid,
         )
         return cards, keeper
 
@@ -188,26 +207,45 @@ class NodePlugin:
 
     def _show_cards(self) -> None:
         states, cards = self._keeper.states, self._cards.cards
-        allocated = allocated_units(self._view.asking(), self._cards.whole)
-        self.metrics.show_cards(shown_cards(states.cards, cards, allocated, states.readings))
+        self.metrics.show_cards(shown_cards(states.cards, cards, self._allocated_units(), states.readings))
+        processes = self._backend.driver.processes
+        self.metrics.show_driver(processes.starts, len(processes.abandoned()))
         self._cards_changed.set()
+        self._remember()
+
+    def _allocated_units(self) -> dict[str, int]:
+        return allocated_units(self._view.asking(), self._cards.whole)
+
+    async def _follow_release(self, text: str) -> bool:
+        return await self._releases.follow(text)
+
+    def _count_xid(self, xid: Xid) -> None:
+        self.metrics.xid(xid.uuid, xid.number, xid.times)
+
+    async def _obey_orders(self) -> None:
+        """Take what operators say on the node; without a socket, the annotation is left."""
+        path = socket_path(Path(self._configuration.state_dir))
+        try:
+            async with line_socket.serve(path, self._releases.obey):
+                await asyncio.Event().wait()
+        except OSError as error:
+            log.warning("orders.unavailable", path=str(path), reason=str(error))
 
     async def _serve_kubelet(self) -> None:
         """Serve the kubelet, and reconcile, once the mode and the devices are known."""
         c = self._configuration
         runtime = await self._watch.runtime_version()
-        await self._cards.devices.shown()
-        self.mode = mode_of(c.mode, runtime)
+        await self._cards.listed()
+        mode = self.mode = mode_of(c.mode, runtime)
         log.info("mode", mode=self.mode, configured=c.mode, runtime=runtime)
         site = Site(
             view=self._view,
-            devices=self._cards.devices,
             cards=lambda: self._cards.whole,
             node_labels=self._watch.labels,
             given=self._gave,
         )
-        plugin, registering, files = self._allocator(site)
-        measured = MeasuredPlugin(plugin, self.metrics, lambda: self._left(registration))
+        answers, files = self._allocator(site)
+        measured = MeasuredPlugin(answers, self.metrics)
         self._reconciler = Reconciler(
             settings=_reconcile_settings(c),
             view=self._view,
@@ -222,14 +260,11 @@ class NodePlugin:
             allocating=lambda: bool(measured.allocating),
             on_outside=self._cards.outside,
         )
-        listeners = Listeners(registering, self._on_registered, self._on_unregistered, self._on_problem)
-        registration = Registration(
-            measured, Path(c.kubelet.device_plugin_dir), c.resources.gpu_mem, listeners, self._backoff.delay_s
-        )
+        await self._session.take_over(measured, mode)
+        self._remember()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(registration.run())
             tasks.create_task(self._reconciler.run())
-            if self.mode == "cdi":
+            if mode == "cdi":
                 tasks.create_task(self._prepare_edits())
 
     async def _prepare_edits(self) -> None:
@@ -247,14 +282,12 @@ class NodePlugin:
         finally:
             thread.close()
 
-    def _allocator(
-        self, site: Site
-    ) -> tuple[CdiAllocator | EnvironmentAllocator, Callable[[], Awaitable[None]], SpecFiles | None]:
+    def _allocator(self, site: Site) -> tuple[CdiAllocator | EnvironmentAllocator, SpecFiles | None]:
         if self.mode == "environment":
-            plugin = EnvironmentAllocator(site, self._configuration.allocate_wait_s)
-            return plugin, plugin.registering, None
+            self._environment = EnvironmentAllocator(site, self._configuration.allocate_wait_s)
+            return self._environment, None
         files = SpecFiles(Path(self._configuration.cdi_dir))
-        return CdiAllocator(site, files, self._edits), _at_once, files
+        return CdiAllocator(site, files, self._edits), files
 
     def _gave(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
         self._given.note(pod, containers, uuids)
@@ -265,20 +298,26 @@ class NodePlugin:
         note = f"its allocation changed ({', '.join(keys)}): ignored, its containers keep the cards of the first one"
         self._notices.tell(Notice("GPUAllocationChanged", note, PodKey(pod.namespace, pod.name, pod.uid)))
 
-    def _on_registered(self) -> None:
-        self._registered = True
-        self.metrics.registered()
+    def _session_changed(self) -> None:
+        if self._session.registered == self._registered:
+            return
+        self._registered = self._session.registered
+        self._cards.registered(now=self._registered)
+        if self._registered:
+            self.metrics.registered()
+            self._remember()
+        else:
+            self.metrics.unregistered()
 
-    def _on_unregistered(self) -> None:
-        self._registered = False
-        self.metrics.unregistered()
-
-    def _left(self, registration: Registration) -> None:
-        self._on_unregistered()
-        registration.dropped()
-
-    def _on_problem(self, message: str) -> None:
-        self._kubelet_problem = message
+    def _remember(self) -> None:
+        """Keep what the kubelet is told for the next process, which tells it the same before it knows anything else."""
+        if not self.mode:
+            return
+        unasked = bool(self._environment and self._environment.passed)
+        try:
+            self._session.remember(self.mode, tuple(self._session.devices_now.now), unasked=unasked)
+        except OSError as error:
+            log.warning("state.write_failed", reason=str(error))
 
 
 def _reconcile_settings(c: DevicePluginConfiguration) -> ReconcileSettings:
@@ -294,7 +333,3 @@ def _reconcile_settings(c: DevicePluginConfiguration) -> ReconcileSettings:
         allowance_mib=c.monitor_allowance_mib,
         host_proc=Path(c.host_proc),
     )
-
-
-async def _at_once() -> None:
-    """In cdi mode nothing has to be known before registering."""

@@ -76,6 +76,7 @@ def service_options(configuration: SchedulerConfiguration, *, instance: str) -> 
         predecessor_s=configuration.bind_timeout_s,
         max_binds_in_flight=configuration.max_binds_in_flight,
         not_ready_after_s=configuration.not_ready_after_s,
+        audit_period_s=configuration.ledger_audit_period_s,
     )
 
 

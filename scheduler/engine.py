@@ -18,6 +18,7 @@ from scheduler.pods.pod import Pod
 from scheduler.queue.entry import QueuedPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
+from scheduler.state.audit import NodeAudit, audit_node
 from scheduler.state.tables import Tables
 
 
@@ -82,6 +83,10 @@ class Engine:
         """The cards of `node`, by index, that the legacy ConfigMap takes out of use."""
         self.tables.mark_unhealthy(node, indexes)
 
+    def audit_node(self, name: str) -> NodeAudit | None:
+        """Count a node again from its objects, and repair the tables where they differ; None when it is not there."""
+        return audit_node(self.tables, name)
+
     # Attempts
 
     def decide(self, now_s: float, now_ns: int) -> Decision | None:
@@ -130,6 +135,7 @@ class Engine:
 
     def bound(self, placement: Placement) -> None:
         """The API server has bound the pod."""
+        self.tables.confirm(placement.pod.key.uid)
         self.queue.done(placement.pod.key.uid)
 
     def refused(self, placement: Placement, now_s: float, *, gone: bool) -> None:

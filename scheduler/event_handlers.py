@@ -149,6 +149,9 @@ class EventHandlers:
             problem = str(error)
         if problem:
             self._report(Problem("Node", node.metadata.name, problem, node.metadata.uid))
+        # Its pods may read differently on the cards, or in the unit, that it has now.
+        for pod, problem in self._engine.tables.take_pod_problems():
+            self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
 
 
 def _indexes(text: str) -> tuple[frozenset[int], str]:

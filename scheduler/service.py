@@ -26,6 +26,7 @@ from scheduler.event_handlers import EventHandlers, Problem
 from scheduler.kube import port
 from scheduler.kube.port import Binding, Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
 from scheduler.kube.reflector import Backoff, WatchBackoff, reflect
+from scheduler.ledger_audit import LedgerAudit
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.process.contact import Contact
 from scheduler.queue.entry import QueuedPod, State
@@ -61,6 +62,7 @@ class ServiceOptions:
     bind_timeout_s: of one bind request, > 0. predecessor_s: for so long after the start, a bind request of the process
     before this one may still take effect. max_binds_in_flight: bind requests at the same time, >= 1. not_ready_after_s:
     for so long the API server may be away, or refuse our credentials, before this scheduler is not ready, > 0.
+    audit_period_s: between two audits of the ledger, > 0.
     """
 
     controller: str
@@ -69,6 +71,7 @@ class ServiceOptions:
     predecessor_s: float
     max_binds_in_flight: int
     not_ready_after_s: float
+    audit_period_s: float = 600.0
 
 
 class Service:
@@ -112,6 +115,13 @@ class Service:
             backoff_s=Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s,
             on_retry=observer.bind_retried,
         )
+        self._audit = LedgerAudit(
+            engine,
+            period_s=options.audit_period_s,
+            now_s=self._clock.monotonic_s,
+            report=self._tell,
+            done=observer.audited,
+        )
         self._in_flight = 0
         self._wake = asyncio.Event()
         self._until_stop: list[asyncio.Task[None]] = []
@@ -144,6 +154,7 @@ class Service:
                 tasks.create_task(self._reflect(port.CONFIG_MAPS, self._handlers.config_maps)),
                 tasks.create_task(self.recorder.run()),
                 tasks.create_task(self._watch_lag()),
+                tasks.create_task(self._audit.run()),
                 tasks.create_task(self._decide_forever(bindings)),
             ]
 
@@ -297,6 +308,9 @@ class Service:
         if problem in self._reported:
             return
         self._reported[problem] = True
+        self._tell(problem)
+
+    def _tell(self, problem: Problem) -> None:
         self._observer.bad_object(problem.kind)
         log.warning("object.bad", kind=problem.kind, name=problem.name, problem=problem.message)
         if problem.on_object:

@@ -29,6 +29,7 @@ PLACEMENT_WHOLE_DEVICE: Final = "require-whole-device"
 ALLOCATION: Final = "scheduler.framework.gpushare.allocation"
 INIT_ALLOCATION: Final = "gpushare/init-allocation"
 CARDS: Final = "gpushare/cards"
+UNIT_MIB: Final = "gpushare/unit-mib"
 MEM_IDX: Final = "ALIYUN_COM_GPU_MEM_IDX"
 MEM_POD: Final = "ALIYUN_COM_GPU_MEM_POD"
 MEM_DEV: Final = "ALIYUN_COM_GPU_MEM_DEV"
@@ -39,6 +40,7 @@ ALLOCATION_KEYS: Final = (
     ALLOCATION,
     INIT_ALLOCATION,
     CARDS,
+    UNIT_MIB,
     MEM_IDX,
     MEM_POD,
     MEM_DEV,
@@ -49,10 +51,15 @@ ALLOCATION_KEYS: Final = (
 # Node annotations. The device plugin writes the inventory, operators the cordon; the scheduler reads both.
 INVENTORY: Final = "gpushare/inventory"
 CORDON: Final = "gpushare/cordon"
+# Written by the device plugin while no kubelet has it registered, read by the scheduler: no new pods until the kubelet
+# has reported later than this (RFC 3339, UTC, seconds: the form of a heartbeat), or the annotation is gone.
+HELD_UNTIL: Final = "gpushare/held-until"
 # Written by operators, read by the scheduler: pods on one card of the node, at most.
 MAX_SHARERS: Final = "gpushare/max-sharers"
 # Written by operators (UUIDs or indexes of repaired cards), read and removed by the device plugin.
 CLEAR_HEALTH: Final = "gpushare/clear-health"
+# Written by operators (UUIDs, indexes or `all`), obeyed while it is there and removed when its time is over.
+RELEASE: Final = "gpushare/release"
 
 # The legacy ConfigMap of unhealthy cards: kube-system/unhealthy-gpu-<node>, key "gpus" = "0,2".
 UNHEALTHY_NAMESPACE: Final = "kube-system"

@@ -24,6 +24,7 @@ from config.settings.schema import Section
 
 API_VERSION: Final = "gpushare/v1alpha1"
 KIND: Final = "DevicePluginConfiguration"
+DEFAULT_STATE_DIR: Final = "/var/lib/kubelet/device-plugins/gpushare"
 ENV_PREFIX: Final = "GPUSHARE_DEVICE_PLUGIN_"
 # A List of pod resources disturbs the kubelet while it admits pods (kubernetes pull 137534): never more often.
 _SHORTEST_RECONCILE_S: Final = 30.0
@@ -38,6 +39,7 @@ _SHORTEST_READING_S: Final = 1.0
 # The kubelet handles no other pod while it waits for an Allocate, without a deadline (devicemanager/endpoint.go).
 _LONGEST_ALLOCATE_WAIT_S: Final = 5.0
 _LARGEST_XID: Final = 65_535
+_LONGEST_EXIT_AFTER_S: Final = 86_400.0
 _LONGEST_NAME: Final = 253
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _NODE_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
@@ -92,7 +94,7 @@ class DevicePluginConfiguration(Section):
     )
     client_connection: ClientConnection = Field(default=ClientConnection(), description="How to reach the API server.")
     listen: Address = Field(
-        default="0.0.0.0:10262",
+        default=":10262",
         description="Address and port of `/healthz`, `/readyz`, `/metrics` and `/status`, the last for this machine "
         "only; port 0: any free one.",
     )
@@ -147,7 +149,7 @@ class DevicePluginConfiguration(Section):
     )
     kubelet: Kubelet = Field(default=Kubelet(), description="Where the kubelet keeps its sockets.")
     state_dir: AbsolutePath = Field(
-        default="/var/lib/kubelet/device-plugins/gpushare",
+        default=DEFAULT_STATE_DIR,
         description="Directory for what has to outlive the container: the lock, the journal of allocations, the health "
         "of the cards. By default inside the kubelet's directory, which is mounted anyway; a kubelet that starts "
         "empties that directory, but leaves subdirectories alone.",
@@ -183,6 +185,13 @@ class DevicePluginConfiguration(Section):
         ge=_SHORTEST_READING_S,
         le=_LONGEST_READING_S,
         description="How often each card is read. A card recovers after several good readings.",
+    )
+    driver_exit_after_s: Seconds = Field(
+        default=600.0,
+        validation_alias="driverExitAfter",
+        le=_LONGEST_EXIT_AFTER_S,
+        description="End when the driver could not be opened for so long, so that the kubelet makes the container "
+        "again, with another library, or with access to the cards. `0`: never.",
     )
     ignored_xids: tuple[XidNumber, ...] = Field(
         default=(), description="XIDs that do not affect the card's health, beside those of application errors."

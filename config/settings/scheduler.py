@@ -47,6 +47,7 @@ _LONGEST_BIND_TIMEOUT_S: Final = 60.0
 # Between two bookmarks is a minute; after ten at the latest the server ends the watch anyway, as it is asked to.
 _SHORTEST_STALL_S: Final = 90.0
 _LONGEST_STALL_S: Final = 600.0
+_LONGEST_PERIOD_S: Final = 86_400.0
 # Each is a connection; beyond that the API server's own priorities hold requests back.
 _MOST_BINDS: Final = 1024
 _PREFIX: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
@@ -212,11 +213,18 @@ class SchedulerConfiguration(Section):
         le=LONGEST_NOT_READY_AFTER_S,
         description=NOT_READY_AFTER,
     )
+    ledger_audit_period_s: Seconds = Field(
+        default=600.0,
+        validation_alias="ledgerAuditPeriod",
+        ge=1,
+        le=_LONGEST_PERIOD_S,
+        description="How often what is booked on each card is counted again from the pods and nodes, and compared.",
+    )
     client_connection: ClientConnection = Field(
         default=ClientConnection(), description="How the API server is reached."
     )
     listen: Address = Field(
-        default="0.0.0.0:10261",
+        default=":10261",
         description="Address and port of `/healthz`, `/readyz` and `/metrics`; port 0: any free one.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -8,7 +8,7 @@ Neither guesses: what cannot be told is refused, with a message that the pod's e
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
@@ -25,8 +25,7 @@ from deviceplugin.cdi.edits import Edits
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent
-from deviceplugin.kubelet.device_list import FakeDevices
-from deviceplugin.kubelet.server import ContainerResponse, Devices, Refused
+from deviceplugin.kubelet.server import ContainerResponse, Refused
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2
 
 # PreStartContainer has 30 s (devicemanager/endpoint.go), and the kubelet comes again with back-off: waiting a little
@@ -55,7 +54,6 @@ class Site:
     """
 
     view: NodeRecords
-    devices: FakeDevices
     cards: Callable[[], Sequence[Card]]
     node_labels: Callable[[], dict[str, str]]
     given: Given
@@ -80,15 +78,14 @@ class Site:
 
 @dataclass(slots=True)
 class CdiAllocator:
-    """`server.KubeletPlugin` for runtimes that know the Container Device Interface."""
+    """`session.Answers` for runtimes that know the Container Device Interface."""
 
     site: Site
     files: SpecFiles
     card_edits: EditsSource
 
-    def devices(self) -> AsyncIterator[Devices]:
-        """As the port."""
-        return self.site.devices.follow()
+    async def registering(self) -> None:
+        """Nothing has to be known before: what a container is given is looked up when it starts."""
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
         """A CDI device name. Asks nobody, so no pod is ever failed by a lookup."""
@@ -114,7 +111,7 @@ class CdiAllocator:
 
 @dataclass(slots=True)
 class EnvironmentAllocator:
-    """`server.KubeletPlugin` for other runtimes. answered: (pod UID, container), since the last registration.
+    """`session.Answers` for other runtimes. answered: (pod UID, container), since the last registration.
 
     Those of pods that are gone are forgotten.
     """
@@ -135,10 +132,6 @@ class EnvironmentAllocator:
         view = await self.site.view.confirmed(view, {found.pod.uid for found in identify.unrecorded(view)})
         self.passed = {uid for uid, shown in view.shown.items() if shown is not None}
         self.answered.clear()
-
-    def devices(self) -> AsyncIterator[Devices]:
-        """As the port."""
-        return self.site.devices.follow()
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
         """The environment of the one container that can be asking."""

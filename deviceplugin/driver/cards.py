@@ -3,13 +3,33 @@
 `nvml` satisfies `CardSource` with a real driver, `simulated` with the cards of a cluster file.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 
 class SourceFailed(Exception):
-    """The driver is absent, too late, hung or broken; the message says what was asked and what it answered."""
+    """The driver as a whole is absent, hung or broken; the message says what was asked and what it answered."""
+
+
+class NotOpened(SourceFailed):
+    """The driver cannot be opened.
+
+    Where that lasts, only a new container may help: its library is of another driver, or came after the container, or
+    the container has lost its access to the cards.
+    """
+
+
+class NoAnswer(SourceFailed):
+    """One card did not answer in time, or not one question about its health, which says nothing of the card."""
+
+
+class CardFailed(SourceFailed):
+    """The driver answers for one card with an error. lost: it is one that says that the card is not there."""
+
+    def __init__(self, message: str, *, lost: bool) -> None:
+        super().__init__(message)
+        self.lost = lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,35 +54,24 @@ class DriverCard:
 
 @dataclass(frozen=True, slots=True)
 class DriverCards:
-    """Every card that the driver names, ordered by index; UUIDs are unique. driver: its version."""
+    """Every card that the driver names, ordered by index; UUIDs are unique.
+
+    driver: its version. unasked: known cards that were not asked, or did not answer in time; they are not in `cards`,
+    which says nothing of them.
+    """
 
     driver: str
     cards: tuple[DriverCard, ...]
+    unasked: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """The driver reported an error. uuid: "" where it did not say of which card."""
+    """The driver reported an error. uuid: "" where it did not say of which card. times: >= 1, at about one moment."""
 
     uuid: str
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The card has stopped answering (fell off the bus, handle lost). Reported once."""
-
-    uuid: str
-
-
-@dataclass(frozen=True, slots=True)
-class Back:
-    """A card that was lost answers again, or has been reset. Reported once."""
-
-    uuid: str
-
-
-CardEvent: TypeAlias = Xid | Lost | Back
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +88,12 @@ class Reading:
 
     utilisation: duty cycle, 0..100. temperature_c. power_w. remap_pending: a row remap, or page retirement, waits for
     a reset. uncorrected_ecc: volatile uncorrected errors since the driver started. recovery: what the driver advises:
-    "" nothing, else `reset`, `reboot`, `drain` or `drain-reset`.
+    "" nothing, else `reset`, `reboot`, `drain` or `drain-reset`. compute_mode: "" for the default, else what keeps
+    programs from sharing the card: `EXCLUSIVE_PROCESS`, `PROHIBITED`. absent: what could not be read and is optional,
+    each `name: why`.
+
+    What tells a reset: attached changes whenever the driver is attached to the card again. energy_mj counts from the
+    moment that the driver initialised the card. persistent: the driver keeps the card initialised while nobody uses it.
     """
 
     used_mib: int
@@ -90,26 +104,82 @@ class Reading:
     remap_pending: bool = False
     uncorrected_ecc: int | None = None
     recovery: str = ""
+    compute_mode: str = ""
+    absent: tuple[str, ...] = ()
+    attached: int | None = None
+    energy_mj: int | None = None
+    persistent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """version: of the driver. count: how many cards it counts, also those that do not answer."""
+
+    version: str
+    count: int
+
+
+CardKey: TypeAlias = int | str
+"""How a card is first asked for: its index, its PCI address, or its UUID. A PCI address touches no other card."""
 
 
 class CardSource(Protocol):
-    """A driver. Its methods block, for as long as the driver likes: call them in a thread of their own.
+    """A driver, asked from several threads at once. Each method blocks, for as long as the driver likes.
 
-    Every method raises SourceFailed and nothing else.
+    Every method raises SourceFailed and nothing else. No method touches another card than those that it is asked about.
     """
 
-    def cards(self) -> DriverCards:
-        """Every card, read again."""
+    def open(self) -> Opened:
+        """Once, before anything else. Raises NotOpened."""
         ...
 
-    def wait(self, timeout_s: float) -> Sequence[CardEvent]:
-        """What happened since the last call, as soon as something does; empty when nothing did in time."""
+    def describe(self, key: CardKey) -> DriverCard:
+        """The card, without its links; from now on it is known by its UUID."""
         ...
 
-    def reading(self, uuid: str) -> Reading:
-        """The current reading of one card."""
+    def links(self, uuids: Sequence[str]) -> dict[str, dict[str, str]]:
+        """UUID -> index of another of these cards -> kind of link. All of them have been described."""
         ...
 
-    def close(self) -> None:
-        """Let go of the driver."""
+    def read(self, uuid: str) -> Reading:
+        """The current reading of a card that has been described."""
+        ...
+
+    def wait(self, uuid: str, timeout_s: float) -> tuple[Xid, ...] | None:
+        """Its errors, as soon as there are some; empty when there were none in time, None where that is unsupported."""
+        ...
+
+
+class Driver(Protocol):
+    """A driver as the event loop asks it: no call takes longer than some seconds, whatever the driver does."""
+
+    def remember(self, cards: Iterable[DriverCard]) -> None:
+        """These were there before it is asked for the first time."""
+        ...
+
+    async def cards(self) -> DriverCards:
+        """Every card, described again. Raises SourceFailed."""
+        ...
+
+    async def readings(self, uuids: Iterable[str]) -> dict[str, Reading | SourceFailed]:
+        """Of each of these cards: NoAnswer and CardFailed are of that card alone, anything else of the driver."""
+        ...
+
+    async def events(self) -> Sequence[Xid]:
+        """Waits for the next errors that cards report."""
+        ...
+
+    async def release(self, uuids: frozenset[str]) -> None:
+        """From now on these cards, and no others, are not touched; returns when nothing of ours holds them.
+
+        Raises SourceFailed when that cannot be had; they are not touched all the same.
+        """
+        ...
+
+    def problems(self) -> tuple[str, ...]:
+        """What operators should know beside the failures of calls."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything."""
         ...

@@ -1,36 +1,39 @@
 """A unix socket that injects faults into simulated cards: one JSON object a line, one in answer.
 
     {"card": 0, "xid": 79}                        {"card": "GPU-…", "lost": true}        {"card": 0, "back": true}
+    {"card": 0, "reset": true}                    {"card": 0, "hang": true}              {"card": 0, "hang": false}
     {"card": 0, "pid": 4242, "usedMiB": 512}      memory in use by that process; 0: none
     {"card": 0, "reading": {"remapPending": true, "uncorrectedEcc": 1, "recovery": "reset", "temperatureC": 91}}
     {"slowS": 2.5}    {"hang": true}    {"fail": true}       the driver as a whole; {"fail": false}: healthy again
+    {"die": true}                                 the process that asks the driver
 
 The answer is {"ok": true}, or {"ok": false, "error": "…"}. An index or a UUID names a card. A line says one of these
 and nothing beside it; what a line about the driver leaves out is healthy again.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
+from deviceplugin import line_socket
 from deviceplugin.driver.simulated import (
     BackFault,
+    DieFault,
     DriverFault,
     Fault,
     FaultError,
+    HangFault,
     LostFault,
     ReadingFault,
-    SimulatedSource,
+    ResetFault,
+    SimulatedDriver,
     UseFault,
     XidFault,
 )
 
-_LONGEST_LINE: Final = 65_536
-_ANSWER_S: Final = 5.0
 _Amount = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 
 
@@ -50,6 +53,8 @@ class _Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     xid: Annotated[int, msgspec.Meta(ge=0, le=65_535)] | None = None
     lost: bool = False
     back: bool = False
+    reset: bool = False
+    die: bool = False
     pid: Annotated[int, msgspec.Meta(ge=1)] | None = None
     used_mib: _Amount | None = msgspec.field(default=None, name="usedMiB")
     reading: _Reading | None = None
@@ -58,101 +63,69 @@ class _Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     fail: bool | None = None
 
 
-class _Answer(msgspec.Struct, omit_defaults=True):
-    ok: bool
-    error: str = ""
-
-
-class FaultRefused(Exception):
-    """The simulation refused a fault; the message says why."""
-
-
 @asynccontextmanager
-async def serve(path: Path, source: SimulatedSource) -> AsyncIterator[None]:
+async def serve(path: Path, driver: SimulatedDriver) -> AsyncIterator[None]:
     """Take faults at `path` while the context lasts; root alone may connect."""
 
-    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def happen(line: bytes) -> str:
         try:
-            while line := await reader.readline():
-                writer.write(msgspec.json.encode(_done(source, line)) + b"\n")
-                await writer.drain()
-        except ValueError:
-            error = f"a line may have at most {_LONGEST_LINE} bytes"
-            writer.write(msgspec.json.encode(_Answer(ok=False, error=error)) + b"\n")
-        except ConnectionError:
-            return
-        finally:
-            writer.close()
+            driver.happen(_fault(msgspec.json.decode(line, type=_Line)))
+        except FaultError as error:
+            raise line_socket.Refusal(str(error)) from error
+        return ""
 
-    _remove(path)
-    server = await asyncio.start_unix_server(converse, path, limit=_LONGEST_LINE)
-    _for_its_owner_alone(path)
-    try:
+    async with line_socket.serve(path, happen):
         yield
-    finally:
-        server.close()
-        _remove(path)
 
 
 async def tell(path: Path, fault: Mapping[str, object]) -> None:
-    """Let this happen, written as above. Raises FaultRefused; OSError and TimeoutError when nobody takes it."""
-    async with asyncio.timeout(_ANSWER_S):
-        reader, writer = await asyncio.open_unix_connection(path)
-        try:
-            writer.write(msgspec.json.encode(fault) + b"\n")
-            line = await reader.readline()
-        finally:
-            writer.close()
-    if not line.endswith(b"\n"):
-        message = f"{path}: the simulation ended before it answered"
-        raise ConnectionError(message)
-    answer = msgspec.json.decode(line, type=_Answer)
-    if not answer.ok:
-        raise FaultRefused(answer.error)
-
-
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
-
-
-def _for_its_owner_alone(path: Path) -> None:
-    path.chmod(0o600)
-
-
-def _done(source: SimulatedSource, line: bytes) -> _Answer:
-    try:
-        source.happen(_fault(msgspec.json.decode(line, type=_Line)))
-    except (msgspec.DecodeError, UnicodeError, RecursionError, FaultError) as error:
-        return _Answer(ok=False, error=str(error))
-    return _Answer(ok=True)
+    """Let this happen, written as above. Raises line_socket.Refusal; OSError and TimeoutError when nobody takes it."""
+    await line_socket.ask(path, fault)
 
 
 def _fault(line: _Line) -> Fault:
     """Raises FaultError unless the line says one thing."""
-    said: list[Fault] = []
     card = "" if line.card is None else str(line.card)
-    if line.slow_s is not None or line.hang is not None or line.fail is not None:
-        said.append(DriverFault(line.slow_s or 0.0, hang=bool(line.hang), fail=bool(line.fail)))
-    if line.xid is not None:
-        said.append(XidFault(card, line.xid))
-    if line.lost:
-        said.append(LostFault(card))
-    if line.back:
-        said.append(BackFault(card))
-    if line.pid is not None or line.used_mib is not None:
-        said.append(UseFault(card, line.pid or 0, line.used_mib or 0))
-    if line.reading is not None:
-        said.append(ReadingFault(card, _fields(line.reading)))
+    said: list[Fault] = [*_of_a_card(line, card), *_of_the_driver(line)]
     if len(said) != 1 or (line.pid is None) != (line.used_mib is None):
-        message = "expected one of xid, lost, back, pid with usedMiB, reading; or slowS, hang, fail for the driver"
+        message = (
+            "expected one of xid, lost, back, reset, hang, pid with usedMiB, reading; "
+            "or slowS, hang and fail, or die, for the driver"
+        )
         raise FaultError(message)
-    if isinstance(said[0], DriverFault) and line.card is not None:
-        message = "expected no card: slowS, hang and fail apply to the driver"
+    of_the_driver = isinstance(said[0], DriverFault | DieFault)
+    if of_the_driver and line.card is not None:
+        message = "expected no card: slowS, fail and die apply to the driver"
         raise FaultError(message)
-    if not isinstance(said[0], DriverFault) and not card:
+    if not of_the_driver and not card:
         message = "expected card: an index or a UUID"
         raise FaultError(message)
     return said[0]
+
+
+def _of_a_card(line: _Line, card: str) -> Iterator[Fault]:
+    if line.xid is not None:
+        yield XidFault(card, line.xid)
+    if line.lost:
+        yield LostFault(card)
+    if line.back:
+        yield BackFault(card)
+    if line.reset:
+        yield ResetFault(card)
+    if line.card is not None and line.hang is not None:
+        yield HangFault(card, hang=line.hang)
+    if line.pid is not None or line.used_mib is not None:
+        yield UseFault(card, line.pid or 0, line.used_mib or 0)
+    if line.reading is not None:
+        yield ReadingFault(card, _fields(line.reading))
+
+
+def _of_the_driver(line: _Line) -> Iterator[Fault]:
+    hang = line.hang if line.card is None else None
+    if line.slow_s is not None or hang is not None or line.fail is not None:
+        yield DriverFault(line.slow_s or 0.0, hang=bool(hang), fail=bool(line.fail))
+    if line.die:
+        yield DieFault()
 
 
 def _fields(reading: _Reading) -> dict[str, object]:

@@ -1,12 +1,13 @@
 """What NVML's answers mean: which of its errors say that a value, a card or the whole driver is not there."""
 
-import ctypes
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, Final, TypeAlias, TypeVar
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
+
+from deviceplugin.driver.cards import CardFailed, NoAnswer, SourceFailed
 
 T = TypeVar("T")
 RawHandle: TypeAlias = Any  # a pointer of ctypes, opaque
@@ -23,16 +24,15 @@ LOST: Final = (
     pynvml.NVMLError_GpuIsLost,
     pynvml.NVMLError_GpuNotFound,
     pynvml.NVMLError_NotFound,
-    pynvml.NVMLError_InvalidArgument,
     pynvml.NVMLError_ResetRequired,
-    pynvml.NVMLError_Unknown,
 )
+# These come from healthy cards too, for a moment.
+DOUBTFUL: Final = (pynvml.NVMLError_InvalidArgument, pynvml.NVMLError_Unknown)
 
 _ADVICE: Final = (
     (pynvml.NVMLError_LibraryNotFound, ": is the driver installed on this node?"),
     (pynvml.NVMLError_DriverNotLoaded, ": is the driver's kernel module loaded on this node?"),
-    # The library stays loaded as long as the process lives.
-    (pynvml.NVMLError_LibRmVersionMismatch, ": the driver was replaced; restart the device plugin"),
+    (pynvml.NVMLError_LibRmVersionMismatch, ": the driver was replaced after this container was made"),
 )
 GONE: Final = (pynvml.NVMLError_Uninitialized, *(kind for kind, _ in _ADVICE))
 
@@ -65,25 +65,29 @@ def text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def address(raw: RawHandle) -> int:
-    """Tells handles apart: two ctypes pointers to the same card are not equal. 0 for no card."""
-    return ctypes.cast(raw, ctypes.c_void_p).value or 0
+def optional(function: Callable[..., T], *arguments: object, absent: list[str]) -> T | None:
+    """As `answer`; whatever else the card says to it is noted in `absent`: the card is no worse for it."""
+    try:
+        return answer(function, *arguments)
+    except (*GONE, *LOST):
+        raise
+    except pynvml.NVMLError as error:
+        absent.append(f"{function.__name__.removeprefix('nvmlDeviceGet')}: {message_of(error)}")
+        return None
 
 
-def handles(library: ModuleType) -> tuple[list[Handle], dict[int, str]]:
-    """Every card that gives a handle; by index, why others do not. Raises NVMLError when the driver as a whole fails.
+@contextlib.contextmanager
+def asked(what: str) -> Iterator[None]:
+    """Whatever NVML says to this, as one of the errors of a card or of the driver."""
+    try:
+        yield
+    except GONE as error:
+        raise SourceFailed(_said(what, error)) from error
+    except (*LOST, *DOUBTFUL) as error:
+        raise CardFailed(_said(what, error), lost=isinstance(error, LOST)) from error
+    except pynvml.NVMLError as error:
+        raise NoAnswer(_said(what, error)) from error
 
-    By index, not by UUID: `nvmlDeviceGetHandleByUUID` may fail for a healthy card while another one is lost
-    (NVML API reference, its return values).
-    """
-    found: list[Handle] = []
-    refused: dict[int, str] = {}
-    for index in range(library.nvmlDeviceGetCount()):
-        try:
-            raw = library.nvmlDeviceGetHandleByIndex(index)
-            found.append(Handle(index, text(library.nvmlDeviceGetUUID(raw)), raw))
-        except GONE:
-            raise
-        except pynvml.NVMLError as error:
-            refused[index] = message_of(error)
-    return found, refused
+
+def _said(what: str, error: Exception) -> str:
+    return f"{what}: {message_of(error)}"

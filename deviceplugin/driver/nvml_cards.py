@@ -1,15 +1,15 @@
 """The cards as NVML describes them, and how they are linked."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Final
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
 from deviceplugin.driver.cards import DriverCard
-from deviceplugin.driver.nvml_answers import GONE, Handle, RawHandle, answer, message_of, text
+from deviceplugin.driver.nvml_answers import GONE, Handle, RawHandle, answer, text
 
 _MIB: Final = 1024**2
 _WORD_BITS: Final = 64
@@ -28,7 +28,7 @@ _LEVELS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class SeenCard:
     """ends: active NVLinks, counted by the PCI address of the card at the other end; those to a switch as `_SWITCH`."""
 
     card: DriverCard
@@ -36,21 +36,14 @@ class _Seen:
     ends: Counter[str]
 
 
-def described(library: ModuleType, handles: Iterable[Handle]) -> tuple[tuple[DriverCard, ...], dict[int, str]]:
-    """The cards, ordered by index; by index, why one could not be described. Raises one of GONE.
+def seen(library: ModuleType, handle: Handle) -> SeenCard:
+    """The card, without its links. Raises NVMLError."""
+    return SeenCard(_card(library, handle), handle.raw, _link_ends(library, handle.raw))
 
-    A card that fails is left out with its links: the others are told all the same.
-    """
-    seen: list[_Seen] = []
-    failed: dict[int, str] = {}
-    for handle in sorted(handles, key=lambda handle: handle.index):
-        try:
-            seen.append(_Seen(_card(library, handle), handle.raw, _link_ends(library, handle.raw)))
-        except GONE:
-            raise
-        except pynvml.NVMLError as error:
-            failed[handle.index] = message_of(error)
-    return tuple(replace(one.card, links=_links(library, one, seen)) for one in seen), failed
+
+def links(library: ModuleType, cards: Sequence[SeenCard]) -> dict[str, dict[str, str]]:
+    """By UUID, the links of each to the others of these. Raises one of GONE."""
+    return {one.card.uuid: _links(library, one, cards) for one in cards}
 
 
 def _card(library: ModuleType, handle: Handle) -> DriverCard:
@@ -114,12 +107,12 @@ def _link_end(library: ModuleType, raw: RawHandle, link: int) -> str:
         return ""
 
 
-def _links(library: ModuleType, one: _Seen, seen: Iterable[_Seen]) -> dict[str, str]:
+def _links(library: ModuleType, one: SeenCard, seen: Iterable[SeenCard]) -> dict[str, str]:
     kinds = {str(other.card.index): _kind(library, one, other) for other in seen if other is not one}
     return {index: kind for index, kind in kinds.items() if kind}
 
 
-def _kind(library: ModuleType, one: _Seen, other: _Seen) -> str:
+def _kind(library: ModuleType, one: SeenCard, other: SeenCard) -> str:
     """How the two are linked; "" where the driver does not know."""
     direct = one.ends[other.card.pci]
     switched = min(one.ends[_SWITCH], other.ends[_SWITCH])

@@ -1,12 +1,16 @@
 """The current reading of one card, from NVML."""
 
+from collections.abc import Callable
 from types import ModuleType
-from typing import Final
+from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
-from deviceplugin.driver.cards import Process, Reading
-from deviceplugin.driver.nvml_answers import RawHandle, answer
+from deviceplugin.driver.cards import NoAnswer, Process, Reading
+from deviceplugin.driver.nvml_answers import DOUBTFUL, RawHandle, answer, message_of, optional
+
+T = TypeVar("T")
+_AtBest: TypeAlias = Callable[..., Any]  # an NVML function and its arguments after the handle; None: not to be had
 
 _MIB: Final = 1024**2
 _MILLIWATTS: Final = 1000.0
@@ -24,30 +28,67 @@ _RECOVERY: Final = {
 }
 
 
+_SHARING_MODES: Final = {
+    pynvml.NVML_COMPUTEMODE_DEFAULT: "",
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD: "EXCLUSIVE_THREAD",
+    pynvml.NVML_COMPUTEMODE_PROHIBITED: "PROHIBITED",
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "EXCLUSIVE_PROCESS",
+}
+
+
 def read(library: ModuleType, raw: RawHandle) -> Reading:
     """Of a card with unified memory, used is what its processes use. Raises NVMLError.
 
-    An error that is not "not supported" fails the whole reading: half a reading would look like a healthy card.
+    Memory shows that the card answers. A question about its health that fails, fails the reading: without it the card
+    would look healthy. What is left is optional.
     """
-    processes = _processes(library, raw)
+    absent: list[str] = []
+
+    def at_best(function: Callable[..., T], *arguments: object) -> T | None:
+        return optional(function, raw, *arguments, absent=absent)
+
     memory = _memory(library, raw)
-    utilisation = answer(library.nvmlDeviceGetUtilizationRates, raw)
-    milliwatts = answer(library.nvmlDeviceGetPowerUsage, raw)
+    processes = _processes(library, at_best)
+    utilisation = at_best(library.nvmlDeviceGetUtilizationRates)
+    milliwatts = at_best(library.nvmlDeviceGetPowerUsage)
+    mode = at_best(library.nvmlDeviceGetComputeMode)
     return Reading(
         used_mib=sum(process.used_mib for process in processes) if memory is None else int(memory.used) // _MIB,
         processes=processes,
         utilisation=None if utilisation is None else int(utilisation.gpu),
-        temperature_c=_temperature(library, raw),
+        temperature_c=_temperature(library, at_best),
         power_w=None if milliwatts is None else milliwatts / _MILLIWATTS,
-        remap_pending=_remap_pending(library, raw),
-        uncorrected_ecc=answer(
-            library.nvmlDeviceGetTotalEccErrors,
-            raw,
-            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-            pynvml.NVML_VOLATILE_ECC,
-        ),
-        recovery=_recovery(library, raw),
+        compute_mode="" if mode is None else _SHARING_MODES.get(mode, str(mode)),
+        energy_mj=at_best(library.nvmlDeviceGetTotalEnergyConsumption),
+        persistent=at_best(library.nvmlDeviceGetPersistenceMode) == pynvml.NVML_FEATURE_ENABLED,
+        absent=tuple(absent),
+        **_health(library, raw),
     )
+
+
+class _Health(TypedDict):
+    remap_pending: bool
+    uncorrected_ecc: int | None
+    recovery: str
+
+
+def _health(library: ModuleType, raw: RawHandle) -> _Health:
+    """Raises NVMLError; NoAnswer for what says neither that the card is gone nor that the driver is."""
+    try:
+        return _Health(
+            remap_pending=_remap_pending(library, raw),
+            uncorrected_ecc=answer(
+                library.nvmlDeviceGetTotalEccErrors,
+                raw,
+                pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+                pynvml.NVML_VOLATILE_ECC,
+            ),
+            recovery=_recovery(library, raw),
+        )
+    except DOUBTFUL as error:
+        # Its memory has answered, so the card is there.
+        message = f"its health: {message_of(error)}"
+        raise NoAnswer(message) from error
 
 
 def _memory(library: ModuleType, raw: RawHandle) -> "pynvml.c_nvmlMemory_t | None":
@@ -56,26 +97,28 @@ def _memory(library: ModuleType, raw: RawHandle) -> "pynvml.c_nvmlMemory_t | Non
     return memory if memory is not None else answer(library.nvmlDeviceGetMemoryInfo, raw)
 
 
-def _processes(library: ModuleType, raw: RawHandle) -> tuple[Process, ...]:
+def _processes(library: ModuleType, at_best: _AtBest) -> tuple[Process, ...]:
     """Ordered by pid. One that computes and draws is listed twice by NVML, with the same memory."""
     used_mib: dict[int, int] = {}
     for newer, older in (
         (library.nvmlDeviceGetComputeRunningProcesses_v3, library.nvmlDeviceGetComputeRunningProcesses_v2),
         (library.nvmlDeviceGetGraphicsRunningProcesses_v3, library.nvmlDeviceGetGraphicsRunningProcesses_v2),
     ):
-        listed = answer(newer, raw)
-        for process in (answer(older, raw) or ()) if listed is None else listed:
+        listed = at_best(newer)
+        for process in (at_best(older) or ()) if listed is None else listed:
             # None: the driver knows the process, not its memory.
             mib = (process.usedGpuMemory or 0) // _MIB
             used_mib[process.pid] = max(mib, used_mib.get(process.pid, 0))
     return tuple(Process(pid, mib) for pid, mib in sorted(used_mib.items()))
 
 
-def _temperature(library: ModuleType, raw: RawHandle) -> int | None:
+def _temperature(library: ModuleType, at_best: _AtBest) -> int | None:
     sensor = pynvml.NVML_TEMPERATURE_GPU
-    celsius = answer(library.nvmlDeviceGetTemperature, raw, sensor)
+    celsius: int | None = at_best(library.nvmlDeviceGetTemperature, sensor)
     # The older function is announced to go.
-    return celsius if celsius is not None else answer(library.nvmlDeviceGetTemperatureV, raw, sensor)
+    if celsius is None:
+        celsius = at_best(library.nvmlDeviceGetTemperatureV, sensor)
+    return celsius
 
 
 def _remap_pending(library: ModuleType, raw: RawHandle) -> bool:

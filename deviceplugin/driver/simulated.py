@@ -14,11 +14,10 @@ from config.clusterfile import reading as clusterfile_reading
 from config.clusterfile.model import ClusterFile, DescribedFault
 from config.protocol import inventory, names
 from deviceplugin.driver.cards import (
-    Back,
-    CardEvent,
+    CardFailed,
+    CardKey,
     DriverCard,
-    DriverCards,
-    Lost,
+    Opened,
     Process,
     Reading,
     SourceFailed,
@@ -61,6 +60,26 @@ class BackFault:
 
 
 @dataclass(frozen=True, slots=True)
+class ResetFault:
+    """An operator resets the card; refused, as by a real driver, while a process holds it."""
+
+    card: str
+
+
+@dataclass(frozen=True, slots=True)
+class HangFault:
+    """From now on what is asked of this card does not come back, until `hang` is false."""
+
+    card: str
+    hang: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DieFault:
+    """The process that asks the driver dies."""
+
+
+@dataclass(frozen=True, slots=True)
 class UseFault:
     """From now on process `pid` holds so many MiB of the card; 0: it has let go of it."""
 
@@ -86,7 +105,11 @@ class DriverFault:
     fail: bool = False
 
 
-Fault: TypeAlias = XidFault | LostFault | BackFault | UseFault | ReadingFault | DriverFault
+Fault: TypeAlias = (
+    XidFault | LostFault | BackFault | ResetFault | HangFault | UseFault | ReadingFault | DriverFault | DieFault
+)
+
+CardFault: TypeAlias = XidFault | LostFault | BackFault | ResetFault | HangFault | UseFault | ReadingFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,113 +144,188 @@ def read_simulation(path: Path, node: str) -> tuple[tuple[DriverCard, ...], tupl
 
 @dataclass(slots=True)
 class _State:
-    """What is so now, of one card."""
+    """What is so now, of one card.
+
+    reset_s: when it was reset, 0 for never, by a clock that goes on over a restart of this process, as a card does.
+    xids: that nobody has heard yet.
+    """
 
     lost: bool = False
+    hangs: bool = False
+    reset_s: float = 0.0
     uses: dict[int, int] = field(default_factory=dict)
     fields: dict[str, object] = field(default_factory=dict)
+    xids: list[Xid] = field(default_factory=list)
 
 
-class SimulatedSource:
-    """`cards.CardSource`. `happen` may be called from any thread; everything else blocks, as a driver does."""
+class SimulatedDriver:
+    """The cards, and what happens to them; what processes open is a `SimulatedSession`.
+
+    `happen` may be called from any thread. It never blocks.
+    """
 
     def __init__(
         self, cards: Sequence[DriverCard], faults: Sequence[TimedFault], now_s: Callable[[], float] = time.monotonic
     ) -> None:
         """faults: their time counts from now. now_s: seconds from any beginning."""
-        self._cards = tuple(cards)
-        self._states = {card.uuid: _State() for card in cards}
+        self.listed = tuple(cards)
+        self.moved = threading.Condition()
+        self.now_s = now_s
+        self.fault = DriverFault()
         began_s = now_s()
+        self.states = {card.uuid: _State() for card in cards}
         self._due = sorted((replace(one, at_s=began_s + one.at_s) for one in faults), key=lambda one: one.at_s)
-        self._now_s = now_s
-        self._driver = DriverFault()
-        self._events: list[CardEvent] = []
-        self._closed = False
-        self._moved = threading.Condition()
+        self._sessions: list[SimulatedSession] = []
 
-    def cards(self) -> DriverCards:
-        """As the port; a lost card is not named."""
-        with self._moved:
-            self._answer()
-            return DriverCards(DRIVER, tuple(card for card in self._cards if not self._states[card.uuid].lost))
+    def opened(self) -> "SimulatedSession":
+        """For one process."""
+        session = SimulatedSession(self)
+        self._sessions = [one for one in self._sessions if not one.over] + [session]
+        return session
 
-    def wait(self, timeout_s: float) -> Sequence[CardEvent]:
+    def happen(self, fault: Fault) -> None:
+        """Let this happen now. Raises FaultError."""
+        if isinstance(fault, DieFault):
+            for session in self._sessions:
+                session.end()
+            return
+        with self.moved:
+            self._take(fault)
+            self.moved.notify_all()
+
+    def let_happen_what_is_due(self) -> float | None:
+        """Lock held. When the next fault is due; None: never."""
+        while self._due and self._due[0].at_s <= self.now_s():
+            self._take(self._due.pop(0).fault)
+        return self._due[0].at_s if self._due else None
+
+    def _take(self, fault: Fault) -> None:
+        if isinstance(fault, DriverFault):
+            self.fault = fault
+        elif not isinstance(fault, DieFault):
+            for uuid in _named(self.listed, fault.card):
+                self._befall(self.states[uuid], uuid, fault)
+
+    def _befall(self, state: _State, uuid: str, fault: CardFault) -> None:
+        match fault:
+            case LostFault():
+                state.lost = True
+            case BackFault():
+                self._reset(state)
+            case ResetFault():
+                if holders := [session for session in self._sessions if uuid in session.holds and not session.over]:
+                    message = f"card {uuid} cannot be reset: {len(holders)} process of the device plugin holds it"
+                    raise FaultError(message)
+                self._reset(state)
+            case HangFault(hang=hang):
+                state.hangs = hang
+            case XidFault(number=number) if not state.lost:
+                state.xids.append(Xid(uuid, number))
+            case UseFault(pid=pid, mib=mib):
+                state.uses = {p: used for p, used in (state.uses | {pid: mib}).items() if used}
+            case ReadingFault(fields=fields):
+                state.fields |= fields
+
+    def _reset(self, state: _State) -> None:
+        state.lost, state.reset_s = False, self.now_s()
+
+
+class SimulatedSession:
+    """`threads.Session`. Its calls block, as a driver does."""
+
+    def __init__(self, driver: SimulatedDriver) -> None:
+        self.holds: set[str] = set()
+        self.over = False
+        self._driver = driver
+        self._told: list[Callable[[], None]] = []
+
+    def open(self) -> Opened:
         """As the port."""
-        until_s = self._now_s() + timeout_s
-        with self._moved:
+        with self._driver.moved:
             self._answer()
-            while not self._events and not self._closed and self._now_s() < until_s:
-                next_s = min(until_s, self._due[0].at_s if self._due else until_s)
-                self._moved.wait(max(0.0, next_s - self._now_s()))
-                self._answer(begun=True)
-            events, self._events = self._events, []
-            return events
+            return Opened(DRIVER, len(self._driver.listed))
 
-    def reading(self, uuid: str) -> Reading:
+    def describe(self, key: CardKey) -> DriverCard:
+        """As the port; a lost card cannot be described."""
+        with self._driver.moved:
+            card = next((card for card in self._driver.listed if key in {card.index, card.pci, card.uuid}), None)
+            if card is None:
+                message = f"there is no simulated card {key}"
+                raise CardFailed(message, lost=True)
+            self.holds.add(card.uuid)
+            self._state(card.uuid)
+            return replace(card, links={})
+
+    def links(self, uuids: Sequence[str]) -> dict[str, dict[str, str]]:
         """As the port."""
-        with self._moved:
-            self._answer()
-            state = self._states.get(uuid)
-            if state is None or state.lost:
-                message = f"simulated card {uuid} does not answer"
-                raise SourceFailed(message)
-            processes = tuple(Process(pid, mib) for pid, mib in sorted(state.uses.items()))
-            used = sum(state.uses.values())
+        there = [card for card in self._driver.listed if card.uuid in uuids]
+        indexes = {str(card.index) for card in there}
+        return {card.uuid: {to: kind for to, kind in card.links.items() if to in indexes} for card in there}
+
+    def read(self, uuid: str) -> Reading:
+        """As the port."""
+        with self._driver.moved:
+            state = self._state(uuid)
             well = Reading(
-                used_mib=used,
-                processes=processes,
+                used_mib=sum(state.uses.values()),
+                processes=tuple(Process(pid, mib) for pid, mib in sorted(state.uses.items())),
                 utilisation=0,
                 temperature_c=_TEMPERATURE_C,
                 power_w=_POWER_W,
                 uncorrected_ecc=0,
+                attached=0,
+                energy_mj=round((self._driver.now_s() - state.reset_s) * _POWER_W * 1000),
+                persistent=True,
             )
             return replace(well, **state.fields)  # type: ignore[arg-type]
 
-    def close(self) -> None:
-        """As the port; calls that wait end."""
-        with self._moved:
-            self._closed = True
-            self._moved.notify_all()
+    def wait(self, uuid: str, timeout_s: float) -> tuple[Xid, ...]:
+        """As the port. What nobody listens to is kept."""
+        driver = self._driver
+        until_s = driver.now_s() + timeout_s
+        with driver.moved:
+            self._answer()
+            xids = driver.states[uuid].xids
+            while not xids and not self.over and driver.now_s() < until_s:
+                next_s = driver.let_happen_what_is_due()
+                driver.moved.wait(max(0.0, min(until_s, next_s or until_s) - driver.now_s()))
+            heard = tuple(xids)
+            xids.clear()
+            return heard
 
-    def happen(self, fault: Fault) -> None:
-        """Let this happen now. Raises FaultError."""
-        with self._moved:
-            self._take(fault)
-            self._moved.notify_all()
+    def end(self) -> None:
+        """As the port."""
+        with self._driver.moved:
+            self.over = True
+            self._driver.moved.notify_all()
+        for told in self._told:
+            told()
 
-    def _answer(self, *, begun: bool = False) -> None:
-        """Let happen what is due, then be slow (once: not when `begun`), hung or broken as the driver is; lock held."""
-        while self._due and self._due[0].at_s <= self._now_s():
-            self._take(self._due.pop(0).fault)
-        slow_until_s = self._now_s() + (0.0 if begun else self._driver.slow_s)
-        while not self._closed and (self._driver.hang or self._now_s() < slow_until_s):
-            self._moved.wait(None if self._driver.hang else slow_until_s - self._now_s())
-        if self._driver.fail or self._closed:
-            message = "the simulated driver is closed" if self._closed else "the simulated driver is failing"
+    def on_end(self, told: Callable[[], None]) -> None:
+        """As the port."""
+        self._told.append(told)
+
+    def _state(self, uuid: str) -> _State:
+        """Of a card, when it answers; lock held. Raises CardFailed."""
+        self._answer()
+        state = self._driver.states[uuid]
+        while state.hangs and not self.over:
+            self._driver.moved.wait()
+        if state.lost:
+            message = f"simulated card {uuid} does not answer"
+            raise CardFailed(message, lost=True)
+        return state
+
+    def _answer(self) -> None:
+        """Let happen what is due, then be slow, hung or broken as the driver is; lock held."""
+        driver = self._driver
+        driver.let_happen_what_is_due()
+        slow_until_s = driver.now_s() + driver.fault.slow_s
+        while not self.over and (driver.fault.hang or driver.now_s() < slow_until_s):
+            driver.moved.wait(None if driver.fault.hang else slow_until_s - driver.now_s())
+        if driver.fault.fail or self.over:
+            message = "the simulated driver's process has ended" if self.over else "the simulated driver is failing"
             raise SourceFailed(message)
-
-    def _take(self, fault: Fault) -> None:
-        match fault:
-            case DriverFault():
-                self._driver = fault
-            case LostFault(card) | BackFault(card):
-                for uuid in _named(self._cards, card):
-                    self._lose(uuid, lost=isinstance(fault, LostFault))
-            case XidFault(card, number):
-                self._events += [Xid(uuid, number) for uuid in _named(self._cards, card) if not self._states[uuid].lost]
-            case UseFault(card, pid, mib):
-                for uuid in _named(self._cards, card):
-                    self._states[uuid].uses |= {pid: mib}
-                    self._states[uuid].uses = {p: used for p, used in self._states[uuid].uses.items() if used}
-            case ReadingFault(card, fields):
-                for uuid in _named(self._cards, card):
-                    self._states[uuid].fields |= fields
-
-    def _lose(self, uuid: str, *, lost: bool) -> None:
-        # Back without having been lost: the card was reset.
-        if not lost or not self._states[uuid].lost:
-            self._events.append(Lost(uuid) if lost else Back(uuid))
-        self._states[uuid].lost = lost
 
 
 def _named(cards: Sequence[DriverCard], name: str) -> list[str]:

@@ -1,36 +1,44 @@
 """Keeps asking the driver: which cards there are, what happened to them, and a reading of each.
 
-    cards ──▶ wait for events ──▶ … ──▶ every few seconds a reading of each card ──▶ … ──▶ now and then cards again
-      └ fails at any step: nobody answered, so every card is a little less trusted; again, soon
+    cards ──▶ every few seconds a reading of each card that is not released ──▶ … ──▶ now and then cards again
+      └ the driver fails: nobody answered, so every card is a little less trusted; again, soon
+      └ it cannot be opened for minutes: ends, so that the container is made again
 
-Nothing that the driver does or does not do ends this: a driver may be installed, or come back, at any time.
+Errors come beside all that. What one card does, or leaves, is of that card alone (`driver.supervisor`).
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
-from deviceplugin.driver.cards import Back, CardEvent, CardSource, DriverCard, Lost, SourceFailed, Xid
-from deviceplugin.driver.thread import ANSWERS_WITHIN_S, DriverThread
+from deviceplugin.driver.cards import CardFailed, Driver, NoAnswer, NotOpened, Reading, SourceFailed, Xid
 from deviceplugin.health.states import CardStates
+from deviceplugin.health.xid_log import XidLog
 
 log = structlog.get_logger()
+
+
+class NeedsNewContainer(Exception):
+    """The driver could not be opened for so long that only another container may help; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
     """Seconds. reading: between two readings of a card. cards: between two looks at which cards there are.
 
-    again: before the driver is asked once more after it failed.
+    again: before the driver is asked once more after it failed. end: after which a driver that cannot be opened ends
+    the process; 0: never.
     """
 
     reading_s: float = 10.0
     cards_s: float = 300.0
     again_s: float = 5.0
+    end_s: float = 0.0
 
 
 _NEVER: Final = float("-inf")
@@ -38,14 +46,14 @@ _NEVER: Final = float("-inf")
 
 @dataclass(slots=True, kw_only=True)
 class CardKeeper:
-    """Owned by the event loop; the driver is asked in a thread of its own.
+    """Owned by the event loop.
 
     forget: what `states` remembers is from before a reboot. wall_s: Unix seconds. on_news: called
-    whenever `states` may say something else. on_xid: told of each error of the driver. problem: why the driver does not
-    answer; "" while it does.
+    whenever `states` may say something else. on_xid: told of each error of the driver. problem: why the driver, or a
+    card, does not answer; "" while all do.
     """
 
-    source: CardSource
+    driver: Driver
     states: CardStates
     forget: bool
     pace: Pace
@@ -53,76 +61,141 @@ class CardKeeper:
     on_news: Callable[[], None]
     on_xid: Callable[[Xid], None]
     problem: str = ""
-    _thread: DriverThread = field(default_factory=lambda: DriverThread("driver"))
     _cards_at_s: float = _NEVER
     _readings_at_s: float = _NEVER
+    _shut_since_s: float | None = None
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _absent: set[tuple[str, str]] = field(default_factory=set)
 
     async def run(self) -> None:
-        """Ask forever."""
+        """Ask forever. Raises NeedsNewContainer, in a group."""
+        self.driver.remember(self.states.cards)
         try:
-            while True:
-                try:
-                    await self._turn()
-                except SourceFailed as error:
-                    self._failed(str(error))
-                    await asyncio.sleep(self.pace.again_s)
+            await self.driver.release(frozenset(self.states.released()))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._keep())
+                tasks.create_task(self._listen())
         finally:
-            self._thread.close(self.source.close)
+            await self.driver.close()
+
+    async def release(self, uuids: Iterable[str], until_s: float | None) -> str:
+        """Let go of these until then, Unix seconds; None: take them back. Why a card may still be held; "" else."""
+        self.states.release(uuids, until_s)
+        self.on_news()
+        self._cards_at_s = self._readings_at_s = _NEVER
+        self._wake.set()
+        try:
+            await self.driver.release(frozenset(self.states.released()))
+        except SourceFailed as error:
+            return str(error)
+        return ""
+
+    def problems(self) -> tuple[str, ...]:
+        """What operators should know."""
+        shared_not = (
+            f"card {uuid}: compute mode is {reading.compute_mode}, which keeps programs from sharing it; "
+            f"nvidia-smi -i {uuid} -c DEFAULT"
+            for uuid, reading in self.states.readings.items()
+            if reading.compute_mode
+        )
+        return tuple(filter(None, (self.problem, *self.driver.problems(), *shared_not)))
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                await self._turn()
+            except SourceFailed as error:
+                self._failed(error)
+                await self._pause(self.pace.again_s)
 
     async def _turn(self) -> None:
-        if time.monotonic() >= self._cards_at_s + self.pace.cards_s:
-            await self._look()
-        if time.monotonic() >= self._readings_at_s + self.pace.reading_s:
-            await self._read()
-        left_s = max(0.0, self._readings_at_s + self.pace.reading_s - time.monotonic())
-        events = await self._thread.call(
-            "events of the cards", lambda: self.source.wait(left_s), timeout_s=left_s + ANSWERS_WITHIN_S
-        )
-        for event in events:
-            self._take(event)
-        if events:
-            self.on_news()
+        now_s = self.wall_s()
+        if over := [uuid for uuid, until_s in self.states.released().items() if until_s <= now_s]:
+            log.info("card.taken_back", uuids=over, reason="its time is over")
+            await self.release(over, None)
+        if not self._all_released():
+            if time.monotonic() >= self._cards_at_s + self.pace.cards_s:
+                await self._look()
+            if time.monotonic() >= self._readings_at_s + self.pace.reading_s:
+                await self._read()
+        left_s = self._readings_at_s + self.pace.reading_s - time.monotonic()
+        await self._pause(self.pace.reading_s if self._all_released() else left_s)
+
+    async def _pause(self, for_s: float) -> None:
+        self._wake.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), max(0.0, for_s))
+
+    def _all_released(self) -> bool:
+        return bool(self.states.cards) and self.states.released().keys() >= {card.uuid for card in self.states.cards}
 
     async def _look(self) -> None:
-        found = await self._thread.call("the cards", self.source.cards)
-        self.states.found(found, self.wall_s(), forget=self.forget)
-        self.forget, self._cards_at_s = False, time.monotonic()
+        found = await self.driver.cards()
+        self.states.found(found, forget=self.forget)
+        self.forget, self._cards_at_s, self._shut_since_s = False, time.monotonic(), None
         self.on_news()
 
     async def _read(self) -> None:
-        """Raises SourceFailed when no card answers: then it is the driver."""
-        cards = self.states.cards
-        failed = {card.uuid: reason for card in cards if (reason := await self._read_one(card))}
-        if cards and len(failed) == len(cards):
-            raise SourceFailed(next(iter(failed.values())))
-        self.states.unanswered(failed, self.wall_s())
+        """Raises SourceFailed when it is the driver that fails, and no card."""
         self._readings_at_s = time.monotonic()
-        self.problem = "; ".join(failed.values())
+        released = self.states.released()
+        answers = await self.driver.readings([card.uuid for card in self.states.cards if card.uuid not in released])
+        # What was released while it was asked has been told to be silent.
+        answers = {uuid: answer for uuid, answer in answers.items() if uuid not in self.states.released()}
+        failures = [answer for answer in answers.values() if isinstance(answer, SourceFailed)]
+        if (
+            failures
+            and len(failures) == len(answers)
+            and not any(isinstance(one, NoAnswer | CardFailed) for one in failures)
+        ):
+            raise failures[0]
+        self._note_absent(answers)
+        self.states.answered(answers, self.wall_s())
+        self.problem = "; ".join(dict.fromkeys(map(str, failures)))
         self.on_news()
 
-    async def _read_one(self, card: DriverCard) -> str:
-        """Why it did not answer; "" when it did."""
-        try:
-            reading = await self._thread.call(f"card {card.uuid}", lambda: self.source.reading(card.uuid))
-        except SourceFailed as error:
-            return str(error)
-        self.states.reading(card.uuid, reading, self.wall_s())
-        return ""
+    def _note_absent(self, answers: Mapping[str, Reading | SourceFailed]) -> None:
+        """Say once what cannot be read and is optional."""
+        for uuid, reading in answers.items():
+            for what in reading.absent if isinstance(reading, Reading) else ():
+                if (uuid, what) not in self._absent:
+                    self._absent.add((uuid, what))
+                    log.warning("reading.absent", uuid=uuid, what=what)
 
-    def _take(self, event: CardEvent) -> None:
-        log.warning(
-            "card.event", card_event=type(event).__name__, uuid=event.uuid, number=getattr(event, "number", None)
-        )
-        if isinstance(event, Xid):
-            self.on_xid(event)
-        self.states.event(event, self.wall_s())
-        if isinstance(event, Lost | Back):
-            self._cards_at_s = _NEVER
+    async def _listen(self) -> None:
+        logged = XidLog()
+        while True:
+            for xid in await self.driver.events():
+                if times := logged.times(xid, time.monotonic()):
+                    log.warning("card.xid", uuid=xid.uuid, number=xid.number, times=times)
+                self.on_xid(xid)
+                self.states.xid(xid, self.wall_s())
+            self.on_news()
 
-    def _failed(self, reason: str) -> None:
-        if reason != self.problem:
+    def _failed(self, error: SourceFailed) -> None:
+        reason = str(error)
+        if isinstance(error, NotOpened):
+            reason += self._ends_in()
+        else:
+            self._shut_since_s = None
+        if str(error) not in self.problem:
             log.warning("driver.failed", reason=reason)
         self.problem = reason
         self._cards_at_s = self._readings_at_s = _NEVER
-        self.states.unanswered([card.uuid for card in self.states.cards], self.wall_s())
+        released = self.states.released()
+        self.states.unanswered([card.uuid for card in self.states.cards if card.uuid not in released], self.wall_s())
         self.on_news()
+
+    def _ends_in(self) -> str:
+        """What follows if the driver cannot be opened for longer. Raises NeedsNewContainer when it is time."""
+        if not self.pace.end_s:
+            return ""
+        now_s = time.monotonic()
+        self._shut_since_s = now_s if self._shut_since_s is None else self._shut_since_s
+        left_s = self._shut_since_s + self.pace.end_s - now_s
+        if left_s <= 0:
+            message = (
+                f"{self.problem}; that has lasted {self.pace.end_s:g} s: ending, so that the container is made again"
+            )
+            raise NeedsNewContainer(message)
+        return f"; in {left_s / 60:.0f} min this process ends, so that the container is made again"

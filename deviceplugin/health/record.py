@@ -12,12 +12,13 @@ from deviceplugin.health.rules import CardHealth, HealthState
 
 _FILE: Final = "health.json"
 _VERSION: Final = 1
+_UNREADABLE: Final = "record-unreadable"
 
 
 class _Document(msgspec.Struct, rename="camel"):
     version: int
     boot_id: str
-    cards: dict[str, CardHealth]
+    cards: dict[str, msgspec.Raw]
 
 
 class HealthFile:
@@ -42,22 +43,37 @@ class HealthFile:
         if document.version != _VERSION:
             self.problem = f"{_FILE} has version {document.version}; expected {_VERSION}; it starts empty"
             return {}
+        known = {uuid: self._health(uuid, record) for uuid, record in document.cards.items()}
         if document.boot_id == self._boot_id:
-            return document.cards
+            return known
         return {
             uuid: CardHealth(state=HealthState.RECOVERING, reason=health.reason)
-            for uuid, health in document.cards.items()
-            if health.state is not HealthState.SUSPECT
+            for uuid, health in known.items()
+            if health.state not in {HealthState.HEALTHY, HealthState.SUSPECT}
         }
 
     def save(self, by_uuid: Mapping[str, CardHealth]) -> None:
-        """Keep them; what only counts good answers is not worth a write. Raises OSError."""
-        kept = {uuid: _kept(health) for uuid, health in by_uuid.items() if health.state is not HealthState.HEALTHY}
-        if kept == self._saved:
+        """Keep them; what only counts good answers, or grows all the time, is not worth a write. Raises OSError."""
+        kept = {
+            uuid: _kept(health)
+            for uuid, health in by_uuid.items()
+            if health.state is not HealthState.HEALTHY or health.released_s is not None
+        }
+        worth = {uuid: replace(health, energy_mj=None) for uuid, health in kept.items()}
+        if worth == self._saved:
             return
-        replace_file(self._path, msgspec.json.encode(_Document(_VERSION, self._boot_id, kept)))
-        self._saved = kept
+        records = {uuid: msgspec.Raw(msgspec.json.encode(health)) for uuid, health in kept.items()}
+        replace_file(self._path, msgspec.json.encode(_Document(_VERSION, self._boot_id, records)))
+        self._saved = worth
+
+    def _health(self, uuid: str, record: msgspec.Raw) -> CardHealth:
+        """A record that cannot be read was of a card that was not healthy: it has to show that it is."""
+        try:
+            return msgspec.json.decode(record, type=CardHealth)
+        except msgspec.DecodeError as error:
+            self.problem = f"{_FILE}: the record of card {uuid[:80]} cannot be read: {error}; it is recovering"
+            return CardHealth(state=HealthState.RECOVERING, reason=_UNREADABLE)
 
 
 def _kept(health: CardHealth) -> CardHealth:
-    return replace(health, good=0, good_s=0.0, silent=0)
+    return replace(health, good=0, good_s=0.0, silent=0, failed=0, failed_s=0.0)

@@ -1,7 +1,8 @@
 """The health of one card, and what it takes to trust it again. Pure.
 
           unclassified error,                 hardware error, third unclassified one,
-          no answer 3 times                   lost, the driver advises a reset
+          no answer 3 times,                  fails 3 times in 20 s, the driver advises a reset
+          fails, is gone
     HEALTHY ──────────────────▶ SUSPECT ──────────────────────────────┐
        │ ▲                        │                                   ▼
        │ └── good for a while ────┘                               UNHEALTHY ◀── anything bad ──┐
@@ -10,9 +11,13 @@
        ▲                                                                  operator clears it   │
        └───────────────────────────── good for a while ────────────────────────────────────────┘
 
+    in each of them: HELD --released, until some time--> RELEASED --taken back, or that time has come--> HELD
+
 SUSPECT takes no new pods, and nothing is done to those that are there. A card that needs a reset never leaves UNHEALTHY
 by time alone. A driver that does not answer says nothing of a card, so silence makes no card worse than SUSPECT, and
-neither does an error of which the driver does not say whose it is. A clock that is set back restarts every wait.
+neither does one error in answer to a question, nor one that the driver reports and does not say whose it is. A reset is
+seen when a card that was gone answers again, and by what its driver counts (`was_reset`). A released card is announced
+as SUSPECT at best. A clock that is set back restarts every wait.
 """
 
 from collections.abc import Collection
@@ -21,7 +26,7 @@ from enum import StrEnum
 from typing import Final
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import CardEvent, Lost, Reading, Xid
+from deviceplugin.driver.cards import Reading, Xid
 
 # Errors of a program, or that the driver ends by ending it; the card is healthy. These six are passed over by NVIDIA's
 # own device plugin (k8s-device-plugin, internal/rm/health.go). By NVIDIA's catalogue ("Analyzing Xid Errors with the
@@ -63,10 +68,16 @@ _UNCLASSIFIED_WITHIN_S: Final = 600.0
 GOOD_READINGS: Final = 3
 GOOD_FOR_S: Final = 30.0
 _SILENT_AFTER: Final = 3
+# A healthy card may answer with an error for a moment; one that is gone goes on doing so.
+FAILED_TIMES: Final = 3
+FAILED_FOR_S: Final = 20.0
+_DOUBTED_AFTER: Final = 2
 _ANSWERS_AGAIN: Final = 2
 
 RECOVERING: Final = "recovering"  # the reason, while it is watched
+RELEASED: Final = "released"
 _SILENT: Final = "silent"
+_FAILING: Final = "failing"
 _ECC: Final = "ecc"
 _REMAP: Final = "row-remap"
 _LOST: Final = "lost"
@@ -89,8 +100,9 @@ class CardHealth:
 
     reason: what is wrong, "" when it is healthy. bad_s: when it last had what only a quiet time
     gets over; None: never. needs_reset: time does not heal it. good: good answers in a row, since good_s. silent:
-    failures to answer in a row. unclassified_s: of recent unclassified errors. uncorrected_ecc: as counted last; None
-    before the first answer.
+    times in a row without an answer. failed: answers in a row that were errors, since failed_s; gone: so many that the
+    card was taken for lost. unclassified_s: of recent unclassified errors. uncorrected_ecc, attached, energy_mj,
+    persistent: as read last; None before the first answer. released_s: until when it is released; None: held.
     """
 
     state: HealthState = HealthState.HEALTHY
@@ -100,8 +112,15 @@ class CardHealth:
     good: int = 0
     good_s: float = 0.0
     silent: int = 0
+    failed: int = 0
+    failed_s: float = 0.0
+    gone: bool = False
     unclassified_s: tuple[float, ...] = ()
     uncorrected_ecc: int | None = None
+    attached: int | None = None
+    energy_mj: int | None = None
+    persistent: bool = False
+    released_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +140,31 @@ def classes(ignored_xids: Collection[int], hardware_xids: Collection[int]) -> Xi
     )
 
 
-def after_event(health: CardHealth, event: CardEvent, now_s: float, xids: XidClasses) -> CardHealth:
-    """The driver reported something of this card, or, as an Xid without a UUID, of some card."""
-    if isinstance(event, Xid):
-        if event.number in xids.ignored:
-            return health
-        return _after_xid(health, event, now_s, hardware=event.number in xids.hardware)
-    if isinstance(event, Lost):
-        return _bad(health, HealthState.UNHEALTHY, _LOST, now_s, needs_reset=True)
-    return _recovering(health, now_s)
+def after_xid(health: CardHealth, xid: Xid, now_s: float, xids: XidClasses) -> CardHealth:
+    """The driver reported an error of this card or, without a UUID, of some card."""
+    if xid.number in xids.ignored:
+        return health
+    reason = f"xid-{xid.number}"
+    if not xid.uuid:
+        if health.state is HealthState.RECOVERING:
+            return replace(health, good=0)
+        return _bad(health, HealthState.SUSPECT, reason, now_s)
+    if xid.number in xids.hardware:
+        return _bad(health, HealthState.UNHEALTHY, reason, now_s, needs_reset=True)
+    before_s = (min(then_s, now_s) for then_s in health.unclassified_s)
+    recent_s = [then_s for then_s in before_s if now_s - then_s < _UNCLASSIFIED_WITHIN_S]
+    unclassified_s = (*recent_s, *[now_s] * min(xid.times, _UNCLASSIFIED_TIMES))
+    state = HealthState.UNHEALTHY if len(unclassified_s) >= _UNCLASSIFIED_TIMES else HealthState.SUSPECT
+    return replace(_bad(health, state, reason, now_s), unclassified_s=unclassified_s[-_UNCLASSIFIED_TIMES:])
 
 
 def after_reading(health: CardHealth, reading: Reading, now_s: float) -> CardHealth:
     """The card answered."""
-    health = replace(health, silent=0)
-    grown = health.uncorrected_ecc is not None and (reading.uncorrected_ecc or 0) > health.uncorrected_ecc
-    if reading.uncorrected_ecc is not None:
-        health = replace(health, uncorrected_ecc=reading.uncorrected_ecc)
+    known = health.uncorrected_ecc
+    grown = known is not None and (reading.uncorrected_ecc or 0) > known
+    if health.gone or was_reset(health, reading):
+        health = _recovering(health, now_s)
+    health = _as_told_by(reading, health)
     if reading.recovery and reading.recovery != _DRAIN:
         return _bad(health, HealthState.UNHEALTHY, f"{_ADVICE}{reading.recovery}", now_s, needs_reset=True)
     if health.needs_reset and health.reason.startswith(_ADVICE):
@@ -152,45 +179,61 @@ def after_reading(health: CardHealth, reading: Reading, now_s: float) -> CardHea
     return _better(_counted(health, now_s), now_s)
 
 
+def was_reset(health: CardHealth, reading: Reading) -> bool:
+    """Whether the card was reset between its last reading and this one, also while nobody looked.
+
+    The driver was attached to it again: it was reloaded, or the card left the bus. Or what it counts since it
+    initialised the card has become less: volatile ECC errors, energy (NVML API reference, nvmlEccCounterType_t and
+    nvmlDeviceGetTotalEnergyConsumption). Only persistence mode makes that a proof: without it the driver initialises a
+    card whenever somebody uses it again. Energy may have grown past what it was; then this sees no reset.
+    """
+    if None not in {health.attached, reading.attached} and health.attached != reading.attached:
+        return True
+    less = _less(reading.uncorrected_ecc, health.uncorrected_ecc) or _less(reading.energy_mj, health.energy_mj)
+    return health.persistent and less
+
+
 def unanswered(health: CardHealth, now_s: float) -> CardHealth:
     """The card was asked, and neither it nor the driver answered."""
     health = replace(health, silent=health.silent + 1, good=0)
-    if health.state is HealthState.HEALTHY and health.silent >= _SILENT_AFTER:
-        return replace(health, state=HealthState.SUSPECT, reason=_SILENT, bad_s=now_s)
-    return health
+    return _doubted(health, _SILENT, now_s) if health.silent >= _SILENT_AFTER else health
+
+
+def failed(health: CardHealth, now_s: float, *, lost: bool) -> CardHealth:
+    """The card answered with an error, or the driver does not list it. lost: the error says that it is gone."""
+    since_s = health.failed_s if health.failed and health.failed_s <= now_s else now_s
+    health = replace(health, failed=health.failed + 1, failed_s=since_s, silent=0, good=0)
+    if health.failed >= FAILED_TIMES and now_s - since_s >= FAILED_FOR_S:
+        return replace(_bad(health, HealthState.UNHEALTHY, _LOST, now_s, needs_reset=True), gone=True)
+    return _doubted(health, _FAILING, now_s) if lost or health.failed >= _DOUBTED_AFTER else health
 
 
 def cleared(health: CardHealth, now_s: float) -> CardHealth:
     """An operator has cleared the card: it recovers, if it was unhealthy."""
     if health.state is HealthState.SUSPECT:
-        return CardHealth(uncorrected_ecc=health.uncorrected_ecc)
+        return _as_read(health)
     return _recovering(health, now_s)
 
 
-def is_lost(health: CardHealth) -> bool:
-    """Whether it is unhealthy for having been lost, and for nothing else that takes a reset."""
-    return health.state is HealthState.UNHEALTHY and health.reason == _LOST
+def released(health: CardHealth, until_s: float | None) -> CardHealth:
+    """Nobody of ours touches it until then; None: taken back. The next reading shows what was done to it meanwhile."""
+    return replace(health, released_s=until_s, silent=0, failed=0, good=0)
 
 
 def announced(health: CardHealth) -> tuple[Health, str]:
     """Health and reason as in the inventory (docs/protocol.md, "Inventory"): `unhealthy` also while recovering."""
     if health.state is HealthState.RECOVERING:
         return Health.UNHEALTHY, RECOVERING
+    if health.released_s is not None and health.state is not HealthState.UNHEALTHY:
+        return Health.SUSPECT, RELEASED
     return Health(health.state.value), health.reason
 
 
-def _after_xid(health: CardHealth, xid: Xid, now_s: float, *, hardware: bool) -> CardHealth:
-    reason = f"xid-{xid.number}"
-    if not xid.uuid:
-        if health.state is HealthState.RECOVERING:
-            return replace(health, good=0)
-        return _bad(health, HealthState.SUSPECT, reason, now_s)
-    if hardware:
-        return _bad(health, HealthState.UNHEALTHY, reason, now_s, needs_reset=True)
-    before_s = (min(then_s, now_s) for then_s in health.unclassified_s)
-    unclassified_s = (*(then_s for then_s in before_s if now_s - then_s < _UNCLASSIFIED_WITHIN_S), now_s)
-    state = HealthState.UNHEALTHY if len(unclassified_s) >= _UNCLASSIFIED_TIMES else HealthState.SUSPECT
-    return replace(_bad(health, state, reason, now_s), unclassified_s=unclassified_s[-_UNCLASSIFIED_TIMES:])
+def _doubted(health: CardHealth, reason: str, now_s: float) -> CardHealth:
+    """Suspect, if it was healthy: it changes nothing else."""
+    if health.state is not HealthState.HEALTHY:
+        return health
+    return replace(health, state=HealthState.SUSPECT, reason=reason, bad_s=now_s)
 
 
 def _bad(health: CardHealth, state: HealthState, reason: str, now_s: float, *, needs_reset: bool = False) -> CardHealth:
@@ -212,7 +255,9 @@ def _recovering(health: CardHealth, now_s: float) -> CardHealth:
     """A reset was seen, or an operator cleared it: only an unhealthy card has anything to recover from."""
     if health.state not in {HealthState.UNHEALTHY, HealthState.RECOVERING}:
         return health
-    return CardHealth(state=HealthState.RECOVERING, reason=health.reason, bad_s=now_s, uncorrected_ecc=None)
+    return replace(
+        _as_read(health), state=HealthState.RECOVERING, reason=health.reason, bad_s=now_s, uncorrected_ecc=None
+    )
 
 
 def _counted(health: CardHealth, now_s: float) -> CardHealth:
@@ -228,7 +273,7 @@ def _better(health: CardHealth, now_s: float) -> CardHealth:
     steady = health.good >= GOOD_READINGS and now_s - health.good_s >= GOOD_FOR_S
     quiet = steady and (health.bad_s is None or now_s - health.bad_s >= QUIET_S)
     if health.state is HealthState.SUSPECT:
-        healthy = health.good >= _ANSWERS_AGAIN if health.reason == _SILENT else quiet
+        healthy = health.good >= _ANSWERS_AGAIN if health.reason in {_SILENT, _FAILING} else quiet
         return _healthy(health) if healthy else health
     if health.state is HealthState.RECOVERING:
         return _healthy(health) if steady else health
@@ -238,4 +283,33 @@ def _better(health: CardHealth, now_s: float) -> CardHealth:
 
 
 def _healthy(health: CardHealth) -> CardHealth:
-    return CardHealth(unclassified_s=health.unclassified_s, uncorrected_ecc=health.uncorrected_ecc)
+    return replace(_as_read(health), unclassified_s=health.unclassified_s)
+
+
+def _as_told_by(reading: Reading, health: CardHealth) -> CardHealth:
+    counted = health.uncorrected_ecc if reading.uncorrected_ecc is None else reading.uncorrected_ecc
+    return replace(
+        health,
+        silent=0,
+        failed=0,
+        gone=False,
+        uncorrected_ecc=counted,
+        attached=reading.attached,
+        energy_mj=reading.energy_mj,
+        persistent=reading.persistent,
+    )
+
+
+def _as_read(health: CardHealth) -> CardHealth:
+    """Nothing is held against it; what was read of it stays, and that it is released."""
+    return CardHealth(
+        uncorrected_ecc=health.uncorrected_ecc,
+        attached=health.attached,
+        energy_mj=health.energy_mj,
+        persistent=health.persistent,
+        released_s=health.released_s,
+    )
+
+
+def _less(now: int | None, before: int | None) -> bool:
+    return now is not None and before is not None and now < before

@@ -1,6 +1,6 @@
 """Every card of the node, its health, and its last reading. Pure.
 
-A card that the driver stops naming is kept, as lost: as many fake devices as it has units turn unhealthy,
+A card that the driver stops naming is kept: as many fake devices as it has units turn unhealthy,
 instead of vanishing under containers of other cards. It is forgotten at the next boot.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Back, CardEvent, DriverCard, DriverCards, Lost, Reading
+from deviceplugin.driver.cards import CardFailed, DriverCard, DriverCards, Reading, SourceFailed, Xid
 from deviceplugin.health import rules
 from deviceplugin.health.rules import CardHealth, XidClasses
 
@@ -34,43 +34,39 @@ class CardStates:
     cards: tuple[DriverCard, ...] = ()
     healths: dict[str, CardHealth] = field(default_factory=dict)
     readings: dict[str, Reading] = field(default_factory=dict)
-    _named: frozenset[str] = frozenset()
 
     def remember(self, cards: Iterable[DriverCard]) -> None:
         """Start with the cards that were known before the driver has answered."""
         self.cards = tuple(cards)
 
-    def found(self, found: DriverCards, now_s: float, *, forget: bool) -> None:
+    def found(self, found: DriverCards, *, forget: bool) -> None:
         """The driver named its cards. forget: the earlier ones that it does not name are forgotten.
 
-        A lost card that it names, and did not name before, is back: whoever tells of Back has not known it as lost when
-        it was left out once, or was lost before this process began.
+        One that it does not name is kept; that it is gone is for its readings to show.
         """
         named = frozenset(card.uuid for card in found.cards)
-        gone = [] if forget else [card for card in self.cards if card.uuid not in named]
-        back = [uuid for uuid in named - self._named if rules.is_lost(self.of(uuid))]
+        kept = [card for card in self.cards if card.uuid not in named and (not forget or card.uuid in found.unasked)]
         never_had = max((card.index for card in (*found.cards, *self.cards)), default=-1) + 1
-        self.driver, self._named = found.driver, named
-        listed = (*found.cards, *_beside(found.cards, gone, never_had))
-        self.cards = tuple(sorted(listed, key=lambda card: card.index))
-        for card in gone:
-            self.event(Lost(card.uuid), now_s)
-        for uuid in back:
-            self.event(Back(uuid), now_s)
+        self.driver = found.driver
+        self.cards = tuple(sorted((*found.cards, *_beside(found.cards, kept, never_had)), key=lambda card: card.index))
 
-    def event(self, event: CardEvent, now_s: float) -> None:
-        """The driver reported something; of no card in particular, it is taken for every one."""
-        if isinstance(event, Lost | Back):
-            self.readings.pop(event.uuid, None)
+    def xid(self, xid: Xid, now_s: float) -> None:
+        """The driver reported an error; of no card in particular, it is taken for one of every card."""
         for card in self.cards:
-            if event.uuid in ("", card.uuid) and self.xids is not None:
-                self.healths[card.uuid] = rules.after_event(self.of(card.uuid), event, now_s, self.xids)
+            if xid.uuid in {"", card.uuid} and self.xids is not None:
+                self.healths[card.uuid] = rules.after_xid(self.of(card.uuid), xid, now_s, self.xids)
 
-    def reading(self, uuid: str, reading: Reading, now_s: float) -> None:
-        """A card answered."""
-        self.readings[uuid] = reading
-        if self.xids is not None:
-            self.healths[uuid] = rules.after_reading(self.of(uuid), reading, now_s)
+    def answered(self, answers: Mapping[str, Reading | SourceFailed], now_s: float) -> None:
+        """UUID -> what a card answered. Where every card fails, and none is said to be gone, it is the driver."""
+        failures = [answer for answer in answers.values() if isinstance(answer, CardFailed)]
+        of_the_driver = len(answers) == len(failures) > 1 and not any(failure.lost for failure in failures)
+        for uuid, answer in answers.items():
+            if isinstance(answer, Reading):
+                self._reading(uuid, answer, now_s)
+            elif isinstance(answer, CardFailed) and not of_the_driver:
+                self._failed(uuid, now_s, lost=answer.lost)
+            else:
+                self.unanswered([uuid], now_s)
 
     def unanswered(self, uuids: Iterable[str], now_s: float) -> None:
         """These were asked and did not answer."""
@@ -78,6 +74,26 @@ class CardStates:
             self.readings.pop(uuid, None)
             if self.xids is not None:
                 self.healths[uuid] = rules.unanswered(self.of(uuid), now_s)
+
+    def _reading(self, uuid: str, reading: Reading, now_s: float) -> None:
+        self.readings[uuid] = reading
+        if self.xids is not None:
+            self.healths[uuid] = rules.after_reading(self.of(uuid), reading, now_s)
+
+    def _failed(self, uuid: str, now_s: float, *, lost: bool) -> None:
+        self.readings.pop(uuid, None)
+        if self.xids is not None:
+            self.healths[uuid] = rules.failed(self.of(uuid), now_s, lost=lost)
+
+    def release(self, uuids: Iterable[str], until_s: float | None) -> None:
+        """Nobody of ours touches these until then; None: they are taken back."""
+        for uuid in uuids:
+            self.readings.pop(uuid, None)
+            self.healths[uuid] = rules.released(self.of(uuid), until_s)
+
+    def released(self) -> dict[str, float]:
+        """UUID -> until when it is released."""
+        return {uuid: health.released_s for uuid, health in self.healths.items() if health.released_s is not None}
 
     def cleared(self, uuids: Iterable[str], now_s: float) -> None:
         """An operator has cleared these."""

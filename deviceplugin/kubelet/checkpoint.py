@@ -55,6 +55,7 @@ class _WireEntry(msgspec.Struct, rename="pascal"):
 
 class _WireData(msgspec.Struct, rename="pascal"):
     pod_device_entries: list[_WireEntry] | None
+    registered_devices: dict[str, list[str] | None] | None = None
 
 
 class _WireCheckpoint(msgspec.Struct, rename="pascal"):
@@ -66,12 +67,20 @@ _DECODE: Final = msgspec.json.Decoder(_WireCheckpoint).decode
 
 def parse(text: bytes) -> tuple[CheckpointEntry, ...]:
     """Every entry, in the file's order, of every resource. Raises CheckpointError."""
+    return tuple(_entry(entry) for entry in _data(text).pod_device_entries or ())
+
+
+def registered(text: bytes) -> frozenset[str]:
+    """The resources of which the kubelet has been told devices. Raises CheckpointError."""
+    return frozenset(_data(text).registered_devices or ())
+
+
+def _data(text: bytes) -> _WireData:
     if len(text) > _LARGEST:
         message = f"kubelet checkpoint has {len(text)} bytes; expected at most {_LARGEST}"
         raise CheckpointError(message)
     try:
-        wire = _DECODE(text)
-        return tuple(_entry(entry) for entry in wire.data.pod_device_entries or ())
+        return _DECODE(text).data
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         message = f"kubelet checkpoint cannot be read: {error}"
         raise CheckpointError(message) from error

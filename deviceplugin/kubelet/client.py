@@ -21,6 +21,9 @@ SOCKET_NAME: Final = "kubelet.sock"
 API_VERSION: Final = "v1beta1"
 _REGISTER_S: Final = 5.0
 _BREATH_S: Final = 0.02
+# No event tells that a directory is gone which is mounted here.
+_SAME_DIRECTORY_S: Final = 2.0
+_GONE_S: Final = 10.0
 _RECONNECT_MS: Final = 100
 _CONNECT_MS: Final = 5_000
 # One entry per device id: thousands of ids make answers larger than gRPC's usual 4 MiB. The kubelet's own client: 16.
@@ -31,6 +34,10 @@ M = TypeVar("M", bound=Message)
 
 class KubeletSilent(Exception):
     """The kubelet did not answer, or not in time; the message says what was asked."""
+
+
+class DirectoryGone(Exception):
+    """The kubelet's directory is not there. A container sees a new one when it is started again."""
 
 
 class RegistrationRefused(Exception):
@@ -133,16 +140,44 @@ class PodResources:
 async def restarts(device_plugin_dir: Path) -> AsyncIterator[None]:
     """Yield whenever a kubelet has made its socket: at once if there is one, then at each new one.
 
-    A kubelet that starts removes every socket of the directory, ours too, and creates its own.
+    A kubelet that starts removes every socket of the directory, ours too, and creates its own. Where the directory is
+    made anew, the new one is watched. Raises DirectoryGone when there is none for a while.
     """
-    with Inotify() as inotify:
-        inotify.add_watch(device_plugin_dir, Mask.CREATE | Mask.MOVED_TO)
-        # After the watch is there, so that a socket made between the two is not missed.
-        if (device_plugin_dir / SOCKET_NAME).exists():
-            yield
-        async for event in inotify:
-            if event.name is not None and event.name.name == SOCKET_NAME:
+    while True:
+        watched = await _there(device_plugin_dir)
+        with Inotify() as inotify:
+            inotify.add_watch(device_plugin_dir, Mask.CREATE | Mask.MOVED_TO)
+            # After the watch is there, so that a socket made between the two is not missed.
+            if (device_plugin_dir / SOCKET_NAME).exists():
                 yield
+            while _identity(device_plugin_dir) == watched:
+                try:
+                    async with asyncio.timeout(_SAME_DIRECTORY_S):
+                        event = await inotify.get()
+                except TimeoutError:
+                    continue
+                if event.name is not None and event.name.name == SOCKET_NAME:
+                    yield
+
+
+async def _there(directory: Path) -> tuple[int, int]:
+    """Wait for the directory; what tells it from one of the same name."""
+    until_s = time.monotonic() + _GONE_S
+    while (found := _identity(directory)) is None:
+        if time.monotonic() > until_s:
+            message = f"{directory} is gone for {_GONE_S:g} s, or was made anew where this process cannot see it"
+            raise DirectoryGone(message)
+        await asyncio.sleep(_BREATH_S)
+    return found
+
+
+def _identity(directory: Path) -> tuple[int, int] | None:
+    """None where there is none, or only what a mount keeps of one that was removed."""
+    try:
+        found = directory.stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if found.st_nlink else None
 
 
 _SILENT: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})

@@ -1,17 +1,17 @@
 """The fake devices that stand for a node's memory units, and which of them the kubelet is told are unhealthy. Pure.
 
 An id stands for one unit of the node, not for a card: the kubelet picks ids at random, so a container on card 1 holds
-any ids. When a card is unhealthy, as many ids as it has units turn unhealthy, those first that cost nobody anything:
+any ids. A kubelet that admits a running pod again fails it when one of its ids is unhealthy or has vanished (Kubernetes
+1.36, pkg/kubelet/cm/devicemanager/manager.go, devicesToAllocate). So what becomes of cards costs free ids first:
 
-    held only by containers on unhealthy cards ──▶ free ──▶ (held by a container on a healthy card: never)
-
-since a kubelet that admits a running pod again fails it when its ids are unhealthy (Kubernetes 1.36,
-pkg/kubelet/cm/devicemanager/manager.go, devicesToAllocate).
+    listed     = held ids + free ones, up to the units of all cards
+    healthy    = held ids, but for those of containers on unhealthy cards alone, + free ones, up to the usable units
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain, count, islice
+from typing import Final, TypeAlias
 
 from config.protocol import inventory
 
@@ -23,6 +23,9 @@ _UUID_BYTES: Final = len("GPU-01234567-89ab-cdef-0123-456789abcdef")
 _OLD_SEPARATOR: Final = "-_-"
 _SHORT_PREFIX: Final = "u"
 _VARINT_BITS: Final = 7
+
+# (id, healthy) of every device: what `server.Devices` is.
+Listed: TypeAlias = tuple[tuple[str, bool], ...]
 
 
 class TooManyDevices(ValueError):
@@ -72,31 +75,42 @@ def check(cards_memory_mib: Sequence[int], unit_mib: int, *, old_style: bool) ->
     raise TooManyDevices(message)
 
 
-def unhealthy(
+def spare_ids(cards: Sequence[inventory.Card], *, old_style: bool) -> Iterator[str]:
+    """Ids after those of `device_ids`, in the same style, without end; none without cards."""
+    if not cards:
+        return iter(())
+    if old_style:
+        return (f"{cards[-1].uuid}{_OLD_SEPARATOR}{j}" for j in count(cards[-1].units))
+    return (f"{_SHORT_PREFIX}{unit}" for unit in count(sum(card.units for card in cards)))
+
+
+def listed(  # noqa: PLR0917  (each a different type: none can take another's place)
     ids: Sequence[str],
-    unhealthy_units: Mapping[str, int],
+    spare: Iterator[str],
+    usable: int,
     holders: Mapping[str, frozenset[str]],
+    well: Collection[str],
     before: frozenset[str] = frozenset(),
-) -> frozenset[str]:
-    """The ids to call unhealthy: as many as the unhealthy cards have units, fewer where too few may be called so.
+) -> Listed:
+    """(id, healthy) of every device to list.
 
-    unhealthy_units: of each unhealthy card, by UUID. holders: id -> UUIDs of the cards decided for the containers that
-    hold it; an id that is missing is free, an empty set is a holder whose card is not known, which counts as healthy:
-    a guess would cost a pod. before: the answer given last; of equal ids those stay unhealthy, so that none flaps.
+    ids: of the units of all cards. spare: as `spare_ids`; needed where ids of unhealthy cards outnumber their units.
+    usable: units of the cards that are not unhealthy, at most as many as `ids`. holders: id -> UUIDs of the cards
+    decided for the containers that hold it; an id that is missing is free, an empty set is a holder whose card is not
+    known, which counts as one on a healthy card: a guess would cost a pod. well: UUIDs of the cards that are there and
+    not unhealthy. before: the unhealthy ids of the last answer; of free ids those stay unhealthy, so that none flaps.
+
+    So many healthy ids are free as the usable units exceed what is held on cards that are not unhealthy, or none: the
+    kubelet never has more to give away than the cards have.
     """
-    held = [name for name in ids if name in holders and holders[name] and holders[name] <= unhealthy_units.keys()]
-    free = [name for name in ids if name not in holders]
-    candidates = _those_first(before, held) + _those_first(before, free)
-    return frozenset(candidates[: sum(unhealthy_units.values())])
-
-
-def listed(ids: Sequence[str], unhealthy: frozenset[str]) -> tuple[tuple[str, bool], ...]:
-    """(id, healthy) of every device, in the order of `ids`: what `server.Devices` is."""
-    return tuple((name, name not in unhealthy) for name in ids)
-
-
-def _those_first(first: frozenset[str], names: Iterable[str]) -> list[str]:
-    return sorted(names, key=lambda name: name not in first)
+    on_sick = {name for name, uuids in holders.items() if uuids and uuids.isdisjoint(well)}
+    free_healthy = max(0, usable - (len(holders) - len(on_sick)))
+    free_listed = max(len(ids) - len(holders), free_healthy)
+    free = list(islice((name for name in chain(ids, spare) if name not in holders), free_listed))
+    healthy = set(sorted(free, key=lambda name: name in before)[:free_healthy])
+    known = set(ids)
+    names = [name for name in ids if name in holders] + sorted(holders.keys() - known) + free
+    return tuple((name, name in healthy or (name in holders and name not in on_sick)) for name in names)
 
 
 def _id_lengths(cards_memory_mib: Sequence[int], unit_mib: int, *, old_style: bool) -> Counter[int]:

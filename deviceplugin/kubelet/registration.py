@@ -8,19 +8,18 @@ A kubelet that starts removes our socket with all others, so each registration h
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
-
-import structlog
+from typing import Final, TypeAlias
 
 from deviceplugin.kubelet import client, server
 from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent, RegistrationRefused
 
 SOCKET_NAME: Final = "gpushare.sock"
-log = structlog.get_logger()
+# level, event and fields of a log line; structlog itself takes long to import.
+Say: TypeAlias = Callable[[str, str, Mapping[str, object]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +37,14 @@ class Listeners:
 
 @dataclass(slots=True)
 class Registration:
-    """backoff_s: seconds to wait after so many failures in a row."""
+    """backoff_s: seconds to wait after so many failures in a row. say: takes the lines of its log."""
 
     plugin: server.KubeletPlugin
     device_plugin_dir: Path
     resource: str
     listeners: Listeners
     backoff_s: Callable[[int], float]
+    say: Say
     _dropped: asyncio.Event = field(default_factory=asyncio.Event)
 
     def dropped(self) -> None:
@@ -52,7 +52,10 @@ class Registration:
         self._dropped.set()
 
     async def run(self) -> None:
-        """Serve and register forever; cancelling removes the socket. Raises, in a group, what serving does."""
+        """Serve and register forever; cancelling removes the socket.
+
+        Raises, in a group, what serving does, and client.DirectoryGone.
+        """
         life: asyncio.Task[None] | None = None
         # A life that fails, for one because the socket cannot be made, ends the others and this: nobody would serve.
         async with asyncio.TaskGroup() as lives:
@@ -70,7 +73,7 @@ class Registration:
                 await self._register()
                 await self._dropped.wait()
                 drops += 1
-                log.warning("kubelet.disconnected", resource=self.resource, times=drops)
+                self.say("warning", "kubelet.disconnected", {"resource": self.resource, "times": drops})
                 # A kubelet that ends drops us too: its successor cuts this short.
                 await asyncio.sleep(self.backoff_s(drops))
 
@@ -83,10 +86,10 @@ class Registration:
             except (KubeletSilent, RegistrationRefused, CheckpointError) as error:
                 failures += 1
                 self.listeners.problem(str(error))
-                log.warning("register.failed", reason=str(error), attempt=failures)
+                self.say("warning", "register.failed", {"reason": str(error), "attempt": failures})
                 await asyncio.sleep(self.backoff_s(failures))
             else:
-                log.info("registered", resource=self.resource, socket=SOCKET_NAME)
+                self.say("info", "registered", {"resource": self.resource, "socket": SOCKET_NAME})
                 self.listeners.problem("")
                 self.listeners.registered()
                 return

@@ -3,11 +3,13 @@
 states of the cards ─┐
 cordon (node)        ├──▶ inventory ──▶ publisher (node annotation, capacity)
 use outside          ┘        │
-pods, checkpoint ─────────────┴──────▶ fake devices (kubelet): so many units, those of unhealthy cards unhealthy
+pods, checkpoint ─────────────┴──────▶ fake devices (kubelet): what is held, and as many free ones as units are left
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,22 +17,24 @@ import structlog
 
 from config.protocol import inventory, names
 from config.protocol.inventory import Health, Inventory
-from deviceplugin.allocation.pods import NodePod, Undecided, decided
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
-from deviceplugin.health.rules import GOOD_FOR_S, RECOVERING
+from deviceplugin.health.rules import GOOD_FOR_S, RECOVERING, RELEASED
 from deviceplugin.health.states import CardStates, Turn, turns
 from deviceplugin.kubelet import device_ids
-from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
-from deviceplugin.kubelet.device_list import FakeDevices
+from deviceplugin.node.devices import NodeDevices
 from deviceplugin.node.events import Notice
-from deviceplugin.node.inventory import NodePatch, Terms, announcement, cordoned_uuids, node_inventory
+from deviceplugin.node.inventory import NodePatch, Terms, announcement, cordoned_uuids, node_inventory, strange_words
 from deviceplugin.node.publisher import NodePublisher
 from scheduler.kube import objects
 
 _AGAIN_S: Final = 1.0
-_NO_CARD: Final = ""  # nobody holds ids of it, so its units are taken from the free ones
+# A driver of many cards takes some seconds; one that is absent is not waited for.
+_DRIVER_WITHIN_S: Final = 5.0
+# Longer than any start of the plugin. A kubelet reports every five minutes at the latest, and when something changes.
+HELD_FOR_S: Final = 60.0
+_SHOWN_WORDS: Final = 256
 log = structlog.get_logger()
 
 
@@ -39,22 +43,23 @@ class NodeCards:
     """Owned by the event loop. `run` works; everything else only says that there is something to do.
 
     gpu_core: whether compute is announced too. tell: takes a notice on the node. changed: called after each
-    announcement. whole: the cards as announced, with the units that are used outside: what was decided for pods stays
-    decided when somebody else fills the card.
+    announcement. release: follows the annotation of that name; whether it has served its purpose. whole: the cards as
+    announced, with the units that are used outside: what was decided for pods stays decided when somebody else fills
+    the card.
     """
 
     terms: Terms
     gpu_core: bool
-    old_style_ids: bool
     states: CardStates
     view: NodeRecords
     publisher: NodePublisher
-    devices: FakeDevices
+    devices: NodeDevices
     healths: HealthFile
     last_known: LastKnownFile
     wall_s: Callable[[], float]
     tell: Callable[[Notice], None]
     changed: Callable[[], None]
+    release: Callable[[str], Awaitable[bool]]
     latest: Inventory | None = None
     whole: tuple[inventory.Card, ...] = ()
     problem: str = ""
@@ -62,6 +67,11 @@ class NodeCards:
     _outside_mib: Mapping[str, int] = field(default_factory=dict)
     _announced: dict[str, tuple[Health, str]] = field(default_factory=dict)
     _cleared: str = ""
+    _release_over: bool = False
+    _held_until: str | None = None
+    _told_cordon: str = ""
+    _named: asyncio.Event = field(default_factory=asyncio.Event)
+    _listed: asyncio.Event = field(default_factory=asyncio.Event)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -78,6 +88,19 @@ class NodeCards:
         self._node = node
         self._moved.set()
 
+    def registered(self, *, now: bool) -> None:
+        """Whether a kubelet follows the devices; while none does, the scheduler is asked to wait."""
+        until = time.gmtime(self.wall_s() + HELD_FOR_S)
+        self._held_until = None if now else time.strftime("%Y-%m-%dT%H:%M:%SZ", until)
+        self._moved.set()
+
+    async def listed(self) -> None:
+        """Return once the devices are those of cards that the driver has named, or of remembered ones if it is late."""
+        await self._listed.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRIVER_WITHIN_S):
+                await self._named.wait()
+
     def outside(self, used_mib: Mapping[str, int]) -> None:
         """MiB that processes outside the books use, by card: announced as less free."""
         self._outside_mib = dict(used_mib)
@@ -91,6 +114,7 @@ class NodeCards:
             if not self.states.cards and not self.states.driver:
                 continue  # The driver has named no card yet, and none is remembered.
             self._obey_operator()
+            self._release_over = await self.release(self._annotation(names.RELEASE))
             await self._announce()
 
     async def follow_pods(self) -> None:
@@ -118,19 +142,42 @@ class NodeCards:
         self._check(whole)
         self.latest, self.whole = found, whole.cards
         wanted = announcement(found, self.view.resources, gpu_core=self.gpu_core)
-        self.publisher.want(NodePatch({**wanted.annotations, **self._answers(cordon)}, wanted.capacity))
+        said = {names.HELD_UNTIL: self._held_until, **self._answers(cordon)}
+        self.publisher.want(NodePatch({**wanted.annotations, **said}, wanted.capacity))
         # Only now: what was wanted of the node as it was before may undo what somebody has just said on it.
         self.publisher.seen(self._node)
         for turn in turns(self.states.cards, self._announced, announced):
             self.tell(_notice(turn))
+        self._tell_stray_cordon()
         self._announced = announced
         self._save(found)
-        await self._list(whole, found)
+        if not await self.devices.show(whole, found):
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._moved.set)
+        self._listed.set()
+        if self.states.driver:
+            self._named.set()
         self.changed()
 
     def _check(self, whole: Inventory) -> None:
         shared = [card.memory_mib for card in whole.cards if card.units]
-        device_ids.check(shared, whole.unit_mib, old_style=self.old_style_ids)
+        device_ids.check(shared, whole.unit_mib, old_style=self.devices.old_style)
+
+    def problems(self) -> list[str]:
+        """What people have to see to: writes that are refused, cordons that name no card."""
+        return [text for text in (self.publisher.problem, self._stray_cordon()) if text]
+
+    def _stray_cordon(self) -> str:
+        stray = strange_words(self._said(names.CORDON), self.states.cards)
+        if not stray:
+            return ""
+        return f"{names.CORDON} names no card of this node: {', '.join(stray)[:_SHOWN_WORDS]}"
+
+    def _tell_stray_cordon(self) -> None:
+        """Once for each: it takes nothing out of use, and whoever wrote it believes that it does."""
+        stray = self._stray_cordon()
+        if stray and stray != self._told_cordon:
+            self.tell(Notice("GPUCordonUnknown", f"{stray}; it takes nothing out of use"))
+        self._told_cordon = stray
 
     def _answers(self, cordon: str) -> dict[str, str | None]:
         """Answers to what people wrote on the node: indexes become UUIDs, an order that was obeyed is removed."""
@@ -139,11 +186,16 @@ class NodeCards:
             answers[names.CORDON] = cordon
         if self._cleared:
             answers[names.CLEAR_HEALTH] = None
+        if self._release_over:
+            answers[names.RELEASE] = None
         return answers
 
     def _said(self, key: str) -> str:
         """What people wrote on the node; nothing before the driver has named its cards: only then is an index known."""
-        annotations = self._node.metadata.annotations if self._node and self.states.driver else None
+        return self._annotation(key) if self.states.driver else ""
+
+    def _annotation(self, key: str) -> str:
+        annotations = self._node.metadata.annotations if self._node else None
         return (annotations or {}).get(key, "")
 
     def _save(self, found: Inventory) -> None:
@@ -157,63 +209,6 @@ class NodeCards:
         else:
             self.problem = ""
 
-    async def _list(self, whole: Inventory, found: Inventory) -> None:
-        """The devices for the kubelet. Which units are unhealthy: `device_ids.unhealthy`.
-
-        whole: without what is used outside. Its units stay in the list, since a container of any card may hold the ids;
-        as many free ones are unhealthy.
-        """
-        ids = device_ids.device_ids(whole.cards, old_style=self.old_style_ids)
-        unhealthy_units = {card.uuid: card.units for card in whole.cards if card.health is Health.UNHEALTHY}
-        given_up = sum(
-            full.units - left.units
-            for full, left in zip(whole.cards, found.cards, strict=True)
-            if left.health is not Health.UNHEALTHY
-        )
-        unhealthy: frozenset[str] = frozenset()
-        if any(unhealthy_units.values()) or given_up:
-            try:
-                view = await self.view.look()
-            except CheckpointError as error:
-                log.warning("devices.unknown_holders", reason=str(error))
-                asyncio.get_running_loop().call_later(_AGAIN_S, self._moved.set)
-                return
-            before = frozenset(name for name, healthy in self.devices.now if not healthy)
-            holders = held_by(view.entries, view.pods, whole, self.view.resources.gpu_mem, before)
-            unhealthy = device_ids.unhealthy(ids, {**unhealthy_units, _NO_CARD: given_up}, holders, before)
-        self.devices.show(device_ids.listed(ids, unhealthy))
-
-
-def held_by(
-    entries: Iterable[CheckpointEntry], pods: Iterable[NodePod], found: Inventory, resource: str, before: frozenset[str]
-) -> dict[str, frozenset[str]]:
-    """Device id -> UUIDs of the cards decided for the containers that hold it; none of them where that is not known.
-
-    before: the unhealthy ids. Nobody is given such an id, so one that only a pod that is gone holds is free: the
-    kubelet keeps the records of the dead until its next allocation (devicemanager/manager.go).
-    """
-    by_uid = {pod.uid: pod for pod in pods}
-    holders: dict[str, frozenset[str]] = {}
-    for entry in entries:
-        if entry.resource != resource or (entry.pod_uid not in by_uid and entry.ids <= before):
-            continue
-        uuids = _cards_of(by_uid.get(entry.pod_uid), entry.container, found)
-        for device in entry.ids:
-            # A container whose card is not known counts as one on a healthy card.
-            known = holders.get(device, uuids)
-            holders[device] = known | uuids if known and uuids else frozenset()
-    return holders
-
-
-def _cards_of(pod: NodePod | None, container: str, found: Inventory) -> frozenset[str]:
-    if pod is None:
-        return frozenset()
-    try:
-        shares = decided(pod, found.cards).shares.get(container, ())
-    except Undecided:
-        return frozenset()
-    return frozenset(share.uuid for share in shares)
-
 
 def _notice(turn: Turn) -> Notice:
     now, reason = turn.now
@@ -226,6 +221,8 @@ def _notice(turn: Turn) -> Notice:
             f"{of} is recovering: it takes new pods after {GOOD_FOR_S:g} s of good readings",
             warning=False,
         )
+    if reason == RELEASED:
+        return Notice("GPUReleased", f"{of} is released for maintenance and takes no new pods", warning=False)
     if now is Health.SUSPECT:
         return Notice("GPUSuspect", f"{of} is suspect and takes no new pods: {reason}")
     return Notice("GPUUnhealthy", f"{of} is unhealthy: {reason}; its memory units are no longer allocatable")

@@ -85,6 +85,12 @@ def cordoned_uuids(text: str, cards: Sequence[DriverCard]) -> tuple[frozenset[st
     return frozenset(found), ",".join(parts)
 
 
+def strange_words(text: str, cards: Sequence[DriverCard]) -> list[str]:
+    """What of such a list names no card of this node, in its order; nothing of a list without any text."""
+    known = {card.uuid for card in cards} | {str(card.index) for card in cards}
+    return [word for part in text.split(",") if (word := part.strip()) and word not in known]
+
+
 def announcement(found: Inventory, resources: Resources, *, gpu_core: bool) -> NodePatch:
     """The inventory as annotation, and the node's capacity: every card that it has, unhealthy or not.
 

@@ -13,7 +13,7 @@ import structlog
 from config.protocol import quantity
 from deviceplugin.node.inventory import NodePatch
 from scheduler.kube import objects
-from scheduler.kube.port import ApiError
+from scheduler.kube.port import ApiConflict, ApiError
 
 _CONFIRMED_WITHIN_S: Final = 5.0
 log = structlog.get_logger()
@@ -44,7 +44,10 @@ def differing(node: objects.Node, wanted: NodePatch) -> NodePatch:
 
 
 class NodePublisher:
-    """One per node. `want` and `seen` may be called at any time; `run` writes."""
+    """One per node. `want` and `seen` may be called at any time; `run` writes.
+
+    problem: what the API server said to the last write; "" once one has succeeded.
+    """
 
     def __init__(self, writer: NodeWriter, backoff_s: Callable[[int], float]) -> None:
         """backoff_s: seconds to wait after so many failures in a row."""
@@ -53,6 +56,8 @@ class NodePublisher:
         self._wanted = NodePatch()
         self._node: objects.Node | None = None
         self._moved = asyncio.Event()
+        self._news = asyncio.Event()
+        self.problem = ""
 
     def want(self, wanted: NodePatch) -> None:
         """Announce this from now on."""
@@ -64,11 +69,18 @@ class NodePublisher:
         """Take note of the node as the watch shows it now; None when it does not exist."""
         self._node = node
         self._moved.set()
+        self._news.set()
 
     @property
     def announced(self) -> bool:
         """Whether the node object is up to date."""
         return self._node is not None and bool(self._wanted) and not differing(self._node, self._wanted)
+
+    async def settled(self) -> None:
+        """Return once what is wanted by now is on the node object."""
+        while not self.announced:
+            self._news.clear()
+            await self._news.wait()
 
     async def run(self) -> None:
         """Write forever."""
@@ -84,11 +96,13 @@ class NodePublisher:
                 await self._write(missing, node.metadata.resource_version)
             except ApiError as error:
                 failures += 1
+                if not isinstance(error, ApiConflict):  # The next try has the newer version.
+                    self.problem = f"the node object cannot be written: {error.status} {error.message}"
                 log.warning("announce.failed", reason=error.message, status=error.status, attempt=failures)
                 await asyncio.sleep(self._backoff_s(failures))
                 self._moved.set()
                 continue
-            failures = 0
+            failures, self.problem = 0, ""
             await self._confirmed()
 
     async def _write(self, missing: NodePatch, version: str) -> None:

@@ -1,13 +1,14 @@
 """Counts and times what the kubelet asks, and knows whether an Allocate is under way."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import structlog
 
-from deviceplugin.kubelet.server import ContainerResponse, Devices, KubeletPlugin, Refused
+from deviceplugin.kubelet.server import ContainerResponse, Refused
+from deviceplugin.kubelet.session import Answers
 from deviceplugin.report.metrics import Call, NodeMetrics
 
 log = structlog.get_logger()
@@ -15,27 +16,15 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class MeasuredPlugin:
-    """`server.KubeletPlugin` around another one. left: told when no kubelet watches the devices.
+    """`session.Answers` around others. allocating: Allocates under way."""
 
-    allocating: Allocates under way. following: kubelets that watch the devices, two while one takes over from another.
-    """
-
-    plugin: KubeletPlugin
+    plugin: Answers
     metrics: NodeMetrics
-    left: Callable[[], None]
     allocating: int = 0
-    following: int = 0
 
-    async def devices(self) -> AsyncIterator[Devices]:
+    async def registering(self) -> None:
         """As the port."""
-        self.following += 1
-        try:
-            async for devices in self.plugin.devices():
-                yield devices
-        finally:
-            self.following -= 1
-            if not self.following:
-                self.left()
+        await self.plugin.registering()
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
         """As the port."""

@@ -61,6 +61,14 @@ class NodeMetrics:
         self._registered = Gauge(
             f"{METRICS_PREFIX}registered", "1 while registered and watched by the kubelet.", registry=r
         )
+        self._driver_processes = Gauge(
+            f"{METRICS_PREFIX}driver_processes_started", "Processes that were made to ask the driver.", registry=r
+        )
+        self._driver_abandoned = Gauge(
+            f"{METRICS_PREFIX}driver_processes_abandoned",
+            "Processes that asked the driver, were ended, and hang in the kernel.",
+            registry=r,
+        )
         self._node = _NodeCollector(node, unit_mib, dcgm=dcgm)
         r.register(self._node)
 
@@ -82,10 +90,15 @@ class NodeMetrics:
         """The kubelet is away, or has stopped watching the devices."""
         self._registered.set(0)
 
-    def xid(self, uuid: str, number: int) -> None:
-        """The driver reported an error. uuid: "" where it did not say of which card."""
+    def show_driver(self, starts: int, abandoned: int) -> None:
+        """The processes that ask the driver."""
+        self._driver_processes.set(starts)
+        self._driver_abandoned.set(abandoned)
+
+    def xid(self, uuid: str, number: int, times: int = 1) -> None:
+        """The driver reported an error, so many times. uuid: "" where it did not say of which card."""
         # One assignment each: a scrape renders in another thread.
-        self._node.xids = self._node.xids + Counts([(uuid, number)])
+        self._node.xids = self._node.xids + Counts({(uuid, number): times})
         self._node.last_xid = {**self._node.last_xid, uuid: number}
 
     def show_cards(self, cards: Iterable[ShownCard]) -> None:

@@ -47,9 +47,9 @@ class PluginStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The state of the plugin and its node.
 
     mode: `cdi` or `environment`, as it was chosen. registered: with the kubelet.
-    announced_units: healthy devices told to the kubelet. problems: messages, such as that the
-    driver does not answer. toolkit_missing: no CDI spec of the NVIDIA toolkit was found and none could be written, so
-    that containers get device nodes only.
+    announced_units: healthy devices told to the kubelet. on_node: the node object says what it should. problems:
+    messages, such as that the driver does not answer. toolkit_missing: no CDI spec of the NVIDIA toolkit was found and
+    none could be written, so that containers get device nodes only.
     """
 
     node: str
@@ -58,6 +58,7 @@ class PluginStatus(msgspec.Struct, frozen=True, rename="camel"):
     unit_mib: int = msgspec.field(name="unitMiB")
     announced_units: int
     registered: bool
+    on_node: bool = True
     simulated: bool = False
     toolkit_missing: bool = False
     problems: tuple[str, ...] = ()
@@ -91,7 +92,9 @@ def _head(status: PluginStatus) -> Iterator[str]:
     cards = "simulated cards" if status.simulated else f"driver {status.driver or 'unknown'}"
     yield f"Node {status.node}: {cards}, mode {status.mode}, unit {status.unit_mib} MiB"
     registered = "registered with the kubelet" if status.registered else "NOT registered with the kubelet"
-    yield f"{status.announced_units} units announced, {registered}"
+    yield f"{status.announced_units} units listed for the kubelet, {registered}"
+    if not status.on_node:
+        yield "The node object does NOT say what it should"
     if status.toolkit_missing:
         yield "The NVIDIA container toolkit is missing: containers get device nodes, but no driver libraries"
     for problem in status.problems:

@@ -32,7 +32,7 @@ class DevicePluginProcess(ServerProcess):
         self.token = token
         self.control = node.folder / f"faults-{port}.sock"
         files = _files(node, port, token, cards_mib, {"simulateControl": str(self.control)} | configuration)
-        run = [sys.executable, "-m", "deviceplugin.cli", "run"]
+        run = [sys.executable, "-m", "deviceplugin.main", "run"]
         line = [*run, "--config", str(files), "--listen", f"127.0.0.1:{port}"]
         environment = {"NODE_NAME": node.name, "PYTHONPATH": str(ROOT)}
         # One log for each start of a node's program by that name.

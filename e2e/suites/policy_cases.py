@@ -66,6 +66,7 @@ _SHORT: Final = {
     "inventory": names.INVENTORY,
     "cordon": names.CORDON,
     "clear": names.CLEAR_HEALTH,
+    "release": names.RELEASE,
 }
 _HERE: Final = "{pods}/here"
 _THERE: Final = "{pods}/there"
@@ -250,6 +251,7 @@ NODE_CASES: Final = (
     _announced("announces its inventory", _OWN, annotations(inventory="{new}"), {names.INVENTORY: "{new}"}),
     _announced("rewrites a cordon", _OWN, annotations(cordon="GPU-0"), {names.CORDON: "GPU-0"}),
     _announced("removes an operator's request", _OWN, annotations(clear=None), {names.CLEAR_HEALTH: None}),
+    _announced("removes a release", _OWN, annotations(release=None), {names.RELEASE: None}),
     _announced("counts its cards", _STATUS, _capacity({names.GPU_COUNT: "2"})),
     _announced("counts its compute shares", _STATUS, _capacity({names.GPU_CORE: "200"})),
     _announced("says what is allocatable", _STATUS, _capacity({names.GPU_COUNT: "1"}, "allocatable")),
@@ -269,6 +271,7 @@ NODE_CASES: Final = (
     _node("writes another annotation by the status", annotations(other="x"), OTHER_KEY, path=_STATUS),
     _node("lifts a cordon", annotations(cordon=None), "neither make nor lift"),
     _node("writes an operator's request itself", annotations(clear="GPU-1"), "not write one"),
+    _node("writes a release itself", annotations(release="GPU-1"), "not write one"),
     _node("labels its node", {"metadata": {"labels": {"zone": "b"}}}, "metadata.labels"),
     _node("labels its node by the status", {"metadata": {"labels": {"zone": "b"}}}, "metadata.labels", path=_STATUS),
     _node("removes a label", {"metadata": {"labels": {"zone": None}}}, "metadata.labels"),

@@ -115,6 +115,7 @@ def node(name: str, *, cordon: str) -> Json:
         names.INVENTORY: "{}",
         names.CORDON: cordon,
         names.CLEAR_HEALTH: "0",
+        names.RELEASE: "0",
         "example.com/owner": "somebody",
     }
     metadata = {"name": name, "annotations": annotations, "labels": {"zone": "a"}}

@@ -14,7 +14,9 @@ from e2e.control_plane.admin import Admin
 from e2e.control_plane.cluster import ControlPlane
 from e2e.programs import manifests
 from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
+from e2e.programs.server_process import ServerProcess
 from e2e.suites.gpu_site import GpuSite, gpu_site
+from e2e.suites.shared_node import SharedNode
 
 AWAY_S = 16.0
 BOUND_WITHIN_S = 2.0
@@ -75,10 +77,10 @@ async def test_a_new_pod_is_bound_within_two_seconds_of_the_servers_return(
     assert took_s <= BOUND_WITHIN_S
 
 
-async def until(scheduler: SchedulerProcess, holds: Callable[[str], bool]) -> str:
+async def until(program: ServerProcess, holds: Callable[[str], bool]) -> str:
     """What `/readyz` says as soon as that holds. Raises TimeoutError after 30 s."""
     async with asyncio.timeout(30):
-        while not holds(said := await scheduler.readyz()):  # noqa: ASYNC110 - nothing tells when it changes
+        while not holds(said := await program.readyz()):  # noqa: ASYNC110 - nothing tells when it changes
             await asyncio.sleep(0.1)
     return said
 
@@ -122,3 +124,17 @@ async def test_a_dead_token_is_said_once_and_by_the_probe(
         await manifests.remove(admin, document)
     assert "the API server has not served configmaps, namespaces, nodes, pods for" in said
     assert len(lines) == 1
+
+
+async def test_a_device_plugin_says_since_when_the_server_is_away(shared: SharedNode) -> None:
+    cluster = shared.node.cluster
+    async with shared.instead(notReadyAfter="3s") as plugin:
+        await plugin.ready()
+        cluster.stop_apiserver()
+        said = await until(plugin, lambda said: "has not served" in said)
+        series = await plugin.metrics()
+        cluster.start_apiserver()
+        await until(plugin, lambda said: said == "ok\n")
+
+    assert "the API server has not served nodes, pods for 3 s: connection failed" in said
+    assert all(series["gpushare_device_plugin_api_failing_seconds", kind] >= 3 for kind in ("nodes", "pods"))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from config.protocol import names
+from deviceplugin.line_socket import Refusal
 from e2e.control_plane.admin import Admin, seen
 from e2e.node.node_pods import PODS, runs
 from e2e.suites.gpu_site import is_unschedulable
@@ -61,7 +62,7 @@ async def test_a_card_with_a_hardware_error_is_out_until_it_was_reset(shared: Sh
 async def test_an_error_of_a_program_changes_nothing(shared: SharedNode, on_node: Admin) -> None:
     before = (await shared.read(on_node))["metadata"]["annotations"][names.INVENTORY]
     await shared.plugin.happens(card=0, xid=31)
-    await shared.plugin.said("card.event", number=31)
+    await shared.plugin.said("card.xid", number=31)
     # A reading that came after it would have announced what had changed.
     await shared.plugin.happens(card=1, pid=4_194_305, usedMiB=77)
     used = ("gpushare_device_plugin_card_memory_used_bytes", shared.node.name)
@@ -107,6 +108,55 @@ async def test_an_unhealthy_card_outlives_a_restart_until_an_operator_clears_it(
     )
     await shared.forget_health()
     await shared.node_seen(on_node, lambda node: healths(node) == _WELL)
+
+
+async def test_a_card_that_hangs_costs_only_itself(shared: SharedNode, on_node: Admin) -> None:
+    _, second, _ = card_units(await shared.read(on_node))
+    await shared.plugin.happens(card=0, hang=True)
+    hung = await shared.node_seen(on_node, lambda node: healths(node)[0] == "suspect silent", within_s=_BACK_WITHIN_S)
+    assert (healths(hung)[1:], allocatable(hung)) == (["healthy"] * 2, 110)
+    beside = shared_pod("beside", [sharing(1)], metadata={"annotations": {names.CARD_UUIDS: second}})
+    async with pods(on_node, [beside]) as (name,):
+        assert shared.mismatches(await runs(on_node, name)) == []
+        assert healths(await shared.read(on_node))[1:] == ["healthy"] * 2
+    await shared.plugin.happens(card=0, hang=False)
+    await shared.node_seen(on_node, lambda node: healths(node) == _WELL, within_s=_BACK_WITHIN_S)
+
+
+async def test_a_process_that_dies_changes_nothing(shared: SharedNode, on_node: Admin) -> None:
+    started = ("gpushare_device_plugin_driver_processes_started", "")
+    before = (await shared.plugin.metrics())[started]
+    await shared.plugin.happens(die=True)
+    while (await shared.plugin.metrics())[started] == before:
+        shared.plugin.child.check_alive()
+    assert healths(await shared.read(on_node)) == _WELL
+
+
+async def test_a_reset_is_refused_until_the_card_is_released_and_seen_then(shared: SharedNode, on_node: Admin) -> None:
+    path = f"/api/v1/nodes/{shared.node.name}"
+    await shared.plugin.happens(card=0, xid=48)
+    await shared.node_seen(on_node, lambda node: healths(node)[0] == "unhealthy xid-48")
+    with pytest.raises(Refusal, match="cannot be reset"):
+        await shared.plugin.happens(card=0, reset=True)
+    await on_node.patch(path, {"metadata": {"annotations": {names.RELEASE: "0,1"}}})
+    await shared.node_seen(on_node, lambda node: healths(node) == ["unhealthy xid-48", "suspect released", "healthy"])
+    await shared.plugin.happens(card=0, reset=True)
+    await on_node.patch(path, {"metadata": {"annotations": {names.RELEASE: None}}})
+    await shared.node_seen(on_node, lambda node: healths(node) == ["unhealthy recovering", "healthy", "healthy"])
+    await shared.node_seen(on_node, lambda node: healths(node) == _WELL, within_s=_BACK_WITHIN_S)
+
+
+async def test_a_reset_that_was_made_while_the_plugin_was_stopped_is_seen(shared: SharedNode, on_node: Admin) -> None:
+    await shared.plugin.happens(card=2, reading={"uncorrectedEcc": 2})
+    await shared.node_seen(on_node, lambda node: healths(node)[2] == "suspect ecc")
+    await shared.plugin.happens(card=2, xid=48)
+    await shared.node_seen(on_node, lambda node: healths(node)[2] == "unhealthy xid-48")
+    # A simulated card counts from 0 in another process, as a real one does after a reset.
+    shared.plugin.stop()
+    shared.plugin.start()
+    await shared.plugin.ready()
+    await shared.node_seen(on_node, lambda node: healths(node)[2] == "unhealthy recovering")
+    await shared.node_seen(on_node, lambda node: healths(node) == _WELL, within_s=_BACK_WITHIN_S)
 
 
 async def test_a_cordon_by_index_becomes_one_by_uuid_and_is_shown(shared: SharedNode, on_node: Admin) -> None:

@@ -188,7 +188,7 @@ async def test_pods_of_other_schedulers_are_left_alone(site: GpuSite) -> None:
 async def test_a_pod_that_somebody_else_bound_occupies_its_card(site: GpuSite) -> None:
     await site.nodes(a=[16])
     await site.pod("theirs", 12, schedulerName="somebody-else")
-    written = {names.MEM_IDX: "0", names.MEM_POD: "12", names.MEM_ASSIGNED: "false"}
+    written = {names.MEM_IDX: "0", names.MEM_DEV: "16", names.MEM_POD: "12", names.MEM_ASSIGNED: "false"}
     body: Json = {"metadata": {"name": "theirs", "annotations": written}, "target": {"kind": "Node", "name": "a"}}
     await site.admin.create(f"{site.pods_path}/theirs/binding", body)
     await site.pod("ours", 8)

@@ -79,7 +79,9 @@ class _Demo:
     """One cluster and one scheduler; `run` once."""
 
     def __init__(self, steps: list[Step], resources: ResourceNames, out: TextIO, speed: float) -> None:
-        configuration = SchedulerConfiguration(memory_unit_mib=_UNIT_MIB, pod_initial_backoff_seconds=1 / speed)
+        # A second of the demo may be shorter than what a cluster's back-off has to be.
+        shorter = {"pod_initial_backoff_seconds": 1 / speed}
+        configuration = SchedulerConfiguration(memory_unit_mib=_UNIT_MIB).model_copy(update=shorter)
         self._steps = steps
         self._resources = resources
         self._speed = speed

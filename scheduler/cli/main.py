@@ -29,7 +29,7 @@ def run(
     config: Annotated[Path | None, typer.Option(help="Configuration file (SchedulerConfiguration).")] = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
     context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
-    listen: Annotated[str | None, typer.Option(help="Address of probes and metrics (default: 0.0.0.0:10261).")] = None,
+    listen: Annotated[str | None, typer.Option(help="Address of probes and metrics (default: :10261).")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error (default: info).")] = None,
 ) -> None:
     """Schedule a cluster's pods until stopped."""

@@ -62,14 +62,18 @@ class Painter:
         for title in ("NODE", "CARD", "PODS", "USED", "HEALTH"):
             table.add_column(title, no_wrap=True, justify="right" if title == "USED" else "left")
         for node, row in sorted(tables.row_of.items()):
-            blocks = _blocks(tables, node)
+            blocks, lost = _blocks(tables, node), _lost_blocks(tables, node)
             for number, slot in enumerate(tables.cards.slots[row]):
-                units = int(tables.cards.units[number, row])
-                used = units - int(tables.cards.free[number, row])
+                units = int(tables.cards.stored.units[number, row])
+                used = units - int(tables.cards.stored.free[number, row])
                 label = f"{slot.card.index} {_short(slot.card.model)}".rstrip()
                 health = _health(slot)
                 bar_text = self._bar(blocks.get(number, []), units, bar, unhealthy=health.plain != "healthy")
                 table.add_row(node if number == 0 else "", label, bar_text, f"{used}/{units}", health)
+            for number, (uuid, gone) in enumerate(tables.cards.lost_cards(row).items(), len(tables.cards.slots[row])):
+                bar_text = self._bar(lost.get(uuid, []), 0, bar, unhealthy=True)
+                health = Text("lost", style="bold red")
+                table.add_row(node if number == 0 else "", str(gone.index), bar_text, f"{gone.units}/0", health)
         return table
 
     def _bar(self, blocks: Iterable[tuple[str, int]], units: int, width: int, *, unhealthy: bool) -> Text:
@@ -90,7 +94,8 @@ class Painter:
 
 def cards_height(tables: Tables) -> int:
     """Lines that the cards take."""
-    return 1 + sum(len(tables.cards.slots[row]) for row in tables.row_of.values())
+    cards = tables.cards
+    return 1 + sum(len(cards.slots[row]) + len(cards.lost_cards(row)) for row in tables.row_of.values())
 
 
 def _blocks(tables: Tables, node: str) -> dict[int, list[tuple[str, int]]]:
@@ -101,6 +106,16 @@ def _blocks(tables: Tables, node: str) -> dict[int, list[tuple[str, int]]]:
             continue
         for number, units in record.held.places:
             blocks.setdefault(number, []).append((record.pod.key.name, units))
+    return blocks
+
+
+def _lost_blocks(tables: Tables, node: str) -> dict[str, list[tuple[str, int]]]:
+    """UUID -> (pod, units) of each pod on a card that the node does not announce."""
+    blocks: dict[str, list[tuple[str, int]]] = {}
+    for record in tables.records():
+        if record.node == node and record.held is not None:
+            for uuid, units in record.held.lost:
+                blocks.setdefault(uuid, []).append((record.pod.key.name, units))
     return blocks
 
 
@@ -116,8 +131,6 @@ def _short(model: str) -> str:
 
 
 def _health(slot: Slot) -> Text:
-    if slot.lost:
-        return Text("lost", style="bold red")
     card = slot.card
     health = f"{card.health.value} {card.reason}".rstrip()
     return Text(health, style="green" if card.health is Health.HEALTHY else "bold red")

@@ -7,6 +7,7 @@ than one: the reader of an object pays for the bytes that it decodes, and for no
 
 A pod that waits and is over a budget stays pending. One that has a node goes on counting: no budget ever frees what
 is in use. Its containers are all counted, each with cpu, memory, storage and GPUs alone where the names are too many.
+Why: docs/decisions/0010-objects-have-budgets.md.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -43,7 +44,7 @@ class Budget:
     without: Callable[[Pod], Pod]
 
 
-_POD_BUDGETS: Final = (
+POD_BUDGETS: Final = (
     # A pod of a service mesh has a dozen. All are summed up, and each has a place in the allocation.
     Budget("containers", 256, pod_parts.containers, lambda pod: pod),
     # An array of all nodes is worked out for each term and for each requirement.
@@ -90,7 +91,7 @@ def fitted(pod: Pod, size: int, kept: frozenset[str]) -> tuple[Pod, tuple[str, .
     if (names := pod_parts.resource_names(pod)) > _MOST_RESOURCES:
         found.append(excess("resource names", names, _MOST_RESOURCES))
         pod = pod_parts.with_resources(pod, kept)
-    for budget in _POD_BUDGETS:
+    for budget in POD_BUDGETS:
         count = budget.count(pod)
         if count > budget.most:
             found.append(excess(budget.what, count, budget.most))
@@ -106,7 +107,7 @@ def fitted(pod: Pod, size: int, kept: frozenset[str]) -> tuple[Pod, tuple[str, .
 
 # What nodes really have: feature discovery writes some 200 labels, and a pod may ask for the column of any of them; a
 # card in many MIG profiles offers two dozen names, and each is a column for all nodes.
-_NODE_BUDGETS: Final[Sequence[tuple[str, int, Callable[[Node], int]]]] = (
+NODE_BUDGETS: Final[Sequence[tuple[str, int, Callable[[Node], int]]]] = (
     ("labels", 1024, lambda node: len(node.metadata.labels or ())),
     ("taints", 64, lambda node: len(node.spec.taints)),
     ("resources", 128, lambda node: len(node.status.allocatable or ())),
@@ -115,7 +116,7 @@ _NODE_BUDGETS: Final[Sequence[tuple[str, int, Callable[[Node], int]]]] = (
 
 def node_excess(node: Node) -> tuple[str, ...]:
     """What of a node is more than is read."""
-    counted = ((what, count(node), most) for what, most, count in _NODE_BUDGETS)
+    counted = ((what, count(node), most) for what, most, count in NODE_BUDGETS)
     return tuple(excess(what, count, most) for what, count, most in counted if count > most)
 
 

@@ -257,12 +257,24 @@ class NodeInfo(_Wire, frozen=True):
     container_runtime_version: str = ""
 
 
+class NodeCondition(_Wire, frozen=True):
+    """One condition of a node's status. last_heartbeat_time: RFC 3339."""
+
+    type: str
+    last_heartbeat_time: str | None = None
+
+
 class NodeStatus(_Wire, frozen=True):
     """allocatable: what pods may request; capacity: what is there."""
 
     allocatable: Quantities | None = None
     capacity: Quantities | None = None
     node_info: NodeInfo | None = None
+    conditions: tuple[NodeCondition, ...] = ()
+
+    def reported_at(self) -> str:
+        """When the kubelet has last written this, RFC 3339; "" where it does not say."""
+        return next((c.last_heartbeat_time or "" for c in self.conditions if c.type == "Ready"), "")
 
 
 class Node(_Wire, frozen=True):

@@ -153,7 +153,7 @@ class CardHolders(CardFact[_Holder]):
 
     def matching(self, namespace: str, selector: Expressions, rows: Rows) -> BoolArray:
         """bool[cards, rows]: a pod of the namespace that `selector` matches is on the card."""
-        shape = (self.tables.cards.units.shape[0], count_of(rows, self.tables.capacity))
+        shape = (self.tables.cards.width, count_of(rows, self.tables.capacity))
         space = self._of.get(namespace)
         if space is None:
             return np.zeros(shape, dtype=np.bool_)

@@ -4,6 +4,7 @@ What a card or node has free is in `scheduler.state.cards`; what a pod may ask f
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
@@ -27,11 +28,21 @@ from scheduler.framework.plugin import (
     ReservePlugin,
     ScorePlugin,
 )
-from scheduler.pods.gpu_request import GpuRequest, Policy, ResourceNames, Selection
+from scheduler.plugins.card_choice import (
+    binpack_score,
+    by_width,
+    card_numbers,
+    chosen_slots,
+    eligible,
+    fitting,
+    together,
+)
+from scheduler.pods.gpu_request import GpuRequest, Policy, ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import Amount
 from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.booking import CardShare
+from scheduler.state.card_arrays import RowGroup
 from scheduler.state.cards import CardColumns
 from scheduler.state.changes import Change
 from scheduler.state.node_inventory import GpuState
@@ -45,15 +56,12 @@ _STATE_REASONS: Final[Mapping[int, str]] = {
     int(GpuState.UNREADABLE): "node(s) announced cards that cannot be read",
     int(GpuState.OTHER_UNIT): "node(s) announced GPU memory in another unit",
     int(GpuState.NOT_ALLOCATABLE): "node(s) had no allocatable gpu-mem (device plugin not there yet, or away)",
+    int(GpuState.NOT_REGISTERED): "node(s) whose kubelet or device plugin is starting",
 }
-# Binpack, in shares of MAX_SCORE: a card in use before a free card, a node in use before an empty node,
-# then the fuller node: used cards, free cards on used nodes, empty nodes.
-_USED_CARDS: Final = MAX_SCORE * 50 // 100
-_USED_NODE: Final = MAX_SCORE * 20 // 100
-_FULLNESS: Final = MAX_SCORE - _USED_CARDS - _USED_NODE
-_NEVER: Final = 2**31 - 1
-# (rows, version of the tables, the cards that fit): Score and Reserve need again what Filter has worked out.
-_FITS: Final = StateKey[tuple[Rows, int, BoolArray]]("gpu_share.fits")
+# (rows, version of the tables, the cards that fit): Score and Reserve need again what Filter has worked out. A class is
+# kept for long, so what is more than of a few rows is forgotten once Score has used it.
+_KEPT_BYTES: Final = 1024
+_Fits: TypeAlias = tuple[Rows, int, BoolArray]
 
 
 class GpuShareArgs(PluginArgs):
@@ -80,6 +88,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     | `node(s) announced cards that cannot be read` | the inventory breaks a rule | |
     | `node(s) announced GPU memory in another unit` | `unitMiB` is not the scheduler's | |
     | `node(s) had no allocatable gpu-mem (device plugin not there yet, or away)` | the kubelet has none | |
+    | `node(s) whose kubelet or device plugin is starting` | `gpushare/held-until` is later than its last report | |
     | `node(s) had fewer cards than the pod asks for` | `gpu-count` is more than the node's cards | |
     | `node(s) had too few cards of those the pod asks for` | models or UUIDs leave too few usable cards | |
     | `Insufficient GPU memory on one card`, `… on N cards`, `… without other pods` | too few cards have it | yes |
@@ -117,14 +126,16 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """Too little memory on enough cards, or on the node in all; cards that cannot be given out."""
-        good = np.logical_and(*self._enough_and_roomy(pod, tables, state, rows))
+        enough = by_width(tables.cards, rows, lambda group: self._enough(pod, tables, state, group))
+        good = np.logical_and(enough, tables.cards.node_free[rows] >= _request(pod).units)
         return () if np.count_nonzero(good) == len(good) else (Objection(~good, "Insufficient GPU memory"),)
 
     def diagnose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """What is wrong with the node's cards as a whole, then with each card, then the node's total."""
         cards = tables.cards
-        enough, roomy = self._enough_and_roomy(pod, tables, state, rows)
-        ready = cards.state[rows] == _READY
+        enough = by_width(cards, rows, lambda group: self._enough(pod, tables, state, group))
+        # A node that is not READY has no room.
+        roomy, ready = cards.node_free[rows] >= _request(pod).units, cards.state[rows] == _READY
         return (
             *(Objection(cards.state[rows] == s, reason) for s, reason in _STATE_REASONS.items()),
             *self._card_objections(pod, tables, state, rows, ready & ~enough),
@@ -145,8 +156,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         """How well the node's best cards suit the node policy, 0..MAX_SCORE."""
         request = _request(pod)
-        slots = self._chosen(pod, tables, state, rows)
-        packed = binpack_score(tables.cards, request, rows, slots)
+        packed = by_width(tables.cards, rows, lambda group: self._packed(pod, tables, state, group))
         spread = (request.node_policy or self._node_policy) is Policy.SPREAD
         return MAX_SCORE - packed if spread else packed
 
@@ -155,17 +165,23 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         request, cards = pod.template.gpu_request, tables.cards
         if request is None:
             return Reservation()
-        chosen = sorted(self._chosen(pod, tables, state, slice(row, row + 1))[:, 0].tolist())
-        has_uuids = tables.inventory(tables.names[row]).has_uuids
-        shares = tuple(_share(cards, slot, row, request, has_uuids=has_uuids) for slot in chosen)
-        legacy = LegacyFields(pod.template.gpu_units, int(cards.units[chosen[0], row]), now_ns)
-        return Reservation(shares, allocation.encode(_allocation(request, shares), legacy))
+        with cards.viewing(cards.groups(here := slice(row, row + 1))[0].width):
+            chosen = sorted(self._chosen(pod, tables, state, here)[:, 0].tolist())
+        announced = tables.inventory(tables.names[row])
+        shares = tuple(_share(cards, slot, row, request, has_uuids=announced.has_uuids) for slot in chosen)
+        legacy = LegacyFields(pod.template.gpu_units, int(cards.stored.units[chosen[0], row]), now_ns)
+        return Reservation(shares, allocation.encode(_allocation(request, shares, announced.unit_mib), legacy))
 
-    def _enough_and_roomy(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> tuple[BoolArray, BoolArray]:
-        """bool[rows] each: enough cards fit; the node's total holds the pod, which it never does where not READY."""
+    def _enough(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
+        """bool[rows]: as many cards fit as the pod asks."""
         request, fits = _request(pod), _fits(pod, tables, state, rows)
-        enough = np.logical_or.reduce(fits) if request.cards == 1 else fits.sum(axis=0) >= request.cards
-        return enough, tables.cards.node_free[rows] >= request.units
+        return np.asarray(np.logical_or.reduce(fits) if request.cards == 1 else fits.sum(axis=0) >= request.cards)
+
+    def _packed(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
+        slots = self._chosen(pod, tables, state, rows)
+        if slots.nbytes > _KEPT_BYTES:
+            state.write(_fits_key(tables.cards.width), None)
+        return binpack_score(tables.cards, _request(pod), rows, slots)
 
     def _chosen(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
         """intp[request.cards, rows]: the slots that the pod would take; rows without enough fitting cards: any."""
@@ -182,6 +198,18 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, short: BoolArray
     ) -> list[Objection]:
         """Why there are too few cards on the `short` rows: what thins them out below what the pod asks, in order."""
+        cards, merged = tables.cards, dict[str, list[tuple[RowGroup, Objection]]]()
+        for group in cards.groups(rows):
+            with cards.viewing(group.width):
+                own = short if group.places is None else short[group.places]
+                for objection in self._card_objections_of(pod, tables, state, group.rows, own):
+                    merged.setdefault(objection.reason, []).append((group, objection))
+        return [together(cards, found, len(short)) for found in merged.values()]
+
+    def _card_objections_of(
+        self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, short: BoolArray
+    ) -> list[Objection]:
+        """The same, of rows that are judged together."""
         request, cards = _request(pod), tables.cards
         found: list[Objection] = []
 
@@ -194,13 +222,13 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         left = cards.units[:, rows] > 0
         too_few(left, "node(s) had fewer cards than the pod asks for")
         if request.models or request.uuids:
-            too_few(left & _eligible(cards, request, rows), "node(s) had too few cards of those the pod asks for")
+            too_few(left & eligible(cards, request, rows), "node(s) had too few cards of those the pod asks for")
         left = fitting(cards, request, rows)
         how_many = "one card" if request.cards == 1 else f"{request.cards} cards"
         alone = " without other pods" if request.exclusive else ""
 
         def numbers(counted: BoolArray) -> Numbers:
-            return _card_numbers(cards, request, rows, counted)
+            return card_numbers(cards, request, rows, counted)
 
         too_few(left, f"Insufficient GPU memory on {how_many}{alone}", numbers)
         for objection in _card_rules(state).objections(pod, tables, state, rows, left.shape):
@@ -217,97 +245,10 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return Objection(scarce, f"Insufficient {self.resource_names.gpu_mem}", numbers)
 
 
-def fitting(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
-    """bool[cards, rows]: the card may be given and has `units_per_card` free."""
-    return np.logical_and(_eligible(cards, request, rows), cards.free[:, rows] >= request.units_per_card)
-
-
-def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
-    cards: CardColumns,
-    request: GpuRequest,
-    policy: Policy,
-    rows: Rows,
-    fits: BoolArray,
-    scores: Sequence[Int64Array] = (),
-) -> RowArray:
-    """intp[request.cards, rows]: the slots that the policy takes: the tightest first, or the emptiest; ties by slot.
-
-    fits: as `fitting`. scores: int64[cards, rows] each, ahead of the policy, higher is better, the first counts most.
-    A row with fewer fitting cards than asked gets slots that do not fit.
-    """
-    free = cards.free[:, rows]
-    order = np.where(fits, free if policy is Policy.BINPACK else -free, _NEVER)
-    if scores:
-        keys = (order, *(-score for score in reversed(scores)), ~fits)
-        return np.asarray(np.lexsort(keys, axis=0)[: request.cards], dtype=np.intp)
-    if request.cards == 1:
-        tightest: RowArray = order.argmin(axis=0)[np.newaxis]
-        return tightest
-    return np.asarray(order.argsort(axis=0, kind="stable")[: request.cards], dtype=np.intp)
-
-
-def binpack_score(cards: CardColumns, request: GpuRequest, rows: Rows, slots: RowArray) -> Int64Array:
-    """int64[rows], 0..MAX_SCORE: how well a node suits binpack.
-
-    Half for landing on cards in use, a fifth for a node in use, the rest by how full the node's usable cards are with
-    the pod on them. slots: as `chosen_slots`; rows without enough fitting cards get any number.
-    """
-    used = cards.holders[:, rows][slots, np.arange(slots.shape[1])] > 0
-    on_used_cards = used[0] if request.cards == 1 else used.all(axis=0)
-    total = np.maximum(cards.total[rows], 1)
-    full: Int64Array = np.minimum((cards.booked[rows] + request.units) * _FULLNESS // total, _FULLNESS)
-    score: Int64Array = full + on_used_cards * _USED_CARDS + (cards.held[rows] > 0) * _USED_NODE
-    return score
-
-
-def _eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
-    """Cards that may be given to this pod, whatever they have free."""
-    may = cards.available[:, rows]
-    if request.exclusive:
-        may = may & (cards.holders[:, rows] == 0)
-    if request.models or request.uuids:
-        may = may & _selected(cards, request, rows)
-    return may
-
-
-def _selected(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
-    """Cards of the models and UUIDs that the pod asks for."""
-    selected = np.ones(cards.units[:, rows].shape, dtype=np.bool_)
-    if request.models:
-        selected &= _of_models(cards, request.models, rows)
-    if request.uuids:
-        selected &= _of_uuids(cards, request.uuids, rows)
-    return selected
-
-
-def _of_models(cards: CardColumns, models: Selection, rows: Rows) -> BoolArray:
-    codes = [code for model, code in cards.model_code.items() if models.accepts(model)]
-    return np.isin(cards.model[:, rows], codes)
-
-
-def _of_uuids(cards: CardColumns, uuids: Selection, rows: Rows) -> BoolArray:
-    taken = np.full(cards.units.shape, not uuids.wanted, dtype=np.bool_)
-    for names, mark in ((uuids.wanted, True), (uuids.excluded, False)):
-        for uuid in names:
-            for slot, row in cards.places.get(uuid, ()):
-                taken[slot, row] = mark
-    return np.asarray(taken[:, rows], dtype=np.bool_)
-
-
-def _card_numbers(cards: CardColumns, request: GpuRequest, rows: Rows, counted: BoolArray) -> Numbers:
-    free = np.where(_eligible(cards, request, rows), np.maximum(cards.free[:, rows], 0), -1)[:, counted]
-    # With N cards asked, the N-th freest card of a node is what it lacks.
-    rank = min(request.cards, free.shape[0]) - 1
-    order = (-free).argsort(axis=0, kind="stable")[rank]
-    nth_free = np.take_along_axis(free, order[np.newaxis], axis=0)[0]
-    best = int(nth_free.argmax())
-    total = int(cards.units[:, rows][:, counted][order[best], best])
-    return Numbers(request.units_per_card, max(0, int(nth_free[best])), total)
-
-
 def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
     """`fitting` less what the card rules reject; not worked out again for the rows that were asked about last."""
-    last = state.find(_FITS)
+    key = _fits_key(tables.cards.width)
+    last = state.find(key)
     version = tables.changes.version
     if last is not None and last[1] == version and (last[0] is rows or _same_slice(last[0], rows)):
         return last[2]
@@ -316,8 +257,13 @@ def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
     if rules.filters:
         for objection in rules.objections(pod, tables, state, rows, fits.shape):
             fits = fits & ~objection.rejected
-    state.write_passing(_FITS, (rows, version, fits))
+    state.write_passing(key, (rows, version, fits))
     return fits
+
+
+@cache
+def _fits_key(width: int) -> StateKey[_Fits | None]:
+    return StateKey(f"gpu_share.fits.{width}")
 
 
 def _same_slice(one: Rows, other: Rows) -> bool:
@@ -341,12 +287,13 @@ def _share(cards: CardColumns, slot: int, row: int, request: GpuRequest, *, has_
     return CardShare(card.index, card.uuid if has_uuids else "", request.units_per_card)
 
 
-def _allocation(request: GpuRequest, shares: Sequence[CardShare]) -> Allocation:
+def _allocation(request: GpuRequest, shares: Sequence[CardShare], unit_mib: int) -> Allocation:
     indexes = [share.index for share in shares]
     return Allocation(
         containers=_per_container(request.containers, indexes),
         init_containers=_per_container(request.init_containers, indexes),
         cards={share.index: share.uuid for share in shares if share.uuid},
+        unit_mib=unit_mib,
     )
 
 

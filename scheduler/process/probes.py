@@ -1,6 +1,8 @@
 """The HTTP server of probes and metrics, and of the pages that a program adds."""
 
 import asyncio
+import errno
+import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from http import HTTPMethod, HTTPStatus
 from types import MappingProxyType
@@ -13,12 +15,16 @@ from scheduler.process.bounded_server import DEFAULT_LIMITS, BoundedServer, Limi
 from scheduler.process.scrape import Scrapes
 
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+_ALL_IPV4: Final = "0.0.0.0"  # noqa: S104 - what is served is for the cluster
+_NO_IPV6: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _NO_PAGES: Final[Mapping[str, Handler]] = MappingProxyType({})
 _METHODS: Final = (HTTPMethod.GET, HTTPMethod.HEAD)
 # Answers come at most so often, whoever asks: a hundredth of the event loop's time, and enough for every kubelet and
 # Prometheus that there could be.
 _PROBES_EVERY_S: Final = 0.005
 _PAGES_EVERY_S: Final = 0.05
+# For answers under way when the program ends: a client that reads slowly must not keep it from ending in time.
+_SHUTDOWN_S: Final = 1.0
 
 
 async def serve(
@@ -50,11 +56,10 @@ async def serve(
 
     nothing_here = probes.each(_says(HTTPStatus.NOT_FOUND))
     wrong_method = probes.each(_says(HTTPStatus.METHOD_NOT_ALLOWED))
-    runner = web.ServerRunner(BoundedServer(answer, limits))
+    runner = web.ServerRunner(BoundedServer(answer, limits), shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
-    host, port = address
     try:
-        await web.TCPSite(runner, host or None, port).start()
+        await _listen(runner, *address)
     except OSError:
         await runner.cleanup()
         raise
@@ -85,6 +90,23 @@ class Turns:
         async with self._lock:
             await asyncio.sleep(max(0.0, self._next_s - loop.time()))
             self._next_s = loop.time() + self._every_s
+
+
+async def _listen(runner: web.ServerRunner, host: str, port: int) -> None:
+    if host:
+        await web.TCPSite(runner, host, port).start()
+        return
+    # One socket for both families; a machine may have IPv6 switched off.
+    if socket.has_dualstack_ipv6():
+        try:
+            both = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno not in _NO_IPV6:
+                raise
+        else:
+            await web.SockSite(runner, both).start()
+            return
+    await web.TCPSite(runner, _ALL_IPV4, port).start()
 
 
 def _probe(problem: Callable[[], str]) -> Handler:

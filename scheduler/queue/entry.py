@@ -42,6 +42,7 @@ class Entry:
     sequence: place in the order of arrival. sort_key: as computed when the pod last became active.
     attempts: pops. no_fits: attempts that found no node. errors: failures in a row since then; above 0 in
     BACKING_OFF means that the back-off is for an error.
+    changes: of the pod itself that led to attempts in short order; changed_s: when the last one did, or will.
     gate: PreEnqueue's message, "" when not GATED. signature: None when in no class.
     ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is tried again whatever happens.
     gone: deleted in flight. changed: updated in flight, in a way that may matter.
@@ -60,5 +61,7 @@ class Entry:
     leftover_s: float = 0.0
     first_queued_s: float = inf
     queued_s: float = 0.0
+    changes: int = 0
+    changed_s: float = -inf
     gone: bool = False
     changed: bool = False

@@ -10,7 +10,8 @@
 
 GATED:         PreEnqueue said no; asked again when the pod changes.
 ACTIVE:        ready, by priority, then in the order of arrival (for a gated pod: of the gate's opening).
-BACKING_OFF:   failed, or was shown a place in vain; always served. Two counters: errors in a row, attempts without fit.
+BACKING_OFF:   failed, was shown a place in vain, or changed again and again; always served. Three counters: errors in
+               a row, attempts without fit, changes of its own that were tried.
 UNSCHEDULABLE: found no fit; waits for a check that shows a place, for an update, or for the leftover time (5 min).
 IN_FLIGHT:     popped: being decided, then, with a place, being bound.
 
@@ -179,9 +180,7 @@ class SchedulingQueue:
         elif entry.changed and self._gate_message(entry.pod):
             self._admit(entry, now_s)
         else:
-            entry.state = State.BACKING_OFF
-            entry.ready_s = now_s + backoff_s(entry.errors, initial_s=self._initial_s, max_s=self._max_s)
-            self._failed.push(entry, entry.ready_s)
+            self._back_off(entry, now_s + backoff_s(entry.errors, initial_s=self._initial_s, max_s=self._max_s))
 
     # Time
 
@@ -305,10 +304,28 @@ class SchedulingQueue:
 
     def _reconsider(self, entry: Entry, now_s: float) -> None:
         """After an update outside of flight."""
-        if entry.state is State.BACKING_OFF and entry.errors and not self._gate_message(entry.pod):
+        if entry in self._failed and not self._gate_message(entry.pod):
             return
+        was_tried = entry.state in {State.UNSCHEDULABLE, State.BACKING_OFF}
         self._leave(entry)
-        self._admit(entry, now_s)
+        if was_tried and self._changes_too_often(entry, now_s) and not self._gate_message(entry.pod):
+            self._back_off(entry, entry.changed_s)
+        else:
+            self._admit(entry, now_s)
+
+    def _changes_too_often(self, entry: Entry, now_s: float) -> bool:
+        """Whether a change of its own has to wait: each is an attempt, which whoever owns the pod has for nothing."""
+        if now_s - entry.changed_s > self._max_s:
+            entry.changes = 0
+        wait_s = backoff_s(entry.changes, initial_s=self._initial_s, max_s=self._max_s)
+        entry.changes += 1
+        before_s, entry.changed_s = entry.changed_s, max(now_s, entry.changed_s + wait_s)
+        return before_s + wait_s > now_s
+
+    def _back_off(self, entry: Entry, ready_s: float) -> None:
+        entry.state = State.BACKING_OFF
+        entry.ready_s = ready_s
+        self._failed.push(entry, ready_s)
 
     def _leave(self, entry: Entry) -> None:
         """Out of every collection but `_entries`."""

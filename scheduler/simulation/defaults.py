@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from scheduler.kube.objects import (
     Container,
     Node,
-    NodeStatus,
     ObjectMeta,
     Pod,
     PodCondition,
@@ -85,7 +84,8 @@ def new_pod(wanted: Pod) -> Pod:
 def new_node(wanted: Node) -> Node:
     """The node; allocatable is the capacity unless given."""
     capacity, allocatable = _as_text(wanted.status.capacity), _as_text(wanted.status.allocatable)
-    return replace(wanted, status=NodeStatus(capacity if allocatable is None else allocatable, capacity))
+    allocatable = capacity if allocatable is None else allocatable
+    return replace(wanted, status=replace(wanted.status, allocatable=allocatable, capacity=capacity))
 
 
 def _as_text(quantities: Quantities | None) -> Quantities | None:

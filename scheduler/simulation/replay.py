@@ -144,7 +144,8 @@ class _Replay:
             self._created_s.setdefault(uid, self._now_s)
             record = self._engine.tables.record(uid)
             if record is not None:
-                self._usage.begins(uid, record.node, record.booking, self._now_s)
+                if record.held is not None:
+                    self._usage.begins(uid, record.node, record.held.booked, self._now_s)
                 if uid not in self._placed:
                     self._by_others.add(uid)
 

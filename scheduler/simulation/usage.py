@@ -7,8 +7,8 @@ every card of its node.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from config.protocol.booked_cards import BookedCards
 from config.protocol.inventory import Card
-from scheduler.state.booking import Booking
 from scheduler.state.node_inventory import NodeInventory
 
 
@@ -93,13 +93,13 @@ class Usage:
         """The node no longer has cards."""
         self._nodes.setdefault(node, _NodeMeters()).now = {}
 
-    def begins(self, uid: str, node: str, booking: Booking, now_s: float) -> None:
-        """A pod occupies what `booking` says. A card that the node never had is not counted."""
-        if not booking.units or uid in self._booked:
+    def begins(self, uid: str, node: str, booked: BookedCards, now_s: float) -> None:
+        """A pod occupies what `booked` says. A card that the node never had is not counted."""
+        if uid in self._booked:
             return
         meters = self._nodes.setdefault(node, _NodeMeters())
-        given = [(meter, units) for meter, units in _on_cards(meters, booking)]
-        given.append((meters.whole, booking.units))
+        given = [(meter, units) for meter, units in _on_cards(meters, booked)]
+        given.append((meters.whole, booked.everywhere or sum(card.units for card in booked.cards)))
         meters.pods += 1
         self._booked[uid] = (node, given)
         for meter, units in given:
@@ -147,12 +147,10 @@ class Usage:
         ]
 
 
-def _on_cards(meters: _NodeMeters, booking: Booking) -> Iterable[tuple[Meter, int]]:
-    if booking.unknown:
-        return [(meter, booking.units) for _, meter in meters.cards.values()]
-    by_index = {card.index: uuid for uuid, (card, _) in meters.cards.items()}
-    uuids = [(share.uuid or by_index.get(share.index, ""), share.units) for share in booking.shares]
-    return [(meters.cards[uuid][1], units) for uuid, units in uuids if uuid in meters.cards]
+def _on_cards(meters: _NodeMeters, booked: BookedCards) -> Iterable[tuple[Meter, int]]:
+    if booked.everywhere:
+        return [(meter, booked.everywhere) for _, meter in meters.cards.values()]
+    return [(meters.cards[card.uuid][1], card.units) for card in booked.cards if card.uuid in meters.cards]
 
 
 def _health(card: Card | None) -> str:

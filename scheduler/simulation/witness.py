@@ -14,7 +14,7 @@ from scheduler.pods.pod import PodReader
 from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.store import Cursor
 from scheduler.simulation.world import World
-from scheduler.state.booking import CardShare, booking_of
+from scheduler.state.booking import CardShare, shares_of, written_of
 from scheduler.state.ledger import NodeLedger, recompute
 from scheduler.state.node_inventory import NodeInventory, read_inventory
 
@@ -117,7 +117,7 @@ class Witness:
 
     def _look_at_binding(self, before: Pod | None, after: Pod) -> None:
         pod = self._reader.read(after)
-        shares = booking_of(pod).shares
+        shares = shares_of(written_of(pod))
         self.bound.append(Bound(pod.key.name, pod.node_name, shares, self._now_s()))
         missing = set(names.ALLOCATION_KEYS) - set(pod.annotations)
         if before is not None and pod.template.gpu_units and missing:

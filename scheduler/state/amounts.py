@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 
 from scheduler.state.arrays import Int64Array, Rows
+from scheduler.state.card_arrays import per_row
 from scheduler.state.cards import CardColumns
 from scheduler.state.resources import NATIVE, ResourceColumns
 
@@ -31,5 +32,10 @@ NOTHING: Final = int(np.iinfo(np.int64).min)
 def left(resources: ResourceColumns, cards: CardColumns, rows: Rows) -> Int64Array:
     """int64[amounts, rows]: what is left there, negative when over-committed. CARD_UNITS: of the card with most."""
     native = resources.allocatable[:NATIVE, rows] - resources.requested[:NATIVE, rows]
-    on_one_card = np.where(cards.available[:, rows], cards.free[:, rows], -1).max(axis=0)
+    most = []
+    for group in cards.groups(rows):
+        with cards.viewing(group.width):
+            free, available = cards.free[:, group.rows], cards.available[:, group.rows]
+        most.append((group, np.where(available, free, -1).max(axis=0)))
+    on_one_card = per_row(most, native.shape[1])
     return np.vstack((native, on_one_card[np.newaxis], cards.node_free[rows][np.newaxis]))

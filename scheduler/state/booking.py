@@ -1,17 +1,13 @@
-"""Which cards a pod with a node occupies, read from its annotations. Pure.
+"""What a pod with a node says of its cards, or what we have chosen for it. Pure.
 
-The order (docs/protocol.md, "Reading order"): the allocation with UUIDs; the allocation alone, by index;
-`ALIYUN_COM_GPU_MEM_IDX` with the pod's effective request; otherwise the card is unknown, and the request counts
-against every card of the node.
-An allocation that does not add up to the request is not believed: a pod's author may have written it.
+How annotations are read is in `config.protocol.booked_cards`; here it meets the scheduler's pods.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 
-from config.protocol import allocation
-from config.protocol.allocation import Allocation, AllocationError
-from config.protocol.container_formula import ContainerKind, peak_amounts
+from config.protocol.allocation import Allocation
+from config.protocol.booked_cards import Ask, Written, read
 from scheduler.pods.pod import Pod
 
 
@@ -24,58 +20,46 @@ class CardShare:
     units: int
 
 
-@dataclass(frozen=True, slots=True)
-class Booking:
-    """shares: per card, by the container formula; empty when the card is unknown or nothing is asked.
-
-    units: the pod's effective ask. exclusive: the cards are given to nobody else.
-    problem: what was wrong with the annotations, for the log.
-    """
-
-    units: int
-    shares: tuple[CardShare, ...]
-    exclusive: bool = False
-    problem: str = ""
-
-    @property
-    def unknown(self) -> bool:
-        """The pod holds GPU memory, nobody knows where."""
-        return self.units > 0 and not self.shares
-
-
-def booking_of(pod: Pod) -> Booking:
+def written_of(pod: Pod) -> Written:
     """What the annotations of a bound pod say."""
-    units = pod.template.gpu_units
-    if units == 0:
-        return Booking(0, ())
-    exclusive = pod.template.gpu_request is not None and pod.template.gpu_request.exclusive
-    problem = ""
-    try:
-        written = allocation.decode(pod.annotations)
-    except AllocationError as error:
-        written, problem = None, str(error)
-    if written is not None:
-        shares = _shares(written, pod.template.sidecars)
-        booked = sum(share.units for share in shares)
-        if booked == units:
-            return Booking(units, shares, exclusive)
-        problem = f"the allocation adds up to {booked} units, the pod asks {units}"
-    index = allocation.legacy_index(pod.annotations)
-    if index is not None:
-        return Booking(units, (CardShare(index, "", units),), exclusive, problem)
-    return Booking(units, (), exclusive, problem)
+    template = pod.template
+    cards = 0 if template.gpu_request is None else template.gpu_request.cards
+    return read(pod.annotations, Ask(template.gpu_units, cards, template.sidecars))
 
 
-def units_per_card(written: Allocation, sidecars: tuple[bool, ...]) -> dict[int, int]:
-    """Card index -> units, by the container formula.
+def chosen(pod: Pod, shares: Iterable[CardShare], unit_mib: int) -> Written:
+    """What our Binding says: as `written_of` reads it once it is there. unit_mib: of the node, and of `shares`."""
+    per_card = {share.index: share.units for share in shares}
+    uuids = {share.index: share.uuid for share in shares if share.uuid}
+    return Written(
+        units=pod.template.gpu_units,
+        per_card=per_card,
+        uuids=uuids,
+        allocation=Allocation({0: per_card}, {}, uuids, unit_mib),
+        unit_mib=unit_mib,
+    )
 
-    sidecars: for each init container of the pod, whether it is one.
-    """
-    kinds = (ContainerKind.SIDECAR if is_sidecar else ContainerKind.INIT for is_sidecar in sidecars)
-    init = ((written.init_containers.get(position, {}), kind) for position, kind in enumerate(kinds))
-    return peak_amounts(chain(init, ((own, ContainerKind.APP) for own in written.containers.values())))
+
+def unknown(written: Written) -> Written:
+    """The same pod on cards that nobody knows."""
+    return Written(units=written.units, per_card={}, uuids={}, allocation=None, unit_mib=written.unit_mib)
 
 
-def _shares(written: Allocation, sidecars: tuple[bool, ...]) -> tuple[CardShare, ...]:
-    per_card = units_per_card(written, sidecars)
-    return tuple(CardShare(i, written.cards.get(i, ""), units) for i, units in sorted(per_card.items()))
+def shares_of(written: Written) -> tuple[CardShare, ...]:
+    """The cards as they are written, in the pod's own unit; empty where they are not known."""
+    return tuple(
+        CardShare(index, written.uuids.get(index, ""), units) for index, units in sorted(written.per_card.items())
+    )
+
+
+def is_exclusive(pod: Pod) -> bool:
+    """Whether the pod's cards are given to nobody else."""
+    return pod.template.gpu_request is not None and pod.template.gpu_request.exclusive
+
+
+def same_decision(one: Written, other: Written) -> bool:
+    """Whether both put a pod on the same cards with as much memory."""
+    if not one.units and not other.units:
+        return True
+    same_unit = one.unit_mib == other.unit_mib and (one.unit_mib or one.device_units == other.device_units)
+    return bool(same_unit) and (one.per_card, one.uuids) == (other.per_card, other.uuids)

@@ -1,42 +1,63 @@
 """The memory of every card: one column per node, one row per card slot.
 
-A card that is missing from the node's announcement while pods hold it stays booked under its UUID in a slot of
-its own, as lost: usable by nobody, and counted against no other card.
+A card that is missing from the node's announcement while pods hold it stays booked under its UUID, beside the columns,
+as lost: usable by nobody, and counted against no other card.
+A UUID that several nodes announce is one card: new pods get it on one node, see `shared_uuids`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
+from config.protocol.booked_cards import BookedCards, CardsOfNode, Written
 from config.protocol.inventory import MAX_UNITS, Card, Health
-from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int32Array, Int64Array, resized
-from scheduler.state.booking import Booking
-from scheduler.state.node_inventory import GpuState, NodeInventory, nameless
+from scheduler.state.arrays import FIRST_CAPACITY, Int64Array, resized
+from scheduler.state.card_arrays import CardArrays
+from scheduler.state.node_inventory import GpuState, NodeInventory
+from scheduler.state.shared_uuids import AnnouncedUuids
 
-_FIRST_SLOTS: Final = 4
-NO_MODEL: Final = -1
-# Columns are int32; bookings that absurd would wrap, so each is cut off where it already fills the largest card.
+# A booking that fills the largest card is as large as it can be: the sum of many stays a number.
 MOST_UNITS: Final = MAX_UNITS
 _READY: Final = int(GpuState.READY)
+_RIGHT_UNIT: Final = frozenset({GpuState.READY, GpuState.NOT_ALLOCATABLE, GpuState.NOT_REGISTERED})
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One card of one node. lost: pods hold it, the node does not announce it any more."""
+    """One card of one node. open: its node lets new pods onto it."""
 
     card: Card
-    lost: bool = False
+    open: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class LostCard:
+    """What pods hold of a card that its node does not announce. index: as they name it. exclusive: of the holders."""
+
+    index: int
+    units: int = 0
+    holders: int = 0
+    exclusive: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Where a booking landed. places: (slot, units). unknown: the request counts against every announced slot."""
+    """Where a pod is booked. places: (slot, units); where the cards are unknown, every slot of the node.
 
-    places: tuple[tuple[int, int], ...]
-    unknown: bool
-    units: int
+    lost: (UUID, units). counted: units, as the kubelet counts them, of the node's total. booked: how it was read.
+    """
+
+    booked: BookedCards
     exclusive: bool
+    places: tuple[tuple[int, int], ...] = ()
+    lost: tuple[tuple[str, int], ...] = ()
+    counted: int = 0
+
+    @property
+    def unknown(self) -> bool:
+        """Nobody knows on which cards the pod is."""
+        return bool(self.booked.everywhere)
 
     @property
     def slots(self) -> tuple[int, ...]:
@@ -44,34 +65,36 @@ class Held:
         return tuple(slot for slot, _ in self.places)
 
 
-class CardColumns:
+@dataclass(slots=True)
+class _Node:
+    """The cards of one row. slot_of: by UUID. lost: by UUID, see LostCard."""
+
+    cards: CardsOfNode = field(default_factory=lambda: CardsOfNode((), 1))
+    slot_of: dict[str, int] = field(default_factory=dict)
+    lost: dict[str, LostCard] = field(default_factory=dict)
+
+
+class CardColumns(CardArrays):
     """The columns, and what they mean.
 
     units: int32[cards, nodes], announced units, 0 where the node has no such slot.
-    free: int32[cards, nodes], units less booked; negative when over-committed.
-    usable: bool[cards, nodes], takes new pods (healthy, not cordoned, not lost, node READY or NOT_ALLOCATABLE).
+    free: int64[cards, nodes], units less booked; negative when over-committed.
+    usable: bool[cards, nodes], takes new pods (healthy, not cordoned, node READY or NOT_ALLOCATABLE, UUID its own).
     available: bool[cards, nodes], usable and held by no exclusive pod.
-    unhealthy: bool[cards, nodes], unhealthy or lost: the kubelet's total does not count it.
+    unhealthy: bool[cards, nodes], the kubelet's total does not count it.
     holders, exclusive: int32[cards, nodes], live pods on the card, and how many of them share it with nobody.
-    model: int32[cards, nodes], code of the model, see `model_code`.
-    places: UUID -> (slot, row) of every announced card of that UUID.
+    model: int32[cards, nodes], code of the model, see `model_code`; 0 where the node has no such slot.
     state: int8[nodes], a GpuState. allocatable: int64[nodes], the kubelet's total of gpu-mem.
-    counted: int64[nodes], requests of live pods that are not on unhealthy cards.
+    counted: int64[nodes], requests of live pods that are not on unhealthy cards, as the kubelet counts them.
     node_free: int64[nodes], allocatable less counted, negative when over-committed; 0 where the node is not READY.
     total, booked: int64[nodes], units of the usable cards, and booked there. held: int64[nodes], holders of all cards.
+    lost: int64[nodes], units that pods hold of cards that the node does not announce, see `lost_cards`.
+    announced: which rows announce a UUID.
     """
 
     def __init__(self) -> None:
         """No cards."""
-        shape = (_FIRST_SLOTS, FIRST_CAPACITY)
-        self.units: Int32Array = np.zeros(shape, dtype=np.int32)
-        self.free: Int32Array = np.zeros(shape, dtype=np.int32)
-        self.usable: BoolArray = np.zeros(shape, dtype=np.bool_)
-        self.available: BoolArray = np.zeros(shape, dtype=np.bool_)
-        self.unhealthy: BoolArray = np.zeros(shape, dtype=np.bool_)
-        self.holders: Int32Array = np.zeros(shape, dtype=np.int32)
-        self.exclusive: Int32Array = np.zeros(shape, dtype=np.int32)
-        self.model: Int32Array = np.full(shape, NO_MODEL, dtype=np.int32)
+        super().__init__()
         self.state = np.zeros(FIRST_CAPACITY, dtype=np.int8)
         self.allocatable: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.counted: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
@@ -79,66 +102,68 @@ class CardColumns:
         self.node_free: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.booked: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.held: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
+        self.lost: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.slots: list[list[Slot]] = [[] for _ in range(FIRST_CAPACITY)]
         self.model_code: dict[str, int] = {}
-        self.places: dict[str, set[tuple[int, int]]] = {}
+        self.announced = AnnouncedUuids()
+        self._nodes = [_Node() for _ in range(FIRST_CAPACITY)]
+        self._turned: set[int] = set()
 
     def lay_out(self, row: int, announced: NodeInventory, marked_unhealthy: frozenset[int]) -> None:
         """Replace the cards of `row` by what its node announces, all free; bookings follow by `hold`."""
-        self.clear(row)
+        self._empty(row)
+        self._make_wide(row, len(announced.cards))
         self.state[row], self.allocatable[row] = announced.state, announced.allocatable
         self._set_node_free(row)
-        for card in announced.cards:
-            slot = self._append(row, Slot(card))
-            self.units[slot, row] = self.free[slot, row] = card.units
-            self.unhealthy[slot, row] = card.health is Health.UNHEALTHY
-            right_unit = announced.state in {GpuState.READY, GpuState.NOT_ALLOCATABLE}
-            if right_unit and announced.takes_new_pods(card, marked_unhealthy):
-                self.usable[slot, row] = self.available[slot, row] = True
-                self.total[row] += card.units
-            self.model[slot, row] = self.model_code.setdefault(card.model, len(self.model_code))
-            self.places.setdefault(card.uuid, set()).add((slot, row))
+        slot_of = {card.uuid: slot for slot, card in enumerate(announced.cards)}
+        self._nodes[row] = _Node(CardsOfNode(announced.cards, announced.unit_mib), slot_of)
+        stored, right_unit = self.stored, announced.state in _RIGHT_UNIT
+        for slot, card in enumerate(announced.cards):
+            is_open = right_unit and announced.takes_new_pods(card, marked_unhealthy)
+            self.slots[row].append(Slot(card, is_open))
+            stored.units[slot, row] = stored.free[slot, row] = card.units
+            stored.unhealthy[slot, row] = card.health is Health.UNHEALTHY
+            stored.model[slot, row] = self.model_code.setdefault(card.model, 1 + len(self.model_code))
+            self._use(row, slot, usable=is_open)
+            if announced.has_uuids:
+                self.announced.add(card.uuid, row, slot)
+                self._share(card.uuid)
 
-    def hold(self, row: int, booking: Booking) -> Held:
-        """Book a pod. A UUID that the node does not announce gets a slot of its own, as lost."""
-        shares = []
-        for share in booking.shares:
-            slot = self._slot_of(row, share.uuid, share.index)
-            if slot is None:
-                if not share.uuid:
-                    return self._counted(row, self._everywhere(row, booking), 1)
-                slot = self._append(row, Slot(_lost_card(share.index, share.uuid), lost=True))
-                self.unhealthy[slot, row] = True
-            shares.append((slot, min(share.units, MOST_UNITS)))
-        if booking.unknown:
-            return self._counted(row, self._everywhere(row, booking), 1)
-        held = Held(tuple(shares), unknown=False, units=booking.units, exclusive=booking.exclusive)
+    def hold(self, row: int, written: Written, *, exclusive: bool) -> Held:
+        """Book a pod, by what was written for it."""
+        node = self._nodes[row]
+        booked = node.cards.booked(written)
+        if booked.everywhere:
+            everywhere = min(booked.everywhere, MOST_UNITS)
+            places = tuple(
+                (slot, card.units if booked.blocks else everywhere) for slot, card in enumerate(node.cards.cards)
+            )
+            return self._counted(row, Held(booked=booked, exclusive=exclusive, places=places, counted=written.units), 1)
+        on, lost, counted, unhealthy = [], [], 0, self.stored.unhealthy
+        for card in booked.cards:
+            units = min(card.units, MOST_UNITS)
+            if card.lost:
+                lost.append((card.uuid, units))
+                node.lost.setdefault(card.uuid, LostCard(card.index))
+            else:
+                slot = node.slot_of[card.uuid]
+                on.append((slot, units))
+                counted += 0 if unhealthy[slot, row] else card.asked
+        held = Held(booked=booked, exclusive=exclusive, places=tuple(on), lost=tuple(lost), counted=counted)
         return self._counted(row, held, 1)
 
-    def release(self, row: int, held: Held) -> bool:
-        """Undo `hold`. True when a lost slot has nobody left: the caller lays the row out again."""
+    def release(self, row: int, held: Held) -> None:
+        """Undo `hold`."""
         self._counted(row, held, -1)
-        slots = self.slots[row]
-        return any(slots[slot].lost and self.holders[slot, row] == 0 for slot in held.slots)
 
     def clear(self, row: int) -> None:
         """No cards on `row`."""
-        for column in (
-            *(self.units, self.free, self.usable, self.available, self.unhealthy),
-            *(self.holders, self.exclusive),
-        ):
-            column[:, row] = 0
-        self.model[:, row] = NO_MODEL
-        self.state[row] = GpuState.NO_CARDS
-        self.allocatable[row] = self.counted[row] = self.node_free[row] = 0
-        self.total[row] = self.booked[row] = self.held[row] = 0
-        for number, slot in enumerate(self.slots[row]):
-            self._forget_place(slot.card.uuid, (number, row))
-        self.slots[row] = []
+        self._empty(row)
+        self._make_wide(row, 0)
 
     def grow(self, capacity: int) -> None:
         """Make room for `capacity` nodes."""
-        self._reshape(self.units.shape[0], capacity)
+        self._store(self.height, capacity)
         self.state = resized(self.state, (capacity,), 0)
         self.allocatable = resized(self.allocatable, (capacity,), 0)
         self.counted = resized(self.counted, (capacity,), 0)
@@ -146,66 +171,91 @@ class CardColumns:
         self.node_free = resized(self.node_free, (capacity,), 0)
         self.booked = resized(self.booked, (capacity,), 0)
         self.held = resized(self.held, (capacity,), 0)
+        self.lost = resized(self.lost, (capacity,), 0)
         self.slots.extend([] for _ in range(capacity - len(self.slots)))
+        self._nodes.extend(_Node() for _ in range(capacity - len(self._nodes)))
+
+    def lost_cards(self, row: int) -> dict[str, LostCard]:
+        """Cards that pods hold and the node does not announce, by UUID; read only."""
+        return self._nodes[row].lost
+
+    def elsewhere(self, row: int) -> dict[str, list[int]]:
+        """UUIDs of this node's cards that other rows announce too -> those rows."""
+        return self.announced.elsewhere(row, (slot.card.uuid for slot in self.slots[row]))
+
+    def take_turned(self) -> set[int]:
+        """Rows whose cards may be used, or not any more, because of what another node announces or holds."""
+        turned, self._turned = self._turned, set()
+        return turned
+
+    def _empty(self, row: int) -> None:
+        stored = self.stored
+        for column in (stored.units, stored.free, stored.usable, stored.available, stored.unhealthy):
+            column[:, row] = 0
+        stored.holders[:, row] = stored.exclusive[:, row] = stored.model[:, row] = 0
+        self.state[row] = GpuState.NO_CARDS
+        self.allocatable[row] = self.counted[row] = self.node_free[row] = 0
+        self.total[row] = self.booked[row] = self.held[row] = self.lost[row] = 0
+        for slot in self.slots[row]:
+            self.announced.discard(slot.card.uuid, row)
+            self._share(slot.card.uuid)
+        self.slots[row] = []
+        self._nodes[row] = _Node()
 
     def _set_node_free(self, row: int) -> None:
         ready = self.state[row] == _READY
         self.node_free[row] = self.allocatable[row] - self.counted[row] if ready else 0
 
-    def _everywhere(self, row: int, booking: Booking) -> Held:
-        units = min(booking.units, MOST_UNITS)
-        places = tuple((number, units) for number, slot in enumerate(self.slots[row]) if not slot.lost)
-        return Held(places, unknown=True, units=booking.units, exclusive=booking.exclusive)
+    def _use(self, row: int, slot: int, *, usable: bool) -> None:
+        """New pods may go to the card from now on, or not."""
+        stored = self.stored
+        if bool(stored.usable[slot, row]) is usable:
+            return
+        units, sign = int(stored.units[slot, row]), 1 if usable else -1
+        stored.usable[slot, row] = usable
+        stored.available[slot, row] = usable and stored.exclusive[slot, row] == 0
+        self.total[row] += sign * units
+        self.booked[row] += sign * (units - int(stored.free[slot, row]))
+
+    def _share(self, uuid: str) -> None:
+        """Where new pods may use a UUID that several rows announce, or did until now."""
+        holders = self.stored.holders
+        places = self.announced.places(uuid)
+        owner = self.announced.owner(uuid, [row for row, slot in places if holders[slot, row]])
+        for row, slot in places:
+            usable = self.slots[row][slot].open and owner == row
+            if bool(self.stored.usable[slot, row]) is not usable:
+                self._use(row, slot, usable=usable)
+                self._turned.add(row)
 
     def _counted(self, row: int, held: Held, sign: int) -> Held:
-        if held.unknown:
-            self.counted[row] += sign * held.units
+        stored = self.stored
+        free, holders, usable = stored.free, stored.holders, stored.usable
+        self.counted[row] += sign * held.counted
         for slot, units in held.places:
-            self.free[slot, row] -= sign * units
-            self.holders[slot, row] += sign
+            free[slot, row] -= sign * units
+            holders[slot, row] += sign
             if held.exclusive:
-                self.exclusive[slot, row] += sign
-                self.available[slot, row] = self.usable[slot, row] and self.exclusive[slot, row] == 0
-            if self.usable[slot, row]:
+                stored.exclusive[slot, row] += sign
+                stored.available[slot, row] = usable[slot, row] and stored.exclusive[slot, row] == 0
+            if usable[slot, row]:
                 self.booked[row] += sign * units
-            if not held.unknown and not self.unhealthy[slot, row]:
-                self.counted[row] += sign * units
         self.held[row] += sign * len(held.places)
         self._set_node_free(row)
+        if held.lost:
+            self._count_lost(row, held, sign)
+        if self.announced.shared:
+            for slot in held.slots:
+                self._share(self.slots[row][slot].card.uuid)
         return held
 
-    def _slot_of(self, row: int, uuid: str, index: int) -> int | None:
-        # A node that announces totals only has no UUIDs: there a card is known by its index.
-        wanted = {uuid, nameless(index)}
-        for number, slot in enumerate(self.slots[row]):
-            if (slot.card.uuid in wanted) if uuid else (slot.card.index == index and not slot.lost):
-                return number
-        return None
-
-    def _forget_place(self, uuid: str, place: tuple[int, int]) -> None:
-        places = self.places.get(uuid, set())
-        places.discard(place)
-        if not places:
-            self.places.pop(uuid, None)
-
-    def _append(self, row: int, slot: Slot) -> int:
-        slots = self.slots[row]
-        slots.append(slot)
-        if len(slots) > self.units.shape[0]:
-            self._reshape(2 * self.units.shape[0], self.units.shape[1])
-        return len(slots) - 1
-
-    def _reshape(self, slots: int, nodes: int) -> None:
-        shape = (slots, nodes)
-        self.units = resized(self.units, shape, 0)
-        self.free = resized(self.free, shape, 0)
-        self.usable = resized(self.usable, shape, 0)
-        self.available = resized(self.available, shape, 0)
-        self.unhealthy = resized(self.unhealthy, shape, 0)
-        self.holders = resized(self.holders, shape, 0)
-        self.exclusive = resized(self.exclusive, shape, 0)
-        self.model = resized(self.model, shape, NO_MODEL)
-
-
-def _lost_card(index: int, uuid: str) -> Card:
-    return Card(index=index, uuid=uuid, model="", memory_mib=0, units=0, health=Health.UNHEALTHY, reason="lost")
+    def _count_lost(self, row: int, held: Held, sign: int) -> None:
+        lost = self._nodes[row].lost
+        for uuid, units in held.lost:
+            self.lost[row] += sign * units
+            card = lost[uuid]
+            card.units += sign * units
+            card.holders += sign
+            card.exclusive += sign * held.exclusive
+            if not card.holders:
+                del lost[uuid]

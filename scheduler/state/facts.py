@@ -124,13 +124,13 @@ class CountByKey(NodeFact[KeyT]):
 class CardSums(CardFact[int]):
     """A number per card: what `read` returns of each pod on it, added up.
 
-    sums: int64[cards, nodes], in the same slots as `tables.cards`.
+    sums: int64[cards, nodes], in the same slots as `tables.cards.stored`.
     """
 
     def __init__(self, tables: Columns) -> None:
         """Nothing booked."""
         super().__init__(tables)
-        self.sums: Int64Array = np.zeros(tables.cards.units.shape, dtype=np.int64)
+        self.sums: Int64Array = np.zeros(tables.cards.stored.units.shape, dtype=np.int64)
 
     def book(self, row: int, slots: tuple[int, ...], read: int, sign: int) -> None:
         """As CardFact."""
@@ -139,17 +139,18 @@ class CardSums(CardFact[int]):
             self.sums[slot, row] += sign * read
 
     def over(self, rows: Rows) -> Int64Array:
-        """int64[cards, rows], a view where `rows` is a slice."""
+        """int64[cards, rows], as many cards as `tables.cards` shows; a view where `rows` is a slice."""
         self._fit()
-        return self.sums[:, rows]
+        return self.sums[: self.tables.cards.width, rows]
 
     def grow(self, capacity: int) -> None:  # noqa: ARG002 - the cards know it
         """As Fact."""
         self._fit()
 
     def _fit(self) -> None:
-        shape = self.tables.cards.units.shape
+        shape = self.tables.cards.stored.units.shape
         if self.sums.shape != shape:
-            grown = np.zeros(shape, dtype=np.int64)
-            grown[: self.sums.shape[0], : self.sums.shape[1]] = self.sums
-            self.sums = grown
+            fitting = np.zeros(shape, dtype=np.int64)
+            slots, rows = min(shape[0], self.sums.shape[0]), self.sums.shape[1]
+            fitting[:slots, :rows] = self.sums[:slots]
+            self.sums = fitting

@@ -1,19 +1,20 @@
 """The ledger worked out from scratch: what is booked where, as a function of nodes and live pods.
 
-Pure and slow on purpose: no columns, no increments. It is what the tests hold the tables against.
+Pure and slow on purpose: no columns, no increments. It is what the audit, and the tests, hold the tables against.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from config.protocol.inventory import Card, Health
+from config.protocol.booked_cards import Written, on_cards
+from config.protocol.inventory import Health
 from scheduler.kube.objects import Node
 from scheduler.pods.effective_requests import PODS, Amounts
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
-from scheduler.state.booking import Booking, CardShare, booking_of
+from scheduler.state.booking import is_exclusive, written_of
 from scheduler.state.cards import MOST_UNITS
-from scheduler.state.node_inventory import NodeInventory, nameless, read_inventory
+from scheduler.state.node_inventory import NodeInventory, read_inventory
 from scheduler.state.tables import Tables
 
 
@@ -34,67 +35,65 @@ class NodeLedger:
 
 def recompute(
     nodes: Iterable[Node],
-    pods: Iterable[tuple[Pod, str, Booking | None]],
+    pods: Iterable[tuple[Pod, str, Written | None]],
     resources: ResourceNames,
     memory_unit_mib: int = 1024,
 ) -> dict[str, NodeLedger]:
     """Node name -> what its live pods leave of it.
 
-    pods: (pod, node, booking); the booking is None where the pod's annotations say it (every bound pod), and what was
-    assumed for the others.
+    pods: (pod, node, what was written for it first); None where its annotations say it.
     """
     announced = {node.metadata.name: read_inventory(node, resources, memory_unit_mib) for node in nodes}
-    ledger = {name: _empty(cards) for name, cards in announced.items()}
-    for pod, node, booking in pods:
+    ledger = {name: of_node(cards, ()) for name, cards in announced.items()}
+    for pod, node, written in pods:
         if node in ledger:
-            _book(ledger[node], announced[node], pod, booking or booking_of(pod))
+            _book(ledger[node], announced[node], pod, written or written_of(pod), exclusive=is_exclusive(pod))
     return ledger
+
+
+def of_node(announced: NodeInventory, pods: Iterable[tuple[Pod, Written, bool]]) -> NodeLedger:
+    """Of one node. pods: (pod, what was written for it first, whether it was exclusive then)."""
+    entry = NodeLedger()
+    for card in announced.cards:
+        entry.free[card.uuid], entry.holders[card.uuid], entry.exclusive[card.uuid] = card.units, 0, 0
+    for pod, written, exclusive in pods:
+        _book(entry, announced, pod, written, exclusive=exclusive)
+    return entry
 
 
 def of_tables(tables: Tables) -> dict[str, NodeLedger]:
     """The same, read from the columns."""
-    return {name: _row(tables, row) for name, row in tables.row_of.items()}
+    return {name: of_row(tables, row) for name, row in tables.row_of.items()}
 
 
-def _empty(announced: NodeInventory) -> NodeLedger:
-    entry = NodeLedger()
-    for card in announced.cards:
-        entry.free[card.uuid], entry.holders[card.uuid], entry.exclusive[card.uuid] = card.units, 0, 0
-    return entry
-
-
-def _book(entry: NodeLedger, announced: NodeInventory, pod: Pod, booking: Booking) -> None:
-    for name, amount in (pod.template.requests | {PODS: 1}).items():
-        entry.requested[name] = entry.requested.get(name, 0) + amount
-    known = {card.uuid: card for card in announced.cards}
-    places = [(_card_of(share, known), min(share.units, MOST_UNITS)) for share in booking.shares]
-    if booking.unknown or any(not uuid for uuid, _ in places):
-        places = [(uuid, min(booking.units, MOST_UNITS)) for uuid in known]
-        entry.counted += booking.units
-    else:
-        unhealthy = {card.uuid for card in announced.cards if card.health is Health.UNHEALTHY}
-        entry.counted += sum(units for uuid, units in places if uuid in known and uuid not in unhealthy)
-    for uuid, units in places:
-        entry.free[uuid] = entry.free.get(uuid, 0) - units
-        entry.holders[uuid] = entry.holders.get(uuid, 0) + 1
-        entry.exclusive[uuid] = entry.exclusive.get(uuid, 0) + booking.exclusive
-
-
-def _card_of(share: CardShare, known: Mapping[str, Card]) -> str:
-    """The UUID that counts, "" when the node has no such card; a node of the legacy totals knows indexes only."""
-    if nameless(share.index) in known:
-        return nameless(share.index)
-    by_index = {card.index: uuid for uuid, card in known.items()}
-    return share.uuid or by_index.get(share.index, "")
-
-
-def _row(tables: Tables, row: int) -> NodeLedger:
+def of_row(tables: Tables, row: int) -> NodeLedger:
+    """One node, read from the columns."""
     entry, cards = NodeLedger(), tables.cards
     for number, slot in enumerate(cards.slots[row]):
         uuid = slot.card.uuid
-        entry.free[uuid] = int(cards.free[number, row])
-        entry.holders[uuid] = int(cards.holders[number, row])
-        entry.exclusive[uuid] = int(cards.exclusive[number, row])
+        entry.free[uuid] = int(cards.stored.free[number, row])
+        entry.holders[uuid] = int(cards.stored.holders[number, row])
+        entry.exclusive[uuid] = int(cards.stored.exclusive[number, row])
+    for uuid, lost in cards.lost_cards(row).items():
+        entry.free[uuid], entry.holders[uuid], entry.exclusive[uuid] = -lost.units, lost.holders, lost.exclusive
     entry.counted = int(cards.counted[row])
     entry.requested = tables.resources.requested_on(row)
     return entry
+
+
+def _book(entry: NodeLedger, announced: NodeInventory, pod: Pod, written: Written, *, exclusive: bool) -> None:
+    for name, amount in (pod.template.requests | {PODS: 1}).items():
+        entry.requested[name] = entry.requested.get(name, 0) + amount
+    if not written.units:
+        return
+    booked = on_cards(written, announced.cards, announced.unit_mib)
+    healthy = {card.uuid for card in announced.cards if card.health is not Health.UNHEALTHY}
+    places = {card.uuid: card.units for card in booked.cards}
+    entry.counted += sum(card.asked for card in booked.cards if card.uuid in healthy)
+    if booked.everywhere:
+        places = {card.uuid: card.units if booked.blocks else booked.everywhere for card in announced.cards}
+        entry.counted += written.units
+    for uuid, units in places.items():
+        entry.free[uuid] = entry.free.get(uuid, 0) - min(units, MOST_UNITS)
+        entry.holders[uuid] = entry.holders.get(uuid, 0) + 1
+        entry.exclusive[uuid] = entry.exclusive.get(uuid, 0) + exclusive

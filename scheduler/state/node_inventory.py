@@ -3,18 +3,21 @@
 Either the inventory annotation, or the legacy totals (`gpu-count` equal cards of `gpu-mem / gpu-count` units).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
 from config.protocol import names, quantity
-from config.protocol.inventory import MAX_CARDS, MAX_UNITS, Card, Health, InventoryError, decode
+from config.protocol.inventory import MAX_CARDS, MAX_UNITS, Card, Health, InventoryError, decode, nameless
 from scheduler.kube.objects import Node
 from scheduler.pods.gpu_request import ResourceNames
 
 # Pods on one card.
 MOST_SHARERS: Final = 9999
+# As a heartbeat is written, so that the two compare as text.
+_TIME: Final = re.compile(r"[0-9]{4}(?:-[0-9]{2}){2}T[0-9]{2}(?::[0-9]{2}){2}Z")
 _OPEN: Final = frozenset({Health.HEALTHY, Health.CORDONED})
 
 
@@ -26,11 +29,12 @@ class GpuState(IntEnum):
     UNREADABLE = 2
     OTHER_UNIT = 3
     NOT_ALLOCATABLE = 4
+    NOT_REGISTERED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInventory:
-    """A node's cards. allocatable: the kubelet's total of gpu-mem, 0 when absent.
+    """A node's cards. allocatable: the kubelet's total of gpu-mem, 0 when absent. unit_mib: MiB in one of its units.
 
     cordoned: UUIDs, and indexes as text, that people took out of use. has_uuids: False for the legacy totals.
     problem: what is wrong with the annotation, for the log; "" when nothing is.
@@ -39,6 +43,7 @@ class NodeInventory:
     state: GpuState
     cards: tuple[Card, ...] = ()
     allocatable: int = 0
+    unit_mib: int = 1024
     cordoned: frozenset[str] = frozenset()
     has_uuids: bool = True
     problem: str = ""
@@ -55,9 +60,13 @@ def max_sharers(text: str) -> int:
     return min(int(text), MOST_SHARERS) if readable else 0
 
 
-def nameless(index: int) -> str:
-    """What stands for the UUID of a card of which only totals are announced."""
-    return f"#{index}"
+def held(node: Node) -> bool:
+    """Whether the device plugin asks to wait: the kubelet may not know of it, whatever its last report says.
+
+    Not longer than until the kubelet has reported later than that, by the same clock.
+    """
+    until = (node.metadata.annotations or {}).get(names.HELD_UNTIL, "")
+    return bool(_TIME.fullmatch(until)) and "" < node.status.reported_at() < until
 
 
 def read_inventory(node: Node, resources: ResourceNames, unit_mib: int) -> NodeInventory:
@@ -76,17 +85,30 @@ def _read(node: Node, resources: ResourceNames, unit_mib: int) -> NodeInventory:
     cordoned = frozenset(entry.strip() for entry in annotations.get(names.CORDON, "").split(",") if entry.strip())
     text = annotations.get(names.INVENTORY)
     if text is None:
-        return _legacy_totals(node, resources, allocatable, cordoned)
+        return replace(_legacy_totals(node, resources, allocatable, cordoned), unit_mib=unit_mib)
     try:
         inventory = decode(text)
     except InventoryError as error:
-        return NodeInventory(state=GpuState.UNREADABLE, allocatable=allocatable, cordoned=cordoned, problem=str(error))
+        return NodeInventory(
+            state=GpuState.UNREADABLE,
+            allocatable=allocatable,
+            unit_mib=unit_mib,
+            cordoned=cordoned,
+            problem=str(error),
+        )
     state, problem = GpuState.READY if allocatable > 0 else GpuState.NOT_ALLOCATABLE, ""
+    if state is GpuState.READY and held(node):
+        state = GpuState.NOT_REGISTERED
     if inventory.unit_mib != unit_mib:
         state = GpuState.OTHER_UNIT
         problem = f"the node announces units of {inventory.unit_mib} MiB, this scheduler counts units of {unit_mib} MiB"
     return NodeInventory(
-        state=state, cards=inventory.cards, allocatable=allocatable, cordoned=cordoned, problem=problem
+        state=state,
+        cards=inventory.cards,
+        allocatable=allocatable,
+        unit_mib=inventory.unit_mib,
+        cordoned=cordoned,
+        problem=problem,
     )
 
 
@@ -95,6 +117,9 @@ def _legacy_totals(node: Node, resources: ResourceNames, allocatable: int, cordo
     count = _amount(node.status.capacity, resources.gpu_count) or _amount(node.status.allocatable, resources.gpu_count)
     if capacity <= 0:
         return NodeInventory(state=GpuState.NO_CARDS)
+    if not count:
+        # A device plugin registers first; what it writes on the node is on its way.
+        return NodeInventory(state=GpuState.UNREADABLE, allocatable=allocatable)
     if not 0 < count <= MAX_CARDS or capacity // count > MAX_UNITS:
         problem = f"{resources.gpu_mem} {capacity} on {resources.gpu_count} {count}; expected 1 to {MAX_CARDS} cards"
         return NodeInventory(state=GpuState.UNREADABLE, allocatable=allocatable, problem=problem)

@@ -6,16 +6,20 @@
 
 ASSUMED: we chose the place; the API server has not told us so yet. It never expires.
 BOUND:   a watch event showed the pod on the node, which wins over what we assumed.
+The first decision that is read of a pod stays for as long as it lives: an edited annotation moves no memory. What is
+shown of an ASSUMED pod on its node, other than we chose it, is either edited or somebody else's: it counts on every
+card until its Binding is answered (`confirm`, `forget`).
 A pod may be seen before its node: it is booked when the node comes.
 Owned by the event loop. No method awaits, so each one is atomic.
 """
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
+from config.protocol.booked_cards import Written
 from scheduler.kube.objects import Node
 from scheduler.pods.effective_requests import amounts
 from scheduler.pods.gpu_request import ResourceNames
@@ -23,12 +27,12 @@ from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
 from scheduler.state.amounts import left
 from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int64Array, Rows, resized
-from scheduler.state.booking import Booking, CardShare, booking_of
+from scheduler.state.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
 from scheduler.state.cards import CardColumns, Held
 from scheduler.state.changes import Change, ChangeLog, Openings
 from scheduler.state.fact_table import FactT, FactTable
 from scheduler.state.labels import Labels
-from scheduler.state.node_inventory import NodeInventory, read_inventory
+from scheduler.state.node_inventory import NodeInventory, held, read_inventory
 from scheduler.state.resources import ResourceColumns
 from scheduler.state.rows import RowTable
 from scheduler.state.taints import Taints
@@ -43,12 +47,20 @@ _INVENTORY: Final = int(Change.INVENTORY)
 
 @dataclass(slots=True, kw_only=True)
 class PodRecord:
-    """One pod on one node. held: None until the node is there. read: what each fact read of it, in their order."""
+    """One pod on one node. held: None until the node is there. read: what each fact read of it, in their order.
+
+    pod: as it was seen last. written, exclusive: as they were read first, which is what is booked.
+    rivals: (what we chose, what is shown) while it is not known which of them is so. confirmed: the API server has
+    answered that it is what we chose.
+    """
 
     pod: Pod
     node: str
-    booking: Booking
+    written: Written
+    exclusive: bool
     assumed: bool
+    rivals: tuple[Written, Written] | None = None
+    confirmed: bool = False
     read: list[Any] = field(default_factory=list)
     held: Held | None = None
 
@@ -75,6 +87,7 @@ class Tables:
         self._inventories: dict[str, NodeInventory] = {}
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
         self._openings = Openings()
+        self._pod_problems: dict[str, tuple[Pod, str]] = {}
 
     # Nodes
 
@@ -130,7 +143,8 @@ class Tables:
         if old is None:
             self._book_all(name, row, 1)
         self._opened(row, kinds | self._facts.node_changed(row, node))
-        return inventory.problem
+        self._note_turned()
+        return inventory.problem or self._shared_problem(row)
 
     def remove_node(self, name: str) -> None:
         """The node is gone; its pods stay on record until they go too, or it comes back."""
@@ -148,6 +162,13 @@ class Tables:
         del self._inventories[name]
         del self._nodes[name]
         self._opened(row, kinds)
+        self._note_turned()
+
+    def read_again(self, name: str) -> None:
+        """Work out everything of a node from its object and its pods, whatever the columns hold."""
+        node = self._nodes[name]
+        self.remove_node(name)
+        self.upsert_node(node)
 
     def mark_unhealthy(self, node: str, indexes: frozenset[int]) -> None:
         """Cards, by index, that the legacy ConfigMap takes out of use; empty gives them back."""
@@ -159,6 +180,7 @@ class Tables:
         if row is not None:
             self._rebook(node, row)
             self._opened(row, _INVENTORY)
+            self._note_turned()
 
     def set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
         """Labels of a namespace; None when it is gone."""
@@ -178,30 +200,44 @@ class Tables:
         if pod.key.uid in self._pods:
             message = f"pod {pod.key} is already on {self._pods[pod.key.uid].node}; expected none"
             raise TransitionError(message)
-        exclusive = pod.template.gpu_request is not None and pod.template.gpu_request.exclusive
-        booking = Booking(pod.template.gpu_units, shares, exclusive)
-        self._enter(PodRecord(pod=pod, node=self.names[row], booking=booking, assumed=True))
+        node = self.names[row]
+        written = chosen(pod, shares, self._inventories[node].unit_mib)
+        self._enter(PodRecord(pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=True))
+
+    def confirm(self, uid: str) -> None:
+        """The API server has answered that the pod is where we assumed it; no effect when it is not on record."""
+        record = self._pods.get(uid)
+        if record is None:
+            return
+        record.confirmed = record.assumed
+        if record.rivals is not None:
+            self._decide(record, record.rivals[0])
 
     def forget(self, uid: str) -> None:
-        """The assumed pod did not get its place. TransitionError unless it is assumed."""
+        """The assumed pod did not get its place from us. TransitionError unless it is assumed."""
         record = self._pods.get(uid)
         if record is None or not record.assumed:
             message = f"pod {uid} is {'absent' if record is None else 'bound'}; expected assumed"
             raise TransitionError(message)
-        self._leave(record)
+        if record.rivals is None:
+            self._leave(record)
+        else:
+            self._decide(record, record.rivals[1])
 
     def add(self, pod: Pod) -> str:
         """A watch event shows `pod` on `pod.node_name`. Returns what is wrong with its allocation, or ""."""
-        booking = booking_of(pod)
         old = self._pods.get(pod.key.uid)
-        if old is not None:
-            if old.node == pod.node_name and replace(booking, problem=old.booking.problem) == old.booking:
-                self._reread(old, pod)
-                old.pod, old.assumed = pod, False
-                return booking.problem
-            self._leave(old)
-        self._enter(PodRecord(pod=pod, node=pod.node_name, booking=booking, assumed=False))
-        return booking.problem
+        if old is None or old.node != pod.node_name:
+            if old is not None:
+                self._leave(old)
+            written, exclusive = written_of(pod), is_exclusive(pod)
+            record = PodRecord(pod=pod, node=pod.node_name, written=written, exclusive=exclusive, assumed=False)
+            self._enter(record)
+            return _problem(record)
+        problem = self._see_again(old, pod)
+        self._reread(old, pod)
+        old.pod = pod
+        return problem or _problem(old)
 
     def remove(self, uid: str) -> bool:
         """The pod is gone or finished. Whether it was on record."""
@@ -223,6 +259,14 @@ class Tables:
         """Every pod with a node; read only."""
         return iter(self._pods.values())
 
+    def records_on(self, node: str) -> list[PodRecord]:
+        """Every pod on a node."""
+        return list(self._pods_on.get(node, {}).values())
+
+    def node(self, name: str) -> Node:
+        """The node as it was seen last; KeyError when it is not there."""
+        return self._nodes[name]
+
     def inventory(self, node: str) -> NodeInventory:
         """What the node says of its cards; KeyError when it is not there."""
         return self._inventories[node]
@@ -230,6 +274,11 @@ class Tables:
     def left(self, rows: Rows) -> Int64Array:
         """int64[amounts, rows]: see `scheduler.state.amounts`."""
         return left(self.resources, self.cards, rows)
+
+    def take_pod_problems(self) -> list[tuple[Pod, str]]:
+        """Pods whose allocation cannot be followed on their node, and why: those noticed since the last call."""
+        found, self._pod_problems = list(self._pod_problems.values()), {}
+        return found
 
     def take_openings(self) -> Openings:
         """Where something may have become possible since the last call."""
@@ -246,6 +295,40 @@ class Tables:
         return fact  # type: ignore[return-value] # of that kind
 
     # The parts of the verbs
+
+    def _see_again(self, record: PodRecord, pod: Pod) -> str:
+        """The pod is shown on the node of its record. Returns what is wrong with what it says now."""
+        if pod.annotations == record.pod.annotations and not record.assumed:
+            return ""
+        shown = written_of(pod)
+        ours = record.rivals[0] if record.rivals is not None else record.written
+        if same_decision(shown, ours):
+            self._decide(record, ours)
+            return ""
+        if record.confirmed:
+            self._decide(record, ours)
+        if record.assumed:
+            if record.rivals is not None and record.rivals[1].decided:
+                return ""
+            record.rivals = (ours, shown)
+            self._rewrite(record, unknown(ours))
+            return "its allocation is not the one that we sent; it counts on every card until the binding is answered"
+        if record.written.decided:
+            return f"its allocation was changed after it was bound; the first one stays: {record.written.summary()}"
+        self._rewrite(record, shown)
+        return ""
+
+    def _decide(self, record: PodRecord, written: Written) -> None:
+        """The record is this from now on, and no assumption any more."""
+        record.assumed, record.rivals = False, None
+        if written is not record.written:
+            self._rewrite(record, written)
+
+    def _rewrite(self, record: PodRecord, written: Written) -> None:
+        """Book the pod by what is written here instead."""
+        self._leave(record)
+        record.written = written
+        self._enter(record)
 
     def _row_for(self, name: str) -> int:
         row = self.row_of.get(name)
@@ -264,6 +347,14 @@ class Tables:
         self.cards.grow(capacity)
         self._facts.grow(capacity)
 
+    def _shared_problem(self, row: int) -> str:
+        shared = self.cards.elsewhere(row)
+        if not shared:
+            return ""
+        uuid, others = next(iter(shared.items()))
+        other = self.names[others[0]]
+        return f"card {uuid} is announced by node {other} too; at most one of them gets new pods on it"
+
     def _rebook(self, name: str, row: int) -> None:
         """Lay the cards of a node out again, and book its pods on them."""
         records = self._pods_on.get(name, {}).values()
@@ -271,8 +362,10 @@ class Tables:
             self._facts.book(record, row, -1, of_cards=True)
         self.cards.lay_out(row, self._inventories[name], self._marked_unhealthy.get(name, frozenset()))
         for record in records:
-            record.held = self.cards.hold(row, record.booking) if record.booking.units else None
+            record.held = self._hold(record, row)
             self._facts.book(record, row, 1, of_cards=True)
+            if record.held is not None and record.held.booked.problem:
+                self._pod_problems[record.pod.key.uid] = (record.pod, record.held.booked.problem)
 
     def _book_all(self, name: str, row: int, sign: int) -> int:
         """Everything of every pod of a node that came (its cards are booked already) or goes. Bits of what changes."""
@@ -293,10 +386,10 @@ class Tables:
         if row is None:
             return
         self._book_resources(record, row, 1)
-        if record.booking.units:
-            record.held = self.cards.hold(row, record.booking)
+        record.held = self._hold(record, row)
         kinds = self._facts.book(record, row, 1) | _booking(record)
         self.changes.note(row, kinds)
+        self._note_turned()
         if kinds & _COMPANY:
             self._openings.note(row, _COMPANY)
 
@@ -312,9 +405,21 @@ class Tables:
             return
         self._book_resources(record, row, -1)
         kinds = self._facts.book(record, row, -1) | _booking(record)
-        if record.held is not None and self.cards.release(row, record.held):
-            self._rebook(record.node, row)
+        if record.held is not None:
+            self.cards.release(row, record.held)
+            record.held = None
         self._opened(row, kinds)
+        self._note_turned()
+
+    def _hold(self, record: PodRecord, row: int) -> Held | None:
+        if not record.written.units:
+            return None
+        return self.cards.hold(row, record.written, exclusive=record.exclusive)
+
+    def _note_turned(self) -> None:
+        """Cards of other nodes may be used, or not any more, since they have a UUID in common."""
+        for row in self.cards.take_turned():
+            self._opened(row, _INVENTORY)
 
     def _reread(self, record: PodRecord, pod: Pod) -> None:
         """The pod reads differently now: what it is booked with moves, where it is booked."""
@@ -343,7 +448,11 @@ class Tables:
 
 def _booking(record: PodRecord) -> int:
     """Bits of what a pod changes that comes or goes, whatever facts count of it."""
-    return _PODS | _CARDS if record.booking.units else _PODS
+    return _PODS | _CARDS if record.written.units else _PODS
+
+
+def _problem(record: PodRecord) -> str:
+    return record.written.problem if record.held is None else record.held.booked.problem
 
 
 def _differences(old: Node, new: Node) -> int:
@@ -359,4 +468,6 @@ def _differences(old: Node, new: Node) -> int:
         kinds |= Change.UNSCHEDULABLE
     if (old.status.allocatable, old.status.capacity) != (new.status.allocatable, new.status.capacity):
         kinds |= Change.ALLOCATABLE
+    if held(old) != held(new):
+        kinds |= Change.ANNOTATIONS
     return int(kinds)

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.state.arrays import Int32Array
+from scheduler.state.arrays import Int32Array, Int64Array
 from scheduler.state.cards import Slot
 from scheduler.state.tables import Tables
 
@@ -25,7 +25,7 @@ _PIECE: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterCopy:
-    """What the tables held. nodes, rows: of every node. units, free: int32[cards, nodes].
+    """What the tables held. nodes, rows: of every node. units, free, lost: as CardColumns.
 
     slots: of each row, None where cards have no series of their own. The tables replace a row's list or append to it.
     """
@@ -34,7 +34,8 @@ class ClusterCopy:
     nodes: list[str]
     rows: list[int]
     units: Int32Array
-    free: Int32Array
+    free: Int64Array
+    lost: Int64Array
     slots: list[list[Slot]] | None
 
     def text(self) -> Iterator[bytes]:
@@ -60,7 +61,7 @@ class ClusterCopy:
             )
 
     def _node_sums(self) -> Iterator[tuple[str, int, int]]:
-        totals, left = self.units.sum(axis=0).tolist(), self.free.sum(axis=0).tolist()
+        totals, left = self.units.sum(axis=0).tolist(), (self.free.sum(axis=0) - self.lost).tolist()
         for name, row in zip(self.nodes, self.rows, strict=True):
             if totals[row] or left[row]:
                 yield f'node="{_escaped(name)}"', totals[row], totals[row] - left[row]
@@ -94,8 +95,9 @@ def copied(tables: Tables, queues: Mapping[str, int], *, per_card: bool) -> Clus
         queues=queues,
         nodes=list(tables.row_of),
         rows=list(tables.row_of.values()),
-        units=cards.units.copy(),
-        free=cards.free.copy(),
+        units=cards.stored.units.copy(),
+        free=cards.stored.free.copy(),
+        lost=cards.lost.copy(),
         slots=cards.slots.copy() if per_card else None,
     )
 

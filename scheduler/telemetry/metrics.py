@@ -56,6 +56,18 @@ class Metrics:
             "gpushare_scheduler_lost_records", "Events and conditions that could not be written.", registry=r
         )
         self.relists = Counter("gpushare_scheduler_lists", "Complete lists, by kind.", ["kind"], registry=r)
+        self.audits = Counter("gpushare_scheduler_ledger_audits", "Audits of the ledger.", registry=r)
+        self.audit_differences = Counter(
+            "gpushare_scheduler_ledger_differences", "Nodes whose ledger an audit found wrong and repaired.", registry=r
+        )
+        self.overcommitted_cards = Gauge(
+            "gpushare_scheduler_overcommitted_cards",
+            "Cards with more units booked than they have, at the last audit.",
+            registry=r,
+        )
+        self.shared_cards = Gauge(
+            "gpushare_scheduler_shared_cards", "Card UUIDs that several nodes announce, at the last audit.", registry=r
+        )
         self.loop_lag_s = Histogram(
             "gpushare_scheduler_loop_lag_seconds", "Lag of the event loop.", buckets=_SLOW[:9], registry=r
         )

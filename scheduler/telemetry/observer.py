@@ -1,5 +1,6 @@
 """What the service reports of its work: log lines and metrics."""
 
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,7 @@ from scheduler.binding_cycle import BindRefused
 from scheduler.engine import Decision
 from scheduler.kube import port
 from scheduler.kube.port import Binding, Kind, T
+from scheduler.ledger_audit import AuditRound
 from scheduler.queue.entry import QueuedPod
 from scheduler.scheduling_cycle import NoFit, Placement
 from scheduler.telemetry.metrics import Metrics
@@ -136,6 +138,14 @@ class ServiceObserver:
     def bad_object(self, kind: str) -> None:
         """An object cannot be read as it is."""
         self._metrics.problems.labels(kind).inc()
+
+    def audited(self, found: AuditRound) -> None:
+        """The ledger was counted again."""
+        self._metrics.audits.inc()
+        self._metrics.audit_differences.inc(found.differences)
+        self._metrics.overcommitted_cards.set(found.overcommitted)
+        self._metrics.shared_cards.set(found.shared)
+        log.info("ledger.audited", **asdict(found))
 
     def loop_lagged(self, late_s: float) -> None:
         """The event loop ran `late_s` seconds late."""

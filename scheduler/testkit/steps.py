@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from config.protocol.allocation import Allocation, LegacyFields, encode
-from scheduler.testkit.plans import NodePlan, PodPlan, Setting, Texts, with_settings
+from scheduler.testkit.plans import UNIT_MIB, NodePlan, PodPlan, Setting, Texts, with_settings
 from scheduler.testkit.world import TrialWorld
 
 # The rest of a pod's specification never changes at the API server.
@@ -100,7 +100,7 @@ class PodIsBound(Step):
         if self.card is None or not units:
             return {}
         uuid = {self.card: f"GPU-{self.node}-{self.card}"}
-        return encode(Allocation({0: {self.card: units}}, {}, uuid), LegacyFields(units, units, 1))
+        return encode(Allocation({0: {self.card: units}}, {}, uuid, UNIT_MIB), LegacyFields(units, units, 1))
 
 
 @dataclass(frozen=True, slots=True)

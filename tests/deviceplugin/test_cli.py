@@ -1,5 +1,7 @@
 """The commands: where a configuration comes from, its mistakes, and asking for the status."""
 
+import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.mistakes import ConfigurationError
+from deviceplugin import line_socket
 from deviceplugin.cli import cli, configured, local_address
 from tests.support.repository import ROOT
 
@@ -130,3 +133,36 @@ def test_a_plugin_that_does_not_run_is_reported_with_exit_code_1() -> None:
     assert result.exit_code == 1
     assert "http://127.0.0.1:1/status" in result.stderr
     assert "is the plugin running here?" in result.stderr
+
+
+async def test_release_is_asked_of_the_plugin_on_this_node(tmp_path: Path) -> None:
+    asked: list[object] = []
+
+    async def obey(line: bytes) -> str:
+        asked.append(json.loads(line))
+        return "card 0 (GPU-a) is released until 12:00:00 UTC and takes no new pods"
+
+    line = ("release", "0", "GPU-b", "--for", "5", "--state-dir", str(tmp_path))
+    async with line_socket.serve(tmp_path / "control.sock", obey):
+        result = await asyncio.to_thread(invoked, *line)
+        done = await asyncio.to_thread(invoked, *line, "--done")
+    assert (result.exit_code, done.exit_code) == (0, 0)
+    assert result.stdout == "card 0 (GPU-a) is released until 12:00:00 UTC and takes no new pods\n"
+    assert asked == [{"cards": ["0", "GPU-b"], "forS": 300.0}, {"cards": ["0", "GPU-b"], "done": True, "forS": 300.0}]
+
+
+def test_release_without_a_plugin_says_so(tmp_path: Path) -> None:
+    result = invoked("release", "0", "--state-dir", str(tmp_path))
+    assert result.exit_code == 1
+    assert "No such file or directory" in result.stderr
+    assert "is the plugin running here?" in result.stderr
+
+
+async def test_a_release_that_is_refused_says_why(tmp_path: Path) -> None:
+    async def refuse(_: bytes) -> str:
+        message = "there is no card 7"
+        raise line_socket.Refusal(message)
+
+    async with line_socket.serve(tmp_path / "control.sock", refuse):
+        result = await asyncio.to_thread(invoked, "release", "7", "--state-dir", str(tmp_path))
+    assert (result.exit_code, result.stderr) == (1, "gpushare-device-plugin: there is no card 7\n")

@@ -131,7 +131,13 @@ def test_the_policy_looks_at_every_way_to_write_a_pods_annotations() -> None:
 def test_on_a_node_the_plugin_writes_what_is_ours() -> None:
     spec = policy("gpushare-device-plugin-nodes")
 
-    assert quoted(variable(spec, "annotations")) == [names.INVENTORY, names.CORDON, names.CLEAR_HEALTH]
+    assert quoted(variable(spec, "annotations")) == [
+        names.INVENTORY,
+        names.CORDON,
+        names.CLEAR_HEALTH,
+        names.RELEASE,
+        names.HELD_UNTIL,
+    ]
     assert quoted(variable(spec, "resources")) == [names.GPU_COUNT, names.GPU_CORE]
 
 
@@ -206,7 +212,7 @@ def test_the_pod_runs_on_every_gpu_node_and_stays() -> None:
 
 def test_two_instances_never_run_on_one_node() -> None:
     rolling = one("manifests/device-plugin-daemonset.yaml", "DaemonSet")["spec"]["updateStrategy"]["rollingUpdate"]
-    assert rolling == {"maxSurge": 0, "maxUnavailable": 1}
+    assert rolling == {"maxSurge": 0, "maxUnavailable": 3}
 
 
 def test_the_probes_ask_where_the_program_listens() -> None:

@@ -86,7 +86,7 @@ def test_a_pod_that_permit_allows_has_nothing_to_wait_for() -> None:
 
 def test_freed_memory_wakes_as_many_pods_as_it_holds() -> None:
     built = engine(a=[16])
-    old = bound(pod("old", 16, annotations={"ALIYUN_COM_GPU_MEM_IDX": "0"}), "a")
+    old = bound(pod("old", 16, annotations={"ALIYUN_COM_GPU_MEM_IDX": "0", "gpushare/unit-mib": "1024"}), "a")
     built.tables.add(old)
     for number in range(10):
         built.pod_waiting(pod(f"p{number}", 5), 0.0)
@@ -160,7 +160,9 @@ def test_a_pod_that_somebody_else_bound_meanwhile_is_no_longer_ours_to_place() -
     built.pod_waiting(pod("p", 3), 0.0)
     outcome = decided(built)
     assert isinstance(outcome, Placement)
-    theirs = bound(outcome.pod, "b" if outcome.node == "a" else "a", {"ALIYUN_COM_GPU_MEM_IDX": "0"})
+    theirs = bound(
+        outcome.pod, "b" if outcome.node == "a" else "a", {"ALIYUN_COM_GPU_MEM_IDX": "0", "gpushare/unit-mib": "1024"}
+    )
     built.pod_assigned(theirs)
     built.tables.add(theirs)
     built.refused(outcome, 0.2, gone=False)

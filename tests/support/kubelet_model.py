@@ -1,7 +1,8 @@
 """A small model of the kubelet's device manager: what it asks of a device plugin, and what it shows meanwhile.
 
 Pods are admitted one at a time. It rejects some before their Allocate and some after, hands devices of init containers
-on, forgets devices of dead pods at its next allocation only, and may give one device to two pods.
+on, forgets devices of dead pods at its next allocation only, and may give one device to two pods. A pod that it admits
+again, with a container that does not run, it fails when one of its devices is unhealthy or no longer listed.
 Source: the behaviour of Kubernetes 1.36 in cm/devicemanager/manager.go and kubelet.go.
 """
 
@@ -28,6 +29,7 @@ class Kubelet:
     """known: pods by UID, in the order in which it learnt of them, whether admitted or not.
 
     finished: UIDs that it does not count as active. running: UIDs with containers that run. registered: a plugin is.
+    healthy: the healthy ids that the plugin lists, in the order in which free ones are given away.
     assigned: (UID, container) -> ids, as in its memory; `checkpoint` as in its file. answers: what was recorded beside.
     """
 
@@ -37,6 +39,7 @@ class Kubelet:
     running: set[str] = field(default_factory=set)
     registered: bool = True
     knows_resource: bool = True
+    healthy: tuple[str, ...] = IDS
     assigned: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     answers: dict[tuple[str, str], bytes] = field(default_factory=dict)
     checkpoint: tuple[CheckpointEntry, ...] = ()
@@ -65,7 +68,12 @@ class Kubelet:
         reusable: set[str] = set()
         for container in pod.asking():
             key = (pod.uid, container.name)
-            if key not in self.assigned and not self._skipped(pod):
+            if self._skipped(pod):
+                pass
+            elif key in self.assigned:
+                if not self.registered or not self.assigned[key] <= set(self.healthy):
+                    return self.reject(pod)
+            else:
                 ids = self._pick(container.units, reusable, doubled=doubled)
                 if not self.registered or len(ids) < container.units:
                     return self.reject(pod)
@@ -118,7 +126,7 @@ class Kubelet:
         self.assigned = {key: ids for key, ids in self.assigned.items() if key[0] in active}
         taken = frozenset[str]() if doubled else frozenset().union(*self.assigned.values())
         reused = sorted(reusable)[:units]
-        free = [device for device in IDS if device not in taken and device not in reused]
+        free = [device for device in self.healthy if device not in taken and device not in reused]
         return frozenset([*reused, *free[: units - len(reused)]])
 
     def _write(self) -> None:

@@ -41,8 +41,7 @@ class NvmlDouble(ModuleType):
         self.broken: Exception | None = None
         self.events: list[Any] = []
         self.waited_ms: list[int] = []
-        self.listening: list[str] = []
-        self.event_sets = 0
+        self.event_sets: list[list[str]] = []
         self.openings = 0
         self.is_open = False
 
@@ -58,6 +57,7 @@ class NvmlDouble(ModuleType):
             own = _OWN.get(name)
             return own(self, *arguments) if own else self._of_card(name, *arguments)
 
+        call.__name__ = name
         return call
 
     def handle(self, index: int) -> Any:  # noqa: ANN401 # as pynvml
@@ -98,10 +98,17 @@ def _by_index(double: NvmlDouble, index: int) -> Any:  # noqa: ANN401 # as pynvm
     return double.handle(index)
 
 
+def _by_name(double: NvmlDouble, name: str) -> Any:  # noqa: ANN401 # as pynvml
+    for index, one in enumerate(double.nvml_cards):
+        at = one.answers["nvmlDeviceGetPciInfo"]
+        if name in {one.uuid, f"{at.domain:04x}:{at.bus:02x}:{at.device:02x}.0"}:
+            return _by_index(double, index)
+    raise pynvml.NVMLError_NotFound
+
+
 def _event_set(double: NvmlDouble) -> object:
-    double.listening = []
-    double.event_sets += 1
-    return double.listening
+    double.event_sets.append([])
+    return double.event_sets[-1]
 
 
 def _register(double: NvmlDouble, raw: Any, kinds: int, event_set: list[str]) -> None:  # noqa: ANN401 # as pynvml
@@ -126,8 +133,11 @@ _OWN: Final[dict[str, Callable[..., Any]]] = {
     "nvmlSystemGetDriverVersion": lambda _double: "580.95.05",
     "nvmlDeviceGetCount": lambda double: len(double.nvml_cards),
     "nvmlDeviceGetHandleByIndex": _by_index,
+    "nvmlDeviceGetHandleByPciBusId": _by_name,
+    "nvmlDeviceGetHandleByUUID": _by_name,
+    "nvmlDeviceGetIndex": lambda double, raw: double.nvml_cards.index(double.card_of(raw)),
     "nvmlEventSetCreate": _event_set,
-    "nvmlEventSetFree": lambda double, _event_set: double.listening.clear(),
+    "nvmlEventSetFree": lambda _double, _event_set: _event_set.clear(),
     "nvmlEventSetWait_v2": _wait,
     "nvmlDeviceRegisterEvents": _register,
 }

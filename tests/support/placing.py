@@ -37,7 +37,7 @@ def why(outcome: Placement | NoFit) -> str:
 
 def on_card(index: int, units: int) -> dict[str, str]:
     """Annotations of a pod that somebody has bound to a card of its node."""
-    return {names.ALLOCATION: json.dumps({"0": {str(index): units}})}
+    return {names.ALLOCATION: json.dumps({"0": {str(index): units}}), names.UNIT_MIB: "1024"}
 
 
 def settle(built: Engine) -> list[str]:

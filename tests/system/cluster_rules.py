@@ -1,5 +1,7 @@
 """What happens to nodes and pods without the scheduler."""
 
+import json
+
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -137,6 +139,17 @@ class ClusterRules(History):
         """As the legacy plugin does at Allocate."""
         pod = nth(self.pods(assigned=True, ours=True), pick)
         self.annotate(pod, {names.MEM_ASSIGNED: "true", names.MEM_ASSUME_TIME: str(self.made)})
+        self.pass_time()
+
+    @happens(3, lambda self: self.pods(assigned=True), pick=PICK, index=st.integers(0, 3), uuid=st.booleans())
+    def allocation_is_edited(self, pick: int, index: int, uuid: bool) -> None:  # noqa: FBT001 - as above
+        """By somebody with the right to do so: the first one stays."""
+        pod = nth(self.pods(assigned=True), pick)
+        self.edited.add(pod.metadata.uid)
+        units = READER.read(pod).template.gpu_units
+        cards = {index: f"GPU-{pod.spec.node_name}-{index}"} if uuid else {}
+        said = {names.ALLOCATION: json.dumps({0: {index: units}}), names.CARDS: json.dumps(cards)}
+        self.annotate(pod, said | {names.UNIT_MIB: "256" if index == 3 else "1024"})
         self.pass_time()
 
     # Other schedulers

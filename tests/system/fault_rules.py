@@ -57,7 +57,7 @@ WRITES: Final[tuple[RequestFault, ...]] = (
 OVERTAKEN: Final = (
     Overtaken(),
     Overtaken("twin"),
-    Overtaken("small", {names.MEM_IDX: "0"}),
+    Overtaken("small", {names.MEM_IDX: "0", names.UNIT_MIB: "1024"}),
     Overtaken("nowhere"),
 )
 WATCHES: Final = (Refuse(410), *(WatchBreaks(how, after) for how in Break for after in (0, 1, 3)))

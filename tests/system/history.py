@@ -17,12 +17,12 @@ from scheduler.pods.pod import PodReader
 from scheduler.queue.entry import State
 from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.world import World
-from scheduler.state.booking import booking_of
+from scheduler.state.booking import is_exclusive, shares_of, written_of
 from scheduler.state.ledger import of_tables
 from scheduler.state.node_inventory import GpuState
 from tests.support.virtual_time import VirtualLoop
 from tests.system.happening import happenings
-from tests.system.node_plans import PLANS, NodePlan
+from tests.system.node_plans import PLANS, NodePlan, with_uuids
 from tests.system.process import A_MOMENT_S, EPOCH_S, Process, start
 from tests.system.settling import fresh, places_left, views
 from tests.system.wire import Posts, Wire
@@ -47,6 +47,7 @@ class History(RuleBasedStateMachine):
         self.plans: dict[str, NodePlan] = {}
         self.most: Counter[tuple[str, str]] = Counter()
         self.made = 0
+        self.edited: set[str] = set()
         self.whole = True
         self.configuration = SchedulerConfiguration()
         self.latency_s = 0.0
@@ -131,16 +132,18 @@ class History(RuleBasedStateMachine):
     def check_sums(self) -> None:
         """What scores and the node's own limit are read from."""
         tables = self.process.engine.tables
-        cards = tables.cards
-        assert np.array_equal(cards.total, (cards.units * cards.usable).sum(axis=0))
-        usable = cards.usable
-        assert np.array_equal(cards.booked, cards.total - (cards.free * usable).sum(axis=0))
-        assert np.array_equal(cards.available, usable & (cards.exclusive == 0))
+        cards, stored = tables.cards, tables.cards.stored
+        usable = stored.usable
+        assert np.array_equal(cards.total, (stored.units * usable).sum(axis=0))
+        assert np.array_equal(cards.booked, cards.total - (stored.free * usable).sum(axis=0))
+        assert np.array_equal(stored.available, usable & (stored.exclusive == 0))
         ready = cards.state == int(GpuState.READY)
         assert np.array_equal(cards.node_free, np.where(ready, cards.allocatable - cards.counted, 0))
-        assert np.array_equal(cards.held, cards.holders.sum(axis=0))
-        announced = {(c.uuid, name) for name in tables.row_of for c in tables.inventory(name).cards}
-        assert announced == {(u, tables.names[row]) for u, places in cards.places.items() for _, row in places}
+        assert np.array_equal(cards.held, stored.holders.sum(axis=0))
+        for name, row in tables.row_of.items():
+            inventory = tables.inventory(name)
+            for slot, card in enumerate(inventory.cards if inventory.has_uuids else ()):
+                assert (row, slot) in cards.announced.places(card.uuid)
 
     def check_no_pod_is_lost(self) -> None:
         """A pod that waits for us is known to wait, or has been placed; what is assumed is being bound."""
@@ -163,13 +166,14 @@ class History(RuleBasedStateMachine):
         exclusive: set[tuple[str, str]] = set()
         for wire in self.pods(assigned=True, ours=True):
             if self.posts.are_ours(wire):
-                booking = booking_of(READER.read(wire))
-                assert not booking.problem
-                for share in booking.shares:
+                pod = READER.read(wire)
+                written = written_of(pod)
+                assert not written.problem
+                for share in shares_of(written):
                     card = wire.spec.node_name, share.uuid or f"#{share.index}"
                     booked[card] += share.units
                     holders[card] += 1
-                    exclusive |= {card} if booking.exclusive else set()
+                    exclusive |= {card} if is_exclusive(pod) else set()
         over = {card: units for card, units in booked.items() if units > self.most[card]}
         assert not over, f"over-committed by us: {over}"
         assert not {card for card in exclusive if holders[card] > 1}
@@ -191,6 +195,7 @@ class History(RuleBasedStateMachine):
         wire, engine = self.process.wire, self.process.engine
         wire.faults.clear()
         wire.resume_watches()
+        self.leave_no_history()
         self.pass_time(SETTLED_AFTER_S)
         assert sorted(wire.told["pods"], key=_name) == sorted(self.pods_shown(), key=_name)
         assert sorted(wire.told["nodes"], key=_name) == sorted(self.world.nodes, key=_name)
@@ -207,6 +212,14 @@ class History(RuleBasedStateMachine):
                 continue  # only its finalizer keeps it: nothing is scheduled that is being deleted
             said = [c for c in pod.status.conditions if c.type == "PodScheduled" and c.status == "False"]
             assert said, f"{pod.metadata.name} waits without a reason"
+
+    def leave_no_history(self) -> None:
+        """From here on what is believed depends on what there is: no edited pod, no UUID on two nodes."""
+        for pod in list(self.world.pods):
+            if pod.metadata.uid in self.edited:
+                self.world.pods.remove(pod.metadata.namespace, pod.metadata.name)
+        for plan in list(self.plans.values()):
+            self.show(with_uuids(plan, lambda card, name=plan.name: f"GPU-{name}-{card.index}"))  # type: ignore[misc]
 
     def pods_shown(self) -> list[objects.Pod]:
         return [pod for pod in self.world.pods if pod.status.phase not in FINISHED]

@@ -83,6 +83,7 @@ PLANS: Final = {
         node("many", 4, 4, 4, 4, 4),
         node("mixed", 24, 6, zone="b", model="X"),
         node("old", 10, 10, old=True),
+        node("rack", *[5] * 18, zone="b"),
         node("cpu"),
     )
 }
@@ -99,6 +100,18 @@ def _health(index: int, health: Health) -> Change:
 def _replaced(plan: NodePlan) -> NodePlan:
     """Another card in the first slot."""
     return replace(plan, cards=(*(replace(c, uuid=f"{c.uuid}'") for c in plan.cards[:1]), *plan.cards[1:]))
+
+
+def _in_units_of(unit_mib: int) -> Change:
+    """The same memory in another unit, as after a change of `memoryUnit` of the device plugin."""
+
+    def change(plan: NodePlan) -> NodePlan:
+        if plan.old:
+            return plan
+        cards = tuple(replace(c, units=c.units * plan.unit_mib // unit_mib) for c in plan.cards)
+        return replace(plan, cards=cards, unit_mib=unit_mib)
+
+    return change
 
 
 def _resized(by: int) -> Change:
@@ -133,8 +146,14 @@ CHANGES: Final[Mapping[str, Change]] = {
     "inventory broken": _with(inventory="{"),
     "inventory of another version": _with(inventory='{"version":2}'),
     "inventory readable": _with(inventory=None),
-    "another unit": _with(unit_mib=1),
-    "the right unit": _with(unit_mib=UNIT_MIB),
+    "another unit, it says": _with(unit_mib=1),
+    "the right unit, it says": _with(unit_mib=UNIT_MIB),
+    "a smaller unit": _in_units_of(UNIT_MIB // 4),
+    "a larger unit": _in_units_of(2 * UNIT_MIB),
+    "the right unit": _in_units_of(UNIT_MIB),
+    "a card of another node": lambda plan: with_uuids(
+        plan, lambda card: "GPU-twin-0" if card.index == 0 else card.uuid
+    ),
     "zone a": _with(labels={ZONE: "a"}),
     "zone b": _with(labels={ZONE: "b", "disk": "ssd"}),
     "no labels": _with(labels=None),
@@ -148,6 +167,11 @@ CHANGES: Final[Mapping[str, Change]] = {
     "few pods": _with(pods="2"),
     "many pods": _with(pods="110"),
 }
+
+
+def with_uuids(plan: NodePlan, uuid_of: Callable[[Card], str]) -> NodePlan:
+    """The node with other UUIDs on its cards."""
+    return replace(plan, cards=tuple(replace(card, uuid=uuid_of(card)) for card in plan.cards))
 
 
 def changed(plan: NodePlan, rng: random.Random) -> NodePlan:

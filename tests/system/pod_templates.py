@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from config.protocol import names
 from config.protocol.allocation import Allocation, LegacyFields, encode
-from tests.support.builders import manifest
+from tests.support.builders import UNIT_MIB, manifest
 from tests.system.node_plans import TAINT, ZONE, NodePlan
 
 _PREFERS_B: Final = {
@@ -73,7 +73,16 @@ OTHERS: Final[Mapping[str, dict[str, Any]]] = {
     "away from web in the zone": _keeps_away(ZONE),
     "exclusive": {"gpu_mem": 2, "annotations": {names.EXCLUSIVE: "true"}},
 }
-WRITTEN: Final = ("nothing", "legacy", "legacy, no such card", "allocation", "index only", "wrong sum", "broken")
+WRITTEN: Final = (
+    "nothing",
+    "legacy",
+    "legacy, no such card",
+    "allocation",
+    "index only",
+    "wrong sum",
+    "broken",
+    "invented",
+)
 
 
 def ours(template: str, name: str, uid: str) -> dict[str, Any]:
@@ -94,17 +103,22 @@ def annotations(  # noqa: PLR0911 - one per way of writing
 ) -> dict[str, str]:
     """What another scheduler writes into its binding: on one card, whatever is there already."""
     uuids = {card.index: card.uuid for card in plan.cards}
-    match written:
+    match written if units else "nothing":
         case "legacy":
-            return {names.MEM_IDX: str(index)}
+            return {names.MEM_IDX: str(index), names.UNIT_MIB: "1024"}
         case "legacy, no such card":
-            return {names.MEM_IDX: "77"}
+            return {names.MEM_IDX: "77", names.UNIT_MIB: "1024"}
         case "allocation":
             return _encoded(units, index, uuids.get(index, ""))
         case "index only":
             return _encoded(units, index, "")
         case "wrong sum":
             return _encoded(units + 1, index, uuids.get(index, ""))
+        case "invented":
+            invented = {number: f"GPU-invented-{number}" for number in range(units)}
+            return encode(
+                Allocation({0: dict.fromkeys(invented, 1)}, {}, invented, UNIT_MIB), LegacyFields(units, units, 1)
+            )
         case "broken":
             return {names.ALLOCATION: '{"0":', names.CARDS: "[]"}
         case _:
@@ -112,5 +126,5 @@ def annotations(  # noqa: PLR0911 - one per way of writing
 
 
 def _encoded(units: int, index: int, uuid: str) -> dict[str, str]:
-    allocation = Allocation({0: {index: units}}, {}, {index: uuid} if uuid else {})
+    allocation = Allocation({0: {index: units}}, {}, {index: uuid} if uuid else {}, UNIT_MIB)
     return encode(allocation, LegacyFields(units, units, 1))

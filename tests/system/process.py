@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -20,6 +20,7 @@ from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.service import Clock, Service
 from scheduler.simulation.world import World
+from scheduler.state.booking import written_of
 from scheduler.state.ledger import NodeLedger, of_tables, recompute
 from scheduler.telemetry.metrics import Metrics
 from scheduler.telemetry.observer import ServiceObserver
@@ -78,9 +79,14 @@ class Process:
         reader = PodReader(ResourceNames())
         pods = _readable(reader.read, self.wire.told["pods"])
         nodes = _readable(_checked, self.wire.told["nodes"])
-        assumed = [(r.pod, r.node, r.booking) for r in self.engine.tables.records() if r.assumed]
-        bound = [(pod, pod.node_name, None) for pod in pods if pod.node_name]
-        return recompute(nodes, [*bound, *assumed], ResourceNames())
+        assumed = {r.pod.key.uid: (r.pod, r.node, r.written) for r in self.engine.tables.records() if r.assumed}
+        first = self.wire.first
+        bound = [
+            (pod, pod.node_name, written_of(replace(pod, annotations=first[pod.key.uid])))
+            for pod in pods
+            if pod.node_name and pod.key.uid not in assumed
+        ]
+        return recompute(nodes, [*bound, *assumed.values()], ResourceNames())
 
     async def kill(self) -> None:
         """As SIGKILL does: nothing more is answered, written or told."""

@@ -288,7 +288,7 @@ async def test_absurd_requests_of_foreign_pods_fill_their_node_and_stop_nothing(
         for n in range(20):
             most = 2**63 - 1
             comes(of, f"theirs-{n}", [most, most], scheduler="other", requests={"cpu": str(most)})
-            of.pods.bind("default", f"theirs-{n}", "a", {names.MEM_IDX: "0"} if n % 2 else {})
+            of.pods.bind("default", f"theirs-{n}", "a", {names.MEM_IDX: "0", names.UNIT_MIB: "1024"} if n % 2 else {})
         comes(of, "ours", 3)
         comes(of, "there", 3, to="a")
         await asyncio.sleep(1)

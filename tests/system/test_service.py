@@ -153,7 +153,7 @@ async def test_what_a_predecessor_bound_meanwhile_is_known_before_the_first_bind
     await asyncio.sleep(1)
     # Its watch stalls just when the predecessor's last request takes effect.
     process.wire.break_watches(Break.STALLED)
-    annotations = {names.MEM_IDX: "0"}
+    annotations = {names.MEM_IDX: "0", names.UNIT_MIB: "1024"}
     of.pods.bind("default", "mine", "a", annotations)
     await asyncio.sleep(60)
     process.wire.resume_watches()
@@ -171,7 +171,7 @@ async def test_nothing_is_decided_before_everything_was_listed() -> None:
     wire.faults.add(Verb.WATCH, Refuse(403), when=lambda request: request.about == "configmaps")
     process = start(wire)
     await asyncio.sleep(120)
-    assert process.service.not_ready() == "waiting for the first list of configmaps"
+    assert process.service.not_ready().startswith("waiting for the first list of configmaps; ")
     assert node_of(of, "p") == ""
 
     wire.faults.clear()

@@ -68,7 +68,7 @@ async def test_an_overcommitted_card_has_nothing_free_in_the_message() -> None:
     async with scheduling(of):
         for n in range(3):
             comes(of, f"theirs-{n}", 10, scheduler="other")
-            of.pods.bind("default", f"theirs-{n}", "a", {names.MEM_IDX: "0"})
+            of.pods.bind("default", f"theirs-{n}", "a", {names.MEM_IDX: "0", names.UNIT_MIB: "1024"})
         comes(of, "waits", 4)
         await asyncio.sleep(A_SECOND_S)
 

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
+from config.protocol.booked_cards import Ask, read
 from scheduler.binding_cycle import SERVER_REQUEST_TIMEOUT_S
 from scheduler.kube import objects, port
 from scheduler.kube.port import (
@@ -23,6 +24,8 @@ from scheduler.kube.port import (
     T,
     WatchEvent,
 )
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import PodReader
 from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.faults import Faults
 from scheduler.simulation.world import World
@@ -104,6 +107,8 @@ class Wire(MemoryCluster):
         self.posts = posts
         self.told = {kind.name: Told() for kind in (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)}
         self.garbled: set[str] = set()
+        # uid -> the annotations that were the first to say on which cards the pod is, as this process learned it.
+        self.first: dict[str, dict[str, str]] = {}
         self._placed: set[str] = set()
         # (when, pod, message) of every condition requested, and when each binding was.
         self.conditions: list[tuple[float, str, str]] = []
@@ -121,6 +126,7 @@ class Wire(MemoryCluster):
                 events = [self._garble(event) for event in batch]
                 for event in events:
                     told.take(event)
+                    self._learn(event)
                 yield events
 
     async def set_pod_condition(self, pod: port.PodKey, condition: objects.PodCondition) -> None:
@@ -145,6 +151,7 @@ class Wire(MemoryCluster):
         try:
             await super().bind(binding, timeout_s)
             self._placed.add(binding.pod.uid)
+            self.first[binding.pod.uid] = dict(binding.annotations)
         except (ApiSilent, asyncio.CancelledError):
             self.posts.unanswered(binding, sent_s)
             raise
@@ -153,10 +160,23 @@ class Wire(MemoryCluster):
                 self.posts.unanswered(binding, sent_s)
             raise
 
+    def _learn(self, event: WatchEvent[Any]) -> None:
+        if isinstance(event, Changed) and isinstance(event.object, objects.Pod) and event.object.spec.node_name:
+            uid, shown = event.object.metadata.uid, event.object.metadata.annotations or {}
+            known = self.first.get(uid)
+            if known is None or not read(known, _asks(event.object)).decided:
+                self.first[uid] = dict(shown)
+
     def _garble(self, event: WatchEvent[T]) -> WatchEvent[T]:
         if isinstance(event, Changed) and event.object.metadata.name in self.garbled:
             return port.Undecodable("/".join(filter(None, _key(event.object))), "expected `object`, got `str`")
         return event
+
+
+def _asks(pod: objects.Pod) -> Ask:
+    template = PodReader(ResourceNames()).read(pod).template
+    cards = 0 if template.gpu_request is None else template.gpu_request.cards
+    return Ask(template.gpu_units, cards, template.sidecars)
 
 
 def _key(found: Any) -> tuple[str, str]:  # noqa: ANN401 - an object of any kind

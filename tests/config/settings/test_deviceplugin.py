@@ -24,7 +24,7 @@ def test_the_defaults_match_the_schedulers_defaults() -> None:
 
 def test_the_defaults_are_those_of_the_protocol_and_harm_no_pod() -> None:
     default = configured()
-    assert default.listen_address == ("0.0.0.0", 10262)  # noqa: S104  (the documented default)
+    assert default.listen_address == ("", 10262)
     assert (default.mode, default.cdi_dir, default.cdi_spec_dirs) == (
         "auto",
         "/var/run/cdi",

@@ -26,6 +26,7 @@ from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet import client, server
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.device_list import FakeDevices
+from deviceplugin.kubelet.session import Answers
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from scheduler.kube.port import Changed, Deleted, ListEnds
 from tests.support.builders import wire_pod
@@ -42,6 +43,22 @@ class Mounted:
 
 
 @dataclass
+class Listing:
+    """A plugin that lists nothing."""
+
+    answers: Answers
+
+    def devices(self) -> AsyncIterator[server.Devices]:
+        return FakeDevices().follow()
+
+    async def allocate(self, ids: frozenset[str]) -> server.ContainerResponse:
+        return await self.answers.allocate(ids)
+
+    async def pre_start(self, ids: frozenset[str]) -> None:
+        await self.answers.pre_start(ids)
+
+
+@dataclass
 class Rig:
     """A node: kubelet double, checkpoint, pods of the watch, and the plugin behind its socket."""
 
@@ -51,7 +68,7 @@ class Rig:
     site: Site
     given: list[tuple[str, list[str], frozenset[str]]]
     changed: list[tuple[str, Sequence[str]]]
-    plugin: server.KubeletPlugin
+    plugin: Answers
     records: list[dict[str, object]] = field(default_factory=list)
 
     def bound(self, name: str, units: int, card: int) -> None:
@@ -91,7 +108,7 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(folder: Path, plugin: Callable[[Site], server.KubeletPlugin]) -> AsyncIterator[Rig]:
+async def rig(folder: Path, plugin: Callable[[Site], Answers]) -> AsyncIterator[Rig]:
     given: list[tuple[str, list[str], frozenset[str]]] = []
     changed: list[tuple[str, Sequence[str]]] = []
 
@@ -107,9 +124,9 @@ async def rig(folder: Path, plugin: Callable[[Site], server.KubeletPlugin]) -> A
         checkpoint=folder / "checkpoint",
         changed=lambda pod, keys: changed.append((pod.name, keys)),
     )
-    site = Site(view=view, devices=FakeDevices(), cards=lambda: CARDS, node_labels=dict, given=gave, start_wait_s=1.0)
+    site = Site(view=view, cards=lambda: CARDS, node_labels=dict, given=gave, start_wait_s=1.0)
     served = plugin(site)
-    async with KubeletDouble(folder).running() as double, server.serving(served, folder / "p.sock"):
+    async with KubeletDouble(folder).running() as double, server.serving(Listing(served), folder / "p.sock"):
         await client.register(folder, "p.sock", names.GPU_MEM)
         yield Rig(folder, double, pods, site, given, changed, served)
         await resources.close()

@@ -1,11 +1,13 @@
 """What the cards of an NVIDIA driver are made of."""
 
+import contextlib
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
 
-from deviceplugin.driver.cards import DriverCard, SourceFailed
+from deviceplugin.driver.cards import CardFailed, DriverCard, Opened, SourceFailed
 from deviceplugin.driver.nvml import NvmlSource
 from tests.support.nvml_double import MIB, NvmlCard, NvmlDouble, card, nvlinks, pci
 
@@ -13,8 +15,13 @@ GONE_FUNCTION = pynvml.NVMLError_FunctionNotFound()
 
 
 def cards(*given: NvmlCard) -> tuple[DriverCard, ...]:
-    """As found."""
-    return NvmlSource(NvmlDouble(*given)).cards().cards
+    """As found: those that can be described, with the links among them."""
+    source, found = NvmlSource(NvmlDouble(*given)), list[DriverCard]()
+    for index in range(source.open().count):
+        with contextlib.suppress(CardFailed):
+            found.append(source.describe(index))
+    linked = source.links([card.uuid for card in found])
+    return tuple(replace(card, links=linked[card.uuid]) for card in found)
 
 
 def links(*given: NvmlCard) -> list[dict[str, str]]:
@@ -23,9 +30,9 @@ def links(*given: NvmlCard) -> list[dict[str, str]]:
 
 
 def test_a_card_is_described_as_the_kernel_and_programs_know_it() -> None:
-    found = NvmlSource(NvmlDouble(card(0, nvmlDeviceGetNumaNodeId=1))).cards()
-    assert found.driver == "580.95.05"
-    assert found.cards == (
+    double = NvmlDouble(card(0, nvmlDeviceGetNumaNodeId=1))
+    assert NvmlSource(double).open() == Opened("580.95.05", 1)
+    assert cards(*double.nvml_cards) == (
         DriverCard(
             index=0,
             uuid="GPU-0",
@@ -147,5 +154,12 @@ def test_a_card_that_fails_while_it_is_described_does_not_lose_the_others() -> N
 
 def test_a_driver_that_goes_while_a_card_is_described_fails_as_a_whole() -> None:
     failing = card(1, nvmlDeviceGetName=pynvml.NVMLError_DriverNotLoaded())
-    with pytest.raises(SourceFailed, match=r"the cards: NVML answered 'Driver Not Loaded': is the driver's kernel"):
+    with pytest.raises(SourceFailed, match=r"card 1: NVML answered 'Driver Not Loaded': is the driver's kernel"):
         cards(card(0), failing)
+
+
+@pytest.mark.parametrize("key", ["GPU-1", "0000:08:00.0"])
+def test_a_card_is_found_by_its_name_too(key: str) -> None:
+    source = NvmlSource(NvmlDouble(card(0), card(1)))
+    source.open()
+    assert (source.describe(key).index, source.describe(key).uuid) == (1, "GPU-1")

@@ -1,11 +1,12 @@
 """How a card of an NVIDIA driver does."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
 
-from deviceplugin.driver.cards import Process, Reading, SourceFailed
+from deviceplugin.driver.cards import CardFailed, NoAnswer, Process, Reading, SourceFailed
 from deviceplugin.driver.nvml import NvmlSource
 from tests.support.nvml_double import MIB, NvmlDouble, card
 
@@ -14,7 +15,12 @@ UNSUPPORTED = pynvml.NVMLError_NotSupported()
 
 def reading(**answers: object) -> Reading:
     """Of a card that answers so."""
-    return NvmlSource(NvmlDouble(card(0, **answers))).reading("GPU-0")
+    described = card(0)
+    source = NvmlSource(NvmlDouble(described), attached=Path("/nowhere"))
+    source.open()
+    source.describe(0)
+    described.answers |= answers
+    return source.read("GPU-0")
 
 
 def process(pid: int, mib: int | None) -> object:
@@ -150,4 +156,55 @@ def test_a_card_that_answers_with_an_error_is_not_half_read(function: str) -> No
 
 def test_a_card_that_the_driver_does_not_name_cannot_be_read() -> None:
     with pytest.raises(SourceFailed, match="card GPU-9: the driver does not list it"):
-        NvmlSource(NvmlDouble(card(0))).reading("GPU-9")
+        NvmlSource(NvmlDouble(card(0))).read("GPU-9")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PowerUsage", "TemperatureV", "UtilizationRates", "ComputeRunningProcesses_v3", "TotalEnergyConsumption"],
+)
+def test_what_is_optional_and_fails_is_absent_and_the_card_is_no_worse_for_it(name: str) -> None:
+    found = reading(**{f"nvmlDeviceGet{name}": pynvml.NVMLError_Unknown()})
+    assert found.absent == (f"{name}: NVML answered 'Unknown Error'",)
+    assert found.used_mib == 1024
+
+
+@pytest.mark.parametrize("name", ["TotalEccErrors", "RemappedRows", "FieldValues"])
+def test_a_question_about_its_health_that_fails_leaves_the_card_unread_and_not_lost(name: str) -> None:
+    with pytest.raises(NoAnswer, match="its health: NVML answered 'Unknown Error'"):
+        reading(**{f"nvmlDeviceGet{name}": pynvml.NVMLError_Unknown()})
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (pynvml.NVMLError_GpuIsLost(), True),
+        (pynvml.NVMLError_ResetRequired(), True),
+        (pynvml.NVMLError_NotFound(), True),
+        (pynvml.NVMLError_Unknown(), False),
+        (pynvml.NVMLError_InvalidArgument(), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_only_some_errors_say_that_the_card_is_gone(error: Exception, lost: bool) -> None:  # noqa: FBT001 # a table
+    with pytest.raises(CardFailed) as caught:
+        reading(nvmlDeviceGetMemoryInfo=error)
+    assert caught.value.lost is lost
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"), [(0, ""), (1, "EXCLUSIVE_THREAD"), (2, "PROHIBITED"), (3, "EXCLUSIVE_PROCESS"), (9, "9")]
+)
+def test_a_compute_mode_that_breaks_sharing_is_told(mode: int, said: str) -> None:
+    assert reading(nvmlDeviceGetComputeMode=mode).compute_mode == said
+
+
+def test_what_tells_a_reset_is_read(tmp_path: Path) -> None:
+    double = NvmlDouble(card(0, nvmlDeviceGetTotalEnergyConsumption=77, nvmlDeviceGetPersistenceMode=1))
+    source = NvmlSource(double, attached=tmp_path)
+    source.open()
+    entry = tmp_path / source.describe(0).pci
+    assert source.read("GPU-0").attached is None
+    entry.symlink_to("..")
+    found = source.read("GPU-0")
+    assert (found.energy_mj, found.persistent, found.attached) == (77, True, entry.lstat().st_ino)

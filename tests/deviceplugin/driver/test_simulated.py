@@ -10,15 +10,18 @@ import pytest
 from config.clusterfile import reading
 from config.protocol import inventory, names
 from config.settings.mistakes import ConfigurationError
-from deviceplugin.driver.cards import Back, DriverCard, Lost, Process, SourceFailed, Xid
+from deviceplugin.driver.cards import CardFailed, DriverCard, Process, SourceFailed, Xid
 from deviceplugin.driver.simulated import (
     BackFault,
+    DieFault,
     DriverFault,
     Fault,
     FaultError,
+    HangFault,
     LostFault,
     ReadingFault,
-    SimulatedSource,
+    ResetFault,
+    SimulatedDriver,
     SimulationError,
     TimedFault,
     UseFault,
@@ -53,11 +56,11 @@ class Clock:
         return self.now_s
 
 
-def source(*faults: TimedFault, clock: Clock | None = None) -> SimulatedSource:
-    return SimulatedSource(CARDS, faults, clock or Clock())
+def driver(*faults: TimedFault, clock: Clock | None = None) -> SimulatedDriver:
+    return SimulatedDriver(CARDS, faults, clock or Clock())
 
 
-def happen(made: SimulatedSource, *faults: Fault) -> None:
+def happen(made: SimulatedDriver, *faults: Fault) -> None:
     for fault in faults:
         made.happen(fault)
 
@@ -124,67 +127,98 @@ def test_a_mistake_in_an_annotation_is_found_before_anything_runs(
 
 def test_faults_happen_at_their_time() -> None:
     clock = Clock()
-    made = source(TimedFault(2.0, XidFault("GPU-b", 79)), TimedFault(1.0, LostFault("0")), clock=clock)
-    assert made.wait(0) == []
+    made = driver(TimedFault(2.0, XidFault("GPU-b", 79)), TimedFault(1.0, LostFault("0")), clock=clock)
+    session = made.opened()
+    assert session.read("GPU-a").used_mib == 0
     clock.now_s += 1
-    assert made.wait(0) == [Lost("GPU-a")]
+    with pytest.raises(CardFailed):
+        session.read("GPU-a")
+    assert session.wait("GPU-b", 0) == ()
     clock.now_s += 5
-    assert made.wait(0) == [Xid("GPU-b", 79)]
-    assert [card.uuid for card in made.cards().cards] == ["GPU-b"]
+    assert session.wait("GPU-b", 0) == (Xid("GPU-b", 79),)
 
 
 def test_a_lost_card_does_not_answer_and_has_no_errors_until_it_is_back() -> None:
-    made = source()
-    happen(made, LostFault("1"), LostFault("1"), XidFault("1", 48))
-    assert made.wait(0) == [Lost("GPU-b")]
-    with pytest.raises(SourceFailed, match="GPU-b does not answer"):
-        made.reading("GPU-b")
+    made = driver()
+    session = made.opened()
+    happen(made, LostFault("1"), XidFault("1", 48))
+    assert session.wait("GPU-b", 0) == ()
+    for ask in (lambda: session.read("GPU-b"), lambda: session.describe(1)):
+        with pytest.raises(CardFailed, match="GPU-b does not answer") as caught:
+            ask()
+        assert caught.value.lost
     happen(made, BackFault("1"))
-    assert made.wait(0) == [Back("GPU-b")]
-    assert made.reading("GPU-b").used_mib == 0
-    assert len(made.cards().cards) == 2
+    assert session.read("GPU-b").used_mib == 0
+    assert session.describe(1).uuid == "GPU-b"
 
 
-def test_a_reset_of_a_card_that_was_never_lost_is_reported() -> None:
-    made = source()
-    happen(made, BackFault("0"))
-    assert made.wait(0) == [Back("GPU-a")]
+def test_a_reset_shows_in_what_the_card_counts() -> None:
+    clock = Clock()
+    made = driver(clock=clock)
+    session = made.opened()
+    before = session.read("GPU-a").energy_mj
+    clock.now_s += 10
+    assert (session.read("GPU-a").energy_mj or 0) > (before or 0)
+    happen(made, ResetFault("0"))
+    assert session.read("GPU-a").energy_mj == 0
+    # A restart of the plugin does not reset a card.
+    assert driver(clock=clock).opened().read("GPU-a").energy_mj == (before or 0) + 600_000
+
+
+def test_a_reset_is_refused_while_a_process_holds_the_card() -> None:
+    made = driver()
+    session = made.opened()
+    session.describe(0)
+    with pytest.raises(FaultError, match="GPU-a cannot be reset: 1 process of the device plugin holds it"):
+        made.happen(ResetFault("0"))
+    happen(made, ResetFault("1"))
+    session.end()
+    happen(made, ResetFault("0"))
 
 
 def test_a_whole_node_of_cards_goes_and_comes_back() -> None:
-    made = source()
-    happen(made, LostFault(""), BackFault(""))
-    assert made.wait(0) == [Lost("GPU-a"), Lost("GPU-b"), Back("GPU-a"), Back("GPU-b")]
+    made = driver()
+    session = made.opened()
+    happen(made, LostFault(""))
+    for uuid in ("GPU-a", "GPU-b"):
+        with pytest.raises(CardFailed):
+            session.read(uuid)
+    happen(made, BackFault(""))
+    assert session.read("GPU-b").used_mib == 0
 
 
 def test_processes_hold_memory_and_let_go_of_it() -> None:
-    made = source()
+    made = driver()
+    session = made.opened()
     happen(made, UseFault("0", 7, 300), UseFault("0", 8, 50))
-    assert (made.reading("GPU-a").used_mib, made.reading("GPU-a").processes) == (350, (Process(7, 300), Process(8, 50)))
+    found = session.read("GPU-a")
+    assert (found.used_mib, found.processes) == (350, (Process(7, 300), Process(8, 50)))
     happen(made, UseFault("0", 7, 0))
-    assert (made.reading("GPU-a").used_mib, made.reading("GPU-b").used_mib) == (50, 0)
+    assert (session.read("GPU-a").used_mib, session.read("GPU-b").used_mib) == (50, 0)
 
 
 def test_a_reading_has_the_values_of_the_fault() -> None:
-    made = source()
+    made = driver()
+    session = made.opened()
     happen(made, ReadingFault("0", {"remap_pending": True}), ReadingFault("0", {"recovery": "reset"}))
-    assert (made.reading("GPU-a").remap_pending, made.reading("GPU-a").recovery) == (True, "reset")
-    assert made.reading("GPU-b").recovery == ""
+    assert (session.read("GPU-a").remap_pending, session.read("GPU-a").recovery) == (True, "reset")
+    assert session.read("GPU-b").recovery == ""
 
 
 def test_a_card_that_is_not_there_is_refused_with_those_that_are() -> None:
     with pytest.raises(FaultError, match=r"no card 7; cards: 0 \(GPU-a\), 1 \(GPU-b\)"):
-        source().happen(XidFault("7", 79))
+        driver().happen(XidFault("7", 79))
 
 
 def test_a_failing_driver_fails_every_call_until_it_is_healthy() -> None:
-    made = source()
+    made = driver()
+    session = made.opened()
     happen(made, DriverFault(fail=True))
-    for call in (made.cards, lambda: made.reading("GPU-a"), lambda: made.wait(0)):
+    for call in (session.open, lambda: session.read("GPU-a"), lambda: session.wait("GPU-a", 0)):
         with pytest.raises(SourceFailed, match="is failing"):
             call()
     happen(made, DriverFault())
-    assert len(made.cards().cards) == 2
+    assert session.open().count == 2
 
 
 def blocked(call: threading.Thread) -> bool:
@@ -192,58 +226,65 @@ def blocked(call: threading.Thread) -> bool:
     return call.is_alive()
 
 
-def test_a_driver_that_hangs_answers_when_it_hangs_no_more() -> None:
-    made = SimulatedSource(CARDS, ())
-    happen(made, DriverFault(hang=True))
-    call = threading.Thread(target=made.cards)
+@pytest.mark.parametrize(
+    ("hung", "well"), [(DriverFault(hang=True), DriverFault()), (HangFault("0", hang=True), HangFault("0", hang=False))]
+)
+def test_what_hangs_answers_when_it_hangs_no_more(hung: Fault, well: Fault) -> None:
+    made = SimulatedDriver(CARDS, ())
+    happen(made, hung)
+    call = threading.Thread(target=made.opened().read, args=("GPU-a",))
     call.start()
     assert blocked(call)
-    happen(made, DriverFault())
+    happen(made, well)
     call.join(5)
     assert not call.is_alive()
 
 
-def test_a_driver_that_hangs_lets_go_when_it_is_closed() -> None:
-    made = SimulatedSource(CARDS, ())
+def test_a_card_that_hangs_leaves_the_others_alone() -> None:
+    made = driver()
+    happen(made, HangFault("0", hang=True))
+    assert made.opened().read("GPU-b").used_mib == 0
+
+
+def test_who_waits_for_a_driver_that_hangs_ends_with_its_process() -> None:
+    made = SimulatedDriver(CARDS, ())
     happen(made, DriverFault(hang=True))
-    ended: list[Exception] = []
+    session, ended = made.opened(), list[Exception]()
 
     def ask() -> None:
         try:
-            made.cards()
+            session.open()
         except SourceFailed as error:
             ended.append(error)
 
     call = threading.Thread(target=ask)
     call.start()
     assert blocked(call)
-    made.close()
+    happen(made, DieFault())
     call.join(5)
-    assert [str(error) for error in ended] == ["the simulated driver is closed"]
+    assert [str(error) for error in ended] == ["the simulated driver's process has ended"]
 
 
 def test_a_slow_driver_takes_its_time() -> None:
-    made = SimulatedSource(CARDS, ())
+    made = SimulatedDriver(CARDS, ())
     happen(made, DriverFault(slow_s=0.1))
     began_s = time.monotonic()
-    made.cards()
+    made.opened().open()
     assert time.monotonic() - began_s >= 0.1
 
 
-def test_a_slow_driver_that_is_waited_for_is_slow_once() -> None:
-    made = SimulatedSource(CARDS, [TimedFault(0.1, XidFault("0", 79))])
-    happen(made, DriverFault(slow_s=0.6))
-    began_s = time.monotonic()
-    assert made.wait(60) == [Xid("GPU-a", 79)]
-    assert 0.6 <= time.monotonic() - began_s < 1.2
-
-
 def test_a_fault_ends_a_wait_at_once() -> None:
-    made = SimulatedSource(CARDS, ())
-    heard: list[object] = []
-    waiting = threading.Thread(target=lambda: heard.extend(made.wait(60)))
+    made = SimulatedDriver(CARDS, ())
+    session, heard = made.opened(), list[object]()
+    waiting = threading.Thread(target=lambda: heard.extend(session.wait("GPU-a", 60)))
     waiting.start()
     assert blocked(waiting)
     happen(made, XidFault("0", 79))
     waiting.join(5)
     assert heard == [Xid("GPU-a", 79)]
+
+
+def test_an_error_that_nobody_heard_is_kept() -> None:
+    made = driver()
+    happen(made, XidFault("0", 79))
+    assert made.opened().wait("GPU-a", 0) == (Xid("GPU-a", 79),)

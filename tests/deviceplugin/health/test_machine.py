@@ -1,23 +1,26 @@
 """Any history of a card, beside a small model: a list of what happened, judged again each time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Back, Lost, Reading, Xid
+from deviceplugin.driver.cards import Reading, Xid
 from deviceplugin.health.rules import (
+    FAILED_FOR_S,
+    FAILED_TIMES,
     GOOD_FOR_S,
     GOOD_READINGS,
     CardHealth,
     HealthState,
-    after_event,
     after_reading,
+    after_xid,
     announced,
     classes,
     cleared,
+    failed,
     unanswered,
 )
 
@@ -33,6 +36,8 @@ class Model:
     ever_bad: bool = False
     good: int = 0
     good_s: float = 0.0
+    gone: bool = False
+    failed_s: list[float] = field(default_factory=list)
 
     def bad(self) -> None:
         self.ever_bad, self.good = True, 0
@@ -56,42 +61,47 @@ class CardHistory(RuleBasedStateMachine):
     @rule(number=st.sampled_from([31, 43, 13]))
     def a_program_fails(self, number: int) -> None:
         before = self.health
-        self.health = after_event(self.health, Xid("GPU-a", number), self.now_s, XIDS)
+        self.health = after_xid(self.health, Xid("GPU-a", number), self.now_s, XIDS)
         assert self.health == before
 
     @rule(number=st.sampled_from([48, 79, 119]))
     def the_hardware_fails(self, number: int) -> None:
-        self.health = after_event(self.health, Xid("GPU-a", number), self.now_s, XIDS)
+        self.health = after_xid(self.health, Xid("GPU-a", number), self.now_s, XIDS)
         self.model.broken = True
         self.model.bad()
 
     @rule(uuid=st.sampled_from(["", "GPU-a"]))
     def something_odd_happens(self, uuid: str) -> None:
-        self.health = after_event(self.health, Xid(uuid, 32), self.now_s, XIDS)
+        self.health = after_xid(self.health, Xid(uuid, 32), self.now_s, XIDS)
         self.model.bad()
 
-    @rule()
-    def it_is_lost(self) -> None:
-        self.health = after_event(self.health, Lost("GPU-a"), self.now_s, XIDS)
-        self.model.broken = True
-        self.model.bad()
-
-    @rule()
-    def it_is_back(self) -> None:
-        self.health = after_event(self.health, Back("GPU-a"), self.now_s, XIDS)
-        if self.model.broken:
-            self.model.good = 0
-        self.model.broken = False
+    @rule(lost=st.booleans())
+    def it_answers_with_an_error(self, lost: bool) -> None:  # noqa: FBT001 - hypothesis passes it by name
+        before = announced(self.health)[0]
+        self.model.good = 0
+        self.model.failed_s.append(self.now_s)
+        self.health = failed(self.health, self.now_s, lost=lost)
+        if len(self.model.failed_s) >= FAILED_TIMES and self.now_s - self.model.failed_s[0] >= FAILED_FOR_S:
+            self.model.gone = self.model.broken = True
+            self.model.bad()
+        else:
+            assert announced(self.health)[0] in {before, Health.SUSPECT}
 
     @rule()
     def an_operator_clears_it(self) -> None:
+        if self.health.state is not HealthState.HEALTHY:
+            self.model.failed_s, self.model.gone = [], False
         self.health = cleared(self.health, self.now_s)
         self.model.broken = False
 
     @rule()
     def it_answers(self) -> None:
         was_bad = announced(self.health)[0] is not Health.HEALTHY
-        silent = self.health.reason == "silent"
+        silent = self.health.reason in {"silent", "failing"}
+        self.model.failed_s = []
+        if self.model.gone:
+            self.model.gone = self.model.broken = False
+            self.model.good = 0
         self.health = after_reading(self.health, Reading(used_mib=0), self.now_s)
         if self.model.good == 0:
             self.model.good_s = self.now_s

@@ -9,9 +9,26 @@ from dataclasses import dataclass, field
 import pytest
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import DriverCard, Xid
-from deviceplugin.driver.simulated import BackFault, DriverFault, Fault, LostFault, SimulatedSource, UseFault, XidFault
-from deviceplugin.health.monitor import CardKeeper, Pace
+from deviceplugin.driver.calls import Worker
+from deviceplugin.driver.cards import DriverCard, NotOpened, Xid
+from deviceplugin.driver.processes import Limits
+from deviceplugin.driver.simulated import (
+    BackFault,
+    DieFault,
+    DriverFault,
+    Fault,
+    FaultError,
+    HangFault,
+    LostFault,
+    ReadingFault,
+    ResetFault,
+    SimulatedDriver,
+    UseFault,
+    XidFault,
+)
+from deviceplugin.driver.supervisor import SupervisedDriver
+from deviceplugin.driver.threads import DriverThreads
+from deviceplugin.health.monitor import CardKeeper, NeedsNewContainer, Pace
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates
 
@@ -20,20 +37,22 @@ CARDS = (
     DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=1024),
 )
 HEALTHY = (Health.HEALTHY, "")
+LIMITS = Limits(answer_s=0.1, patience_s=0.01, stuck_s=0.2, hung_s=0.5, again_s=0.1, start_s=0.01, slowest_s=0.05)
+PACE = Pace(reading_s=0.02, cards_s=60, again_s=0.01)
 
 
 @dataclass
 class Rig:
-    """A keeper at work on simulated cards."""
+    """A keeper at work on simulated cards. seconds go by in it a thousand times as fast as outside."""
 
-    source: SimulatedSource
+    simulated: SimulatedDriver
     keeper: CardKeeper
     news: asyncio.Event = field(default_factory=asyncio.Event)
     xids: list[Xid] = field(default_factory=list)
 
     def happen(self, *faults: Fault) -> None:
         for fault in faults:
-            self.source.happen(fault)
+            self.simulated.happen(fault)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
@@ -45,26 +64,42 @@ class Rig:
         return self.keeper.states.announced().get(uuid, (Health.CORDONED, "not there"))
 
 
+def wall_s() -> float:
+    return time.time() * 1000
+
+
+def keeper_of(
+    simulated: SimulatedDriver, states: CardStates, news: asyncio.Event, xids: list[Xid], *, forget: bool = True
+) -> CardKeeper:
+    async def start() -> Worker:
+        return DriverThreads(simulated.opened())
+
+    return CardKeeper(
+        driver=SupervisedDriver(start, LIMITS),
+        states=states,
+        forget=forget,
+        pace=PACE,
+        wall_s=wall_s,
+        on_news=news.set,
+        on_xid=xids.append,
+    )
+
+
 @asynccontextmanager
 async def keeping(*before: Fault) -> AsyncIterator[Rig]:
-    source = SimulatedSource(CARDS, ())
+    simulated = SimulatedDriver(CARDS, ())
     for fault in before:
-        source.happen(fault)
+        simulated.happen(fault)
     xids: list[Xid] = []
     news = asyncio.Event()
-    pace = Pace(reading_s=0.02, cards_s=60, again_s=0.01)
-    states = CardStates(classes((), ()))
-    keeper = CardKeeper(
-        source=source, states=states, forget=True, pace=pace, wall_s=time.time, on_news=news.set, on_xid=xids.append
-    )
-    rig = Rig(source, keeper, news, xids)
-    task = asyncio.create_task(keeper.run())
+    rig = Rig(simulated, keeper_of(simulated, CardStates(classes((), ())), news, xids), news, xids)
+    task = asyncio.create_task(rig.keeper.run())
     try:
         yield rig
         assert not task.done()
     finally:
-        source.close()
         task.cancel()
+        await asyncio.wait({task})
 
 
 async def test_the_cards_are_found_and_read_again_and_again() -> None:
@@ -93,7 +128,7 @@ async def test_a_card_that_goes_is_kept_and_one_that_comes_back_is_watched() -> 
         await rig.until(lambda: "GPU-a does not answer" in rig.keeper.problem)
         assert len(rig.keeper.states.cards) == 2
         rig.happen(BackFault("0"))
-        await rig.until(lambda: rig.announced() == (Health.UNHEALTHY, "recovering") and rig.keeper.problem == "")
+        await rig.until(lambda: rig.announced() == HEALTHY and rig.keeper.problem == "")
 
 
 async def test_a_driver_that_is_late_is_waited_for() -> None:
@@ -115,25 +150,110 @@ async def test_a_failing_driver_makes_cards_suspect_and_nothing_worse() -> None:
         await rig.until(lambda: rig.keeper.problem == "")
 
 
+async def test_a_card_that_hangs_is_suspect_and_no_other_ever_is() -> None:
+    async with keeping() as rig:
+        await rig.until(lambda: rig.announced() == HEALTHY)
+        rig.happen(HangFault("0", hang=True))
+        seen = set[tuple[Health, str]]()
+
+        def silent() -> bool:
+            seen.add(rig.announced("GPU-b"))
+            return rig.announced() == (Health.SUSPECT, "silent")
+
+        await rig.until(silent)
+        assert seen == {HEALTHY}
+        rig.happen(XidFault("1", 79))
+        await rig.until(lambda: rig.announced("GPU-b") == (Health.UNHEALTHY, "xid-79"))
+        rig.happen(HangFault("0", hang=False))
+        await rig.until(lambda: rig.announced() == HEALTHY)
+
+
+async def test_a_process_that_dies_makes_no_card_suspect() -> None:
+    async with keeping() as rig:
+        await rig.until(lambda: rig.announced() == HEALTHY)
+        for number in range(3):
+            rig.happen(DieFault(), UseFault("0", 7, 100 + number))
+            await rig.until(_uses(rig, 100 + number))
+            assert rig.announced() == rig.announced("GPU-b") == HEALTHY
+
+
+async def test_a_reset_of_a_card_with_a_hardware_error_is_seen() -> None:
+    async with keeping() as rig:
+        # What it counts has to be known from before.
+        await rig.until(_uses(rig, 0))
+        rig.happen(XidFault("0", 48))
+        await rig.until(lambda: rig.announced() == (Health.UNHEALTHY, "xid-48"))
+        with pytest.raises(FaultError, match="cannot be reset"):
+            rig.happen(ResetFault("0"))
+        assert await rig.keeper.release(["GPU-a"], wall_s() + 1e9) == ""
+        rig.happen(ResetFault("0"))
+        await rig.keeper.release(["GPU-a"], None)
+        await rig.until(lambda: rig.announced() == HEALTHY)
+
+
+async def test_a_released_card_is_taken_back_when_its_time_is_over() -> None:
+    async with keeping() as rig:
+        await rig.until(lambda: rig.announced() == HEALTHY)
+        for released in (["GPU-a"], ["GPU-a", "GPU-b"]):
+            await rig.keeper.release(released, wall_s() + 200)
+            assert rig.announced() == (Health.SUSPECT, "released")
+            await rig.until(lambda: rig.announced() == rig.announced("GPU-b") == HEALTHY)
+
+
+async def test_a_compute_mode_that_keeps_programs_from_sharing_is_a_problem() -> None:
+    async with keeping(ReadingFault("1", {"compute_mode": "EXCLUSIVE_PROCESS"})) as rig:
+        await rig.until(lambda: bool(rig.keeper.problems()))
+        (problem,) = rig.keeper.problems()
+        assert problem.startswith("card GPU-b: compute mode is EXCLUSIVE_PROCESS, which keeps programs from sharing it")
+
+
+class Shut:
+    """A driver that cannot be opened."""
+
+    def __getattr__(self, name: str) -> object:
+        async def nothing(*_: object) -> None:
+            if name == "cards":
+                message = "the library is of another driver"
+                raise NotOpened(message)
+            if name == "events":
+                await asyncio.Event().wait()
+
+        return (lambda _: None) if name == "remember" else nothing
+
+
+async def test_a_driver_that_cannot_be_opened_for_minutes_ends_the_process_and_that_is_said_before() -> None:
+    said: list[str] = []
+    keeper = CardKeeper(
+        driver=Shut(),  # type: ignore[arg-type] # it has them all, by name
+        states=CardStates(None),
+        forget=True,
+        pace=Pace(again_s=0.01, end_s=0.2),
+        wall_s=wall_s,
+        on_news=lambda: said.append(keeper.problem),
+        on_xid=lambda _: None,
+    )
+    with pytest.raises(ExceptionGroup) as caught:
+        await asyncio.wait_for(keeper.run(), 10)
+    assert isinstance(caught.value.exceptions[0], NeedsNewContainer)
+    assert "that has lasted 0.2 s: ending, so that the container is made again" in str(caught.value.exceptions[0])
+    assert "the library is of another driver; in 0 min this process ends" in said[0]
+
+
+def _uses(rig: Rig, mib: int) -> Callable[[], bool]:
+    readings = rig.keeper.states.readings
+    return lambda: "GPU-a" in readings and readings["GPU-a"].used_mib == mib
+
+
 async def test_a_card_remembered_from_this_boot_that_the_driver_does_not_name_is_lost() -> None:
-    source = SimulatedSource(CARDS[:1], ())
+    simulated = SimulatedDriver(CARDS[:1], ())
     for forget, expected in ((True, 1), (False, 2)):
         states = CardStates(classes((), ()))
         states.remember(CARDS)
         news = asyncio.Event()
-        keeper = CardKeeper(
-            source=source,
-            states=states,
-            forget=forget,
-            pace=Pace(),
-            wall_s=time.time,
-            on_news=news.set,
-            on_xid=lambda _: None,
-        )
+        keeper = keeper_of(simulated, states, news, [], forget=forget)
         task = asyncio.create_task(keeper.run())
         await asyncio.wait_for(news.wait(), 5)
         assert len(states.cards) == expected
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    source.close()

@@ -1,5 +1,6 @@
 """How the cards do, kept over restarts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from deviceplugin.health.record import HealthFile
@@ -46,3 +47,28 @@ def test_counting_good_answers_is_not_worth_a_write(tmp_path: Path) -> None:
         }
     )
     assert not (tmp_path / "health.json").exists()
+
+
+def test_energy_grows_all_the_time_and_is_not_worth_a_write(tmp_path: Path) -> None:
+    file = HealthFile(tmp_path, "boot-1")
+    file.save({"GPU-a": replace(UNHEALTHY, energy_mj=5)})
+    (tmp_path / "health.json").unlink()
+    file.save({"GPU-a": replace(UNHEALTHY, energy_mj=6)})
+    assert not (tmp_path / "health.json").exists()
+
+
+def test_a_released_card_is_released_after_a_restart_and_not_after_a_reboot(tmp_path: Path) -> None:
+    let_go = CardHealth(released_s=600.0)
+    HealthFile(tmp_path, "boot-1").save({"GPU-a": let_go})
+    assert HealthFile(tmp_path, "boot-1").load() == {"GPU-a": let_go}
+    assert HealthFile(tmp_path, "boot-2").load() == {}
+
+
+def test_a_record_that_is_damaged_costs_no_other_and_its_card_has_to_recover(tmp_path: Path) -> None:
+    HealthFile(tmp_path, "boot-1").save({"GPU-a": UNHEALTHY, "GPU-b": UNHEALTHY, "GPU-c": SUSPECT})
+    path = tmp_path / "health.json"
+    path.write_text(path.read_text().replace('"unhealthy"', '"unheal"', 1))
+    file = HealthFile(tmp_path, "boot-1")
+    damaged = CardHealth(state=HealthState.RECOVERING, reason="record-unreadable")
+    assert file.load() == {"GPU-a": damaged, "GPU-b": UNHEALTHY, "GPU-c": SUSPECT}
+    assert "the record of card GPU-a cannot be read" in file.problem

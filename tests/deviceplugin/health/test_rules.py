@@ -5,33 +5,50 @@ from dataclasses import replace
 import pytest
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Back, CardEvent, Lost, Reading, Xid
+from deviceplugin.driver.cards import Reading, Xid
 from deviceplugin.health.rules import (
     APPLICATION_XIDS,
+    FAILED_FOR_S,
     GOOD_FOR_S,
     HARDWARE_XIDS,
     QUIET_S,
     CardHealth,
     HealthState,
-    after_event,
     after_reading,
+    after_xid,
     announced,
     classes,
     cleared,
+    failed,
+    released,
     unanswered,
 )
 
 GOOD = Reading(used_mib=0, uncorrected_ecc=0)
+COUNTING = replace(GOOD, attached=7, energy_mj=1_000_000, uncorrected_ecc=2, persistent=True)
 XIDS = classes((), ())
 UNCLASSIFIED = Xid("GPU-a", 32)
 BROKEN = Xid("GPU-a", 79)
 
 
-def happened(*events: CardEvent, health: CardHealth | None = None, now_s: float = 0.0) -> CardHealth:
-    for event in events:
-        health = after_event(health or CardHealth(), event, now_s, XIDS)
+def happened(*xids: Xid, health: CardHealth | None = None, now_s: float = 0.0) -> CardHealth:
+    for xid in xids:
+        health = after_xid(health or CardHealth(), xid, now_s, XIDS)
     assert health is not None
     return health
+
+
+def gone(health: CardHealth | None = None, *, now_s: float = 0.0) -> CardHealth:
+    """It has failed to answer for as long as it takes to believe that it is lost."""
+    for at_s in (now_s, now_s + 10, now_s + FAILED_FOR_S):
+        health = failed(health or CardHealth(), at_s, lost=True)
+    assert health is not None
+    return health
+
+
+def reset(health: CardHealth, now_s: float = 0.0) -> CardHealth:
+    """It is gone for a while, and answers again."""
+    return read(gone(health, now_s=now_s - FAILED_FOR_S), now_s)
 
 
 def read(health: CardHealth, *times_s: float, reading: Reading = GOOD) -> CardHealth:
@@ -65,9 +82,9 @@ def test_a_hardware_error_takes_the_card_out_and_time_does_not_heal_it(number: i
 
 def test_the_configuration_moves_an_error_from_one_class_to_another() -> None:
     xids = classes(ignored_xids=[79, 32], hardware_xids=[31])
-    assert after_event(CardHealth(), BROKEN, 0.0, xids) == CardHealth()
-    assert after_event(CardHealth(), UNCLASSIFIED, 0.0, xids) == CardHealth()
-    assert after_event(CardHealth(), Xid("GPU-a", 31), 0.0, xids).needs_reset
+    assert after_xid(CardHealth(), BROKEN, 0.0, xids) == CardHealth()
+    assert after_xid(CardHealth(), UNCLASSIFIED, 0.0, xids) == CardHealth()
+    assert after_xid(CardHealth(), Xid("GPU-a", 31), 0.0, xids).needs_reset
 
 
 def test_an_unclassified_error_makes_the_card_suspect_until_it_has_been_quiet() -> None:
@@ -96,36 +113,100 @@ def test_unclassified_errors_far_apart_do_not_add_up() -> None:
         assert health.state is HealthState.SUSPECT
 
 
-@pytest.mark.parametrize("unhealthy", [happened(BROKEN), happened(Lost("GPU-a")), happened(BROKEN, Lost("GPU-a"))])
+@pytest.mark.parametrize("unhealthy", [happened(BROKEN), gone(), gone(happened(BROKEN))])
 def test_a_reset_has_the_card_watched_before_it_is_trusted(unhealthy: CardHealth) -> None:
-    health = happened(Back("GPU-a"), health=unhealthy, now_s=100)
+    health = reset(unhealthy, now_s=100)
     assert announced(health) == (Health.UNHEALTHY, "recovering")
-    assert announced(read(health, 100, 105, 110))[1] == "recovering"
-    assert announced(read(health, 100, 100 + GOOD_FOR_S))[1] == "recovering"
-    assert announced(read(health, 100, 115, 100 + GOOD_FOR_S)) == (Health.HEALTHY, "")
+    assert announced(read(health, 105, 110))[1] == "recovering"
+    assert announced(read(health, 100 + GOOD_FOR_S))[1] == "recovering"
+    assert announced(read(health, 115, 100 + GOOD_FOR_S)) == (Health.HEALTHY, "")
 
 
 def test_a_lost_card_that_had_an_error_keeps_its_reason() -> None:
-    assert announced(happened(BROKEN, Lost("GPU-a"))) == (Health.UNHEALTHY, "xid-79")
-    assert announced(happened(Lost("GPU-a"))) == (Health.UNHEALTHY, "lost")
+    assert announced(gone(happened(BROKEN))) == (Health.UNHEALTHY, "xid-79")
+    assert announced(gone()) == (Health.UNHEALTHY, "lost")
 
 
 def test_whatever_goes_wrong_while_it_recovers_ends_that() -> None:
-    health = read(happened(BROKEN, Back("GPU-a")), 0, 10)
+    health = read(reset(happened(BROKEN)), 0, 10)
     assert announced(happened(UNCLASSIFIED, health=health, now_s=11)) == (Health.UNHEALTHY, "xid-32")
     assert announced(read(health, 11, reading=replace(GOOD, remap_pending=True)))[1] == "row-remap"
 
 
 def test_a_card_that_answers_now_and_then_is_not_let_back_in() -> None:
-    health = happened(BROKEN, Back("GPU-a"))
+    health = reset(happened(BROKEN))
     for now_s in range(0, 300, 20):
         health = unanswered(read(health, now_s, now_s + 10), now_s + 15)
     assert announced(health)[1] == "recovering"
 
 
 def test_a_healthy_card_has_nothing_to_recover_from() -> None:
-    assert happened(Back("GPU-a")) == CardHealth()
-    assert happened(Back("GPU-a"), health=silent(3)).state is HealthState.SUSPECT
+    later = replace(COUNTING, attached=8)
+    assert announced(read(read(CardHealth(), 0, reading=COUNTING), 10, reading=later)) == (Health.HEALTHY, "")
+    assert announced(read(silent(3), 10, reading=COUNTING))[0] is Health.SUSPECT
+
+
+def test_one_error_in_answer_makes_no_card_worse() -> None:
+    health = failed(CardHealth(), 0, lost=False)
+    assert announced(health) == (Health.HEALTHY, "")
+    assert announced(failed(health, 10, lost=False)) == (Health.SUSPECT, "failing")
+    # And it proves no reset.
+    assert announced(read(failed(happened(BROKEN), 0, lost=True), 10)) == (Health.UNHEALTHY, "xid-79")
+
+
+def test_a_card_that_says_it_is_gone_takes_no_new_pods_at_once_and_is_lost_a_while_later() -> None:
+    health = failed(CardHealth(), 0, lost=True)
+    assert announced(health) == (Health.SUSPECT, "failing")
+    assert announced(read(health, 10, 20)) == (Health.HEALTHY, "")
+    health = failed(failed(health, 1, lost=True), 2, lost=True)
+    assert announced(health) == (Health.SUSPECT, "failing")
+    assert announced(failed(health, FAILED_FOR_S, lost=True)) == (Health.UNHEALTHY, "lost")
+
+
+def test_errors_with_an_answer_between_them_are_not_added_up() -> None:
+    health = CardHealth()
+    for now_s in range(0, 1000, 20):
+        health = read(failed(health, now_s, lost=False), now_s + 10)
+    assert health.state is HealthState.HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("later", "seen"),
+    [
+        pytest.param(replace(COUNTING, attached=8), True, id="the driver was attached again"),
+        pytest.param(replace(COUNTING, uncorrected_ecc=0), True, id="it counts errors from 0"),
+        pytest.param(replace(COUNTING, energy_mj=5), True, id="it counts energy from 0"),
+        pytest.param(replace(COUNTING, energy_mj=5, persistent=False), True, id="persistence mode goes with a reset"),
+        pytest.param(replace(COUNTING, energy_mj=2_000_000), False, id="it goes on counting"),
+        pytest.param(
+            replace(COUNTING, attached=None, energy_mj=None, uncorrected_ecc=None), False, id="it tells nothing"
+        ),
+    ],
+)
+def test_a_reset_is_seen_by_what_the_card_counts(later: Reading, seen: bool) -> None:  # noqa: FBT001 # a table
+    health = happened(BROKEN, health=read(CardHealth(), 0, reading=COUNTING), now_s=5)
+    day_s = 86_400.0
+    expected = "recovering" if seen else "xid-79"
+    assert announced(read(health, day_s, reading=later)) == (Health.UNHEALTHY, expected)
+
+
+def test_without_persistence_mode_a_card_counts_from_0_for_no_reason() -> None:
+    idle = replace(COUNTING, persistent=False)
+    health = happened(BROKEN, health=read(CardHealth(), 0, reading=idle), now_s=5)
+    assert announced(read(health, 10, reading=replace(idle, energy_mj=0, uncorrected_ecc=0)))[1] == "xid-79"
+
+
+def test_a_released_card_takes_no_new_pods_and_keeps_what_is_wrong_with_it() -> None:
+    assert announced(released(CardHealth(), 600)) == (Health.SUSPECT, "released")
+    assert announced(released(happened(UNCLASSIFIED), 600)) == (Health.SUSPECT, "released")
+    assert announced(released(happened(BROKEN), 600)) == (Health.UNHEALTHY, "xid-79")
+    assert announced(cleared(released(happened(UNCLASSIFIED), 600), 5)) == (Health.SUSPECT, "released")
+    for health in (CardHealth(), happened(UNCLASSIFIED), happened(BROKEN)):
+        assert released(released(health, 600), None) == health
+
+
+def test_errors_at_one_moment_count_each() -> None:
+    assert announced(happened(Xid("GPU-a", 32, times=3))) == (Health.UNHEALTHY, "xid-32")
 
 
 def test_silence_makes_a_card_suspect_and_two_answers_make_it_healthy() -> None:
@@ -183,6 +264,6 @@ def test_a_cleared_card_recovers_first() -> None:
 
 
 def test_a_clock_that_is_set_back_lets_nothing_in_early() -> None:
-    health = read(happened(BROKEN, Back("GPU-a"), now_s=1000), 1000, 1010)
+    health = read(reset(happened(BROKEN), now_s=1000), 1000, 1010)
     assert announced(read(health, 10, 20))[1] == "recovering"
     assert announced(read(health, 10, 20, 40))[0] is Health.HEALTHY

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Back, DriverCard, DriverCards, Lost, Reading, Xid
+from deviceplugin.driver.cards import CardFailed, DriverCard, DriverCards, NoAnswer, Reading, Xid
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates, Turn, turns
 
@@ -20,9 +20,18 @@ def found(*cards: DriverCard) -> DriverCards:
     return DriverCards("580.1", cards)
 
 
+GONE = CardFailed("it is lost", lost=True)
+UNKNOWN = CardFailed("unknown error", lost=False)
+
+
+def lost(made: CardStates, *uuids: str) -> None:
+    for now_s in (1.0, 11.0, 21.0):
+        made.answered(dict.fromkeys(uuids, GONE), now_s)
+
+
 def states(*cards: DriverCard) -> CardStates:
     made = CardStates(XIDS)
-    made.found(found(*cards), 0.0, forget=False)
+    made.found(found(*cards), forget=False)
     return made
 
 
@@ -32,11 +41,20 @@ def test_the_driver_names_the_cards() -> None:
     assert made.announced() == {"GPU-a": GOOD, "GPU-b": GOOD}
 
 
-def test_a_card_that_the_driver_stops_naming_is_kept_as_lost() -> None:
+def test_a_card_that_the_driver_stops_naming_is_kept_and_lost_when_it_stays_away() -> None:
     made = states(A, B)
-    made.found(found(A), 1.0, forget=False)
+    made.found(found(A), forget=False)
     assert made.cards == (A, B)
+    assert made.announced() == {"GPU-a": GOOD, "GPU-b": GOOD}
+    lost(made, "GPU-b")
     assert made.announced() == {"GPU-a": GOOD, "GPU-b": (Health.UNHEALTHY, "lost")}
+
+
+def test_a_card_that_was_not_asked_is_kept_also_after_a_reboot() -> None:
+    made = CardStates(XIDS)
+    made.remember((A, REMEMBERED))
+    made.found(DriverCards("580.1", (A,), frozenset({"GPU-b"})), forget=True)
+    assert made.cards == (A, REMEMBERED)
 
 
 def test_cards_remembered_from_this_boot_are_kept_and_older_ones_forgotten() -> None:
@@ -44,7 +62,7 @@ def test_cards_remembered_from_this_boot_are_kept_and_older_ones_forgotten() -> 
         made = CardStates(XIDS)
         made.remember((REMEMBERED,))
         assert made.announced() == {"GPU-b": GOOD}
-        made.found(found(A), 1.0, forget=forget)
+        made.found(found(A), forget=forget)
         assert made.cards == expected
 
 
@@ -52,78 +70,88 @@ def test_a_replacement_takes_over_the_index_of_a_lost_card() -> None:
     made = states(A, B)
     other = DriverCard(index=1, uuid="GPU-c", model="M", memory_mib=2048)
     for _ in range(2):
-        made.found(found(A, other), 1.0, forget=False)
+        made.found(found(A, other), forget=False)
         assert made.cards == (A, other, replace(B, index=2))
 
 
 def test_a_card_stays_listed_as_lost_when_the_driver_renumbers_its_neighbour() -> None:
     made = states(A, B)
     renumbered = replace(B, index=0)
-    made.found(found(renumbered), 1.0, forget=False)
+    made.found(found(renumbered), forget=False)
     assert made.cards == (renumbered, replace(A, index=2))
-    assert made.announced() == {"GPU-a": (Health.UNHEALTHY, "lost"), "GPU-b": GOOD}
-    made.found(found(A, B), 2.0, forget=False)
+    made.found(found(A, B), forget=False)
     assert made.cards == (A, B)
-
-
-def test_a_card_that_the_driver_leaves_out_once_recovers() -> None:
-    made = states(A, B)
-    made.found(found(A), 1.0, forget=False)
-    made.found(found(A, B), 2.0, forget=False)
-    assert made.announced() == {"GPU-a": GOOD, "GPU-b": (Health.UNHEALTHY, "recovering")}
 
 
 def test_a_card_that_came_back_while_nobody_looked_recovers() -> None:
     before = states(A, B)
-    before.event(Lost("GPU-a"), 1.0)
-    before.event(Xid("GPU-b", 79), 1.0)
+    lost(before, "GPU-a")
+    before.xid(Xid("GPU-b", 79), 1.0)
     made = CardStates(XIDS, healths=before.healths)
     made.remember((A, REMEMBERED))
-    made.found(found(A, B), 2.0, forget=False)
-    # An error of the hardware is not over because the driver still names the card.
+    made.found(found(A, B), forget=False)
+    made.answered(dict.fromkeys(("GPU-a", "GPU-b"), Reading(used_mib=0)), 30.0)
+    # An error of the hardware is not over because the card answers.
     assert made.announced() == {"GPU-a": (Health.UNHEALTHY, "recovering"), "GPU-b": (Health.UNHEALTHY, "xid-79")}
 
 
-def test_a_lost_card_that_the_driver_goes_on_naming_is_not_back() -> None:
-    made = states(A)
-    made.event(Lost("GPU-a"), 1.0)
-    made.found(found(A), 2.0, forget=False)
-    assert made.announced() == {"GPU-a": (Health.UNHEALTHY, "lost")}
+def test_where_all_cards_fail_and_none_is_said_to_be_gone_it_is_the_driver() -> None:
+    made = states(A, B)
+    for now_s in (0.0, 10.0, 20.0, 30.0):
+        made.answered(dict.fromkeys(("GPU-a", "GPU-b"), UNKNOWN), now_s)
+    assert set(made.announced().values()) == {(Health.SUSPECT, "silent")}
+    alone = states(A)
+    for now_s in (0.0, 10.0, 20.0):
+        alone.answered({"GPU-a": UNKNOWN}, now_s)
+    assert alone.announced() == {"GPU-a": (Health.UNHEALTHY, "lost")}
+
+
+def test_silence_of_one_card_is_its_own() -> None:
+    made = states(A, B)
+    for now_s in (0.0, 10.0, 20.0):
+        made.answered({"GPU-a": Reading(used_mib=0), "GPU-b": NoAnswer("late")}, now_s)
+    assert made.announced() == {"GPU-a": GOOD, "GPU-b": (Health.SUSPECT, "silent")}
+
+
+def test_cards_are_released_and_taken_back() -> None:
+    made = states(A, B)
+    made.release(["GPU-a"], 600.0)
+    assert made.released() == {"GPU-a": 600.0}
+    assert made.announced() == {"GPU-a": (Health.SUSPECT, "released"), "GPU-b": GOOD}
+    made.release(["GPU-a"], None)
+    assert (made.released(), made.announced()["GPU-a"]) == ({}, GOOD)
 
 
 def test_an_error_is_that_of_its_card_or_of_all() -> None:
     made = states(A, B)
-    made.event(Xid("GPU-b", 79), 1.0)
+    made.xid(Xid("GPU-b", 79), 1.0)
     assert made.announced() == {"GPU-a": GOOD, "GPU-b": (Health.UNHEALTHY, "xid-79")}
-    made.event(Xid("", 32), 2.0)
+    made.xid(Xid("", 32), 2.0)
     assert made.announced()["GPU-a"] == (Health.SUSPECT, "xid-32")
 
 
-def test_what_was_read_of_a_card_goes_with_it() -> None:
+def test_what_was_read_of_a_card_goes_when_it_does_not_answer() -> None:
     made = states(A, B)
-    for card in (A, B):
-        made.reading(card.uuid, Reading(used_mib=7), 1.0)
-    made.event(Lost("GPU-a"), 2.0)
-    made.unanswered(["GPU-b"], 3.0)
+    made.answered(dict.fromkeys(("GPU-a", "GPU-b"), Reading(used_mib=7)), 1.0)
+    made.answered({"GPU-a": GONE, "GPU-b": NoAnswer("late")}, 2.0)
     assert made.readings == {}
-    made.event(Back("GPU-a"), 4.0)
-    made.reading("GPU-a", Reading(used_mib=8), 5.0)
+    made.answered({"GPU-a": Reading(used_mib=8)}, 5.0)
     assert made.readings == {"GPU-a": Reading(used_mib=8)}
 
 
 def test_where_health_is_not_watched_every_card_is_healthy() -> None:
     made = CardStates(None)
-    made.found(found(A, B), 0.0, forget=False)
-    made.event(Xid("GPU-a", 79), 1.0)
+    made.found(found(A, B), forget=False)
+    made.xid(Xid("GPU-a", 79), 1.0)
     made.unanswered(["GPU-a"] * 9, 2.0)
-    made.reading("GPU-a", Reading(used_mib=0, remap_pending=True), 3.0)
+    made.answered({"GPU-a": Reading(used_mib=0, remap_pending=True)}, 3.0)
     assert made.announced() == {"GPU-a": GOOD, "GPU-b": GOOD}
 
 
 def test_an_operator_clears_the_cards_that_are_named() -> None:
     made = states(A, B)
     for card in (A, B):
-        made.event(Xid(card.uuid, 79), 1.0)
+        made.xid(Xid(card.uuid, 79), 1.0)
     made.cleared(["GPU-b"], 2.0)
     assert made.announced() == {"GPU-a": (Health.UNHEALTHY, "xid-79"), "GPU-b": (Health.UNHEALTHY, "recovering")}
 

@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import Back, Lost, Reading, Xid
+from deviceplugin.driver.cards import Reading, Xid
 from deviceplugin.health.record import HealthFile
 from deviceplugin.health.rules import (
     CardHealth,
     HealthState,
-    after_event,
     after_reading,
+    after_xid,
     announced,
     classes,
+    failed,
     unanswered,
 )
 
@@ -24,24 +25,31 @@ WAITS = replace(GOOD, remap_pending=True)
 XIDS = classes((), ())
 
 
+def gone(health: CardHealth, now_s: float = 0) -> CardHealth:
+    for at_s in (now_s, now_s + 10, now_s + 20):
+        health = failed(health, at_s, lost=True)
+    return health
+
+
 def test_withdrawn_advice_does_not_clear_a_hardware_error() -> None:
-    health = after_event(CardHealth(), Xid("GPU-a", 79), 0, XIDS)
+    health = after_xid(CardHealth(), Xid("GPU-a", 79), 0, XIDS)
     health = after_reading(after_reading(health, ADVISED, 10), GOOD, 20)
     assert (announced(health), health.needs_reset) == ((Health.UNHEALTHY, "xid-79"), True)
 
 
 def test_a_hardware_error_outlives_earlier_advice() -> None:
-    health = after_event(after_reading(CardHealth(), ADVISED, 0), Xid("GPU-a", 79), 5, XIDS)
+    health = after_xid(after_reading(CardHealth(), ADVISED, 0), Xid("GPU-a", 79), 5, XIDS)
     assert announced(after_reading(health, GOOD, 10)) == (Health.UNHEALTHY, "xid-79")
 
 
-def test_advice_that_ends_does_not_clear_a_lost_card() -> None:
-    health = after_event(after_reading(CardHealth(), ADVISED, 0), Lost("GPU-a"), 5, XIDS)
-    assert announced(after_reading(health, GOOD, 10)) == (Health.UNHEALTHY, "lost")
+def test_a_card_that_is_lost_keeps_its_error_until_it_answers() -> None:
+    health = gone(after_xid(CardHealth(), Xid("GPU-a", 79), 0, XIDS), 5)
+    assert announced(health) == (Health.UNHEALTHY, "xid-79")
+    assert announced(after_reading(health, GOOD, 40)) == (Health.UNHEALTHY, "recovering")
 
 
 def test_a_finished_remap_does_not_shorten_the_quiet_time_after_an_error() -> None:
-    health = after_event(CardHealth(), Xid("GPU-a", 63), 0, XIDS)
+    health = after_xid(CardHealth(), Xid("GPU-a", 63), 0, XIDS)
     health = after_reading(health, WAITS, 10)
     for now_s in (20, 30, 50):
         health = after_reading(health, GOOD, now_s)
@@ -49,8 +57,8 @@ def test_a_finished_remap_does_not_shorten_the_quiet_time_after_an_error() -> No
 
 
 def test_an_error_of_no_card_in_particular_does_not_end_a_recovery() -> None:
-    health = after_event(after_event(CardHealth(), Lost("GPU-a"), 0, XIDS), Back("GPU-a"), 10, XIDS)
-    health = after_event(after_reading(health, GOOD, 20), Xid("", 79), 30, XIDS)
+    health = after_reading(gone(CardHealth(), -20), GOOD, 10)
+    health = after_xid(after_reading(health, GOOD, 20), Xid("", 79), 30, XIDS)
     assert health.state is HealthState.RECOVERING
     for now_s in (40, 50, 70):
         assert health.state is HealthState.RECOVERING
@@ -59,7 +67,7 @@ def test_an_error_of_no_card_in_particular_does_not_end_a_recovery() -> None:
 
 
 def test_a_clock_that_is_set_back_far_keeps_no_card_out_until_it_is_there_again() -> None:
-    health = after_event(CardHealth(), Xid("GPU-a", 32), 1_000_000, XIDS)
+    health = after_xid(CardHealth(), Xid("GPU-a", 32), 1_000_000, XIDS)
     for now_s in (10, 100, 309):
         health = after_reading(health, GOOD, now_s)
         assert health.state is HealthState.SUSPECT
@@ -78,10 +86,10 @@ def test_a_state_that_does_not_change_is_not_written_again(tmp_path: Path, readi
 
 def test_a_card_that_stays_lost_is_not_written_again(tmp_path: Path) -> None:
     file = HealthFile(tmp_path, "boot-1")
-    health = after_event(CardHealth(), Lost("GPU-a"), 0, XIDS)
+    health = gone(CardHealth())
     file.save({"GPU-a": health})
     (tmp_path / "health.json").unlink()
-    file.save({"GPU-a": after_event(health, Lost("GPU-a"), 10, XIDS)})
+    file.save({"GPU-a": gone(health)})
     assert not (tmp_path / "health.json").exists()
 
 
@@ -101,7 +109,7 @@ def test_uncorrected_errors_take_a_quiet_time_also_when_a_remap_waits_for_them()
 def test_an_error_from_before_a_clock_was_set_back_does_not_count_forever() -> None:
     health = CardHealth()
     for now_s in (1_000_000, 10, 620, 1000):
-        health = after_event(health, Xid("GPU-a", 32), now_s, XIDS)
+        health = after_xid(health, Xid("GPU-a", 32), now_s, XIDS)
         assert health.state is HealthState.SUSPECT
 
 

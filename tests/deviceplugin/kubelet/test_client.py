@@ -1,6 +1,7 @@
 """What is asked of the kubelet, against a double that serves its sockets."""
 
 import asyncio
+import shutil
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -164,3 +165,33 @@ async def test_every_new_socket_of_the_kubelet_is_noticed(folder: Path) -> None:
         await asyncio.wait_for(seen.get(), 5)
     watching.cancel()
     assert seen.empty()
+
+
+async def test_a_directory_that_is_made_anew_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_SAME_DIRECTORY_S", 0.02)
+    folder = tmp_path / "device-plugins"
+    folder.mkdir()
+    (folder / "kubelet.sock").touch()
+    starts = client.restarts(folder)
+    async with asyncio.timeout(5):
+        await anext(starts)
+        for _ in range(2):
+            shutil.rmtree(folder)
+            waiting = asyncio.ensure_future(anext(starts))
+            await asyncio.sleep(0.05)
+            folder.mkdir()
+            (folder / "kubelet.sock").touch()
+            await waiting
+
+
+async def test_a_directory_that_stays_away_is_said_to_be_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_SAME_DIRECTORY_S", 0.02)
+    monkeypatch.setattr(client, "_GONE_S", 0.05)
+    folder = tmp_path / "device-plugins"
+    folder.mkdir()
+    starts = client.restarts(folder)
+    waiting = asyncio.ensure_future(anext(starts))
+    await asyncio.sleep(0.05)
+    folder.rmdir()
+    with pytest.raises(client.DirectoryGone, match="is gone for"):
+        await asyncio.wait_for(waiting, 5)

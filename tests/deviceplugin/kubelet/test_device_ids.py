@@ -1,7 +1,8 @@
 """Fake devices: how many, how large, and which of them are unhealthy."""
 
+import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -117,89 +118,121 @@ def test_the_unit_that_is_advised_fits_and_half_of_it_does_not(old_style: bool) 
 IDS = ("u0", "u1", "u2", "u3")
 
 
+def listed(
+    holders: Mapping[str, frozenset[str]],
+    *,
+    usable: int = 2,
+    well: Collection[str] = "BC",
+    before: frozenset[str] = frozenset(),
+    ids: Sequence[str] = IDS,
+) -> dict[str, bool]:
+    """Four units, of which two are those of the unhealthy card A, where nothing else is said."""
+    spare = (f"u{number}" for number in itertools.count(len(ids)))
+    answer = device_ids.listed(ids, spare, usable, holders, well, before)
+    assert len(dict(answer)) == len(answer)
+    return dict(answer)
+
+
+def unhealthy(answer: Mapping[str, bool]) -> set[str]:
+    return {name for name, healthy in answer.items() if not healthy}
+
+
 @pytest.mark.parametrize(
-    ("holders", "unhealthy"),
+    ("holders", "expected"),
     [
-        pytest.param({}, {"u0", "u1"}, id="all free: the first"),
-        pytest.param({"u3": SICK}, {"u3", "u0"}, id="held on the unhealthy card, then free"),
-        pytest.param({"u0": HEALTHY, "u3": SICK}, {"u3", "u1"}, id="not what a healthy card holds"),
-        pytest.param({"u0": SICK | HEALTHY}, {"u1", "u2"}, id="not what both hold"),
-        pytest.param({"u0": frozenset()}, {"u1", "u2"}, id="not what somebody holds whose card is not known"),
+        pytest.param({}, {"u2", "u3"}, id="all free: the last"),
+        pytest.param({"u0": SICK}, {"u0", "u3"}, id="held on the unhealthy card, then free"),
+        pytest.param({"u3": HEALTHY, "u0": SICK}, {"u0", "u2"}, id="not what a healthy card holds"),
+        pytest.param({"u3": SICK | HEALTHY}, {"u1", "u2"}, id="not what both hold"),
+        pytest.param({"u3": frozenset()}, {"u1", "u2"}, id="not what somebody holds whose card is not known"),
         pytest.param(dict.fromkeys(IDS[:3], HEALTHY), {"u3"}, id="fewer where there are not enough"),
         pytest.param(dict.fromkeys(IDS, HEALTHY), set[str](), id="none where every id is in use elsewhere"),
-        pytest.param(dict.fromkeys(IDS, SICK), {"u0", "u1"}, id="no more than the card has"),
-        pytest.param({"gone": SICK}, {"u0", "u1"}, id="an id that is not listed any more does not count"),
     ],
 )
-def test_the_units_of_an_unhealthy_card(holders: dict[str, frozenset[str]], unhealthy: set[str]) -> None:
-    assert device_ids.unhealthy(IDS, {"A": 2}, holders) == unhealthy
+def test_the_units_of_an_unhealthy_card(holders: dict[str, frozenset[str]], expected: set[str]) -> None:
+    answer = listed(holders)
+    assert (unhealthy(answer), set(answer)) == (expected, set(IDS))
 
 
-def test_no_card_is_unhealthy_and_no_id_unhealthy() -> None:
-    assert device_ids.unhealthy(IDS, {}, {"u0": SICK}, frozenset({"u1"})) == frozenset()
+def test_what_containers_on_an_unhealthy_card_hold_is_never_given_to_others() -> None:
+    """The card has shrunk as well: its containers hold more ids than it has units. The healthy card's stay free."""
+    answer = listed(dict.fromkeys(IDS, SICK), usable=2)
+    assert answer == {"u0": False, "u1": False, "u2": False, "u3": False, "u4": True, "u5": True}
 
 
-def test_the_units_of_two_unhealthy_cards_add_up() -> None:
-    holders = {"u0": frozenset({"C"}), "u2": frozenset({"A", "B"})}
-    assert device_ids.unhealthy(IDS, {"A": 1, "B": 1}, holders) == {"u2", "u1"}
+def test_without_cards_what_is_held_stays_listed() -> None:
+    assert listed({"u7": HEALTHY, "u3": frozenset()}, usable=0, well="ABC", ids=()) == {"u3": True, "u7": True}
+
+
+@pytest.mark.parametrize(
+    ("holders", "expected"),
+    [
+        pytest.param({}, ["u0", "u1"], id="nobody holds one: as many as there are units"),
+        pytest.param({"u9": HEALTHY}, ["u9", "u0"], id="a held one stays, a free one goes"),
+        pytest.param({"u8": HEALTHY, "u9": HEALTHY, "u0": SICK}, ["u0", "u8", "u9"], id="more held than units: these"),
+    ],
+)
+def test_only_free_ids_ever_vanish(holders: dict[str, frozenset[str]], expected: list[str]) -> None:
+    assert listed(holders, usable=2, well="ABC", ids=("u0", "u1")) == dict.fromkeys(expected, True)
+
+
+@pytest.mark.parametrize(("old_style", "expected"), [(False, ["u15", "u16"]), (True, [f"{UUID}1-_-3", f"{UUID}1-_-4"])])
+def test_spare_ids_go_on_where_those_of_the_units_end(old_style: bool, expected: list[str]) -> None:  # noqa: FBT001
+    spare = device_ids.spare_ids(cards(12, 3), old_style=old_style)
+    assert list(itertools.islice(spare, 2)) == expected
+    assert not set(expected) & set(device_ids.device_ids(cards(12, 3), old_style=old_style))
+
+
+def test_there_are_no_spare_ids_without_cards() -> None:
+    assert list(device_ids.spare_ids([], old_style=False)) == []
 
 
 def test_free_ids_that_were_unhealthy_stay_so() -> None:
-    assert device_ids.unhealthy(IDS, {"A": 2}, {}, frozenset({"u2", "u3"})) == {"u2", "u3"}
+    assert unhealthy(listed({}, before=frozenset({"u0", "u1"}))) == {"u0", "u1"}
 
 
 def test_an_id_that_a_container_of_the_unhealthy_card_lets_go_stays_unhealthy() -> None:
-    before = device_ids.unhealthy(IDS, {"A": 2}, {"u2": SICK, "u3": SICK})
-    assert device_ids.unhealthy(IDS, {"A": 2}, {"u2": SICK}, before) == before == {"u2", "u3"}
+    before = unhealthy(listed({"u0": SICK, "u1": SICK}))
+    assert unhealthy(listed({"u1": SICK}, before=frozenset(before))) == before == {"u0", "u1"}
 
 
 def test_an_id_that_was_unhealthy_is_healthy_again_once_a_healthy_card_holds_it() -> None:
-    assert device_ids.unhealthy(IDS, {"A": 1}, {"u0": HEALTHY}, frozenset({"u0"})) == {"u1"}
+    assert unhealthy(listed({"u0": HEALTHY}, usable=3, before=frozenset({"u0"}))) == {"u3"}
 
 
 NODE_IDS = tuple(f"u{number}" for number in range(12))
 SOME_IDS = st.sets(st.sampled_from(NODE_IDS)).map(frozenset)
-HOLDERS = st.dictionaries(st.sampled_from(NODE_IDS), st.sets(st.sampled_from(CARDS)).map(frozenset))
-SICK_UNITS = st.dictionaries(st.sampled_from(CARDS), st.integers(0, 6))
+# Some are no longer among the ids of the units.
+HELD_IDS = st.sampled_from([f"u{number}" for number in range(16)])
+HOLDERS = st.dictionaries(HELD_IDS, st.sets(st.sampled_from(CARDS)).map(frozenset))
+USABLE = st.integers(0, len(NODE_IDS))
 
 
-@given(SICK_UNITS, HOLDERS, SOME_IDS)
-def test_nobody_on_a_healthy_card_ever_holds_an_unhealthy_id(
-    unhealthy: dict[str, int], holders: dict[str, frozenset[str]], before: frozenset[str]
+def on_unhealthy(holders: Mapping[str, frozenset[str]]) -> set[str]:
+    return {name for name, uuids in holders.items() if uuids == SICK}
+
+
+@given(HOLDERS, USABLE, SOME_IDS)
+def test_everything_held_is_listed_and_what_a_healthy_card_holds_is_healthy(
+    holders: dict[str, frozenset[str]], usable: int, before: frozenset[str]
 ) -> None:
-    held = [holders[name] for name in device_ids.unhealthy(NODE_IDS, unhealthy, holders, before) if name in holders]
-    assert all(uuids and uuids <= unhealthy.keys() for uuids in held)
+    answer = listed(holders, usable=usable, before=before, ids=NODE_IDS)
+    assert {name for name in holders if not answer[name]} == on_unhealthy(holders)
 
 
-@given(SICK_UNITS, HOLDERS, SOME_IDS)
-def test_as_many_ids_are_unhealthy_as_units_unless_that_would_harm_a_pod(
-    unhealthy: dict[str, int], holders: dict[str, frozenset[str]], before: frozenset[str]
+@given(HOLDERS, USABLE, SOME_IDS)
+def test_as_many_healthy_ids_are_free_as_units_are_left(
+    holders: dict[str, frozenset[str]], usable: int, before: frozenset[str]
 ) -> None:
-    harmless = [
-        name for name in NODE_IDS if name not in holders or (holders[name] and holders[name] <= unhealthy.keys())
-    ]
-    answer = device_ids.unhealthy(NODE_IDS, unhealthy, holders, before)
-    assert len(answer) == min(sum(unhealthy.values()), len(harmless))
+    answer = listed(holders, usable=usable, before=before, ids=NODE_IDS)
+    free = [name for name, healthy in answer.items() if healthy and name not in holders]
+    assert len(free) == max(0, usable - len(holders.keys() - on_unhealthy(holders)))
+    assert len(answer) >= len(NODE_IDS)
 
 
-@given(SICK_UNITS, HOLDERS, SOME_IDS)
-def test_free_ids_turn_unhealthy_last(
-    unhealthy: dict[str, int], holders: dict[str, frozenset[str]], before: frozenset[str]
-) -> None:
-    answer = device_ids.unhealthy(NODE_IDS, unhealthy, holders, before)
-    if any(name not in holders for name in answer):
-        assert {name for name in holders if holders[name] and holders[name] <= unhealthy.keys()} <= answer
-    if any(name not in holders and name not in before for name in answer):
-        assert before - holders.keys() <= answer
-
-
-@given(SICK_UNITS, HOLDERS, SOME_IDS)
+@given(HOLDERS, USABLE, SOME_IDS)
 def test_the_same_situation_keeps_the_same_answer(
-    unhealthy: dict[str, int], holders: dict[str, frozenset[str]], before: frozenset[str]
+    holders: dict[str, frozenset[str]], usable: int, before: frozenset[str]
 ) -> None:
-    answer = device_ids.unhealthy(NODE_IDS, unhealthy, holders, before)
-    assert device_ids.unhealthy(NODE_IDS, unhealthy, holders, answer) == answer
-
-
-def test_the_list_says_of_every_id_whether_it_is_healthy() -> None:
-    assert device_ids.listed(("u0", "u1"), frozenset({"u1", "gone"})) == (("u0", True), ("u1", False))
+    answer = listed(holders, usable=usable, before=before, ids=NODE_IDS)
+    assert listed(holders, usable=usable, before=frozenset(unhealthy(answer)), ids=NODE_IDS) == answer

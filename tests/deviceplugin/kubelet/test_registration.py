@@ -1,7 +1,7 @@
 """Whatever the kubelet does, the plugin is registered with the one that runs."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -46,7 +46,7 @@ async def registering(folder: Path) -> AsyncIterator[list[str]]:
         unregistered=lambda: told.append("unregistered"),
         problem=lambda message: told.append(message.partition(":")[0]),
     )
-    task = asyncio.create_task(Registration(Plugin(), folder, RESOURCE, listeners, lambda _: 0.01).run())
+    task = asyncio.create_task(Registration(Plugin(), folder, RESOURCE, listeners, lambda _: 0.01, say_nothing).run())
     try:
         yield told
     finally:
@@ -105,7 +105,7 @@ async def test_the_socket_is_gone_at_the_end(folder: Path) -> None:
 async def test_it_can_be_cancelled_while_it_registers_with_a_new_kubelet(folder: Path) -> None:
     double = KubeletDouble(folder)
     async with double.running():
-        task = asyncio.create_task(Registration(Plugin(), folder, RESOURCE, quiet(), lambda _: 0.01).run())
+        task = asyncio.create_task(Registration(Plugin(), folder, RESOURCE, quiet(), lambda _: 0.01, say_nothing).run())
         await soon(double.registered)
         await soon(double.listed)
         # Whoever still follows the devices gives the server a second to end, in the midst of which all is to end.
@@ -120,7 +120,7 @@ async def test_it_can_be_cancelled_while_it_registers_with_a_new_kubelet(folder:
 
 async def test_a_kubelet_that_drops_the_device_stream_is_registered_with_again(folder: Path) -> None:
     plugin = Plugin()
-    registration = Registration(plugin, folder, RESOURCE, quiet(), lambda _: 0.01)
+    registration = Registration(plugin, folder, RESOURCE, quiet(), lambda _: 0.01, say_nothing)
     async with KubeletDouble(folder).running() as double:
         task = asyncio.create_task(registration.run())
         for _ in range(3):
@@ -134,10 +134,16 @@ async def test_a_kubelet_that_drops_the_device_stream_is_registered_with_again(f
 
 async def test_a_socket_that_cannot_be_created_ends_the_registration(folder: Path) -> None:
     (folder / SOCKET_NAME).mkdir()
-    plugin = Registration(Plugin(), folder, RESOURCE, quiet(), lambda _: 0.01)
+    plugin = Registration(Plugin(), folder, RESOURCE, quiet(), lambda _: 0.01, say_nothing)
     async with KubeletDouble(folder).running():
         with pytest.raises(ExceptionGroup):
             await asyncio.wait_for(plugin.run(), 5)
+
+
+def say_nothing(level: str, event: str, fields: Mapping[str, object]) -> None:
+    assert level
+    assert event
+    assert fields
 
 
 def quiet() -> Listeners:

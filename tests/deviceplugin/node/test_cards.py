@@ -18,7 +18,7 @@ from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import decided
 from deviceplugin.allocation.view import NodeRecords
-from deviceplugin.driver.cards import Back, DriverCard, DriverCards, Xid
+from deviceplugin.driver.cards import DriverCard, DriverCards, Xid
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
 from deviceplugin.health.rules import classes
@@ -27,7 +27,9 @@ from deviceplugin.kubelet.checkpoint import CheckpointEntry
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.kubelet.device_list import FakeDevices
-from deviceplugin.node.cards import NodeCards, held_by
+from deviceplugin.node import cards
+from deviceplugin.node.cards import NodeCards
+from deviceplugin.node.devices import NodeDevices, held_by
 from deviceplugin.node.events import Notice
 from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodePublisher
@@ -92,9 +94,9 @@ class Rig:
                 # What was wanted is written by then.
                 await asyncio.sleep(0.01)
 
-    def happened(self, *events: Xid | Back) -> None:
-        for event in events:
-            self.cards.states.event(event, 0.0)
+    def happened(self, *xids: Xid) -> None:
+        for xid in xids:
+            self.cards.states.xid(xid, 0.0)
         self.cards.moved()
 
     def running(self, name: str, ids: list[str], card: int) -> None:
@@ -114,7 +116,7 @@ class Rig:
         self.pods.apply([Changed(wire_pod(name, len(ids), uid=f"uid-{name}", annotations=annotations, node="n"))])
 
     def unhealthy(self) -> set[str]:
-        return {name for name, healthy in self.cards.devices.now if not healthy}
+        return {name for name, healthy in self.cards.devices.shown.now if not healthy}
 
 
 @asynccontextmanager
@@ -124,36 +126,41 @@ async def announcing(
     node, pods, changed, notices = NodeObject(), OwnPods(), asyncio.Event(), list[Notice]()
     kubelet = PodResources(folder / "pod-resources.sock", names.GPU_MEM)
     publisher = NodePublisher(node, lambda _: 0.0)
-    cards = NodeCards(
+
+    async def release(text: str) -> bool:
+        return "done" in text
+
+    view = NodeRecords(
+        resources=Resources(),
+        pods=pods,
+        journal=Journal(folder),
+        kubelet=kubelet,
+        checkpoint=folder / "checkpoint",
+        changed=lambda *_: None,
+    )
+    announced = NodeCards(
         terms=Terms(unit_mib, 0),
         gpu_core=gpu_core,
-        old_style_ids=False,
         states=CardStates(classes((), ())),
-        view=NodeRecords(
-            resources=Resources(),
-            pods=pods,
-            journal=Journal(folder),
-            kubelet=kubelet,
-            checkpoint=folder / "checkpoint",
-            changed=lambda *_: None,
-        ),
+        view=view,
         publisher=publisher,
-        devices=FakeDevices(),
+        devices=NodeDevices(view=view, shown=FakeDevices(), old_style=False),
         healths=HealthFile(folder, "boot"),
         last_known=LastKnownFile(folder, "boot"),
         wall_s=lambda: 0.0,
         tell=notices.append,
         changed=changed.set,
+        release=release,
     )
-    node.seen = cards.seen
-    rig = Rig(folder, node, cards, changed, notices, pods)
+    node.seen = announced.seen
+    rig = Rig(folder, node, announced, changed, notices, pods)
     pods.apply([ListEnds("1")])
     if found:
-        cards.states.found(DriverCards("580.1", (A, B)), 0.0, forget=False)
+        announced.states.found(DriverCards("580.1", (A, B)), forget=False)
     async with asyncio.TaskGroup() as tasks:
-        working = [tasks.create_task(work) for work in (cards.run(), cards.follow_pods(), publisher.run())]
+        working = [tasks.create_task(work) for work in (announced.run(), announced.follow_pods(), publisher.run())]
         node.show()
-        cards.moved()
+        announced.moved()
         yield rig
         for work in working:
             work.cancel()
@@ -168,13 +175,13 @@ async def test_cards_are_announced_counted_and_listed(tmp_path: Path) -> None:
             ("GPU-b", 4, Health.HEALTHY),
         ]
         assert rig.node.capacity == {names.GPU_COUNT: "2", names.GPU_CORE: "200"}
-        assert rig.cards.devices.now == tuple((f"u{number}", True) for number in range(8))
+        assert rig.cards.devices.shown.now == tuple((f"u{number}", True) for number in range(8))
 
 
 async def test_nothing_is_announced_before_a_card_is_known_or_remembered(tmp_path: Path) -> None:
     async with announcing(tmp_path, found=False) as rig:
         await asyncio.sleep(0.02)
-        assert (rig.node.annotations, rig.cards.devices.now, rig.cards.cards) == ({}, (), ())
+        assert (rig.node.annotations, rig.cards.devices.shown.now, rig.cards.cards) == ({}, (), ())
         rig.cards.states.remember((A,))
         rig.cards.moved()
         await rig.until(lambda: len(rig.node.cards()) == 1)
@@ -210,6 +217,18 @@ async def test_an_unhealthy_card_is_remembered_and_an_operator_clears_it(tmp_pat
         assert [card.reason for card in rig.node.cards()] == ["recovering", ""]
 
 
+async def test_a_release_is_followed_and_removed_when_it_is_over(tmp_path: Path) -> None:
+    async with announcing(tmp_path) as rig:
+        rig.node.show(**{names.RELEASE: "0"})
+        rig.cards.states.release(["GPU-a"], 600.0)
+        await rig.until(lambda: [card.reason for card in rig.node.cards()] == ["released", ""])
+        assert rig.node.annotations[names.RELEASE] == "0"
+        assert rig.unhealthy() == set()
+        assert rig.notices[-1].reason == "GPUReleased"
+        rig.node.show(**{names.RELEASE: "0,done"})
+        await rig.until(lambda: names.RELEASE not in rig.node.annotations)
+
+
 async def test_a_cordon_by_index_is_rewritten_and_lifting_it_is_never_undone(tmp_path: Path) -> None:
     async with announcing(tmp_path) as rig:
         rig.node.show(**{names.CORDON: "1"})
@@ -229,7 +248,7 @@ async def test_what_is_remembered_from_before_a_reboot_is_not_taken_for_known_si
         rig.cards.moved()
         await rig.until(lambda: bool(rig.node.cards()))
         assert not LastKnownFile(tmp_path, "boot").load().same_boot
-        rig.cards.states.found(DriverCards("580.1", (A,)), 0.0, forget=True)
+        rig.cards.states.found(DriverCards("580.1", (A,)), forget=True)
         rig.cards.moved()
         await rig.until(lambda: len(rig.node.cards()) == 1)
         assert LastKnownFile(tmp_path, "boot").load().same_boot
@@ -251,7 +270,7 @@ async def test_outside_use_is_not_announced_and_no_held_id_turns_unhealthy(
         rig.cards.outside({"GPU-a": 1500})
         await rig.until(lambda: bool(rig.unhealthy()))
         assert [card.units for card in rig.node.cards()] == [2, 4]
-        assert len(rig.cards.devices.now) == 8
+        assert len(rig.cards.devices.shown.now) == 8
         assert len(rig.unhealthy()) == 2
         assert not rig.unhealthy() & {"u6", "u7"}
 
@@ -270,14 +289,14 @@ async def test_a_unit_that_is_too_small_ends_it_with_one_that_fits(tmp_path: Pat
     with pytest.RaisesGroup(TooManyDevices):
         async with announcing(tmp_path, found=False, unit_mib=1) as rig:
             huge = DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=2**24)
-            rig.cards.states.found(DriverCards("580.1", (huge,)), 0.0, forget=False)
+            rig.cards.states.found(DriverCards("580.1", (huge,)), forget=False)
             rig.cards.moved()
             await asyncio.sleep(5)
 
 
 async def test_a_checkpoint_that_cannot_be_read_changes_no_device(tmp_path: Path) -> None:
     async with announcing(tmp_path) as rig:
-        await rig.until(lambda: len(rig.cards.devices.now) == 8)
+        await rig.until(lambda: len(rig.cards.devices.shown.now) == 8)
         (tmp_path / "checkpoint").write_text("{")
         rig.happened(BROKEN)
         await rig.until(lambda: rig.node.cards()[0].health is Health.UNHEALTHY)
@@ -308,3 +327,47 @@ def test_an_id_with_two_holders_is_only_as_free_as_the_less_known_one() -> None:
     assert both == {"u0": {"GPU-a", "GPU-b"}}
     unknown = held_by([entry(p, "c0", "u0"), entry(q, "c0", "u0")], [p], found, names.GPU_MEM, frozenset())
     assert unknown == {"u0": frozenset()}
+
+
+async def test_a_cordon_that_names_no_card_is_told_once_and_stays_a_problem(tmp_path: Path) -> None:
+    async with announcing(tmp_path) as rig:
+        rig.node.show(**{names.CORDON: "GPU-a, 7,GPU-typo"})
+        await rig.until(lambda: any(notice.reason == "GPUCordonUnknown" for notice in rig.notices))
+        rig.cards.outside({"GPU-b": 1024})
+        await rig.until(lambda: [card.units for card in rig.node.cards()] == [4, 3])
+        told = [notice.note for notice in rig.notices if notice.reason == "GPUCordonUnknown"]
+        problem = "gpushare/cordon names no card of this node: 7, GPU-typo"
+        assert (rig.cards.problems(), told) == ([problem], [f"{problem}; it takes nothing out of use"])
+        rig.node.show(**{names.CORDON: "GPU-a"})
+        await rig.until(lambda: not rig.cards.problems())
+
+
+async def test_the_scheduler_is_asked_to_wait_while_no_kubelet_has_the_plugin(tmp_path: Path) -> None:
+    async with announcing(tmp_path) as rig:
+        rig.cards.registered(now=False)
+        await rig.until(lambda: names.HELD_UNTIL in rig.node.annotations)
+        assert rig.node.annotations[names.HELD_UNTIL] == "1970-01-01T00:01:00Z"
+        rig.cards.registered(now=True)
+        await rig.until(lambda: names.HELD_UNTIL not in rig.node.annotations)
+
+
+async def test_calls_are_answered_once_the_driver_has_named_its_cards_or_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cards, "_DRIVER_WITHIN_S", 0.05)
+    async with announcing(tmp_path, found=False) as rig:
+        rig.cards.states.remember((A,))
+        rig.cards.moved()
+        async with asyncio.timeout(5):
+            await rig.cards.listed()
+        assert [name for name, _ in rig.cards.devices.shown.now] == ["u0", "u1", "u2", "u3"]
+    monkeypatch.setattr(cards, "_DRIVER_WITHIN_S", 60.0)
+    async with announcing(tmp_path) as rig, asyncio.timeout(5):
+        await rig.cards.listed()
+
+
+async def test_a_checkpoint_that_cannot_be_read_keeps_no_kubelet_from_its_devices(tmp_path: Path) -> None:
+    """It writes another one once it is told of some."""
+    (tmp_path / "checkpoint").write_text("{")
+    async with announcing(tmp_path) as rig:
+        await rig.until(lambda: len(rig.cards.devices.shown.now) == 8)

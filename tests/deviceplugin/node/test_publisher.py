@@ -153,3 +153,23 @@ async def test_nothing_is_written_before_the_node_and_the_cards_are_known() -> N
         await asyncio.sleep(0)
         assert served.writes.empty()
         assert not served.publisher.announced
+
+
+async def test_what_the_api_server_refuses_is_a_problem_until_it_takes_a_write() -> None:
+    refused = ApiError('nodes "n" is forbidden', 403)
+    served = ServedNode([ApiConflict("the object has been modified", 409), refused])
+    told: list[str] = []
+
+    def at_once(_: int) -> float:
+        told.append(served.publisher.problem)
+        return 0.0
+
+    served.publisher = NodePublisher(served, at_once)
+    async with served.running():
+        served.publisher.want(WANTED)
+        served.show()
+        async with asyncio.timeout(5):
+            await served.publisher.settled()
+    # A conflict is nothing to see to.
+    assert told == ["", 'the node object cannot be written: 403 nodes "n" is forbidden']
+    assert served.publisher.problem == ""

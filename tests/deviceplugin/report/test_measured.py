@@ -1,11 +1,10 @@
 """What is counted and timed of the kubelet's calls."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
-from deviceplugin.kubelet.server import ContainerResponse, Devices, Refused
+from deviceplugin.kubelet.server import ContainerResponse, Refused
 from deviceplugin.report.measured import MeasuredPlugin
 from deviceplugin.report.metrics import NodeMetrics
 
@@ -17,8 +16,8 @@ class Plugin:
         self.refusal = refusal
         self.gate = asyncio.Event()
 
-    async def devices(self) -> AsyncIterator[Devices]:
-        yield (("u0", True),)
+    async def registering(self) -> None:
+        pass
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
         await self.gate.wait()
@@ -36,7 +35,7 @@ def sample(metrics: NodeMetrics, name: str, **labels: str) -> float | None:
 
 async def test_an_allocate_is_known_to_be_under_way_and_timed_in_the_end() -> None:
     plugin, metrics = Plugin(), NodeMetrics("n", 1024, dcgm=False)
-    measured = MeasuredPlugin(plugin, metrics, lambda: None)
+    measured = MeasuredPlugin(plugin, metrics)
     call = asyncio.create_task(measured.allocate(frozenset({"u0", "u1"})))
     await asyncio.sleep(0)
     assert measured.allocating == 1
@@ -49,7 +48,7 @@ async def test_an_allocate_is_known_to_be_under_way_and_timed_in_the_end() -> No
 async def test_a_refusal_is_counted_under_its_kind_and_passed_on() -> None:
     plugin, metrics = Plugin(Refused("message", "NotIdentified")), NodeMetrics("n", 1024, dcgm=False)
     plugin.gate.set()
-    measured = MeasuredPlugin(plugin, metrics, lambda: None)
+    measured = MeasuredPlugin(plugin, metrics)
     with pytest.raises(Refused, match="message"):
         await measured.allocate(frozenset({"u0"}))
     assert measured.allocating == 0
@@ -57,11 +56,9 @@ async def test_a_refusal_is_counted_under_its_kind_and_passed_on() -> None:
     assert sample(metrics, "call_duration_seconds_count", call="Allocate") == 1
 
 
-async def test_the_start_of_a_container_is_timed_and_devices_are_passed_on() -> None:
+async def test_the_start_of_a_container_is_timed() -> None:
     metrics = NodeMetrics("n", 1024, dcgm=False)
-    left: list[str] = []
-    measured = MeasuredPlugin(Plugin(), metrics, lambda: left.append("left"))
+    measured = MeasuredPlugin(Plugin(), metrics)
+    await measured.registering()
     await measured.pre_start(frozenset({"u0"}))
     assert sample(metrics, "call_duration_seconds_count", call="PreStartContainer") == 1
-    assert [devices async for devices in measured.devices()] == [(("u0", True),)]
-    assert (left, measured.following) == (["left"], 0)

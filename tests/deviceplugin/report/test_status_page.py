@@ -22,6 +22,7 @@ STATUS = PluginStatus(
     unit_mib=1024,
     announced_units=30,
     registered=True,
+    on_node=False,
     toolkit_missing=True,
     problems=("NVML does not answer",),
     cards=(
@@ -33,7 +34,8 @@ STATUS = PluginStatus(
 )
 AS_TEXT = """\
 Node node-1: driver 580.1, mode cdi, unit 1024 MiB
-30 units announced, registered with the kubelet
+30 units listed for the kubelet, registered with the kubelet
+The node object does NOT say what it should
 The NVIDIA container toolkit is missing: containers get device nodes, but no driver libraries
 Problem: NVML does not answer
 

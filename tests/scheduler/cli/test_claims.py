@@ -89,7 +89,7 @@ def test_a_scheduler_that_counts_differently_from_the_api_server_is_caught() -> 
     witness = Witness(world, ResourceNames(), 1024, now_s=lambda: 0.0, on_bound=lambda _: None)
     world.nodes.add(wire_node("a", [16]))
     world.pods.create(manifest("p", 4))
-    world.pods.bind("default", "p", "a", {names.MEM_IDX: "0"})
+    world.pods.bind("default", "p", "a", {names.MEM_IDX: "0", names.UNIT_MIB: "1024"})
     ledger = witness.ledger()
     assert claim("count of every card", Evidence(witness, ledger, {})).holds
     assert not claim("count of every card", Evidence(witness, {"a": NodeLedger({"GPU-a-0": 16})}, {})).holds

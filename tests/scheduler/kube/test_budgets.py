@@ -6,10 +6,11 @@ import pytest
 
 from config.protocol import names
 from scheduler.kube import objects
-from scheduler.kube.budgets import node_excess
+from scheduler.kube.budgets import NODE_BUDGETS, POD_BUDGETS, node_excess
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod, PodReader
 from tests.support.builders import wire_node, wire_pod
+from tests.support.repository import ROOT
 
 MANY = 10_000
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -160,3 +161,10 @@ def test_two_pods_that_are_over_a_budget_in_the_same_way_share_their_template() 
 )
 def test_budgets_of_nodes(node: objects.Node, told: tuple[str, ...]) -> None:
     assert node_excess(node) == told
+
+
+def test_the_document_has_every_limit() -> None:
+    text = (ROOT / "docs" / "compatibility.md").read_text()
+    of_pods = [(budget.what, budget.most) for budget in POD_BUDGETS]
+    of_nodes = [(what, most) for what, most, _ in NODE_BUDGETS]
+    assert not [what for what, most in (*of_pods, *of_nodes) if f"| {what} | {most} |" not in text]

@@ -1,12 +1,13 @@
 """CardAffinity: which company a card has, and who may join it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from config.protocol import names
 from scheduler.engine import Engine
-from scheduler.plugins.card_affinity import APART, TOGETHER
+from scheduler.plugins.card_affinity import APART, TOGETHER, CardHolders
 from tests.support.builders import bound, engine, pod, wire_node
 from tests.support.placing import on_card, place, settle, where, why
 
@@ -126,6 +127,7 @@ def test_company_goes_with_its_node_and_comes_back_with_it() -> None:
         pytest.param("a" * 2000, "has 2000 characters; expected at most 1024", id="too long"),
         pytest.param(f"app={'x' * 64}", "has a value that no label can have", id="a long value"),
         pytest.param("app=web,", "'' is no requirement", id="a comma too many"),
+        pytest.param(",".join(f"k{n}" for n in range(81)), "has 81 requirements; expected at most 16", id="too many"),
     ],
 )
 @pytest.mark.parametrize("key", [names.CARD_AFFINITY, names.CARD_ANTI_AFFINITY])
@@ -140,3 +142,25 @@ def test_a_waiting_pod_whose_selector_changes_is_decided_again() -> None:
     assert TOGETHER in why(place(built, "p", 1, **together("app=db")))
     built.pod_waiting(pod("p", 1, **together("app=web")), 1.0)
     assert settle(built) == ["p"]
+
+
+class Counted(dict[str, str]):
+    """Labels that count how often they are looked at."""
+
+    looks = 0
+
+    def get(self, key: str, default: Any = None, /) -> Any:  # noqa: ANN401 - as dict
+        Counted.looks += 1
+        return super().get(key, default)
+
+
+def test_pods_with_the_same_labels_are_asked_about_once() -> None:
+    built = engine(a=[160])
+    for number in range(100):
+        there = replace(pod(f"there-{number}", 1), labels=Counted(WEB))
+        built.pod_assigned(bound(there, "a", on_card(0, 1)))
+    built.tables.fact(CardHolders)
+    Counted.looks = 0
+    assert APART in why(place(built, "p", 1, **apart("app=web,!tier")))
+    # Two keys, looked up by the matcher and once more by the one match: for all of the pods together.
+    assert Counted.looks < 10

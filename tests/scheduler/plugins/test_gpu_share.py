@@ -139,7 +139,7 @@ def test_words_say_what_is_wanted_and_what_there_is(options: dict[str, object], 
     built = engine(a=[16, 16], b=[16, 16], c=[16, 16])
     for node in "abc":
         for index in range(2):
-            filler = pod(f"{node}{index}", 8, annotations={names.MEM_IDX: str(index)})
+            filler = pod(f"{node}{index}", 8, annotations={names.MEM_IDX: str(index), names.UNIT_MIB: "1024"})
             built.tables.add(bound(filler, node))
     assert words in why(place(built, "p", **options))  # type: ignore[arg-type]
 
@@ -199,7 +199,7 @@ def test_the_originals_config_map_takes_a_card_out_of_use_and_gives_it_back() ->
 
 def test_a_pod_on_an_unhealthy_card_does_not_count_against_the_rest_of_the_node() -> None:
     built = engine(a=[16, 16])
-    built.tables.add(bound(pod("old", 10, annotations={names.MEM_IDX: "0"}), "a"))
+    built.tables.add(bound(pod("old", 10, annotations={names.MEM_IDX: "0", names.UNIT_MIB: "1024"}), "a"))
     refit(built.tables, card(0, 16, health=Health.UNHEALTHY), card(1, 16))
     assert where(place(built, "p", 16)) == [("a", 1)]
 

@@ -1,7 +1,10 @@
 """Probes and metrics over real HTTP on loopback."""
 
+import errno
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -10,6 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from scheduler.process.probes import serve
 from scheduler.telemetry.metrics import Metrics
 from tests.support.builders import bound, cluster, pod, wire_node
+
+# The kernel of the machine that runs the tests may have no IPv6 loopback.
+NEEDS_IPV6 = pytest.mark.skipif(not Path("/proc/sys/net/ipv6").exists(), reason="this machine has no IPv6")
 
 
 @pytest.fixture
@@ -40,7 +46,7 @@ def samples(text: str) -> dict[tuple[str, str], float]:
 def metrics_of(*, per_card: bool = False) -> Metrics:
     tables = cluster(a=[16, 8])
     tables.upsert_node(wire_node("plain"))
-    tables.add(bound(pod("p", 4, annotations={"ALIYUN_COM_GPU_MEM_IDX": "1"}), "a"))
+    tables.add(bound(pod("p", 4, annotations={"ALIYUN_COM_GPU_MEM_IDX": "1", "gpushare/unit-mib": "1024"}), "a"))
     return Metrics(tables, lambda: {"active": 2, "backoff": 0, "unschedulable": 5, "gated": 1}, per_card=per_card)
 
 
@@ -72,7 +78,7 @@ async def test_series_per_card_are_there_only_when_asked_for(client: aiohttp.Cli
 async def test_a_scrape_shows_what_is_true_at_its_time(client: aiohttp.ClientSession) -> None:
     tables = cluster(a=[16])
     metrics = Metrics(tables, dict, per_card=False)
-    tables.add(bound(pod("p", 4, annotations={"ALIYUN_COM_GPU_MEM_IDX": "0"}), "a"))
+    tables.add(bound(pod("p", 4, annotations={"ALIYUN_COM_GPU_MEM_IDX": "0", "gpushare/unit-mib": "1024"}), "a"))
     _, text = await served(metrics, client, "/metrics")
     assert samples(text)["gpushare_node_gpu_memory_booked_units", "a"] == 4
 
@@ -97,3 +103,35 @@ async def test_what_is_not_there_and_what_is_not_a_question(client: aiohttp.Clie
     async with client.head(f"{url}/metrics") as answer:
         assert (answer.status, await answer.read()) == (200, b"")
     await runner.cleanup()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("[::1]", marks=NEEDS_IPV6)])
+async def test_without_a_host_both_families_are_served(client: aiohttp.ClientSession, host: str) -> None:
+    runner = await serve(("", 0), metrics_of().scrape, ready=str, alive=str)
+    try:
+        async with client.get(f"http://{host}:{runner.addresses[0][1]}/healthz") as answer:
+            assert answer.status == 200
+    finally:
+        await runner.cleanup()
+
+
+async def test_without_ipv6_ipv4_is_served(client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_ipv6(*_: object, **__: object) -> socket.socket:
+        raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+
+    monkeypatch.setattr(socket, "create_server", no_ipv6)
+    runner = await serve(("", 0), metrics_of().scrape, ready=str, alive=str)
+    try:
+        async with client.get(f"http://127.0.0.1:{runner.addresses[0][1]}/healthz") as answer:
+            assert answer.status == 200
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_port_that_is_taken_is_an_error_on_both_families() -> None:
+    first = await serve(("", 0), metrics_of().scrape, ready=str, alive=str)
+    try:
+        with pytest.raises(OSError, match="in use"):
+            await serve(("", first.addresses[0][1]), metrics_of().scrape, ready=str, alive=str)
+    finally:
+        await first.cleanup()

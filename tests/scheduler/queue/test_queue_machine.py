@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from math import inf
 from typing import Final
 
 from hypothesis import settings
@@ -43,6 +44,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.hopeless: set[str] = set()
         self.no_fits: Counter[str] = Counter()
         self.vain_until_s: dict[str, float] = {}
+        self.changes: dict[str, tuple[int, float]] = {}
 
     # The model
 
@@ -71,8 +73,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.cluster.add(seen)
 
     def forget(self, uid: str) -> None:
-        for kept in (self.pods, self.place, self.back_at_s, self.errors, self.no_fits, self.vain_until_s):
+        for kept in (self.pods, self.place, self.back_at_s, self.errors, self.no_fits):
             kept.pop(uid, None)
+        self.vain_until_s.pop(uid, None)
+        self.changes.pop(uid, None)
         for some in (self.gone, self.hopeless):
             some.discard(uid)
 
@@ -119,7 +123,20 @@ class QueueMachine(RuleBasedStateMachine):
         self.hopeless.discard(uid)
         self.vain_until_s.pop(uid, None)
         stays = before in {State.GATED, State.IN_FLIGHT} or uid in self.back_at_s
-        assert self.queue.state(uid) is (before if stays else State.ACTIVE)
+        waits = not stays and before is not State.ACTIVE and self.changes_too_often(uid)
+        assert self.queue.state(uid) is (before if stays else State.BACKING_OFF if waits else State.ACTIVE)
+
+    def changes_too_often(self, uid: str) -> bool:
+        """The first change is tried at once, the next ones after 1, 2, 4, 8, 10, 10, … seconds without one."""
+        now_s = self.cluster.now_s
+        count, last_s = self.changes.get(uid, (0, -inf))
+        if now_s - last_s > 10.0:
+            count = 0
+        ready_s = last_s + (min(10.0, 2.0 ** (count - 1)) if count else 0.0)
+        self.changes[uid] = (count + 1, max(now_s, ready_s))
+        if ready_s > now_s:
+            self.back_at_s[uid] = ready_s
+        return ready_s > now_s
 
     @precondition(lambda self: self.in_state(State.GATED))
     @rule(pick=PICK)

@@ -96,13 +96,14 @@ def test_error_back_off_is_served_although_the_pod_changes() -> None:
 
 def test_errors_in_a_row_and_attempts_without_fit_are_counted_apart() -> None:
     cluster = full(pod("p"))
-    for _ in range(3):
-        cluster.add(pod("p", 2), pod("p", 1))
+    for units in (2, 1, 2, 1):
+        cluster.add(pod("p", units))
+        cluster.after(11)
         cluster.settle()
     cluster.free(0, 1)
     cluster.settle()
     cluster.refused("p")
-    assert cluster.queue.next_ready_s() == 1.0
+    assert cluster.queue.next_ready_s() == cluster.now_s + 1.0
 
 
 def test_an_attempt_without_fit_ends_the_row_of_errors() -> None:
@@ -204,6 +205,20 @@ def test_a_pod_that_changes_is_tried_again_at_once(changed: Pod) -> None:
     cluster = full(pod("p"))
     cluster.add(changed)
     assert cluster.queue.state("p") is State.ACTIVE
+
+
+def test_a_pod_whose_owner_changes_it_again_and_again_is_tried_less_and_less_often() -> None:
+    cluster = full(pod("p"))
+    tried_s = []
+    for eighth in range(320):
+        cluster.after(0.125)
+        cluster.add(with_labels(pod("p"), app=str(eighth)))
+        if cluster.settle():
+            tried_s.append(cluster.now_s)
+    assert tried_s == [0.125, 1.125, 3.125, 7.125, 15.125, 25.125, 35.125]
+    cluster.after(21)
+    cluster.add(with_labels(pod("p"), app="at last"))
+    assert cluster.settle() == ["p"]
 
 
 def test_a_mere_status_change_moves_no_pod_but_its_newest_version_is_tried() -> None:

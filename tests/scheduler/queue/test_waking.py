@@ -36,9 +36,12 @@ def _plenty(rows: RowArray) -> Int64Array:
 def test_a_pod_waiting_for_card_memory_is_retried_at_once_when_that_memory_frees_whatever_its_no_fit_back_off() -> None:
     cluster = full(pod("p", 3))
     for _ in range(9):
-        cluster.add(with_labels(pod("p", 3), attempt="next"))
-        cluster.add(pod("p", 3))
+        cluster.after(11)
+        cluster.add(with_labels(pod("p", 3), attempt=str(cluster.now_s)))
         cluster.settle()
+    cluster.add(pod("p", 3))
+    cluster.after(11)
+    cluster.settle()
     cluster.free(0, 3)
     assert cluster.settle() == ["p"]
     assert "p" in cluster.placed

@@ -29,7 +29,7 @@ def witnessed(*, exclusive: bool = False) -> tuple[World, Witness, list[str]]:
 
 def on_card(index: int, units: int = 10) -> Mapping[str, str]:
     """The annotations of a binding to that card of node a."""
-    shares = Allocation({0: {index: units}}, {}, {index: f"GPU-a-{index}"})
+    shares = Allocation({0: {index: units}}, {}, {index: f"GPU-a-{index}"}, 1024)
     return encode(shares, LegacyFields(units, 16, 0))
 
 

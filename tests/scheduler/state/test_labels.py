@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from scheduler.state.arrays import FIRST_CAPACITY
-from scheduler.state.labels import ABSENT, Labels
+from scheduler.state.labels import ABSENT, Labels, integer
 
 KEYS = st.sampled_from(["zone", "arch", "gpu"])
 ROWS = st.integers(0, 5)
-LABELS = st.dictionaries(KEYS, st.sampled_from(["", "a", "b", "c"]))
+LABELS = st.dictionaries(KEYS, st.sampled_from(["", "a", "-7", "12"]))
 
 
 class Histories(RuleBasedStateMachine):
@@ -49,6 +49,14 @@ class Histories(RuleBasedStateMachine):
             in_use = [labels[key] for labels in self.model.values() if key in labels]
             assert {value: values.uses(value) for value, _ in values.items()} == {v: in_use.count(v) for v in in_use}
             assert len(values) <= 6
+
+    @invariant()
+    def integers_are_those_that_the_values_write(self) -> None:
+        for key in self.asked:
+            column = self.labels.column(key)
+            numbers, written = column.integers()
+            for value, code in column.values.items():
+                assert (int(numbers[code]) if written[code] else None) == integer(value)
 
     @invariant()
     def rows_keep_their_labels(self) -> None:

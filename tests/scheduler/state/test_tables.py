@@ -12,12 +12,13 @@ from config.protocol.allocation import Allocation, LegacyFields, encode
 from config.protocol.inventory import Card, Health
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
-from scheduler.state.booking import Booking, CardShare
+from scheduler.state.booking import CardShare, chosen, shares_of
 from scheduler.state.ledger import of_tables, recompute
 from scheduler.state.tables import Tables
-from tests.support.builders import bound, card, cluster, pod, wire_node
+from tests.support.builders import UNIT_MIB, bound, card, cluster, pod, wire_node
 
 if TYPE_CHECKING:
+    from config.protocol.booked_cards import Written
     from scheduler.kube import objects
 
 NODES = ("a", "b", "c")
@@ -33,7 +34,7 @@ def cards(draw: st.DrawFn, node: str) -> list[Card]:
 def written(shares: list[tuple[int, str, int]], *, uuids: bool) -> dict[str, str]:
     """Annotations of a pod with one container on these (index, uuid, units)."""
     allocation = Allocation(
-        {0: {index: units for index, _, units in shares}}, {}, {i: u for i, u, _ in shares} if uuids else {}
+        {0: {index: units for index, _, units in shares}}, {}, {i: u for i, u, _ in shares} if uuids else {}, UNIT_MIB
     )
     return encode(allocation, LegacyFields(sum(units for *_, units in shares), 16, 1))
 
@@ -43,7 +44,7 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.tables = Tables(ResourceNames())
         self.nodes: dict[str, objects.Node] = {}
-        self.pods: dict[str, tuple[Pod, str, Booking | None]] = {}
+        self.pods: dict[str, tuple[Pod, str, Written | None]] = {}
         self.made = 0
 
     @rule(data=st.data(), name=st.sampled_from(NODES), gpu=st.booleans(), extra=st.integers(0, 3))
@@ -73,9 +74,9 @@ class Histories(RuleBasedStateMachine):
         annotations = {
             "uuids": written([(index, f"GPU-{name}-{index}", units)], uuids=True),
             "indexes": written([(index, "", units)], uuids=False),
-            "legacy": {names.MEM_IDX: str(index)},
+            "legacy": {names.MEM_IDX: str(index), names.UNIT_MIB: "1024"},
             "none": {},
-            "broken": {names.ALLOCATION: "{", names.MEM_IDX: str(index)},
+            "broken": {names.ALLOCATION: "{", names.MEM_IDX: str(index), names.UNIT_MIB: "1024"},
             "wrong sum": written([(index, f"GPU-{name}-{index}", units + 1)], uuids=True),
         }[how]
         if exclusive:
@@ -94,14 +95,14 @@ class Histories(RuleBasedStateMachine):
         there = self.tables.cards.slots[row][slot].card
         shares = (CardShare(there.index, there.uuid, units),)
         self.tables.assume(waiting, row, shares)
-        self.pods[waiting.key.uid] = (waiting, name, Booking(units, shares))
+        self.pods[waiting.key.uid] = (waiting, name, chosen(waiting, shares, 1024))
 
     @precondition(lambda self: self.pods)
     @rule(data=st.data(), elsewhere=st.booleans())
     def the_watch_shows_a_pod(self, data: st.DataObject, elsewhere: bool) -> None:  # noqa: FBT001 - as above
         waiting, name, booking = self.pods[data.draw(st.sampled_from(sorted(self.pods)))]
         if booking is not None:
-            share = booking.shares[0]
+            share = shares_of(booking)[0]
             waiting = replace(waiting, annotations=written([(share.index, share.uuid, share.units)], uuids=True))
         self._show(bound(waiting, NODES[0] if elsewhere and booking is not None else name))
 

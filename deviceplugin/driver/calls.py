@@ -1,0 +1,139 @@
+"""What is asked of a driver's process, as values and on the wire: one JSON object a line, answers in any order."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from deviceplugin.driver.cards import (
+    CardFailed,
+    CardKey,
+    CardSource,
+    DriverCard,
+    NoAnswer,
+    NotOpened,
+    Opened,
+    Reading,
+    SourceFailed,
+    Xid,
+)
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Name: TypeAlias = Literal["open", "describe", "links", "read", "wait"]
+LONGEST_LINE: Final = 2**20
+
+
+class WorkerDied(SourceFailed):
+    """The process that was asked has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """A method of `cards.CardSource`. answer: the type of what it returns."""
+
+    name: Name
+    arguments: tuple[Any, ...]
+    answer: Any
+
+    def of(self, source: CardSource) -> T:
+        """Ask, in this thread. Raises SourceFailed."""
+        method: Callable[..., T] = getattr(source, self.name)
+        return method(*self.arguments)
+
+
+OPEN: Final[Call[Opened]] = Call("open", (), Opened)
+
+
+def describe(key: CardKey) -> Call[DriverCard]:
+    """`CardSource.describe`."""
+    return Call("describe", (key,), DriverCard)
+
+
+def links(uuids: Sequence[str]) -> Call[dict[str, dict[str, str]]]:
+    """`CardSource.links`."""
+    return Call("links", (tuple(uuids),), dict[str, dict[str, str]])
+
+
+def read(uuid: str) -> Call[Reading]:
+    """`CardSource.read`."""
+    return Call("read", (uuid,), Reading)
+
+
+def wait(uuid: str, timeout_s: float) -> Call[tuple[Xid, ...] | None]:
+    """`CardSource.wait`."""
+    return Call("wait", (uuid, timeout_s), tuple[Xid, ...] | None)
+
+
+class Worker(Protocol):
+    """What asks a driver: a process, or as good as one. It answers calls side by side."""
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process is still there."""
+        ...
+
+    async def ask(self, call: Call[T]) -> T:
+        """Wait for the answer, for as long as it takes. Raises SourceFailed, WorkerDied among them."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once; what it was asked raises WorkerDied."""
+        ...
+
+    async def ended(self, within_s: float) -> bool:
+        """Whether it is gone, after waiting so long. A process that the kernel holds cannot be ended."""
+        ...
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A call on the wire."""
+
+    number: int
+    name: Name
+    arguments: tuple[Any, ...]
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """One of the errors of `cards`, on the wire."""
+
+    kind: Literal["driver", "not-opened", "no-answer", "card", "card-lost"]
+    message: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer to the call of this number. result: JSON of the call's type."""
+
+    number: int
+    result: msgspec.Raw = msgspec.Raw(b"null")
+    failure: Failure | None = None
+
+
+def failure_of(error: SourceFailed) -> Failure:
+    """The error on the wire."""
+    match error:
+        case CardFailed():
+            return Failure("card-lost" if error.lost else "card", str(error))
+        case NoAnswer():
+            return Failure("no-answer", str(error))
+        case NotOpened():
+            return Failure("not-opened", str(error))
+    return Failure("driver", str(error))
+
+
+def error_of(failure: Failure) -> SourceFailed:
+    """The error that was sent."""
+    match failure.kind:
+        case "card" | "card-lost":
+            return CardFailed(failure.message, lost=failure.kind == "card-lost")
+        case "no-answer":
+            return NoAnswer(failure.message)
+        case "not-opened":
+            return NotOpened(failure.message)
+    return SourceFailed(failure.message)

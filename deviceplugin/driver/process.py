@@ -1,0 +1,121 @@
+"""The parent's end of one process that asks a driver.
+
+    RUNNING --kill, or its own end--> ENDED
+       └──────kill─────▶ HELD: the kernel does not let it go yet; alive all the same
+
+Owned by the event loop.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from deviceplugin.driver.calls import LONGEST_LINE, Answer, Ask, Call, WorkerDied, error_of
+from deviceplugin.driver.cards import SourceFailed
+
+T = TypeVar("T")
+_LOOK_S: Final = 0.01
+NVML: Final = (sys.executable, "-m", "deviceplugin.driver.child")
+
+
+class DriverProcess:
+    """`calls.Worker`; made by `start`."""
+
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._process, self._writer = process, writer
+        self._numbers = itertools.count()
+        self._asked: dict[int, asyncio.Future[Answer]] = {}
+        self._reading = asyncio.create_task(self._read(reader))
+
+    @classmethod
+    async def start(cls, command: Sequence[str] = NVML) -> "DriverProcess":
+        """command: is given this process's id behind it. Raises SourceFailed."""
+        ours, its = socket.socketpair()
+        with its:
+            try:
+                # Not asyncio's: its pipes are closed by the loop alone, and this is closed when the process is killed.
+                process = subprocess.Popen(  # noqa: ASYNC220, S603
+                    [*command, str(os.getpid())], stdin=its.fileno(), stdout=its.fileno()
+                )
+            except OSError as error:
+                ours.close()
+                message = f"the driver's process cannot be started: {error}"
+                raise SourceFailed(message) from error
+        return cls(process, *await asyncio.open_connection(sock=ours, limit=LONGEST_LINE))
+
+    @property
+    def pid(self) -> int:
+        """As the port."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """As the port."""
+        return self._process.poll() is None
+
+    async def ask(self, call: Call[T]) -> T:
+        """As the port."""
+        if self._reading.done():
+            raise self._died()
+        number = next(self._numbers)
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answered
+        try:
+            self._send(Ask(number, call.name, call.arguments))
+            answer = await answered
+        finally:
+            self._asked.pop(number, None)
+        if answer.failure is not None:
+            raise error_of(answer.failure)
+        result: Any = msgspec.json.decode(answer.result, type=call.answer)
+        return result  # type: ignore[no-any-return]
+
+    def kill(self) -> None:
+        """As the port."""
+        self._process.kill()
+        self._writer.close()
+        self._reading.cancel()
+
+    async def ended(self, within_s: float) -> bool:
+        """As the port."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self.alive:  # noqa: ASYNC110 - there is no event of that without a thread or a signal handler
+                    await asyncio.sleep(_LOOK_S)
+        return not self.alive
+
+    def _send(self, ask: Ask) -> None:
+        # Not drained: a line is short, and one that asks waits for its answer before it asks again.
+        self._writer.write(msgspec.json.encode(ask) + b"\n")
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        """Hand out the answers until there are no more."""
+        try:
+            while line := await reader.readline():
+                answer = msgspec.json.decode(line, type=Answer)
+                waiting = self._asked.get(answer.number)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(answer)
+        except (ValueError, msgspec.DecodeError, ConnectionError):
+            pass  # What it says is no answer, or without end: it is of no more use.
+        finally:
+            self._process.kill()
+            self._writer.close()
+            for waiting in self._asked.values():
+                if not waiting.done():
+                    waiting.set_exception(self._died())
+
+    def _died(self) -> WorkerDied:
+        code = self._process.poll()
+        how = "" if code is None else f" with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
+        return WorkerDied(f"the driver's process {self.pid} has ended{how}")

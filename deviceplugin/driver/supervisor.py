@@ -1,0 +1,260 @@
+"""Which process asks which card, so that a card that hangs costs only itself.
+
+    TOGETHER --silent or failing for a minute, or the first to hang when all did--> APART
+       ▲ ▲                                                                           │ │
+       │ └──── it answers there, and to the common process at the next look ─────────┘ │
+       └───── taken back ── RELEASED: no process touches it ◀──── release (also from TOGETHER)
+
+TOGETHER: the common process asks it, in a thread of its own; while that hangs the others are asked all the same.
+APART: it has a process of its own (`apart`). The common one is left alone, with its thread that hangs: were it ended,
+errors of the other cards would be missed.
+The common process is ended when all cards hang in it, and made again when it died; whoever waited is asked again.
+Owned by the event loop.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from deviceplugin.driver import calls
+from deviceplugin.driver.apart import CardApart
+from deviceplugin.driver.calls import Worker, WorkerDied
+from deviceplugin.driver.cards import CardFailed, CardKey, DriverCard, DriverCards, NoAnswer, Reading, SourceFailed, Xid
+from deviceplugin.driver.opened import OpenedDriver
+from deviceplugin.driver.processes import Limits, Processes
+
+T = TypeVar("T")
+_LISTEN_AGAIN_S: Final = 10.0
+_DEATHS: Final = 2  # of the common process between two looks, while this card was asked more often than any other
+log = structlog.get_logger()
+
+
+class SupervisedDriver:
+    """`cards.Driver`. Make it inside the event loop."""
+
+    def __init__(self, start: Callable[[], Awaitable[Worker]], limits: Limits | None = None) -> None:
+        """start: makes a process; raises SourceFailed."""
+        self.processes = Processes(start, limits or Limits())
+        self._limits = self.processes.limits
+        self._common: OpenedDriver | None = None
+        self._apart: dict[str, CardApart] = {}
+        self._released: frozenset[str] = frozenset()
+        self._known: dict[str, DriverCard] = {}
+        self._failing_s: dict[str, float] = {}
+        self._deaths: Counter[str] = Counter()
+        self._opening = asyncio.Lock()
+        self._next_s, self._pause_s = 0.0, 0.0
+        self._why = SourceFailed("the driver has not been asked yet")
+        self._xids: asyncio.Queue[Xid] = asyncio.Queue()
+        self._listeners: set[asyncio.Task[None]] = set()
+
+    def remember(self, cards: Iterable[DriverCard]) -> None:
+        """As the port."""
+        self._known |= {card.uuid: card for card in cards}
+
+    async def cards(self) -> DriverCards:
+        """As the port. New cards are found only while the common process may ask every known one."""
+        return await self._in_common(self._described)
+
+    async def readings(self, uuids: Iterable[str]) -> dict[str, Reading | SourceFailed]:
+        """As the port."""
+        asking = {uuid: await self._started(self._reading(uuid)) for uuid in uuids}
+        answers = await asyncio.gather(*asking.values(), return_exceptions=True)
+        found: dict[str, Reading | SourceFailed] = {}
+        for uuid, answer in zip(asking, answers, strict=True):
+            if isinstance(answer, BaseException) and not isinstance(answer, SourceFailed):
+                raise answer
+            found[uuid] = answer
+        return found
+
+    async def events(self) -> Sequence[Xid]:
+        """As the port."""
+        return [await self._xids.get(), *(self._xids.get_nowait() for _ in range(self._xids.qsize()))]
+
+    async def release(self, uuids: frozenset[str]) -> None:
+        """As the port."""
+        added, self._released = uuids - self._released, uuids
+        for uuid in added & self._apart.keys():
+            await self._apart.pop(uuid).leave()
+        if added and self._common is not None:
+            # NVML cannot let go of one card: the others are asked by a new process, which does not touch it.
+            await self._end_common(self._common)
+        if added and (problem := self.processes.problem()):
+            raise SourceFailed(problem)
+
+    def problems(self) -> tuple[str, ...]:
+        """As the port."""
+        return tuple(filter(None, [self.processes.problem()]))
+
+    async def close(self) -> None:
+        """As the port."""
+        for listener in self._listeners:
+            listener.cancel()
+        await self.processes.close()
+
+    async def _reading(self, uuid: str) -> Reading:
+        self._check_held(uuid)
+        card, apart = self._known.get(uuid), self._apart.get(uuid)
+        if card is None:
+            message = f"card {uuid}: the driver does not list it"
+            raise CardFailed(message, lost=True)
+        try:
+            reading = await (apart.reading(card) if apart else self._in_common(lambda opened: self._read(opened, card)))
+        except CardFailed as error:
+            # A card that came back to the bus may be known only to a process that opens the driver after it did.
+            self._failing_s.setdefault(uuid, _now_s())
+            if _now_s() - self._failing_s[uuid] >= self._limits.hung_s:
+                self._set_apart(uuid, error)
+            raise
+        except WorkerDied as error:
+            message = f"card {uuid}: {error}"
+            raise NoAnswer(message) from error
+        self._failing_s.pop(uuid, None)
+        self._listen(apart.opened if apart else self._common, uuid)
+        return reading
+
+    def _check_held(self, uuid: str) -> None:
+        if uuid in self._released:
+            message = f"card {uuid} is released"
+            raise NoAnswer(message)
+
+    async def _read(self, opened: OpenedDriver, card: DriverCard) -> Reading:
+        # Again: it may be that the process was ended, and another made, because this card was released.
+        self._check_held(card.uuid)
+        try:
+            reading = await opened.reading(card, self._limits.answer_s)
+        except NoAnswer as error:
+            now_s = _now_s()
+            if first := opened.first_silent(now_s, after_s=self._limits.stuck_s):
+                log.warning("driver.stuck", first=first, reason=str(error))
+                self._set_apart(first, error)
+                await self._end_common(opened)
+            elif opened.silent_s(card.uuid, now_s) >= self._limits.hung_s:
+                self._set_apart(card.uuid, error)
+            raise
+        self._pause_s = 0.0
+        return reading
+
+    def _set_apart(self, uuid: str, error: SourceFailed) -> None:
+        if uuid not in self._apart:
+            log.warning("card.asked_apart", uuid=uuid, reason=str(error))
+            self._apart[uuid] = CardApart(self.processes, error)
+
+    async def _described(self, opened: OpenedDriver) -> DriverCards:
+        failing = {uuid for uuid, apart in self._apart.items() if apart.said is not None}
+        alone = self._known.keys() & (self._released | failing | opened.asked_s.keys())
+        asked: dict[str, CardKey] = {f"card {index}": index for index in range(opened.count)}
+        if alone:
+            asked = {uuid: card.pci or uuid for uuid, card in self._known.items() if uuid not in alone}
+        found, silent = await self._each(opened, asked)
+        with contextlib.suppress(NoAnswer):
+            linked = await opened.links([card.uuid for card in found], self._limits.answer_s)
+            found = [replace(card, links=linked.get(card.uuid, {})) for card in found]
+        self._known |= {card.uuid: card for card in found}
+        self._deaths.clear()
+        for card in found:
+            if card.uuid in self._apart:
+                await self._apart.pop(card.uuid).leave()
+            self._listen(opened, card.uuid)
+        # Of an index that did not answer it is not known which card it is: it may be any that is missing.
+        unasked = self._known.keys() - {card.uuid for card in found} if silent else alone
+        return DriverCards(opened.version, tuple(sorted(found, key=lambda card: card.index)), frozenset(unasked))
+
+    async def _each(self, opened: OpenedDriver, asked: Mapping[str, CardKey]) -> tuple[list[DriverCard], bool]:
+        """The cards that answer, and whether some did not in time. One that fails is left out, for its own part."""
+        limit_s = self._limits.answer_s
+        asking = {who: await self._started(opened.described(key, who, limit_s)) for who, key in asked.items()}
+        found, silent = [], False
+        for who, answer in asking.items():
+            try:
+                found.append(await answer)
+            except (NoAnswer, CardFailed) as error:
+                silent |= isinstance(error, NoAnswer)
+                log.warning("card.left_out", card=who, reason=str(error))
+        return found, silent
+
+    async def _started(self, asking: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Ask, and wait a moment: as a rule one card is asked after the other, which shows the one that hangs."""
+        task = asyncio.create_task(asking)
+        await asyncio.wait({task}, timeout=self._limits.patience_s)
+        return task
+
+    async def _in_common(self, ask: Callable[[OpenedDriver], Awaitable[T]]) -> T:
+        """Ask the common process; once more if it dies of that, or of something else. Raises SourceFailed."""
+        for last in (False, True):
+            opened = await self._opened()
+            try:
+                return await ask(opened)
+            except WorkerDied as error:
+                await self._died(opened, error)
+                if last:
+                    raise
+            except (NoAnswer, CardFailed):
+                raise
+            except SourceFailed:
+                # The driver is gone from under it; another process may find it again.
+                await self._end_common(opened)
+                raise
+        raise AssertionError
+
+    async def _opened(self) -> OpenedDriver:
+        async with self._opening:
+            if self._common is None:
+                if _now_s() < self._next_s:
+                    raise self._why.with_traceback(None)
+                # A process that fails again and again is made at growing intervals, until a card has answered.
+                self._next_s = _now_s() + self._pause_s
+                self._pause_s = min(self._limits.slowest_s, max(self._limits.start_s, 2 * self._pause_s))
+                try:
+                    self._common = await self.processes.opened()
+                except SourceFailed as error:
+                    self._why = error
+                    raise
+            return self._common
+
+    async def _died(self, opened: OpenedDriver, error: WorkerDied) -> None:
+        if opened is self._common:
+            self._common, self._why = None, error
+            log.warning("driver.process_died", reason=str(error))
+            self._deaths.update(opened.left_asking & self._known.keys())
+            (guilty, times), *others = self._deaths.most_common(2) or [("", 0)]
+            if times >= _DEATHS and not any(others_times == times for _, others_times in others):
+                self._set_apart(guilty, error)
+
+    async def _end_common(self, opened: OpenedDriver) -> None:
+        if opened is self._common:
+            self._common = None
+        await self.processes.end(opened)
+
+    def _listen(self, opened: OpenedDriver | None, uuid: str) -> None:
+        if opened is not None and uuid not in opened.listening:
+            opened.listening.add(uuid)
+            listener = asyncio.create_task(self._hear(opened, uuid))
+            self._listeners.add(listener)
+            listener.add_done_callback(self._listeners.discard)
+
+    async def _hear(self, opened: OpenedDriver, uuid: str) -> None:
+        while True:
+            try:
+                xids = await opened.worker.ask(calls.wait(uuid, self._limits.listen_s))
+            except WorkerDied:
+                return
+            except SourceFailed:
+                await asyncio.sleep(_LISTEN_AGAIN_S)
+                continue
+            if xids is None:
+                log.warning("card.without_events", uuid=uuid)
+                return
+            apart = self._apart.get(uuid)
+            # While a card is asked apart, the common process may still hear its errors too.
+            for xid in xids if opened is (apart.opened if apart and apart.opened else self._common) else ():
+                self._xids.put_nowait(xid)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

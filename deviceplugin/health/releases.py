@@ -1,0 +1,101 @@
+"""Cards that an operator has the plugin let go of, for a reset or a change of MIG mode, and their way back.
+
+    HELD --annotation `gpushare/release`, or the command--> RELEASED --its time is over, annotation or command--> HELD
+
+While the plugin holds a card, the driver refuses both. Nobody has to remember to give a card back: its time ends, also
+over a restart of the plugin. Owned by the event loop.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import structlog
+
+from deviceplugin.driver.cards import DriverCard
+from deviceplugin.health.monitor import CardKeeper
+from deviceplugin.line_socket import Refusal
+
+RELEASE_S: Final = 600.0
+LONGEST_S: Final = 86_400.0
+ALL: Final = "all"
+_SOCKET: Final = "control.sock"
+log = structlog.get_logger()
+
+
+class Order(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """What an operator asks on the socket. cards: indexes, UUIDs, or `all`. done: take them back."""
+
+    cards: list[str]
+    done: bool = False
+    for_s: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)] = RELEASE_S
+
+
+def socket_path(state_dir: Path) -> Path:
+    """Where orders are taken: in a directory that only its owner, root, may enter."""
+    return state_dir / _SOCKET
+
+
+@dataclass(slots=True, kw_only=True)
+class Releases:
+    """allocated: UUID -> units that pods have of the card. wall_s: Unix seconds."""
+
+    keeper: CardKeeper
+    allocated: Callable[[], dict[str, int]]
+    wall_s: Callable[[], float]
+    _annotated: frozenset[str] = field(default_factory=frozenset)
+
+    async def obey(self, line: bytes) -> str:
+        """An `Order` of the socket; what to say to who gave it. Raises line_socket.Refusal."""
+        order = msgspec.json.decode(line, type=Order)
+        cards = self._named(order.cards)
+        if order.done:
+            await self.keeper.release([card.uuid for card in cards], None)
+            return "\n".join(f"{_name(card)} is taken back" for card in cards)
+        return await self._release(cards, order.for_s)
+
+    async def follow(self, text: str) -> bool:
+        """The annotation says this now. Whether it has served its purpose, and is to be removed."""
+        cards = named(text.split(","), self.keeper.states.cards) if text else []
+        uuids, released = frozenset(card.uuid for card in cards), self.keeper.states.released().keys()
+        if back := (self._annotated - uuids) & released:
+            await self.keeper.release(back, None)
+        new = [card for card in cards if card.uuid not in self._annotated and card.uuid not in released]
+        self._annotated = uuids
+        if new:
+            log.info("card.released", said=await self._release(new, RELEASE_S))
+        return bool(text) and not uuids & self.keeper.states.released().keys()
+
+    async def _release(self, cards: Sequence[DriverCard], for_s: float) -> str:
+        until_s = self.wall_s() + for_s
+        held = await self.keeper.release([card.uuid for card in cards], until_s)
+        allocated, until = self.allocated(), datetime.fromtimestamp(until_s, UTC)
+        if held:
+            raise Refusal(held)
+        return "\n".join(
+            f"{_name(card)} is released until {until:%H:%M:%S} UTC and takes no new pods"
+            + (f"; pods have {units} units of it and may keep it busy" if (units := allocated.get(card.uuid)) else "")
+            for card in cards
+        )
+
+    def _named(self, names: Sequence[str]) -> list[DriverCard]:
+        listed = self.keeper.states.cards
+        unknown = [name for name in names if not named([name], listed)]
+        if unknown or not names:
+            there = ", ".join(f"{card.index} ({card.uuid})" for card in listed) or "none"
+            message = f"there is no card {', '.join(unknown)}; expected all, or some of: {there}"
+            raise Refusal(message)
+        return named(names, listed)
+
+
+def named(names: Iterable[str], cards: Sequence[DriverCard]) -> list[DriverCard]:
+    """The cards with these indexes or UUIDs; all of them for `all`."""
+    wanted = {name.strip() for name in names}
+    return [card for card in cards if wanted & {ALL, str(card.index), card.uuid}]
+
+
+def _name(card: DriverCard) -> str:
+    return f"card {card.index} ({card.uuid})"

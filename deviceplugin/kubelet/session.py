@@ -1,0 +1,175 @@
+"""The plugin as the kubelet sees it, from the first second: registered at once, with answers that come later.
+
+    session.json, checkpoint ──▶ devices ──▶ Register ──▶ …        what the kubelet was told before, and what is held
+    cards, pods, mode known  ──▶ take_over ──▶ Allocate, PreStartContainer are answered; devices as they are now
+
+A kubelet that starts admits its pods again after about a second, and fails those whose containers are not running where
+no plugin has listed their devices by then (pkg/kubelet/cm/devicemanager/manager.go). So this imports little.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from deviceplugin.kubelet import checkpoint
+from deviceplugin.kubelet.checkpoint import CheckpointError
+from deviceplugin.kubelet.client import KubeletSilent
+from deviceplugin.kubelet.device_ids import Listed
+from deviceplugin.kubelet.device_list import FakeDevices
+from deviceplugin.kubelet.registration import Listeners, Registration, Say
+from deviceplugin.kubelet.server import ContainerResponse, Devices, Refused
+from deviceplugin.kubelet.session_file import SessionFile, Told
+
+CHECKPOINT: Final = "kubelet_internal_checkpoint"
+# The kubelet handles no other pod while it waits for an Allocate, without a deadline (devicemanager/endpoint.go).
+_ALLOCATE_WAIT_S: Final = 5.0
+# PreStartContainer has 30 s there, and the kubelet comes again.
+_START_WAIT_S: Final = 10.0
+
+
+class Answers(Protocol):
+    """What gives containers their cards, once that is known."""
+
+    async def registering(self) -> None:
+        """Awaited before the plugin registers, to take note of what the kubelet has admitted without asking.
+
+        Raises KubeletSilent, CheckpointError: then it is not known, and registering would be too early.
+        """
+        ...
+
+    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
+        """As `server.KubeletPlugin`."""
+        ...
+
+    async def pre_start(self, ids: frozenset[str]) -> None:
+        """As `server.KubeletPlugin`."""
+        ...
+
+
+class KubeletSession:
+    """`server.KubeletPlugin`, and its registration. Owned by the event loop; make it inside.
+
+    devices: what is listed. registered: a kubelet follows them. problem: why none does; "" while nobody knows of any.
+    changed: called whenever `registered` or `problem` may be different.
+    """
+
+    def __init__(
+        self,
+        device_plugin_dir: Path,
+        resource: str,
+        file: SessionFile,
+        backoff_s: Callable[[int], float],
+        say: Say,
+    ) -> None:
+        """As `Registration`; file: what it was told before."""
+        self.devices_now = FakeDevices()
+        self.registered, self.problem = False, ""
+        self.changed: Callable[[], None] = lambda: None
+        self._resource, self._file, self._backoff_s = resource, file, backoff_s
+        self._checkpoint = device_plugin_dir / CHECKPOINT
+        self._told: Told | None = None
+        self._answers: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+        self._first = asyncio.Event()
+        self._following = 0
+        listeners = Listeners(self._registering, self._on_registered, self._on_unregistered, self._on_problem)
+        self._registration = Registration(self, device_plugin_dir, resource, listeners, backoff_s, say)
+
+    def resume(self) -> bool:
+        """List what the kubelet was told before, and what is held. False: it is not known, or not enough.
+
+        Without CDI, not where pods may have been admitted that nobody asked for: those have to be known first.
+        """
+        told = self._file.load()
+        if told is None or told.resource != self._resource:
+            return False
+        try:
+            text = self._checkpoint.read_bytes()
+            held = [entry.ids for entry in checkpoint.parse(text) if entry.resource == self._resource]
+            asked = self._resource in checkpoint.registered(text)
+        except (OSError, CheckpointError):
+            return False
+        if told.mode != "cdi" and (told.unasked or not asked):
+            return False
+        beside = sorted(frozenset[str]().union(*held) - {name for name, _ in told.devices})
+        self._told = told
+        self.devices_now.show((*told.devices, *((name, True) for name in beside)))
+        return True
+
+    async def run(self) -> None:
+        """Serve and register forever. Raises, in a group, what serving does."""
+        await self._registration.run()
+
+    async def registered_within(self, wait_s: float) -> bool:
+        """Wait for the first registration; whether there was one by then."""
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._first.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def take_over(self, answers: Answers, mode: str) -> None:
+        """Answer the kubelet's calls from now on."""
+        # Registered on the word of records that are of another mode: what they left out is looked at now.
+        failures = 0
+        while self._told is not None and self._told.mode != mode:
+            try:
+                await answers.registering()
+            except (KubeletSilent, CheckpointError) as error:
+                failures += 1
+                self._on_problem(str(error))
+                await asyncio.sleep(self._backoff_s(failures))
+            else:
+                break
+        self._answers.set_result(answers)
+
+    def remember(self, mode: str, devices: Listed, *, unasked: bool) -> None:
+        """Keep what the kubelet is told, for the next process. Raises OSError."""
+        self._file.save(Told(self._resource, mode, unasked, devices))
+
+    async def devices(self) -> AsyncIterator[Devices]:
+        """As the port."""
+        self._following += 1
+        try:
+            async for devices in self.devices_now.follow():
+                yield devices
+        finally:
+            self._following -= 1
+            # Two follow while one kubelet takes over from another.
+            if not self._following:
+                self._on_unregistered()
+                self._registration.dropped()
+
+    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
+        """As the port."""
+        return await (await self._ready(_ALLOCATE_WAIT_S)).allocate(ids)
+
+    async def pre_start(self, ids: frozenset[str]) -> None:
+        """As the port."""
+        await (await self._ready(_START_WAIT_S)).pre_start(ids)
+
+    async def _ready(self, wait_s: float) -> Answers:
+        done, _ = await asyncio.wait({self._answers}, timeout=wait_s)
+        if not done:
+            message = f"the device plugin has just started and does not know cards and pods yet, after {wait_s:g} s"
+            raise Refused(message, "Starting")
+        return self._answers.result()
+
+    async def _registering(self) -> None:
+        await self.devices_now.shown()
+        if self._told is None or self._answers.done():
+            await (await asyncio.shield(self._answers)).registering()
+
+    def _on_registered(self) -> None:
+        self.registered = True
+        self._first.set()
+        self.changed()
+
+    def _on_unregistered(self) -> None:
+        self.registered = False
+        self.changed()
+
+    def _on_problem(self, message: str) -> None:
+        self.problem = message
+        self.changed()

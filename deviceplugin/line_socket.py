@@ -1,0 +1,85 @@
+"""A unix socket of this machine's root: one JSON object a line, one in answer, `{"ok": true, …}` or why not.
+
+Its file mode keeps everybody else out, so who may connect is decided by the file system and by `kubectl exec`'s rights.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+_LONGEST_LINE: Final = 65_536
+_ANSWER_S: Final = 5.0
+
+
+class Refusal(Exception):
+    """What was asked cannot be done; the message says why."""
+
+
+class _Answer(msgspec.Struct, omit_defaults=True):
+    ok: bool
+    error: str = ""
+    said: str = ""
+
+
+@asynccontextmanager
+async def serve(path: Path, obey: Callable[[bytes], Awaitable[str]]) -> AsyncIterator[None]:
+    """Take lines at `path` while the context lasts. obey: does what one asks; returns what to say. Raises Refusal."""
+
+    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                writer.write(msgspec.json.encode(await _answer(obey, line)) + b"\n")
+                await writer.drain()
+        except ValueError:
+            error = f"a line may have at most {_LONGEST_LINE} bytes"
+            writer.write(msgspec.json.encode(_Answer(ok=False, error=error)) + b"\n")
+        except ConnectionError:
+            return
+        finally:
+            writer.close()
+
+    _remove(path)
+    server = await asyncio.start_unix_server(converse, path, limit=_LONGEST_LINE)
+    _for_its_owner_alone(path)
+    try:
+        yield
+    finally:
+        server.close()
+        _remove(path)
+
+
+async def ask(path: Path, line: Mapping[str, object], *, within_s: float = _ANSWER_S) -> str:
+    """What is said to this line. Raises Refusal; OSError and TimeoutError when nobody takes it."""
+    async with asyncio.timeout(within_s):
+        reader, writer = await asyncio.open_unix_connection(path)
+        try:
+            writer.write(msgspec.json.encode(line) + b"\n")
+            heard = await reader.readline()
+        finally:
+            writer.close()
+    if not heard.endswith(b"\n"):
+        message = f"{path}: the process that listens ended before it answered"
+        raise ConnectionError(message)
+    answer = msgspec.json.decode(heard, type=_Answer)
+    if not answer.ok:
+        raise Refusal(answer.error)
+    return answer.said
+
+
+async def _answer(obey: Callable[[bytes], Awaitable[str]], line: bytes) -> _Answer:
+    try:
+        return _Answer(ok=True, said=await obey(line))
+    except (msgspec.DecodeError, UnicodeError, RecursionError, Refusal) as error:
+        return _Answer(ok=False, error=str(error))
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _for_its_owner_alone(path: Path) -> None:
+    path.chmod(0o600)

@@ -1,0 +1,99 @@
+"""The fake devices of this node: what the kubelet is told of them, from the cards and from who holds which."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from config.protocol import allocation
+from config.protocol.inventory import Card, Health, Inventory
+from deviceplugin.allocation.pods import NodePod, Undecided, decided
+from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.kubelet import device_ids
+from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
+from deviceplugin.kubelet.device_list import FakeDevices
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeDevices:
+    """Owned by the event loop. shown: what the kubelet follows; what is there at first, it has been told before.
+
+    old_style: as `device_ids.device_ids`.
+    """
+
+    view: NodeRecords
+    shown: FakeDevices
+    old_style: bool
+
+    async def show(self, whole: Inventory, found: Inventory) -> bool:
+        """List the devices, worked out anew from what is held now: `device_ids.listed`. False: ask again, soon.
+
+        whole: without what is used outside. Its units stay in the list, since a container of any card may hold the ids;
+        as many free ones are unhealthy.
+        """
+        ids = device_ids.device_ids(whole.cards, old_style=self.old_style)
+        usable = sum(card.units for card in found.cards if card.health is not Health.UNHEALTHY)
+        try:
+            holders = await self._holders(whole)
+        except CheckpointError as error:
+            log.warning("devices.unknown_holders", reason=str(error))
+            if self.shown.now:
+                return False
+            # The kubelet writes another checkpoint once it is told of devices, and not before.
+            holders = {}
+        well = {card.uuid for card in whole.cards if card.health is not Health.UNHEALTHY}
+        spare = device_ids.spare_ids(whole.cards, old_style=self.old_style)
+        self.shown.show(device_ids.listed(ids, spare, usable, holders, well, self._unhealthy()))
+        return True
+
+    async def _holders(self, whole: Inventory) -> dict[str, frozenset[str]]:
+        """As `held_by`. Raises CheckpointError."""
+        view = await self.view.look()
+        # Before every pod is known, none of the records can be told for one of a pod that is gone.
+        before = self._unhealthy() if self.view.pods.complete else frozenset[str]()
+        return held_by(view.entries, view.pods, whole, self.view.resources.gpu_mem, before)
+
+    def _unhealthy(self) -> frozenset[str]:
+        return frozenset(name for name, healthy in self.shown.now if not healthy)
+
+
+def held_by(
+    entries: Iterable[CheckpointEntry], pods: Iterable[NodePod], found: Inventory, resource: str, before: frozenset[str]
+) -> dict[str, frozenset[str]]:
+    """Device id -> UUIDs of the cards decided for the containers that hold it; none of them where that is not known.
+
+    before: the unhealthy ids. Nobody is given such an id, so one that only a pod that is gone holds is free: the
+    kubelet keeps the records of the dead until its next allocation (devicemanager/manager.go).
+    """
+    by_uid = {pod.uid: pod for pod in pods}
+    holders: dict[str, frozenset[str]] = {}
+    for entry in entries:
+        if entry.resource != resource or (entry.pod_uid not in by_uid and entry.ids <= before):
+            continue
+        uuids = _cards_of(by_uid.get(entry.pod_uid), entry.container, found)
+        for device in entry.ids:
+            # A container whose card is not known counts as one on a healthy card.
+            known = holders.get(device, uuids)
+            holders[device] = known | uuids if known and uuids else frozenset()
+    return holders
+
+
+def _cards_of(pod: NodePod | None, container: str, found: Inventory) -> frozenset[str]:
+    """UUIDs, also of cards that are not there any more, or not shared any more: the scheduler counts by these too."""
+    if pod is None:
+        return frozenset()
+    try:
+        written = allocation.decode(pod.annotations)
+        shared = (replace(card, units=max(1, card.units)) for card in found.cards)
+        gone = (_gone(uuid) for uuid in (written.cards.values() if written else ()))
+        # Of two with one UUID, the last one counts.
+        shares = decided(pod, (*gone, *shared)).shares.get(container, ())
+    except (Undecided, allocation.AllocationError):
+        return frozenset()
+    return frozenset(share.uuid for share in shares)
+
+
+def _gone(uuid: str) -> Card:
+    return Card(index=-1, uuid=uuid, model="", memory_mib=0, units=1, health=Health.UNHEALTHY)

@@ -1,0 +1,57 @@
+"""Units vanish on a real node, and its kubelet starts again: no pod fails."""
+
+import asyncio
+
+from e2e.control_plane.admin import Admin, Json
+from e2e.node.node_pods import PODS
+from e2e.suites.shared_node import (
+    STANDARD_MIB,
+    SharedNode,
+    all_settled,
+    allocatable,
+    card_units,
+    lives,
+    passing,
+    pods,
+    shared_pod,
+    sharing,
+)
+
+# What a driver reserves may grow with its version.
+_ADMITTED_AFTER_S = 8.0
+_SHRUNK_MIB = tuple(mib - 1 for mib in STANDARD_MIB)
+
+
+def exposed(name: str, units: int, number: int = 1) -> list[Json]:
+    """Pods whose init container has ended: the kubelet looks at what they hold when it admits them again."""
+    return [shared_pod(f"{name}-{k}", [sharing(units)], initContainers=[passing(units)]) for k in range(number)]
+
+
+async def test_no_pod_fails_when_units_vanish_and_the_kubelet_starts_again(shared: SharedNode, on_node: Admin) -> None:
+    """Every id is held, so those that would vanish are held too."""
+    state = str(shared.node.device_plugins / "gpushare-ids")
+    async with shared.instead(stateDir=state) as before:
+        await before.ready()
+        await shared.node_seen(on_node, lambda node: allocatable(node) == 110)
+        async with pods(on_node, exposed("held", 5, 22)) as created:
+            found = await all_settled(on_node, created)
+            assert [pod["status"]["phase"] for pod in found] == ["Running"] * 22
+            before.stop()
+            async with shared.instead(_SHRUNK_MIB, stateDir=state) as after:
+                await after.ready()
+                await shared.node_seen(on_node, lambda node: sum(card_units(node).values()) == 107)
+                shared.node.stop_kubelet()
+                shared.node.start_kubelet()
+                await shared.node_seen(on_node, lambda node: allocatable(node) >= 107)
+                await asyncio.sleep(_ADMITTED_AFTER_S)
+                again = [(await on_node.get(f"{PODS}/{name}")).body for name in created]
+                assert [pod["status"]["phase"] for pod in again] == ["Running"] * 22
+                await shared.node_seen(on_node, lambda node: allocatable(node) == 110)
+                assert [lives(pod) for pod in again] == [lives(pod) for pod in found]
+                for name in created[:11]:
+                    await on_node.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+                # The kubelet forgets what the dead held at its next allocation; then there is no more than 107.
+                async with pods(on_node, [shared_pod("after", [sharing(5)])]) as (name,):
+                    (late,) = await all_settled(on_node, [name])
+                    assert late["status"]["phase"] == "Running"
+                    await shared.node_seen(on_node, lambda node: allocatable(node) == 107)

@@ -1,0 +1,147 @@
+"""The arithmetic of GpuShare: which cards fit, which are taken, and how many copies of a pod they hold.
+
+Free functions over the columns of cards. What is of the shape [cards, rows] is of rows that are judged together, see
+`scheduler.state.card_arrays`; `by_width` puts the answers of several such groups together.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.framework.plugin import MAX_SCORE, Numbers, Objection
+from scheduler.pods.gpu_request import GpuRequest, Policy, Selection
+from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.card_arrays import RowGroup, per_row
+from scheduler.state.cards import CardColumns
+from scheduler.state.row_masks import count_of
+
+AnyT = TypeVar("AnyT", bound=np.generic)
+# Binpack, in shares of MAX_SCORE: a card in use before a free card, a node in use before an empty node,
+# then the fuller node: used cards, free cards on used nodes, empty nodes.
+_USED_CARDS: Final = MAX_SCORE * 50 // 100
+_USED_NODE: Final = MAX_SCORE * 20 // 100
+_FULLNESS: Final = MAX_SCORE - _USED_CARDS - _USED_NODE
+_NEVER: Final = 2**31 - 1
+
+
+def by_width(cards: CardColumns, rows: Rows, judge: Callable[[Rows], NDArray[AnyT]]) -> NDArray[AnyT]:
+    """What `judge` answers, one entry for each of `rows`; asked of rows of one width at a time."""
+    if not cards.mixed:
+        return judge(rows)
+    answers = []
+    for group in cards.groups(rows):
+        with cards.viewing(group.width):
+            answers.append((group, judge(group.rows)))
+    merged: NDArray[AnyT] = per_row(answers, count_of(rows, len(cards.state)))
+    return merged
+
+
+def together(cards: CardColumns, found: Sequence[tuple[RowGroup, Objection]], rows: int) -> Objection:
+    """One objection over all rows judged, of the same one against rows of several widths."""
+    group, first = found[0]
+    if group.places is None and not cards.mixed:
+        return first
+    rejected = per_row([(group, objection.rejected) for group, objection in found], rows)
+
+    def numbers(counted: BoolArray) -> Numbers:
+        best = []
+        for group, objection in found:
+            own = counted if group.places is None else counted[group.places]
+            if own.any() and objection.numbers is not None:
+                with cards.viewing(group.width):
+                    best.append(objection.numbers(own))
+        return max(best, key=lambda one: one.most_free)
+
+    return Objection(rejected, first.reason, None if first.numbers is None else numbers)
+
+
+def fitting(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
+    """bool[cards, rows]: the card may be given and has `units_per_card` free."""
+    return np.logical_and(eligible(cards, request, rows), cards.free[:, rows] >= request.units_per_card)
+
+
+def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
+    cards: CardColumns,
+    request: GpuRequest,
+    policy: Policy,
+    rows: Rows,
+    fits: BoolArray,
+    scores: Sequence[Int64Array] = (),
+) -> RowArray:
+    """intp[request.cards, rows]: the slots that the policy takes: the tightest first, or the emptiest; ties by slot.
+
+    fits: as `fitting`. scores: int64[cards, rows] each, ahead of the policy, higher is better, the first counts most.
+    A row with fewer fitting cards than asked gets slots that do not fit.
+    """
+    free = cards.free[:, rows]
+    order = np.where(fits, free if policy is Policy.BINPACK else -free, _NEVER)
+    if scores:
+        keys = (order, *(-score for score in reversed(scores)), ~fits)
+        return np.asarray(np.lexsort(keys, axis=0)[: request.cards], dtype=np.intp)
+    if request.cards == 1:
+        tightest: RowArray = order.argmin(axis=0)[np.newaxis]
+        return tightest
+    return np.asarray(order.argsort(axis=0, kind="stable")[: request.cards], dtype=np.intp)
+
+
+def binpack_score(cards: CardColumns, request: GpuRequest, rows: Rows, slots: RowArray) -> Int64Array:
+    """int64[rows], 0..MAX_SCORE: how well a node suits binpack.
+
+    Half for landing on cards in use, a fifth for a node in use, the rest by how full the node's usable cards are with
+    the pod on them. slots: as `chosen_slots`; rows without enough fitting cards get any number.
+    """
+    used = cards.holders[:, rows][slots, np.arange(slots.shape[1])] > 0
+    on_used_cards = used[0] if request.cards == 1 else used.all(axis=0)
+    total = np.maximum(cards.total[rows], 1)
+    full: Int64Array = np.minimum((cards.booked[rows] + request.units) * _FULLNESS // total, _FULLNESS)
+    score: Int64Array = full + on_used_cards * _USED_CARDS + (cards.held[rows] > 0) * _USED_NODE
+    return score
+
+
+def eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
+    """Cards that may be given to this pod, whatever they have free."""
+    may = cards.available[:, rows]
+    if request.exclusive:
+        may = may & (cards.holders[:, rows] == 0)
+    if request.models or request.uuids:
+        may = may & _selected(cards, request, rows)
+    return may
+
+
+def _selected(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
+    """Cards of the models and UUIDs that the pod asks for."""
+    selected = np.ones(cards.units[:, rows].shape, dtype=np.bool_)
+    if request.models:
+        selected &= _of_models(cards, request.models, rows)
+    if request.uuids:
+        selected &= _of_uuids(cards, request.uuids, rows)
+    return selected
+
+
+def _of_models(cards: CardColumns, models: Selection, rows: Rows) -> BoolArray:
+    codes = [code for model, code in cards.model_code.items() if models.accepts(model)]
+    return np.isin(cards.model[:, rows], codes)
+
+
+def _of_uuids(cards: CardColumns, uuids: Selection, rows: Rows) -> BoolArray:
+    taken = np.full(cards.units.shape, not uuids.wanted, dtype=np.bool_)
+    for names, mark in ((uuids.wanted, True), (uuids.excluded, False)):
+        for uuid in names:
+            for row, slot in cards.announced.places(uuid):
+                if slot < cards.width:
+                    taken[slot, row] = mark
+    return np.asarray(taken[:, rows], dtype=np.bool_)
+
+
+def card_numbers(cards: CardColumns, request: GpuRequest, rows: Rows, counted: BoolArray) -> Numbers:
+    """What the `counted` rows lack of memory on the cards that may be given to the pod. counted: bool[rows]."""
+    free = np.where(eligible(cards, request, rows), np.maximum(cards.free[:, rows], 0), -1)[:, counted]
+    # With N cards asked, the N-th freest card of a node is what it lacks.
+    rank = min(request.cards, free.shape[0]) - 1
+    order = (-free).argsort(axis=0, kind="stable")[rank]
+    nth_free = np.take_along_axis(free, order[np.newaxis], axis=0)[0]
+    best = int(nth_free.argmax())
+    total = int(cards.units[:, rows][:, counted][order[best], best])
+    return Numbers(request.units_per_card, max(0, int(nth_free[best])), total)

@@ -1,0 +1,202 @@
+"""The columns of cards, stored as high as the widest node needs, and looked at as high as the rows judged need.
+
+    stored   [height, nodes]   all slots of all nodes
+    viewed   [width, nodes]    the first `width` slots: what rules see
+
+Most nodes of a cluster have about as many cards. `usual` is a width that three of four nodes keep to; a wider node
+belongs to the group of its own width, a power of two. Rows are judged group by group (`groups`, `viewing`), so that a
+node of 256 cards costs its own row, and the others stay as narrow as they are. What rules see has always the shape
+[cards, rows judged], and each row judged has no more cards than that.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from scheduler.state.arrays import ALL_ROWS, FIRST_CAPACITY, BoolArray, Int32Array, Int64Array, RowArray, Rows
+from scheduler.state.row_masks import places_of
+
+NARROWEST: Final = 4
+# Wider nodes than this share of them are judged apart: picking rows out costs a few times more than a view of all.
+_WIDE_SHARE: Final = 4
+
+
+@dataclass(slots=True)
+class CardStore:
+    """One set of columns, [slots, nodes] each; what they hold is in `cards.CardColumns`."""
+
+    units: Int32Array
+    free: Int64Array
+    usable: BoolArray
+    available: BoolArray
+    unhealthy: BoolArray
+    holders: Int32Array
+    exclusive: Int32Array
+    model: Int32Array
+
+    @staticmethod
+    def empty(height: int, nodes: int) -> "CardStore":
+        """All zero, which costs no memory before it is written."""
+        shape, int32, boolean = (height, nodes), np.int32, np.bool_
+        return CardStore(
+            units=np.zeros(shape, dtype=int32),
+            free=np.zeros(shape, dtype=np.int64),
+            usable=np.zeros(shape, dtype=boolean),
+            available=np.zeros(shape, dtype=boolean),
+            unhealthy=np.zeros(shape, dtype=boolean),
+            holders=np.zeros(shape, dtype=int32),
+            exclusive=np.zeros(shape, dtype=int32),
+            model=np.zeros(shape, dtype=int32),
+        )
+
+    def first(self, slots: int) -> "CardStore":
+        """Views of the first slots."""
+        return CardStore(*(getattr(self, name)[:slots] for name in _COLUMNS))
+
+
+_COLUMNS: Final = tuple(field.name for field in fields(CardStore))
+
+
+class RowGroup(NamedTuple):
+    """Rows to be judged together. places: where they stand among all rows judged; None: they are all of them."""
+
+    places: RowArray | None
+    rows: Rows
+    width: int
+
+
+class CardArrays:
+    """Owns the columns. mixed: whether some node is wider than usual. width: slots of what is viewed at present.
+
+    units, free, …: views, see `CardStore`. stored: the same with every slot, for whoever writes.
+    """
+
+    units: Int32Array
+    free: Int64Array
+    usable: BoolArray
+    available: BoolArray
+    unhealthy: BoolArray
+    holders: Int32Array
+    exclusive: Int32Array
+    model: Int32Array
+
+    def __init__(self) -> None:
+        """No cards."""
+        self.stored = CardStore.empty(NARROWEST, FIRST_CAPACITY)
+        self.usual = self.width = NARROWEST
+        self.mixed = False
+        self._width_of: dict[int, int] = {}
+        self._wide: dict[int, int] = {}  # those of them that are wider than usual
+        self._nodes_of: Counter[int] = Counter()
+        self._views: dict[int, CardStore] = {}
+        self._all: list[RowGroup] | None = None
+        self._view(NARROWEST)
+
+    @property
+    def height(self) -> int:
+        """Slots that are stored."""
+        return len(self.stored.units)
+
+    def groups(self, rows: Rows) -> list[RowGroup]:
+        """`rows` in groups that are judged at one width each; every row is in one of them."""
+        if not self.mixed:
+            return [RowGroup(None, rows, self.usual)]
+        if isinstance(rows, slice) and rows == ALL_ROWS:
+            if self._all is None:
+                self._all = self._grouped(np.arange(self.stored.units.shape[1], dtype=np.intp))
+            return self._all
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(self.stored.units.shape[1])
+            if stop - start == 1:
+                return [RowGroup(None, rows, self._wide.get(start, self.usual))]
+            rows = np.arange(start, stop, dtype=np.intp)
+        return self._grouped(rows)
+
+    @contextmanager
+    def viewing(self, width: int) -> Iterator[None]:
+        """Rules see so many slots meanwhile."""
+        before = self.width
+        self._view(width)
+        try:
+            yield
+        finally:
+            self._view(before)
+
+    def _grouped(self, rows: RowArray) -> list[RowGroup]:
+        widths = np.full(len(rows), self.usual)
+        for place, row in places_of(self._wide, rows):
+            widths[place] = self._wide[row]
+        places = [np.flatnonzero(widths == width) for width in np.unique(widths)]
+        return [RowGroup(found, rows[found], int(widths[found[0]])) for found in places]
+
+    def _make_wide(self, row: int, cards: int) -> None:
+        """The node of `row` has so many cards now; 0: none."""
+        width = 0 if cards == 0 else max(NARROWEST, 1 << (cards - 1).bit_length())
+        before = self._width_of.pop(row, 0)
+        if width:
+            self._width_of[row] = width
+        if width != before:
+            self._nodes_of[width] += 1
+            self._nodes_of[before] -= 1
+            self._settle(row, width)
+
+    def _settle(self, row: int, width: int) -> None:
+        """The node of `row` is so wide now: choose the usual width, and store what is needed."""
+        widths = sorted(width for width, nodes in self._nodes_of.items() if width and nodes > 0)
+        nodes = sum(self._nodes_of[width] for width in widths)
+        usual, wider = NARROWEST, nodes - self._nodes_of[NARROWEST]
+        for above in widths:
+            if wider * _WIDE_SHARE <= nodes:
+                break
+            if above > NARROWEST:
+                usual, wider = above, wider - self._nodes_of[above]
+        if usual != self.usual:
+            self._wide = {other: wide for other, wide in self._width_of.items() if wide > usual}
+        elif width > usual:
+            self._wide[row] = width
+        else:
+            self._wide.pop(row, None)
+        height = max([NARROWEST, *widths])
+        same = (usual, height) == (self.usual, self.height)
+        self.usual, self.mixed, self._all = usual, height > usual, None
+        if not same:
+            self._store(height, self.stored.units.shape[1])
+
+    def _store(self, height: int, nodes: int) -> None:
+        old, new = self.stored, CardStore.empty(height, nodes)
+        common, rows = min(height, self.height), old.units.shape[1]
+        slots = min(self.usual, common)
+        # Only what is in use is copied: the rest stays memory that nobody has touched.
+        wide = list(self._wide)
+        for name in _COLUMNS:
+            column, grown = getattr(old, name), getattr(new, name)
+            grown[:slots, :rows] = column[:slots]
+            grown[slots:common, wide] = column[slots:common, wide]
+        self.stored = new
+        self._all = None
+        self._views.clear()
+        self._view(self.usual)
+
+    def _view(self, width: int) -> None:
+        views = self._views.get(width)
+        if views is None:
+            views = self._views[width] = self.stored.first(width)
+        self.width = width
+        self.units, self.free, self.usable, self.available = views.units, views.free, views.usable, views.available
+        self.unhealthy, self.holders = views.unhealthy, views.holders
+        self.exclusive, self.model = views.exclusive, views.model
+
+
+def per_row(answers: list[tuple[RowGroup, Any]], rows: int) -> Any:  # noqa: ANN401 - an array of what the answers are
+    """One array over all rows judged, of what was answered for each group."""
+    group, answer = answers[0]
+    if group.places is None:
+        return answer
+    whole = np.zeros(rows, dtype=answer.dtype)
+    for group, answer in answers:
+        whole[group.places] = answer
+    return whole

@@ -1,0 +1,189 @@
+"""The kubelet is told of devices at once, and nothing is answered on what may not hold any more."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from deviceplugin.kubelet import session as sessions
+from deviceplugin.kubelet.server import ContainerResponse
+from deviceplugin.kubelet.session import CHECKPOINT, KubeletSession
+from deviceplugin.kubelet.session_file import SessionFile, Told
+from tests.support.kubelet_double import KubeletDouble
+
+RESOURCE = "x.com/mem"
+TOLD = Told(RESOURCE, "cdi", unasked=False, devices=(("u0", True), ("u1", False)))
+
+
+class Answers:
+    """asked: how often it was said that the plugin registers."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def registering(self) -> None:
+        self.asked += 1
+
+    async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
+        return ContainerResponse({"IDS": ",".join(sorted(ids))})
+
+    async def pre_start(self, ids: frozenset[str]) -> None:
+        assert ids
+
+
+def say_nothing(level: str, event: str, fields: Mapping[str, object]) -> None:
+    assert level
+    assert event
+    assert fields
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # A unix socket's path has at most 107 characters.
+    return tmp_path_factory.mktemp("s")
+
+
+def made(folder: Path, told: Told | None = TOLD, held: Mapping[str, list[str]] | None = None) -> KubeletSession:
+    """held: pod UID -> ids that the kubelet has recorded of our resource; None: it has never been told of any."""
+    if told:
+        SessionFile(folder).save(told)
+    entries = [
+        {"PodUID": uid, "ContainerName": "c", "ResourceName": RESOURCE, "DeviceIDs": {"-1": ids}}
+        for uid, ids in (held or {}).items()
+    ]
+    known = {} if held is None else {RESOURCE: ["u0"]}
+    document = {"Data": {"PodDeviceEntries": entries, "RegisteredDevices": known}, "Checksum": 1}
+    (folder / CHECKPOINT).write_text(json.dumps(document))
+    return KubeletSession(folder, RESOURCE, SessionFile(folder), lambda _: 0.01, say_nothing)
+
+
+@asynccontextmanager
+async def running(session: KubeletSession) -> AsyncIterator[None]:
+    task = asyncio.create_task(session.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def soon(queue: "asyncio.Queue[dict[str, str]]") -> dict[str, str]:
+    return await asyncio.wait_for(queue.get(), 5)
+
+
+async def test_the_kubelet_is_told_again_what_it_was_told_and_of_what_is_held(folder: Path) -> None:
+    session = made(folder, held={"uid-a": ["u1", "u7"], "uid-b": ["u0"]})
+    async with KubeletDouble(folder).running() as double, running(session):
+        assert session.resume()
+        assert await session.registered_within(5)
+        assert await soon(double.listed) == {"u0": "Healthy", "u1": "Unhealthy", "u7": "Healthy"}
+
+
+async def test_calls_wait_until_cards_and_pods_are_known(folder: Path) -> None:
+    session, answers = made(folder), Answers()
+    async with KubeletDouble(folder).running() as double, running(session):
+        assert session.resume()
+        await soon(double.listed)
+        call, start = asyncio.create_task(double.allocate(["u0"])), asyncio.create_task(double.pre_start(["u0"]))
+        done, _ = await asyncio.wait({call, start}, timeout=0.05)
+        assert done == set()
+        await session.take_over(answers, "cdi")
+        assert (await call).envs["IDS"] == "u0"
+        await start
+        # The kubelet that was told on the records alone is not asked about again, the next one is.
+        assert answers.asked == 0
+
+
+async def test_calls_that_wait_too_long_are_refused_with_the_reason(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_ALLOCATE_WAIT_S", 0.05)
+    monkeypatch.setattr(sessions, "_START_WAIT_S", 0.05)
+    session = made(folder)
+    async with KubeletDouble(folder).running() as double, running(session):
+        assert session.resume()
+        await soon(double.listed)
+        for call in (double.allocate(["u0"]), double.pre_start(["u0"])):
+            with pytest.raises(grpc.aio.AioRpcError, match="does not know cards and pods yet"):
+                await call
+
+
+@pytest.mark.parametrize(
+    ("told", "held", "enough"),
+    [
+        pytest.param(TOLD, None, True, id="by CDI nothing else has to be known"),
+        pytest.param(None, {}, False, id="nothing was kept"),
+        pytest.param(Told("x.com/other", "cdi", unasked=False, devices=()), {}, False, id="of another resource"),
+        pytest.param(Told(RESOURCE, "environment", unasked=False, devices=TOLD.devices), {}, True, id="environment"),
+        pytest.param(
+            Told(RESOURCE, "environment", unasked=True, devices=TOLD.devices),
+            {},
+            False,
+            id="environment, and pods that were admitted without asking",
+        ),
+        pytest.param(
+            Told(RESOURCE, "environment", unasked=False, devices=TOLD.devices),
+            None,
+            False,
+            id="environment, and a kubelet that admits without asking",
+        ),
+    ],
+)
+async def test_what_was_kept_is_enough_or_not(
+    folder: Path,
+    told: Told | None,
+    held: Mapping[str, list[str]] | None,
+    enough: bool,  # noqa: FBT001
+) -> None:
+    session = made(folder, told, held)
+    assert session.resume() is enough
+    assert bool(session.devices_now.now) is enough
+
+
+async def test_records_that_cannot_be_read_are_not_used(folder: Path) -> None:
+    session = made(folder)
+    (folder / CHECKPOINT).write_text("{")
+    assert not session.resume()
+    (folder / "session.json").write_text('{"version": 9}')
+    assert SessionFile(folder).load() is None
+
+
+async def test_without_records_it_registers_once_everything_is_known(folder: Path) -> None:
+    session, answers = made(folder, told=None), Answers()
+    async with KubeletDouble(folder).running() as double, running(session):
+        assert not session.resume()
+        assert not await session.registered_within(0.05)
+        session.devices_now.show((("u0", True),))
+        await session.take_over(answers, "environment")
+        assert await session.registered_within(5)
+        assert await soon(double.listed) == {"u0": "Healthy"}
+        assert answers.asked == 1
+
+
+async def test_in_another_mode_than_recorded_it_is_asked_what_the_records_left_out(folder: Path) -> None:
+    session, answers = made(folder), Answers()
+    assert session.resume()
+    await session.take_over(answers, "environment")
+    assert answers.asked == 1
+
+
+async def test_each_kubelet_is_told_of_the_devices_and_the_loss_of_one_is_told(folder: Path) -> None:
+    session, lost = made(folder), asyncio.Event()
+    session.changed = lambda: None if session.registered else lost.set()
+    async with running(session):
+        assert session.resume()
+        for _ in range(2):
+            async with KubeletDouble(folder).running() as double:
+                await soon(double.listed)
+                lost.clear()
+            await asyncio.wait_for(lost.wait(), 5)
+
+
+async def test_what_is_kept_is_what_is_loaded(folder: Path) -> None:
+    session = made(folder, told=None)
+    session.remember("cdi", TOLD.devices, unasked=False)
+    assert SessionFile(folder).load() == TOLD

@@ -1,0 +1,190 @@
+"""The columns of cards: what costs only whom it concerns, and whose card is whose."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from config.protocol import names
+from config.protocol.allocation import Allocation, LegacyFields, encode
+from config.protocol.inventory import MAX_CARDS, Card
+from config.settings.scheduler import SchedulerConfiguration, resolve
+from scheduler.framework.runtime import Runtime
+from scheduler.kube.objects import Node
+from scheduler.plugins import registry
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.state.ledger import of_tables
+from scheduler.state.tables import Tables
+from tests.support.builders import UNIT_MIB, bound, card, cluster, pod, wire_node
+
+PROFILE = registry.build(resolve(SchedulerConfiguration())[0], ResourceNames())
+
+
+def on(units: dict[int, int], uuids: dict[int, str], *, unit_mib: int = UNIT_MIB) -> dict[str, str]:
+    """Annotations of a pod with one container on these cards (index -> units)."""
+    return encode(Allocation({0: units}, {}, uuids, unit_mib), LegacyFields(sum(units.values()), 16, 1))
+
+
+def with_card(name: str, uuid: str) -> Node:
+    """A node whose only card has this UUID."""
+    return wire_node(name, [Card(index=0, uuid=uuid, model="M", memory_mib=16 * UNIT_MIB, units=16)])
+
+
+def usable(tables: Tables, node: str) -> list[bool]:
+    row = tables.row_of[node]
+    return [bool(one) for one in tables.cards.stored.usable[: len(tables.cards.slots[row]), row]]
+
+
+# Lost cards
+
+
+def test_invented_cards_cost_their_own_node_alone() -> None:
+    tables = cluster(**{f"n{i}": [16] * 8 for i in range(40)})
+    before = tables.cards.stored.units.shape
+    invented = {index: f"x{index}" for index in range(4000)}
+    tracemalloc.start()
+    tables.add(bound(pod("liar", 4000), "n7", on(dict.fromkeys(invented, 1), invented)))
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    row = tables.row_of["n7"]
+
+    assert tables.cards.stored.units.shape == before
+    assert grown < 4_000_000
+    assert (tables.cards.lost[row], len(tables.cards.lost_cards(row))) == (4000, 4000)
+    assert tables.cards.free[:8, row].tolist() == [16] * 8
+    assert tables.cards.counted[row] == 0
+
+    tables.remove("uid-default-liar")
+    assert (tables.cards.lost[row], tables.cards.lost_cards(row)) == (0, {})
+
+
+def test_absurd_bookings_never_wrap() -> None:
+    tables = cluster(a=[16])
+    for n in range(200):
+        tables.add(bound(pod(f"p{n}", 2**31 - 1), "a"))
+    assert tables.cards.free[0, tables.row_of["a"]] == 16 - 200 * 2**24
+    assert tables.cards.free[0, tables.row_of["a"]] < 0
+    for n in range(200):
+        tables.remove(f"uid-default-p{n}")
+    assert of_tables(tables)["a"].free == {"GPU-a-0": 16}
+
+
+# Wide nodes
+
+
+def test_a_wide_node_does_not_widen_the_others_and_leaves_nothing_behind() -> None:
+    tables = cluster(**{f"n{i}": [16] * 8 for i in range(40)})
+    tables.upsert_node(wire_node("wide", [16] * MAX_CARDS))
+    cards = tables.cards
+    assert (cards.mixed, cards.width, cards.height) == (True, 8, MAX_CARDS)
+    groups = cards.groups(slice(None))
+    assert [(group.width, len(group.places)) for group in groups if group.places is not None] == [
+        (8, tables.capacity - 1),
+        (MAX_CARDS, 1),
+    ]
+    # Cells that a new class of pods looks at: those of the others, and its own row.
+    assert sum(group.width * len(group.places) for group in groups if group.places is not None) == 8 * 63 + MAX_CARDS
+
+    tables.remove_node("wide")
+    assert (cards.mixed, cards.width, cards.height) == (False, 8, 8)
+
+
+def test_where_wide_nodes_are_usual_all_are_looked_at_together() -> None:
+    tables = cluster(**{f"n{i}": [16] * (16 if i % 2 else 8) for i in range(40)})
+    assert (tables.cards.mixed, tables.cards.width) == (False, 16)
+
+
+@pytest.mark.parametrize("asked", [1, 7, 12, 17])
+@pytest.mark.parametrize("count", [1, 3, 9, 20])
+@pytest.mark.parametrize("policy", ["binpack", "spread"])
+def test_a_wide_node_is_judged_as_if_it_were_alone(asked: int, count: int, policy: str) -> None:
+    """The same rows in one cluster of several widths, and each in a cluster of its own."""
+    shapes = {"wide": [16] * 30, "middle": [12] * 9, **{f"n{i}": [16, 8, 4] for i in range(8)}}
+    wanted = {names.GPU_COUNT: str(count), names.CARD_POLICY: policy, names.CARD_UUIDS: "!GPU-wide-2"}
+    asking = pod("p", asked * count, annotations=wanted)
+    together = cluster(**shapes)
+    assert together.cards.mixed
+    for name, sizes in shapes.items():
+        alone = cluster(**{name: sizes})
+        for tables in (together, alone):
+            tables.add(bound(pod("there", 5), name, on({1: 5}, {1: f"GPU-{name}-1"})))
+        assert not alone.cards.mixed
+        views = []
+        for tables in (together, alone):
+            runtime, row = Runtime(PROFILE, tables), tables.row_of[name]
+            found = runtime.evaluate(asking, runtime.signature(asking))
+            fits, _ = runtime.fits_on(asking, np.array([row]))
+            assert fits == bool(found.feasible[row])
+            objections = [
+                (objection.reason, str(objection.numbers(only)) if objection.numbers else "")
+                for group in runtime.objections(asking, found)
+                for objection in group
+                if objection.rejected[row] and (only := np.arange(tables.capacity) == row).any()
+            ]
+            views.append((bool(found.feasible[row]), int(found.total[row]), objections))
+        assert views[0] == views[1], name
+        together.remove("uid-default-there")
+
+
+# One UUID on two nodes
+
+
+def test_a_uuid_on_two_nodes_is_used_where_it_was_announced_first() -> None:
+    tables = Tables(ResourceNames())
+    assert tables.upsert_node(with_card("a", "GPU-x")) == ""
+    problem = tables.upsert_node(with_card("b", "GPU-x"))
+    assert problem == "card GPU-x is announced by node a too; at most one of them gets new pods on it"
+    assert (usable(tables, "a"), usable(tables, "b")) == ([True], [False])
+
+    tables.take_openings()
+    tables.remove_node("a")
+    assert usable(tables, "b") == [True]
+    assert tables.row_of["b"] in tables.take_openings().rows
+
+
+def test_a_uuid_on_two_nodes_is_used_where_a_live_pod_holds_it() -> None:
+    tables = Tables(ResourceNames())
+    for name in ("a", "b"):
+        tables.upsert_node(with_card(name, "GPU-x"))
+    tables.add(bound(pod("p", 3), "b", on({0: 3}, {0: "GPU-x"})))
+    assert (usable(tables, "a"), usable(tables, "b")) == ([False], [True])
+
+    tables.add(bound(pod("q", 3), "a", on({0: 3}, {0: "GPU-x"})))
+    assert (usable(tables, "a"), usable(tables, "b")) == ([False], [False])
+
+    tables.remove("uid-default-p")
+    assert (usable(tables, "a"), usable(tables, "b")) == ([True], [False])
+
+
+def test_cards_without_uuids_are_never_the_same() -> None:
+    tables = Tables(ResourceNames())
+    for name in ("a", "b"):
+        tables.upsert_node(wire_node(name, gpu_mem=None, more={names.GPU_MEM: "32", names.GPU_COUNT: "2"}))
+    assert (usable(tables, "a"), usable(tables, "b")) == ([True, True], [True, True])
+
+
+# Units
+
+
+def test_a_booking_follows_the_unit_of_its_node() -> None:
+    tables = Tables(ResourceNames(), 256)
+    tables.add(bound(pod("p", 12), "a", on({0: 12}, {0: "GPU-a-0"})))
+    quarter = [Card(index=0, uuid="GPU-a-0", model="M", memory_mib=16 * 1024, units=64)]
+    tables.upsert_node(wire_node("a", quarter, unit_mib=256))
+    assert of_tables(tables)["a"].free == {"GPU-a-0": 16}
+    # The kubelet counts what the pod's containers ask.
+    assert tables.cards.counted[tables.row_of["a"]] == 12
+
+    tables.upsert_node(wire_node("a", [card(0, 16)]))
+    assert of_tables(tables)["a"].free == {"GPU-a-0": 4}
+
+
+def test_a_booking_whose_unit_nobody_knows_blocks_its_node_and_is_told() -> None:
+    tables = cluster(a=[16, 16])
+    problem = tables.add(bound(pod("p", 3), "a", {names.MEM_IDX: "0"}))
+    assert "in which unit its 3 units are is not known" in problem
+    assert of_tables(tables)["a"].free == {"GPU-a-0": 0, "GPU-a-1": 0}
+
+    tables.upsert_node(wire_node("a", [16, 16, 16]))
+    assert [(str(found.key), text) for found, text in tables.take_pod_problems()] == [("default/p", problem)]
+    assert tables.take_pod_problems() == []
