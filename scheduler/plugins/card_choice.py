@@ -23,7 +23,9 @@ AnyT = TypeVar("AnyT", bound=np.generic)
 _USED_CARDS: Final = MAX_SCORE * 50 // 100
 _USED_NODE: Final = MAX_SCORE * 20 // 100
 _FULLNESS: Final = MAX_SCORE - _USED_CARDS - _USED_NODE
-_NEVER: Final = 2**31 - 1
+_NEVER: Final = 2**62
+# With fewer rows than that, what is saved per row is less than what it costs.
+_FEW_ROWS: Final = 64
 
 
 def by_width(cards: CardColumns, rows: Rows, judge: Callable[[Rows], NDArray[AnyT]]) -> NDArray[AnyT]:
@@ -76,14 +78,25 @@ def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
     A row with fewer fitting cards than asked gets slots that do not fit.
     """
     free = cards.free[:, rows]
-    order = np.where(fits, free if policy is Policy.BINPACK else -free, _NEVER)
+    order = free if policy is Policy.BINPACK else -free
     if scores:
-        keys = (order, *(-score for score in reversed(scores)), ~fits)
+        keys = (np.where(fits, order, _NEVER), *(-score for score in reversed(scores)), ~fits)
         return np.asarray(np.lexsort(keys, axis=0)[: request.cards], dtype=np.intp)
-    if request.cards == 1:
-        tightest: RowArray = order.argmin(axis=0)[np.newaxis]
-        return tightest
-    return np.asarray(order.argsort(axis=0, kind="stable")[: request.cards], dtype=np.intp)
+    if order.shape[1] < _FEW_ROWS:
+        order = np.where(fits, order, _NEVER)
+        if request.cards == 1:
+            tightest: RowArray = order.argmin(axis=0)[np.newaxis]
+            return tightest
+        return np.asarray(order.argsort(axis=0, kind="stable")[: request.cards], dtype=np.intp)
+    # With the slot in the low bits of each number the least number says its slot, and ties fall to the lower one.
+    # numpy finds the least of each column in a tenth of the time that it takes to find where it is.
+    bits = max(1, (len(free) - 1).bit_length())
+    # In place: an array of this size costs more to make than to fill.
+    numbered = order << bits
+    numbered |= np.arange(len(free))[:, np.newaxis]
+    np.putmask(numbered, ~fits, _NEVER)
+    least = numbered.min(axis=0, keepdims=True) if request.cards == 1 else np.sort(numbered, axis=0)[: request.cards]
+    return np.asarray(least & ((1 << bits) - 1), dtype=np.intp)
 
 
 def binpack_score(cards: CardColumns, request: GpuRequest, rows: Rows, slots: RowArray) -> Int64Array:
