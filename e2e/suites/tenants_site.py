@@ -112,7 +112,9 @@ class TenantsSite:
     async def _wait(self, due_s: float, *, by_hand: bool) -> float:
         """Seconds until the pod was seen with a node; its whole time when it was not."""
         name = f"p-{next(self._numbers)}"
-        body = gpu_pod(name, 4, **({"schedulerName": _BY_HAND} if by_hand else {}))
+        body = gpu_pod(name, 4)
+        if by_hand:
+            body["spec"]["schedulerName"] = _BY_HAND
         uid = (await self._admin.create(self.paths[0], body))["metadata"]["uid"]
         if by_hand:
             binding: Json = {"metadata": {"name": name}, "target": {"kind": "Node", "name": self.nodes[-1]}}

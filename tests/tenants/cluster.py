@@ -40,12 +40,12 @@ def cluster(nodes: int) -> World:
 class Connection(MemoryCluster):
     """Counts what is written: `binding`, `condition`, `event`, `series`, each with the namespace that it is about.
 
-    bound: UIDs of the pods whose binding was answered well.
+    bound: bindings that were answered well, by the UID of the pod.
     """
 
     def __init__(self, world: World) -> None:
         super().__init__(world, latency_s=ANSWERS_AFTER_S)
-        self.bound: set[str] = set()
+        self.bound: dict[str, Binding] = {}
         self.writes: Counter[tuple[str, str]] = Counter()
 
     async def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
@@ -62,7 +62,7 @@ class Connection(MemoryCluster):
     async def bind(self, binding: Binding, timeout_s: float) -> None:
         self.writes["binding", binding.pod.namespace] += 1
         await super().bind(binding, timeout_s)
-        self.bound.add(binding.pod.uid)
+        self.bound[binding.pod.uid] = binding
 
     async def set_pod_condition(self, pod: PodKey, condition: PodCondition) -> None:
         self.writes["condition", pod.namespace] += 1

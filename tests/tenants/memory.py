@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from cachetools import Cache
 
 _LEAVES: Final = (str, bytes, int, float, bool, types.NoneType)
 # What belongs to the program and not to its data, and what leads to the whole process.
@@ -30,14 +31,18 @@ _FOREIGN: Final = (
 )
 
 
-def bytes_of(roots: Iterable[object], without: Collection[object]) -> int:
-    """Bytes that `roots` reach; each object counts once. without: objects that are not followed."""
+def bytes_of(roots: Iterable[object], without: Collection[object], *, caches: bool) -> int:
+    """Bytes that `roots` reach; each object counts once. without: objects that are not followed.
+
+    caches: whether what bounded caches hold counts, too.
+    """
+    foreign = _FOREIGN if caches else (*_FOREIGN, Cache)
     seen = {id(one) for one in without}
     waiting = list(roots)
     found = 0
     while waiting:
         one = waiting.pop()
-        if id(one) in seen or isinstance(one, _FOREIGN):
+        if id(one) in seen or isinstance(one, foreign):
             continue
         seen.add(id(one))
         found += sys.getsizeof(one)

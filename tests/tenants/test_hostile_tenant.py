@@ -43,8 +43,8 @@ def allowed_bytes(figures: Figures) -> float:
 @pytest.mark.parametrize("attack", [pytest.param(attack, id=attack.name) for attack in ATTACKS])
 def test_the_neighbour_does_not_notice(attack: Attack) -> None:
     figures = run_trial(attack, scale=attack.scale)
-    assert not figures.ended, figures
-    assert not figures.over_committed, figures
-    assert figures.during_s <= min(MOST_S, MOST_TIMES_QUIET * figures.quiet_s), figures
-    assert figures.during <= allowed_bytes(figures), figures
-    assert figures.after <= figures.before + MOST_LEFT_BYTES, figures
+    assert not figures.ended, str(figures)
+    assert not figures.over_committed, str(figures)
+    assert figures.during_s <= min(MOST_S, MOST_TIMES_QUIET * figures.quiet_s), str(figures)
+    assert figures.during <= allowed_bytes(figures), str(figures)
+    assert figures.after <= figures.before + MOST_LEFT_BYTES, str(figures)

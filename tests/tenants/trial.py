@@ -4,19 +4,22 @@ import asyncio
 import gc
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.app import service_options
 from scheduler.build import build_engine
+from scheduler.kube import objects
+from scheduler.kube.port import Binding
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.service import Clock, Service
@@ -42,8 +45,9 @@ _SETTLES_S: Final = 3.0
 class Figures:
     """quiet_s, during_s: the neighbour's create-to-bound, 99th percentile, in seconds of the processor.
 
-    pods: of the attacker, at the end of the attack, waiting and bound. before, during, after: bytes that the scheduler
-    holds. writes: requests for the attacker's pods, by kind. log_bytes: of log lines while it attacked.
+    waiting, bound: pods of the attacker, at the end of the attack. before, during, after: bytes that the scheduler
+    holds, but for its caches, each of which has a bound. cached: bytes in them, afterwards.
+    writes: requests for the attacker's pods, by kind. log_bytes: of log lines while it attacked.
     over_committed: cards that hold more than they have by what the scheduler has bound. ended: what has ended it.
     """
 
@@ -55,6 +59,7 @@ class Figures:
     before: int
     during: int
     after: int
+    cached: int
     writes: dict[str, int]
     log_bytes: int
     over_committed: list[str]
@@ -64,7 +69,8 @@ class Figures:
         return (
             f"{self.name}: p99 {self.quiet_s * 1e3:.1f} -> {self.during_s * 1e3:.1f} ms; "
             f"{self.waiting} wait, {self.bound} bound; holds {self.before / 1e6:.2f} -> {self.during / 1e6:.2f} "
-            f"-> {self.after / 1e6:.2f} MB; writes {self.writes}; logs {self.log_bytes / 1e3:.0f} kB {self.ended}"
+            f"-> {self.after / 1e6:.2f} MB, {self.cached / 1e6:.2f} in caches; "
+            f"writes {self.writes}; logs {self.log_bytes / 1e3:.0f} kB {self.ended}"
         )
 
 
@@ -91,9 +97,17 @@ class Trial:
 
     @property
     def held(self) -> int:
-        """Bytes that the scheduler holds."""
+        """Bytes that the scheduler holds, but for what its caches may hold in any case."""
+        return self._bytes(caches=False)
+
+    @property
+    def cached(self) -> int:
+        """Bytes in its caches."""
+        return self._bytes(caches=True) - self.held
+
+    def _bytes(self, *, caches: bool) -> int:
         with working_loop().paused():
-            return bytes_of([self.service], without=[self.connection, self.connection.faults])
+            return bytes_of([self.service], without=[self.connection, self.connection.faults], caches=caches)
 
     async def samples(self, number: int, *, beside: asyncio.Task[None] | None = None) -> list[str]:
         """The next pods of the neighbour, once all have a node or much time has passed; as many as come `beside`."""
@@ -143,6 +157,7 @@ async def trial(attack: Attack, *, nodes: int, scale: float, logs: io.BytesIO) -
             before=before,
             during=during,
             after=on.held,
+            cached=on.cached,
             writes=writes,
             log_bytes=log_bytes,
             over_committed=over_committed,
@@ -170,12 +185,17 @@ def _end_of(running: asyncio.Task[None]) -> str:
     return repr(running.exception()) if running.done() else ""
 
 
-def _over_committed(world: World, bound: set[str]) -> list[str]:
-    """By the UIDs of what the scheduler has bound, as the annotations say it."""
+def _over_committed(world: World, bound: Mapping[str, Binding]) -> list[str]:
+    """Cards that what the scheduler has bound, as its bindings said it, takes more of than there is."""
     reader = PodReader(ResourceNames())
-    pods = [reader.read(pod) for pod in world.pods if pod.metadata.uid in bound]
+    pods = [reader.read(_as_bound(pod, bound[pod.metadata.uid])) for pod in world.pods if pod.metadata.uid in bound]
     ledger = recompute(world.nodes, [(pod, pod.node_name, None) for pod in pods], ResourceNames())
     return [uuid for entry in ledger.values() for uuid, units in entry.free.items() if units < 0]
+
+
+def _as_bound(pod: objects.Pod, binding: Binding) -> objects.Pod:
+    written = {**(pod.metadata.annotations or {}), **binding.annotations}
+    return replace(pod, metadata=replace(pod.metadata, annotations=written))
 
 
 def _read_all_said(on: Trial, logs: io.BytesIO) -> None:
