@@ -36,6 +36,8 @@ from scheduler.telemetry.observer import ServiceObserver
 from scheduler.telemetry.recorder import Recorder
 
 _SLICE_S: Final = 0.005
+# Questions about pods that wait may go on for long: whoever comes meanwhile passes the loop several times.
+_CHECKS_SLICE_S: Final = 0.001
 _BATCH_WAIT_S: Final = 0.005
 _SMALL_BATCH: Final = 64
 _MOST_REPORTED: Final = 4096
@@ -264,6 +266,7 @@ class Service:
             if began_s > until_s:
                 return True
             if engine.check(began_s):
+                until_s = min(until_s, began_s + _CHECKS_SLICE_S)
                 continue
             decision = engine.decide(began_s, clock.wall_ns())
             if decision is None:

@@ -32,8 +32,11 @@ from scheduler.state.changes import Change, Openings
 
 # Source: kube-scheduler, backend/queue/scheduling_queue.go, DefaultPodMaxInUnschedulablePodsDuration.
 _LEFTOVER_S: Final = 300.0
-# So that pods of ten thousand templates that wait hold up a new one for milliseconds, not for seconds.
-_MOST_CHECKS: Final = 256
+# So that pods of ten thousand templates that wait hold up a new one for milliseconds, not for seconds. So many checks
+# in a row before a pod is decided; after that, so many more for each pod that is: the ones who are asked in vain share
+# the time with those who come, however often something opens.
+_MOST_CHECKS: Final = 32
+_CHECKS_PER_POD: Final = 4
 # What can alter an Amount.
 _MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
 _ANY: Final = int(Change.ANY)
@@ -106,7 +109,7 @@ class UnschedulablePods:
     def popped(self) -> None:
         """A pod is being decided, and may take a place that others are to be asked about."""
         self._places_spent = True
-        self._asked = 0
+        self._asked = max(0, min(self._asked, _MOST_CHECKS) - _CHECKS_PER_POD)
 
     def next_check(self, head: SortKey | None, left: Left) -> Check | None:
         """The next question; None when no class is due that sorts before `head`, or it has waited for enough of them.

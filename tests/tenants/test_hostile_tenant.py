@@ -1,0 +1,50 @@
+"""Each attack in turn: what it costs the neighbour, what it holds, and what is left of it."""
+
+from functools import cache
+
+import pytest
+
+from tests.tenants import changes, crowds, huge_objects
+from tests.tenants.attack import Attack, Tenant, pod
+from tests.tenants.trial import Figures, run_trial
+
+ATTACKS = (*huge_objects.ATTACKS, *crowds.ATTACKS, *changes.ATTACKS)
+MOST_S = 0.1
+MOST_TIMES_QUIET = 2.0
+MOST_TIMES_ORDINARY = 1.2
+# Counters and the like, whose numbers have grown.
+MOST_LEFT_BYTES = 200_000
+ORDINARY = 500
+
+
+async def ordinary_pods_wait(tenant: Tenant) -> None:
+    await tenant.creates(pod(f"p-{number}", 1_000) for number in range(ORDINARY))
+
+
+async def ordinary_pods_run(tenant: Tenant) -> None:
+    await tenant.creates(pod(f"p-{number}", 1) for number in range(ORDINARY))
+
+
+@cache
+def bytes_of_an_ordinary_pod() -> tuple[float, float]:
+    """(of one that waits, of one that is bound)."""
+    waiting, bound = (
+        run_trial(Attack(name=f"{acts.__name__}", acts=acts)) for acts in (ordinary_pods_wait, ordinary_pods_run)
+    )
+    assert (waiting.waiting, bound.bound) == (ORDINARY, ORDINARY)
+    return (waiting.during - waiting.before) / ORDINARY, (bound.during - bound.before) / ORDINARY
+
+
+def allowed_bytes(figures: Figures) -> float:
+    of_waiting, of_bound = bytes_of_an_ordinary_pod()
+    return MOST_TIMES_ORDINARY * (figures.before + figures.waiting * of_waiting + figures.bound * of_bound)
+
+
+@pytest.mark.parametrize("attack", [pytest.param(attack, id=attack.name) for attack in ATTACKS])
+def test_the_neighbour_does_not_notice(attack: Attack) -> None:
+    figures = run_trial(attack, scale=attack.scale)
+    assert not figures.ended, str(figures)
+    assert not figures.over_committed, str(figures)
+    assert figures.during_s <= min(MOST_S, MOST_TIMES_QUIET * figures.quiet_s), str(figures)
+    assert figures.during <= allowed_bytes(figures), str(figures)
+    assert figures.after <= figures.before + MOST_LEFT_BYTES, str(figures)
