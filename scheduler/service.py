@@ -346,6 +346,7 @@ class Service:
             due_s = self._clock.monotonic_s() + _LAG_EVERY_S
             await asyncio.sleep(_LAG_EVERY_S)
             self._observer.loop_lagged(max(0.0, self._clock.monotonic_s() - due_s))
+            self.recorder.sweep()
 
     def _report(self, problem: Problem) -> None:
         if problem in self._reported:

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 K = TypeVar("K", float, tuple[int, int])
 T = TypeVar("T", bound=Hashable)
 
-_FEW_FORGOTTEN: Final = 64
+_FEW_FORGOTTEN: Final = 8
 
 
 class Heap(Collection[T], Generic[K, T]):

@@ -21,8 +21,6 @@ from scheduler.pods.pod import Pod
 Reasons: TypeAlias = tuple[str, ...]
 # Of one pod: a pod whose reasons alternate still gets series.
 _MOST_SERIES: Final = 4
-# Entries that are looked at for each new one: so the store is never twice as large as what waits.
-_SWEPT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,8 @@ class ToldPods:
         uid = pod.key.uid
         told = self._pods.get(uid)
         if told is None:
-            self._sweep()
+            # So that the store is never twice as large as what waits.
+            self.sweep(2)
             shown = pod.condition.message if pod.condition is not None else None
             told = self._pods[uid] = Told(pod=pod.key, word=word, shown=shown)
         told.hear(word)
@@ -126,8 +125,9 @@ class ToldPods:
         """The pod waits no more."""
         self._pods.pop(uid, None)
 
-    def _sweep(self) -> None:
-        for _ in range(min(_SWEPT, len(self._pods))):
+    def sweep(self, entries: int) -> None:
+        """Look at so many entries, and forget those of pods that wait no more."""
+        for _ in range(min(entries, len(self._pods))):
             uid, told = self._pods.popitem(last=False)
             if self._known(uid):
                 self._pods[uid] = told
