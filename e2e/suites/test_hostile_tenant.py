@@ -59,7 +59,7 @@ async def test_no_attack_is_noticed_by_the_neighbour(site: TenantsSite, capsys: 
         tenant = ServerTenant(site.attacker, site.paths[1], site.nodes, scale)
         attacking = asyncio.create_task(attack.acts(tenant))
         during = await site.waits(SAMPLES)
-        ready, rss = await site.scheduler.readyz(), site.rss_bytes
+        ready, rss = (await site.scheduler.readyz()).strip(), site.rss_bytes
         await attacking
         await site.clear(site.paths[1])
         line = f"{said(attack, tenant, quiet, during)}; RSS {before / 1e6:.0f} -> {rss / 1e6:.0f} MB"
