@@ -9,6 +9,7 @@ The app and the simulator drive the same engine.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from scheduler.pods.pod import Pod
 from scheduler.queue.entry import QueuedPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
+from scheduler.state.amounts import left
 from scheduler.state.audit import NodeAudit, audit_node
 from scheduler.state.tables import Tables
 
@@ -42,6 +44,7 @@ class Engine:
         self.queue = queue
         self._cycles = cycles
         self.scheduler_names = frozenset(cycles)
+        self._left = partial(left, tables)
         # The pod that a check has woken last, and the version of the tables that it saw.
         self._shown = ("", -1)
 
@@ -117,7 +120,7 @@ class Engine:
     def check(self, now_s: float) -> bool:
         """Ask one class of waiting pods that sorts before the next pod to decide; False when there is none to ask."""
         self._note_openings()
-        check = self.queue.next_check(self.tables.left)
+        check = self.queue.next_check(self._left)
         if check is None:
             return False
         pod, cycle = check.pod, self._cycles[check.pod.scheduler_name]

@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from cachetools import LRUCache
+
 from scheduler.framework.diagnosis import Diagnosis, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.plugin import PreBindPlugin, Rejected, Wait
@@ -62,7 +64,7 @@ class SchedulingCycle:
     def __init__(self, runtime: Runtime) -> None:
         """runtime: the profile over the tables that this cycle also changes."""
         self._runtime = runtime
-        self._diagnoses: dict[Signature, tuple[int, Diagnosis]] = {}
+        self._diagnoses: LRUCache[Signature, tuple[int, Diagnosis]] = LRUCache(maxsize=_MOST_DIAGNOSES)
 
     def schedule(self, pod: Pod, now_ns: int) -> Outcome:
         """Place the pod (it is then assumed) or say why not. now_ns: Unix nanoseconds."""
@@ -130,8 +132,6 @@ class SchedulingCycle:
         kept = self._diagnoses.get(key)
         if kept is not None and kept[0] == tables.changes.version:
             return kept[1]
-        if kept is None and len(self._diagnoses) >= _MOST_DIAGNOSES:
-            self._diagnoses.clear()
         nodes = len(tables.row_of)
         if evaluation.never:
             diagnosis = Diagnosis(nodes, rejected=evaluation.never)

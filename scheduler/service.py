@@ -106,16 +106,7 @@ class Service:
         self._handlers = EventHandlers(
             engine, reader, now_s=self._clock.monotonic_s, report=self._report, ignored=self._ignored
         )
-        self.recorder = Recorder(
-            cluster,
-            controller=options.controller,
-            instance=f"{options.controller}-{options.instance}",
-            now_s=lambda: self._clock.wall_ns() / 1e9,
-            busy=self._has_backlog,
-            waits=lambda uid: self.engine.queue.state(uid) not in {None, State.IN_FLIGHT},
-            known=self.engine.queue.__contains__,
-            on_lost=observer.record_lost,
-        )
+        self.recorder = self._recorder()
         self._wake = asyncio.Event()
         backoff_s = Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
         self._slots = BindSlots(options.max_binds_in_flight, self._clock.monotonic_s, backoff_s, on_free=self._wake.set)
@@ -135,6 +126,19 @@ class Service:
         self._listed = asyncio.Event()
         self._reported: LRUCache[Problem, bool] = LRUCache(maxsize=_MOST_REPORTED)
         self._ignored_kinds: set[str] = set()
+
+    def _recorder(self) -> Recorder:
+        options = self._options
+        return Recorder(
+            self._cluster,
+            controller=options.controller,
+            instance=f"{options.controller}-{options.instance}",
+            now_s=lambda: self._clock.wall_ns() / 1e9,
+            busy=self._has_backlog,
+            waits=lambda uid: self.engine.queue.state(uid) not in {None, State.IN_FLIGHT},
+            known=self.engine.queue.__contains__,
+            on_lost=self._observer.record_lost,
+        )
 
     @property
     def binds_in_flight(self) -> int:

@@ -32,11 +32,11 @@ from scheduler.state.changes import Change, Openings
 
 # Source: kube-scheduler, backend/queue/scheduling_queue.go, DefaultPodMaxInUnschedulablePodsDuration.
 _LEFTOVER_S: Final = 300.0
-# So that pods of ten thousand templates that wait hold up a new one for milliseconds, not for seconds. So many checks
-# in a row before a pod is decided; after that, so many more for each pod that is: the ones who are asked in vain share
-# the time with those who come, however often something opens.
-_MOST_CHECKS: Final = 32
-_CHECKS_PER_POD: Final = 4
+# Among pods of one priority, those who are asked in vain share the time with those who come, however often something
+# opens: so many questions in a row before a pod is decided; after that, so many more for each pod that is. So pods of
+# ten thousand templates that wait hold up a new one for milliseconds, not for seconds.
+_MOST_CHECKS: Final = 64
+_CHECKS_PER_POD: Final = 8
 # What can alter an Amount.
 _MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
 _ANY: Final = int(Change.ANY)
@@ -112,17 +112,18 @@ class UnschedulablePods:
         self._asked = max(0, min(self._asked, _MOST_CHECKS) - _CHECKS_PER_POD)
 
     def next_check(self, head: SortKey | None, left: Left) -> Check | None:
-        """The next question; None when no class is due that sorts before `head`, or it has waited for enough of them.
+        """The next question; None when no class is due that sorts before `head`.
 
-        head: of the pod to be decided next, None without one. left: as ClassTable.rule_out.
+        One of a better priority is always asked; of the same priority, no more than a pod has to wait for. head: of the
+        pod to be decided next, None without one. left: as ClassTable.rule_out.
         """
-        if head is not None and self._asked >= _MOST_CHECKS:
-            return None
         slot = self._first_due(head, left)
         if slot is None and self._noted:
             self._begin_round(left)
             slot = self._first_due(head, left)
         if slot is None:
+            return None
+        if head is not None and self._asked >= _MOST_CHECKS and self._table.sort_key(slot)[0] == head[0]:
             return None
         self._asked += 1
         pod_class = self._at[slot]

@@ -7,8 +7,8 @@ import numpy as np
 
 from scheduler.state.arrays import Int64Array, Rows
 from scheduler.state.card_arrays import per_row
-from scheduler.state.cards import CardColumns
-from scheduler.state.resources import NATIVE, ResourceColumns
+from scheduler.state.resources import NATIVE
+from scheduler.state.tables import Tables
 
 
 class Amount(IntEnum):
@@ -29,8 +29,9 @@ class Amount(IntEnum):
 NOTHING: Final = int(np.iinfo(np.int64).min)
 
 
-def left(resources: ResourceColumns, cards: CardColumns, rows: Rows) -> Int64Array:
+def left(tables: Tables, rows: Rows) -> Int64Array:
     """int64[amounts, rows]: what is left there, negative when over-committed. CARD_UNITS: of the card with most."""
+    resources, cards = tables.resources, tables.cards
     native = resources.allocatable[:NATIVE, rows] - resources.requested[:NATIVE, rows]
     most = []
     for group in cards.groups(rows):

@@ -24,8 +24,7 @@ from scheduler.pods.effective_requests import amounts
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
-from scheduler.state.amounts import left
-from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int64Array, Rows, resized
+from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, resized
 from scheduler.state.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
 from scheduler.state.cards import CardColumns, Held
 from scheduler.state.changes import Change, ChangeLog, Openings
@@ -228,10 +227,6 @@ class Tables(Rowed):
     def inventory(self, node: str) -> NodeInventory:
         """What the node says of its cards; KeyError when it is not there."""
         return self._inventories[node]
-
-    def left(self, rows: Rows) -> Int64Array:
-        """int64[amounts, rows]: see `scheduler.state.amounts`."""
-        return left(self.resources, self.cards, rows)
 
     def take_pod_problems(self) -> list[tuple[Pod, str]]:
         """Pods whose allocation cannot be followed on their node, and why: those noticed since the last call."""

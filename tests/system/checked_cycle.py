@@ -12,6 +12,7 @@ from scheduler.framework.runtime import Runtime
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
+from scheduler.state.amounts import left as amounts_left
 from scheduler.state.arrays import ALL_ROWS, RowArray
 from scheduler.state.ledger import NodeLedger
 from scheduler.state.tables import Tables
@@ -75,7 +76,7 @@ class CheckedCycle(SchedulingCycle):
         assert answered[0] == expected
         if feasible is not None and feasible.any():
             row = np.flatnonzero(feasible)
-            assert (self._tables.left(row) >= self.least(pod)[:, np.newaxis]).all(), (
+            assert (amounts_left(self._tables, row) >= self.least(pod)[:, np.newaxis]).all(), (
                 f"{pod.key} fits where too little is left"
             )
         return answered

@@ -106,7 +106,20 @@ def test_what_the_pod_before_them_has_taken_is_not_asked_about() -> None:
     assert cluster.asked == []
 
 
-def test_a_new_pod_is_not_held_up_by_more_than_some_hundred_questions() -> None:
+def test_classes_of_a_better_priority_are_all_asked_before_a_pod_is_decided() -> None:
+    waiting = [with_labels(pod(f"w{index}", priority=1), app=str(index)) for index in range(MORE_THAN_A_POD_WAITS_FOR)]
+    cluster = full(*waiting)
+    cluster.add(pod("new"))
+    for _ in range(2):
+        cluster.queue.opened(opened(0))
+        asked = 0
+        while (check := cluster.queue.next_check(_plenty)) is not None:
+            asked += 1
+            cluster.queue.fits_not(check, wakes_on=ANY)
+        assert asked == MORE_THAN_A_POD_WAITS_FOR
+
+
+def test_a_new_pod_is_not_held_up_by_more_than_some_dozen_questions_about_its_equals() -> None:
     waiting = [with_labels(pod(f"w{index}"), app=str(index)) for index in range(MORE_THAN_A_POD_WAITS_FOR)]
     cluster = full(*waiting)
     cluster.add(pod("new"))

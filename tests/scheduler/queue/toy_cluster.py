@@ -107,7 +107,7 @@ class ToyCluster:
         return sum(self.room[row] // units for row in (range(len(self.room)) if rows is None else rows))
 
     def left(self, rows: RowArray) -> Int64Array:
-        """As `Tables.left`; units are those of one card."""
+        """As `amounts.left`; units are those of one card."""
         left = np.zeros((len(Amount), len(rows)), dtype=np.int64)
         left[Amount.CARD_UNITS] = [self.room[row] for row in rows]
         return left
