@@ -1,7 +1,8 @@
 """The allocation that the scheduler writes into the Binding and the node reads.
 
 Two annotations hold units per container and card index (`ALLOCATION` for `spec.containers`,
-`INIT_ALLOCATION` for `spec.initContainers`), a third maps each card index to its UUID, which is what counts.
+`INIT_ALLOCATION` for `spec.initContainers`), a third maps each card index to its UUID, which is what counts. A fourth
+says how many MiB one unit of all these numbers has.
 The `ALIYUN_*` annotations beside them are for tools and for the legacy plugin: docs/protocol.md, "What the scheduler
 writes".
 """
@@ -13,6 +14,7 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 import msgspec
 
 from config.protocol import names
+from config.protocol.inventory import MAX_UNIT_MIB
 
 Shares: TypeAlias = dict[int, dict[int, int]]  # container index -> card index -> units
 
@@ -40,11 +42,13 @@ class Allocation:
 
     containers, init_containers: container index -> card index -> units.
     cards: card index -> UUID; empty when the writer did not know UUIDs (a node without an inventory).
+    unit_mib: MiB in one unit of these numbers and of the `ALIYUN_*` ones; 0 where the writer did not say.
     """
 
     containers: Shares
     init_containers: Shares
     cards: dict[int, str]
+    unit_mib: int = 0
 
     def card_indexes(self) -> list[int]:
         """Every card index that a container holds, ascending."""
@@ -70,13 +74,14 @@ def encode(allocation: Allocation, legacy: LegacyFields) -> dict[str, str]:
 
     A Binding overwrites only the keys that it sends, so every key is sent.
 
-    allocation: holds at least one card.
+    allocation: holds at least one card, and says its unit.
     """
     first = allocation.card_indexes()[0]
     return {
         names.ALLOCATION: _dump(_in_order(allocation.containers)),
         names.INIT_ALLOCATION: _dump(_in_order(allocation.init_containers)),
         names.CARDS: _dump(dict(sorted(allocation.cards.items()))),
+        names.UNIT_MIB: str(allocation.unit_mib),
         names.MEM_IDX: str(first),
         names.MEM_POD: str(legacy.pod_units),
         names.MEM_DEV: str(legacy.device_units),
@@ -98,16 +103,31 @@ def decode(annotations: Mapping[str, str]) -> Allocation | None:
         containers=_read(names.ALLOCATION, _SHARES, _A_SHARE, text),
         init_containers=_read(names.INIT_ALLOCATION, _SHARES, _A_SHARE, annotations.get(names.INIT_ALLOCATION, "{}")),
         cards=_read(names.CARDS, _CARDS, _A_CARD, annotations.get(names.CARDS, "{}")),
+        unit_mib=unit_mib(annotations),
     )
 
 
 def legacy_index(annotations: Mapping[str, str]) -> int | None:
     """The card index that the legacy extender wrote; None when absent, unparsable, negative or absurd."""
-    text = annotations.get(names.MEM_IDX, "")
+    return _number(annotations.get(names.MEM_IDX, ""))
+
+
+def unit_mib(annotations: Mapping[str, str]) -> int:
+    """MiB in one unit of a pod's numbers, as its annotations say; 0 when they do not, or say no unit."""
+    found = _number(annotations.get(names.UNIT_MIB, "")) or 0
+    return found if found <= MAX_UNIT_MIB else 0
+
+
+def device_units(annotations: Mapping[str, str]) -> int:
+    """Units that the pod's first card has, in the unit of the pod's numbers; 0 when absent or no number."""
+    return _number(annotations.get(names.MEM_DEV, "")) or 0
+
+
+def _number(text: str) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(_LARGEST_NUMBER))):
         return None
-    index = int(text)
-    return index if index <= _LARGEST_NUMBER else None
+    number = int(text)
+    return number if number <= _LARGEST_NUMBER else None
 
 
 def _in_order(shares: Shares) -> Shares:

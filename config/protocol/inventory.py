@@ -15,6 +15,7 @@ VERSION: Final = 1
 _LARGEST_TEXT: Final = 262_144  # Kubernetes' own limit for all annotations of an object
 MAX_CARDS: Final = 256
 MAX_UNITS: Final = 2**24
+MAX_UNIT_MIB: Final = 2**30
 
 
 class InventoryError(ValueError):
@@ -78,13 +79,18 @@ class _WireCard(msgspec.Struct, rename="camel", omit_defaults=True):
 
 class _WireInventory(msgspec.Struct, rename="camel"):
     version: int
-    unit_mib: Annotated[int, msgspec.Meta(ge=1, le=2**30)] = msgspec.field(name="unitMiB")
+    unit_mib: Annotated[int, msgspec.Meta(ge=1, le=MAX_UNIT_MIB)] = msgspec.field(name="unitMiB")
     cards: Annotated[list[_WireCard], msgspec.Meta(max_length=MAX_CARDS)]
     driver: str = ""
 
 
 class _WireVersion(msgspec.Struct):
     version: int
+
+
+def nameless(index: int) -> str:
+    """What stands for the UUID of a card of which only totals are announced."""
+    return f"#{index}"
 
 
 def encode(inventory: Inventory) -> str:

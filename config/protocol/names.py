@@ -29,6 +29,7 @@ PLACEMENT_WHOLE_DEVICE: Final = "require-whole-device"
 ALLOCATION: Final = "scheduler.framework.gpushare.allocation"
 INIT_ALLOCATION: Final = "gpushare/init-allocation"
 CARDS: Final = "gpushare/cards"
+UNIT_MIB: Final = "gpushare/unit-mib"
 MEM_IDX: Final = "ALIYUN_COM_GPU_MEM_IDX"
 MEM_POD: Final = "ALIYUN_COM_GPU_MEM_POD"
 MEM_DEV: Final = "ALIYUN_COM_GPU_MEM_DEV"
@@ -39,6 +40,7 @@ ALLOCATION_KEYS: Final = (
     ALLOCATION,
     INIT_ALLOCATION,
     CARDS,
+    UNIT_MIB,
     MEM_IDX,
     MEM_POD,
     MEM_DEV,

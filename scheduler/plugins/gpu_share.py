@@ -161,10 +161,10 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         if request is None:
             return Reservation()
         chosen = sorted(self._chosen(pod, tables, state, slice(row, row + 1))[:, 0].tolist())
-        has_uuids = tables.inventory(tables.names[row]).has_uuids
-        shares = tuple(_share(cards, slot, row, request, has_uuids=has_uuids) for slot in chosen)
+        announced = tables.inventory(tables.names[row])
+        shares = tuple(_share(cards, slot, row, request, has_uuids=announced.has_uuids) for slot in chosen)
         legacy = LegacyFields(pod.template.gpu_units, int(cards.units[chosen[0], row]), now_ns)
-        return Reservation(shares, allocation.encode(_allocation(request, shares), legacy))
+        return Reservation(shares, allocation.encode(_allocation(request, shares, announced.unit_mib), legacy))
 
     def _enough_and_roomy(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> tuple[BoolArray, BoolArray]:
         """bool[rows] each: enough cards fit; the node's total holds the pod, which it never does where not READY."""
@@ -346,12 +346,13 @@ def _share(cards: CardColumns, slot: int, row: int, request: GpuRequest, *, has_
     return CardShare(card.index, card.uuid if has_uuids else "", request.units_per_card)
 
 
-def _allocation(request: GpuRequest, shares: Sequence[CardShare]) -> Allocation:
+def _allocation(request: GpuRequest, shares: Sequence[CardShare], unit_mib: int) -> Allocation:
     indexes = [share.index for share in shares]
     return Allocation(
         containers=_per_container(request.containers, indexes),
         init_containers=_per_container(request.init_containers, indexes),
         cards={share.index: share.uuid for share in shares if share.uuid},
+        unit_mib=unit_mib,
     )
 
 

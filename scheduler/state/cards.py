@@ -9,10 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from config.protocol.inventory import MAX_UNITS, Card, Health
+from config.protocol.inventory import MAX_UNITS, Card, Health, nameless
 from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int32Array, Int64Array, resized
 from scheduler.state.booking import Booking
-from scheduler.state.node_inventory import GpuState, NodeInventory, nameless
+from scheduler.state.node_inventory import GpuState, NodeInventory
 
 _FIRST_SLOTS: Final = 4
 NO_MODEL: Final = -1

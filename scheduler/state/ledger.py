@@ -6,14 +6,14 @@ Pure and slow on purpose: no columns, no increments. It is what the tests hold t
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from config.protocol.inventory import Card, Health
+from config.protocol.inventory import Card, Health, nameless
 from scheduler.kube.objects import Node
 from scheduler.pods.effective_requests import PODS, Amounts
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.booking import Booking, CardShare, booking_of
 from scheduler.state.cards import MOST_UNITS
-from scheduler.state.node_inventory import NodeInventory, nameless, read_inventory
+from scheduler.state.node_inventory import NodeInventory, read_inventory
 from scheduler.state.tables import Tables
 
 

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Final
 
 from config.protocol import names, quantity
-from config.protocol.inventory import MAX_CARDS, MAX_UNITS, Card, Health, InventoryError, decode
+from config.protocol.inventory import MAX_CARDS, MAX_UNITS, Card, Health, InventoryError, decode, nameless
 from scheduler.kube.objects import Node
 from scheduler.pods.gpu_request import ResourceNames
 
@@ -30,7 +30,7 @@ class GpuState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInventory:
-    """A node's cards. allocatable: the kubelet's total of gpu-mem, 0 when absent.
+    """A node's cards. allocatable: the kubelet's total of gpu-mem, 0 when absent. unit_mib: MiB in one of its units.
 
     cordoned: UUIDs, and indexes as text, that people took out of use. has_uuids: False for the legacy totals.
     problem: what is wrong with the annotation, for the log; "" when nothing is.
@@ -39,6 +39,7 @@ class NodeInventory:
     state: GpuState
     cards: tuple[Card, ...] = ()
     allocatable: int = 0
+    unit_mib: int = 1024
     cordoned: frozenset[str] = frozenset()
     has_uuids: bool = True
     problem: str = ""
@@ -53,11 +54,6 @@ def max_sharers(text: str) -> int:
     """The limit of pods per card that a node's annotation says; 0 where it says none, or none that can be read."""
     readable = text.isascii() and text.isdigit() and len(text) <= len(str(MOST_SHARERS))
     return min(int(text), MOST_SHARERS) if readable else 0
-
-
-def nameless(index: int) -> str:
-    """What stands for the UUID of a card of which only totals are announced."""
-    return f"#{index}"
 
 
 def read_inventory(node: Node, resources: ResourceNames, unit_mib: int) -> NodeInventory:
@@ -76,17 +72,28 @@ def _read(node: Node, resources: ResourceNames, unit_mib: int) -> NodeInventory:
     cordoned = frozenset(entry.strip() for entry in annotations.get(names.CORDON, "").split(",") if entry.strip())
     text = annotations.get(names.INVENTORY)
     if text is None:
-        return _legacy_totals(node, resources, allocatable, cordoned)
+        return replace(_legacy_totals(node, resources, allocatable, cordoned), unit_mib=unit_mib)
     try:
         inventory = decode(text)
     except InventoryError as error:
-        return NodeInventory(state=GpuState.UNREADABLE, allocatable=allocatable, cordoned=cordoned, problem=str(error))
+        return NodeInventory(
+            state=GpuState.UNREADABLE,
+            allocatable=allocatable,
+            unit_mib=unit_mib,
+            cordoned=cordoned,
+            problem=str(error),
+        )
     state, problem = GpuState.READY if allocatable > 0 else GpuState.NOT_ALLOCATABLE, ""
     if inventory.unit_mib != unit_mib:
         state = GpuState.OTHER_UNIT
         problem = f"the node announces units of {inventory.unit_mib} MiB, this scheduler counts units of {unit_mib} MiB"
     return NodeInventory(
-        state=state, cards=inventory.cards, allocatable=allocatable, cordoned=cordoned, problem=problem
+        state=state,
+        cards=inventory.cards,
+        allocatable=allocatable,
+        unit_mib=inventory.unit_mib,
+        cordoned=cordoned,
+        problem=problem,
     )
 
 

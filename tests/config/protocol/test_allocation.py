@@ -21,7 +21,9 @@ json_values = st.recursive(
 
 
 @given(
-    st.builds(Allocation, shares.filter(bool), shares, st.dictionaries(indexes, uuids, max_size=4)),
+    st.builds(
+        Allocation, shares.filter(bool), shares, st.dictionaries(indexes, uuids, max_size=4), st.integers(1, 2**30)
+    ),
     legacy,
 )
 def test_what_is_written_is_what_is_read(given_: Allocation, fields: LegacyFields) -> None:
@@ -33,7 +35,7 @@ def test_what_is_written_is_what_is_read(given_: Allocation, fields: LegacyField
 
 
 def test_a_binding_carries_the_annotations_of_the_legacy_tools() -> None:
-    one = Allocation({0: {1: 3}}, {}, {1: "GPU-b"})
+    one = Allocation({0: {1: 3}}, {}, {1: "GPU-b"}, 1024)
 
     assert allocation.encode(
         one, LegacyFields(pod_units=3, device_units=16, assume_time_ns=1_700_000_000_000_000_000)
@@ -41,6 +43,7 @@ def test_a_binding_carries_the_annotations_of_the_legacy_tools() -> None:
         "scheduler.framework.gpushare.allocation": '{"0":{"1":3}}',
         "gpushare/init-allocation": "{}",
         "gpushare/cards": '{"1":"GPU-b"}',
+        "gpushare/unit-mib": "1024",
         "ALIYUN_COM_GPU_MEM_IDX": "1",
         "ALIYUN_COM_GPU_MEM_POD": "3",
         "ALIYUN_COM_GPU_MEM_DEV": "16",
@@ -113,3 +116,19 @@ def test_any_text_is_an_allocation_or_an_allocation_error(key: str, text: str) -
 def test_the_legacy_index_is_a_card_index_or_nothing(text: str, index: int | None) -> None:
     assert allocation.legacy_index({names.MEM_IDX: text}) == index
     assert allocation.legacy_index({}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "unit_mib"),
+    [
+        ("1", 1),
+        ("1073741824", 2**30),
+        pytest.param("1073741825", 0, id="more than a unit can be"),
+        pytest.param("0", 0, id="no unit"),
+        pytest.param("1Gi", 0, id="a quantity"),
+        pytest.param("", 0, id="empty"),
+    ],
+)
+def test_the_unit_is_mib_in_plain_digits_or_not_said(text: str, unit_mib: int) -> None:
+    assert allocation.unit_mib({names.UNIT_MIB: text}) == unit_mib
+    assert allocation.unit_mib({}) == 0

@@ -21,4 +21,4 @@ def test_no_two_things_have_the_same_name() -> None:
 
 
 def test_a_binding_writes_every_allocation_key_once() -> None:
-    assert len(set(names.ALLOCATION_KEYS)) == len(names.ALLOCATION_KEYS) == 8
+    assert len(set(names.ALLOCATION_KEYS)) == len(names.ALLOCATION_KEYS) == 9

@@ -1,0 +1,249 @@
+"""Which cards a pod with a node occupies, and how many units of each: docs/protocol.md, "Reading order".
+
+    annotations ── read ──▶ Written (what the pod says, whatever cards there are)
+                               └── on_cards(the node's cards and unit) ──▶ BookedCards (in the node's unit)
+
+Both programs read with this code alone. Numbers in another unit than the node's are rescaled and rounded up; where
+nothing tells in which unit they are, every card of the node is blocked: a number without its unit frees no memory.
+An allocation that does not add up to what the pod asks is not believed: a pod's author may have written it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+from config.protocol import allocation, names
+from config.protocol.allocation import Allocation, AllocationError
+from config.protocol.container_formula import ContainerKind, peak_amounts
+from config.protocol.inventory import Card, nameless
+
+# Units that a device plugin may have been set to; any other is told only where it is the node's own.
+_LARGEST_POWER: Final = 20
+_USUAL_UNITS_MIB: Final = tuple(2**power for power in range(_LARGEST_POWER, -1, -1))
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What the pod asks. units: over all cards, by the container formula. cards: 0 where the number cannot be read.
+
+    sidecars: for each init container, whether it is one.
+    """
+
+    units: int
+    cards: int
+    sidecars: tuple[bool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What the annotations say, in the pod's own unit.
+
+    per_card: card index -> units, by the container formula; empty: nobody has said on which cards the pod is.
+    uuids: card index -> UUID of each of them; empty: an index means the card that has it now.
+    allocation: what each container has; None where only a card index, or nothing, could be read.
+    unit_mib: 0 where it is not said. device_units: units of the pod's first card, 0 where they are not said.
+    problem: what was wrong with the annotations, "" when nothing was.
+    """
+
+    units: int
+    per_card: Mapping[int, int]
+    uuids: Mapping[int, str]
+    allocation: Allocation | None
+    unit_mib: int = 0
+    device_units: int = 0
+    problem: str = ""
+
+    @property
+    def decided(self) -> bool:
+        """Whether somebody has said which cards the pod is on: what is read first stays."""
+        return bool(self.per_card)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookedCard:
+    """index: as the pod names the card. uuid: the card's on its node; as the pod names it, where it is lost.
+
+    units: in the node's unit, rounded up. asked: in the pod's own, as the kubelet counts them.
+    lost: the node does not announce the card.
+    """
+
+    index: int
+    uuid: str
+    units: int
+    asked: int
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookedCards:
+    """cards: where the pod is, each card once; empty where that is not known.
+
+    everywhere: units that count against every card of the node then, else 0. blocks: they fill each of them, since the
+    unit of the pod's numbers is not known. unit_mib: of the pod's numbers, 0 where it is not known.
+    problem: for people, "" when nothing is wrong.
+    """
+
+    cards: tuple[BookedCard, ...] = ()
+    everywhere: int = 0
+    blocks: bool = False
+    unit_mib: int = 0
+    problem: str = ""
+
+
+def read(annotations: Mapping[str, str], ask: Ask) -> Written:
+    """The decision in a pod's annotations. Never raises for what they hold."""
+    unit_mib, device_units = allocation.unit_mib(annotations), allocation.device_units(annotations)
+    written, problem = _allocation(annotations, ask)
+    per_card, uuids = {}, dict[int, str]()
+    if written is not None:
+        per_card = units_per_card(written, ask.sidecars)
+        uuids = {index: written.cards[index] for index in per_card} if written.cards else {}
+    else:
+        index = allocation.legacy_index(annotations)
+        # An index says where one card is. What asks several, or nobody can tell how many, is somewhere else too.
+        if index is not None and ask.cards == 1 and ask.units:
+            per_card = {index: ask.units}
+    return Written(
+        units=ask.units,
+        per_card=per_card,
+        uuids=uuids,
+        allocation=written,
+        unit_mib=unit_mib,
+        device_units=device_units,
+        problem=problem,
+    )
+
+
+def on_cards(written: Written, cards: Sequence[Card], unit_mib: int) -> BookedCards:
+    """Where the pod is among the cards of its node. unit_mib: MiB in one of the node's units, > 0."""
+    if written.units == 0:
+        return BookedCards(unit_mib=written.unit_mib, problem=written.problem)
+    named = _named(written, cards)
+    first = next(iter(named.values()), None)
+    lost_all = bool(written.uuids) and not any(named.values())
+    own_mib = written.unit_mib or _told_unit_mib(written, cards if first is None else (first,), unit_mib)
+    if not own_mib:
+        if written.decided and not lost_all:
+            return BookedCards(everywhere=written.units, blocks=True, problem=_unit_problem(written))
+        # Nobody has decided anything for this pod, or no card that is there is concerned.
+        own_mib = unit_mib
+    if _unknown(written, named, rescaled(written.units, own_mib, unit_mib)):
+        everywhere, problem = rescaled(written.units, own_mib, unit_mib), written.problem or _unknown_problem(written)
+        return BookedCards(everywhere=everywhere, unit_mib=own_mib, problem=problem)
+    booked = _booked(written, named, own_mib, unit_mib)
+    return BookedCards(cards=booked, unit_mib=own_mib, problem=written.problem)
+
+
+def rescaled(units: int, from_mib: int, to_mib: int) -> int:
+    """`units` of `from_mib` MiB in units of `to_mib` MiB, rounded up."""
+    return units if from_mib == to_mib else -(-units * from_mib // to_mib)
+
+
+def units_per_card(written: Allocation, sidecars: Iterable[bool]) -> dict[int, int]:
+    """Card index -> units, by the container formula. sidecars: as in `Ask`."""
+    kinds = (ContainerKind.SIDECAR if is_sidecar else ContainerKind.INIT for is_sidecar in sidecars)
+    init = ((written.init_containers.get(position, {}), kind) for position, kind in enumerate(kinds))
+    return peak_amounts(chain(init, ((own, ContainerKind.APP) for own in written.containers.values())))
+
+
+def _allocation(annotations: Mapping[str, str], ask: Ask) -> tuple[Allocation | None, str]:
+    """(what each container has, or None when there is none to be believed; why it is not believed)."""
+    try:
+        written = allocation.decode(annotations)
+    except AllocationError as error:
+        return None, str(error)
+    if written is None:
+        return None, ""
+    per_card = units_per_card(written, ask.sidecars)
+    total = sum(per_card.values())
+    if total != ask.units:
+        return None, f"the allocation adds up to {total} units, the pod asks {ask.units}"
+    nameless_index = next((index for index in per_card if index not in written.cards), None)
+    if written.cards and nameless_index is not None:
+        return None, f"annotation {names.CARDS} has no UUID for card {nameless_index}, which the allocation names"
+    return written, ""
+
+
+def _named(written: Written, cards: Sequence[Card]) -> dict[int, Card | None]:
+    """Card index as the pod writes it, ascending -> the card of the node; None where the node has none such."""
+    by_uuid, by_index = {card.uuid: card for card in cards}, {card.index: card for card in cards}
+    if not written.uuids:
+        return {index: by_index.get(index) for index in sorted(written.per_card)}
+    # A node that announces totals only has no UUIDs: there a card is known by its index.
+    return {
+        index: by_uuid.get(written.uuids[index]) or by_uuid.get(nameless(index)) for index in sorted(written.per_card)
+    }
+
+
+def _unknown(written: Written, named: Mapping[int, Card | None], units: int) -> bool:
+    """Whether nobody can tell which cards the pod is on. units: of the whole pod, in the node's unit."""
+    if written.uuids:
+        return False
+    if not named or None in named.values():
+        return True
+    # An index alone is believed where the whole pod fits on that card.
+    return written.allocation is None and any(card is not None and units > card.units for card in named.values())
+
+
+def _booked(written: Written, named: Mapping[int, Card | None], own_mib: int, unit_mib: int) -> tuple[BookedCard, ...]:
+    # Two indexes may mean one card.
+    asked: dict[str, int] = {}
+    first: dict[str, int] = {}
+    lost: set[str] = set()
+    for index, card in named.items():
+        uuid = written.uuids[index] if card is None else card.uuid
+        asked[uuid] = asked.get(uuid, 0) + written.per_card[index]
+        first.setdefault(uuid, index)
+        if card is None:
+            lost.add(uuid)
+    return tuple(
+        BookedCard(
+            index=first[uuid], uuid=uuid, units=rescaled(units, own_mib, unit_mib), asked=units, lost=uuid in lost
+        )
+        for uuid, units in asked.items()
+    )
+
+
+def _told_unit_mib(written: Written, cards: Sequence[Card], unit_mib: int) -> int:
+    """The unit in which the pod's first card has `device_units`; 0 when that cannot be told.
+
+    cards: that card alone where it is known, else all that it can be; they have to agree.
+    """
+    if not written.device_units:
+        return 0
+    told = {_unit_of(written.device_units, card, unit_mib) for card in cards}
+    return told.pop() if len(told) == 1 else 0
+
+
+def _unit_of(device_units: int, card: Card, unit_mib: int) -> int:
+    if device_units == card.units:
+        return unit_mib
+    size_mib = card.memory_mib or card.units * unit_mib
+    # The larger one where two fit: what is booked too large takes no memory that another pod has.
+    candidates = sorted({unit_mib, *_USUAL_UNITS_MIB}, reverse=True)
+    return next((unit for unit in candidates if _has(size_mib, device_units, unit)), 0)
+
+
+def _has(size_mib: int, units: int, unit_mib: int) -> bool:
+    """Whether a card of `size_mib` has so many units of `unit_mib`, an eighth more or less.
+
+    What a driver reserves differs between its versions, and the legacy plugin counts it too.
+    """
+    return 8 * units * unit_mib <= 9 * size_mib and 8 * (units + 1) * unit_mib >= 7 * size_mib
+
+
+def _unit_problem(written: Written) -> str:
+    said = f"{names.MEM_DEV} is {written.device_units}, which no unit gives" if written.device_units else "nothing says"
+    return (
+        f"in which unit its {written.units} units are is not known ({said}; expected {names.UNIT_MIB}): "
+        f"every card of its node is blocked"
+    )
+
+
+def _unknown_problem(written: Written) -> str:
+    if not written.decided:
+        return ""
+    if written.allocation is None:
+        return f"its {written.units} units do not fit card {min(written.per_card)}, or its node has no such card"
+    return "the allocation names a card by an index that its node does not have"
