@@ -9,7 +9,7 @@ from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.cdi.nvidia_edits import NvidiaEdits
 from deviceplugin.cdi.simulated_edits import SimulatedEdits
 from deviceplugin.driver import fault_control
-from deviceplugin.driver.cards import CardSource, DriverCard
+from deviceplugin.driver.cards import CardSource, DriverCards
 from deviceplugin.driver.nvml import NvmlSource
 from deviceplugin.driver.simulated import SimulatedSource, read_simulation
 
@@ -28,10 +28,10 @@ def source_for(configuration: DevicePluginConfiguration) -> CardSource:
 def edits_for(
     configuration: DevicePluginConfiguration,
     source: CardSource,
-    found: Callable[[], Sequence[DriverCard]],
+    found: Callable[[], DriverCards],
     announced: Callable[[], Sequence[inventory.Card]],
 ) -> NvidiaEdits | SimulatedEdits:
-    """found: the cards as the driver names them. announced: as the node does."""
+    """found: the cards as the driver names them now. announced: as the node does."""
     state = Path(configuration.state_dir)
     if isinstance(source, SimulatedSource):
         return SimulatedEdits(state / _SIMULATED_CARDS, announced)

@@ -18,16 +18,16 @@ import structlog
 from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.allocation.allocated import GivenCards, Marker
 from deviceplugin.allocation.allocators import CdiAllocator, EnvironmentAllocator, Site
+from deviceplugin.allocation.decision import allocated_units
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.backends import edits_for
-from deviceplugin.cdi.mode import Mode, mode_of
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.driver.cards import CardSource, SourceFailed
+from deviceplugin.cdi.way_in import WayIn
+from deviceplugin.driver.cards import CardSource
 from deviceplugin.driver.simulated import SimulatedSource
-from deviceplugin.driver.thread import DriverThread
 from deviceplugin.health import rules
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.monitor import CardKeeper, Pace
@@ -46,7 +46,7 @@ from deviceplugin.reconcile.drift import DriftPolicy
 from deviceplugin.reconcile.reconciler import Reconciler, ReconcileSettings
 from deviceplugin.report.measured import MeasuredPlugin
 from deviceplugin.report.metrics import NodeMetrics
-from deviceplugin.report.shown import allocated_units, card_statuses, shown_cards
+from deviceplugin.report.shown import card_statuses, shown_cards
 from deviceplugin.report.status import PluginStatus
 from scheduler.kube import objects
 from scheduler.kube.port import PodKey
@@ -55,13 +55,11 @@ from scheduler.kube.rest.client import KubeCluster
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CHECKPOINT: Final = "kubelet_internal_checkpoint"
-# More than nvidia-ctk is given (nvidia_edits).
-_PREPARED_WITHIN_S: Final = 120.0
 log = structlog.get_logger()
 
 
 class NodePlugin:
-    """Make it inside the event loop that runs it. mode: known once the node has been seen."""
+    """Make it inside the event loop that runs it."""
 
     def __init__(
         self,
@@ -74,7 +72,6 @@ class NodePlugin:
         c = self._configuration = configuration
         backoff = Backoff(rng)
         self.metrics = NodeMetrics(c.node_name, c.memory_unit_mib, dcgm=c.dcgm_metrics)
-        self.mode: Mode | None = None
         self._api, self._source, self._backoff = api, source, backoff
         self._kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
         self._notices = Notices(cluster, c.node_name, time.time)
@@ -85,13 +82,21 @@ class NodePlugin:
             kubelet=self._kubelet,
             checkpoint=Path(c.kubelet.device_plugin_dir) / _CHECKPOINT,
             changed=self._allocation_changed,
+            cards=lambda: self._cards.whole,
+            unit_mib=c.memory_unit_mib,
         )
         self._given, self._marker = GivenCards(), Marker(api, backoff.delay_s)
         self._cards, self._keeper = self._make_cards(source)
-        self._edits = edits_for(c, source, lambda: self._keeper.states.cards, lambda: self._cards.cards)
+        self._edits = edits_for(c, source, self._keeper.states.named, lambda: self._cards.cards)
+        self._way_in = WayIn(
+            c.mode,
+            self._edits,
+            real=not isinstance(source, SimulatedSource),
+            tell=lambda problem: self._notices.tell(Notice("GPUNotReady", problem)),
+            state_dir=Path(c.state_dir),
+        )
         self._watch = NodeWatch(cluster, c.node_name, backoff)
         self._registered, self._kubelet_problem = False, ""
-        self._cards_changed = asyncio.Event()
         self._reconciler: Reconciler | None = None
 
     async def run(self) -> None:
@@ -117,6 +122,8 @@ class NodePlugin:
         """What is missing until pods can get their cards; "" when nothing is."""
         if not self._cards.latest:
             return self._keeper.problem or "the driver has not reported any card yet"
+        if self._way_in.problem:
+            return self._way_in.problem
         if not self._registered:
             return self._kubelet_problem or "not registered with the kubelet yet"
         return "" if self._cards.publisher.announced else "node object not updated yet"
@@ -127,22 +134,25 @@ class NodePlugin:
         pods, cards = self._view.asking(), self._cards.cards
         return PluginStatus(
             node=c.node_name,
-            mode=self.mode or c.mode,
+            mode=self._way_in.chosen or c.mode,
             driver=self._keeper.states.driver,
             unit_mib=c.memory_unit_mib,
             announced_units=sum(healthy for _, healthy in self._cards.devices.now),
             registered=self._registered,
             simulated=isinstance(self._source, SimulatedSource),
-            toolkit_missing=bool(self._edits.toolkit_missing),
+            toolkit_missing=bool(self._way_in.problem),
+            nvidia_runtime=self._way_in.nvidia_runtime,
+            runtime_class=self._runtime_class(),
             problems=tuple(filter(None, self._problems())),
-            cards=card_statuses(cards, allocated_units(pods, self._cards.whole), self._keeper.states.readings),
+            cards=card_statuses(cards, self._allocated(pods), self._keeper.states.readings),
             containers=found.result.containers if found else (),
             drift=found.result.drift if found else (),
         )
 
     def _problems(self) -> Sequence[str]:
         reconciled = self._reconciler.result.problems if self._reconciler else ()
-        return (self._keeper.problem, self._kubelet_problem, self._cards.problem, *self._edits.problems, *reconciled)
+        own = (self._keeper.problem, self._way_in.problem, self._kubelet_problem, self._cards.problem)
+        return (*own, *self._edits.problems, *reconciled)
 
     def _make_cards(self, source: CardSource) -> tuple[NodeCards, CardKeeper]:
         c, boot_id = self._configuration, _BOOT_ID.read_text(encoding="ascii").strip()
@@ -184,25 +194,37 @@ class NodePlugin:
 
     def _show_cards(self) -> None:
         states, cards = self._keeper.states, self._cards.cards
-        allocated = allocated_units(self._view.asking(), self._cards.whole)
+        allocated = self._allocated(self._view.asking())
         self.metrics.show_cards(shown_cards(states.cards, cards, allocated, states.readings))
-        self._cards_changed.set()
+        self._way_in.cards_changed()
+
+    def _allocated(self, pods: Sequence[NodePod]) -> dict[str, int]:
+        return allocated_units(pods, self._cards.whole, self._configuration.memory_unit_mib)
+
+    def _runtime_class(self) -> str:
+        """`runtimeClassName` of the plugin's own pod; "" without one, or where its UID was not said."""
+        own = self._view.pods.get(self._configuration.pod_uid)
+        return own.spec.runtime_class_name if own else ""
 
     async def _serve_kubelet(self) -> None:
         """Serve the kubelet, and reconcile, once the mode and the devices are known."""
         c = self._configuration
         runtime = await self._watch.runtime_version()
         await self._cards.devices.shown()
-        self.mode = mode_of(c.mode, runtime)
-        log.info("mode", mode=self.mode, configured=c.mode, runtime=runtime)
+        mode = await self._way_in.mode(runtime)
+        log.info("mode", mode=mode, configured=c.mode, runtime=runtime)
+        files = SpecFiles(Path(c.cdi_dir))
         site = Site(
             view=self._view,
             devices=self._cards.devices,
             cards=lambda: self._cards.whole,
+            unit_mib=c.memory_unit_mib,
             node_labels=self._watch.labels,
             given=self._gave,
+            files=files,
+            card_edits=self._edits,
         )
-        plugin, registering, files = self._allocator(site)
+        plugin, registering = self._allocator(site)
         measured = MeasuredPlugin(plugin, self.metrics, lambda: self._left(registration))
         self._reconciler = Reconciler(
             settings=_reconcile_settings(c),
@@ -225,32 +247,14 @@ class NodePlugin:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(registration.run())
             tasks.create_task(self._reconciler.run())
-            if self.mode == "cdi":
-                tasks.create_task(self._prepare_edits())
+            if mode == "cdi":
+                tasks.create_task(self._way_in.follow())
 
-    async def _prepare_edits(self) -> None:
-        """Once now, then each time the cards change."""
-        # nvidia-ctk takes long: in a thread that does not keep the process from ending, as an executor's would.
-        thread = DriverThread("toolkit")
-        try:
-            while True:
-                self._cards_changed.clear()
-                try:
-                    await thread.call("CDI specs", self._edits.prepare, timeout_s=_PREPARED_WITHIN_S)
-                except (SourceFailed, OSError) as error:
-                    log.warning("cdi.prepare_failed", reason=str(error))
-                await self._cards_changed.wait()
-        finally:
-            thread.close()
-
-    def _allocator(
-        self, site: Site
-    ) -> tuple[CdiAllocator | EnvironmentAllocator, Callable[[], Awaitable[None]], SpecFiles | None]:
-        if self.mode == "environment":
-            plugin = EnvironmentAllocator(site, self._configuration.allocate_wait_s)
-            return plugin, plugin.registering, None
-        files = SpecFiles(Path(self._configuration.cdi_dir))
-        return CdiAllocator(site, files, self._edits), _at_once, files
+    def _allocator(self, site: Site) -> tuple[CdiAllocator | EnvironmentAllocator, Callable[[], Awaitable[None]]]:
+        if self._way_in.chosen == "environment":
+            plugin = EnvironmentAllocator(site, self._configuration.allocate_wait_s, self._runtime_class)
+            return plugin, plugin.registering
+        return CdiAllocator(site), _at_once
 
     def _gave(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
         self._given.note(pod, containers, uuids)
@@ -283,6 +287,7 @@ def _reconcile_settings(c: DevicePluginConfiguration) -> ReconcileSettings:
             monitor=c.monitor,
             evict_unregistered=c.evict_unregistered,
             evict_mismatched=c.evict_mismatched,
+            evict_unscheduled=c.evict_unscheduled,
             announce_outside_use=c.announce_outside_use,
         ),
         interval_s=c.reconcile_interval_s,

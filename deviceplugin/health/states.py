@@ -58,6 +58,11 @@ class CardStates:
         for uuid in back:
             self.event(Back(uuid), now_s)
 
+    def named(self) -> DriverCards:
+        """The cards as the driver names them now, without those that it has lost; none before it has answered."""
+        there = (card for card in self.cards if card.uuid in self._named and not rules.is_lost(self.of(card.uuid)))
+        return DriverCards(self.driver, tuple(there))
+
     def event(self, event: CardEvent, now_s: float) -> None:
         """The driver reported something; of no card in particular, it is taken for every one."""
         if isinstance(event, Lost | Back):

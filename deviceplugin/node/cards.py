@@ -15,7 +15,8 @@ import structlog
 
 from config.protocol import inventory, names
 from config.protocol.inventory import Health, Inventory
-from deviceplugin.allocation.pods import NodePod, Undecided, decided
+from deviceplugin.allocation.decision import Undecided, decided
+from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
@@ -209,7 +210,7 @@ def _cards_of(pod: NodePod | None, container: str, found: Inventory) -> frozense
     if pod is None:
         return frozenset()
     try:
-        shares = decided(pod, found.cards).shares.get(container, ())
+        shares = decided(pod, found.cards, found.unit_mib).shares.get(container, ())
     except Undecided:
         return frozenset()
     return frozenset(share.uuid for share in shares)

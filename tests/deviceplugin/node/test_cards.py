@@ -14,9 +14,9 @@ from config.protocol import allocation, inventory, names
 from config.protocol.allocation import Allocation, LegacyFields
 from config.protocol.inventory import Health
 from config.settings.scheduler import Resources
+from deviceplugin.allocation.decision import decided
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
-from deviceplugin.allocation.pods import decided
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.driver.cards import Back, DriverCard, DriverCards, Xid
 from deviceplugin.health.last_known import LastKnownFile
@@ -136,6 +136,8 @@ async def announcing(
             kubelet=kubelet,
             checkpoint=folder / "checkpoint",
             changed=lambda *_: None,
+            cards=lambda: cards.whole,
+            unit_mib=unit_mib,
         ),
         publisher=publisher,
         devices=FakeDevices(),
@@ -263,7 +265,7 @@ async def test_a_decision_stands_when_outside_use_fills_the_card(tmp_path: Path)
         await rig.until(lambda: bool(rig.unhealthy()))
         assert [card.units for card in rig.node.cards()] == [0, 4]
         (pod,) = rig.cards.view.asking()
-        assert decided(pod, rig.cards.whole).uuids() == {"GPU-a"}
+        assert decided(pod, rig.cards.whole, 1024).uuids() == {"GPU-a"}
 
 
 async def test_a_unit_that_is_too_small_ends_it_with_one_that_fits(tmp_path: Path) -> None:
