@@ -94,6 +94,38 @@ def status(
     sys.stdout.write(as_text(told) if output == "text" else f"{encode(told).decode()}\n")
 
 
+@cli.command()
+def doctor(
+    *,
+    config: Annotated[Path | None, typer.Option(help="Configuration file, as for run.")] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
+    node_name: Annotated[str | None, typer.Option(help="This node (default: the variable NODE_NAME).")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Where the plugin listens (default: 127.0.0.1 and the configured port).")
+    ] = None,
+    output: Annotated[
+        Literal["text", "json"], typer.Option("--output", "-o", help="text for people, json for programs.")
+    ] = "text",
+) -> None:
+    """Look at this node, and say what is wrong and what to do; exit code 1 when a check fails."""
+    from deviceplugin.backends import source_for  # noqa: PLC0415 - slow to import, as below
+    from deviceplugin.doctor.checks import examined  # noqa: PLC0415
+    from deviceplugin.doctor.examine import examine  # noqa: PLC0415
+    from deviceplugin.doctor.findings import as_text, encode  # noqa: PLC0415
+    from deviceplugin.driver.simulated import SimulationError  # noqa: PLC0415
+
+    flags = {"clientConnection.kubeconfig": _text(kubeconfig), "nodeName": node_name}
+    try:
+        configuration = configured(config, os.environ, flags, None)
+        source = source_for(configuration)
+    except (ConfigurationError, SimulationError) as error:
+        _give_up(str(error), _MISCONFIGURED)
+    status_at = address or f"127.0.0.1:{configuration.listen_address[1]}"
+    report = examined(asyncio.run(examine(configuration, os.environ, source, status_at=status_at)))
+    sys.stdout.write(as_text(report) if output == "text" else f"{encode(report).decode()}\n")
+    raise typer.Exit(0 if report.healthy else _UNKNOWN)
+
+
 def configured(
     file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object], memory_unit: str | None
 ) -> DevicePluginConfiguration:
