@@ -84,9 +84,8 @@ def _libcuda(facts: Facts) -> Finding:
         nvidia_runtime=facts.nvidia_runtime,
         real=not facts.simulated,
     )
-    configured = "cdi" if facts.mode == "cdi" else "environment" if facts.mode == "environment" else "auto"
     try:
-        mode = mode_of(configured, ways)
+        mode = mode_of(facts.mode, ways)
     except NoWayIn as error:
         return finding(FAILED, str(error), f"{GENERATE} on the node, or {_OVERLAY}")
     if mode == "cdi" and facts.lacking and not facts.simulated:
@@ -137,7 +136,7 @@ def _node(facts: Facts) -> Finding:
         return Finding("node", FAILED, f"it has no annotation {names.INVENTORY}: the scheduler leaves it out", remedy)
     if not node.allocatable:
         found = f"{names.GPU_MEM}: capacity {node.capacity}, allocatable 0: no pod is bound here"
-        return Finding("node", FAILED, found, "the plugin is not registered, or every card is out of use: see there")
+        return Finding("node", FAILED, found, "see plugin and cards: it is not registered, or every card is out of use")
     return Finding("node", OK, f"{names.GPU_MEM}: {node.allocatable} of {node.capacity} allocatable")
 
 
@@ -153,7 +152,8 @@ def _pods(facts: Facts) -> Finding:
     bare = [pod.name for pod in facts.node.pods if pod.runtime_class != own]
     if own and facts.status is not None and facts.status.mode == "environment" and bare:
         return Finding("pods", FAILED, f"without runtimeClassName {own}: {_some(bare)}", f"add runtimeClassName: {own}")
-    return Finding("pods", OK, f"{_count(len(facts.node.pods), 'pod')} with {names.GPU_MEM}, each with its card chosen")
+    found = f"{_count(len(facts.node.pods), 'pod')} with {names.GPU_MEM}, each with its card chosen"
+    return Finding("pods", OK, found if facts.node.pods else f"none requests {names.GPU_MEM}")
 
 
 def _cards(facts: Facts) -> Finding:

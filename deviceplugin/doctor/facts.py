@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from config.settings.deviceplugin import Mode as ConfiguredMode
 from deviceplugin.driver.cards import DriverCard
 from deviceplugin.report.status import PluginStatus
 
@@ -46,7 +47,7 @@ class Facts:
     """
 
     node_name: str
-    mode: str
+    mode: ConfiguredMode
     simulated: bool
     driver: str = ""
     driver_problem: str = ""

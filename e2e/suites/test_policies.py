@@ -13,7 +13,7 @@ from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, ApiResponse, Json
 from e2e.control_plane.cluster import ControlPlane
 from e2e.programs import manifests
-from e2e.suites import policy_cases, policy_site
+from e2e.suites import policy_cases, policy_site, request_cases
 from e2e.suites.policy_cases import Case
 from e2e.suites.policy_site import PolicySite
 from scheduler.kube.port import PodKey
@@ -168,12 +168,12 @@ async def test_gpu_pods_of_environment_mode_choose_no_cards_themselves(
     await show(site, case)
 
 
-@pytest.mark.parametrize("case", policy_cases.parameters(policy_cases.REQUEST_CASES))
+@pytest.mark.parametrize("case", policy_cases.parameters(request_cases.REQUEST_CASES))
 async def test_what_a_pod_asks_of_the_cards_stays_once_it_has_a_node(site: PolicySite, case: Case) -> None:
     await show(site, case)
 
 
-@pytest.mark.parametrize("case", policy_cases.parameters(policy_cases.SCHEDULER_NAME_CASES))
+@pytest.mark.parametrize("case", policy_cases.parameters(request_cases.SCHEDULER_NAME_CASES))
 async def test_pods_that_ask_for_gpu_memory_go_through_the_scheduler(
     by_the_scheduler_alone: None, site: PolicySite, case: Case
 ) -> None:
