@@ -1,6 +1,6 @@
 """The first decision for each pod, so that a later change of what it carries is reported and not followed.
 
-    unknown --seen with an allocation--> KNOWN --its cards are known--> DECIDED --keep without it--> unknown
+    unknown --seen with a readable allocation--> KNOWN --its cards are known--> DECIDED --keep without it--> unknown
 
 KNOWN:   its allocation and its requests, as they were then, for good.
 DECIDED: the UUIDs of each container's cards too, for good: an index may be another card's later.
@@ -94,15 +94,18 @@ class Journal:
         self._pods, self.problem = _load(self._path)
         self._unsaved = False
 
-    def first(self, uid: str, annotations: Mapping[str, str], requests: Requests = _NOTHING) -> First:
-        """The pod as it was when it was first seen with an allocation; remembers it if this is then.
+    def first(
+        self, uid: str, annotations: Mapping[str, str], requests: Requests = _NOTHING, *, readable: bool = True
+    ) -> First:
+        """The pod as it was when it was first seen with a readable allocation; remembers it if this is then.
 
+        readable: whether the allocation says which cards the pod is on; one that does not may still be corrected.
         `save` has to be called before anything is done by it.
         """
         now = {key: annotations[key] for key in _KEYS if key in annotations}
         known = self._pods.get(uid)
         if known is None:
-            if any(key in now for key in _DECIDING):
+            if readable and any(key in now for key in _DECIDING):
                 self._pods[uid] = _Pod(now, requests)
                 self._unsaved = True
             return First(annotations, requests=requests)

@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 from cachetools import LRUCache
 
+from config.protocol import booked_cards
 from config.protocol.inventory import Card
 from config.protocol.quantity import QuantityError
 from config.settings.scheduler import Resources
@@ -89,7 +90,9 @@ class NodeRecords:
 
     def _as_at_first(self, pod: NodePod, cards: Sequence[Card]) -> NodePod:
         """With the allocation and the requests that it was first seen with, and its cards, decided now if need be."""
-        first = self.journal.first(pod.uid, pod.annotations, Requests(pod.gpu_count, pod.exclusive))
+        readable = booked_cards.read(pod.annotations, pod.ask()).decided
+        requests = Requests(pod.gpu_count, pod.exclusive)
+        first = self.journal.first(pod.uid, pod.annotations, requests, readable=readable)
         pod = replace(
             pod,
             annotations=first.annotations,

@@ -80,7 +80,7 @@ _POD_SPEC: Final = (
     judged("resources", "requests of the pod as a whole take the place of its containers'"),
     judged(
         "runtimeClassName",
-        "by the device plugin, in environment mode; what it means for a place was turned into other fields at admission",
+        "by the device plugin, in environment mode; for a place it was turned into other fields at admission",
     ),
     judged("schedulerName", "pods that name another scheduler are left alone"),
     judged("schedulingGates", "a pod waits until the last gate is gone"),

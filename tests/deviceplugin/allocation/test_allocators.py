@@ -315,6 +315,18 @@ async def test_an_allocation_by_index_means_the_card_that_had_it_at_first_also_a
             assert "GPUSHARE_CARD_UUIDS=GPU-1" in str(node.spec_edits(ids)["env"])
 
 
+async def test_the_first_readable_allocation_counts_as_for_the_scheduler(folder: Path) -> None:
+    async with rig(folder, CdiAllocator) as node:
+        node.show("p", 1, {names.ALLOCATION: "nonsense", names.UNIT_MIB: "1024"})
+        node.record("p", ["u0"], await node.double.allocate(["u0"]))
+        with pytest.raises(grpc.aio.AioRpcError, match="cannot be read"):
+            await node.double.pre_start(["u0"])
+        for card in (1, 0):
+            node.bound("p", 1, card=card)
+            await node.double.pre_start(["u0"])
+            assert "GPUSHARE_CARD_UUIDS=GPU-1" in str(node.spec_edits(["u0"])["env"])
+
+
 async def test_a_request_that_is_changed_later_is_reported_and_the_first_one_holds(folder: Path) -> None:
     async with rig(folder, CdiAllocator) as node:
         node.bound("p", 1, card=0)

@@ -41,6 +41,13 @@ def test_a_pod_without_allocation_may_get_its_first_one_later(tmp_path: Path) ->
     assert journal.first("u", OTHER).changed
 
 
+def test_an_allocation_that_says_nothing_may_still_be_corrected(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    broken = {names.ALLOCATION: "nonsense"}
+    assert journal.first("u", broken, readable=False) == First(broken)
+    assert journal.first("u", FIRST) == First(FIRST)
+
+
 def test_the_legacy_schedulers_index_is_an_allocation(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.first("u", {names.MEM_IDX: "0"})
