@@ -10,7 +10,7 @@ from e2e.control_plane.admin import Admin, Json, seen
 from e2e.node.node_pods import PODS, runs
 from e2e.programs import manifests
 from e2e.suites import policy_site
-from e2e.suites.shared_node import SharedNode, pods, shared_pod, sharing
+from e2e.suites.shared_node import SharedNode, allocatable, pods, shared_pod, sharing
 
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
 _TWO_ROUNDS_S: Final = 120.0
@@ -43,6 +43,7 @@ async def test_what_got_in_is_reported_and_evicted_and_the_card_is_free_again(
     by_hand["spec"]["schedulerName"] = "default-scheduler"
     async with shared.instead(evictUnscheduled=True, reconcileInterval="30s") as plugin:
         await plugin.ready()
+        await shared.node_seen(on_node, lambda found: allocatable(found) > 0)
         async with pods(on_node, [by_hand]):
             await pod_seen(on_node, "by-hand", waits)
             async with pods(on_node, [shared_pod("blocked", [sharing(_WHOLE)])]):
