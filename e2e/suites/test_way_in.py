@@ -83,9 +83,9 @@ async def test_a_node_that_loses_its_way_in_gives_nothing_away_until_there_is_on
                 plugin.stop()
                 file.unlink()
                 plugin.start()
-                await plugin.said("registered", within_s=30)
                 await plugin.said("notice", reason="GPUNotReady", within_s=30)
                 assert "no way to bring cards into containers" in await plugin.readyz()
+                # Registered on the word of its records: what is held, and nothing free.
                 await shared.node_seen(on_node, lambda found: allocatable(found) == 2)
                 (after,) = await all_settled(on_node, made)
                 assert lives(after) == lives(before)
