@@ -9,7 +9,17 @@ from deviceplugin.cdi import spec
 from deviceplugin.kubelet import checkpoint
 from e2e.control_plane.admin import Admin, Json, seen
 from e2e.node.node_pods import PODS
-from e2e.suites.shared_node import SharedNode, all_settled, lives, pods, shared_pod, sharing, what_is_inside
+from e2e.programs.plugin_process import DevicePluginProcess
+from e2e.suites.shared_node import (
+    STANDARD_MIB,
+    SharedNode,
+    all_settled,
+    lives,
+    pods,
+    shared_pod,
+    sharing,
+    what_is_inside,
+)
 
 
 def handle(shared: SharedNode, pod: Json) -> str:
@@ -56,3 +66,25 @@ async def test_from_cdi_to_the_environment(shared: SharedNode, on_node: Admin) -
             assert file.exists()
             inside = what_is_inside(shared.node.container(found))
             assert inside[environment.VISIBLE_DEVICES] == environment.VISIBLE_NONE
+
+
+async def test_registered_by_records_of_the_other_mode_it_gives_cards_by_the_mode_of_now(
+    shared: SharedNode, on_node: Admin
+) -> None:
+    state = str(shared.node.folder / "state-of-both-modes")
+    async with AsyncExitStack() as outliving, shared.instead(stateDir=state) as before:
+        await before.ready()
+        await outliving.enter_async_context(pods(on_node, [shared_pod("of-before", [sharing(2)])]))
+        (old,) = await all_settled(on_node, ["of-before"])
+        before.stop()
+        with DevicePluginProcess(
+            shared.node, shared.plugin.token, STANDARD_MIB, stateDir=state, mode="environment"
+        ) as after:
+            await after.ready()
+            events = [line["event"] for line in after.lines()]
+            assert events.index("registered") < events.index("mode")
+            async with pods(on_node, [shared_pod("of-now", [sharing(3)])]) as made:
+                (new,) = await all_settled(on_node, made)
+                assert shared.mismatches(new, by_cdi=False) == []
+                found = await restarted(shared, on_node, old)
+                assert shared.mismatches(found) == []

@@ -366,6 +366,16 @@ async def test_the_scheduler_is_asked_to_wait_while_no_kubelet_has_the_plugin(tm
         await rig.until(lambda: names.HELD_UNTIL not in rig.node.annotations)
 
 
+async def test_a_plugin_that_is_told_to_stop_ends_once_the_scheduler_has_been_asked_to_wait(tmp_path: Path) -> None:
+    async with announcing(tmp_path) as rig:
+        rig.cards.registered(now=True)
+        await rig.until(lambda: rig.cards.publisher.announced)
+        rig.cards.registered(now=False)
+        async with asyncio.timeout(5):
+            await rig.cards.publisher.settled()
+        assert names.HELD_UNTIL in rig.node.annotations
+
+
 async def test_calls_are_answered_once_the_driver_has_named_its_cards_or_is_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
