@@ -11,7 +11,7 @@ from deviceplugin.cdi.nvidia_edits import NvidiaEdits
 from deviceplugin.cdi.simulated_edits import SimulatedEdits
 from deviceplugin.driver import fault_control
 from deviceplugin.driver.calls import Worker
-from deviceplugin.driver.cards import DriverCard
+from deviceplugin.driver.cards import DriverCards
 from deviceplugin.driver.process import DriverProcess
 from deviceplugin.driver.simulated import SimulatedDriver, read_simulation
 from deviceplugin.driver.supervisor import SupervisedDriver
@@ -44,10 +44,10 @@ def backend_for(configuration: DevicePluginConfiguration) -> CardBackend:
 def edits_for(
     configuration: DevicePluginConfiguration,
     backend: CardBackend,
-    found: Callable[[], Sequence[DriverCard]],
+    found: Callable[[], DriverCards],
     announced: Callable[[], Sequence[inventory.Card]],
 ) -> NvidiaEdits | SimulatedEdits:
-    """found: the cards as the driver names them. announced: as the node does."""
+    """found: the cards as the driver names them now. announced: as the node does."""
     state = Path(configuration.state_dir)
     if backend.simulated is not None:
         return SimulatedEdits(state / _SIMULATED_CARDS, announced)

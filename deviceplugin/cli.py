@@ -120,6 +120,41 @@ def release(
     sys.stdout.write(f"{said}\n")
 
 
+@cli.command()
+def doctor(
+    *,
+    config: Annotated[Path | None, typer.Option(help="Configuration file, as for run.")] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
+    node_name: Annotated[str | None, typer.Option(help="This node (default: the variable NODE_NAME).")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Where the plugin listens (default: 127.0.0.1 and the configured port).")
+    ] = None,
+    output: Annotated[
+        Literal["text", "json"], typer.Option("--output", "-o", help="text for people, json for programs.")
+    ] = "text",
+) -> None:
+    """Look at this node, and say what is wrong and what to do; exit code 1 when a check fails."""
+    from deviceplugin.backends import backend_for  # noqa: PLC0415 - as above
+    from deviceplugin.doctor.checks import examined  # noqa: PLC0415
+    from deviceplugin.doctor.examine import examine  # noqa: PLC0415
+    from deviceplugin.doctor.facts import Facts  # noqa: PLC0415
+    from deviceplugin.doctor.findings import as_text, encode  # noqa: PLC0415
+    from deviceplugin.driver.simulated import SimulationError  # noqa: PLC0415
+
+    async def facts(configuration: DevicePluginConfiguration) -> Facts:
+        status_at = address or f"127.0.0.1:{configuration.listen_address[1]}"
+        driver = backend_for(configuration).driver
+        return await examine(configuration, os.environ, driver, status_at=status_at)
+
+    flags = {"clientConnection.kubeconfig": _text(kubeconfig), "nodeName": node_name}
+    try:
+        report = examined(asyncio.run(facts(configured(config, os.environ, flags, None))))
+    except (ConfigurationError, SimulationError) as error:
+        _give_up(str(error), _MISCONFIGURED)
+    sys.stdout.write(as_text(report) if output == "text" else f"{encode(report).decode()}\n")
+    raise typer.Exit(0 if report.healthy else _UNKNOWN)
+
+
 def configured(
     file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object], memory_unit: str | None
 ) -> DevicePluginConfiguration:

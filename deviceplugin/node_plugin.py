@@ -20,15 +20,15 @@ from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin import line_socket
 from deviceplugin.allocation.allocated import GivenCards, Marker
 from deviceplugin.allocation.allocators import CdiAllocator, EnvironmentAllocator, Site
+from deviceplugin.allocation.decision import allocated_units
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.backends import CardBackend, edits_for
-from deviceplugin.cdi.mode import Mode, mode_of
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.driver.cards import SourceFailed, Xid
-from deviceplugin.driver.thread import DriverThread
+from deviceplugin.cdi.way_in import WayIn
+from deviceplugin.driver.cards import Xid
 from deviceplugin.health import rules
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.monitor import CardKeeper, Pace
@@ -48,7 +48,7 @@ from deviceplugin.reconcile.drift import DriftPolicy
 from deviceplugin.reconcile.reconciler import Reconciler, ReconcileSettings
 from deviceplugin.report.measured import MeasuredPlugin
 from deviceplugin.report.metrics import METRICS_PREFIX, NodeMetrics
-from deviceplugin.report.shown import allocated_units, card_statuses, shown_cards
+from deviceplugin.report.shown import card_statuses, shown_cards
 from deviceplugin.report.status import PluginStatus
 from scheduler.kube import objects
 from scheduler.kube.port import PodKey
@@ -57,14 +57,12 @@ from scheduler.kube.rest.client import KubeCluster
 from scheduler.process.contact import ContactCollector
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-# More than nvidia-ctk is given (nvidia_edits).
-_PREPARED_WITHIN_S: Final = 120.0
 _HELD_WITHIN_S: Final = 1.0
 log = structlog.get_logger()
 
 
 class NodePlugin:
-    """Make it inside the event loop that runs it. mode: known once the node has been seen."""
+    """Make it inside the event loop that runs it."""
 
     def __init__(  # noqa: PLR0917  (each a different type: none can take another's place)
         self,
@@ -79,7 +77,6 @@ class NodePlugin:
         backoff = Backoff(rng)
         self._backoff_s = backoff.delay_s
         self.metrics = NodeMetrics(c.node_name, c.memory_unit_mib, dcgm=c.dcgm_metrics)
-        self.mode: Mode | None = None
         self._api, self._backend, self._session = api, backend, session
         self._kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
         self._notices = Notices(cluster, c.node_name, time.time)
@@ -90,18 +87,26 @@ class NodePlugin:
             kubelet=self._kubelet,
             checkpoint=Path(c.kubelet.device_plugin_dir) / CHECKPOINT,
             changed=self._allocation_changed,
+            cards=lambda: self._cards.whole,
+            unit_mib=c.memory_unit_mib,
         )
         self._given, self._marker = GivenCards(), Marker(api, backoff.delay_s)
         self._cards, self._keeper = self._make_cards(backend)
-        self._edits = edits_for(c, backend, lambda: self._keeper.states.cards, lambda: self._cards.cards)
+        self._edits = edits_for(c, backend, self._keeper.states.named, lambda: self._cards.cards)
+        self._way_in = WayIn(
+            c.mode,
+            self._edits,
+            real=backend.simulated is None,
+            tell=self._tell_way_in,
+            last=session.last_mode,
+        )
         self._releases = Releases(keeper=self._keeper, allocated=self._allocated_units, wall_s=time.time)
         self._watch = NodeWatch(cluster, c.node_name, rng, time.monotonic)
         self.metrics.registry.register(ContactCollector(METRICS_PREFIX, self._watch.contact))
-        self._cards_changed = asyncio.Event()
         self._reconciler: Reconciler | None = None
         self._environment: EnvironmentAllocator | None = None
         self._registered: bool | None = None
-        session.changed = self._session_changed
+        session.changed, session.missing = self._session_changed, self._no_way_in
         self._session_changed()
 
     async def run(self) -> None:
@@ -135,6 +140,8 @@ class NodePlugin:
         """What is missing until pods can get their cards; "" when nothing is."""
         if not self._cards.latest:
             return self._keeper.problem or "the driver has not reported any card yet"
+        if self._way_in.problem:
+            return self._way_in.problem
         if not self._session.registered:
             return self._session.problem or "not registered with the kubelet yet"
         if problem := self._watch.contact.problem(self._configuration.not_ready_after_s):
@@ -148,14 +155,16 @@ class NodePlugin:
         cards = self._cards.cards
         return PluginStatus(
             node=c.node_name,
-            mode=self.mode or c.mode,
+            mode=self._way_in.chosen or c.mode,
             driver=self._keeper.states.driver,
             unit_mib=c.memory_unit_mib,
             announced_units=sum(healthy for _, healthy in self._session.devices_now.now),
             registered=self._session.registered,
             on_node=self._cards.publisher.announced,
             simulated=self._backend.simulated is not None,
-            toolkit_missing=bool(self._edits.toolkit_missing),
+            toolkit_missing=bool(self._way_in.problem),
+            nvidia_runtime=self._way_in.nvidia_runtime,
+            runtime_class=self._runtime_class(),
             problems=tuple(filter(None, self._problems())),
             cards=card_statuses(cards, self._allocated_units(), self._keeper.states.readings),
             containers=found.result.containers if found else (),
@@ -164,8 +173,8 @@ class NodePlugin:
 
     def _problems(self) -> Sequence[str]:
         reconciled = self._reconciler.result.problems if self._reconciler else ()
-        cards = (self._cards.problem, *self._cards.problems())
-        return (*self._keeper.problems(), self._session.problem, *cards, *self._edits.problems, *reconciled)
+        own = (*self._keeper.problems(), self._way_in.problem, self._session.problem, self._cards.problem)
+        return (*own, *self._cards.problems(), *self._edits.problems, *reconciled)
 
     def _make_cards(self, backend: CardBackend) -> tuple[NodeCards, CardKeeper]:
         c, boot_id = self._configuration, _BOOT_ID.read_text(encoding="ascii").strip()
@@ -182,7 +191,12 @@ class NodePlugin:
             states=states,
             view=self._view,
             publisher=NodePublisher(self._api, self._backoff_s),
-            devices=NodeDevices(view=self._view, shown=self._session.devices_now, old_style=c.old_style_ids),
+            devices=NodeDevices(
+                view=self._view,
+                shown=self._session.devices_now,
+                old_style=c.old_style_ids,
+                withheld=lambda: bool(self._no_way_in()),
+            ),
             healths=healths,
             last_known=last_known,
             wall_s=time.time,
@@ -210,11 +224,24 @@ class NodePlugin:
         self.metrics.show_cards(shown_cards(states.cards, cards, self._allocated_units(), states.readings))
         processes = self._backend.driver.processes
         self.metrics.show_driver(processes.starts, len(processes.abandoned()))
-        self._cards_changed.set()
+        self._way_in.cards_changed()
         self._remember()
 
     def _allocated_units(self) -> dict[str, int]:
-        return allocated_units(self._view.asking(), self._cards.whole)
+        return allocated_units(self._view.asking(), self._cards.whole, self._configuration.memory_unit_mib)
+
+    def _runtime_class(self) -> str:
+        """`runtimeClassName` of the plugin's own pod; "" without one, or where its UID was not said."""
+        own = self._view.pods.get(self._configuration.pod_uid)
+        return own.spec.runtime_class_name if own else ""
+
+    def _tell_way_in(self, problem: str) -> None:
+        self._notices.tell(Notice("GPUNotReady", problem))
+        self._cards.moved()
+
+    def _no_way_in(self) -> str:
+        """Why no container can be given cards; "" when they can, or when that is not known yet."""
+        return "" if self._way_in.chosen else self._way_in.problem
 
     async def _follow_release(self, text: str) -> bool:
         return await self._releases.follow(text)
@@ -236,15 +263,21 @@ class NodePlugin:
         c = self._configuration
         runtime = await self._watch.runtime_version()
         await self._cards.listed()
-        mode = self.mode = mode_of(c.mode, runtime)
-        log.info("mode", mode=self.mode, configured=c.mode, runtime=runtime)
+        mode = await self._way_in.mode(runtime)
+        # Free devices may have been withheld.
+        self._cards.moved()
+        log.info("mode", mode=mode, configured=c.mode, runtime=runtime)
+        files = SpecFiles(Path(c.cdi_dir))
         site = Site(
             view=self._view,
             cards=lambda: self._cards.whole,
+            unit_mib=c.memory_unit_mib,
             node_labels=self._watch.labels,
             given=self._gave,
+            files=files,
+            card_edits=self._edits,
         )
-        answers, files = self._allocator(site)
+        answers = self._allocator(site)
         measured = MeasuredPlugin(answers, self.metrics)
         self._reconciler = Reconciler(
             settings=_reconcile_settings(c),
@@ -265,29 +298,13 @@ class NodePlugin:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reconciler.run())
             if mode == "cdi":
-                tasks.create_task(self._prepare_edits())
+                tasks.create_task(self._way_in.follow())
 
-    async def _prepare_edits(self) -> None:
-        """Once now, then each time the cards change."""
-        # nvidia-ctk takes long: in a thread that does not keep the process from ending, as an executor's would.
-        thread = DriverThread("toolkit")
-        try:
-            while True:
-                self._cards_changed.clear()
-                try:
-                    await thread.call("CDI specs", self._edits.prepare, timeout_s=_PREPARED_WITHIN_S)
-                except (SourceFailed, OSError) as error:
-                    log.warning("cdi.prepare_failed", reason=str(error))
-                await self._cards_changed.wait()
-        finally:
-            thread.close()
-
-    def _allocator(self, site: Site) -> tuple[CdiAllocator | EnvironmentAllocator, SpecFiles | None]:
-        if self.mode == "environment":
-            self._environment = EnvironmentAllocator(site, self._configuration.allocate_wait_s)
-            return self._environment, None
-        files = SpecFiles(Path(self._configuration.cdi_dir))
-        return CdiAllocator(site, files, self._edits), files
+    def _allocator(self, site: Site) -> CdiAllocator | EnvironmentAllocator:
+        if self._way_in.chosen == "environment":
+            self._environment = EnvironmentAllocator(site, self._configuration.allocate_wait_s, self._runtime_class)
+            return self._environment
+        return CdiAllocator(site)
 
     def _gave(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
         self._given.note(pod, containers, uuids)
@@ -311,11 +328,12 @@ class NodePlugin:
 
     def _remember(self) -> None:
         """Keep what the kubelet is told for the next process, which tells it the same before it knows anything else."""
-        if not self.mode:
+        mode = self._way_in.chosen
+        if not mode:
             return
         unasked = bool(self._environment and self._environment.passed)
         try:
-            self._session.remember(self.mode, tuple(self._session.devices_now.now), unasked=unasked)
+            self._session.remember(mode, tuple(self._session.devices_now.now), unasked=unasked)
         except OSError as error:
             log.warning("state.write_failed", reason=str(error))
 
@@ -326,6 +344,7 @@ def _reconcile_settings(c: DevicePluginConfiguration) -> ReconcileSettings:
             monitor=c.monitor,
             evict_unregistered=c.evict_unregistered,
             evict_mismatched=c.evict_mismatched,
+            evict_unscheduled=c.evict_unscheduled,
             announce_outside_use=c.announce_outside_use,
         ),
         interval_s=c.reconcile_interval_s,

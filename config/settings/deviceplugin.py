@@ -92,6 +92,12 @@ class DevicePluginConfiguration(Section):
         description="The node that the plugin runs on. A file for all nodes leaves it to the environment variable "
         "`NODE_NAME`."
     )
+    pod_uid: str = Field(
+        default="",
+        max_length=_LONGEST_NAME,
+        description="UID of the plugin's own pod, from the DaemonSet: by it the plugin finds its `runtimeClassName`, "
+        "which pods need too in environment mode.",
+    )
     client_connection: ClientConnection = Field(default=ClientConnection(), description="How to reach the API server.")
     listen: Address = Field(
         default=":10262",
@@ -133,14 +139,16 @@ class DevicePluginConfiguration(Section):
     mode: Mode = Field(
         default="auto",
         description="How a container gets its card: `cdi` by CDI devices, `environment` by `NVIDIA_VISIBLE_DEVICES`; "
-        "`auto`: CDI for containerd from 2.0 and CRI-O, environment otherwise.",
+        "`auto`: CDI where NVIDIA's CDI specs bring every card in (containerd from 2.0, CRI-O), else the environment "
+        "where the NVIDIA runtime runs the plugin, else none: the node is not ready.",
     )
     cdi_dir: AbsolutePath = Field(
         default="/var/run/cdi", description="Directory for the CDI specs that the plugin writes."
     )
     cdi_spec_dirs: tuple[AbsolutePath, ...] = Field(
         default=("/etc/cdi", "/var/run/cdi"),
-        description="Directories searched for the NVIDIA toolkit's CDI specs of kind `nvidia.com/gpu`.",
+        description="Directories searched for NVIDIA's CDI specs, by rising priority: of kind `nvidia.com/gpu`, and "
+        "the same after `k8s.device-plugin.`, `runtime.` and `management.`.",
     )
     nvidia_ctk: str = Field(
         default="nvidia-ctk",
@@ -189,6 +197,7 @@ class DevicePluginConfiguration(Section):
     driver_exit_after_s: Seconds = Field(
         default=600.0,
         validation_alias="driverExitAfter",
+        ge=0.0,
         le=_LONGEST_EXIT_AFTER_S,
         description="End when the driver could not be opened for so long, so that the kubelet makes the container "
         "again, with another library, or with access to the cards. `0`: never.",
@@ -218,6 +227,11 @@ class DevicePluginConfiguration(Section):
     )
     evict_mismatched: bool = Field(
         default=False, description="Evict pods with a container on another card than the scheduler chose."
+    )
+    evict_unscheduled: bool = Field(
+        default=False,
+        description="Evict pods that request `gpuMem` and came to the node past the scheduler: no card was chosen for "
+        "them, so that they count against every card.",
     )
     announce_outside_use: bool = Field(
         default=False, description="Take the memory that processes outside the books use off what a card announces."

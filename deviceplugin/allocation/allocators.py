@@ -1,7 +1,10 @@
 """Allocate and PreStartContainer: gives each container exactly the cards that the scheduler chose for it.
 
-    cdi:          Allocate answers a device name ──▶ PreStartContainer finds the container, writes the CDI spec
-    environment:  Allocate finds the container, answers its environment ──▶ PreStartContainer checks the answer
+    cdi:          Allocate answers a device name ──────────────────────────────┐
+    environment:  Allocate finds the container, answers its environment ───────┤
+                                                                               ▼
+    PreStartContainer finds the container, checks the answer that the kubelet recorded, whichever mode it is of, and
+    writes the CDI spec where the answer is a device name
 
 Neither guesses: what cannot be told is refused, with a message that the pod's events will show.
 """
@@ -12,18 +15,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
+from google.protobuf.message import DecodeError
+
 from config.protocol import environment
 from config.protocol.inventory import Card
 from deviceplugin.allocation import identify
-from deviceplugin.allocation.environment import container_environment, replay_objection
-from deviceplugin.allocation.identify import NodeState, NotIdentified, PodContainers
+from deviceplugin.allocation.decision import NoAllocation, Share, Undecided, decided
+from deviceplugin.allocation.environment import Answer, container_environment, replay_objection
+from deviceplugin.allocation.identify import NotIdentified, PodContainers
 from deviceplugin.allocation.own_pods import OwnPods
-from deviceplugin.allocation.pods import NoAllocation, NodePod, Share, Undecided, decided
+from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.edits import Edits
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.kubelet.checkpoint import CheckpointError
+from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent
 from deviceplugin.kubelet.server import ContainerResponse, Refused
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2
@@ -50,13 +56,17 @@ class EditsSource(Protocol):
 class Site:
     """What both modes need. cards: as announced now, whole. given: told of every container that gets its cards.
 
+    files, card_edits: what a container gets by CDI, of which there may be some in either mode.
     start_wait_s: how long a PreStartContainer waits for what it lacks.
     """
 
     view: NodeRecords
     cards: Callable[[], Sequence[Card]]
+    unit_mib: int
     node_labels: Callable[[], dict[str, str]]
     given: Given
+    files: SpecFiles
+    card_edits: EditsSource
     start_wait_s: float = _START_WAIT_S
 
     @property
@@ -68,12 +78,47 @@ class Site:
         """Report that the container, or one of them after the other, has these cards."""
         self.given(found.pod, [one.name for one in found.containers], frozenset(share.uuid for share in shares))
 
-    async def recorded(self, ids: frozenset[str]) -> tuple[NodeState, PodContainers, tuple[Share, ...]]:
-        """The container that starts with `ids`, and its shares. Raises what `_MAY_HEAL` has, and Undecided."""
-        view = await self.view.look()
-        view = await self.view.confirmed(view, {entry.pod_uid for entry in identify.holders(ids, view)})
-        found = identify.starting(ids, view)
-        return view, found, identify.common_shares(found, decided(found.pod, self.cards()))
+    def shares(self, found: PodContainers) -> tuple[Share, ...]:
+        """What was decided for the container. Raises Undecided, NotIdentified."""
+        return identify.common_shares(found, decided(found.pod, self.cards(), self.unit_mib))
+
+    async def starts(self, ids: frozenset[str]) -> None:
+        """The container with `ids` is about to start: see that it starts with its cards. Raises Refused."""
+
+        async def attempt() -> None:
+            view = await self.view.look()
+            view = await self.view.confirmed(view, {entry.pod_uid for entry in identify.holders(ids, view)})
+            found = identify.starting(ids, view)
+            shares, device = self.shares(found), spec.device_name(ids)
+            held = [entry for entry in identify.holders(ids, view) if entry.pod_uid == found.pod.uid]
+            answers = {entry.container: _answer(entry) for entry in held}
+            for container, answer in answers.items():
+                self._refuse_other_card(
+                    found.pod, container, answer, replay_objection(answer, spec.qualified(device), shares)
+                )
+            if any(spec.qualified(device) in answer.cdi_devices for answer in answers.values()):
+                await asyncio.to_thread(self._write_spec, device, shares)
+            self.gave(found, shares)
+
+        try:
+            await _within(self.start_wait_s, self.pods, attempt)
+        except (spec.CdiError, OSError) as error:
+            raise Refused(str(error), _kind(error)) from error
+
+    def _write_spec(self, device: str, shares: Sequence[Share]) -> None:
+        """Blocks while specs are read and written."""
+        variables = container_environment(shares, by_cdi=True, node_labels=self.node_labels())
+        edits = self.card_edits.edits([share.uuid for share in shares])
+        self.files.write(device, spec.container_spec(device, [edits, Edits(env=variables)]))
+
+    def _refuse_other_card(self, pod: NodePod, container: str, answer: Answer, objection: str) -> None:
+        if not objection:
+            return
+        # What the container has is what the kubelet replays, wherever it should have been.
+        has = frozenset(filter(None, answer.variables.get(environment.CARD_UUIDS, "").split(",")))
+        self.given(pod, [container], has)
+        message = f"pod {pod}: container {container} must not start: {objection}"
+        raise Refused(message, "OtherCard")
 
 
 @dataclass(slots=True)
@@ -81,8 +126,6 @@ class CdiAllocator:
     """`session.Answers` for runtimes that know the Container Device Interface."""
 
     site: Site
-    files: SpecFiles
-    card_edits: EditsSource
 
     async def registering(self) -> None:
         """Nothing has to be known before: what a container is given is looked up when it starts."""
@@ -92,32 +135,21 @@ class CdiAllocator:
         return ContainerResponse(cdi_devices=(spec.qualified(spec.device_name(ids)),))
 
     async def pre_start(self, ids: frozenset[str]) -> None:
-        """Write the CDI spec of the container that starts."""
-
-        async def attempt() -> None:
-            _, found, shares = await self.site.recorded(ids)
-            variables = container_environment(shares, by_cdi=True, node_labels=self.site.node_labels())
-            edits = self.card_edits.edits([share.uuid for share in shares])
-            device = spec.device_name(ids)
-            wire = spec.container_spec(device, [edits, Edits(env=variables)])
-            await asyncio.to_thread(self.files.write, device, wire)
-            self.site.gave(found, shares)
-
-        try:
-            await _within(self.site.start_wait_s, self.site.pods, attempt)
-        except (spec.CdiError, OSError) as error:
-            raise Refused(str(error), _kind(error)) from error
+        """Write the CDI spec of the container that starts, where it was allocated by CDI."""
+        await self.site.starts(ids)
 
 
 @dataclass(slots=True)
 class EnvironmentAllocator:
     """`session.Answers` for other runtimes. answered: (pod UID, container), since the last registration.
 
-    Those of pods that are gone are forgotten.
+    Those of pods that are gone are forgotten. runtime_class: of the plugin's own pod, by which the NVIDIA runtime runs
+    it; "" where that is the node's default, or not known.
     """
 
     site: Site
     wait_s: float
+    runtime_class: Callable[[], str] = str
     answered: set[tuple[str, str]] = field(default_factory=set)
     passed: set[str] = field(default_factory=set)
 
@@ -144,7 +176,8 @@ class EnvironmentAllocator:
             like = {found.pod.uid for found in waiting if found.containers[0].units == len(ids)}
             view = await self.site.view.confirmed(view, like)
             found = identify.allocating(len(ids), view, answered=self.answered, passed=self.passed)
-            shares = identify.common_shares(found, decided(found.pod, self.site.cards()))
+            shares = self.site.shares(found)
+            self._refuse_other_runtime(found.pod)
             live = {pod.uid for pod in view.pods}
             self.answered = {one for one in self.answered if one[0] in live}
             self.answered.update((found.pod.uid, container.name) for container in found.containers)
@@ -157,22 +190,26 @@ class EnvironmentAllocator:
 
     async def pre_start(self, ids: frozenset[str]) -> None:
         """Check that what was answered at Allocate is what was decided: the kubelet replays it forever."""
+        await self.site.starts(ids)
 
-        async def attempt() -> None:
-            view, found, shares = await self.site.recorded(ids)
-            for entry in identify.holders(ids, view):
-                if entry.pod_uid == found.pod.uid:
-                    recorded = dict(deviceplugin_pb2.ContainerAllocateResponse.FromString(entry.answer()).envs)
-                    objection = replay_objection(recorded, shares)
-                    if objection:
-                        # What the container has is what the kubelet replays, wherever it should have been.
-                        has = frozenset(filter(None, recorded.get(environment.CARD_UUIDS, "").split(",")))
-                        self.site.given(found.pod, [entry.container], has)
-                        message = f"pod {found.pod}: container {entry.container} must not start: {objection}"
-                        raise Refused(message, "OtherCard")
-            self.site.gave(found, shares)
+    def _refuse_other_runtime(self, pod: NodePod) -> None:
+        own = self.runtime_class()
+        if own and pod.runtime_class != own:
+            message = (
+                f"pod {pod}: it would start without a card: the NVIDIA runtime is not this node's default; "
+                f"add runtimeClassName: {own}"
+            )
+            raise Refused(message, "OtherRuntime")
 
-        await _within(self.site.start_wait_s, self.site.pods, attempt)
+
+def _answer(entry: CheckpointEntry) -> Answer:
+    """Raises CheckpointError for one that is damaged; that of another container is none of it."""
+    try:
+        wire = deviceplugin_pb2.ContainerAllocateResponse.FromString(entry.answer())
+    except DecodeError as error:
+        message = f"kubelet checkpoint: the answer of container {entry.container} cannot be read: {error}"
+        raise CheckpointError(message) from error
+    return Answer(dict(wire.envs), frozenset(device.name for device in wire.cdi_devices))
 
 
 def _kind(error: Exception) -> str:

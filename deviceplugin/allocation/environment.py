@@ -1,10 +1,11 @@
 """The environment that a container gets: docs/protocol.md, "Container environment". Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from config.protocol import environment, names
-from deviceplugin.allocation.pods import Share
+from deviceplugin.allocation.decision import Share
 
 _EMPTY: Final[Mapping[str, str]] = {}
 
@@ -31,16 +32,35 @@ def container_environment(
     return variables
 
 
-def replay_objection(recorded: Mapping[str, str], shares: Sequence[Share]) -> str:
-    """Why the environment that the kubelet recorded at Allocate must not start with these shares; "" when it may.
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an Allocate answered, as the kubelet recorded it. cdi_devices: by their full names."""
 
-    The kubelet replays it at every start and asks nobody again, so a wrong one stays wrong for the life of the pod.
-    The legacy device plugin answered with the index of the card alone: its pods still run with that.
+    variables: Mapping[str, str]
+    cdi_devices: Collection[str] = ()
+
+
+def replay_objection(answer: Answer, device: str, shares: Sequence[Share]) -> str:
+    """Why what the kubelet recorded at Allocate must not start with these shares; "" when it may.
+
+    The kubelet replays it at every start and asks nobody again, so a wrong one stays wrong for the life of the pod. It
+    may be of either mode, whichever holds now, and of the legacy device plugin, whose answer has card indexes alone.
+    device: our CDI device for the ids of the container; its spec is written anew, so it is right.
     """
+    if device in answer.cdi_devices:
+        return ""
+    recorded = answer.variables
+    if not recorded:
+        return f"it was allocated with no card ({', '.join(sorted(answer.cdi_devices)) or 'an empty answer'})"
     now = container_environment(shares, by_cdi=False)
-    legacy = environment.CARD_UUIDS not in recorded and names.MEM_IDX in recorded
-    which = names.MEM_IDX if legacy else environment.CARD_UUIDS
-    for variable in (which, environment.MEM_CONTAINER, names.MEM_POD):
+    if environment.CARD_UUIDS not in recorded and names.MEM_IDX in recorded:
+        # The runtime reads an index, or a UUID where the node had one card.
+        uuid = recorded.get(environment.VISIBLE_DEVICES) == now[environment.VISIBLE_DEVICES]
+        now |= {} if uuid else {environment.VISIBLE_DEVICES: now[names.MEM_IDX]}
+        named = (names.MEM_IDX, environment.VISIBLE_DEVICES)
+    else:
+        named = (environment.CARD_UUIDS, environment.VISIBLE_DEVICES)
+    for variable in (*named, environment.MEM_CONTAINER, names.MEM_POD):
         was = recorded.get(variable, "")
         # Cards are listed by index, and a reboot may have changed their order.
         if sorted(was.split(",")) != sorted(now[variable].split(",")):

@@ -20,7 +20,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from config.protocol.container_formula import ContainerKind
-from deviceplugin.allocation.pods import CardDecision, NodePod, PodContainer, Share
+from deviceplugin.allocation.decision import CardDecision, Share
+from deviceplugin.allocation.pods import NodePod, PodContainer
 from deviceplugin.kubelet.checkpoint import CheckpointEntry
 
 

@@ -1,6 +1,9 @@
-"""The first allocation seen of each pod, so that a later change of its annotations is reported and not followed.
+"""The first decision for each pod, so that a later change of what it carries is reported and not followed.
 
-    unknown --seen with an allocation--> KNOWN (first value, for good) --keep without it--> unknown
+    unknown --seen with a readable allocation--> KNOWN --its cards are known--> DECIDED --keep without it--> unknown
+
+KNOWN:   its allocation and its requests, as they were then, for good.
+DECIDED: the UUIDs of each container's cards too, for good: an index may be another card's later.
 
 Kept in one small file, replaced by rename. It is not synced to disk at each change: after a loss of power an older
 journal, or none, is all that is left, and the annotations are believed once more.
@@ -15,6 +18,7 @@ from typing import Final
 import msgspec
 
 from config.protocol import names
+from deviceplugin.allocation.pods import FirstCards
 from deviceplugin.files import replace_file
 
 # Without those that change in a pod's life: _ASSIGNED, and _ASSUME_TIME by the legacy device plugin.
@@ -22,25 +26,61 @@ _KEYS: Final = (
     names.ALLOCATION,
     names.INIT_ALLOCATION,
     names.CARDS,
+    names.UNIT_MIB,
     names.MEM_IDX,
     names.MEM_POD,
     names.MEM_DEV,
 )
 _DECIDING: Final = (names.ALLOCATION, names.MEM_IDX)
-_VERSION: Final = 1
+_VERSION: Final = 2
 _FILE: Final = "journal.json"
+
+
+class Requests(msgspec.Struct, frozen=True, rename="camel"):
+    """What a pod's author may write, and the decision was made for. gpu_count: its text, "" for none."""
+
+    gpu_count: str = ""
+    exclusive: bool = False
+
+
+_NOTHING: Final = Requests()
 
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """annotations: the pod's, with its first allocation. changed: the keys that say something else now."""
+    """annotations, requests: the pod's as they were at first. changed: the keys that say something else now.
+
+    cards: of its first decision; None while that is not known.
+    """
 
     annotations: Mapping[str, str]
     changed: tuple[str, ...] = ()
+    requests: Requests = _NOTHING
+    cards: FirstCards | None = None
+
+
+class _Pod(msgspec.Struct, rename="camel"):
+    """requests: None in a file of version 1. units: as in `FirstCards`, with `unit_mib`; None while not known."""
+
+    annotations: dict[str, str]
+    requests: Requests | None = None
+    unit_mib: int = msgspec.field(default=0, name="unitMiB")
+    units: dict[str, dict[str, int]] | None = None
+
+    def cards(self) -> FirstCards | None:
+        return None if self.units is None else FirstCards(self.unit_mib, self.units)
+
+
+class _Head(msgspec.Struct):
+    version: int
 
 
 class _Document(msgspec.Struct):
     version: int
+    pods: dict[str, _Pod]
+
+
+class _DocumentOne(msgspec.Struct):
     pods: dict[str, dict[str, str]]
 
 
@@ -54,21 +94,36 @@ class Journal:
         self._pods, self.problem = _load(self._path)
         self._unsaved = False
 
-    def first(self, uid: str, annotations: Mapping[str, str]) -> First:
-        """The pod's annotations as they were when it was first seen with an allocation; remembers it if this is then.
+    def first(
+        self, uid: str, annotations: Mapping[str, str], requests: Requests = _NOTHING, *, readable: bool = True
+    ) -> First:
+        """The pod as it was when it was first seen with a readable allocation; remembers it if this is then.
 
+        readable: whether the allocation says which cards the pod is on; one that does not may still be corrected.
         `save` has to be called before anything is done by it.
         """
         now = {key: annotations[key] for key in _KEYS if key in annotations}
         known = self._pods.get(uid)
         if known is None:
-            if any(key in now for key in _DECIDING):
-                self._pods[uid] = now
+            if readable and any(key in now for key in _DECIDING):
+                self._pods[uid] = _Pod(now, requests)
                 self._unsaved = True
-            return First(annotations)
-        changed = tuple(key for key in _KEYS if known.get(key) != now.get(key))
+            return First(annotations, requests=requests)
+        if known.requests is None:
+            # Version 1 knew neither: what is said now counts as said at first.
+            known.requests = requests
+            known.annotations |= {key: now[key] for key in (names.UNIT_MIB,) if key in now}
+            self._unsaved = True
         others = {key: value for key, value in annotations.items() if key not in _KEYS}
-        return First({**others, **known}, changed)
+        return First({**others, **known.annotations}, _changed(known, now, requests), known.requests, known.cards())
+
+    def decide(self, uid: str, cards: FirstCards) -> None:
+        """These are the cards of the pod, which has been seen with an allocation, unless it has others already."""
+        known = self._pods.get(uid)
+        if known is not None and known.units is None:
+            known.unit_mib = cards.unit_mib
+            known.units = {name: dict(units) for name, units in cards.units.items()}
+            self._unsaved = True
 
     def keep(self, uids: Collection[str]) -> None:
         """Forget every pod but these. Raises OSError as `save` does."""
@@ -86,13 +141,25 @@ class Journal:
         self._unsaved = False
 
 
-def _load(path: Path) -> tuple[dict[str, dict[str, str]], str]:
+def _changed(known: _Pod, now: Mapping[str, str], requests: Requests) -> tuple[str, ...]:
+    changed = [key for key in _KEYS if known.annotations.get(key) != now.get(key)]
+    first = known.requests or requests
+    changed += [names.GPU_COUNT] * (first.gpu_count != requests.gpu_count)
+    changed += [names.EXCLUSIVE] * (first.exclusive != requests.exclusive)
+    return tuple(changed)
+
+
+def _load(path: Path) -> tuple[dict[str, _Pod], str]:
     try:
-        document = msgspec.json.decode(path.read_bytes(), type=_Document)
+        text = path.read_bytes()
+        version = msgspec.json.decode(text, type=_Head).version
+        if version == 1:
+            before = msgspec.json.decode(text, type=_DocumentOne)
+            return {uid: _Pod(annotations) for uid, annotations in before.pods.items()}, ""
+        if version != _VERSION:
+            return {}, f"{path.name} has version {version}; expected {_VERSION}; it starts empty"
+        return msgspec.json.decode(text, type=_Document).pods, ""
     except FileNotFoundError:
         return {}, ""
     except (OSError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return {}, f"{path.name} cannot be read: {error}; it starts empty"
-    if document.version != _VERSION:
-        return {}, f"{path.name} has version {document.version}; expected {_VERSION}; it starts empty"
-    return document.pods, ""

@@ -9,10 +9,13 @@ from typing import Final
 import structlog
 from cachetools import LRUCache
 
+from config.protocol import booked_cards
+from config.protocol.inventory import Card
 from config.protocol.quantity import QuantityError
 from config.settings.scheduler import Resources
+from deviceplugin.allocation.decision import Undecided, decided
 from deviceplugin.allocation.identify import KubeletPod, NodeState
-from deviceplugin.allocation.journal import Journal
+from deviceplugin.allocation.journal import Journal, Requests
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod, read_pod
 from deviceplugin.kubelet import checkpoint
@@ -28,8 +31,9 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class NodeRecords:
-    """checkpoint: the kubelet's file. changed: told once of each pod whose allocation is another one than at first.
+    """checkpoint: the kubelet's file. changed: told once of each pod that carries something else now than at first.
 
+    cards: of this node, as announced now; none before the first announcement. unit_mib: the node's unit.
     Owned by the event loop; files are read in a thread.
     """
 
@@ -39,7 +43,9 @@ class NodeRecords:
     kubelet: PodResources
     checkpoint: Path
     changed: Callable[[NodePod, Sequence[str]], None]
-    _read: dict[str, tuple[objects.Pod, NodePod | None]] = field(default_factory=dict)
+    cards: Callable[[], Sequence[Card]]
+    unit_mib: int
+    _read: dict[str, "_Read"] = field(default_factory=dict)
     _told: LRUCache[str, None] = field(default_factory=lambda: LRUCache(_REMEMBERED))
 
     async def look(self) -> NodeState:
@@ -56,31 +62,53 @@ class NodeRecords:
     def asking(self) -> list[NodePod]:
         """The pods that ask for GPU memory, each with the first allocation that was seen of it."""
         # Every call of the kubelet asks for them, and hardly any pod is another object than the last time.
-        known = self._read
+        known, cards = self._read, self.cards()
         self._read = {
             wire.metadata.uid: seen
-            if (seen := known.get(wire.metadata.uid)) and seen[0] is wire
-            else (wire, self._pod(wire))
+            if (seen := known.get(wire.metadata.uid)) and seen.wire is wire and (seen.final or seen.cards is cards)
+            else self._pod(wire, cards)
             for wire in self.pods
         }
         self._save()
-        return [pod for _, pod in self._read.values() if pod is not None]
+        return [seen.pod for seen in self._read.values() if seen.pod is not None]
 
-    def _pod(self, wire: objects.Pod) -> NodePod | None:
-        """None for one that asks for none, or cannot be read."""
+    def _pod(self, wire: objects.Pod, cards: Sequence[Card]) -> "_Read":
+        """Without a pod for one that asks for none, or cannot be read."""
         try:
             pod = read_pod(wire, gpu_mem=self.resources.gpu_mem, gpu_count=self.resources.gpu_count)
         except QuantityError as error:
             name = f"{wire.metadata.namespace}/{wire.metadata.name}"
             log.warning("object.bad", kind="Pod", name=name, problem=str(error))
-            return None
+            return _Read(wire, cards, None)
         if not pod.asking():
-            return None
-        first = self.journal.first(pod.uid, pod.annotations)
-        if first.changed and pod.uid not in self._told:
+            return _Read(wire, cards, None)
+        pod = self._as_at_first(pod, cards)
+        if pod.changed and pod.uid not in self._told:
             self._told[pod.uid] = None
-            self.changed(pod, first.changed)
-        return replace(pod, annotations=first.annotations)
+            self.changed(pod, pod.changed)
+        return _Read(wire, cards, pod)
+
+    def _as_at_first(self, pod: NodePod, cards: Sequence[Card]) -> NodePod:
+        """With the allocation and the requests that it was first seen with, and its cards, decided now if need be."""
+        readable = booked_cards.read(pod.annotations, pod.ask()).decided
+        requests = Requests(pod.gpu_count, pod.exclusive)
+        first = self.journal.first(pod.uid, pod.annotations, requests, readable=readable)
+        pod = replace(
+            pod,
+            annotations=first.annotations,
+            gpu_count=first.requests.gpu_count,
+            exclusive=first.requests.exclusive,
+            changed=first.changed,
+            first_cards=first.cards,
+        )
+        if pod.first_cards is None and cards:
+            try:
+                decision = decided(pod, cards, self.unit_mib).first_cards()
+            except Undecided:
+                return pod
+            self.journal.decide(pod.uid, decision)
+            pod = replace(pod, first_cards=decision)
+        return pod
 
     def _save(self) -> None:
         try:
@@ -101,6 +129,20 @@ class NodeRecords:
         except OSError as error:
             message = f"kubelet checkpoint cannot be read: {error.strerror}"
             raise CheckpointError(message) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """pod: as it was read with these cards; None for one of no interest."""
+
+    wire: objects.Pod
+    cards: Sequence[Card]
+    pod: NodePod | None
+
+    @property
+    def final(self) -> bool:
+        """Whether it reads the same with other cards."""
+        return self.pod is None or self.pod.first_cards is not None
 
 
 def _by_container(held: Iterable[KubeletContainer]) -> KubeletPod:

@@ -1,6 +1,11 @@
-"""How the cards of this node come into containers, where the configuration leaves it open. Pure."""
+"""How the cards of this node come into containers, by what there is on the node. Pure.
+
+`auto` takes CDI where NVIDIA's specs bring every card in, else the environment where the NVIDIA runtime reads it, and
+nothing where there is neither: a container without driver libraries would start, and find no CUDA.
+"""
 
 import re
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from config.settings.deviceplugin import Mode as ConfiguredMode
@@ -12,13 +17,54 @@ _CRI_O: Final = "cri-o://"
 # The first major version that reads CDI documents without being told to. Source: containerd 2.0's release notes;
 # 1.7 has the code behind `enable_cdi`, which is off there, so it counts only where somebody says `mode: cdi`.
 _CONTAINERD_WITH_CDI: Final = 2
+_MOUNT_POINT: Final = 4
+_NVML: Final = "libnvidia-ml.so"
 
 
-def mode_of(configured: ConfiguredMode, runtime_version: str) -> Mode:
-    """`configured`, or what fits the node's runtime. runtime_version: the node's `nodeInfo.containerRuntimeVersion`."""
+class NoWayIn(Exception):
+    """Cards cannot be brought into containers; the message says what is missing, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaysIn:
+    """What there is on the node.
+
+    runtime_version: the node's `nodeInfo.containerRuntimeVersion`. lacking: why NVIDIA's CDI specs do not bring every
+    card into containers, "" where they do. nvidia_runtime: it has brought NVML into the plugin's own container.
+    real: whether the cards are; simulated ones need nothing of NVIDIA's.
+    """
+
+    runtime_version: str
+    lacking: str
+    nvidia_runtime: bool
+    real: bool = True
+
+
+def mode_of(configured: ConfiguredMode, ways: WaysIn) -> Mode:
+    """`configured`, or what there is. Raises NoWayIn."""
     if configured != "auto":
         return configured
-    match = _CONTAINERD.match(runtime_version)
-    if runtime_version.startswith(_CRI_O) or (match and int(match.group(1)) >= _CONTAINERD_WITH_CDI):
+    readable = reads_cdi(ways.runtime_version)
+    if readable and not (ways.real and ways.lacking):
         return "cdi"
-    return "environment"
+    if ways.nvidia_runtime or not ways.real:
+        return "environment"
+    runtime = ways.runtime_version or "the container runtime"
+    missing = ways.lacking if readable else f"{runtime} does not read CDI specs by itself (see mode: cdi)"
+    message = f"no way to bring cards into containers: {missing}; and the NVIDIA runtime does not run this pod"
+    raise NoWayIn(message)
+
+
+def reads_cdi(runtime_version: str) -> bool:
+    """Whether it is known to read CDI specs without being told to."""
+    match = _CONTAINERD.match(runtime_version)
+    return runtime_version.startswith(_CRI_O) or bool(match and int(match.group(1)) >= _CONTAINERD_WITH_CDI)
+
+
+def brings_nvml(mountinfo: str) -> bool:
+    """Whether a runtime has mounted NVML into the container of this /proc/self/mountinfo: what the NVIDIA runtime does.
+
+    A folder of the host that has the library in it is none of its doing. Source of the form: proc_pid_mountinfo(5).
+    """
+    points = (fields[_MOUNT_POINT] for line in mountinfo.splitlines() if len(fields := line.split()) > _MOUNT_POINT)
+    return any(point.rpartition("/")[2].startswith(_NVML) for point in points)

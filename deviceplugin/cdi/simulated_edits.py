@@ -13,9 +13,10 @@ from deviceplugin.files import replace_file
 
 
 class SimulatedEdits:
-    """`allocation.allocators.EditsSource`; no toolkit is needed."""
+    """`allocation.allocators.EditsSource`; nothing of NVIDIA's is needed."""
 
-    toolkit_missing = ""
+    lacking = ""
+    known = True
     problems: tuple[str, ...] = ()
 
     def __init__(self, directory: Path, cards: Callable[[], Sequence[Card]]) -> None:

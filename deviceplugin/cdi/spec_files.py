@@ -9,20 +9,24 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from deviceplugin.cdi.edits import Json
-from deviceplugin.cdi.spec import CdiError, NvidiaSpec, nvidia_spec
+from deviceplugin.cdi.nvidia_spec import MARK, NvidiaSpec, nvidia_spec
+from deviceplugin.cdi.spec import CdiError
 from deviceplugin.files import replace_file
 
 _OURS: Final = re.compile(r"gpushare-([0-9a-f]{16})\.json", re.ASCII)
 _DEVICE_NAME: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _SUFFIXES: Final = frozenset({".json", ".yaml"})  # what container runtimes read; source: pkg/cdi/spec-dirs.go
 _LARGEST: Final = 4_194_304
+_MOST_FILES: Final = 1024
 _LONGEST_STDERR: Final = 500
 NVIDIA_CTK: Final = "nvidia-ctk"
+
+_Stamp: TypeAlias = tuple[int, int, int] | None
 
 
 class SpecFiles:
@@ -74,23 +78,39 @@ class NvidiaSpecs:
     problems: tuple[str, ...] = ()
 
 
-def read_nvidia(directories: Sequence[Path]) -> NvidiaSpecs:
-    """NVIDIA's specs in these directories, by priority, the highest last; a directory that is missing has none."""
-    specs, problems = [], []
-    for path in (path for directory in directories for path in _spec_paths(directory)):
-        try:
-            spec = nvidia_spec(str(path), _text(path))
-        except (CdiError, OSError, UnicodeError) as error:
-            problems.append(f"{path}: {error}" if isinstance(error, UnicodeError) else str(error))
-            continue
-        specs += [spec] if spec else []
-    return NvidiaSpecs(tuple(specs), tuple(problems))
+class NvidiaSpecTree:
+    """NVIDIA's specs in these directories, by priority, the highest last; a directory that is missing has none.
+
+    A file is read when it is another one than the last time (inode, size, time of change), and parsed only if it names
+    one of NVIDIA's kinds: the directories belong to everybody who writes CDI specs. For one thread at a time.
+    """
+
+    def __init__(self, directories: Sequence[Path]) -> None:
+        self._directories = tuple(directories)
+        self._known: dict[Path, tuple[_Stamp, NvidiaSpec | str | None]] = {}
+
+    def read(self) -> NvidiaSpecs:
+        """As the files are now."""
+        known, problems = self._known, []
+        self._known = {}
+        for directory in self._directories:
+            paths = _spec_paths(directory)
+            if len(paths) > _MOST_FILES:
+                problems.append(f"{directory}: has {len(paths)} CDI specs; the first {_MOST_FILES} by name are read")
+            for path in paths[:_MOST_FILES]:
+                stamp = _stamp(path)
+                before = known.get(path)
+                fresh = before is None or stamp is None or before[0] != stamp
+                self._known[path] = (stamp, _read(path)) if fresh or before is None else before
+        found = [result for _, result in self._known.values()]
+        problems += [one for one in found if isinstance(one, str)]
+        return NvidiaSpecs(tuple(one for one in found if isinstance(one, NvidiaSpec)), tuple(problems))
 
 
 def generate_nvidia(output: Path, *, timeout_s: float, ctk: str = NVIDIA_CTK) -> str:
     """Have nvidia-ctk generate its spec of all cards, by UUID; returns why it failed, "" when it did not.
 
-    Call where `read_nvidia` finds none. output: the file, with a suffix `.yaml` or `.json`.
+    Call where `NvidiaSpecTree` finds none. output: the file, with a suffix `.yaml` or `.json`.
     """
     program = shutil.which(ctk)
     if program is None:
@@ -115,9 +135,24 @@ def _spec_paths(directory: Path) -> list[Path]:
     return sorted(p for p in directory.iterdir() if p.suffix in _SUFFIXES and not _OURS.fullmatch(p.name))
 
 
-def _text(path: Path) -> str:
-    size = path.stat().st_size
-    if size > _LARGEST:
-        message = f"{path}: has {size} bytes; expected at most {_LARGEST}"
-        raise CdiError(message)
-    return path.read_text(encoding="utf-8")
+def _stamp(path: Path) -> _Stamp:
+    """None for a file that tells nothing of itself: reading it says why."""
+    try:
+        now = path.stat()
+    except OSError:
+        return None
+    return now.st_mtime_ns, now.st_size, now.st_ino
+
+
+def _read(path: Path) -> NvidiaSpec | str | None:
+    """The spec in the file; why it cannot be read; None for one of somebody else's kind."""
+    try:
+        size = path.stat().st_size
+        if size > _LARGEST:
+            return f"{path}: has {size} bytes; expected at most {_LARGEST}"
+        text = path.read_bytes()
+        return nvidia_spec(str(path), text.decode()) if MARK in text else None
+    except UnicodeError as error:
+        return f"{path}: {error}"
+    except (CdiError, OSError) as error:
+        return str(error)

@@ -34,6 +34,7 @@ class CardStates:
     cards: tuple[DriverCard, ...] = ()
     healths: dict[str, CardHealth] = field(default_factory=dict)
     readings: dict[str, Reading] = field(default_factory=dict)
+    _named: frozenset[str] = frozenset()
 
     def remember(self, cards: Iterable[DriverCard]) -> None:
         """Start with the cards that were known before the driver has answered."""
@@ -48,7 +49,13 @@ class CardStates:
         kept = [card for card in self.cards if card.uuid not in named and (not forget or card.uuid in found.unasked)]
         never_had = max((card.index for card in (*found.cards, *self.cards)), default=-1) + 1
         self.driver = found.driver
+        self._named = named | (self._named & _still_in_place(kept, found))
         self.cards = tuple(sorted((*found.cards, *_beside(found.cards, kept, never_had)), key=lambda card: card.index))
+
+    def named(self) -> DriverCards:
+        """The cards as the driver names them now, without those that it has lost; none before it has answered."""
+        there = (card for card in self.cards if card.uuid in self._named and not self.of(card.uuid).gone)
+        return DriverCards(self.driver, tuple(there))
 
     def xid(self, xid: Xid, now_s: float) -> None:
         """The driver reported an error; of no card in particular, it is taken for one of every card."""
@@ -107,6 +114,12 @@ class CardStates:
     def announced(self) -> dict[str, tuple[Health, str]]:
         """UUID -> health and reason as the inventory has them."""
         return {card.uuid: rules.announced(self.of(card.uuid)) for card in self.cards}
+
+
+def _still_in_place(kept: Iterable[DriverCard], found: DriverCards) -> set[str]:
+    """Those of which the driver was not asked, unless another card has the minor by now."""
+    taken = {card.minor for card in found.cards if card.minor is not None}
+    return {card.uuid for card in kept if card.uuid in found.unasked and card.minor not in taken}
 
 
 def _beside(there: Sequence[DriverCard], gone: Sequence[DriverCard], never_had: int) -> list[DriverCard]:

@@ -50,7 +50,8 @@ class _WireEntry(msgspec.Struct, rename="pascal"):
     resource_name: str
     pod_uid: str = msgspec.field(name="PodUID")
     device_ids: dict[str, list[str] | None] | None = msgspec.field(name="DeviceIDs", default=None)
-    alloc_resp: str | None = None
+    # Of whatever type: one answer that is damaged is that of one container, and costs no other its record.
+    alloc_resp: object = None
 
 
 class _WireData(msgspec.Struct, rename="pascal"):
@@ -62,6 +63,7 @@ class _WireCheckpoint(msgspec.Struct, rename="pascal"):
     data: _WireData
 
 
+_UNREADABLE: Final = "!"  # no base64
 _DECODE: Final = msgspec.json.Decoder(_WireCheckpoint).decode
 
 
@@ -93,5 +95,5 @@ def _entry(wire: _WireEntry) -> CheckpointEntry:
         wire.container_name,
         wire.resource_name,
         frozenset(chain.from_iterable(ids or () for ids in by_numa.values())),
-        wire.alloc_resp or "",
+        wire.alloc_resp if isinstance(wire.alloc_resp, str) else _UNREADABLE if wire.alloc_resp else "",
     )

@@ -51,7 +51,8 @@ class KubeletSession:
     """`server.KubeletPlugin`, and its registration. Owned by the event loop; make it inside.
 
     devices: what is listed. registered: a kubelet follows them. problem: why none does; "" while nobody knows of any.
-    changed: called whenever `registered` or `problem` may be different.
+    changed: called whenever `registered` or `problem` may be different. last_mode: as the records have it, "" without
+    one. missing: why nobody can answer the kubelet's calls yet; "" while it is only a matter of time.
     """
 
     def __init__(
@@ -66,6 +67,8 @@ class KubeletSession:
         self.devices_now = FakeDevices()
         self.registered, self.problem = False, ""
         self.changed: Callable[[], None] = lambda: None
+        self.last_mode = ""
+        self.missing: Callable[[], str] = str
         self._resource, self._file, self._backoff_s = resource, file, backoff_s
         self._checkpoint = device_plugin_dir / CHECKPOINT
         self._told: Told | None = None
@@ -81,6 +84,7 @@ class KubeletSession:
         Without CDI, not where pods may have been admitted that nobody asked for: those have to be known first.
         """
         told = self._file.load()
+        self.last_mode = told.mode if told else ""
         if told is None or told.resource != self._resource:
             return False
         try:
@@ -152,8 +156,8 @@ class KubeletSession:
     async def _ready(self, wait_s: float) -> Answers:
         done, _ = await asyncio.wait({self._answers}, timeout=wait_s)
         if not done:
-            message = f"the device plugin has just started and does not know cards and pods yet, after {wait_s:g} s"
-            raise Refused(message, "Starting")
+            starting = f"the device plugin has just started and does not know cards and pods yet, after {wait_s:g} s"
+            raise Refused(self.missing() or starting, "Starting")
         return self._answers.result()
 
     async def _registering(self) -> None:

@@ -92,6 +92,9 @@ class NodeCards:
         """Whether a kubelet follows the devices; while none does, the scheduler is asked to wait."""
         until = time.gmtime(self.wall_s() + HELD_FOR_S)
         self._held_until = None if now else time.strftime("%Y-%m-%dT%H:%M:%SZ", until)
+        if self.latest:
+            # At once: whoever stops waits until what is wanted by now is written.
+            self.publisher.want_also({names.HELD_UNTIL: self._held_until})
         self._moved.set()
 
     async def listed(self) -> None:

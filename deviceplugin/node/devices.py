@@ -1,13 +1,13 @@
 """The fake devices of this node: what the kubelet is told of them, from the cards and from who holds which."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import structlog
 
-from config.protocol import allocation
-from config.protocol.inventory import Card, Health, Inventory
-from deviceplugin.allocation.pods import NodePod, Undecided, decided
+from config.protocol.inventory import Health, Inventory
+from deviceplugin.allocation.decision import Undecided, first_cards
+from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.kubelet import device_ids
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
@@ -20,12 +20,13 @@ log = structlog.get_logger()
 class NodeDevices:
     """Owned by the event loop. shown: what the kubelet follows; what is there at first, it has been told before.
 
-    old_style: as `device_ids.device_ids`.
+    old_style: as `device_ids.device_ids`. withheld: whether no free device may be given away, whatever the cards are.
     """
 
     view: NodeRecords
     shown: FakeDevices
     old_style: bool
+    withheld: Callable[[], bool] = bool
 
     async def show(self, whole: Inventory, found: Inventory) -> bool:
         """List the devices, worked out anew from what is held now: `device_ids.listed`. False: ask again, soon.
@@ -35,6 +36,8 @@ class NodeDevices:
         """
         ids = device_ids.device_ids(whole.cards, old_style=self.old_style)
         usable = sum(card.units for card in found.cards if card.health is not Health.UNHEALTHY)
+        if self.withheld():
+            usable = 0
         try:
             holders = await self._holders(whole)
         except CheckpointError as error:
@@ -85,15 +88,7 @@ def _cards_of(pod: NodePod | None, container: str, found: Inventory) -> frozense
     if pod is None:
         return frozenset()
     try:
-        written = allocation.decode(pod.annotations)
-        shared = (replace(card, units=max(1, card.units)) for card in found.cards)
-        gone = (_gone(uuid) for uuid in (written.cards.values() if written else ()))
-        # Of two with one UUID, the last one counts.
-        shares = decided(pod, (*gone, *shared)).shares.get(container, ())
-    except (Undecided, allocation.AllocationError):
+        first = first_cards(pod, found.cards, found.unit_mib)
+    except Undecided:
         return frozenset()
-    return frozenset(share.uuid for share in shares)
-
-
-def _gone(uuid: str) -> Card:
-    return Card(index=-1, uuid=uuid, model="", memory_mib=0, units=1, health=Health.UNHEALTHY)
+    return frozenset(first.units.get(container, ()))

@@ -65,6 +65,10 @@ class NodePublisher:
             self._wanted = wanted
             self._moved.set()
 
+    def want_also(self, annotations: Mapping[str, str | None]) -> None:
+        """Announce these too, beside what is announced already; None removes one."""
+        self.want(NodePatch({**self._wanted.annotations, **annotations}, self._wanted.capacity))
+
     def seen(self, node: objects.Node | None) -> None:
         """Take note of the node as the watch shows it now; None when it does not exist."""
         self._node = node

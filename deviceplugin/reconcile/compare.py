@@ -5,8 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from config.protocol import names
 from config.protocol.inventory import Card
-from deviceplugin.allocation.pods import CardDecision, NodePod, units_on_cards
+from deviceplugin.allocation.decision import CardDecision, units_on_cards
+from deviceplugin.allocation.pods import NodePod
 from deviceplugin.reconcile.drift import Drift, DriftKind
 
 
@@ -36,11 +38,15 @@ class ListedContainer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SeenPod:
-    """A pod of this node that is not finished. decision: None where there is none, and `doubt` says why."""
+    """A pod of this node that is not finished. decision: None where there is none, and `doubt` says why.
+
+    unscheduled: nobody has chosen a card for it, so that it counts against every card of the node.
+    """
 
     pod: NodePod
     decision: CardDecision | None
     doubt: str = ""
+    unscheduled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +88,27 @@ def find_drift(compared: Compared, *, allowance_mib: int) -> list[Drift]:
     held = {(one.namespace, one.pod, one.container): len(one.ids) for one in compared.allocated}
     found: list[Drift] = []
     for seen in sorted(compared.pods, key=lambda seen: (seen.pod.namespace, seen.pod.name)):
+        found += _of_decision(seen)
         found += _of_allocation(seen, held)
         found += _of_cards(seen, compared)
         found += _of_use(seen, compared, allowance_mib)
     return [*found, *_allocated_to_nobody(compared, held), *_of_node(compared)]
+
+
+def _of_decision(seen: SeenPod) -> Iterator[Drift]:
+    """How the pod came here, and what its author has written since."""
+    pod = seen.pod
+    if seen.unscheduled:
+        units = pod.ask().units
+        message = (
+            f"pod {pod}: no card was chosen for its {units} units, which count against every card of this node: it was "
+            f"put here past {names.SCHEDULER_NAME} (schedulerName {pod.scheduler or 'not set'}); create it again with "
+            f"schedulerName: {names.SCHEDULER_NAME} and without nodeName"
+        )
+        yield Drift(kind=DriftKind.UNSCHEDULED, message=message, pod=pod)
+    if pod.changed:
+        message = f"pod {pod}: {', '.join(pod.changed)} changed after its card was chosen: ignored"
+        yield Drift(kind=DriftKind.ALLOCATION_CHANGED, message=message, pod=pod)
 
 
 def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> Iterator[Drift]:
@@ -95,10 +118,10 @@ def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> I
         ids = held.get((pod.namespace, pod.name, container.name))
         if ids is None:
             continue
-        if ids and seen.decision is None:
+        if ids and seen.decision is None and not seen.unscheduled:
             message = f"pod {pod}: container {container.name} has {ids} units and no card: {seen.doubt}"
             yield Drift(kind=DriftKind.WITHOUT_DECISION, message=message, pod=pod, container=container.name)
-        elif ids and ids != container.units:
+        elif ids and ids != container.units and not seen.unscheduled:
             message = f"pod {pod}: container {container.name} has {ids} units; its limit is {container.units}"
             yield Drift(kind=DriftKind.OTHER_UNITS, message=message, pod=pod, container=container.name)
         elif not ids and pod.reported and not pod.terminating:
@@ -126,7 +149,7 @@ def _of_cards(seen: SeenPod, compared: Compared) -> Iterator[Drift]:
 def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[Drift]:
     """The memory that a pod uses, card by card, against what it has there."""
     pod = seen.pod
-    booked = units_on_cards(pod, seen.decision) if seen.decision else {}
+    booked = units_on_cards(pod, seen.decision, compared.unit_mib) if seen.decision else {}
     for uuid, used in sorted(_used_by(compared.uses, pod.uid).items()):
         requested_mib = booked.get(uuid, 0) * compared.unit_mib
         if booked and uuid not in booked:
@@ -152,7 +175,7 @@ def _allocated_to_nobody(compared: Compared, held: Mapping[tuple[str, str, str],
 def _of_node(compared: Compared) -> Iterator[Drift]:
     """What is wrong with each card as a whole."""
     known = {"", *(seen.pod.uid for seen in compared.pods)}
-    booked = _booked(compared.pods)
+    booked = _booked(compared.pods, compared.unit_mib)
     for card in sorted(compared.cards, key=lambda card: card.index):
         if booked[card.uuid] > card.units:
             message = f"card {card.uuid} has {card.units} units; {booked[card.uuid]} are allocated to pods"
@@ -169,11 +192,11 @@ def _of_node(compared: Compared) -> Iterator[Drift]:
             yield Drift(kind=DriftKind.USES_UNASKED, message=message, uuid=card.uuid, mib=mib)
 
 
-def _booked(pods: Iterable[SeenPod]) -> dict[str, int]:
+def _booked(pods: Iterable[SeenPod], unit_mib: int) -> dict[str, int]:
     sums: dict[str, int] = defaultdict(int)
     for seen in pods:
         if seen.decision is not None:
-            for uuid, units in units_on_cards(seen.pod, seen.decision).items():
+            for uuid, units in units_on_cards(seen.pod, seen.decision, unit_mib).items():
                 sums[uuid] += units
     return sums
 

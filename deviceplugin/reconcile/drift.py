@@ -26,6 +26,8 @@ class DriftKind(StrEnum):
     USES_MORE = "uses-more"
     USES_UNASKED = "uses-unasked"
     OUTSIDE_USE = "outside-use"
+    UNSCHEDULED = "unscheduled"
+    ALLOCATION_CHANGED = "allocation-changed"
 
 
 _UNBOOKED: Final = frozenset({DriftKind.OUTSIDE_USE, DriftKind.USES_UNASKED})
@@ -84,23 +86,30 @@ def follow(before: Followed, found: Iterable[Drift]) -> Followed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftPolicy:
-    """What is configured to follow from drift. evict_…: pods without devices, pods on another card."""
+    """What is configured to follow from drift.
+
+    evict_…: pods without devices, pods on another card, pods that no scheduler has chosen a card for.
+    """
 
     monitor: Monitor
     evict_unregistered: bool
     evict_mismatched: bool
+    evict_unscheduled: bool
     announce_outside_use: bool
 
 
 def actions(one: Drift, policy: DriftPolicy) -> frozenset[Action]:
     """What follows from drift that lasts; nothing from use beyond the ask where nobody monitors it."""
     kind, told = one.kind, frozenset({Action.METRIC, Action.EVENT})
+    if kind is DriftKind.ALLOCATION_CHANGED:
+        return frozenset({Action.METRIC})  # Its Event was written when it was seen.
     if kind is DriftKind.USES_MORE and policy.monitor == "off":
         return frozenset()
     evicted = {
         DriftKind.USES_MORE: policy.monitor == "evict",
         DriftKind.WITHOUT_DEVICES: policy.evict_unregistered,
         DriftKind.ON_ANOTHER_CARD: policy.evict_mismatched,
+        DriftKind.UNSCHEDULED: policy.evict_unscheduled,
     }
     # A pod that is being deleted already goes no sooner for being evicted.
     if evicted.get(kind, False) and one.pod is not None and not one.pod.terminating:

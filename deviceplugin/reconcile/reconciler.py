@@ -19,9 +19,9 @@ import structlog
 from config.protocol.inventory import Card
 from config.protocol.quantity import QuantityError
 from deviceplugin.allocation.allocated import GivenCards
+from deviceplugin.allocation.decision import allocated_units
 from deviceplugin.allocation.pods import NodePod, read_pod
 from deviceplugin.allocation.view import NodeRecords
-from deviceplugin.cdi import spec
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import Reading
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
@@ -30,10 +30,11 @@ from deviceplugin.node.events import Notice
 from deviceplugin.reconcile import processes, usage
 from deviceplugin.reconcile.compare import Compared, SeenPod, Use, find_drift
 from deviceplugin.reconcile.drift import Action, Drift, DriftPolicy, Followed, actions, follow
+from deviceplugin.reconcile.evictions import Evictor, evict
+from deviceplugin.reconcile.leftovers import Leftovers, LeftoversError
 from deviceplugin.report.metrics import NodeMetrics
-from deviceplugin.report.shown import allocated_units
 from deviceplugin.report.status import AllocationStatus, DriftStatus
-from scheduler.kube.port import ApiConflict, ApiError, ApiNotFound, PodKey
+from scheduler.kube.port import PodKey
 
 _LIST_WITHIN_S: Final = 10.0
 # An Allocate is over within milliseconds, so a shorter look would cost more than it saves.
@@ -46,14 +47,6 @@ class Lister(Protocol):
 
     async def all(self, *, timeout_s: float) -> list[KubeletContainer]:
         """Containers of every pod. Raises KubeletSilent."""
-        ...
-
-
-class Evictor(Protocol):
-    """Evicts pods from the node."""
-
-    async def evict(self, pod: PodKey) -> None:
-        """Ask for the eviction of this very pod. Raises ApiError; ApiThrottled: it may not go now."""
         ...
 
 
@@ -89,7 +82,7 @@ class Reconciler:
     """Owned by the event loop; files are read in a thread.
 
     cards: as announced, but whole; none before the first announcement. readings: UUID -> the last one, if there is any.
-    files: None unless containers get their cards by CDI. allocating: whether the kubelet waits for an Allocate of ours.
+    files: our CDI specs. allocating: whether the kubelet waits for an Allocate of ours.
     tell: takes a notice. on_outside: told of `outside_mib` whenever it is another one: UUID -> MiB that are used
     outside the books and are taken off the announcement.
     """
@@ -100,7 +93,7 @@ class Reconciler:
     cards: Callable[[], Sequence[Card]]
     readings: Callable[[], Mapping[str, Reading]]
     given: GivenCards
-    files: SpecFiles | None
+    files: SpecFiles
     tell: Callable[[Notice], None]
     evictor: Evictor
     metrics: NodeMetrics
@@ -125,27 +118,25 @@ class Reconciler:
         if not self.view.pods.complete:
             self._end(Result(problems=("the pods of this node are not known yet",)))
             return
-        present = await self._present()
+        leftovers = Leftovers(self.files, self.given, self.view.journal)
+        present = await self._present(leftovers)
         entries = await self._entries()
         allocated = await self._allocated()
         readings = dict(self.readings())  # The driver goes on while we read.
         found = await self._uses(readings)
-        seen = usage.seen(self._pods(), self.cards())
+        seen = usage.seen(self._pods(), self.cards(), self.settings.unit_mib)
         read = readings if found is not None else ()
         await self._follow(self._find_drift(seen, allocated, found), read)
         if entries is not None:
-            self._forget_gone(entries)
-            await self._remove_unused(present, entries)
-        self._show(seen, usage.accounts(seen, found or (), read, usage.containers_by_id(self.view.pods)))
+            await self._tidy(leftovers, present, entries)
+        by_id = usage.containers_by_id(self.view.pods)
+        self._show(seen, usage.accounts(seen, found or (), read, by_id, unit_mib=self.settings.unit_mib))
 
-    async def _present(self) -> dict[str, int]:
-        """Our spec files; listed before the checkpoint, as `SpecFiles.remove` wants it."""
-        if self.files is None:
-            return {}
+    async def _present(self, leftovers: Leftovers) -> dict[str, int]:
         try:
-            return await asyncio.to_thread(self.files.present)
-        except OSError as error:
-            self._problem(f"cannot read the CDI directory: {error}")
+            return await leftovers.present()
+        except LeftoversError as error:
+            self._problem(str(error))
             return {}
 
     async def _entries(self) -> Sequence[CheckpointEntry] | None:
@@ -228,40 +219,19 @@ class Reconciler:
             for one in self._followed.lasting
             if one.pod is not None and Action.EVICT in actions(one, self.settings.policy)
         }
-        await asyncio.gather(*(self._evict_one(pod, reason) for pod, reason in leaving.items()))
+        self._problems += await evict(self.evictor, leaving)
 
-    async def _evict_one(self, pod: PodKey, reason: str) -> None:
-        try:
-            await self.evictor.evict(pod)
-        except (ApiNotFound, ApiConflict):
-            log.info("pod.gone", pod=str(pod), uid=pod.uid)
-        except ApiError as error:
-            self._problem(f"pod {pod} is not evicted yet: {error.message}")
-        else:
-            log.warning("pod.evicted", pod=str(pod), uid=pod.uid, reason=reason)
-
-    def _forget_gone(self, entries: Sequence[CheckpointEntry]) -> None:
+    async def _tidy(self, leftovers: Leftovers, present: Mapping[str, int], entries: Sequence[CheckpointEntry]) -> None:
         """The kubelet keeps a dead pod's record for a while: what is known of it stays as long."""
         live = {pod.metadata.uid for pod in self.view.pods} | {entry.pod_uid for entry in entries}
-        self.given.keep(live)
         try:
-            self.view.journal.keep(live)
-        except OSError as error:
-            self._problem(f"cannot write the journal: {error}")
-
-    async def _remove_unused(self, present: Mapping[str, int], entries: Sequence[CheckpointEntry]) -> None:
-        if self.files is None:
-            return
-        resource = self.view.resources.gpu_mem
-        used = {spec.device_name(entry.ids) for entry in entries if entry.resource == resource}
-        unused = {name: inode for name, inode in present.items() if name not in used}
+            leftovers.forget(live)
+        except LeftoversError as error:
+            self._problem(str(error))
         try:
-            removed = await asyncio.to_thread(self.files.remove, unused)
-        except OSError as error:
-            self._problem(f"cannot remove CDI specs: {error}")
-        else:
-            if removed:
-                log.info("cdi.removed", devices=removed)
+            await leftovers.remove(present, entries, self.view.resources.gpu_mem)
+        except LeftoversError as error:
+            self._problem(str(error))
 
     def _show(self, seen: Sequence[SeenPod], listed: Sequence[usage.Account]) -> None:
         cards, lasting = self.cards(), self._followed.lasting
@@ -271,7 +241,7 @@ class Reconciler:
             Result(
                 usage.container_statuses(listed),
                 usage.drift_statuses(lasting, self.settings.policy),
-                allocated_units((one.pod for one in seen), cards),
+                allocated_units((one.pod for one in seen), cards, self.settings.unit_mib),
                 tuple(self._problems),
             )
         )

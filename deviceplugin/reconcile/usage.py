@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from config.protocol import inventory
-from deviceplugin.allocation.pods import NodePod, Undecided, decided
+from config.protocol.booked_cards import rescaled
+from deviceplugin.allocation.decision import NoAllocation, Undecided, decided
+from deviceplugin.allocation.pods import NodePod
 from deviceplugin.driver.cards import DriverCard, Reading
 from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.compare import SeenPod, Use
@@ -34,9 +36,9 @@ class Account:
     used_mib: Mapping[str, int | None]
 
 
-def seen(pods: Iterable[NodePod], cards: Sequence[inventory.Card]) -> list[SeenPod]:
+def seen(pods: Iterable[NodePod], cards: Sequence[inventory.Card], unit_mib: int) -> list[SeenPod]:
     """Each pod that has not finished, with what was decided for it, or why that is unknown."""
-    return [_seen(pod, cards) for pod in pods if not pod.finished]
+    return [_seen(pod, cards, unit_mib) for pod in pods if not pod.finished]
 
 
 def uids_by_cgroup(pods: Iterable[objects.Pod]) -> dict[str, str]:
@@ -75,9 +77,11 @@ def containers_by_id(pods: Iterable[objects.Pod]) -> dict[str, str]:
 
 
 def accounts(
-    pods: Iterable[SeenPod], found: Iterable[Use], read: Collection[str], by_id: Mapping[str, str]
+    pods: Iterable[SeenPod], found: Iterable[Use], read: Collection[str], by_id: Mapping[str, str], *, unit_mib: int
 ) -> list[Account]:
-    """One for each container with cards. read: UUIDs of the cards whose use is known. by_id: of `containers_by_id`.
+    """One for each container with cards, in units of `unit_mib`. read: UUIDs of the cards whose use is known.
+
+    by_id: of `containers_by_id`.
 
     What a pod uses in a container that is not known is that of its only asking one; of several it cannot be told.
     """
@@ -96,7 +100,7 @@ def accounts(
                 unknown, own = used[uid, "", uuid], used[uid, container.name, uuid]
                 told = uuid in read and (not unknown or len(asking) == 1)
                 of_card[uuid] = own + unknown if told else None
-            units = {share.uuid: share.units for share in shares}
+            units = {share.uuid: rescaled(share.units, one.decision.unit_mib, unit_mib) for share in shares}
             listed.append(Account(one.pod.namespace, one.pod.name, container.name, units, of_card))
     return listed
 
@@ -160,11 +164,13 @@ def outside_mib(
     return {uuid: mib for uuid, mib in before.items() if uuid not in read or uuid in seen_again} | dict(sums)
 
 
-def _seen(pod: NodePod, cards: Sequence[inventory.Card]) -> SeenPod:
+def _seen(pod: NodePod, cards: Sequence[inventory.Card], unit_mib: int) -> SeenPod:
     if not pod.asking():
         return SeenPod(pod, None)
     try:
-        return SeenPod(pod, decided(pod, cards))
+        return SeenPod(pod, decided(pod, cards, unit_mib))
+    except NoAllocation as error:
+        return SeenPod(pod, None, str(error), unscheduled=True)
     except Undecided as error:
         return SeenPod(pod, None, str(error))
 

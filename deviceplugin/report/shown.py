@@ -1,11 +1,10 @@
 """What `/metrics` and `/status` show of cards and containers. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from config.protocol import inventory
 from config.protocol.inventory import Health
-from deviceplugin.allocation.pods import NodePod, Undecided, decided, units_on_cards
 from deviceplugin.driver.cards import DriverCard, Reading
 from deviceplugin.report.status import CardStatus
 
@@ -31,19 +30,6 @@ class ShownContainer:
     container: str
     requested_units: int
     used_mib: int | None = None
-
-
-def allocated_units(pods: Iterable[NodePod], cards: Sequence[inventory.Card]) -> dict[str, int]:
-    """Card UUID -> units that are decided for live pods; a pod whose decision is missing or wrong counts nowhere."""
-    sums: dict[str, int] = {}
-    for pod in pods:
-        try:
-            booked = units_on_cards(pod, decided(pod, cards))
-        except Undecided:
-            continue
-        for uuid, units in booked.items():
-            sums[uuid] = sums.get(uuid, 0) + units
-    return sums
 
 
 def card_statuses(

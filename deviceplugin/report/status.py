@@ -48,8 +48,9 @@ class PluginStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     mode: `cdi` or `environment`, as it was chosen. registered: with the kubelet.
     announced_units: healthy devices told to the kubelet. on_node: the node object says what it should. problems:
-    messages, such as that the driver does not answer. toolkit_missing: no CDI spec of the NVIDIA toolkit was found and
-    none could be written, so that containers get device nodes only.
+    messages, such as that the driver does not answer. toolkit_missing: cards cannot be brought into containers; a
+    problem says why. nvidia_runtime: it runs the plugin's own container. runtime_class: of the plugin's pod, ""
+    without one.
     """
 
     node: str
@@ -61,6 +62,8 @@ class PluginStatus(msgspec.Struct, frozen=True, rename="camel"):
     on_node: bool = True
     simulated: bool = False
     toolkit_missing: bool = False
+    nvidia_runtime: bool = False
+    runtime_class: str = ""
     problems: tuple[str, ...] = ()
     cards: tuple[CardStatus, ...] = ()
     containers: tuple[AllocationStatus, ...] = ()
@@ -92,11 +95,14 @@ def _head(status: PluginStatus) -> Iterator[str]:
     cards = "simulated cards" if status.simulated else f"driver {status.driver or 'unknown'}"
     yield f"Node {status.node}: {cards}, mode {status.mode}, unit {status.unit_mib} MiB"
     registered = "registered with the kubelet" if status.registered else "NOT registered with the kubelet"
+    if not status.simulated:
+        by = f" by runtimeClassName {status.runtime_class}" if status.runtime_class else ""
+        yield f"NVIDIA runtime: {f'runs this pod{by}' if status.nvidia_runtime else 'does not run this pod'}"
     yield f"{status.announced_units} units listed for the kubelet, {registered}"
     if not status.on_node:
         yield "The node object does NOT say what it should"
     if status.toolkit_missing:
-        yield "The NVIDIA container toolkit is missing: containers get device nodes, but no driver libraries"
+        yield "Containers cannot get their cards: see the problems"
     for problem in status.problems:
         yield f"Problem: {problem}"
 

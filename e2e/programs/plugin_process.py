@@ -22,27 +22,42 @@ _HEAD: Final = {"apiVersion": "gpushare/v1alpha1", "kind": "DevicePluginConfigur
 
 
 class DevicePluginProcess(ServerProcess):
-    """One `gpushare-device-plugin run`; enter it to start it. control: the socket that takes faults."""
+    """One `gpushare-device-plugin run`; enter it to start it.
 
-    def __init__(self, node: LocalNode, token: str, cards_mib: Sequence[int], **configuration: Any) -> None:  # noqa: ANN401 - fields of a file
-        """cards_mib: memory of each simulated card. configuration: fields of its file, as they are written there."""
+    control: the socket that takes faults. configuration: its file.
+    """
+
+    def __init__(
+        self,
+        node: LocalNode,
+        token: str,
+        cards_mib: Sequence[int],
+        *,
+        modules: Path | None = None,
+        **configuration: Any,  # noqa: ANN401 - fields of a file
+    ) -> None:
+        """cards_mib: memory of each simulated card. configuration: fields of its file, as they are written there.
+
+        modules: a folder whose modules stand in for installed ones.
+        """
         (port,) = free_ports(1)
-        self._made_of = (node, token, tuple(cards_mib), configuration)
+        self._made_of = (node, token, tuple(cards_mib), modules, configuration)
         self.node = node
         self.token = token
         self.control = node.folder / f"faults-{port}.sock"
         files = _files(node, port, token, cards_mib, {"simulateControl": str(self.control)} | configuration)
+        self.configuration = files
         run = [sys.executable, "-m", "deviceplugin.main", "run"]
         line = [*run, "--config", str(files), "--listen", f"127.0.0.1:{port}"]
-        environment = {"NODE_NAME": node.name, "PYTHONPATH": str(ROOT)}
+        environment = {"NODE_NAME": node.name, "PYTHONPATH": ":".join(map(str, filter(None, (modules, ROOT))))}
         # One log for each start of a node's program by that name.
         name = f"gpushare-device-plugin-{port}"
         super().__init__(lambda: node.enter(name, line, environment), node.folder / f"{name}.log", port)
 
     def another(self) -> "DevicePluginProcess":
         """A second one for the same node, with the same settings; not started."""
-        node, token, cards_mib, configuration = self._made_of
-        return DevicePluginProcess(node, token, cards_mib, **configuration)
+        node, token, cards_mib, modules, configuration = self._made_of
+        return DevicePluginProcess(node, token, cards_mib, modules=modules, **configuration)
 
     async def happens(self, **fault: object) -> None:
         """Let something happen to the cards; see `deviceplugin.driver.fault_control`."""

@@ -68,9 +68,9 @@ _SHORT: Final = {
     "clear": names.CLEAR_HEALTH,
     "release": names.RELEASE,
 }
-_HERE: Final = "{pods}/here"
+HERE: Final = "{pods}/here"
 _THERE: Final = "{pods}/there"
-_NEW: Final = "{pods}/new"
+NEW: Final = "{pods}/new"
 _BINDINGS: Final = "/api/v1/namespaces/{namespace}/bindings"
 _CONTAINER: Final = pod("p")["spec"]["containers"][0]
 _TWICE: Final = {"limits": {names.GPU_MEM: "1", "cpu": "2"}, "requests": {names.GPU_MEM: "1", "cpu": "2"}}
@@ -78,9 +78,10 @@ _RESIZED: Final = {"containers": [{**_CONTAINER, "resources": _TWICE}]}
 _DEBUGGER: Final = {"ephemeralContainers": [{"name": "d", "image": "none", "targetContainerName": "c"}]}
 
 
-def _somebody(
+def somebody(
     name: str, method: str, path: str, body: Json, *, at: str = "", then: Mapping[str, str | None] | None = None
 ) -> Case:
+    """A write that takes place. at: what to read then, if it is not `path`; then: annotations that it has to have."""
     return Case(name, "somebody", method, path, body, at=at or path, then=then or {})
 
 
@@ -94,12 +95,12 @@ ALLOCATION_CASES: Final = (
         for key in names.ALLOCATION_KEYS
     ),
     _refused("sets one", "PATCH", "{pods}/waiting", annotations(idx="0"), f"annotation {names.MEM_IDX}"),
-    _refused("changes one", "PATCH", _HERE, annotations(idx="1"), f"annotation {names.MEM_IDX}"),
-    _refused("removes one", "PATCH", _HERE, annotations(allocation=None), f"annotation {names.ALLOCATION}"),
-    _refused("removes all", "PATCH", _HERE, {"metadata": {"annotations": None}}, names.MEM_POD),
-    _refused("replaces a pod with one changed", "PUT", _HERE, annotations(idx="1"), names.MEM_IDX),
+    _refused("changes one", "PATCH", HERE, annotations(idx="1"), f"annotation {names.MEM_IDX}"),
+    _refused("removes one", "PATCH", HERE, annotations(allocation=None), f"annotation {names.ALLOCATION}"),
+    _refused("removes all", "PATCH", HERE, {"metadata": {"annotations": None}}, names.MEM_POD),
+    _refused("replaces a pod with one changed", "PUT", HERE, annotations(idx="1"), names.MEM_IDX),
     _refused("sets one by the status", "PATCH", "{pods}/waiting/status", annotations(idx="0"), names.MEM_IDX),
-    _refused("changes one by the status", "PATCH", f"{_HERE}/status", annotations(assigned="true"), names.MEM_ASSIGNED),
+    _refused("changes one by the status", "PATCH", f"{HERE}/status", annotations(assigned="true"), names.MEM_ASSIGNED),
     _refused(
         "binds with the scheduler's annotations",
         "POST",
@@ -114,44 +115,44 @@ ALLOCATION_CASES: Final = (
         binding("waiting", "{own}", decided()),
         names.ALLOCATION,
     ),
-    _somebody("creates a pod without", "POST", "{pods}", pod("new"), at=_NEW, then={names.MEM_IDX: None}),
-    _somebody(
+    somebody("creates a pod without", "POST", "{pods}", pod("new"), at=NEW, then={names.MEM_IDX: None}),
+    somebody(
         "creates a pod with its own wishes",
         "POST",
         "{pods}",
         pod("new", annotations={names.CARD_MODELS: "A"}),
-        at=_NEW,
+        at=NEW,
         then={names.CARD_MODELS: "A"},
     ),
-    _somebody("changes another annotation", "PATCH", _HERE, annotations(other="x"), then={OTHER_KEY: "x"}),
-    _somebody(
-        "replaces a pod with all unchanged", "PUT", _HERE, annotations(other="x"), then={OTHER_KEY: "x", **decided()}
+    somebody("changes another annotation", "PATCH", HERE, annotations(other="x"), then={OTHER_KEY: "x"}),
+    somebody(
+        "replaces a pod with all unchanged", "PUT", HERE, annotations(other="x"), then={OTHER_KEY: "x", **decided()}
     ),
-    _somebody(
+    somebody(
         "changes the status",
         "PATCH",
-        f"{_HERE}/status",
+        f"{HERE}/status",
         {"status": {"message": "m"}},
-        at=_HERE,
+        at=HERE,
         then={**decided()},
     ),
-    _somebody(
+    somebody(
         "resizes, and the API server drops the annotation",
         "PATCH",
-        f"{_HERE}/resize",
+        f"{HERE}/resize",
         annotations(idx="1") | {"spec": _RESIZED},
-        at=_HERE,
+        at=HERE,
         then={**decided()},
     ),
-    _somebody(
+    somebody(
         "adds an ephemeral container, and the API server drops the annotation",
         "PATCH",
-        f"{_HERE}/ephemeralcontainers",
+        f"{HERE}/ephemeralcontainers",
         annotations(idx="1") | {"spec": _DEBUGGER},
-        at=_HERE,
+        at=HERE,
         then={**decided()},
     ),
-    _somebody(
+    somebody(
         "binds without",
         "POST",
         "{pods}/waiting/binding",
@@ -159,7 +160,7 @@ ALLOCATION_CASES: Final = (
         at="{pods}/waiting",
         then={names.MEM_IDX: None},
     ),
-    _somebody(
+    somebody(
         "binds by the old path without",
         "POST",
         _BINDINGS,
@@ -180,13 +181,13 @@ ALLOCATION_CASES: Final = (
         "changes one by the status",
         SCHEDULER,
         "PATCH",
-        f"{_HERE}/status",
+        f"{HERE}/status",
         annotations(idx="1"),
-        at=_HERE,
+        at=HERE,
         then={names.MEM_IDX: "1"},
     ),
-    _refused("sets one, migration or not", "PATCH", _HERE, annotations(idx="1"), names.MEM_IDX, who=OLD_EXTENDER),
-    _refused("marks one", "PATCH", _HERE, annotations(assigned="true"), names.MEM_ASSIGNED, who=OLD_PLUGIN),
+    _refused("sets one, migration or not", "PATCH", HERE, annotations(idx="1"), names.MEM_IDX, who=OLD_EXTENDER),
+    _refused("marks one", "PATCH", HERE, annotations(assigned="true"), names.MEM_ASSIGNED, who=OLD_PLUGIN),
 )
 
 
@@ -195,7 +196,7 @@ def _plugin(
     body: Json,
     message: str,
     *,
-    path: str = _HERE,
+    path: str = HERE,
     who: str = "plugin",
     policies: tuple[str, ...] = (PLUGIN_PODS,),
 ) -> Case:
@@ -207,9 +208,9 @@ PLUGIN_POD_CASES: Final = (
         "marks a pod of its node",
         "plugin",
         "PATCH",
-        _HERE,
+        HERE,
         annotations(assigned="true"),
-        at=_HERE,
+        at=HERE,
         then={**decided(), names.MEM_ASSIGNED: "true"},
     ),
     _plugin("marks a pod of another node", annotations(assigned="true"), "its own node", path=_THERE),
@@ -330,20 +331,20 @@ MIGRATION_CASES: Final = (
         "marks a pod, with the time",
         OLD_PLUGIN,
         "PATCH",
-        _HERE,
+        HERE,
         annotations(assigned="true", assume_time="7"),
-        at=_HERE,
+        at=HERE,
         then={**decided(), names.MEM_ASSIGNED: "true", names.MEM_ASSUME_TIME: "7"},
     ),
     _refused(
         "changes the card",
         "PATCH",
-        _HERE,
+        HERE,
         annotations(idx="1", assigned="true"),
         f"annotation {names.MEM_IDX}:",
         who=OLD_PLUGIN,
     ),
-    _refused("changes the card", "PATCH", _HERE, annotations(idx="1"), names.MEM_IDX),
+    _refused("changes the card", "PATCH", HERE, annotations(idx="1"), names.MEM_IDX),
     _plugin(
         "changes the time", annotations(assume_time="1"), names.MEM_ASSUME_TIME, policies=(ALLOCATION, PLUGIN_PODS)
     ),
@@ -365,7 +366,7 @@ def _with_env(where: str = "containers", *, asks: bool = True, **variable: objec
 
 def _env(name: str, body: Json, *refused_by: str, method: str = "POST", path: str = "{pods}") -> Case:
     message = "sets NVIDIA_VISIBLE_DEVICES" if refused_by else ""
-    return Case(name, "somebody", method, path, body, refused_by, message, at=_NEW if path == "{pods}" else _HERE)
+    return Case(name, "somebody", method, path, body, refused_by, message, at=NEW if path == "{pods}" else HERE)
 
 
 _SNOOPER: Final = {**_DEBUGGER["ephemeralContainers"][0], "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
@@ -381,7 +382,7 @@ ENVIRONMENT_CASES: Final = (
         {"spec": {"ephemeralContainers": [_SNOOPER]}},
         VISIBLE_DEVICES,
         method="PATCH",
-        path=f"{_HERE}/ephemeralcontainers",
+        path=f"{HERE}/ephemeralcontainers",
     ),
     _env("wants no card in a container", _with_env(value="void")),
     _env("does not set it", pod("new")),
@@ -390,6 +391,6 @@ ENVIRONMENT_CASES: Final = (
         "adds an ephemeral container without it",
         {"spec": _DEBUGGER},
         method="PATCH",
-        path=f"{_HERE}/ephemeralcontainers",
+        path=f"{HERE}/ephemeralcontainers",
     ),
 )

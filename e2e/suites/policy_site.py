@@ -32,6 +32,8 @@ ALLOCATION: Final = "gpushare-allocation"
 PLUGIN_NODES: Final = "gpushare-device-plugin-nodes"
 PLUGIN_PODS: Final = "gpushare-device-plugin-pods"
 VISIBLE_DEVICES: Final = "gpushare-visible-devices"
+REQUESTS: Final = "gpushare-requests"
+SCHEDULER_NAME: Final = "gpushare-scheduler-name"
 
 _OPTIONAL: Final = manifests.FOLDER.parent / "optional"
 _REGISTRATION: Final = "/apis/admissionregistration.k8s.io/v1"
@@ -47,6 +49,14 @@ _WITHIN_S: Final = 15.0
 def policies() -> list[Json]:
     """What an installation applies."""
     return manifests.documents("admission-policies.yaml")
+
+
+def scheduler_name(*, migrating: bool = False) -> list[Json]:
+    """What an installation applies beside them, and an operator may leave out. migrating: as the file says to do."""
+    text = (manifests.FOLDER / "scheduler-name-policy.yaml").read_text(encoding="utf-8")
+    return list(
+        yaml.safe_load_all(text.replace('// "default-scheduler"', '"default-scheduler"') if migrating else text)
+    )
 
 
 def migrating() -> list[Json]:
@@ -99,10 +109,20 @@ async def until(policy: str, write: Callable[[], Awaitable[ApiResponse]], *, ref
     return time.monotonic() - began_s
 
 
-def pod(name: str, *, node: str = "", account: str = "", **metadata: object) -> Json:
+def pod(
+    name: str,
+    *,
+    node: str = "",
+    account: str = "",
+    units: int = 1,
+    scheduler: str = names.SCHEDULER_NAME,
+    **metadata: object,
+) -> Json:
     """A pod that asks for one unit; nobody runs it."""
-    resources = {"limits": {names.GPU_MEM: "1", "cpu": "1"}, "requests": {"cpu": "1"}}
+    asked = {names.GPU_MEM: str(units)} if units else {}
+    resources = {"limits": {**asked, "cpu": "1"}, "requests": {"cpu": "1"}}
     spec: Json = {"containers": [{"name": "c", "image": "none", "resources": resources}]}
+    spec |= {"schedulerName": scheduler} if scheduler else {}
     spec |= {"nodeName": node} if node else {}
     spec |= {"serviceAccountName": account} if account else {}
     return {"metadata": {"name": name, **metadata}, "spec": spec}
@@ -220,7 +240,7 @@ async def policy_site(admin: Admin, access: Access, namespace: str) -> AsyncIter
             await admin.create("/api/v1/nodes", node(name, cordon="0"))
             undo.push_async_callback(admin.delete, f"/api/v1/nodes/{name}")
         plugin = await admin.create(
-            f"/api/v1/namespaces/{manifests.NAMESPACE}/pods", pod(f"plugin-{own}", node=own, account=PLUGIN)
+            f"/api/v1/namespaces/{manifests.NAMESPACE}/pods", pod(f"plugin-{own}", node=own, account=PLUGIN, units=0)
         )
         at = f"/api/v1/namespaces/{manifests.NAMESPACE}/pods/plugin-{own}"
         undo.push_async_callback(admin.delete, at, {"gracePeriodSeconds": 0})

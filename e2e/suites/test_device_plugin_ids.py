@@ -4,6 +4,7 @@ import asyncio
 
 from e2e.control_plane.admin import Admin, Json
 from e2e.node.node_pods import PODS
+from e2e.programs.plugin_process import DevicePluginProcess
 from e2e.suites.shared_node import (
     STANDARD_MIB,
     SharedNode,
@@ -37,7 +38,7 @@ async def test_no_pod_fails_when_units_vanish_and_the_kubelet_starts_again(share
             found = await all_settled(on_node, created)
             assert [pod["status"]["phase"] for pod in found] == ["Running"] * 22
             before.stop()
-            async with shared.instead(_SHRUNK_MIB, stateDir=state) as after:
+            with DevicePluginProcess(shared.node, shared.plugin.token, _SHRUNK_MIB, stateDir=state) as after:
                 await after.ready()
                 await shared.node_seen(on_node, lambda node: sum(card_units(node).values()) == 107)
                 shared.node.stop_kubelet()

@@ -85,7 +85,7 @@ async def test_pods_that_use_too_much_or_lack_devices_are_reported_and_evicted(e
                 await evicting.plugin.happens(card=card, pid=pid, usedMiB=used)
             left = [asyncio.create_task(leaves(admin, pod)) for pod in (greedy, early)]
             told = await event_of(admin, "GPUUsesMore", "greedy")
-            assert "its processes use 3000 MiB" in told
+            assert "it uses 3000 MiB" in told
             assert "it requested 1024 MiB there; evicting it" in told
             told = await event_of(admin, "GPUWithoutDevices", _EARLY)
             assert "admitted it before the resource was registered" in told

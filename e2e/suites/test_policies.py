@@ -13,7 +13,7 @@ from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, ApiResponse, Json
 from e2e.control_plane.cluster import ControlPlane
 from e2e.programs import manifests
-from e2e.suites import policy_cases, policy_site
+from e2e.suites import policy_cases, policy_site, request_cases
 from e2e.suites.policy_cases import Case
 from e2e.suites.policy_site import PolicySite
 from scheduler.kube.port import PodKey
@@ -23,6 +23,7 @@ SOON_S = 5.0
 DRY_RUN = "/api/v1/namespaces/default/pods?dryRun=All"
 PROBE = policy_site.pod("probe", annotations={names.MEM_IDX: "0"})
 PROBE_OF_ENVIRONMENT = policy_site.pod("probe")
+PROBE_OF_THE_SCHEDULER = policy_site.pod("probe", scheduler="")
 PROBE_OF_ENVIRONMENT["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
 
 
@@ -82,6 +83,14 @@ def in_environment_mode(cluster: provider.Target, in_force_after_s: float) -> It
         yield
 
 
+@pytest.fixture(scope="module")
+def by_the_scheduler_alone(cluster: provider.Target, in_force_after_s: float) -> Iterator[None]:
+    """The policy of the scheduler's name beside the others."""
+    del in_force_after_s
+    with in_force(cluster, policy_site.scheduler_name(), policy_site.SCHEDULER_NAME, PROBE_OF_THE_SCHEDULER):
+        yield
+
+
 @pytest.fixture
 async def site(
     in_force_after_s: float, admin: Admin, cluster: provider.Target, namespace: str
@@ -120,7 +129,7 @@ async def show(site: PolicySite, case: Case) -> None:
 
     if case.refused_by:
         assert any(policy_site.refuses(answer, policy) for policy in case.refused_by), answer
-        assert case.message in answer.body["message"]
+        assert site.filled(case.message) in answer.body["message"]
         return
     assert answer.status in {HTTPStatus.OK, HTTPStatus.CREATED}, answer
     found = (await site.read(case.at))["metadata"].get("annotations", {})
@@ -157,6 +166,32 @@ async def test_gpu_pods_of_environment_mode_choose_no_cards_themselves(
 ) -> None:
     del in_environment_mode
     await show(site, case)
+
+
+@pytest.mark.parametrize("case", policy_cases.parameters(request_cases.REQUEST_CASES))
+async def test_what_a_pod_asks_of_the_cards_stays_once_it_has_a_node(site: PolicySite, case: Case) -> None:
+    await show(site, case)
+
+
+@pytest.mark.parametrize("case", policy_cases.parameters(request_cases.SCHEDULER_NAME_CASES))
+async def test_pods_that_ask_for_gpu_memory_go_through_the_scheduler(
+    by_the_scheduler_alone: None, site: PolicySite, case: Case
+) -> None:
+    del by_the_scheduler_alone
+    await show(site, case)
+
+
+async def test_while_migrating_the_pods_of_kube_scheduler_are_let_through(
+    by_the_scheduler_alone: None, site: PolicySite, admin: Admin
+) -> None:
+    del by_the_scheduler_alone
+    await policy_site.apply(admin, policy_site.scheduler_name(migrating=True))
+    await policy_site.until(policy_site.SCHEDULER_NAME, trying(admin, PROBE_OF_THE_SCHEDULER), refused=False)
+    answer = await site.send("somebody", "POST", "{pods}", policy_site.pod("new", scheduler=""))
+    await policy_site.apply(admin, policy_site.scheduler_name())
+    await policy_site.until(policy_site.SCHEDULER_NAME, trying(admin, PROBE_OF_THE_SCHEDULER), refused=True)
+
+    assert answer.status == HTTPStatus.CREATED, answer
 
 
 async def test_the_device_plugin_makes_no_cordon(site: PolicySite) -> None:
@@ -213,7 +248,11 @@ async def test_a_token_for_a_pod_names_the_node_of_the_pod(site: PolicySite) -> 
     "document",
     [
         pytest.param(document, id=f"{document['kind']} {document['metadata']['name']}")
-        for document in (*policy_site.policies(), *policy_site.optional("refuse-visible-devices.yaml"))
+        for document in (
+            *policy_site.policies(),
+            *policy_site.scheduler_name(),
+            *policy_site.optional("refuse-visible-devices.yaml"),
+        )
     ],
 )
 async def test_the_api_server_accepts_every_policy_to_the_letter(admin: Admin, document: Json) -> None:

@@ -180,6 +180,7 @@ class PodSpec(_Wire, frozen=True):
     init_containers: tuple[Container, ...] = ()
     node_name: str = ""
     scheduler_name: str = ""
+    runtime_class_name: str = ""
     priority: int = 0
     overhead: Quantities | None = None
     resources: ResourceRequirements | None = None

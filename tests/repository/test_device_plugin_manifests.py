@@ -17,6 +17,7 @@ NAME, NAMESPACE = "gpushare-scheduler-device-plugin", "kube-system"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 RBAC = "manifests/device-plugin-rbac.yaml"
 POLICIES = "manifests/admission-policies.yaml"
+SCHEDULER_NAME = "manifests/scheduler-name-policy.yaml"
 # What decides in the NVIDIA runtime, and is none of the program's settings.
 OF_THE_RUNTIME = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
 
@@ -147,7 +148,32 @@ def test_the_policies_of_the_plugin_are_about_the_account_that_it_runs_as(name: 
     assert condition["expression"] == f'request.userInfo.username == "{ACCOUNT}"'
 
 
-@pytest.mark.parametrize("file", [POLICIES, "optional/refuse-visible-devices.yaml"])
+def test_what_a_user_may_ask_is_guarded_once_the_pod_has_a_node() -> None:
+    spec = policy("gpushare-requests")
+    wishes = [names.CARD_MODELS, names.CARD_UUIDS, names.CARD_POLICY, names.NODE_POLICY]
+    together = [names.CARD_AFFINITY, names.CARD_ANTI_AFFINITY]
+
+    assert quoted(variable(spec, "keys")) == [names.GPU_COUNT, names.EXCLUSIVE, *wishes, *together]
+    assert quoted(variable(spec, "labels")) == [names.GPU_COUNT, names.PLACEMENT_LABEL]
+
+
+def test_the_names_that_a_pod_may_give_its_scheduler_are_those_of_the_scheduler() -> None:
+    spec = policy("gpushare-scheduler-name", SCHEDULER_NAME)
+    assert quoted(variable(spec, "schedulers")) == [names.SCHEDULER_NAME, names.SHORT_SCHEDULER_NAME]
+
+
+def test_the_nvidia_runtime_class_is_one_value_on_top_of_what_is_installed() -> None:
+    (overlay,) = documents("optional/nvidia-runtime-class/kustomization.yaml")
+    (patch,) = overlay["patches"]
+    daemon_set = one("manifests/device-plugin-daemonset.yaml", "DaemonSet")
+
+    assert overlay["resources"] == ["../../manifests"]
+    assert patch["target"] == {"kind": "DaemonSet", "name": daemon_set["metadata"]["name"]}
+    (change,) = yaml.safe_load(patch["patch"])
+    assert change == {"op": "add", "path": "/spec/template/spec/runtimeClassName", "value": "nvidia"}
+
+
+@pytest.mark.parametrize("file", [POLICIES, SCHEDULER_NAME, "optional/refuse-visible-devices.yaml"])
 def test_every_policy_is_bound_and_refuses_when_it_cannot_evaluate(file: str) -> None:
     policies = documents(file, "ValidatingAdmissionPolicy")
     bound = {document["spec"]["policyName"] for document in documents(file, "ValidatingAdmissionPolicyBinding")}

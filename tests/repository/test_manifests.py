@@ -23,7 +23,7 @@ NAME, NAMESPACE = "gpushare-scheduler", "kube-system"
 
 
 # tests/repository/test_device_plugin_manifests.py looks at these.
-OF_THE_NODE = ("device-plugin-", "admission-")
+OF_THE_NODE = ("device-plugin-", "admission-", "scheduler-name-")
 
 
 def documents() -> list[dict[str, Any]]:

@@ -9,11 +9,13 @@ def drift_policy(
     *,
     evict_unregistered: bool = False,
     evict_mismatched: bool = False,
+    evict_unscheduled: bool = False,
     announce_outside_use: bool = False,
 ) -> DriftPolicy:
     return DriftPolicy(
         monitor=monitor,
         evict_unregistered=evict_unregistered,
         evict_mismatched=evict_mismatched,
+        evict_unscheduled=evict_unscheduled,
         announce_outside_use=announce_outside_use,
     )

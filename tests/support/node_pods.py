@@ -13,6 +13,7 @@ from deviceplugin.allocation.pods import NodePod, read_pod
 from deviceplugin.kubelet.checkpoint import CheckpointEntry
 from scheduler.kube import objects
 
+UNIT_MIB = 1024
 CARDS = (
     Card(index=0, uuid="GPU-a", model="M", memory_mib=16384, units=16),
     Card(index=1, uuid="GPU-b", model="M", memory_mib=16384, units=16),
@@ -36,6 +37,7 @@ def wire_pod(
     annotations: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
     terminating: bool = False,
+    scheduler: str = "",
     **status: object,
 ) -> objects.Pod:
     """app, init: units of each container. sidecars: which of `init` go on running."""
@@ -45,6 +47,7 @@ def wire_pod(
         "spec": {
             "containers": [container(f"c{i}", units) for i, units in enumerate(app)],
             "initContainers": [container(f"i{i}", units, sidecar=i in sidecars) for i, units in enumerate(init)],
+            "schedulerName": scheduler,
         },
         "status": status,
     }
@@ -63,6 +66,7 @@ def on(pod: NodePod, *cards: Card) -> NodePod:
         containers={c.index: share for c, share in shares.items() if c.kind is ContainerKind.APP},
         init_containers={c.index: share for c, share in shares.items() if c.kind is not ContainerKind.APP},
         cards={card.index: card.uuid for card in cards},
+        unit_mib=UNIT_MIB,
     )
     legacy = LegacyFields(sum(c.units for c in pod.asking()), cards[0].units, 1)
     return replace(pod, annotations={**pod.annotations, **allocation.encode(written, legacy)})

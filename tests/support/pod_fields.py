@@ -83,6 +83,10 @@ _POD_SPEC: Final = (
     judged("overhead", "counted with the requests"),
     judged("priority", "the order in which pods are tried"),
     judged("resources", "requests of the pod as a whole take the place of its containers'"),
+    judged(
+        "runtimeClassName",
+        "by the device plugin, in environment mode; for a place it was turned into other fields at admission",
+    ),
     judged("schedulerName", "pods that name another scheduler are left alone"),
     judged("schedulingGates", "a pod waits until the last gate is gone"),
     judged("tolerations", "TaintToleration"),
@@ -112,7 +116,6 @@ _POD_SPEC: Final = (
         "a pod waits, whatever its priority, until there is place: nothing is preempted yet", "preemptionPolicy"
     ),
     *irrelevant(f"{_ADMITTED}: priority", "priorityClassName"),
-    *irrelevant(f"{_ADMITTED}: overhead, nodeSelector, tolerations", "runtimeClassName"),
     *irrelevant(f"{_ADMITTED}: every port of a container becomes its host port", "hostNetwork"),
     Field("os", Verdict.KUBELET, "nor does kube-scheduler look at it: a label selector chooses the system"),
     *irrelevant("together with hostNetwork it would need a feature of the node that is off in 1.36", "hostUsers"),

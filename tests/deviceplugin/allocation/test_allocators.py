@@ -5,7 +5,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import grpc
@@ -69,11 +69,12 @@ class Rig:
     given: list[tuple[str, list[str], frozenset[str]]]
     changed: list[tuple[str, Sequence[str]]]
     plugin: Answers
+    cards: Sequence[Card] = CARDS
     records: list[dict[str, object]] = field(default_factory=list)
 
     def bound(self, name: str, units: int, card: int) -> None:
         """The watch shows a pod that the scheduler has bound."""
-        written = Allocation({0: {card: units}}, {}, {card: f"GPU-{card}"})
+        written = Allocation({0: {card: units}}, {}, {card: f"GPU-{card}"}, 1024)
         annotations = allocation.encode(written, LegacyFields(units, 15, 1))
         self.show(name, units, annotations)
 
@@ -123,17 +124,25 @@ async def rig(folder: Path, plugin: Callable[[Site], Answers]) -> AsyncIterator[
         kubelet=resources,
         checkpoint=folder / "checkpoint",
         changed=lambda pod, keys: changed.append((pod.name, keys)),
+        cards=lambda: made.cards,
+        unit_mib=1024,
     )
-    site = Site(view=view, cards=lambda: CARDS, node_labels=dict, given=gave, start_wait_s=1.0)
+    site = Site(
+        view=view,
+        cards=lambda: made.cards,
+        unit_mib=1024,
+        node_labels=dict,
+        given=gave,
+        files=SpecFiles(folder / "cdi"),
+        card_edits=Mounted(),
+        start_wait_s=1.0,
+    )
     served = plugin(site)
     async with KubeletDouble(folder).running() as double, server.serving(Listing(served), folder / "p.sock"):
         await client.register(folder, "p.sock", names.GPU_MEM)
-        yield Rig(folder, double, pods, site, given, changed, served)
+        made = Rig(folder, double, pods, site, given, changed, served)
+        yield made
         await resources.close()
-
-
-def by_cdi(folder: Path) -> Callable[[Site], CdiAllocator]:
-    return lambda site: CdiAllocator(site, SpecFiles(folder / "cdi"), Mounted())
 
 
 def by_environment(site: Site) -> EnvironmentAllocator:
@@ -147,7 +156,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def test_by_cdi_the_spec_names_the_card_of_the_annotation(folder: Path) -> None:
-    async with rig(folder, by_cdi(folder)) as node:
+    async with rig(folder, CdiAllocator) as node:
         node.bound("p", 3, card=1)
         answer = await node.double.allocate(["u7", "u2", "u5"])
         assert [device.name for device in answer.cdi_devices] == [
@@ -169,7 +178,7 @@ async def test_by_cdi_the_spec_names_the_card_of_the_annotation(folder: Path) ->
 
 
 async def test_by_cdi_a_container_waits_for_the_watch_to_show_its_pod(folder: Path) -> None:
-    async with rig(folder, by_cdi(folder)) as node:
+    async with rig(folder, CdiAllocator) as node:
         node.record("late", ["u0"], await node.double.allocate(["u0"]))
         starting = asyncio.create_task(node.double.pre_start(["u0"]))
         node.show("late", 1, {})
@@ -179,17 +188,17 @@ async def test_by_cdi_a_container_waits_for_the_watch_to_show_its_pod(folder: Pa
 
 
 async def test_by_cdi_an_allocation_that_contradicts_the_pod_is_refused(folder: Path) -> None:
-    async with rig(folder, by_cdi(folder)) as node:
-        written = Allocation({0: {0: 9}}, {}, {0: "GPU-0"})
-        node.show("greedy", 1, allocation.encode(written, LegacyFields(9, 15, 1)))
+    async with rig(folder, CdiAllocator) as node:
+        written = allocation.encode(Allocation({0: {0: 9}}, {}, {0: "GPU-0"}, 1024), LegacyFields(9, 15, 1))
+        node.show("greedy", 1, {key: text for key, text in written.items() if key != names.MEM_IDX})
         node.record("greedy", ["u0"], await node.double.allocate(["u0"]))
-        with pytest.raises(grpc.aio.AioRpcError, match="gives container c0 9 units; its limit is 1"):
+        with pytest.raises(grpc.aio.AioRpcError, match="the allocation adds up to 9 units, the pod asks 1"):
             await node.double.pre_start(["u0"])
         assert not (folder / "cdi").exists()
 
 
 async def test_a_change_of_the_annotation_is_reported_and_ignored(folder: Path) -> None:
-    async with rig(folder, by_cdi(folder)) as node:
+    async with rig(folder, CdiAllocator) as node:
         node.bound("p", 1, card=0)
         node.record("p", ["u0"], await node.double.allocate(["u0"]))
         await node.double.pre_start(["u0"])
@@ -276,3 +285,95 @@ async def test_by_environment_a_container_with_other_cards_must_not_start(folder
             await node.double.pre_start(["u0"])
         # What it has is told, so that the reconcile sees that it is on another card than decided.
         assert ("p", ["c0"], frozenset({"GPU-0"})) in node.given
+
+
+@pytest.mark.parametrize("mode", [CdiAllocator, by_environment])
+async def test_a_pod_of_the_other_mode_starts_with_its_card_and_gets_a_spec_only_if_it_has_our_device(
+    folder: Path, mode: Callable[[Site], Answers]
+) -> None:
+    async with rig(folder, mode) as node:
+        for name, ids in (("by-cdi", ["u0"]), ("by-environment", ["u1"])):
+            node.bound(name, 1, card=1)
+            by_cdi = name == "by-cdi"
+            device = wire.CDIDevice(name=spec.qualified(spec.device_name(ids)))
+            said = {"GPUSHARE_CARD_UUIDS": "GPU-1", "NVIDIA_VISIBLE_DEVICES": "GPU-1"}
+            said |= {"ALIYUN_COM_GPU_MEM_POD": "1", "ALIYUN_COM_GPU_MEM_CONTAINER": "1"}
+            answer = wire.ContainerAllocateResponse(cdi_devices=[device]) if by_cdi else None
+            node.record(name, ids, answer or wire.ContainerAllocateResponse(envs=said))
+            await node.double.pre_start(ids)
+            assert (folder / "cdi" / f"gpushare-{spec.device_name(ids)}.json").exists() is by_cdi
+        assert "GPUSHARE_CARD_UUIDS=GPU-1" in str(node.spec_edits(["u0"])["env"])
+
+
+async def test_by_cdi_a_recorded_environment_of_another_card_must_not_start(folder: Path) -> None:
+    """As of the legacy plugin, after a reboot that renumbered the cards: its answer has the index alone."""
+    async with rig(folder, CdiAllocator) as node:
+        legacy = {names.MEM_IDX: "1", names.MEM_POD: "1", names.MEM_DEV: "15", names.MEM_ASSIGNED: "true"}
+        node.show("old", 1, legacy)
+        recorded = {"NVIDIA_VISIBLE_DEVICES": "1", names.MEM_IDX: "1", names.MEM_POD: "1"}
+        recorded["ALIYUN_COM_GPU_MEM_CONTAINER"] = "1"
+        node.record("old", ["u0"], wire.ContainerAllocateResponse(envs=recorded))
+        await node.double.pre_start(["u0"])
+        assert node.given[-1] == ("old", ["c0"], frozenset({"GPU-1"}))
+        node.cards = tuple(replace(card, index=1 - card.index) for card in CARDS)
+        with pytest.raises(grpc.aio.AioRpcError, match=r"allocated with ALIYUN_COM_GPU_MEM_IDX=1, but .* says 0"):
+            await node.double.pre_start(["u0"])
+
+
+async def test_an_allocation_by_index_means_the_card_that_had_it_at_first_also_after_a_restart(folder: Path) -> None:
+    ids, index_only = ["u0"], {names.ALLOCATION: '{"0":{"1":1}}', names.UNIT_MIB: "1024"}
+    for cards in (CARDS, tuple(replace(card, index=1 - card.index) for card in CARDS)):
+        async with rig(folder, CdiAllocator) as node:
+            node.cards = cards
+            node.show("p", 1, index_only)
+            node.record("p", ids, await node.double.allocate(ids))
+            await node.double.pre_start(ids)
+            assert "GPUSHARE_CARD_UUIDS=GPU-1" in str(node.spec_edits(ids)["env"])
+
+
+async def test_the_first_readable_allocation_counts_as_for_the_scheduler(folder: Path) -> None:
+    async with rig(folder, CdiAllocator) as node:
+        node.show("p", 1, {names.ALLOCATION: "nonsense", names.UNIT_MIB: "1024"})
+        node.record("p", ["u0"], await node.double.allocate(["u0"]))
+        with pytest.raises(grpc.aio.AioRpcError, match="cannot be read"):
+            await node.double.pre_start(["u0"])
+        for card in (1, 0):
+            node.bound("p", 1, card=card)
+            await node.double.pre_start(["u0"])
+            assert "GPUSHARE_CARD_UUIDS=GPU-1" in str(node.spec_edits(["u0"])["env"])
+
+
+async def test_a_request_that_is_changed_later_is_reported_and_the_first_one_holds(folder: Path) -> None:
+    async with rig(folder, CdiAllocator) as node:
+        node.bound("p", 1, card=0)
+        (before,) = node.site.view.asking()
+        said = dict(before.annotations)
+        node.show("p", 1, said | {names.EXCLUSIVE: "true", names.GPU_COUNT: "2"})
+        (after,) = node.site.view.asking()
+        assert (after.exclusive, after.gpu_count) == (False, "")
+        assert node.changed == [("p", (names.GPU_COUNT, names.EXCLUSIVE))]
+
+
+async def test_an_answer_that_is_damaged_costs_its_own_container_alone(folder: Path) -> None:
+    async with rig(folder, CdiAllocator) as node:
+        for number, damaged in enumerate(("", "AAAA", "no base64", 7)):
+            node.bound(f"p{number}", 1, card=0)
+            node.record(f"p{number}", [f"u{number}"], await node.double.allocate([f"u{number}"]))
+            if damaged:
+                node.records[-1]["AllocResp"] = damaged
+        node.bound("q", 1, card=0)
+        node.record("q", ["u9"], await node.double.allocate(["u9"]))
+        for ids in (["u0"], ["u9"]):
+            await node.double.pre_start(ids)
+        for number in (1, 2, 3):
+            with pytest.raises(grpc.aio.AioRpcError, match="the answer of container c0 cannot be read"):
+                await node.double.pre_start([f"u{number}"])
+
+
+async def test_by_environment_a_pod_without_the_nvidia_runtime_is_refused_with_what_to_add(folder: Path) -> None:
+    """The plugin's own pod has it by a runtime class: it is not the node's default."""
+    async with rig(folder, lambda site: EnvironmentAllocator(site, 0.5, lambda: "nvidia")) as node:
+        node.bound("p", 1, card=0)
+        node.admitted("p")
+        with pytest.raises(grpc.aio.AioRpcError, match=r"start without a card: .* add runtimeClassName: nvidia"):
+            await node.double.allocate(["u0"])

@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from deviceplugin.allocation.environment import container_environment, replay_objection
-from deviceplugin.allocation.pods import Share
+from deviceplugin.allocation.decision import Share
+from deviceplugin.allocation.environment import Answer, container_environment, replay_objection
 
+HANDLE = "gpushare/handle=0123456789abcdef"
 ONE = (Share("GPU-b", 1, 3, 15),)
 TWO = (Share("GPU-a", 0, 2, 15), Share("GPU-c", 2, 2, 7))
 COMMON = {"ALIYUN_COM_GPU_MEM_POD": "3", "ALIYUN_COM_GPU_MEM_CONTAINER": "3", "ALIYUN_COM_GPU_MEM_DEV": "15"}
@@ -39,14 +40,18 @@ def test_the_nodes_label_switches_cgpu_off(label: str, value: str | None) -> Non
     assert found.get("CGPU_DISABLE") == value
 
 
+def objection(recorded: dict[str, str], shares: tuple[Share, ...]) -> str:
+    return replay_objection(Answer(recorded), HANDLE, shares)
+
+
 @pytest.mark.parametrize("shares", [ONE, TWO])
 def test_an_answer_may_be_replayed_for_what_it_was_made_for(shares: tuple[Share, ...]) -> None:
-    assert replay_objection(container_environment(shares, by_cdi=False), shares) == ""
+    assert objection(container_environment(shares, by_cdi=False), shares) == ""
 
 
 def test_an_answer_may_be_replayed_after_the_cards_were_renumbered() -> None:
     before = container_environment(TWO, by_cdi=False)
-    assert replay_objection(before, (Share("GPU-c", 0, 2, 7), Share("GPU-a", 3, 2, 15))) == ""
+    assert objection(before, (Share("GPU-c", 0, 2, 7), Share("GPU-a", 3, 2, 15))) == ""
 
 
 @pytest.mark.parametrize(
@@ -60,30 +65,62 @@ def test_an_answer_may_be_replayed_after_the_cards_were_renumbered() -> None:
 def test_an_answer_that_was_made_for_another_container_is_not_replayed(
     recorded: tuple[Share, ...], message: str
 ) -> None:
-    assert re.search(message, replay_objection(container_environment(recorded, by_cdi=False), TWO))
+    assert re.search(message, objection(container_environment(recorded, by_cdi=False), TWO))
+
+
+LEGACY = {
+    "NVIDIA_VISIBLE_DEVICES": "1",
+    "ALIYUN_COM_GPU_MEM_IDX": "1",
+    "ALIYUN_COM_GPU_MEM_POD": "3",
+    "ALIYUN_COM_GPU_MEM_CONTAINER": "3",
+    "ALIYUN_COM_GPU_MEM_DEV": "15",
+}
 
 
 @pytest.mark.parametrize(
-    ("index", "units", "objection"),
+    ("changes", "message"),
     [
-        ("1", "3", ""),
-        ("0", "3", "it was allocated with ALIYUN_COM_GPU_MEM_IDX=0, but its allocation says 1"),
-        ("1", "2", "it was allocated with ALIYUN_COM_GPU_MEM_CONTAINER=2, but its allocation says 3"),
-        ("-1", "3", "it was allocated with ALIYUN_COM_GPU_MEM_IDX=-1, but its allocation says 1"),
+        pytest.param({}, "", id="the same"),
+        pytest.param({"NVIDIA_VISIBLE_DEVICES": "GPU-b"}, "", id="by UUID"),
+        pytest.param(
+            {"ALIYUN_COM_GPU_MEM_IDX": "0", "NVIDIA_VISIBLE_DEVICES": "0"},
+            "it was allocated with ALIYUN_COM_GPU_MEM_IDX=0, but its allocation says 1",
+            id="renumbered since",
+        ),
+        pytest.param(
+            {"NVIDIA_VISIBLE_DEVICES": "0"},
+            "it was allocated with NVIDIA_VISIBLE_DEVICES=0, but its allocation says 1",
+            id="two minds",
+        ),
+        pytest.param(
+            {"ALIYUN_COM_GPU_MEM_CONTAINER": "2"},
+            "it was allocated with ALIYUN_COM_GPU_MEM_CONTAINER=2, but its allocation says 3",
+            id="other units",
+        ),
+        pytest.param(
+            {"ALIYUN_COM_GPU_MEM_IDX": "-1", "NVIDIA_VISIBLE_DEVICES": "no-gpu-has-3GiB-to-run"},
+            "it was allocated with ALIYUN_COM_GPU_MEM_IDX=-1, but its allocation says 1",
+            id="its failure",
+        ),
     ],
 )
-def test_the_answer_of_the_legacy_plugin_is_replayed_for_its_card(index: str, units: str, objection: str) -> None:
-    recorded = {
-        "NVIDIA_VISIBLE_DEVICES": index,
-        "ALIYUN_COM_GPU_MEM_IDX": index,
-        "ALIYUN_COM_GPU_MEM_POD": units,
-        "ALIYUN_COM_GPU_MEM_CONTAINER": units,
-        "ALIYUN_COM_GPU_MEM_DEV": "15",
-    }
-    assert replay_objection(recorded, ONE) == objection
+def test_the_answer_of_the_legacy_plugin_is_replayed_for_its_card(changes: dict[str, str], message: str) -> None:
+    assert objection(LEGACY | changes, ONE) == message
 
 
 def test_the_answer_of_another_device_plugin_is_not_replayed() -> None:
-    assert replay_objection({"NVIDIA_VISIBLE_DEVICES": "1"}, ONE).startswith(
+    assert objection({"NVIDIA_VISIBLE_DEVICES": "1"}, ONE).startswith(
         "it was allocated with GPUSHARE_CARD_UUIDS=nothing"
     )
+
+
+def test_a_variable_of_the_runtime_that_names_another_card_is_not_replayed() -> None:
+    ours = container_environment(ONE, by_cdi=False) | {"NVIDIA_VISIBLE_DEVICES": "all"}
+    assert objection(ours, ONE) == "it was allocated with NVIDIA_VISIBLE_DEVICES=all, but its allocation says GPU-b"
+
+
+def test_our_cdi_device_may_be_replayed_and_no_other() -> None:
+    assert replay_objection(Answer({}, {HANDLE}), HANDLE, ONE) == ""
+    other = "nvidia.com/gpu=0"
+    assert replay_objection(Answer({}, {other}), HANDLE, ONE) == f"it was allocated with no card ({other})"
+    assert replay_objection(Answer({}), HANDLE, ONE) == "it was allocated with no card (an empty answer)"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from config.protocol import names
+from deviceplugin.allocation.decision import decided
 from deviceplugin.allocation.identify import (
     KubeletPod,
     NodeState,
@@ -18,9 +19,9 @@ from deviceplugin.allocation.identify import (
     starting,
     unrecorded,
 )
-from deviceplugin.allocation.pods import NodePod, decided
+from deviceplugin.allocation.pods import FirstCards, NodePod
 from deviceplugin.kubelet.checkpoint import CheckpointEntry
-from tests.support.node_pods import CARDS, entry, node_pod, on
+from tests.support.node_pods import CARDS, UNIT_MIB, entry, node_pod, on
 
 P, Q = node_pod("p", [3]), node_pod("q", [3])
 NO_DEVICES = KubeletPod({"c0": frozenset()})
@@ -150,14 +151,14 @@ def test_init_and_app_container_with_the_same_devices_get_the_same_cards() -> No
     entries = [entry(pod, "i0", "a", "b", "c"), entry(pod, "c0", "a", "b", "c")]
     found = starting(HELD, view(pod, entries=entries, shown={pod.uid: HAS}))
     assert found.containers == pod.containers
-    assert [share.uuid for share in common_shares(found, decided(pod, CARDS))] == ["GPU-b"]
+    assert [share.uuid for share in common_shares(found, decided(pod, CARDS, UNIT_MIB))] == ["GPU-b"]
 
 
 def test_init_and_app_container_with_the_same_devices_on_two_cards_is_refused() -> None:
-    annotations = {names.ALLOCATION: '{"0":{"0":3}}', names.INIT_ALLOCATION: '{"0":{"1":3}}'}
-    pod = node_pod("p", [3], init=[3], annotations=annotations)
+    pod = node_pod("p", [3], init=[3])
+    first = FirstCards(UNIT_MIB, {"i0": {"GPU-b": 3}, "c0": {"GPU-a": 3}})
     with pytest.raises(NotIdentified, match=r"i0 on GPU-b, c0 on GPU-a"):
-        common_shares(PodContainers(pod, pod.containers), decided(pod, CARDS))
+        common_shares(PodContainers(pod, pod.containers), decided(replace(pod, first_cards=first), CARDS, UNIT_MIB))
 
 
 def test_the_record_of_a_dead_pod_with_the_same_devices_is_left_out() -> None:

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.protocol import names
-from deviceplugin.allocation.environment import container_environment, replay_objection
+from deviceplugin.allocation.decision import decided
+from deviceplugin.allocation.environment import Answer, container_environment, replay_objection
 from deviceplugin.allocation.identify import (
     NodeState,
     NotIdentified,
@@ -23,9 +24,9 @@ from deviceplugin.allocation.identify import (
     starting,
     unrecorded,
 )
-from deviceplugin.allocation.pods import NodePod, PodContainer, decided
+from deviceplugin.allocation.pods import NodePod, PodContainer
 from tests.support.kubelet_model import Kubelet, Rejected
-from tests.support.node_pods import CARDS, node_pod, on
+from tests.support.node_pods import CARDS, UNIT_MIB, node_pod, on
 
 # Few sizes, so that the count of devices seldom tells pods apart.
 SIZES: Final = (0, 1, 1, 1, 2)
@@ -161,11 +162,11 @@ class OneNode:
             return False
         assert found.pod.uid == pod.uid
         assert container.name in {one.name for one in found.containers}
-        shares = common_shares(found, decided(found.pod, CARDS))
-        assert shares == decided(pod, CARDS).shares[container.name]
+        shares = common_shares(found, decided(found.pod, CARDS, UNIT_MIB))
+        assert shares == decided(pod, CARDS, UNIT_MIB).shares[container.name]
         recorded = msgspec.json.decode(self.kubelet.answers[pod.uid, container.name], type=dict[str, str])
         right = container_environment(shares, by_cdi=False)
-        if replay_objection(recorded, shares):
+        if replay_objection(Answer(recorded), "", shares):
             assert recorded != right
             return False
         assert recorded == right
@@ -180,7 +181,7 @@ class OneNode:
             raise Rejected from refused
         self.judge(found.pod, found.containers[0], pod, container)
         self.answered.add((found.pod.uid, found.containers[0].name))
-        shares = common_shares(found, decided(found.pod, CARDS))
+        shares = common_shares(found, decided(found.pod, CARDS, UNIT_MIB))
         return msgspec.json.encode(container_environment(shares, by_cdi=False))
 
     def judge(self, pod: NodePod, container: PodContainer, right_pod: NodePod, right: PodContainer) -> None:

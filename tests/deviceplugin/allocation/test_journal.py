@@ -1,11 +1,13 @@
 """The journal: the first allocation of a pod stays, whatever is written later, also over a restart."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from config.protocol import names
-from deviceplugin.allocation.journal import First, Journal
+from deviceplugin.allocation.journal import First, Journal, Requests
+from deviceplugin.allocation.pods import FirstCards
 
 FIRST = {names.ALLOCATION: '{"0":{"0":3}}', names.CARDS: '{"0":"GPU-a"}', names.MEM_IDX: "0"}
 OTHER = {names.ALLOCATION: '{"0":{"1":3}}', names.CARDS: '{"1":"GPU-b"}', names.MEM_IDX: "0"}
@@ -39,6 +41,13 @@ def test_a_pod_without_allocation_may_get_its_first_one_later(tmp_path: Path) ->
     assert journal.first("u", OTHER).changed
 
 
+def test_an_allocation_that_says_nothing_may_still_be_corrected(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    broken = {names.ALLOCATION: "nonsense"}
+    assert journal.first("u", broken, readable=False) == First(broken)
+    assert journal.first("u", FIRST) == First(FIRST)
+
+
 def test_the_legacy_schedulers_index_is_an_allocation(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.first("u", {names.MEM_IDX: "0"})
@@ -65,13 +74,42 @@ def test_a_pod_that_is_gone_is_forgotten_also_over_a_restart(tmp_path: Path) -> 
         after.keep(["v"])
 
 
+def test_what_the_pod_asked_when_its_card_was_chosen_stays(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    asked = Requests("2", exclusive=False)
+    assert journal.first("u", FIRST, asked) == First(FIRST, requests=asked)
+    later = journal.first("u", FIRST, Requests("1", exclusive=True))
+    assert later == First(FIRST, (names.GPU_COUNT, names.EXCLUSIVE), asked)
+
+
+def test_the_first_cards_of_each_container_stay_also_over_a_restart(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.decide("u", FirstCards(1024, {"c0": {"GPU-x": 3}}))
+    assert journal.first("u", FIRST).cards is None
+    journal.decide("u", FirstCards(1024, {"c0": {"GPU-a": 3}}))
+    journal.decide("u", FirstCards(256, {"c0": {"GPU-b": 12}}))
+    journal.save()
+    for after in (journal, Journal(tmp_path)):
+        assert after.first("u", FIRST).cards == FirstCards(1024, {"c0": {"GPU-a": 3}})
+
+
+def test_a_journal_of_version_1_is_read_and_what_it_lacks_is_what_is_said_now(tmp_path: Path) -> None:
+    (tmp_path / "journal.json").write_text(json.dumps({"version": 1, "pods": {"u": FIRST}}))
+    journal = Journal(tmp_path)
+    now = Requests("2", exclusive=True)
+    with_unit = FIRST | {names.UNIT_MIB: "1024"}
+    assert (journal.problem, journal.first("u", with_unit, now)) == ("", First(with_unit, requests=now))
+    journal.save()
+    assert Journal(tmp_path).first("u", with_unit).changed == (names.GPU_COUNT, names.EXCLUSIVE)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         pytest.param("", "cannot be read", id="empty"),
         pytest.param('{"version":1,"pods":{"u":', "cannot be read", id="cut off"),
         pytest.param('{"version":1,"pods":{"u":3}}', "cannot be read", id="another shape"),
-        pytest.param('{"version":2,"pods":{}}', "version 2; expected 1", id="newer"),
+        pytest.param('{"version":3,"pods":{}}', "version 3; expected 2", id="newer"),
     ],
 )
 def test_a_broken_file_is_reported_and_replaced(tmp_path: Path, text: str, message: str) -> None:

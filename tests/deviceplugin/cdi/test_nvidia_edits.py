@@ -1,14 +1,15 @@
-"""Real cards come into a container by NVIDIA's specs, or as device nodes, or not at all."""
+"""Real cards come into a container by NVIDIA's specs, or not at all."""
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from deviceplugin.cdi.nvidia_edits import NvidiaEdits
 from deviceplugin.cdi.spec import CdiError
-from deviceplugin.driver.cards import DriverCard
+from deviceplugin.driver.cards import DriverCard, DriverCards
 
 CARD = DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024, minor=3)
 
@@ -34,13 +35,14 @@ class Site:
             made.mkdir()
         for name in ("nvidia3", "nvidiactl", "nvidia-uvm"):
             (self.dev / name).touch()
+        self.driver = DriverCards("580.95.05", (CARD,))
         self.now_s = 0.0
         self.calls = folder / "calls"
         self.ctk = folder / "nvidia-ctk"
 
     def edits(self) -> NvidiaEdits:
         return NvidiaEdits(
-            lambda: [CARD],
+            lambda: self.driver,
             [self.etc],
             self.state / "cdi" / "nvidia.json",
             str(self.ctk),
@@ -65,16 +67,34 @@ def test_the_toolkits_spec_brings_everything(site: Site) -> None:
     text = json.dumps(made.edits(["GPU-a"]).wire())
     assert "/dev/nvidia3" in text
     assert "libcuda" in text
-    assert (made.toolkit_missing, made.problems, site.calls.exists()) == ("", (), False)
+    assert (made.lacking, made.problems, site.calls.exists()) == ("", (), False)
 
 
-def test_without_the_toolkit_there_are_device_nodes_and_a_report(site: Site) -> None:
+def test_without_the_toolkit_nothing_comes_in_and_the_reason_is_told(site: Site) -> None:
     made = site.edits()
     made.prepare()
-    nodes = made.edits(["GPU-a"]).lists["deviceNodes"]
-    assert [node["path"] for node in nodes] == ["/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm"]  # type: ignore[index]
-    assert "no CDI spec of kind nvidia.com/gpu names card GPU-a" in made.toolkit_missing
-    assert "nvidia-ctk is not installed here" in made.toolkit_missing
+    with pytest.raises(CdiError, match=r"no CDI spec of kind nvidia\.com/gpu is there"):
+        made.edits(["GPU-a"])
+    assert "no CDI spec of kind nvidia.com/gpu is there" in made.lacking
+    assert "nvidia-ctk is not installed here" in made.lacking
+
+
+def test_before_the_driver_has_named_its_cards_nothing_is_known(site: Site) -> None:
+    (site.etc / "nvidia.json").write_text(nvidia_text())
+    known, site.driver = site.driver, DriverCards("", ())
+    made = site.edits()
+    made.prepare()
+    assert (made.known, made.lacking) == (False, "the driver has not named its cards yet")
+    site.driver = known
+    made.prepare()
+    assert (made.known, made.lacking) == (True, "")
+
+
+def test_cards_that_are_not_shared_lack_nothing(site: Site) -> None:
+    site.driver = DriverCards("580.95.05", (replace(CARD, mig=True),))
+    made = site.edits()
+    made.prepare()
+    assert made.lacking == ""
 
 
 def test_where_only_nvidia_ctk_is_there_it_generates_a_spec(site: Site) -> None:
@@ -82,7 +102,7 @@ def test_where_only_nvidia_ctk_is_there_it_generates_a_spec(site: Site) -> None:
     made = site.edits()
     made.prepare()
     assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
-    assert made.toolkit_missing == ""
+    assert made.lacking == ""
 
 
 def test_a_program_that_fails_is_not_called_all_the_time(site: Site) -> None:
@@ -92,8 +112,7 @@ def test_a_program_that_fails_is_not_called_all_the_time(site: Site) -> None:
         site.now_s = now_s
         made.prepare()
     assert site.calls.read_text().count("called") == 1
-    made.edits(["GPU-a"])
-    assert "broken" in made.toolkit_missing
+    assert "broken" in made.lacking
     site.now_s = 601
     made.prepare()
     assert site.calls.read_text().count("called") == 2
@@ -102,19 +121,18 @@ def test_a_program_that_fails_is_not_called_all_the_time(site: Site) -> None:
 def test_what_is_missing_is_known_before_any_container_asks(site: Site) -> None:
     made = site.edits()
     made.prepare()
-    assert "nvidia-ctk is not installed here" in made.toolkit_missing
+    assert "nvidia-ctk is not installed here" in made.lacking
     (site.etc / "nvidia.json").write_text(nvidia_text())
     made.prepare()
-    assert made.toolkit_missing == ""
+    assert made.lacking == ""
 
 
-def test_where_no_spec_can_be_generated_there_are_device_nodes_and_a_report(site: Site) -> None:
+def test_where_no_spec_can_be_generated_the_reason_is_told(site: Site) -> None:
     site.toolkit("exit 0")
     site.state.touch()
     made = site.edits()
     made.prepare()
-    assert "cannot write a CDI spec" in made.toolkit_missing
-    assert "/dev/nvidia3" in json.dumps(made.edits(["GPU-a"]).wire())
+    assert "cannot write a CDI spec" in made.lacking
 
 
 def test_a_file_that_disappears_meanwhile_is_ignored(site: Site) -> None:
@@ -129,23 +147,24 @@ def test_a_link_to_itself_is_a_problem_and_affects_nothing_else(site: Site) -> N
     (site.etc / "loop.json").symlink_to("loop.json")
     made = site.edits()
     made.prepare()
-    assert made.toolkit_missing == ""
+    assert made.lacking == ""
     assert "loop.json" in str(made.problems)
 
 
 def test_a_spec_that_appears_or_changes_is_used_from_then_on(site: Site) -> None:
     made = site.edits()
-    assert "libcuda" not in json.dumps(made.edits(["GPU-a"]).wire())
-    (site.etc / "nvidia.json").write_text(nvidia_text(minor=0))
-    made.edits(["GPU-a"])
-    assert "out of date" in made.toolkit_missing
+    for found in ("", nvidia_text(minor=0)):
+        (site.etc / "nvidia.json").write_text(found)
+        with pytest.raises(CdiError):
+            made.edits(["GPU-a"])
+    assert "out of date" in made.lacking
     (site.etc / "nvidia.json").write_text(nvidia_text() + " ")
     assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
-    assert made.toolkit_missing == ""
+    assert made.lacking == ""
 
 
 def test_a_spec_that_cannot_be_read_is_a_problem_and_affects_nothing_else(site: Site) -> None:
-    (site.etc / "broken.json").write_text("[")
+    (site.etc / "broken.json").write_text('["nvidia.com/gpu"')
     (site.etc / "nvidia.json").write_text(nvidia_text())
     made = site.edits()
     assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
@@ -159,6 +178,7 @@ def test_a_card_that_the_driver_does_not_name_is_refused(site: Site) -> None:
 
 
 def test_a_card_without_a_device_node_is_refused(site: Site) -> None:
+    (site.etc / "nvidia.json").write_text(nvidia_text().replace("GPU-a", "all"))
     (site.dev / "nvidia3").unlink()
     with pytest.raises(CdiError, match="has no device node"):
         site.edits().edits(["GPU-a"])

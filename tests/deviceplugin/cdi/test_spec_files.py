@@ -7,7 +7,7 @@ import pytest
 
 from deviceplugin.cdi.edits import Edits
 from deviceplugin.cdi.spec import container_spec
-from deviceplugin.cdi.spec_files import SpecFiles, generate_nvidia, read_nvidia
+from deviceplugin.cdi.spec_files import NvidiaSpecTree, SpecFiles, generate_nvidia
 
 H, OTHER = "0123456789abcdef", "fedcba9876543210"
 NVIDIA = {
@@ -83,21 +83,41 @@ def test_nvidias_specs_are_read_from_every_directory_in_order(tmp_path: Path) ->
         (directory / "nvidia.json").write_text(json.dumps({**NVIDIA, "cdiVersion": version}))
     (run / "README.txt").write_text("kind: nvidia.com/gpu")
     SpecFiles(run).write(H, one(H))
-    found = read_nvidia([etc, run, tmp_path / "none"])
+    found = NvidiaSpecTree([etc, run, tmp_path / "none"]).read()
     assert [spec.edits.version for spec in found.specs] == [(0, 5, 0), (0, 6, 0)]
     assert found.problems == ()
 
 
 def test_a_spec_that_cannot_be_read_is_reported_and_the_others_are_read(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("a: [")
-    (tmp_path / "b.yaml").write_bytes(b"\xff")
+    (tmp_path / "a.yaml").write_text("kind: nvidia.com/gpu\na: [")
+    (tmp_path / "b.yaml").write_bytes(b"nvidia.com/gpu\xff")
     (tmp_path / "c.json").symlink_to(tmp_path / "nowhere")
     (tmp_path / "d.json").write_text(json.dumps(NVIDIA))
     (tmp_path / "e.json").write_text(" " * 5_000_000)
-    found = read_nvidia([tmp_path])
+    found = NvidiaSpecTree([tmp_path]).read()
     assert [spec.source for spec in found.specs] == [str(tmp_path / "d.json")]
     unreadable = ("a.yaml", "b.yaml", "c.json", "e.json")
     assert [name for name, problem in zip(unreadable, found.problems, strict=True) if name in problem] == [*unreadable]
+
+
+def test_specs_of_others_are_not_parsed_and_none_is_parsed_twice(tmp_path: Path) -> None:
+    for number in range(200):
+        (tmp_path / f"vendor-{number}.yaml").write_text("kind: example.com/nic\ndevices: [")
+    own = tmp_path / "nvidia.json"
+    own.write_text(json.dumps(NVIDIA))
+    tree = NvidiaSpecTree([tmp_path])
+    (before,), (again,) = tree.read().specs, tree.read().specs
+    assert (again is before, tree.read().problems) == (True, ())
+    own.write_text(json.dumps(NVIDIA) + " ")
+    (changed,) = tree.read().specs
+    assert changed is not before
+
+
+def test_of_more_specs_than_anybody_has_the_first_are_read_and_the_rest_is_told(tmp_path: Path) -> None:
+    for number in range(1030):
+        (tmp_path / f"v{number:04}.json").touch()
+    (problem,) = NvidiaSpecTree([tmp_path]).read().problems
+    assert problem == f"{tmp_path}: has 1030 CDI specs; the first 1024 by name are read"
 
 
 def test_nvidia_ctk_generates_the_spec_of_all_cards_by_uuid(tmp_path: Path) -> None:
@@ -109,7 +129,7 @@ def test_nvidia_ctk_generates_the_spec_of_all_cards_by_uuid(tmp_path: Path) -> N
     assert (
         tmp_path / "args"
     ).read_text() == f"cdi generate --output={output} --format=json --device-name-strategy=uuid\n"
-    assert [spec.devices[0].name for spec in read_nvidia([tmp_path]).specs] == ["GPU-a"]
+    assert [spec.devices[0].name for spec in NvidiaSpecTree([tmp_path]).read().specs] == ["GPU-a"]
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,29 @@ def test_a_card_stays_listed_as_lost_when_the_driver_renumbers_its_neighbour() -
     assert made.cards == (A, B)
 
 
+def test_what_the_driver_names_now_is_without_what_it_has_lost_or_never_named() -> None:
+    made = CardStates(XIDS)
+    made.remember((A, REMEMBERED))
+    assert made.named() == DriverCards("", ())
+    made.found(found(A, B), forget=False)
+    assert made.named() == found(A, B)
+    lost(made, "GPU-b")
+    assert made.named() == found(A)
+    made.answered({"GPU-b": Reading(used_mib=0)}, 30.0)
+    assert made.named() == found(A, B)
+    made.found(found(A), forget=False)
+    assert made.named() == found(A)
+
+
+def test_a_card_that_was_not_asked_is_still_named_unless_another_has_its_minor() -> None:
+    made = states(A, B)
+    made.found(DriverCards("580.1", (A,), frozenset({"GPU-b"})), forget=False)
+    assert made.named() == found(A, B)
+    other = DriverCard(index=1, uuid="GPU-c", model="M", memory_mib=1024, minor=1)
+    made.found(DriverCards("580.1", (A, other), frozenset({"GPU-b"})), forget=False)
+    assert made.named() == found(A, other)
+
+
 def test_a_card_that_came_back_while_nobody_looked_recovers() -> None:
     before = states(A, B)
     lost(before, "GPU-a")

@@ -104,12 +104,17 @@ async def test_calls_that_wait_too_long_are_refused_with_the_reason(
     monkeypatch.setattr(sessions, "_ALLOCATE_WAIT_S", 0.05)
     monkeypatch.setattr(sessions, "_START_WAIT_S", 0.05)
     session = made(folder)
+    assert session.last_mode == ""
     async with KubeletDouble(folder).running() as double, running(session):
         assert session.resume()
+        assert session.last_mode == "cdi"
         await soon(double.listed)
         for call in (double.allocate(["u0"]), double.pre_start(["u0"])):
             with pytest.raises(grpc.aio.AioRpcError, match="does not know cards and pods yet"):
                 await call
+        session.missing = lambda: "no way to bring cards into containers"
+        with pytest.raises(grpc.aio.AioRpcError, match="no way to bring cards into containers"):
+            await double.pre_start(["u0"])
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from config.protocol import allocation, inventory, names
 from config.protocol.allocation import Allocation, LegacyFields
 from config.protocol.inventory import Health
 from config.settings.scheduler import Resources
+from deviceplugin.allocation.decision import decided
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.own_pods import OwnPods
-from deviceplugin.allocation.pods import decided
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.driver.cards import DriverCard, DriverCards, Xid
 from deviceplugin.health.last_known import LastKnownFile
@@ -137,6 +137,8 @@ async def announcing(
         kubelet=kubelet,
         checkpoint=folder / "checkpoint",
         changed=lambda *_: None,
+        cards=lambda: announced.whole,
+        unit_mib=unit_mib,
     )
     announced = NodeCards(
         terms=Terms(unit_mib, 0),
@@ -205,6 +207,19 @@ async def test_an_unhealthy_card_takes_out_as_many_ids_as_units_and_none_in_use(
         assert rig.unhealthy() == before
         assert rig.notices[-1].reason == "GPUUnhealthy"
         assert "GPU-a" in rig.notices[-1].note
+
+
+async def test_while_devices_are_withheld_only_held_ones_are_healthy(tmp_path: Path) -> None:
+    async with announcing(tmp_path) as rig:
+        await rig.until(lambda: len(rig.cards.devices.shown.now) == 8)
+        rig.running("on-b", ["u0", "u1"], card=1)
+        rig.cards.devices.withheld = lambda: True
+        rig.cards.moved()
+        await rig.until(lambda: rig.unhealthy() == {f"u{number}" for number in range(2, 8)})
+        assert [card.units for card in rig.node.cards()] == [4, 4]
+        rig.cards.devices.withheld = lambda: False
+        rig.cards.moved()
+        await rig.until(lambda: not rig.unhealthy())
 
 
 async def test_an_unhealthy_card_is_remembered_and_an_operator_clears_it(tmp_path: Path) -> None:
@@ -282,7 +297,7 @@ async def test_a_decision_stands_when_outside_use_fills_the_card(tmp_path: Path)
         await rig.until(lambda: bool(rig.unhealthy()))
         assert [card.units for card in rig.node.cards()] == [0, 4]
         (pod,) = rig.cards.view.asking()
-        assert decided(pod, rig.cards.whole).uuids() == {"GPU-a"}
+        assert decided(pod, rig.cards.whole, 1024).uuids() == {"GPU-a"}
 
 
 async def test_a_unit_that_is_too_small_ends_it_with_one_that_fits(tmp_path: Path) -> None:
@@ -349,6 +364,16 @@ async def test_the_scheduler_is_asked_to_wait_while_no_kubelet_has_the_plugin(tm
         assert rig.node.annotations[names.HELD_UNTIL] == "1970-01-01T00:01:00Z"
         rig.cards.registered(now=True)
         await rig.until(lambda: names.HELD_UNTIL not in rig.node.annotations)
+
+
+async def test_a_plugin_that_is_told_to_stop_ends_once_the_scheduler_has_been_asked_to_wait(tmp_path: Path) -> None:
+    async with announcing(tmp_path) as rig:
+        rig.cards.registered(now=True)
+        await rig.until(lambda: rig.cards.publisher.announced)
+        rig.cards.registered(now=False)
+        async with asyncio.timeout(5):
+            await rig.cards.publisher.settled()
+        assert names.HELD_UNTIL in rig.node.annotations
 
 
 async def test_calls_are_answered_once_the_driver_has_named_its_cards_or_is_late(

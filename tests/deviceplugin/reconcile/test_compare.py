@@ -7,7 +7,8 @@ import pytest
 
 from config.protocol.container_formula import ContainerKind
 from config.protocol.inventory import Card
-from deviceplugin.allocation.pods import CardDecision, NodePod, PodContainer, Share, units_on_cards
+from deviceplugin.allocation.decision import CardDecision, Share, units_on_cards
+from deviceplugin.allocation.pods import NodePod, PodContainer
 from deviceplugin.reconcile.compare import Compared, SeenPod, Use, find_drift
 from deviceplugin.reconcile.drift import DriftKind
 
@@ -41,7 +42,7 @@ def on(of: NodePod, *uuids: str) -> SeenPod:
     shares = {
         c.name: tuple(Share(uuid, "AB".index(uuid), c.units // len(uuids), 16) for uuid in uuids) for c in of.asking()
     }
-    return SeenPod(of, CardDecision(shares))
+    return SeenPod(of, CardDecision(shares, 1024))
 
 
 def held(units: int, pod_name: str = "p", container_name: str = "c") -> Held:
@@ -183,4 +184,4 @@ def test_a_card_with_more_decided_than_announced_is_found() -> None:
 def test_a_pod_has_booked_what_its_containers_need_at_the_same_time(containers: list[PodContainer], units: int) -> None:
     seen = on(pod(*containers), "A")
     assert seen.decision is not None
-    assert units_on_cards(seen.pod, seen.decision) == {"A": units}
+    assert units_on_cards(seen.pod, seen.decision, 1024) == {"A": units}

@@ -11,7 +11,7 @@ from deviceplugin.reconcile.compare import Use
 from deviceplugin.reconcile.drift import Drift, DriftKind, Followed
 from deviceplugin.reconcile.usage import Account
 from tests.support.drift_policy import drift_policy
-from tests.support.node_pods import CARDS, node_pod, on, wire_pod
+from tests.support.node_pods import CARDS, UNIT_MIB, node_pod, on, wire_pod
 
 ANNOUNCING = drift_policy(announce_outside_use=True)
 OUTSIDE = Drift(kind=DriftKind.OUTSIDE_USE, message="outside", uuid="GPU-a", mib=700)
@@ -20,7 +20,7 @@ BOTH = frozenset({"GPU-a", "GPU-b"})
 
 def test_a_pod_comes_with_its_decision_or_with_why_there_is_none() -> None:
     asks, waits, other = on(node_pod("p", [4]), CARDS[1]), node_pod("q", [4]), node_pod("r", [0])
-    decided, undecided, without = usage.seen([asks, waits, other], CARDS)
+    decided, undecided, without = usage.seen([asks, waits, other], CARDS, UNIT_MIB)
     assert decided.decision is not None
     assert decided.decision.uuids() == {"GPU-b"}
     assert (undecided.decision, "has no allocation" in undecided.doubt) == (None, True)
@@ -28,7 +28,7 @@ def test_a_pod_comes_with_its_decision_or_with_why_there_is_none() -> None:
 
 
 def test_a_finished_pod_is_not_seen() -> None:
-    assert usage.seen([replace(node_pod("p", [4]), finished=True)], CARDS) == []
+    assert usage.seen([replace(node_pod("p", [4]), finished=True)], CARDS, UNIT_MIB) == []
 
 
 def test_each_use_names_its_pod_and_what_could_not_be_traced_is_left_out() -> None:
@@ -53,30 +53,33 @@ def test_nobody_takes_over_the_use_of_another_pod_by_an_annotation() -> None:
 
 
 def test_the_only_container_that_asks_uses_what_the_pod_uses() -> None:
-    seen = usage.seen([on(node_pod("p", [0, 8]), CARDS[0], CARDS[1])], CARDS)
+    seen = usage.seen([on(node_pod("p", [0, 8]), CARDS[0], CARDS[1])], CARDS, UNIT_MIB)
     found = [Use("GPU-a", 1, 300, "uid-p"), Use("GPU-a", 2, 50, "uid-p"), Use("GPU-a", 3, 900, "uid-q")]
     units, used = {"GPU-a": 4, "GPU-b": 4}, {"GPU-a": 350, "GPU-b": 0}
-    assert usage.accounts(seen, found, BOTH, {}) == [Account("ns", "p", "c1", units, used)]
+    assert usage.accounts(seen, found, BOTH, {}, unit_mib=UNIT_MIB) == [Account("ns", "p", "c1", units, used)]
 
 
 def test_unknown_use_is_none_and_not_0() -> None:
-    one = usage.seen([on(node_pod("p", [4]), CARDS[0])], CARDS)
-    assert [row.used_mib for row in usage.accounts(one, (), {"GPU-b"}, {})] == [{"GPU-a": None}]
-    several = usage.seen([on(node_pod("p", [4, 4]), CARDS[0])], CARDS)
+    one = usage.seen([on(node_pod("p", [4]), CARDS[0])], CARDS, UNIT_MIB)
+    assert [row.used_mib for row in usage.accounts(one, (), {"GPU-b"}, {}, unit_mib=UNIT_MIB)] == [{"GPU-a": None}]
+    several = usage.seen([on(node_pod("p", [4, 4]), CARDS[0])], CARDS, UNIT_MIB)
     found = [Use("GPU-a", 1, 300, "uid-p")]
-    assert [row.used_mib for row in usage.accounts(several, found, BOTH, {})] == [{"GPU-a": None}, {"GPU-a": None}]
+    assert [row.used_mib for row in usage.accounts(several, found, BOTH, {}, unit_mib=UNIT_MIB)] == [
+        {"GPU-a": None},
+        {"GPU-a": None},
+    ]
 
 
 def test_each_of_several_containers_uses_what_runs_in_it() -> None:
     statuses = [{"name": f"c{number}", "containerID": f"containerd://{number * 64}"} for number in ("0", "1")]
     by_id = usage.containers_by_id([wire_pod("p", [4, 4], containerStatuses=statuses)])
-    several = usage.seen([on(node_pod("p", [4, 4]), CARDS[0])], CARDS)
+    several = usage.seen([on(node_pod("p", [4, 4]), CARDS[0])], CARDS, UNIT_MIB)
     found = [Use("GPU-a", 1, 300, "uid-p", "0" * 64), Use("GPU-a", 2, 50, "uid-p", "1" * 64)]
-    listed = usage.accounts(several, found, BOTH, by_id)
+    listed = usage.accounts(several, found, BOTH, by_id, unit_mib=UNIT_MIB)
     assert [row.used_mib for row in listed] == [{"GPU-a": 300}, {"GPU-a": 50}]
     # A process of a container that has ended meanwhile could be of either.
     found.append(Use("GPU-a", 3, 7, "uid-p", "f" * 64))
-    assert {row.used_mib["GPU-a"] for row in usage.accounts(several, found, BOTH, by_id)} == {None}
+    assert {row.used_mib["GPU-a"] for row in usage.accounts(several, found, BOTH, by_id, unit_mib=UNIT_MIB)} == {None}
 
 
 def test_metrics_get_a_row_for_each_card_and_the_status_one_for_each_container() -> None:

@@ -24,6 +24,8 @@ STATUS = PluginStatus(
     registered=True,
     on_node=False,
     toolkit_missing=True,
+    nvidia_runtime=True,
+    runtime_class="nvidia",
     problems=("NVML does not answer",),
     cards=(
         CardStatus(1, "GPU-b", "Tesla T4", 15360, 15, 0, "unhealthy", None, "xid-79"),
@@ -34,9 +36,10 @@ STATUS = PluginStatus(
 )
 AS_TEXT = """\
 Node node-1: driver 580.1, mode cdi, unit 1024 MiB
+NVIDIA runtime: runs this pod by runtimeClassName nvidia
 30 units listed for the kubelet, registered with the kubelet
 The node object does NOT say what it should
-The NVIDIA container toolkit is missing: containers get device nodes, but no driver libraries
+Containers cannot get their cards: see the problems
 Problem: NVML does not answer
 
 CARD  UUID   MODEL     HEALTH             UNITS  ALLOCATED  USED MiB  OF MiB

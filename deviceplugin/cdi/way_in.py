@@ -1,0 +1,136 @@
+"""Finds the way of cards into containers, waits until there is one, and keeps saying why there is none."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from config.settings.deviceplugin import Mode as ConfiguredMode
+from deviceplugin.cdi.mode import Mode, NoWayIn, WaysIn, brings_nvml, mode_of
+from deviceplugin.driver.cards import SourceFailed
+from deviceplugin.driver.thread import DriverThread
+
+# More than nvidia-ctk is given (nvidia_edits).
+_PREPARED_WITHIN_S: Final = 120.0
+# Somebody may install the toolkit, or have it write its specs after a change of driver, at any time.
+_AGAIN_S: Final = 15.0
+_MOUNTINFO: Final = Path("/proc/self/mountinfo")
+log = structlog.get_logger()
+
+
+class Preparable(Protocol):
+    """What brings cards into containers by CDI."""
+
+    @property
+    def lacking(self) -> str:
+        """Why some cards cannot be; "" while all can."""
+        ...
+
+    @property
+    def known(self) -> bool:
+        """Whether the driver has named its cards."""
+        ...
+
+    def prepare(self) -> None:
+        """Look again. Blocks. Raises OSError."""
+        ...
+
+
+class WayIn:
+    """Owned by the event loop; looking is done in a thread of its own.
+
+    chosen: None until the mode is. problem: why containers cannot get their cards; "" while they can.
+    nvidia_runtime: it runs this very container.
+    """
+
+    def __init__(
+        self,
+        configured: ConfiguredMode,
+        edits: Preparable,
+        *,
+        real: bool,
+        tell: Callable[[str], None],
+        last: str,
+        again_s: float = _AGAIN_S,
+        mountinfo: Path = _MOUNTINFO,
+    ) -> None:
+        """real: whether the cards are. tell: takes each new problem. again_s: between two looks.
+
+        last: the mode that was chosen last, which holds while the driver does not answer; "" where none is known.
+        """
+        self._configured: ConfiguredMode = configured
+        self._edits, self._real, self._tell, self._again_s = edits, real, tell, again_s
+        self._last: Mode | None = "cdi" if last == "cdi" else "environment" if last == "environment" else None
+        self._changed = asyncio.Event()
+        self.chosen: Mode | None = None
+        self.problem = ""
+        self.nvidia_runtime = brings_nvml(mountinfo.read_text(encoding="utf-8", errors="replace"))
+
+    def cards_changed(self) -> None:
+        """Look again soon."""
+        self._changed.set()
+
+    async def mode(self, runtime_version: str) -> Mode:
+        """As configured, or by what there is; waits until there is any."""
+        self.chosen = await self._choose(runtime_version)
+        return self.chosen
+
+    async def follow(self) -> None:
+        """Go on looking, for CDI: when the cards change, and every so often."""
+        thread = DriverThread("toolkit")
+        try:
+            while True:
+                await self._soon()
+                await self._prepare(thread)
+                self._say(self._edits.lacking)
+        finally:
+            thread.close()
+
+    async def _choose(self, runtime_version: str) -> Mode:
+        # nvidia-ctk takes long: in a thread that does not keep the process from ending, as an executor's would.
+        thread = DriverThread("toolkit")
+        try:
+            while True:
+                await self._prepare(thread)
+                try:
+                    mode = mode_of(self._configured, self._ways(runtime_version))
+                except NoWayIn as error:
+                    if not self._edits.known and self._last:
+                        return self._last
+                    self._say(str(error))
+                    await self._soon()
+                else:
+                    self._say(self._edits.lacking if mode == "cdi" else "")
+                    return mode
+        finally:
+            thread.close()
+
+    def _ways(self, runtime_version: str) -> WaysIn:
+        return WaysIn(
+            runtime_version=runtime_version,
+            lacking=self._edits.lacking,
+            nvidia_runtime=self.nvidia_runtime,
+            real=self._real,
+        )
+
+    async def _prepare(self, thread: DriverThread) -> None:
+        self._changed.clear()
+        try:
+            await thread.call("CDI specs", self._edits.prepare, timeout_s=_PREPARED_WITHIN_S)
+        except (SourceFailed, OSError) as error:
+            log.warning("cdi.prepare_failed", reason=str(error))
+
+    async def _soon(self) -> None:
+        try:
+            await asyncio.wait_for(self._changed.wait(), self._again_s)
+        except TimeoutError:
+            return
+
+    def _say(self, problem: str) -> None:
+        if problem != self.problem and problem:
+            self._tell(problem)
+        elif problem != self.problem:
+            log.info("way_in.found")
+        self.problem = problem

@@ -1,0 +1,205 @@
+"""Judges what was found on a node, in the order in which a new one fails: docs/first-gpu-node.md. Pure."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from config.protocol import names
+from deviceplugin.cdi.mode import NoWayIn, WaysIn, mode_of
+from deviceplugin.cdi.nvidia_spec import GENERATE
+from deviceplugin.doctor.facts import Facts
+from deviceplugin.doctor.findings import Finding, Report, Verdict
+
+OK, WARNING, FAILED, UNKNOWN = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.UNKNOWN
+
+_OVERLAY: Final = "kubectl apply -k deploy/optional/nvidia-runtime-class"
+_LABEL: Final = ("gpushare", "true")
+_RESET: Final = "gpushare-device-plugin release CARD, then nvidia-smi --gpu-reset -i INDEX on the node"
+_CLEAR: Final = "kubectl annotate node NODE gpushare/clear-health=UUID"
+_REPLACED: Final = "the driver was replaced"
+_MOST_NAMED: Final = 5
+# What a card is out of use for -> what helps. Source of the XIDs: NVIDIA's XID catalogue.
+_REMEDIES: Final = (
+    (
+        re.compile(r"xid-(119|120)"),
+        f"GSP time-out: {_RESET}; if it comes back, NVreg_EnableGpuFirmware=0 or a newer driver",
+    ),
+    (re.compile(r"lost|xid-79"), "fallen off the bus: reboot the machine; if it comes back, power, seating, hardware"),
+    (re.compile(r"silent"), "the driver does not answer for it: dmesg | grep NVRM on the node"),
+    (re.compile(r"xid-\d+|ecc|row-remap|recovery-.*"), f"{_RESET}; where the card is well, {_CLEAR}"),
+)
+_DRIFT: Final = {
+    "without-devices": "admitted before the plugin was registered, as after a reboot: delete the pod, or "
+    "evictUnregistered: true",
+    "on-another-card": "delete the pod, or evictMismatched: true",
+    "unscheduled": "see pods, or evictUnscheduled: true",
+    "outside-use": "end the processes, or announceOutsideUse: true",
+}
+
+
+def examined(facts: Facts) -> Report:
+    """Every check."""
+    return Report(facts.node_name, tuple(check(facts) for check in _CHECKS))
+
+
+def _driver(facts: Facts) -> Finding:
+    def finding(verdict: Verdict, found: str, remedy: str = "") -> Finding:
+        return Finding("driver", verdict, found, remedy)
+
+    if facts.driver_problem and _REPLACED in facts.driver_problem:
+        return finding(FAILED, facts.driver_problem, "delete the plugin's pod: it makes a new one with the new library")
+    if facts.driver_problem:
+        remedy = "nvidia-smi on the node has to list the cards; then the plugin's pod needs the NVIDIA runtime"
+        return finding(FAILED, facts.driver_problem, f"{remedy}: {_OVERLAY} where it is not the default")
+    if not facts.cards:
+        return finding(
+            FAILED, f"driver {facts.driver} names no card", "nvidia-smi -L on the node has to list the cards"
+        )
+    told = facts.status.driver if facts.status else ""
+    if told and told != facts.driver:
+        remedy = "delete the plugin's pod: it makes a new one with the new library"
+        return finding(FAILED, f"the plugin runs with driver {told}, the node has {facts.driver}", remedy)
+    return finding(OK, f"{facts.driver}, {_count(len(facts.cards), 'card')}")
+
+
+def _runtime(facts: Facts) -> Finding:
+    by = facts.status.runtime_class if facts.status else ""
+    if facts.simulated:
+        return Finding("runtime", OK, "simulated cards need no NVIDIA runtime")
+    if facts.nvidia_runtime:
+        return Finding("runtime", OK, f"the NVIDIA runtime runs the plugin{f' by runtimeClassName {by}' if by else ''}")
+    remedy = "" if facts.driver else f"install the NVIDIA container toolkit; {_OVERLAY} where it is not the default"
+    return Finding("runtime", WARNING, "the NVIDIA runtime does not run the plugin", remedy)
+
+
+def _libcuda(facts: Facts) -> Finding:
+    def finding(verdict: Verdict, found: str, remedy: str = "") -> Finding:
+        return Finding("libcuda", verdict, found, remedy)
+
+    if not facts.driver:
+        return finding(UNKNOWN, "the driver does not answer")
+    ways = WaysIn(
+        runtime_version=facts.node.runtime_version,
+        lacking=facts.lacking,
+        nvidia_runtime=facts.nvidia_runtime,
+        real=not facts.simulated,
+    )
+    try:
+        mode = mode_of(facts.mode, ways)
+    except NoWayIn as error:
+        return finding(FAILED, str(error), f"{GENERATE} on the node, or {_OVERLAY}")
+    if mode == "cdi" and facts.lacking and not facts.simulated:
+        return finding(FAILED, facts.lacking, f"{GENERATE} on the node")
+    chosen = facts.status.mode if facts.status else mode
+    if chosen not in {mode, facts.mode}:
+        return finding(WARNING, f"the plugin runs in mode {chosen}, now {mode} would be chosen", "delete its pod")
+    problems = "; ".join(facts.spec_problems[:_MOST_NAMED])
+    if problems:
+        return finding(WARNING, f"mode {mode}; CDI specs that cannot be read: {problems}", "repair or remove them")
+    return finding(OK, f"mode {mode}")
+
+
+def _kubelet(facts: Facts) -> Finding:
+    if facts.missing:
+        found = "; ".join(f"{path}: not there ({what})" for path, what in facts.missing.items())
+        remedy = "is the kubelet running? Another root directory: kubelet.devicePluginDir, kubelet.podResourcesSocket"
+        return Finding("kubelet", FAILED, found, f"{remedy}, and the mounts of the DaemonSet")
+    if facts.checkpoint_problem:
+        return Finding("kubelet", FAILED, facts.checkpoint_problem, "restart the kubelet: it writes a new one")
+    return Finding("kubelet", OK, "its sockets are there")
+
+
+def _plugin(facts: Facts) -> Finding:
+    if facts.status is None:
+        return Finding(
+            "plugin", FAILED, facts.status_problem, "kubectl -n kube-system logs ds/gpushare-scheduler-device-plugin"
+        )
+    if not facts.status.registered:
+        found = "; ".join(facts.status.problems) or "not registered with the kubelet"
+        return Finding("plugin", FAILED, found, "the checks above, and the kubelet's log")
+    if facts.status.problems:
+        return Finding(
+            "plugin", WARNING, "; ".join(facts.status.problems[:_MOST_NAMED]), "docs/node.md, Troubleshooting"
+        )
+    return Finding("plugin", OK, f"registered, {_count(facts.status.announced_units, 'unit')} announced")
+
+
+def _node(facts: Facts) -> Finding:
+    node, (key, value) = facts.node, _LABEL
+    if node.problem:
+        return Finding("node", UNKNOWN, node.problem, "the rights of deploy/manifests/device-plugin-rbac.yaml")
+    if node.labels.get(key) != value and not facts.simulated:
+        remedy = f"kubectl label node {facts.node_name} {key}={value}"
+        return Finding("node", WARNING, f"it has no label {key}={value}: the DaemonSet does not run here", remedy)
+    if not node.announced:
+        remedy = "the plugin's log: announce.failed says who refuses it"
+        return Finding("node", FAILED, f"it has no annotation {names.INVENTORY}: the scheduler leaves it out", remedy)
+    if not node.allocatable:
+        found = f"{names.GPU_MEM}: capacity {node.capacity}, allocatable 0: no pod is bound here"
+        return Finding("node", FAILED, found, "see plugin and cards: it is not registered, or every card is out of use")
+    return Finding("node", OK, f"{names.GPU_MEM}: {node.allocatable} of {node.capacity} allocatable")
+
+
+def _pods(facts: Facts) -> Finding:
+    if facts.node.problem:
+        return Finding("pods", UNKNOWN, facts.node.problem)
+    strangers = [f"{pod.name} (schedulerName {pod.scheduler})" for pod in facts.node.pods if not pod.scheduled]
+    if strangers:
+        found = f"came past the scheduler, and count against every card: {_some(strangers)}"
+        remedy = f"create them again with schedulerName: {names.SCHEDULER_NAME} and without nodeName; "
+        return Finding("pods", FAILED, found, f"{remedy}deploy/manifests/scheduler-name-policy.yaml refuses such pods")
+    own = facts.status.runtime_class if facts.status else ""
+    bare = [pod.name for pod in facts.node.pods if pod.runtime_class != own]
+    if own and facts.status is not None and facts.status.mode == "environment" and bare:
+        return Finding("pods", FAILED, f"without runtimeClassName {own}: {_some(bare)}", f"add runtimeClassName: {own}")
+    found = f"{_count(len(facts.node.pods), 'pod')} with {names.GPU_MEM}, each with its card chosen"
+    return Finding("pods", OK, found if facts.node.pods else f"none requests {names.GPU_MEM}")
+
+
+def _cards(facts: Facts) -> Finding:
+    if facts.status is None:
+        return Finding("cards", UNKNOWN, "the plugin does not answer")
+    bad = [card for card in facts.status.cards if card.health in {"unhealthy", "suspect"} and card.reason != "mig"]
+    if not bad:
+        return Finding("cards", OK, f"{_count(len(facts.status.cards), 'card')}, none out of use")
+    reasons = dict.fromkeys(card.reason for card in bad)
+    remedies = dict.fromkeys(_remedy(reason) for reason in reasons)
+    found = _some([f"card {card.index} ({card.uuid}) is {card.health}: {card.reason}" for card in bad])
+    return Finding("cards", FAILED, found, "; ".join(filter(None, remedies)))
+
+
+def _drift(facts: Facts) -> Finding:
+    if facts.status is None:
+        return Finding("drift", UNKNOWN, "the plugin does not answer")
+    if not facts.status.drift:
+        return Finding("drift", OK, "none")
+    found = _some([f"{one.kind}: {one.message}" for one in facts.status.drift])
+    kinds = dict.fromkeys(one.kind for one in facts.status.drift)
+    remedies = dict.fromkeys(_DRIFT.get(kind, "docs/node.md, Reconcile, says what each kind means") for kind in kinds)
+    return Finding("drift", WARNING, found, "; ".join(remedies))
+
+
+def _remedy(reason: str) -> str:
+    return next((remedy for pattern, remedy in _REMEDIES if pattern.fullmatch(reason)), "")
+
+
+def _some(items: list[str]) -> str:
+    more = f"; and {len(items) - _MOST_NAMED} more" if len(items) > _MOST_NAMED else ""
+    return "; ".join(items[:_MOST_NAMED]) + more
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+_CHECKS: Final[tuple[Callable[[Facts], Finding], ...]] = (
+    _driver,
+    _runtime,
+    _libcuda,
+    _kubelet,
+    _plugin,
+    _node,
+    _pods,
+    _cards,
+    _drift,
+)

@@ -1,0 +1,183 @@
+"""Gathers what there is to know of this node: files, driver, the plugin's status, the API server. Changes nothing."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from http import HTTPMethod
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from config.protocol import names
+from config.protocol.quantity import QuantityError, whole
+from config.settings.deviceplugin import DevicePluginConfiguration
+from deviceplugin.allocation.pods import read_pod
+from deviceplugin.cdi.mode import brings_nvml
+from deviceplugin.cdi.nvidia_spec import real_cards
+from deviceplugin.cdi.spec import CdiError
+from deviceplugin.cdi.spec_files import NvidiaSpecTree
+from deviceplugin.doctor.facts import Facts, NodeFacts, PodFacts
+from deviceplugin.driver.cards import Driver, DriverCards, SourceFailed
+from deviceplugin.kubelet import checkpoint
+from deviceplugin.kubelet.checkpoint import CheckpointError
+from deviceplugin.report.status import PluginStatus
+from deviceplugin.report.status_page import StatusUnknown, ask_status
+from scheduler.kube import objects
+from scheduler.kube.port import ApiError
+from scheduler.kube.rest.connect import ConnectError, connect
+from scheduler.kube.rest.transport import Transport
+
+_ANSWERS_WITHIN_S: Final = 10.0
+_MOUNTINFO: Final = Path("/proc/self/mountinfo")
+_DEV: Final = Path("/dev")
+_KUBELET_SOCKET: Final = "kubelet.sock"
+_CHECKPOINT: Final = "kubelet_internal_checkpoint"
+_DECIDING: Final = (names.ALLOCATION, names.MEM_IDX)
+
+
+class _PodList(msgspec.Struct):
+    items: tuple[objects.Pod, ...] = ()
+
+
+async def examine(
+    configuration: DevicePluginConfiguration,
+    environment: Mapping[str, str],
+    driver: Driver,
+    *,
+    status_at: str,
+    mountinfo: Path = _MOUNTINFO,
+    device_dir: Path = _DEV,
+) -> Facts:
+    """driver: closed here. status_at: host:port where the plugin of this node answers.
+
+    mountinfo, device_dir: of this container.
+    """
+    c = configuration
+    found, driver_problem = await _driver(driver)
+    status, status_problem = await _status(status_at)
+    specs = await asyncio.to_thread(_specs, c, found, device_dir)
+    facts = Facts(
+        node_name=c.node_name,
+        mode=c.mode,
+        simulated=bool(c.simulate),
+        driver=found.driver,
+        driver_problem=driver_problem,
+        cards=found.cards,
+        nvidia_runtime=brings_nvml(await asyncio.to_thread(mountinfo.read_text, "utf-8", "replace")),
+        missing=_missing(c),
+        checkpoint_problem=await asyncio.to_thread(_checkpoint_problem, c),
+        node=await _node(c, environment),
+        status=status,
+        status_problem=status_problem,
+    )
+    lacking, problems = specs
+    # Where it is asked outside the plugin's container, the plugin knows better what runs it.
+    runtime = facts.nvidia_runtime or bool(status and status.nvidia_runtime)
+    return replace(facts, lacking="" if c.simulate else lacking, spec_problems=problems, nvidia_runtime=runtime)
+
+
+async def _driver(driver: Driver) -> tuple[DriverCards, str]:
+    try:
+        return await driver.cards(), ""
+    except SourceFailed as error:
+        return DriverCards("", ()), str(error)
+    finally:
+        await driver.close()
+
+
+async def _status(address: str) -> tuple[PluginStatus | None, str]:
+    try:
+        return await ask_status(address), ""
+    except StatusUnknown as error:
+        return None, str(error)
+
+
+def _specs(c: DevicePluginConfiguration, found: DriverCards, device_dir: Path) -> tuple[str, tuple[str, ...]]:
+    """(why the specs do not bring every card in, "" when they do; the specs that cannot be read)."""
+    generated = Path(c.state_dir) / "cdi"
+    specs = NvidiaSpecTree([generated, *(Path(directory) for directory in c.cdi_spec_dirs)]).read()
+    nodes = {f"/dev/{entry.name}" for entry in device_dir.glob("nvidia*")}
+    cards = [card for card in found.cards if not card.mig]
+    try:
+        real_cards(cards, specs.specs, nodes, driver=found.driver)
+    except CdiError as error:
+        return str(error), specs.problems
+    return "", specs.problems
+
+
+def _missing(c: DevicePluginConfiguration) -> dict[str, str]:
+    wanted = {
+        str(Path(c.kubelet.device_plugin_dir) / _KUBELET_SOCKET): "the kubelet registers device plugins there",
+        c.kubelet.pod_resources_socket: "it tells which pods the kubelet has admitted",
+    }
+    return {path: what for path, what in wanted.items() if not Path(path).exists()}
+
+
+def _checkpoint_problem(c: DevicePluginConfiguration) -> str:
+    try:
+        checkpoint.parse((Path(c.kubelet.device_plugin_dir) / _CHECKPOINT).read_bytes())
+    except FileNotFoundError:
+        return ""  # The kubelet has not allocated anything yet.
+    except (CheckpointError, OSError) as error:
+        return str(error)
+    return ""
+
+
+async def _node(c: DevicePluginConfiguration, environment: Mapping[str, str]) -> NodeFacts:
+    wanted = c.client_connection
+    try:
+        connection = await connect(
+            environment,
+            kubeconfig=Path(wanted.kubeconfig) if wanted.kubeconfig else None,
+            context=wanted.context or None,
+        )
+    except ConnectError as error:
+        return NodeFacts(problem=str(error))
+    transport = Transport(connection, 2)
+    try:
+        return await _read_node(c, transport)
+    except ApiError as error:
+        return NodeFacts(problem=f"node {c.node_name}: {error.message}")
+    except msgspec.DecodeError as error:
+        return NodeFacts(problem=f"node {c.node_name}: the answer cannot be read: {error}")
+    finally:
+        await transport.close()
+
+
+async def _read_node(c: DevicePluginConfiguration, transport: Transport) -> NodeFacts:
+    async def get(path: str) -> bytes:
+        return await transport.send(HTTPMethod.GET, path, timeout_s=_ANSWERS_WITHIN_S)
+
+    node = msgspec.json.decode(await get(f"/api/v1/nodes/{c.node_name}"), type=objects.Node)
+    selector = quote(f"spec.nodeName={c.node_name},status.phase!=Succeeded,status.phase!=Failed")
+    pods = msgspec.json.decode(await get(f"/api/v1/pods?fieldSelector={selector}"), type=_PodList)
+    annotations = node.metadata.annotations or {}
+    return NodeFacts(
+        labels=node.metadata.labels or {},
+        runtime_version=node.status.node_info.container_runtime_version if node.status.node_info else "",
+        capacity=_amount(node.status.capacity, c.resources.gpu_mem),
+        allocatable=_amount(node.status.allocatable, c.resources.gpu_mem),
+        announced=names.INVENTORY in annotations,
+        pods=tuple(filter(None, (_pod(pod, c) for pod in pods.items))),
+    )
+
+
+def _amount(amounts: objects.Quantities | None, resource: str) -> int:
+    try:
+        return whole(str((amounts or {}).get(resource, 0)))
+    except QuantityError:
+        return 0
+
+
+def _pod(wire: objects.Pod, c: DevicePluginConfiguration) -> PodFacts | None:
+    """None for one that requests no gpu-mem, or cannot be read."""
+    try:
+        pod = read_pod(wire, gpu_mem=c.resources.gpu_mem, gpu_count=c.resources.gpu_count)
+    except QuantityError:
+        return None
+    if not pod.asking():
+        return None
+    scheduled = any(key in pod.annotations for key in _DECIDING)
+    return PodFacts(f"{pod.namespace}/{pod.name}", pod.scheduler or "not set", pod.runtime_class, scheduled)

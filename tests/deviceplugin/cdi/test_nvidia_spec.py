@@ -1,0 +1,212 @@
+"""NVIDIA's specs: a card is taken by its UUID, with the driver's libraries, and with no other card."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deviceplugin.cdi.edits import Edits
+from deviceplugin.cdi.nvidia_spec import KINDS, NvidiaSpec, nvidia_spec, real_cards
+from deviceplugin.cdi.spec import CdiError
+from deviceplugin.driver.cards import DriverCard
+
+A, B = (
+    DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=16384, minor=0),
+    DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=16384, minor=1),
+)
+NODES = ("/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm")
+LIBRARY = {"hostPath": "/usr/lib/libcuda.so.580", "containerPath": "/usr/lib/libcuda.so.580", "options": ["ro", "bind"]}
+HOOK = {
+    "hookName": "createContainer",
+    "path": "/usr/bin/nvidia-cdi-hook",
+    "args": ["nvidia-cdi-hook", "update-ldcache"],
+}
+
+
+def device(name: str, *minors: int) -> dict[str, object]:
+    return {"name": name, "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{minor}"} for minor in minors]}}
+
+
+def toolkit(*devices: dict[str, object], version: str = "0.5.0", **more: object) -> dict[str, object]:
+    """What nvidia-ctk writes, shortened."""
+    edits = {
+        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+        "deviceNodes": [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia-uvm"}],
+        "mounts": [LIBRARY],
+        "hooks": [HOOK],
+    }
+    return {"cdiVersion": version, "kind": "nvidia.com/gpu", "devices": devices, "containerEdits": edits, **more}
+
+
+def spec(*devices: dict[str, object], source: str = "/etc/cdi/nvidia.yaml", version: str = "0.5.0") -> NvidiaSpec:
+    found = nvidia_spec(source, json.dumps(toolkit(*devices, version=version)))
+    assert found is not None
+    return found
+
+
+def nodes(found: Edits) -> list[str]:
+    listed = found.wire()["deviceNodes"]
+    assert isinstance(listed, list)
+    return [node["path"] for node in listed]
+
+
+@pytest.mark.parametrize("write", [json.dumps, yaml.safe_dump, lambda d: json.dumps(d, indent="\t")])
+def test_nvidias_spec_is_read_as_json_and_as_yaml(write: object) -> None:
+    found = nvidia_spec("f", write(toolkit(device("GPU-a", 0), device("all", 0, 1))))  # type: ignore[operator]
+    assert found is not None
+    assert [(d.name, set(d.minors)) for d in found.devices] == [("GPU-a", {0}), ("all", {0, 1})]
+    assert found.edits.wire()["hooks"] == [HOOK]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"cdiVersion":"0.5.0","kind":"example.com/gpu","devices":[]}', "", "kind: gpushare/handle"]
+)
+def test_specs_of_other_kinds_are_ignored(text: str) -> None:
+    assert nvidia_spec("f", text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("a: [", "f: ", id="no YAML"),
+        pytest.param("[1]", "expected an object, found '\\[1\\]'", id="a list"),
+        pytest.param("kind: nvidia.com/gpu", "cdiVersion is None; expected", id="no version"),
+        pytest.param(
+            '{"kind":"nvidia.com/gpu","cdiVersion":"0.5.0","devices":[1]}',
+            "expected an object, found '1'",
+            id="no device",
+        ),
+        pytest.param(
+            '{"kind":"nvidia.com/gpu","cdiVersion":"0.5.0","containerEdits":[]}',
+            "expected an object, found '\\[\\]'",
+            id="no edits",
+        ),
+        pytest.param(
+            '{"kind":"nvidia.com/gpu","cdiVersion":"0.5.0","containerEdits":{"mounts":["x"]}}',
+            "expected an object, found 'x'",
+            id="no mount",
+        ),
+    ],
+)
+def test_a_spec_that_cannot_be_read_is_refused_with_the_reason(text: str, message: str) -> None:
+    with pytest.raises(CdiError, match=message):
+        nvidia_spec("f", text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_nvidias_is_read(kind: str) -> None:
+    found = nvidia_spec("f", json.dumps(toolkit(device("GPU-a", 0)) | {"kind": kind}))
+    assert found is not None
+    assert nodes(real_cards([A], [found], NODES)) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"]
+
+
+def test_a_card_comes_with_its_own_edits_and_those_that_all_need() -> None:
+    found = real_cards([B], [spec(device("GPU-a", 0), device("GPU-b", 1), device("all", 0, 1))], NODES)
+    assert nodes(found) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia1"]
+    assert (found.wire()["mounts"], found.wire()["hooks"]) == ([LIBRARY], [HOOK])
+
+
+def test_two_cards_share_what_all_need() -> None:
+    found = real_cards([A, B], [spec(device("GPU-a", 0), device("GPU-b", 1))], NODES)
+    assert nodes(found) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidia1"]
+    assert found.wire()["hooks"] == [HOOK]
+
+
+def test_of_a_spec_that_names_no_card_what_all_devices_need_comes_with_the_cards_own_node() -> None:
+    """As the GPU Operator writes it for its own containers, and toolkits that name cards by index."""
+    for devices in ([device("all", 0, 1)], [device("0", 1), device("1", 0)]):
+        found = real_cards([A], [spec(*devices)], (*NODES, "/dev/nvidia-uvm-tools"))
+        assert nodes(found) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidia-uvm-tools"]
+        assert found.wire()["mounts"] == [LIBRARY]
+
+
+def test_a_device_that_bears_another_cards_uuid_is_never_taken_whatever_its_node_is() -> None:
+    other: dict[str, object] = {
+        "name": "GPU-z",
+        "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}], "env": ["Z=1"]},
+    }
+    found = real_cards([A], [spec(other)], NODES)
+    assert ("Z=1" in str(found.wire()), nodes(found)[-1]) == (False, "/dev/nvidia0")
+
+
+def test_a_spec_that_brings_every_container_a_card_is_not_used() -> None:
+    whole = toolkit(device("all"))
+    whole["containerEdits"] = {"mounts": [LIBRARY], "deviceNodes": [{"path": "/dev/nvidia1"}]}
+    found = nvidia_spec("/etc/cdi/x.yaml", json.dumps(whole))
+    assert found is not None
+    with pytest.raises(CdiError, match=r"/etc/cdi/x\.yaml brings every container a card that it does not name"):
+        real_cards([A], [found], NODES)
+
+
+def test_a_driver_in_a_container_has_its_nodes_elsewhere_on_the_host() -> None:
+    node = {"path": "/dev/nvidia1", "hostPath": "/run/nvidia/driver/dev/nvidia1"}
+    found = real_cards([B], [spec({"name": "GPU-b", "containerEdits": {"deviceNodes": [node]}})], NODES)
+    assert nodes(found)[-1] == "/dev/nvidia1"
+
+
+def test_the_spec_of_higher_priority_is_used() -> None:
+    low, high = spec(device("GPU-a", 0), version="0.7.0"), spec(device("GPU-a", 0), version="0.6.0")
+    assert real_cards([A], [low, high], NODES).version == (0, 6, 0)
+
+
+def test_a_spec_that_names_the_card_comes_before_one_that_names_none() -> None:
+    named, general = spec(device("GPU-a", 0), version="0.6.0"), spec(device("all", 0), version="0.7.0")
+    assert real_cards([A], [named, general], NODES).version == (0, 6, 0)
+
+
+def test_a_spec_older_than_a_renumbering_never_brings_in_another_card() -> None:
+    stale = spec(device("GPU-a", 1), device("GPU-b", 0), device("all", 0, 1), source="/etc/cdi/old.yaml")
+    with pytest.raises(
+        CdiError, match=r"/etc/cdi/old\.yaml is out of date: the card is /dev/nvidia0 now; run nvidia-ctk"
+    ):
+        real_cards([A], [stale], NODES)
+    assert nodes(real_cards([A], [spec(device("GPU-a", 0)), stale], NODES))[-1] == "/dev/nvidia0"
+
+
+@pytest.mark.parametrize(
+    ("library", "driver", "message"),
+    [
+        pytest.param("/usr/lib/libnvidia-ml.so.580.95.05", "580.95.05", "brings in no libcuda.so", id="no CUDA"),
+        pytest.param("/usr/lib/libcuda.so.570.12", "580.95.05", "is of driver 570.12, the driver is", id="older"),
+        pytest.param("/usr/lib/libcuda.so.580.95.05", "580.95.05", "", id="the same"),
+        pytest.param("/usr/lib/libcuda.so.1.1", "540.4.0", "", id="no driver's version"),
+        pytest.param("/usr/lib/libcuda.so.570.12", "", "", id="driver not known"),
+        pytest.param("/usr/lib/libcuda.so.570.12", "simulated", "", id="no version"),
+    ],
+)
+def test_a_spec_without_this_drivers_libraries_is_not_used(library: str, driver: str, message: str) -> None:
+    whole = toolkit(device("GPU-a", 0))
+    whole["containerEdits"] = {"mounts": [{"hostPath": library, "containerPath": library}]}
+    found = nvidia_spec("/etc/cdi/nvidia.yaml", json.dumps(whole))
+    assert found is not None
+    if not message:
+        assert nodes(real_cards([A], [found], NODES, driver=driver)) == ["/dev/nvidia0"]
+        return
+    with pytest.raises(CdiError, match=message):
+        real_cards([A], [found], NODES, driver=driver)
+
+
+def test_without_any_spec_there_is_nothing_never_bare_device_nodes() -> None:
+    with pytest.raises(CdiError, match=r"card GPU-a cannot be brought into a container: no CDI spec of kind nvidia\."):
+        real_cards([A, B], [], NODES)
+
+
+@pytest.mark.parametrize(
+    ("card", "message"), [(replace(A, minor=7), "expected /dev/nvidia7"), (replace(A, minor=None), "<n>")]
+)
+def test_a_card_without_a_device_node_is_refused(card: DriverCard, message: str) -> None:
+    with pytest.raises(CdiError, match=message):
+        real_cards([card], [spec(device("all", 0))], NODES)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["GPU-a", "GPU-b", "0", "1", "all"]), st.sets(st.integers(0, 2)))))
+def test_whatever_a_spec_says_a_container_sees_its_own_card_only(devices: list[tuple[str, set[int]]]) -> None:
+    try:
+        found = real_cards([A], [spec(*(device(name, *minors) for name, minors in devices))], NODES)
+    except CdiError:
+        return
+    assert [path for path in nodes(found) if re.fullmatch(r"/dev/nvidia\d+", path)] == ["/dev/nvidia0"]
