@@ -147,12 +147,12 @@ async def _node(c: DevicePluginConfiguration, environment: Mapping[str, str]) ->
 
 
 async def _read_node(c: DevicePluginConfiguration, transport: Transport) -> NodeFacts:
-    async def get(path: str) -> bytes:
-        return await transport.send(HTTPMethod.GET, path, timeout_s=_ANSWERS_WITHIN_S)
+    async def get(path: str, kind: str) -> bytes:
+        return await transport.send(HTTPMethod.GET, path, answers=kind, timeout_s=_ANSWERS_WITHIN_S)
 
-    node = msgspec.json.decode(await get(f"/api/v1/nodes/{c.node_name}"), type=objects.Node)
+    node = msgspec.json.decode(await get(f"/api/v1/nodes/{c.node_name}", "Node"), type=objects.Node)
     selector = quote(f"spec.nodeName={c.node_name},status.phase!=Succeeded,status.phase!=Failed")
-    pods = msgspec.json.decode(await get(f"/api/v1/pods?fieldSelector={selector}"), type=_PodList)
+    pods = msgspec.json.decode(await get(f"/api/v1/pods?fieldSelector={selector}", "PodList"), type=_PodList)
     annotations = node.metadata.annotations or {}
     return NodeFacts(
         labels=node.metadata.labels or {},
