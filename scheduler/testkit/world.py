@@ -115,9 +115,9 @@ class TrialWorld:
         message = f"the engine is not at rest after {_MOST_ATTEMPTS} attempts"
         raise Restless(message)
 
-    def pass_time(self) -> None:
-        """Back-offs after refused binds end, if there are any."""
-        if self.refused:
+    def pass_time(self, *, always: bool = False) -> None:
+        """Back-offs after refused binds end, if there are any. always: time passes although there are none."""
+        if self.refused or always:
             self.refused.clear()
             self.now_s += 2 * _BACKOFF_S
 
@@ -175,4 +175,6 @@ class TrialWorld:
         if live.node:
             self.engine.pod_assigned(self.pod(live))
         else:
+            # Its owner takes time: one that changes again and again backs off, and is woken by nothing meanwhile.
+            self.pass_time(always=True)
             self.engine.pod_waiting(self.pod(live), self.now_s)

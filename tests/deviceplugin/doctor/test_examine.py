@@ -83,8 +83,16 @@ class MadeUpNode:
             place = {names.GPU_MEM: "79"}
             meta = {"name": "n1", "uid": "u", "labels": {"gpushare": "true"}, "annotations": {names.INVENTORY: "{}"}}
             info = {"containerRuntimeVersion": "containerd://2.1.9"}
-            node = {"metadata": meta, "status": {"capacity": place, "allocatable": place, "nodeInfo": info}}
-            server.script = [status(403, "no such right")] if self.refused else [ok(node), ok({"items": self.pods})]
+            node = {
+                "kind": "Node",
+                "metadata": meta,
+                "status": {"capacity": place, "allocatable": place, "nodeInfo": info},
+            }
+            server.script = (
+                [status(403, "no such right")]
+                if self.refused
+                else [ok(node), ok({"kind": "PodList", "items": self.pods})]
+            )
             return await examine(
                 self._configuration(server.url),
                 {},
