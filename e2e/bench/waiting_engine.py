@@ -150,7 +150,7 @@ def _running(name: str, node: str, card: int, units: int) -> Wire:
                 "name": name,
                 "namespace": "default",
                 "uid": name,
-                "annotations": {names.MEM_IDX: str(card), names.MEM_POD: str(units)},
+                "annotations": {names.MEM_IDX: str(card), names.MEM_POD: str(units), names.UNIT_MIB: "1024"},
             },
             "spec": {
                 "nodeName": node,
