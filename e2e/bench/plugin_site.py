@@ -49,13 +49,18 @@ class PluginRun:
 async def node_with_pods(admin: Admin, count: int) -> BenchNode:
     """Make a node, and so many pods bound to it. Raises TooMany, and what Admin raises."""
     name = f"gpu-node-{count}"
-    info = {"containerRuntimeVersion": "containerd://2.1.0"}
-    await admin.create("/api/v1/nodes", {"metadata": {"name": name}, "status": {"nodeInfo": info}})
+    await make_node(admin, name)
     await admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
     path, manifests = f"/api/v1/namespaces/{name}/pods", plugin_pods.manifests(count, name)
     await admin.create_all(path, manifests)
     created = {pod["metadata"]["name"]: pod for pod in await admin.items(path)}
     return BenchNode(name, plugin_pods.bound_pods([created[pod["metadata"]["name"]] for pod in manifests]))
+
+
+async def make_node(admin: Admin, name: str) -> None:
+    """The node alone. Raises what Admin raises."""
+    info = {"containerRuntimeVersion": "containerd://2.1.0"}
+    await admin.create("/api/v1/nodes", {"metadata": {"name": name}, "status": {"nodeInfo": info}})
 
 
 async def measure(

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,14 @@ def made() -> dict[str, BenchNode]:
 
 
 @pytest.fixture
-async def node(admin: Admin, made: dict[str, BenchNode]) -> BenchNode:
-    if not made:
+async def node(admin: Admin, made: dict[str, BenchNode]) -> AsyncIterator[BenchNode]:
+    if made:
+        await plugin_site.make_node(admin, made["node"].name)
+    else:
         made["node"] = await plugin_site.node_with_pods(admin, PODS)
-    return made["node"]
+    yield made["node"]
+    # Other suites on this control plane know their own nodes only.
+    await admin.delete(f"/api/v1/nodes/{made['node'].name}")
 
 
 @pytest.fixture

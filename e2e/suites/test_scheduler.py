@@ -71,6 +71,7 @@ async def test_the_annotations_say_which_card_and_how_much_of_it(site: GpuSite) 
         names.MEM_POD: "3",
         names.MEM_DEV: "16",
         names.MEM_ASSIGNED: "false",
+        names.UNIT_MIB: "1024",
     }
 
 

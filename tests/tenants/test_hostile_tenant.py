@@ -13,7 +13,7 @@ MOST_S = 0.1
 MOST_TIMES_QUIET = 2.0
 MOST_TIMES_ORDINARY = 1.2
 # The p99 of 150 pods is one pod's wait: what a busy machine adds to it.
-NOISE_S = 0.01
+NOISE_S = 0.02
 # What does not keep to twice of quiet yet, and what it keeps to: docs/roadmap.md says what is missing.
 SLOWER_YET = {
     "a webhook that answers every binding after ten seconds": 1.5,
