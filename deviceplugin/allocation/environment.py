@@ -45,7 +45,7 @@ def replay_objection(answer: Answer, device: str, shares: Sequence[Share]) -> st
 
     The kubelet replays it at every start and asks nobody again, so a wrong one stays wrong for the life of the pod. It
     may be of either mode, whichever holds now, and of the legacy device plugin, whose answer has card indexes alone.
-    device: our CDI device for the ids of the container; its spec is written anew, so it is right.
+    device: our CDI device for the ids of the container; its spec is written again, so it is right.
     """
     if device in answer.cdi_devices:
         return ""

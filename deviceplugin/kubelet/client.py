@@ -141,7 +141,7 @@ async def restarts(device_plugin_dir: Path) -> AsyncIterator[None]:
     """Yield whenever a kubelet has made its socket: at once if there is one, then at each new one.
 
     A kubelet that starts removes every socket of the directory, ours too, and creates its own. Where the directory is
-    made anew, the new one is watched. Raises DirectoryGone when there is none for a while.
+    made again, the new one is watched. Raises DirectoryGone when there is none for a while.
     """
     while True:
         watched = await _there(device_plugin_dir)

@@ -29,7 +29,7 @@ class NodeDevices:
     withheld: Callable[[], bool] = bool
 
     async def show(self, whole: Inventory, found: Inventory) -> bool:
-        """List the devices, worked out anew from what is held now: `device_ids.listed`. False: ask again, soon.
+        """List the devices, worked out again from what is held now: `device_ids.listed`. False: ask again, soon.
 
         whole: without what is used outside. Its units stay in the list, since a container of any card may hold the ids;
         as many free ones are unhealthy.
