@@ -21,7 +21,7 @@ from config.protocol import environment
 from config.protocol.inventory import Card
 from deviceplugin.allocation import identify
 from deviceplugin.allocation.decision import NoAllocation, Share, Undecided, decided
-from deviceplugin.allocation.environment import Answer, container_environment, replay_objection
+from deviceplugin.allocation.environment import RecordedAnswer, container_environment, replay_objection
 from deviceplugin.allocation.identify import NotIdentified, PodContainers
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
@@ -111,7 +111,7 @@ class Site:
         edits = self.card_edits.edits([share.uuid for share in shares])
         self.files.write(device, spec.container_spec(device, [edits, Edits(env=variables)]))
 
-    def _refuse_other_card(self, pod: NodePod, container: str, answer: Answer, objection: str) -> None:
+    def _refuse_other_card(self, pod: NodePod, container: str, answer: RecordedAnswer, objection: str) -> None:
         if not objection:
             return
         # What the container has is what the kubelet replays, wherever it should have been.
@@ -202,14 +202,14 @@ class EnvironmentAllocator:
             raise Refused(message, "OtherRuntime")
 
 
-def _answer(entry: CheckpointEntry) -> Answer:
+def _answer(entry: CheckpointEntry) -> RecordedAnswer:
     """Raises CheckpointError for one that is damaged; that of another container is none of it."""
     try:
         wire = deviceplugin_pb2.ContainerAllocateResponse.FromString(entry.answer())
     except DecodeError as error:
         message = f"kubelet checkpoint: the answer of container {entry.container} cannot be read: {error}"
         raise CheckpointError(message) from error
-    return Answer(dict(wire.envs), frozenset(device.name for device in wire.cdi_devices))
+    return RecordedAnswer(dict(wire.envs), frozenset(device.name for device in wire.cdi_devices))
 
 
 def _kind(error: Exception) -> str:

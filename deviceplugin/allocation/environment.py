@@ -33,14 +33,14 @@ def container_environment(
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RecordedAnswer:
     """What an Allocate answered, as the kubelet recorded it. cdi_devices: by their full names."""
 
     variables: Mapping[str, str]
     cdi_devices: Collection[str] = ()
 
 
-def replay_objection(answer: Answer, device: str, shares: Sequence[Share]) -> str:
+def replay_objection(answer: RecordedAnswer, device: str, shares: Sequence[Share]) -> str:
     """Why what the kubelet recorded at Allocate must not start with these shares; "" when it may.
 
     The kubelet replays it at every start and asks nobody again, so a wrong one stays wrong for the life of the pod. It

@@ -8,7 +8,7 @@ from config.protocol import names
 from deviceplugin.cdi.mode import NoWayIn, WaysIn, mode_of
 from deviceplugin.cdi.nvidia_spec import GENERATE
 from deviceplugin.doctor.facts import Facts
-from deviceplugin.doctor.findings import Finding, Report, Verdict
+from deviceplugin.doctor.findings import Examination, Finding, Verdict
 
 OK, WARNING, FAILED, UNKNOWN = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.UNKNOWN
 
@@ -37,9 +37,9 @@ _DRIFT: Final = {
 }
 
 
-def examined(facts: Facts) -> Report:
+def examined(facts: Facts) -> Examination:
     """Every check."""
-    return Report(facts.node_name, tuple(check(facts) for check in _CHECKS))
+    return Examination(facts.node_name, tuple(check(facts) for check in _CHECKS))
 
 
 def _driver(facts: Facts) -> Finding:

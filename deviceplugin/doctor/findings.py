@@ -24,7 +24,7 @@ class Finding(msgspec.Struct, frozen=True):
     remedy: str = ""
 
 
-class Report(msgspec.Struct, frozen=True):
+class Examination(msgspec.Struct, frozen=True):
     """In the order in which a new node fails."""
 
     node: str
@@ -36,12 +36,12 @@ class Report(msgspec.Struct, frozen=True):
         return all(one.verdict is not Verdict.FAILED for one in self.findings)
 
 
-def encode(report: Report) -> bytes:
+def encode(report: Examination) -> bytes:
     """As JSON."""
     return msgspec.json.encode(report)
 
 
-def as_text(report: Report) -> str:
+def as_text(report: Examination) -> str:
     """For people; ends with a line break."""
     counts = [(verdict, sum(one.verdict is verdict for one in report.findings)) for verdict in Verdict]
     head = f"Node {report.node}: {', '.join(f'{count} {verdict}' for verdict, count in counts if count)}"

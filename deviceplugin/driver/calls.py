@@ -92,7 +92,7 @@ class Worker(Protocol):
         ...
 
 
-class Ask(msgspec.Struct, frozen=True):
+class CallRequest(msgspec.Struct, frozen=True):
     """A call on the wire."""
 
     number: int
@@ -100,34 +100,34 @@ class Ask(msgspec.Struct, frozen=True):
     arguments: tuple[Any, ...]
 
 
-class Failure(msgspec.Struct, frozen=True):
+class CallFailure(msgspec.Struct, frozen=True):
     """One of the errors of `cards`, on the wire."""
 
     kind: Literal["driver", "not-opened", "no-answer", "card", "card-lost"]
     message: str
 
 
-class Answer(msgspec.Struct, frozen=True):
+class CallAnswer(msgspec.Struct, frozen=True):
     """The answer to the call of this number. result: JSON of the call's type."""
 
     number: int
     result: msgspec.Raw = msgspec.Raw(b"null")
-    failure: Failure | None = None
+    failure: CallFailure | None = None
 
 
-def failure_of(error: SourceFailed) -> Failure:
+def failure_of(error: SourceFailed) -> CallFailure:
     """The error on the wire."""
     match error:
         case CardFailed():
-            return Failure("card-lost" if error.lost else "card", str(error))
+            return CallFailure("card-lost" if error.lost else "card", str(error))
         case NoAnswer():
-            return Failure("no-answer", str(error))
+            return CallFailure("no-answer", str(error))
         case NotOpened():
-            return Failure("not-opened", str(error))
-    return Failure("driver", str(error))
+            return CallFailure("not-opened", str(error))
+    return CallFailure("driver", str(error))
 
 
-def error_of(failure: Failure) -> SourceFailed:
+def error_of(failure: CallFailure) -> SourceFailed:
     """The error that was sent."""
     match failure.kind:
         case "card" | "card-lost":

@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from deviceplugin.driver.calls import Answer, Ask, Call, failure_of
+from deviceplugin.driver.calls import Call, CallAnswer, CallRequest, failure_of
 from deviceplugin.driver.cards import CardSource, SourceFailed
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
@@ -25,7 +25,7 @@ def serve(source: CardSource, asks: BinaryIO, answers: BinaryIO) -> None:
     """Until `asks` ends. What is still being asked then is not waited for."""
     turn = threading.Lock()
 
-    def answer(ask: Ask) -> None:
+    def answer(ask: CallRequest) -> None:
         line = msgspec.json.encode(_answer(source, ask)) + b"\n"
         with turn:
             answers.write(line)
@@ -34,18 +34,18 @@ def serve(source: CardSource, asks: BinaryIO, answers: BinaryIO) -> None:
     for line in asks:
         # One thread for each call: one that never comes back keeps nobody else from being asked. Its owner does not
         # ask a card again that has not answered, so there are never more of them than a few for each card.
-        threading.Thread(target=answer, args=(msgspec.json.decode(line, type=Ask),), daemon=True).start()
+        threading.Thread(target=answer, args=(msgspec.json.decode(line, type=CallRequest),), daemon=True).start()
 
 
-def _answer(source: CardSource, ask: Ask) -> Answer:
+def _answer(source: CardSource, ask: CallRequest) -> CallAnswer:
     try:
         call: Call[object] = Call(ask.name, ask.arguments, None)
         result = call.of(source)
     except SourceFailed as error:
-        return Answer(ask.number, failure=failure_of(error))
+        return CallAnswer(ask.number, failure=failure_of(error))
     except Exception as error:  # noqa: BLE001 - a bug here must not look like a card that is silent
-        return Answer(ask.number, failure=failure_of(SourceFailed(f"{ask.name}: {type(error).__name__}: {error}")))
-    return Answer(ask.number, msgspec.Raw(msgspec.json.encode(result)))
+        return CallAnswer(ask.number, failure=failure_of(SourceFailed(f"{ask.name}: {type(error).__name__}: {error}")))
+    return CallAnswer(ask.number, msgspec.Raw(msgspec.json.encode(result)))
 
 
 def main(source: CardSource, parent: int) -> None:

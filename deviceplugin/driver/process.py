@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from deviceplugin.driver.calls import LONGEST_LINE, Answer, Ask, Call, WorkerDied, error_of
+from deviceplugin.driver.calls import LONGEST_LINE, Call, CallAnswer, CallRequest, WorkerDied, error_of
 from deviceplugin.driver.cards import SourceFailed
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class DriverProcess:
     ) -> None:
         self._process, self._writer = process, writer
         self._numbers = itertools.count()
-        self._asked: dict[int, asyncio.Future[Answer]] = {}
+        self._asked: dict[int, asyncio.Future[CallAnswer]] = {}
         self._reading = asyncio.create_task(self._read(reader))
 
     @classmethod
@@ -68,10 +68,10 @@ class DriverProcess:
         if self._reading.done():
             raise self._died()
         number = next(self._numbers)
-        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[CallAnswer] = asyncio.get_running_loop().create_future()
         self._asked[number] = answered
         try:
-            self._send(Ask(number, call.name, call.arguments))
+            self._send(CallRequest(number, call.name, call.arguments))
             answer = await answered
         finally:
             self._asked.pop(number, None)
@@ -94,7 +94,7 @@ class DriverProcess:
                     await asyncio.sleep(_LOOK_S)
         return not self.alive
 
-    def _send(self, ask: Ask) -> None:
+    def _send(self, ask: CallRequest) -> None:
         # Not drained: a line is short, and one that asks waits for its answer before it asks again.
         self._writer.write(msgspec.json.encode(ask) + b"\n")
 
@@ -102,7 +102,7 @@ class DriverProcess:
         """Hand out the answers until there are no more."""
         try:
             while line := await reader.readline():
-                answer = msgspec.json.decode(line, type=Answer)
+                answer = msgspec.json.decode(line, type=CallAnswer)
                 waiting = self._asked.get(answer.number)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)

@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DriverLimits:
     """Seconds.
 
     open: for a process to start and open the driver. answer: until a call counts as not answered. patience: until the
@@ -46,7 +46,7 @@ class Limits:
 class Processes:
     """Owned by the event loop. starts: processes made. At most `MOST_PROCESSES` are there, abandoned ones included."""
 
-    def __init__(self, start: Callable[[], Awaitable[Worker]], limits: Limits) -> None:
+    def __init__(self, start: Callable[[], Awaitable[Worker]], limits: DriverLimits) -> None:
         """start: makes a process; raises SourceFailed."""
         self.limits = limits
         self.starts = 0

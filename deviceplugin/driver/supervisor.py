@@ -26,7 +26,7 @@ from deviceplugin.driver.apart import CardApart
 from deviceplugin.driver.calls import Worker, WorkerDied
 from deviceplugin.driver.cards import CardFailed, CardKey, DriverCard, DriverCards, NoAnswer, Reading, SourceFailed, Xid
 from deviceplugin.driver.opened import OpenedDriver
-from deviceplugin.driver.processes import Limits, Processes
+from deviceplugin.driver.processes import DriverLimits, Processes
 
 T = TypeVar("T")
 _LISTEN_AGAIN_S: Final = 10.0
@@ -37,9 +37,9 @@ log = structlog.get_logger()
 class SupervisedDriver:
     """`cards.Driver`. Make it inside the event loop."""
 
-    def __init__(self, start: Callable[[], Awaitable[Worker]], limits: Limits | None = None) -> None:
+    def __init__(self, start: Callable[[], Awaitable[Worker]], limits: DriverLimits | None = None) -> None:
         """start: makes a process; raises SourceFailed."""
-        self.processes = Processes(start, limits or Limits())
+        self.processes = Processes(start, limits or DriverLimits())
         self._limits = self.processes.limits
         self._common: OpenedDriver | None = None
         self._apart: dict[str, CardApart] = {}

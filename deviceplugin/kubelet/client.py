@@ -165,7 +165,7 @@ async def _there(directory: Path) -> tuple[int, int]:
     until_s = time.monotonic() + _GONE_S
     while (found := _identity(directory)) is None:
         if time.monotonic() > until_s:
-            message = f"{directory} is gone for {_GONE_S:g} s, or was made anew where this process cannot see it"
+            message = f"{directory} is gone for {_GONE_S:g} s, or was made again where this process cannot see it"
             raise DirectoryGone(message)
         await asyncio.sleep(_BREATH_S)
     return found

@@ -19,7 +19,7 @@ from deviceplugin.kubelet.device_ids import Listed
 from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.kubelet.registration import Listeners, Registration, Say
 from deviceplugin.kubelet.server import ContainerResponse, Devices, Refused
-from deviceplugin.kubelet.session_file import SessionFile, Told
+from deviceplugin.kubelet.session_file import SessionFile, SessionRecord
 
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
 # The kubelet handles no other pod while it waits for an Allocate, without a deadline (devicemanager/endpoint.go).
@@ -71,7 +71,7 @@ class KubeletSession:
         self.missing: Callable[[], str] = str
         self._resource, self._file, self._backoff_s = resource, file, backoff_s
         self._checkpoint = device_plugin_dir / CHECKPOINT
-        self._told: Told | None = None
+        self._told: SessionRecord | None = None
         self._answers: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         self._first = asyncio.Event()
         self._following = 0
@@ -130,7 +130,7 @@ class KubeletSession:
 
     def remember(self, mode: str, devices: Listed, *, unasked: bool) -> None:
         """Keep what the kubelet is told, for the next process. Raises OSError."""
-        self._file.save(Told(self._resource, mode, unasked, devices))
+        self._file.save(SessionRecord(self._resource, mode, unasked, devices))
 
     async def devices(self) -> AsyncIterator[Devices]:
         """As the port."""

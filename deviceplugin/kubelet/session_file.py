@@ -23,7 +23,7 @@ class _Document(msgspec.Struct, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SessionRecord:
     """mode: `cdi` or `environment`. unasked: the kubelet may have pods that it admitted without asking the plugin."""
 
     resource: str
@@ -37,9 +37,9 @@ class SessionFile:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / _FILE
-        self._saved: Told | None = None
+        self._saved: SessionRecord | None = None
 
-    def load(self) -> Told | None:
+    def load(self) -> SessionRecord | None:
         """What was saved; None where there is nothing, or nothing that can be read."""
         try:
             found = msgspec.json.decode(self._path.read_bytes(), type=_Document)
@@ -48,9 +48,9 @@ class SessionFile:
         if found.version != _VERSION:
             return None
         devices = [(name, True) for name in found.healthy] + [(name, False) for name in found.unhealthy]
-        return Told(found.resource, found.mode, found.unasked, tuple(devices))
+        return SessionRecord(found.resource, found.mode, found.unasked, tuple(devices))
 
-    def save(self, told: Told) -> None:
+    def save(self, told: SessionRecord) -> None:
         """Keep this. Raises OSError."""
         if told == self._saved:
             return

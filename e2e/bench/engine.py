@@ -69,11 +69,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _same_template(count: int) -> Iterator[Wire]:
-    yield from _decoded(workload.pods(Size(nodes=0, pods=count, templates=1)))
+    yield from decoded(workload.pods(Size(nodes=0, pods=count, templates=1)))
 
 
 def _fifty_templates(count: int) -> Iterator[Wire]:
-    yield from _decoded(workload.pods(Size(nodes=0, pods=count, templates=50)))
+    yield from decoded(workload.pods(Size(nodes=0, pods=count, templates=50)))
 
 
 def _stateful_sets(count: int) -> Iterator[Wire]:
@@ -169,18 +169,20 @@ def _drive(engine: Engine, handlers: EventHandlers, pods: list[Wire]) -> int:
 def _confirm(engine: Engine, handlers: EventHandlers, placed: list[Placement], by_uid: dict[str, Wire]) -> None:
     for placement in placed:
         engine.bound(placement)
-    handlers.pods([Changed(_bound(by_uid[placement.pod.key.uid], placement)) for placement in placed])
+    handlers.pods([Changed(bound(by_uid[placement.pod.key.uid], placement)) for placement in placed])
     placed.clear()
 
 
-def _bound(pod: Wire, placement: Placement) -> Wire:
+def bound(pod: Wire, placement: Placement) -> Wire:
+    """The pod as the watch shows it once it is bound there."""
     meta = msgspec.structs.replace(
         pod.metadata, annotations={**(pod.metadata.annotations or {}), **placement.annotations}
     )
     return msgspec.structs.replace(pod, metadata=meta, spec=msgspec.structs.replace(pod.spec, node_name=placement.node))
 
 
-def _decoded(manifests: Iterator[dict[str, Any]]) -> Iterator[Wire]:
+def decoded(manifests: Iterator[dict[str, Any]]) -> Iterator[Wire]:
+    """As the watch shows them, with uids `uid-N`."""
     for number, manifest in enumerate(manifests):
         pod = msgspec.json.decode(msgspec.json.encode(manifest), type=objects.Pod)
         meta = msgspec.structs.replace(pod.metadata, uid=f"uid-{number}", namespace="default")

@@ -16,6 +16,7 @@ import msgspec
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from e2e.bench import workload
+from e2e.bench.engine import bound, decoded
 from e2e.bench.workload import CARDS_PER_NODE, UNITS_PER_CARD, Size
 from scheduler.build import build_engine
 from scheduler.event_handlers import EventHandlers
@@ -89,8 +90,8 @@ class _Cluster:
         if isinstance(decision.outcome, Placement):
             self.placed += 1
             self.engine.bound(decision.outcome)
-            bound = _bound(self.waiting[decision.outcome.pod.key.uid], decision.outcome)
-            self._timed(lambda: self.handlers.pods([Changed(bound)]))
+            shown = bound(self.waiting[decision.outcome.pod.key.uid], decision.outcome)
+            self._timed(lambda: self.handlers.pods([Changed(shown)]))
         return True
 
     def _timed(self, step: Any) -> Any:  # noqa: ANN401 - whatever the step returns
@@ -125,13 +126,21 @@ def measure(nodes: int, waiting: int, ends: int) -> EngineFigures:
 def _heartbeats(cluster: _Cluster) -> tuple[float, int]:
     """(seconds of the processor per heartbeat, questions)."""
     asked = 0
-    again = [msgspec.convert(msgspec.to_builtins(node), objects.Node) for node in cluster.nodes[:_HEARTBEATS]]
+    again = [
+        _reported(msgspec.convert(msgspec.to_builtins(node), objects.Node)) for node in cluster.nodes[:_HEARTBEATS]
+    ]
     began_s = time.process_time()
     for node in again:
         cluster.handlers.nodes([Changed(node)])
         while cluster.engine.check(0.0):
             asked += 1
     return (time.process_time() - began_s) / len(again), asked
+
+
+def _reported(node: objects.Node) -> objects.Node:
+    """The kubelet has nothing new to say at this time."""
+    ready = objects.NodeCondition("Ready", "2026-01-01T00:00:00Z")
+    return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, conditions=(ready,)))
 
 
 def filling(number: int, node: objects.Node) -> Iterator[Wire]:
@@ -160,18 +169,3 @@ def _running(name: str, node: str, card: int, units: int) -> Wire:
         },
         Wire,
     )
-
-
-def _bound(pod: Wire, placement: Placement) -> Wire:
-    annotations = {**(pod.metadata.annotations or {}), **placement.annotations}
-    meta = msgspec.structs.replace(pod.metadata, annotations=annotations)
-    return msgspec.structs.replace(pod, metadata=meta, spec=msgspec.structs.replace(pod.spec, node_name=placement.node))
-
-
-def decoded(manifests: Iterator[dict[str, Any]]) -> Iterator[Wire]:
-    """As the watch shows them, with uids `uid-N`."""
-    for number, manifest in enumerate(manifests):
-        pod = msgspec.json.decode(msgspec.json.encode(manifest), type=objects.Pod)
-        yield msgspec.structs.replace(
-            pod, metadata=msgspec.structs.replace(pod.metadata, uid=f"uid-{number}", namespace="default")
-        )

@@ -17,6 +17,7 @@ import msgspec
 
 from config.settings.scheduler import SchedulerConfiguration
 from e2e.bench import waiting_engine, workload
+from e2e.bench.engine import decoded
 from e2e.bench.workload import Size
 from scheduler.app import service_options
 from scheduler.build import build_engine
@@ -151,6 +152,6 @@ def _world(nodes: int, backlog: int) -> tuple[World, list[objects.Pod]]:
         for pod in waiting_engine.filling(number, node):
             last = world.pods.create(pod)
         ending.append(last)
-    for pod in waiting_engine.decoded(workload.pods(size)):
+    for pod in decoded(workload.pods(size)):
         world.pods.create(pod)
     return world, ending

@@ -6,7 +6,7 @@ import sys
 import msgspec
 import pytest
 
-from deviceplugin.doctor.findings import Report, Verdict
+from deviceplugin.doctor.findings import Examination, Verdict
 from e2e.control_plane.admin import Admin, Json, seen
 from e2e.node.node_pods import PODS
 from e2e.programs.plugin_process import DevicePluginProcess
@@ -46,7 +46,7 @@ async def test_of_a_node_that_is_not_each_thing_is_said_with_what_to_do(shared: 
             print(said)  # noqa: T201 - as above
             assert code == 1
             code, said = await doctor(plugin, "-o", "json")
-            report = msgspec.json.decode(said, type=Report)
+            report = msgspec.json.decode(said, type=Examination)
         failed = {one.check: one for one in report.findings if one.verdict is Verdict.FAILED}
         assert (code, set(failed)) == (1, {"pods", "cards"}), said
         assert "default/by-hand (schedulerName default-scheduler)" in failed["pods"].found

@@ -8,8 +8,8 @@ opening is asked about once, class by class, in the order of their best pods; a 
 asked. One that fits has its best pod woken, which is decided before the next question: places are spent in the tables
 themselves, and as many pods are woken as there are places.
 
-Openings are taken in rounds: what opens during a round waits until every class that sorts before the pod to be decided
-next has been asked, so a steady stream of openings keeps no class from being asked.
+Openings are offered in rounds: what opens during a round waits until every class that sorts before the pod to be
+decided next has been asked, so a steady stream of openings keeps no class from being asked.
 
 A pod to which a place was shown in vain (a Permit plugin says no) serves a back-off, whatever opens meanwhile.
 Where kube-scheduler differs: its queueing hints judge pod by pod, and an event wakes every pod that it may concern.

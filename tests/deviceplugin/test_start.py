@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from config.protocol import names
-from deviceplugin.kubelet.session_file import SessionFile, Told
+from deviceplugin.kubelet.session_file import SessionFile, SessionRecord
 from tests.support.kubelet_double import KubeletDouble
 from tests.support.repository import ROOT
 
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def test_it_registers_while_neither_api_server_nor_driver_answers(folder: Path) -> None:
-    SessionFile(folder).save(Told(names.GPU_MEM, "cdi", unasked=False, devices=(("u0", True), ("u1", False))))
+    SessionFile(folder).save(SessionRecord(names.GPU_MEM, "cdi", unasked=False, devices=(("u0", True), ("u1", False))))
     (folder / "kubelet_internal_checkpoint").write_text('{"Data": {"PodDeviceEntries": null}}')
     (folder / "kubeconfig").write_text(KUBECONFIG)
     settings = {

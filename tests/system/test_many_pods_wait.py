@@ -1,11 +1,13 @@
 """What a crowd of waiting pods costs, and who gets what becomes free; on a cluster in memory, in virtual time."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
 
 from config.protocol import names
+from scheduler.kube import objects
 from scheduler.simulation.world import World
 from tests.support.builders import READER, manifest
 from tests.system.looking import cluster, comes, node_of
@@ -24,6 +26,12 @@ def keeping_away(key: str) -> dict[str, Any]:
     expression = {"key": key, "operator": "In", "values": ["1"]}
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchExpressions": [expression]}}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def reported(at: str) -> Callable[[objects.Node], objects.Node]:
+    """The kubelet has nothing new to say at this time."""
+    conditions = (objects.NodeCondition("Ready", at),)
+    return lambda node: replace(node, status=replace(node.status, conditions=conditions))
 
 
 async def fills(of: World, *names_of_pods: str, units: int = 16) -> None:
@@ -72,9 +80,11 @@ async def test_a_heartbeat_without_news_changes_nothing_and_wakes_nobody() -> No
         comes(of, "waits", 16)
         await asyncio.sleep(A_MOMENT_S)
         version, before = process.engine.tables.changes.version, attempts(process)
-        for _ in range(10):
-            of.nodes.update("a", lambda node: replace(node, metadata=replace(node.metadata)))
+        told = of.version
+        for number in range(10):
+            of.nodes.update("a", reported(f"2026-01-01T00:00:{number:02}Z"))
             await asyncio.sleep(A_MOMENT_S)
+        assert of.version == told + 10
         assert process.engine.tables.changes.version == version
         assert attempts(process) == before
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from config.protocol import names
 from deviceplugin.allocation.decision import decided
-from deviceplugin.allocation.environment import Answer, container_environment, replay_objection
+from deviceplugin.allocation.environment import RecordedAnswer, container_environment, replay_objection
 from deviceplugin.allocation.identify import (
     NodeState,
     NotIdentified,
@@ -166,7 +166,7 @@ class OneNode:
         assert shares == decided(pod, CARDS, UNIT_MIB).shares[container.name]
         recorded = msgspec.json.decode(self.kubelet.answers[pod.uid, container.name], type=dict[str, str])
         right = container_environment(shares, by_cdi=False)
-        if replay_objection(Answer(recorded), "", shares):
+        if replay_objection(RecordedAnswer(recorded), "", shares):
             assert recorded != right
             return False
         assert recorded == right

@@ -8,7 +8,7 @@ import pytest
 
 from deviceplugin.doctor.checks import examined
 from deviceplugin.doctor.facts import Facts, NodeFacts, PodFacts
-from deviceplugin.doctor.findings import Finding, Report, Verdict, as_text, encode
+from deviceplugin.doctor.findings import Examination, Finding, Verdict, as_text, encode
 from deviceplugin.driver.cards import DriverCard
 from deviceplugin.report.status import CardStatus, DriftStatus, PluginStatus
 
@@ -190,7 +190,7 @@ def test_simulated_cards_need_nothing_of_nvidias() -> None:
 
 
 def test_the_report_is_a_table_with_what_to_do_below_and_json_for_programs() -> None:
-    report = Report(
+    report = Examination(
         "n1", (Finding("driver", Verdict.OK, "580"), Finding("node", Verdict.FAILED, "no label", "label it"))
     )
     assert as_text(report) == (
@@ -198,4 +198,4 @@ def test_the_report_is_a_table_with_what_to_do_below_and_json_for_programs() -> 
         "What to do:\n  node: label it\n"
     )
     assert not report.healthy
-    assert msgspec.json.decode(encode(report), type=Report) == report
+    assert msgspec.json.decode(encode(report), type=Examination) == report

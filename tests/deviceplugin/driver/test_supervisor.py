@@ -17,13 +17,13 @@ import pytest
 
 from deviceplugin.driver.cards import CardFailed, NoAnswer, NotOpened, Reading, SourceFailed, Xid
 from deviceplugin.driver.process import DriverProcess
-from deviceplugin.driver.processes import Limits
+from deviceplugin.driver.processes import DriverLimits
 from deviceplugin.driver.supervisor import SupervisedDriver
 from tests.support.repository import ROOT
 
 SOON_S: Final = 20.0
 # The real ones, a hundredth of them; a process takes its time to start all the same.
-LIMITS: Final = Limits(
+LIMITS: Final = DriverLimits(
     answer_s=0.3, patience_s=0.02, stuck_s=0.4, hung_s=0.8, again_s=0.4, longest_s=2.0, start_s=0.05, slowest_s=0.2
 )
 
@@ -60,7 +60,7 @@ class Rig:
 
 
 @asynccontextmanager
-async def driving(folder: Path, cards: int = 8, limits: Limits = LIMITS) -> AsyncIterator[Rig]:
+async def driving(folder: Path, cards: int = 8, limits: DriverLimits = LIMITS) -> AsyncIterator[Rig]:
     pids: list[int] = []
 
     async def start() -> DriverProcess:
@@ -193,7 +193,7 @@ async def test_a_released_card_is_touched_by_no_process(tmp_path: Path) -> None:
 
 
 async def test_a_card_that_is_released_while_it_is_asked_is_not_asked_by_the_next_process(tmp_path: Path) -> None:
-    async with driving(tmp_path, cards=2, limits=Limits()) as rig:
+    async with driving(tmp_path, cards=2, limits=DriverLimits()) as rig:
         await rig.driver.cards()
         rig.happens("hang-1")
         asking = asyncio.create_task(rig.driver.readings(["GPU-1"]))
@@ -213,7 +213,7 @@ async def test_a_driver_that_cannot_be_opened_is_tried_by_a_new_process(tmp_path
 
 
 async def test_a_driver_that_cannot_be_opened_is_not_tried_all_the_time(tmp_path: Path) -> None:
-    async with driving(tmp_path, cards=1, limits=Limits(start_s=SOON_S)) as rig:
+    async with driving(tmp_path, cards=1, limits=DriverLimits(start_s=SOON_S)) as rig:
         rig.happens("broken", str(pynvml.NVML_ERROR_DRIVER_NOT_LOADED))
         for _ in range(10):
             with pytest.raises(NotOpened, match="kernel module"):

@@ -11,7 +11,7 @@ import pytest
 from config.protocol.inventory import Health
 from deviceplugin.driver.calls import Worker
 from deviceplugin.driver.cards import DriverCard, NotOpened, Xid
-from deviceplugin.driver.processes import Limits
+from deviceplugin.driver.processes import DriverLimits
 from deviceplugin.driver.simulated import (
     BackFault,
     DieFault,
@@ -37,7 +37,7 @@ CARDS = (
     DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=1024),
 )
 HEALTHY = (Health.HEALTHY, "")
-LIMITS = Limits(answer_s=0.1, patience_s=0.01, stuck_s=0.2, hung_s=0.5, again_s=0.1, start_s=0.01, slowest_s=0.05)
+LIMITS = DriverLimits(answer_s=0.1, patience_s=0.01, stuck_s=0.2, hung_s=0.5, again_s=0.1, start_s=0.01, slowest_s=0.05)
 PACE = Pace(reading_s=0.02, cards_s=60, again_s=0.01)
 
 

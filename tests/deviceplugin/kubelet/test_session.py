@@ -12,11 +12,11 @@ import pytest
 from deviceplugin.kubelet import session as sessions
 from deviceplugin.kubelet.server import ContainerResponse
 from deviceplugin.kubelet.session import CHECKPOINT, KubeletSession
-from deviceplugin.kubelet.session_file import SessionFile, Told
+from deviceplugin.kubelet.session_file import SessionFile, SessionRecord
 from tests.support.kubelet_double import KubeletDouble
 
 RESOURCE = "x.com/mem"
-TOLD = Told(RESOURCE, "cdi", unasked=False, devices=(("u0", True), ("u1", False)))
+TOLD = SessionRecord(RESOURCE, "cdi", unasked=False, devices=(("u0", True), ("u1", False)))
 
 
 class Answers:
@@ -47,7 +47,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("s")
 
 
-def made(folder: Path, told: Told | None = TOLD, held: Mapping[str, list[str]] | None = None) -> KubeletSession:
+def made(
+    folder: Path, told: SessionRecord | None = TOLD, held: Mapping[str, list[str]] | None = None
+) -> KubeletSession:
     """held: pod UID -> ids that the kubelet has recorded of our resource; None: it has never been told of any."""
     if told:
         SessionFile(folder).save(told)
@@ -122,16 +124,20 @@ async def test_calls_that_wait_too_long_are_refused_with_the_reason(
     [
         pytest.param(TOLD, None, True, id="by CDI nothing else has to be known"),
         pytest.param(None, {}, False, id="nothing was kept"),
-        pytest.param(Told("x.com/other", "cdi", unasked=False, devices=()), {}, False, id="of another resource"),
-        pytest.param(Told(RESOURCE, "environment", unasked=False, devices=TOLD.devices), {}, True, id="environment"),
         pytest.param(
-            Told(RESOURCE, "environment", unasked=True, devices=TOLD.devices),
+            SessionRecord("x.com/other", "cdi", unasked=False, devices=()), {}, False, id="of another resource"
+        ),
+        pytest.param(
+            SessionRecord(RESOURCE, "environment", unasked=False, devices=TOLD.devices), {}, True, id="environment"
+        ),
+        pytest.param(
+            SessionRecord(RESOURCE, "environment", unasked=True, devices=TOLD.devices),
             {},
             False,
             id="environment, and pods that were admitted without asking",
         ),
         pytest.param(
-            Told(RESOURCE, "environment", unasked=False, devices=TOLD.devices),
+            SessionRecord(RESOURCE, "environment", unasked=False, devices=TOLD.devices),
             None,
             False,
             id="environment, and a kubelet that admits without asking",
@@ -140,7 +146,7 @@ async def test_calls_that_wait_too_long_are_refused_with_the_reason(
 )
 async def test_what_was_kept_is_enough_or_not(
     folder: Path,
-    told: Told | None,
+    told: SessionRecord | None,
     held: Mapping[str, list[str]] | None,
     enough: bool,  # noqa: FBT001
 ) -> None:

@@ -1,23 +1,16 @@
 """What opens wakes the pods that now fit, as many as fit, in queue order, before any pod that sorts behind them."""
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from scheduler.pods.pod import Pod
 from scheduler.queue.entry import State
 from scheduler.state.amounts import Amount
-from scheduler.state.arrays import Int64Array, RowArray
 from scheduler.state.changes import Change
-from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, full, key_of, opened, pod, with_labels
+from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, full, opened, plenty, pod, pods, with_labels
 
 # Above `scheduler.queue.unschedulable_pods._MOST_CHECKS`.
 MORE_THAN_A_POD_WAITS_FOR: Final = 300
-
-
-def _pods(count: int, units: int = 1, prefix: str = "p") -> list[Pod]:
-    return [pod(f"{prefix}{index}", units) for index in range(count)]
 
 
 def _rows_asked(cluster: ToyCluster) -> list[list[int] | None]:
@@ -26,11 +19,6 @@ def _rows_asked(cluster: ToyCluster) -> list[list[int] | None]:
 
 def _names_asked(cluster: ToyCluster) -> list[str]:
     return [check.pod.key.name for check in cluster.asked]
-
-
-def _plenty(rows: RowArray) -> Int64Array:
-    """Nothing that is measured is short: the rules alone decide."""
-    return np.full((len(Amount), len(rows)), 1000, dtype=np.int64)
 
 
 def test_a_pod_waiting_for_card_memory_is_retried_at_once_when_that_memory_frees_whatever_its_no_fit_back_off() -> None:
@@ -55,13 +43,13 @@ def test_only_pods_that_could_now_fit_are_asked_about() -> None:
 
 
 def test_as_many_pods_are_tried_as_the_freed_place_can_hold_in_queue_order() -> None:
-    cluster = full(*_pods(5), pod("urgent", priority=1))
+    cluster = full(*pods(5), pod("urgent", priority=1))
     cluster.free(0, 3)
     assert cluster.settle() == ["urgent", "p0", "p1"]
 
 
 def test_places_freed_on_several_rows_are_all_taken() -> None:
-    cluster = full(*_pods(5, units=2), rows=3)
+    cluster = full(*pods(5, units=2), rows=3)
     for row in range(3):
         cluster.free(row, 3)
     assert cluster.settle() == ["p0", "p1", "p2"]
@@ -82,7 +70,7 @@ def test_a_better_pod_is_never_passed_by_newcomers_while_a_still_better_one_is_a
     for number in range(20):
         cluster.add(pod(f"newcomer-{number}"))
     cluster.free(0, 1)
-    while (check := cluster.queue.next_check(_plenty)) is not None:
+    while (check := cluster.queue.next_check(plenty)) is not None:
         if check.pod.labels:
             cluster.queue.fits_not(check, wakes_on=ANY)
         else:
@@ -113,7 +101,7 @@ def test_classes_of_a_better_priority_are_all_asked_before_a_pod_is_decided() ->
     for _ in range(2):
         cluster.queue.opened(opened(0))
         asked = 0
-        while (check := cluster.queue.next_check(_plenty)) is not None:
+        while (check := cluster.queue.next_check(plenty)) is not None:
             asked += 1
             cluster.queue.fits_not(check, wakes_on=ANY)
         assert asked == MORE_THAN_A_POD_WAITS_FOR
@@ -125,19 +113,19 @@ def test_a_new_pod_is_not_held_up_by_more_than_some_dozen_questions_about_its_eq
     cluster.add(pod("new"))
     cluster.queue.opened(opened(0))
     asked = []
-    while (check := cluster.queue.next_check(_plenty)) is not None:
+    while (check := cluster.queue.next_check(plenty)) is not None:
         asked.append(check)
         cluster.queue.fits_not(check, wakes_on=ANY)
     assert len(asked) < MORE_THAN_A_POD_WAITS_FOR
     assert cluster.queue.pop(0.0) is not None
     # The round goes on where it was.
-    check = cluster.queue.next_check(_plenty)
+    check = cluster.queue.next_check(plenty)
     assert check is not None
     assert check.signature not in {before.signature for before in asked}
 
 
 def test_the_next_one_follows_when_the_woken_one_is_deleted() -> None:
-    cluster = full(*_pods(2))
+    cluster = full(*pods(2))
     cluster.free(0, 1)
     cluster.check()
     cluster.queue.delete("p0")
@@ -145,7 +133,7 @@ def test_the_next_one_follows_when_the_woken_one_is_deleted() -> None:
 
 
 def test_the_next_one_follows_when_the_woken_one_asks_for_something_else() -> None:
-    cluster = full(*_pods(2))
+    cluster = full(*pods(2))
     cluster.free(0, 1)
     cluster.check()
     cluster.add(pod("p0", 5))
@@ -154,7 +142,7 @@ def test_the_next_one_follows_when_the_woken_one_asks_for_something_else() -> No
 
 
 def test_the_next_one_follows_when_the_bind_of_the_woken_one_fails() -> None:
-    cluster = full(*_pods(2))
+    cluster = full(*pods(2))
     cluster.free(0, 1)
     assert cluster.settle() == ["p0"]
     cluster.refused("p0")
@@ -166,11 +154,11 @@ def test_rows_are_not_asked_about_again_until_they_open() -> None:
     cluster = full(pod("p", 4), rows=3)
     for row in range(2):
         cluster.queue.opened(opened(row))
-        check = cluster.queue.next_check(_plenty)
+        check = cluster.queue.next_check(plenty)
         assert check is not None
         assert check.rows == frozenset({row})
         cluster.queue.fits_not(check, wakes_on=ANY)
-    assert cluster.queue.next_check(_plenty) is None
+    assert cluster.queue.next_check(plenty) is None
 
 
 def test_a_change_that_concerns_no_row_is_a_question_about_all_rows() -> None:
@@ -185,7 +173,7 @@ def test_classes_are_asked_for_in_the_order_of_their_best_pods() -> None:
     cluster = full(pod("late", 3), pod("later", 2), pod("first", 4, priority=2), pod("second", 2, priority=1))
     cluster.queue.opened(opened(0))
     asked = []
-    while (check := cluster.queue.next_check(_plenty)) is not None:
+    while (check := cluster.queue.next_check(plenty)) is not None:
         asked.append(check.pod.key.name)
         cluster.queue.fits_not(check, wakes_on=ANY)
     assert asked == ["first", "second", "late"]
@@ -204,7 +192,7 @@ def test_rows_that_open_during_a_round_are_offered_to_the_best_class_first() -> 
     asked = []
 
     def ask() -> None:
-        check = cluster.queue.next_check(_plenty)
+        check = cluster.queue.next_check(plenty)
         assert check is not None
         asked.append(check)
         cluster.queue.fits_not(check, wakes_on=ANY)
@@ -226,7 +214,7 @@ def test_a_better_pod_that_joins_moves_its_class_forward() -> None:
     cluster.add(pod("b-urgent", 3, priority=5))
     cluster.settle()
     cluster.queue.opened(opened(0))
-    check = cluster.queue.next_check(_plenty)
+    check = cluster.queue.next_check(plenty)
     assert check is not None
     assert check.pod.key.name == "b-urgent"
 
@@ -265,9 +253,9 @@ def test_a_change_of_a_kind_that_no_rule_of_the_class_looks_at_is_no_question() 
     cluster.queue.pop(0.0)
     cluster.queue.unschedulable("p", "class", 0.0, wakes_on=int(Change.TAINTS))
     cluster.queue.opened(opened(0, kinds=int(Change.LABELS), everywhere=int(Change.DOMAINS)))
-    assert cluster.queue.next_check(_plenty) is None
+    assert cluster.queue.next_check(plenty) is None
     cluster.queue.opened(opened(0, kinds=int(Change.TAINTS)))
-    assert cluster.queue.next_check(_plenty) is not None
+    assert cluster.queue.next_check(plenty) is not None
 
 
 def test_a_class_that_is_ruled_out_by_what_is_left_wakes_when_there_is_more() -> None:
@@ -280,7 +268,7 @@ def test_a_class_that_is_ruled_out_by_what_is_left_wakes_when_there_is_more() ->
     cluster.queue.opened(opened(0, kinds=int(Change.TAINTS)))
     assert cluster.next_check() is None
     cluster.queue.opened(opened(0, kinds=int(Change.CARDS)))
-    assert cluster.queue.next_check(_plenty) is not None
+    assert cluster.queue.next_check(plenty) is not None
 
 
 def test_many_rows_that_open_at_once_are_asked_about_whatever_their_number() -> None:
@@ -291,123 +279,14 @@ def test_many_rows_that_open_at_once_are_asked_about_whatever_their_number() -> 
     assert cluster.settle() == ["p0"]
 
 
-def test_a_class_that_was_not_asked_for_long_is_asked_about_all_rows() -> None:
-    cluster = full(pod("best", 1, priority=9), pod("other", 2), rows=10)
-    cluster.queue.opened(opened(0))
-    check = cluster.queue.next_check(_plenty)
-    assert check is not None
-    cluster.queue.fits_not(check, wakes_on=ANY)
-    for _ in range(1000):
-        # "other" stays due, and what opens is for the next round.
+def test_a_class_that_is_not_asked_for_long_is_asked_about_all_rows_in_the_end() -> None:
+    cluster = full(pod("waits"), rows=10)
+    cluster.add(pod("urgent", priority=1))
+    for _ in range(500):
+        # Each is a round of its own, since nobody who sorts before "urgent" is due; it is not decided all the while.
         cluster.queue.opened(opened(*range(10)))
-    check = cluster.queue.next_check(_plenty)
+        assert cluster.queue.next_check(plenty) is None
+    assert cluster.queue.pop(0.0) is not None
+    check = cluster.queue.next_check(plenty)
     assert check is not None
-    assert (check.pod.key.name, check.rows) == ("other", frozenset({0}))
-
-
-# A place that was shown in vain: a Permit plugin says no
-
-
-def _in_vain(cluster: ToyCluster) -> str:
-    cluster.check()
-    queued = cluster.queue.pop(cluster.now_s)
-    assert queued is not None
-    uid, signature = queued.pod.key.uid, key_of(queued.pod)
-    cluster.queue.unschedulable(uid, signature, cluster.now_s, wakes_on=ANY, in_vain=True)
-    return uid
-
-
-def test_a_place_shown_in_vain_goes_to_the_next_one_and_the_first_backs_off() -> None:
-    cluster = full(*_pods(2))
-    cluster.free(0, 1)
-    assert _in_vain(cluster) == "p0"
-    assert cluster.queue.state("p0") is State.BACKING_OFF
-    assert cluster.settle() == ["p1"]
-    assert cluster.queue.state("p0") is State.BACKING_OFF
-
-
-def test_a_pod_that_was_shown_a_place_in_vain_tries_again_after_its_no_fit_back_off() -> None:
-    cluster = full(pod("p"))
-    cluster.free(0, 1)
-    _in_vain(cluster)
-    assert cluster.settle() == []
-    assert cluster.queue.next_ready_s() == 2.0
-    cluster.after(2)
-    assert cluster.settle() == ["p"]
-    assert "p" in cluster.placed
-
-
-def test_pods_that_are_shown_places_in_vain_do_not_wake_each_other() -> None:
-    cluster = full(*_pods(2))
-    for _ in range(2):
-        cluster.free(0, 1)
-        _in_vain(cluster)
-        cluster.queue.opened(opened(0))
-    assert cluster.settle() == []
-
-
-def test_a_pod_that_was_shown_a_place_in_vain_is_tried_at_once_when_it_changes() -> None:
-    cluster = full(pod("p"))
-    cluster.free(0, 1)
-    _in_vain(cluster)
-    cluster.add(with_labels(pod("p"), app="x"))
-    assert cluster.queue.state("p") is State.ACTIVE
-
-
-def test_a_pod_whose_place_is_gone_when_it_is_tried_waits_for_the_next() -> None:
-    cluster = full(*_pods(3))
-    cluster.free(0, 1)
-    cluster.check()
-    cluster.room[0] = 0
-    assert cluster.settle() == ["p0"]
-    assert cluster.queue.lengths() == {"active": 0, "backoff": 0, "unschedulable": 3, "gated": 0}
-    cluster.free(0, 1)
-    assert cluster.settle() == ["p0"]
-
-
-# Classes that are not what they were
-
-
-def test_pods_whose_class_has_split_are_moved_and_asked_for_one_by_one() -> None:
-    cluster = full(*_pods(3), rows=2)
-    cluster.queue.opened(opened(1))
-    seen = []
-    while (check := cluster.queue.next_check(_plenty)) is not None:
-        uid = check.pod.key.uid
-        seen.append((uid, check.signature == uid, check.rows))
-        if check.signature == uid:
-            cluster.queue.fits_not(check, wakes_on=ANY)
-        else:
-            cluster.queue.reclassify(check, uid, np.zeros(len(Amount), dtype=np.int64))
-        cluster.queue.validate()
-    # What their class was asked about says nothing of a class that is new.
-    assert sorted(seen, key=str) == [(f"p{n}", new, None if new else {1}) for n in range(3) for new in (False, True)]
-
-
-def test_a_pod_that_joins_a_class_that_waits_shares_its_answers() -> None:
-    cluster = full(pod("p", 2), pod("q", 1))
-    cluster.queue.opened(opened(0))
-    check = cluster.queue.next_check(_plenty)
-    assert check is not None
-    cluster.queue.fits_not(check, wakes_on=ANY)
-    other = cluster.queue.next_check(_plenty)
-    assert other is not None
-    cluster.queue.reclassify(other, check.signature, np.zeros(len(Amount), dtype=np.int64))
-    assert cluster.queue.next_check(_plenty) is None
-    cluster.queue.validate()
-
-
-def test_a_status_change_of_a_woken_pod_keeps_it_woken() -> None:
-    cluster = full(*_pods(2))
-    cluster.free(0, 1)
-    cluster.check()
-    cluster.add(replace(pod("p0"), reason="seen"))
-    assert cluster.queue.state("p0") is State.ACTIVE
-    assert cluster.settle() == ["p0"]
-
-
-def test_classes_whose_pods_have_left_are_forgotten() -> None:
-    cluster = full(*[with_labels(pod(f"p{index}"), app=str(index)) for index in range(500)])
-    cluster.free(0, 500)
-    assert len(cluster.settle()) == 500
-    assert len(cluster.queue._no_fit._at) == 0  # noqa: SLF001 - what it holds on to is the point
+    assert (check.pod.key.name, check.rows) == ("waits", None)

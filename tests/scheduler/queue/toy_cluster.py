@@ -69,6 +69,16 @@ def pod(name: str, units: int = 1, *, priority: int = 0, gates: tuple[str, ...] 
     )
 
 
+def pods(count: int, units: int = 1, prefix: str = "p") -> list[Pod]:
+    """Alike, named p0, p1 and so on."""
+    return [pod(f"{prefix}{index}", units) for index in range(count)]
+
+
+def plenty(rows: RowArray) -> Int64Array:
+    """As `ToyCluster.left` where nothing that is measured is short: the rules alone decide."""
+    return np.full((len(Amount), len(rows)), 1000, dtype=np.int64)
+
+
 class Gates:
     """The PreEnqueue rule of scheduling gates."""
 
