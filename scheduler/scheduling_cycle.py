@@ -14,9 +14,9 @@ from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.plugin import PreBindPlugin, Rejected, Wait
 from scheduler.framework.runtime import NOWHERE, Runtime, Signature
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import Int64Array, RowArray
-from scheduler.state.booking import CardShare
+from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import Int64Array, RowArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,8 @@ from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.timeline import Step, timeline
 from scheduler.simulation.witness import Witness
 from scheduler.simulation.world import World
+from scheduler.state.cards.node_inventory import read_inventory
 from scheduler.state.ledger import of_tables
-from scheduler.state.node_inventory import read_inventory
 from scheduler.telemetry.metrics import Metrics
 
 _UNIT_MIB: Final = 1024

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from config.protocol.inventory import Health
 from scheduler.cli.story import Line, Tone
-from scheduler.state.cards import Slot
+from scheduler.state.cards.card_columns import Slot
 from scheduler.state.tables import Tables
 
 _COLOURS: Final = (

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from scheduler.framework.plugin import CardObjection, Objection, Plugin
-from scheduler.state.arrays import Int64Array
+from scheduler.state.columns.arrays import Int64Array
 
 # Comparing with a dtype takes a fifth of the time of comparing with its type.
 _BOOL: Final = np.dtype(np.bool_)

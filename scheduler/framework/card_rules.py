@@ -9,7 +9,7 @@ from scheduler.framework.answers import PluginError, check_objection, checked_sc
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import CardFilterPlugin, CardObjection, CardScorePlugin, CardSetPlugin
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 
 if TYPE_CHECKING:
     from scheduler.state.tables import Tables

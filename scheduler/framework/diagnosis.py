@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.framework.plugin import Numbers, Objection
-from scheduler.state.arrays import BoolArray
+from scheduler.state.columns.arrays import BoolArray
 
 
 @dataclass(frozen=True, slots=True)

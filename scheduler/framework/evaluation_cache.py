@@ -16,7 +16,7 @@ from cachetools import LRUCache
 
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import FilterPlugin, ScorePlugin
-from scheduler.state.arrays import BoolArray, Int64Array
+from scheduler.state.columns.arrays import BoolArray, Int64Array
 
 # Bytes kept, over all classes of a profile: 500 classes of 5,000 nodes.
 _BUDGET_BYTES: Final = 128 * 1024 * 1024

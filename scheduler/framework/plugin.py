@@ -5,7 +5,8 @@
 
 Plugins judge rows of the tables, not nodes one by one. Each extension point has its own answer type, so that
 an illegal outcome cannot be written. A plugin inherits one class per extension point that it has; it keeps nothing of
-pods and nodes itself: what it counts is a Fact (`scheduler.state.facts`), what it works out goes into the CycleState.
+pods and nodes itself: what it counts is a Fact (`scheduler.state.facts.fact`), and what it works out goes into the
+CycleState.
 Source of the vocabulary: kube-scheduler, pkg/scheduler/framework/interface.go.
 """
 
@@ -20,9 +21,9 @@ from scheduler.framework.cycle_state import CycleState
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import Amount
-from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
-from scheduler.state.booking import CardShare
+from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 
 if TYPE_CHECKING:
     from scheduler.state.tables import Tables

@@ -25,8 +25,8 @@ from scheduler.framework.plugin import (
 )
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import NOTHING, Amount
-from scheduler.state.arrays import Int64Array
 from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import Int64Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

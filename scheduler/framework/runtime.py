@@ -22,8 +22,8 @@ from scheduler.framework.plugin import (
 )
 from scheduler.framework.profile import Profile
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import ALL_ROWS, BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.changes import Change, ChangedRows
+from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.tables import Tables
 
 Signature: TypeAlias = Hashable

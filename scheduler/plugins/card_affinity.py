@@ -18,12 +18,12 @@ from scheduler.framework.plugin import (
 )
 from scheduler.pods.pod import Pod
 from scheduler.pods.selector_text import SelectorError
-from scheduler.state.arrays import ALL_ROWS, BoolArray, Rows
 from scheduler.state.changes import Change
-from scheduler.state.facts import CardFact
-from scheduler.state.row_masks import count_of, places_of
-from scheduler.state.selectors import Expressions, match, of_text
-from scheduler.state.vocabulary import Vocabulary
+from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Rows
+from scheduler.state.columns.row_masks import count_of, places_of
+from scheduler.state.columns.selectors import Expressions, match, of_text
+from scheduler.state.columns.vocabulary import Vocabulary
+from scheduler.state.facts.fact import CardFact
 
 if TYPE_CHECKING:
     from scheduler.state.tables import Tables

@@ -1,7 +1,7 @@
 """The arithmetic of GpuShare: which cards fit, which are taken, and how many copies of a pod they hold.
 
 Free functions over the columns of cards. What is of the shape [cards, rows] is of rows that are judged together, see
-`scheduler.state.card_arrays`; `by_width` puts the answers of several such groups together.
+`scheduler.state.cards.card_arrays`; `by_width` puts the answers of several such groups together.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from scheduler.framework.plugin import MAX_SCORE, Numbers, Objection
 from scheduler.pods.gpu_request import GpuRequest, Policy, Selection
-from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
-from scheduler.state.card_arrays import RowGroup, per_row
-from scheduler.state.cards import CardColumns
-from scheduler.state.row_masks import count_of
+from scheduler.state.cards.card_arrays import RowGroup, per_row
+from scheduler.state.cards.card_columns import CardColumns
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.columns.row_masks import count_of
 
 AnyT = TypeVar("AnyT", bound=np.generic)
 # Binpack, in shares of MAX_SCORE: a card in use before a free card, a node in use before an empty node,

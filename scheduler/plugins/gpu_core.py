@@ -13,9 +13,9 @@ from scheduler.framework.plugin import (
     Relevance,
 )
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import Int64Array, Rows
 from scheduler.state.changes import Change
-from scheduler.state.facts import CardSums
+from scheduler.state.columns.arrays import Int64Array, Rows
+from scheduler.state.facts.fact import CardSums
 
 if TYPE_CHECKING:
     from scheduler.state.tables import Tables

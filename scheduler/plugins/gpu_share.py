@@ -1,6 +1,7 @@
 """GpuShare: which cards fit, which node is preferred, and which cards are taken.
 
-What a card or node has free is in `scheduler.state.cards`; what a pod may ask for in docs/protocol.md, "Requests".
+What a card or node has free is in `scheduler.state.cards.card_columns`; what a pod may ask for in docs/protocol.md,
+"Requests".
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,12 +41,12 @@ from scheduler.plugins.card_choice import (
 from scheduler.pods.gpu_request import GpuRequest, Policy, ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import Amount
-from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
-from scheduler.state.booking import CardShare
-from scheduler.state.card_arrays import RowGroup
-from scheduler.state.cards import CardColumns
+from scheduler.state.cards.booking import CardShare
+from scheduler.state.cards.card_arrays import RowGroup
+from scheduler.state.cards.card_columns import CardColumns
+from scheduler.state.cards.node_inventory import GpuState
 from scheduler.state.changes import Change
-from scheduler.state.node_inventory import GpuState
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.tables import Tables
 
 PolicyName: TypeAlias = Literal["binpack", "spread"]

@@ -11,10 +11,10 @@ from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import CardFilterPlugin, CardObjection, PluginArgs
 from scheduler.kube.objects import Node
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import Int64Array, Rows, resized
+from scheduler.state.cards.node_inventory import MOST_SHARERS, max_sharers
 from scheduler.state.changes import Change
-from scheduler.state.facts import NodeFact
-from scheduler.state.node_inventory import MOST_SHARERS, max_sharers
+from scheduler.state.columns.arrays import Int64Array, Rows, resized
+from scheduler.state.facts.fact import NodeFact
 
 if TYPE_CHECKING:
     from scheduler.state.tables import Tables

@@ -10,9 +10,9 @@ from typing import ClassVar, Final
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import FilterPlugin, Objection
 from scheduler.pods.pod import Pod
-from scheduler.state.anti_affinity import AntiAffinity, AwayTerm
-from scheduler.state.arrays import Rows
 from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import Rows
+from scheduler.state.facts.anti_affinity import AntiAffinity, AwayTerm
 from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) didn't satisfy existing pods anti-affinity rules"

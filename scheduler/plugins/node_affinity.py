@@ -23,10 +23,10 @@ from scheduler.framework.plugin import (
 )
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod, Template
-from scheduler.state.arrays import BoolArray, Int64Array, Rows
 from scheduler.state.changes import Change
-from scheduler.state.row_masks import mask_of
-from scheduler.state.selectors import Matcher, all_parsed, equalities
+from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows
+from scheduler.state.columns.row_masks import mask_of
+from scheduler.state.columns.selectors import Matcher, all_parsed, equalities
 from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) didn't match Pod's node affinity/selector"

@@ -9,9 +9,9 @@ from typing import ClassVar, Final
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import Rows
 from scheduler.state.changes import Change
-from scheduler.state.row_masks import mask_of
+from scheduler.state.columns.arrays import Rows
+from scheduler.state.columns.row_masks import mask_of
 from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) didn't match the requested node name"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
 from scheduler.pods.pod import HostPort, Pod
-from scheduler.state.arrays import BoolArray, Rows
 from scheduler.state.changes import Change
-from scheduler.state.facts import NodeFact
-from scheduler.state.row_masks import mask_of
+from scheduler.state.columns.arrays import BoolArray, Rows
+from scheduler.state.columns.row_masks import mask_of
+from scheduler.state.facts.fact import NodeFact
 
 if TYPE_CHECKING:
     from scheduler.state.tables import Tables

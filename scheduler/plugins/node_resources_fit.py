@@ -31,9 +31,9 @@ from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY, PO
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod, Template
 from scheduler.state.amounts import Amount
-from scheduler.state.arrays import Int64Array, RowArray, Rows
 from scheduler.state.changes import Change
-from scheduler.state.resources import ResourceColumns
+from scheduler.state.columns.arrays import Int64Array, RowArray, Rows
+from scheduler.state.columns.resources import ResourceColumns
 from scheduler.state.tables import Tables
 
 Strategy: TypeAlias = Literal["LeastAllocated", "MostAllocated"]

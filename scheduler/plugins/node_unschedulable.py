@@ -11,8 +11,8 @@ from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin,
 from scheduler.kube.objects import Taint
 from scheduler.plugins.taint_toleration import tolerated
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import Rows
 from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import Rows
 from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) were unschedulable"

@@ -22,10 +22,10 @@ from scheduler.framework.plugin import (
 )
 from scheduler.kube.objects import Taint, Toleration
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import Int64Array, Rows
 from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import Int64Array, Rows
+from scheduler.state.columns.taints import TaintSet, Verdicts
 from scheduler.state.tables import Tables
-from scheduler.state.taints import TaintSet, Verdicts
 
 REASON: Final = "node(s) had untolerated taint(s)"
 _HARD: Final = frozenset({"NoSchedule", "NoExecute"})

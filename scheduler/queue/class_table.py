@@ -12,7 +12,7 @@ import numpy as np
 
 from scheduler.queue.entry import SortKey
 from scheduler.state.amounts import NOTHING, Amount
-from scheduler.state.arrays import BoolArray, Int64Array, RowArray, resized
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, resized
 
 # int64[amounts, rows]: what is left there, see `scheduler.state.amounts`.
 Left: TypeAlias = Callable[[RowArray], Int64Array]

@@ -40,8 +40,8 @@ from scheduler.queue.entry import Entry, QueuedPod, SortKey, State
 from scheduler.queue.heap import Heap
 from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import Check
-from scheduler.state.arrays import Int64Array
 from scheduler.state.changes import Openings
+from scheduler.state.columns.arrays import Int64Array
 
 
 class Gate(Protocol):

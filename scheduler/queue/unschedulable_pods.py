@@ -27,8 +27,8 @@ from scheduler.queue.class_table import ClassTable, Left
 from scheduler.queue.entry import Entry, SortKey, State
 from scheduler.queue.heap import Heap
 from scheduler.queue.waking import EVERYWHERE, Check, OpenRows, PodClass
-from scheduler.state.arrays import Int64Array
 from scheduler.state.changes import Change, Openings
+from scheduler.state.columns.arrays import Int64Array
 
 # Source: kube-scheduler, backend/queue/scheduling_queue.go, DefaultPodMaxInUnschedulablePodsDuration.
 _LEFTOVER_S: Final = 300.0

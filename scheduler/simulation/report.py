@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from scheduler.simulation.usage import CardUse, NodeUse
-from scheduler.state.booking import CardShare
+from scheduler.state.cards.booking import CardShare
 
 FINISHED: Final = "finished"
 LOST: Final = "lost with its node"

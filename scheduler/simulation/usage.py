@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from config.protocol.booked_cards import BookedCards
 from config.protocol.inventory import Card
-from scheduler.state.node_inventory import NodeInventory
+from scheduler.state.cards.node_inventory import NodeInventory
 
 
 @dataclass(slots=True)

@@ -14,9 +14,9 @@ from scheduler.pods.pod import PodReader
 from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.store import Cursor
 from scheduler.simulation.world import World
-from scheduler.state.booking import CardShare, shares_of, written_of
+from scheduler.state.cards.booking import CardShare, shares_of, written_of
+from scheduler.state.cards.node_inventory import NodeInventory, read_inventory
 from scheduler.state.ledger import NodeLedger, recompute
-from scheduler.state.node_inventory import NodeInventory, read_inventory
 
 
 @dataclass(frozen=True, slots=True)

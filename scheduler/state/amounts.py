@@ -5,9 +5,9 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.state.arrays import Int64Array, Rows
-from scheduler.state.card_arrays import per_row
-from scheduler.state.resources import NATIVE
+from scheduler.state.cards.card_arrays import per_row
+from scheduler.state.columns.arrays import Int64Array, Rows
+from scheduler.state.columns.resources import NATIVE
 from scheduler.state.tables import Tables
 
 

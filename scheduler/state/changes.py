@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.state.arrays import RowArray
+from scheduler.state.columns.arrays import RowArray
 
 _LONGEST_LOG: Final = 65_536
 

@@ -12,9 +12,9 @@ from scheduler.kube.objects import Node
 from scheduler.pods.effective_requests import PODS, Amounts
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
-from scheduler.state.booking import is_exclusive, written_of
-from scheduler.state.cards import LEAST_FREE, MOST_UNITS
-from scheduler.state.node_inventory import NodeInventory, read_inventory
+from scheduler.state.cards.booking import is_exclusive, written_of
+from scheduler.state.cards.card_columns import LEAST_FREE, MOST_UNITS
+from scheduler.state.cards.node_inventory import NodeInventory, read_inventory
 from scheduler.state.tables import Tables
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from config.protocol.booked_cards import Written
 from scheduler.pods.pod import Pod
-from scheduler.state.cards import Held
+from scheduler.state.cards.card_columns import Held
 from scheduler.state.changes import Change
 
 _PODS: Final = int(Change.PODS)

@@ -24,17 +24,17 @@ from scheduler.pods.effective_requests import amounts
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
-from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, resized
-from scheduler.state.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
-from scheduler.state.cards import CardColumns, Held
+from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
+from scheduler.state.cards.card_columns import CardColumns, Held
+from scheduler.state.cards.node_inventory import NodeInventory, node_differences, read_inventory
 from scheduler.state.changes import Change, ChangeLog, Openings
-from scheduler.state.fact_table import FactT, FactTable
-from scheduler.state.labels import Labels
-from scheduler.state.node_inventory import NodeInventory, node_differences, read_inventory
+from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, resized
+from scheduler.state.columns.labels import Labels
+from scheduler.state.columns.resources import ResourceColumns
+from scheduler.state.columns.rows import Rowed
+from scheduler.state.columns.taints import Taints
+from scheduler.state.facts.fact_table import FactT, FactTable
 from scheduler.state.pod_record import PodRecord, booking_kinds, problem_of
-from scheduler.state.resources import ResourceColumns
-from scheduler.state.rows import Rowed
-from scheduler.state.taints import Taints
 
 _NODE: Final = int(Change.NODE)
 _PODS: Final = int(Change.PODS)

@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.state.arrays import Int32Array, Int64Array
-from scheduler.state.cards import Slot
+from scheduler.state.cards.card_columns import Slot
+from scheduler.state.columns.arrays import Int32Array, Int64Array
 from scheduler.state.tables import Tables
 
 _FREE_SHARES: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)

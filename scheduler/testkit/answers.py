@@ -9,8 +9,8 @@ from scheduler.framework.diagnosis import Diagnosis, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.runtime import NOWHERE, Runtime
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import ALL_ROWS
-from scheduler.state.booking import CardShare
+from scheduler.state.cards.booking import CardShare
+from scheduler.state.columns.arrays import ALL_ROWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

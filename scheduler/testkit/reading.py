@@ -15,7 +15,7 @@ from scheduler.framework.plugin import Plugin, PluginArgs
 from scheduler.framework.profile import Profile
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod, Template
-from scheduler.state.labels import LabelColumn, Labels
+from scheduler.state.columns.labels import LabelColumn, Labels
 from scheduler.testkit.answers import answer
 from scheduler.testkit.plans import Setting
 from scheduler.testkit.profiles import Company, profile_with

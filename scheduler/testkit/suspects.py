@@ -8,7 +8,7 @@ from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import CardFilterPlugin, CardScorePlugin, CardSetPlugin, Plugin, PluginArgs
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
-from scheduler.state.facts import Fact
+from scheduler.state.facts.fact import Fact
 from scheduler.state.tables import Tables
 from scheduler.testkit.answers import answer
 from scheduler.testkit.history import Failure, FailureKind, History, fresh_runtime, probes, run

@@ -16,8 +16,8 @@ from scheduler.pods.pod import Pod
 from scheduler.queue.entry import State
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.scheduling_cycle import NoFit, Placement, SchedulingCycle
-from scheduler.state.arrays import Rows
 from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import Rows
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, cluster, engine, pod
 

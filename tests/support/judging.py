@@ -9,7 +9,7 @@ from scheduler.framework.plugin import FilterPlugin, PreFilterPlugin, Rejected, 
 from scheduler.kube.objects import Node
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import ALL_ROWS, Rows
+from scheduler.state.columns.arrays import ALL_ROWS, Rows
 from scheduler.state.tables import Tables
 
 

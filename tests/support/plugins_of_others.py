@@ -19,8 +19,8 @@ from scheduler.framework.plugin import (
     ScorePlugin,
 )
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.tables import Tables
 
 

@@ -12,7 +12,7 @@ from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
 
 if TYPE_CHECKING:
-    from scheduler.state.booking import CardShare
+    from scheduler.state.cards.booking import CardShare
 
 
 def evaluation(profile: Profile, tables: Tables, pod: Pod) -> tuple[Runtime, Evaluation]:

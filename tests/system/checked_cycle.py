@@ -13,7 +13,7 @@ from scheduler.kube import objects
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.state.amounts import left as amounts_left
-from scheduler.state.arrays import ALL_ROWS, RowArray
+from scheduler.state.columns.arrays import ALL_ROWS, RowArray
 from scheduler.state.ledger import NodeLedger
 from scheduler.state.tables import Tables
 from tests.support.builders import READER

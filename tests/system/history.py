@@ -17,9 +17,9 @@ from scheduler.pods.pod import PodReader
 from scheduler.queue.entry import State
 from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.world import World
-from scheduler.state.booking import is_exclusive, shares_of, written_of
+from scheduler.state.cards.booking import is_exclusive, shares_of, written_of
+from scheduler.state.cards.node_inventory import GpuState
 from scheduler.state.ledger import of_tables
-from scheduler.state.node_inventory import GpuState
 from tests.support.virtual_time import VirtualLoop
 from tests.system.happening import happenings
 from tests.system.node_plans import PLANS, NodePlan, with_uuids

@@ -20,7 +20,7 @@ from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.service import Clock, Service
 from scheduler.simulation.world import World
-from scheduler.state.booking import written_of
+from scheduler.state.cards.booking import written_of
 from scheduler.state.ledger import NodeLedger, of_tables, recompute
 from scheduler.telemetry.metrics import Metrics
 from scheduler.telemetry.observer import ServiceObserver

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from config.protocol import names
 from scheduler.pods.gpu_request import ResourceNames
-from scheduler.state.node_inventory import read_inventory
+from scheduler.state.cards.node_inventory import read_inventory
 from tests.tenants.attack import Attack, Tenant, pod
 
 _HOSTNAME: Final = "kubernetes.io/hostname"

@@ -7,7 +7,7 @@ from scheduler.cli.claims import Claim, Evidence, claims
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.simulation.witness import Bound, Witness
 from scheduler.simulation.world import World
-from scheduler.state.booking import CardShare
+from scheduler.state.cards.booking import CardShare
 from scheduler.state.ledger import NodeLedger
 from tests.support.builders import manifest, wire_node
 

@@ -7,7 +7,7 @@ from config.protocol.inventory import Health
 from scheduler.cli.picture import Painter, Scene
 from scheduler.cli.story import Line, Tone
 from scheduler.pods.gpu_request import ResourceNames
-from scheduler.state.booking import CardShare
+from scheduler.state.cards.booking import CardShare
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, card, pod, wire_node
 

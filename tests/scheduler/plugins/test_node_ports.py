@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from scheduler.plugins.node_ports import HostPorts
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import HostPort
-from scheduler.state.arrays import ALL_ROWS
+from scheduler.state.columns.arrays import ALL_ROWS
 from scheduler.state.tables import Tables
 
 ANY, HOME = "0.0.0.0", "127.0.0.1"  # noqa: S104 - compared with, not bound to

@@ -9,7 +9,7 @@ import numpy as np
 
 from scheduler.queue.class_table import NOTHING_ASKED
 from scheduler.state.amounts import Amount
-from scheduler.state.arrays import Int64Array
+from scheduler.state.columns.arrays import Int64Array
 from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, full, opened, pod
 
 

@@ -10,8 +10,8 @@ from scheduler.pods.pod import Pod, Template
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.queue.waking import Check, SomeRows
 from scheduler.state.amounts import NOTHING, Amount
-from scheduler.state.arrays import Int64Array, RowArray
 from scheduler.state.changes import Change, Openings
+from scheduler.state.columns.arrays import Int64Array, RowArray
 
 GATED = "waits for its gates"
 ANY = int(Change.ANY)

@@ -9,7 +9,7 @@ from config.protocol.inventory import Health
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.simulation.witness import Witness
 from scheduler.simulation.world import World
-from scheduler.state.booking import CardShare
+from scheduler.state.cards.booking import CardShare
 from tests.support.builders import card, manifest, wire_node
 
 NOW_S: Final = 5.0

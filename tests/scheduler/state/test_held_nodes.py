@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from config.protocol import names
 from scheduler.kube import objects
 from scheduler.pods.gpu_request import ResourceNames
-from scheduler.state.node_inventory import GpuState, read_inventory
+from scheduler.state.cards.node_inventory import GpuState, read_inventory
 from tests.support.builders import wire_node
 
 UNTIL = "2026-11-22T10:01:00Z"

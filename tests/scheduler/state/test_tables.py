@@ -12,7 +12,7 @@ from config.protocol.allocation import Allocation, LegacyFields, encode
 from config.protocol.inventory import Card, Health
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
-from scheduler.state.booking import CardShare, chosen, shares_of
+from scheduler.state.cards.booking import CardShare, chosen, shares_of
 from scheduler.state.ledger import of_tables, recompute
 from scheduler.state.tables import Tables
 from tests.support.builders import UNIT_MIB, bound, card, cluster, pod, wire_node

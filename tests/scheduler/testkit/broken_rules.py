@@ -20,11 +20,11 @@ from scheduler.framework.plugin import (
 from scheduler.kube.objects import Node
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import ALL_ROWS, Int64Array, Rows
 from scheduler.state.changes import Change
-from scheduler.state.facts import CardSums, CountByKey, NodeFact
-from scheduler.state.labels import ABSENT
-from scheduler.state.row_masks import mask_of
+from scheduler.state.columns.arrays import ALL_ROWS, Int64Array, Rows
+from scheduler.state.columns.labels import ABSENT
+from scheduler.state.columns.row_masks import mask_of
+from scheduler.state.facts.fact import CardSums, CountByKey, NodeFact
 from scheduler.state.tables import Tables
 
 TEAM: Final = "example.com/team"

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from config.protocol.quantity import MAX_INT64
-from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int32Array, Int64Array, resized
-from scheduler.state.vocabulary import Vocabulary
+from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, Int32Array, Int64Array, resized
+from scheduler.state.columns.vocabulary import Vocabulary
 
 ABSENT: Final = -1
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)

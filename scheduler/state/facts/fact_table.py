@@ -5,9 +5,9 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from scheduler.kube.objects import Node
 from scheduler.pods.pod import Pod
-from scheduler.state.cards import Held
+from scheduler.state.cards.card_columns import Held
 from scheduler.state.changes import Change
-from scheduler.state.facts import CardFact, Columns, Fact, NodeFact
+from scheduler.state.facts.fact import CardFact, Columns, Fact, NodeFact
 
 FactT = TypeVar("FactT", bound=Fact[Any])
 AnyFact: TypeAlias = NodeFact[Any] | CardFact[Any]

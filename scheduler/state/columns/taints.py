@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.kube.objects import Taint
-from scheduler.state.arrays import FIRST_CAPACITY, Int32Array, Rows, resized
-from scheduler.state.vocabulary import Vocabulary
+from scheduler.state.columns.arrays import FIRST_CAPACITY, Int32Array, Rows, resized
+from scheduler.state.columns.vocabulary import Vocabulary
 
 TaintSet: TypeAlias = tuple[Taint, ...]
 _NO_TAINTS: Final = 0

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Final, Generic, TypeVar
 
-from scheduler.state.selectors import Expression, Expressions, Operator
+from scheduler.state.columns.selectors import Expression, Expressions, Operator
 
 TermT = TypeVar("TermT")
 # A term that lists more values is kept by its key: an entry per value would cost more than it saves.

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
-from scheduler.state.arrays import ALL_ROWS, BoolArray, Int64Array, Rows
+from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int64Array, Rows
 
 
 def mask_of(chosen: Collection[int], rows: Rows, capacity: int) -> BoolArray:

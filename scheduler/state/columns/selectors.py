@@ -15,8 +15,8 @@ import numpy as np
 
 from scheduler.kube import objects
 from scheduler.pods.selector_text import SelectorError, requirements
-from scheduler.state.arrays import BoolArray, Rows
-from scheduler.state.labels import LabelColumn, Labels, integer
+from scheduler.state.columns.arrays import BoolArray, Rows
+from scheduler.state.columns.labels import LabelColumn, Labels, integer
 
 _LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 

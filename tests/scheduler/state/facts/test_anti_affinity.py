@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from scheduler.kube.objects import LabelSelector, PodAffinityTerm, Requirement
 from scheduler.pods.gpu_request import ResourceNames
-from scheduler.state.anti_affinity import AntiAffinity, term_key
-from scheduler.state.arrays import ALL_ROWS
 from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import ALL_ROWS
+from scheduler.state.facts.anti_affinity import AntiAffinity, term_key
 from scheduler.state.tables import Tables
 from tests.support.builders import READER, bound, wire_node, wire_pod
 from tests.system.pod_templates import OTHERS

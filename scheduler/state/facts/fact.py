@@ -18,11 +18,11 @@ import numpy as np
 
 from scheduler.kube.objects import Node
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import Int64Array, Rows
-from scheduler.state.cards import CardColumns
+from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.changes import Change
-from scheduler.state.labels import Labels
-from scheduler.state.row_masks import values_of
+from scheduler.state.columns.arrays import Int64Array, Rows
+from scheduler.state.columns.labels import Labels
+from scheduler.state.columns.row_masks import values_of
 
 ReadT = TypeVar("ReadT")
 KeyT = TypeVar("KeyT", bound=Hashable)

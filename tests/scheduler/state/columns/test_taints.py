@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from scheduler.kube.objects import Taint
-from scheduler.state.arrays import ALL_ROWS, FIRST_CAPACITY
-from scheduler.state.taints import Taints, TaintSet, Verdicts
+from scheduler.state.columns.arrays import ALL_ROWS, FIRST_CAPACITY
+from scheduler.state.columns.taints import Taints, TaintSet, Verdicts
 
 SETS = st.lists(st.builds(Taint, st.sampled_from("abc"), st.just("NoSchedule")), max_size=2).map(tuple)
 

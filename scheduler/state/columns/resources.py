@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY, MOST, PODS, Amounts
-from scheduler.state.arrays import FIRST_CAPACITY, Int64Array, resized
+from scheduler.state.columns.arrays import FIRST_CAPACITY, Int64Array, resized
 
 CPU_INDEX: Final = 0
 MEMORY_INDEX: Final = 1

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from scheduler.pods.effective_requests import MOST, PODS, Amounts
-from scheduler.state.arrays import FIRST_CAPACITY
-from scheduler.state.resources import CPU_INDEX, MEMORY_INDEX, PODS_INDEX, ResourceColumns
+from scheduler.state.columns.arrays import FIRST_CAPACITY
+from scheduler.state.columns.resources import CPU_INDEX, MEMORY_INDEX, PODS_INDEX, ResourceColumns
 
 ROWS = st.integers(0, 3)
 ALWAYS = {"cpu", "memory", "ephemeral-storage", PODS}

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from scheduler.state.arrays import ALL_ROWS, Rows
-from scheduler.state.row_masks import mask_of
+from scheduler.state.columns.arrays import ALL_ROWS, Rows
+from scheduler.state.columns.row_masks import mask_of
 
 
 @pytest.mark.parametrize(

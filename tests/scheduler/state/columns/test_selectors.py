@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.kube.objects import LabelSelector, Requirement
-from scheduler.state.arrays import ALL_ROWS
-from scheduler.state.labels import Labels
-from scheduler.state.selectors import Expression, Matcher, Operator, match, of_label_selector, parsed
+from scheduler.state.columns.arrays import ALL_ROWS
+from scheduler.state.columns.labels import Labels
+from scheduler.state.columns.selectors import Expression, Matcher, Operator, match, of_label_selector, parsed
 
 
 def accepted(operator: str, *values: str) -> set[str | None]:

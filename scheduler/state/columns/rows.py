@@ -6,7 +6,7 @@ the order of names, never by row number, which depends on history.
 
 import numpy as np
 
-from scheduler.state.arrays import FIRST_CAPACITY, BoolArray, Int64Array, resized
+from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, Int64Array, resized
 
 
 class RowTable:

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from scheduler.state.arrays import ALL_ROWS, FIRST_CAPACITY, BoolArray, Int32Array, Int64Array, RowArray, Rows
-from scheduler.state.row_masks import places_of
+from scheduler.state.columns.arrays import ALL_ROWS, FIRST_CAPACITY, BoolArray, Int32Array, Int64Array, RowArray, Rows
+from scheduler.state.columns.row_masks import places_of
 
 NARROWEST: Final = 4
 # Wider nodes than this share of them are judged apart: picking rows out costs a few times more than a view of all.

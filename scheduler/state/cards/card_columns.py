@@ -12,10 +12,10 @@ import numpy as np
 
 from config.protocol.booked_cards import BookedCards, CardsOfNode, Written
 from config.protocol.inventory import MAX_UNITS, Card, Health
-from scheduler.state.arrays import FIRST_CAPACITY, Int64Array, resized
-from scheduler.state.card_arrays import CardArrays
-from scheduler.state.node_inventory import GpuState, NodeInventory
-from scheduler.state.shared_uuids import AnnouncedUuids
+from scheduler.state.cards.card_arrays import CardArrays
+from scheduler.state.cards.node_inventory import GpuState, NodeInventory
+from scheduler.state.cards.shared_uuids import AnnouncedUuids
+from scheduler.state.columns.arrays import FIRST_CAPACITY, Int64Array, resized
 
 # A booking that fills the largest card is as large as it can be: the sum of many stays a number.
 MOST_UNITS: Final = MAX_UNITS

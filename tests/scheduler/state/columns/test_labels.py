@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from scheduler.state.arrays import FIRST_CAPACITY
-from scheduler.state.labels import ABSENT, Labels, integer
+from scheduler.state.columns.arrays import FIRST_CAPACITY
+from scheduler.state.columns.labels import ABSENT, Labels, integer
 
 KEYS = st.sampled_from(["zone", "arch", "gpu"])
 ROWS = st.integers(0, 5)

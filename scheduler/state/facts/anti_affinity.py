@@ -14,12 +14,12 @@ import numpy as np
 
 from scheduler.kube.objects import Node, PodAffinityTerm
 from scheduler.pods.pod import Pod
-from scheduler.state.arrays import BoolArray, Rows
 from scheduler.state.changes import Change
-from scheduler.state.facts import Columns, NodeFact
-from scheduler.state.labels import LabelColumn, Labels
-from scheduler.state.selectors import Expressions, match, of_label_selector
-from scheduler.state.term_index import TermIndex
+from scheduler.state.columns.arrays import BoolArray, Rows
+from scheduler.state.columns.labels import LabelColumn, Labels
+from scheduler.state.columns.selectors import Expressions, match, of_label_selector
+from scheduler.state.facts.fact import Columns, NodeFact
+from scheduler.state.facts.term_index import TermIndex
 
 # (namespace, terms) of one pod.
 _Read: TypeAlias = tuple[str, tuple[PodAffinityTerm, ...]]
