@@ -31,7 +31,7 @@ def command(kubeconfig: Path, folder: Path, configuration: Mapping[str, Any]) ->
     """Write the configuration file into `folder`; the command line that runs the scheduler with it."""
     path = folder / "scheduler.yaml"
     path.write_text(commands.as_yaml({**_HEAD, **configuration}), encoding="utf-8")
-    run = [sys.executable, "-m", "scheduler.cli.main", "run"]
+    run = [sys.executable, "-m", "scheduler.main", "run"]
     return [*run, "--kubeconfig", str(kubeconfig), "--config", str(path)]
 
 

@@ -104,9 +104,5 @@ def _give_up(message: str) -> NoReturn:
 
 
 def main() -> None:
-    """The console script."""
+    """Run what the command line says."""
     cli()
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from scheduler.cli.main import cli
 from tests.support.repository import ROOT
 
-COMMAND: Final = (sys.executable, "-m", "scheduler.cli.main", "demo", "--speed", "100")
+COMMAND: Final = (sys.executable, "-m", "scheduler.main", "demo", "--speed", "100")
 
 
 @pytest.fixture(scope="module")

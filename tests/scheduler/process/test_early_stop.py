@@ -1,4 +1,4 @@
-"""Told to stop in its first moment, the program stops."""
+"""Told to stop in its first moment, each program stops."""
 
 import os
 import signal
@@ -7,12 +7,15 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.support.repository import ROOT
 
 
-def test_a_sigterm_that_comes_before_anything_is_imported_ends_it() -> None:
+@pytest.mark.parametrize("program", ["scheduler.main", "deviceplugin.main"])
+def test_a_sigterm_that_comes_before_anything_is_imported_ends_it(program: str) -> None:
     """A handler of its own: the kernel keeps a SIGTERM without one from the first process of a container."""
-    command = [sys.executable, "-m", "deviceplugin.main", "run"]
+    command = [sys.executable, "-m", program, "run"]
     child = subprocess.Popen(command, cwd=ROOT, env=dict(os.environ), stderr=subprocess.PIPE)
     give_up_at_s = time.monotonic() + 20
     while not handles_sigterm(child.pid) and time.monotonic() < give_up_at_s:
