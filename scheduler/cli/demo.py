@@ -60,6 +60,7 @@ _OPTIONS: Final = ServiceOptions(
     predecessor_s=0.0,
     max_binds_in_flight=64,
     not_ready_after_s=30.0,
+    audit_period_s=600.0,
 )
 
 

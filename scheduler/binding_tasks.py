@@ -1,0 +1,114 @@
+"""A task per placed pod: it waits for Permit and PreBind, binds, and tells the engine what came of it."""
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final
+
+from scheduler.bind_slots import BindSlots, Stopped
+from scheduler.binding_cycle import Binder, BindRefused, WaitingPods
+from scheduler.engine import Decision, Engine
+from scheduler.kube.port import ApiError, Binding
+from scheduler.process.contact import Contact
+from scheduler.queue.entry import QueuedPod
+from scheduler.scheduling_cycle import Placement
+from scheduler.telemetry.observer import ServiceObserver
+from scheduler.telemetry.recorder import Recorder
+from scheduler.watches import BINDINGS
+
+# How long back-offs may grow after refusals: by a policy, which will refuse the same pod again; and while the right to
+# bind is missing, or the bindings of the pod's namespace fail.
+_POLICY_BACKOFF_S: Final = 300.0
+_NAMESPACE_BACKOFF_S: Final = 60.0
+
+
+class BindingTasks:
+    """Owns the pods between their decision and its outcome. now_s: monotonic seconds; wake: after each outcome."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        binder: Binder,
+        observer: ServiceObserver,
+        recorder: Recorder,
+        contact: Contact,
+        *,
+        wake: Callable[[], None],
+    ) -> None:
+        self.waiting_pods = WaitingPods()
+        self.being_bound = 0  # whatever they wait for
+        self._starting = 0  # their task has not begun
+        self._engine = engine
+        self._binder = binder
+        self._observer = observer
+        self._recorder = recorder
+        self._contact = contact
+        self._wake = wake
+
+    @property
+    def slots(self) -> BindSlots:
+        """Who sends the next bind request."""
+        return self._binder.slots
+
+    def taken(self) -> int:
+        """Slots that are taken, or will be at once."""
+        return self._starting + self.slots.taken
+
+    def start(self, decision: Decision, placement: Placement, tasks: asyncio.TaskGroup) -> None:
+        """Bind as decided."""
+        self._starting += 1
+        self.being_bound += 1
+        tasks.create_task(self._bind(decision.queued, placement))
+
+    def stop(self) -> None:
+        """Send no other request; those on the wire are answered."""
+        self.slots.stop()
+        self.waiting_pods.stop()
+
+    async def _bind(self, queued: QueuedPod, placement: Placement) -> None:
+        pod = placement.pod
+        self._starting -= 1
+        try:
+            await self._prepared(placement)
+            await self._binder.bind(Binding(pod.key, placement.node, placement.annotations))
+        except BindRefused as refused:
+            if refused.status == HTTPStatus.UNAUTHORIZED:
+                self._contact.failed(BINDINGS, refused.reason)
+            self._refused(placement, refused)
+        except Stopped:
+            self._observer.left_open(placement)
+        else:
+            self._contact.recovered(BINDINGS)
+            self._engine.bound(placement)
+            self._observer.bound(queued, placement, self._binder.now_s())
+            self._recorder.scheduled(pod, placement.node)
+        finally:
+            self.being_bound -= 1
+            self._wake()
+
+    async def _prepared(self, placement: Placement) -> None:
+        """Wait for Permit, then PreBind; BindRefused when one of them rejects."""
+        await self.waiting_pods.wait(placement.pod.key.uid, placement.holds)
+        for plugin in placement.pre_bind:
+            try:
+                await plugin.pre_bind(placement.pod, placement.node)
+            except ApiError as error:
+                message = f"{plugin.name}: {error.message}"
+                raise BindRefused(message, status=error.status) from error
+
+    def _refused(self, placement: Placement, refused: BindRefused) -> None:
+        self._engine.refused(placement, self._binder.now_s(), longest_backoff_s=_longest_backoff_s(refused))
+        self._observer.refused(placement, refused)
+        if refused.settled:
+            return
+        what, reasons = "was refused", (refused.reason,)
+        if refused.held_back:
+            what, reasons = "has to wait", ("held back",)
+        self._recorder.scheduler_error(placement.pod, f"binding to {placement.node} {what}: {refused.reason}", reasons)
+
+
+def _longest_backoff_s(refused: BindRefused) -> float:
+    """How long the back-off may grow where that is longer than configured, else 0."""
+    if refused.lasting:
+        return _POLICY_BACKOFF_S
+    return _NAMESPACE_BACKOFF_S if refused.held_back or refused.status == HTTPStatus.FORBIDDEN else 0.0

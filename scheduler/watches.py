@@ -1,0 +1,134 @@
+"""The watches of the scheduler: what they bring goes to the event handlers, what fails to `contact`.
+
+Pods are listed last, once no bind request of the process before this one can still take effect.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from scheduler.event_handlers import EventHandlers
+from scheduler.kube import port
+from scheduler.kube.port import Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
+from scheduler.kube.reflector import WatchBackoff, reflect
+from scheduler.process.contact import Contact
+from scheduler.telemetry.observer import ServiceObserver
+
+# The requests that bind, beside the watches in `Contact`.
+BINDINGS: Final = "bindings"
+_BATCH_WAIT_S: Final = 0.005
+_SMALL_BATCH: Final = 64
+# One scheduler for a whole cluster: a server that comes back is found within a second.
+_RECONNECT_MAX_S: Final = 1.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """The process before this one. quiet_s: after so many seconds of monotonic time none of its POSTs takes effect."""
+
+    quiet_s: float
+    now_s: Callable[[], float]
+
+    async def outwait(self) -> None:
+        """Until then."""
+        left_s = self.quiet_s - self.now_s()
+        if left_s > 0:
+            log.info(
+                "start.waiting",
+                seconds=round(left_s, 1),
+                reason="a bind request of the previous process may still take effect",
+            )
+            await asyncio.sleep(left_s)
+
+
+class Watches:
+    """One task per kind. listed: set when every kind has been listed once. wake: set at each batch."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        handlers: EventHandlers,
+        observer: ServiceObserver,
+        *,
+        predecessor: Predecessor,
+        rng: random.Random,
+        wake: asyncio.Event,
+    ) -> None:
+        """rng: spreads retries."""
+        self._cluster = cluster
+        self._handlers = handlers
+        self._observer = observer
+        self._predecessor = predecessor
+        self._rng = rng
+        self._wake = wake
+        self._unlisted = {kind.name for kind in (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)}
+        self.contact = Contact(self._unlisted, predecessor.now_s)
+        self.listed = asyncio.Event()
+
+    def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Begin to watch."""
+        return [
+            tasks.create_task(self._reflect_pods()),
+            tasks.create_task(self._reflect(port.NODES, self._handlers.nodes)),
+            tasks.create_task(self._reflect(port.NAMESPACES, self._handlers.namespaces)),
+            tasks.create_task(self._reflect(port.CONFIG_MAPS, self._handlers.config_maps)),
+        ]
+
+    def not_ready(self, after_s: float) -> str:
+        """What has kept pods from being scheduled, watches for longer than after_s; "" when nothing does."""
+        problem = self.contact.problem(after_s)
+        if not self._unlisted:
+            return problem
+        waiting = f"waiting for the first list of {', '.join(sorted(self._unlisted))}"
+        return f"{waiting}; {problem}" if problem else waiting
+
+    async def _reflect_pods(self) -> None:
+        # Listed after the wait, so that what the predecessor bound meanwhile is in the list, however slow the watch is.
+        await self._predecessor.outwait()
+        await self._reflect(port.PODS, self._handlers.pods)
+
+    async def _reflect(self, kind: Kind[T], handle: Callable[[list[WatchEvent[T]]], None]) -> None:
+        batches = reflect(
+            self._cluster,
+            kind,
+            backoff=WatchBackoff(self._rng, reconnect_max_s=_RECONNECT_MAX_S),
+            on_trouble=self._trouble,
+            on_answer=self._answered,
+        )
+        async for batch in batches:
+            handle(batch)
+            for event in batch:
+                if isinstance(event, ListBegins):
+                    self._observer.list_began(kind.name)
+                elif isinstance(event, ListEnds):
+                    self._first_list(kind.name)
+            self._wake.set()
+            # The API server sends each change separately; a short pause lets them arrive in batches, which cost less.
+            if len(batch) < _SMALL_BATCH:
+                await asyncio.sleep(_BATCH_WAIT_S)
+
+    def _first_list(self, kind: str) -> None:
+        if kind in self._unlisted:
+            self._unlisted.discard(kind)
+            log.info("cluster.listed", kind=kind, missing=sorted(self._unlisted))
+        if not self._unlisted:
+            self.listed.set()
+
+    def _trouble(self, kind: Kind[T], error: port.ApiError | None) -> None:
+        if error is None:
+            self.contact.recovered(kind.name)
+        else:
+            self.contact.failed(kind.name, error.message)
+        self._observer.watch_trouble(kind, error)
+
+    def _answered(self, kind: Kind[T], opened: bool) -> None:  # noqa: FBT001 - as OnAnswer
+        self.contact.answered(kind.name)
+        if opened:
+            # With the same credentials; whether it may bind, the next bind request tells.
+            self.contact.recovered(BINDINGS)
