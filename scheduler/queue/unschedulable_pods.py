@@ -27,8 +27,9 @@ from scheduler.queue.class_table import ClassTable, Left
 from scheduler.queue.entry import Entry, SortKey, State
 from scheduler.queue.heap import Heap
 from scheduler.queue.waking import EVERYWHERE, Check, OpenRows, PodClass
+from scheduler.state.amounts import ANY_BIT
 from scheduler.state.changes import Change, Openings
-from scheduler.state.columns.arrays import Int64Array
+from scheduler.state.needs import Needs
 
 # Source: kube-scheduler, backend/queue/scheduling_queue.go, DefaultPodMaxInUnschedulablePodsDuration.
 _LEFTOVER_S: Final = 300.0
@@ -40,6 +41,7 @@ _CHECKS_PER_POD: Final = 8
 # What can alter an Amount.
 _MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
 _ANY: Final = int(Change.ANY)
+_NODE: Final = int(Change.NODE)
 
 
 class UnschedulablePods:
@@ -60,7 +62,7 @@ class UnschedulablePods:
         self._places_spent = False
         self._asked = 0
 
-    def add(self, entry: Entry, signature: Hashable, now_s: float, wakes_on: int, least: Int64Array) -> None:
+    def add(self, entry: Entry, signature: Hashable, now_s: float, wakes_on: int, needs: Needs) -> None:
         """An attempt found no fit. signature: None when no change of the cluster helps. The rest: of its class."""
         entry.signature = signature
         wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
@@ -69,7 +71,7 @@ class UnschedulablePods:
         entry.state = State.UNSCHEDULABLE
         self.unschedulable.push(entry, entry.leftover_s)
         if signature is not None:
-            pod_class = self._join(entry, signature, least)
+            pod_class = self._join(entry, signature, needs)
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
     def back_off(self, entry: Entry, now_s: float) -> None:
@@ -145,7 +147,7 @@ class UnschedulablePods:
             self._table.due[pod_class.slot] = False
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
-    def reclassify(self, check: Check, signature: Hashable, least: Int64Array) -> None:
+    def reclassify(self, check: Check, signature: Hashable, needs: Needs) -> None:
         """The best pod of the class is in another now: of a class that waits already, the answers hold for it too."""
         entry = self.wake(check)
         if entry is None:
@@ -153,7 +155,7 @@ class UnschedulablePods:
         new = signature not in self._classes
         entry.signature = signature
         self.unschedulable.push(entry, entry.leftover_s)
-        slot = self._join(entry, signature, least).slot
+        slot = self._join(entry, signature, needs).slot
         if new:
             self._table.wakes_on[slot] = _ANY
             self._table.due[slot] = True
@@ -202,12 +204,16 @@ class UnschedulablePods:
         table = self._table
         position = self._open.add(noted.rows)
         for kinds, rows in noted.by_kinds():
+            if kinds & _NODE:
+                table.allow(rows)
             may_fit = table.rule_out(table.concerned(kinds), rows, left)
             table.make_due(may_fit, position)
         if noted.everywhere:
             anywhere = table.concerned(noted.everywhere)
             table.due |= anywhere
             table.since[anywhere] = EVERYWHERE
+            if noted.everywhere & _NODE:
+                table.rows[:] = ANY_BIT
         self._any_due = True
 
     def _rule_out_again(self, left: Left) -> None:
@@ -221,11 +227,12 @@ class UnschedulablePods:
         if rows is not None:
             table.due &= ~some | table.rule_out(some, np.array(sorted(rows), dtype=np.intp), left)
 
-    def _join(self, entry: Entry, signature: Hashable, least: Int64Array) -> PodClass:
+    def _join(self, entry: Entry, signature: Hashable, needs: Needs) -> PodClass:
         pod_class = self._classes.get(signature)
         if pod_class is None:
-            pod_class = PodClass(key=signature, slot=self._table.take(least), best=entry)
+            pod_class = PodClass(key=signature, slot=self._table.take(), best=entry)
             self._classes[signature] = self._at[pod_class.slot] = pod_class
+        self._table.need(pod_class.slot, needs)
         pod_class.waiting.push(entry, entry.sort_key)
         self._reorder(pod_class)
         return pod_class
