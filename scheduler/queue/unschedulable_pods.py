@@ -88,8 +88,10 @@ class UnschedulablePods:
         pod_class = self._classes.get(entry.signature)
         entry.signature = None
         if pod_class is not None:
-            pod_class.waiting.discard(entry)
-            self._reorder(pod_class)
+            if pod_class.discard(entry):
+                self._table.order[:, pod_class.slot] = pod_class.best.sort_key
+            else:
+                self._forget(pod_class)
 
     def take_ready(self, now_s: float) -> Iterator[Entry]:
         """Take the pods whose back-off ended, and those left over for too long."""
@@ -165,18 +167,16 @@ class UnschedulablePods:
     def validate(self) -> None:
         """Recompute every cross-reference; TransitionError names the first that is wrong."""
         for key, pod_class in self._classes.items():
-            best = pod_class.waiting.first()
-            expect(best is not None, f"class {key!r} has no pods")
-            expect(
-                best is not None and best[0] == self._table.sort_key(pod_class.slot), f"class {key!r} is out of order"
-            )
+            first = min(entry.sort_key for entry in pod_class.pods())
+            expect(pod_class.best.sort_key == first, f"class {key!r} has another best pod")
+            expect(first == self._table.sort_key(pod_class.slot), f"class {key!r} is out of order")
             expect(self._at[pod_class.slot] is pod_class, f"class {key!r} is not in slot {pod_class.slot}")
-            for entry in pod_class.waiting:
+            for entry in pod_class.pods():
                 expect(entry.signature == key, f"pod {entry.pod.key} is in class {key!r}, not {entry.signature!r}")
         for entry in self.unschedulable:
-            waits = entry.signature is None or entry in self._classes[entry.signature].waiting
+            waits = entry.signature is None or entry in self._classes[entry.signature].pods()
             expect(waits and entry.state is State.UNSCHEDULABLE, f"pod {entry.pod.key} is {entry.state.name}")
-        waiting = sum(len(pod_class.waiting) for pod_class in self._classes.values())
+        waiting = sum(len(pod_class.pods()) for pod_class in self._classes.values())
         hopeless = sum(entry.signature is None for entry in self.unschedulable)
         expect(waiting + hopeless == len(self.unschedulable), f"{waiting} pods wait in classes")
         expect(len(self._at) == len(self._classes), f"{len(self._at)} slots are in use")
@@ -232,17 +232,14 @@ class UnschedulablePods:
         if pod_class is None:
             pod_class = PodClass(key=signature, slot=self._table.take(), best=entry)
             self._classes[signature] = self._at[pod_class.slot] = pod_class
+        else:
+            pod_class.add(entry)
         self._table.need(pod_class.slot, needs)
-        pod_class.waiting.push(entry, entry.sort_key)
-        self._reorder(pod_class)
+        self._table.order[:, pod_class.slot] = pod_class.best.sort_key
         return pod_class
 
-    def _reorder(self, pod_class: PodClass) -> None:
-        """After a pod came or left."""
-        first = pod_class.waiting.first()
-        if first is not None:
-            self._table.order[:, pod_class.slot], pod_class.best = first
-            return
+    def _forget(self, pod_class: PodClass) -> None:
+        """Its last pod has left."""
         del self._classes[pod_class.key]
         del self._at[pod_class.slot]
         self._table.release(pod_class.slot)

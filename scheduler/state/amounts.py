@@ -5,8 +5,8 @@ cards are looked at one by one.
 """
 
 from enum import IntEnum
+from hashlib import blake2b
 from typing import Final, NamedTuple
-from zlib import crc32
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def model_bit(code: int) -> int:
 
 def uuid_bit(uuid: str) -> int:
     """Of a card, which shares it with others."""
-    return 1 << crc32(uuid.encode()) % BITS
+    return 1 << blake2b(uuid.encode(), digest_size=1).digest()[0] % BITS
 
 
 def row_bits(row: int) -> tuple[int, int]:
