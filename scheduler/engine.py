@@ -9,7 +9,6 @@ The app and the simulator drive the same engine.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from scheduler.pods.pod import Pod
 from scheduler.queue.entry import QueuedPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
-from scheduler.state.amounts import left
+from scheduler.state.amounts import RowsLeft
 from scheduler.state.audit import NodeAudit, audit_node
 from scheduler.state.tables import Tables
 
@@ -44,7 +43,7 @@ class Engine:
         self.queue = queue
         self._cycles = cycles
         self.scheduler_names = frozenset(cycles)
-        self._left = partial(left, tables)
+        self._left = RowsLeft(tables)
         # The pod that a check has woken last, and the version of the tables that it saw.
         self._shown = ("", -1)
 
@@ -107,12 +106,13 @@ class Engine:
             shown = self._shown == (pod.key.uid, self.tables.changes.version)
             # What the attempt itself gave back (Permit said no) is no news for the pod that gave it back.
             self._note_openings()
+            signature = cycle.signature(pod)
             self.queue.unschedulable(
                 pod.key.uid,
-                self._key(pod),
+                (pod.scheduler_name, signature),
                 now_s,
                 wakes_on=outcome.wakes_on,
-                least=cycle.least(pod),
+                needs=cycle.needs(pod, signature),
                 in_vain=outcome.by_permit or shown,
             )
         return Decision(queued, outcome)
@@ -124,9 +124,9 @@ class Engine:
         if check is None:
             return False
         pod, cycle = check.pod, self._cycles[check.pod.scheduler_name]
-        signature = self._key(pod)
-        if signature != check.signature:
-            self.queue.reclassify(check, signature, cycle.least(pod))
+        key = self._key(pod)
+        if key != check.signature:
+            self.queue.reclassify(check, key, cycle.needs(pod, key[1]))
             return True
         fits, wakes_on = cycle.fits_on(pod, None if check.rows is None else np.array(sorted(check.rows), dtype=np.intp))
         if fits:
@@ -154,7 +154,7 @@ class Engine:
         else:
             self.queue.failed(pod.key.uid, now_s, longest_s=longest_backoff_s)
 
-    def _key(self, pod: Pod) -> Signature:
+    def _key(self, pod: Pod) -> tuple[str, Signature]:
         return (pod.scheduler_name, self._cycles[pod.scheduler_name].signature(pod))
 
     def _note_openings(self) -> None:

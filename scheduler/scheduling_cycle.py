@@ -16,7 +16,8 @@ from scheduler.framework.runtime import NOWHERE, Runtime, Signature
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import Change
-from scheduler.state.columns.arrays import Int64Array, RowArray
+from scheduler.state.columns.arrays import RowArray
+from scheduler.state.needs import Needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,9 @@ class SchedulingCycle:
         """Equal for pods that every rule answers alike while the tables stay as they are."""
         return self._runtime.signature(pod)
 
-    def least(self, pod: Pod) -> Int64Array:
-        """int64[amounts]: a row that has less of one than this is surely rejected."""
-        return self._runtime.profile.least(pod)
+    def needs(self, pod: Pod, signature: Signature) -> Needs:
+        """Of a row: one that lacks some of it is surely rejected as the tables are."""
+        return self._runtime.needs(pod, signature)
 
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, int]:
         """(whether some of `rows` take the pod now, bits of Change that can help if none does). rows: None for all."""

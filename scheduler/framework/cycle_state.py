@@ -8,6 +8,7 @@ import numpy as np
 
 T = TypeVar("T")
 _OBJECT_BYTES: Final = 64
+_SMALL: Final = (str, int, type(None))
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ def _size_of(values: Iterable[Any]) -> int:
     total = 0
     for value in values:
         total += _OBJECT_BYTES
+        if isinstance(value, _SMALL):
+            continue
         if isinstance(value, np.ndarray):
             total += value.nbytes
         elif isinstance(value, tuple | list):

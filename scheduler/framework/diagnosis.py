@@ -53,16 +53,15 @@ def count_reasons(valid: BoolArray, objections: Iterable[Iterable[Objection]]) -
 
     valid: bool[nodes]. objections: one group per rule, in the order of the rules, over all rows.
     """
-    left = valid.copy()
+    left = valid
     counts = []
     for group in objections:
-        rejected = np.zeros_like(left)
+        here = left
         for objection in group:
-            counted = objection.rejected & left
+            counted = objection.rejected & here
             nodes = int(np.count_nonzero(counted))
             if nodes:
                 numbers = objection.numbers(counted) if objection.numbers else None
                 counts.append(ReasonCount(objection.reason, nodes, numbers))
-                rejected |= counted
-        left &= ~rejected
+                left = left & ~counted
     return tuple(counts)

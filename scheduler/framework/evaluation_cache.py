@@ -52,6 +52,8 @@ class Evaluation:
     allowed: bool[nodes], what the node filters leave. feasible: bool[nodes], what the booking filters leave of that.
     node_total: int64[nodes], weighted sum of the node scorers, None without any. total: int64[nodes], of them and the
     booking scorers, -1 where not feasible. raw: int64[nodes] for each of `rules.normalized`.
+    scored: whether `node_total` and `raw` hold for every row; if not, nothing was feasible at first, and they hold for
+    the rows that have changed since.
     wakes_on: bits of Change that can alter what some rule has rejected so far.
     """
 
@@ -65,6 +67,7 @@ class Evaluation:
     node_total: Int64Array | None = None
     total: Int64Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     raw: list[Int64Array] = field(default_factory=list)
+    scored: bool = True
     wakes_on: int = 0
 
     @property
@@ -80,7 +83,6 @@ class EvaluationCache:
 
     def __init__(self, budget_bytes: int = _BUDGET_BYTES) -> None:
         """budget_bytes: over all classes."""
-        self._budget = budget_bytes
         self._kept: LRUCache[Hashable, Evaluation] = LRUCache(maxsize=budget_bytes, getsizeof=lambda e: e.size_bytes)
 
     @property
@@ -94,7 +96,7 @@ class EvaluationCache:
 
     def keep(self, signature: Hashable, evaluation: Evaluation) -> None:
         """Keep or replace the evaluation of a class, or count it again."""
-        if evaluation.size_bytes <= self._budget:
+        try:
             self._kept[signature] = evaluation
-        else:
+        except ValueError:  # larger than the budget; its size is worked out once
             self._kept.pop(signature, None)

@@ -24,6 +24,7 @@ from scheduler.framework.profile import Profile
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change, ChangedRows
 from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.needs import Needs, needs_of
 from scheduler.state.tables import Tables
 
 Signature: TypeAlias = Hashable
@@ -54,6 +55,13 @@ class Runtime:
         """Equal for pods that every rule answers alike while the tables stay as they are."""
         tables = self.tables
         return (pod.template, *[plugin.signature(pod, tables) for plugin in self._signing])
+
+    def needs(self, pod: Pod, signature: Signature) -> Needs:
+        """What the pod needs of a row at least; which rows are allowed, if that was just worked out."""
+        kept, tables = self.cache.get(signature), self.tables
+        is_true = kept is not None and not kept.never and kept.version == tables.changes.version
+        allowed = kept.allowed if kept is not None and is_true else None
+        return needs_of(self.profile.least(pod), pod.template.gpu_request, tables.cards.model_code, allowed)
 
     def evaluate(self, pod: Pod, signature: Signature) -> Evaluation:
         """What holds for the pod's class now: kept columns where they are still true, the rest worked out again."""
@@ -136,13 +144,14 @@ class Runtime:
         rules = self.profile.class_rules(pod, skipped)
         fresh = Evaluation(state=state, rules=rules, version=tables.changes.version, capacity=tables.capacity)
         fresh.allowed = self._left(pod, fresh, rules.node_filters, ALL_ROWS, tables.valid).copy()
-        if rules.node_scorers:
-            scored = self._scored(pod, state, rules.node_scorers, ALL_ROWS, fresh.allowed.shape)
-            fresh.node_total = np.sum(list(scored), axis=0)
         fresh.feasible = self._left(pod, fresh, rules.booking_filters, ALL_ROWS, fresh.allowed).copy()
-        fresh.total = self._total(pod, fresh, ALL_ROWS, fresh.feasible)
+        fresh.scored = bool(np.count_nonzero(fresh.feasible))
         shape = (tables.capacity,)
-        fresh.raw = [checked_scores(p, p.score(pod, tables, state, ALL_ROWS), shape) for p, _ in rules.normalized]
+        fresh.node_total = np.zeros(shape, dtype=np.int64) if rules.node_scorers else None
+        fresh.raw = [np.zeros(shape, dtype=np.int64) for _ in rules.normalized]
+        if fresh.scored:
+            self._score_kept(pod, fresh, ALL_ROWS, node_changed=True)
+        fresh.total = self._total(pod, fresh, ALL_ROWS, fresh.feasible)
         state.drop_passing()
         return fresh
 
@@ -163,19 +172,24 @@ class Runtime:
         rules, node_changed = kept.rules, changed.kinds & _NODE
         if node_changed:
             kept.allowed[rows] = self._left(pod, kept, rules.node_filters, rows, self.tables.valid[rows])
-            if kept.node_total is not None:
-                scored = self._scored(pod, kept.state, rules.node_scorers, rows, kept.allowed[rows].shape)
-                kept.node_total[rows] = sum(scored)
         feasible = self._left(pod, kept, rules.booking_filters, rows, kept.allowed[rows])
         kept.feasible[rows] = feasible
+        self._score_kept(pod, kept, rows, node_changed=bool(node_changed) or not kept.scored)
         kept.total[rows] = self._total(pod, kept, rows, feasible)
-        for (plugin, _), raw, by_bookings in zip(rules.normalized, kept.raw, rules.normalized_by_bookings, strict=True):
-            if node_changed or by_bookings:
-                raw[rows] = checked_scores(plugin, plugin.score(pod, self.tables, kept.state, rows), feasible.shape)
         kept.version = self.tables.changes.version
         if len(changed.rows) > 1:
             # What was worked out about one row is small, and the pod is likely to land there.
             kept.state.drop_passing()
+
+    def _score_kept(self, pod: Pod, kept: Evaluation, rows: Rows, *, node_changed: bool) -> None:
+        """The scores that are kept apart from the total. node_changed: those by the node's own fields, too."""
+        rules = kept.rules
+        if node_changed and kept.node_total is not None:
+            shape = kept.node_total[rows].shape
+            kept.node_total[rows] = sum(self._scored(pod, kept.state, rules.node_scorers, rows, shape))
+        for (plugin, _), raw, by_bookings in zip(rules.normalized, kept.raw, rules.normalized_by_bookings, strict=True):
+            if node_changed or by_bookings:
+                raw[rows] = checked_scores(plugin, plugin.score(pod, self.tables, kept.state, rows), raw[rows].shape)
 
     def _left(
         self, pod: Pod, evaluation: Evaluation, filters: Sequence[FilterPlugin], rows: Rows, left: BoolArray
@@ -193,10 +207,13 @@ class Runtime:
         return left
 
     def _total(self, pod: Pod, evaluation: Evaluation, rows: Rows, feasible: BoolArray) -> Int64Array:
+        count = np.count_nonzero(feasible)
+        if not count:
+            return np.full(feasible.shape, -1, dtype=np.int64)
         total: Int64Array | int = 0 if evaluation.node_total is None else evaluation.node_total[rows]
         for scores in self._scored(pod, evaluation.state, evaluation.rules.booking_scorers, rows, feasible.shape):
             total = total + scores
-        if evaluation.rules.booking_scorers and np.count_nonzero(feasible) == len(feasible):
+        if evaluation.rules.booking_scorers and count == len(feasible):
             return np.asarray(total, dtype=np.int64)
         return np.where(feasible, total, -1)
 

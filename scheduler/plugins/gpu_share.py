@@ -134,8 +134,9 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         enough = by_width(cards, rows, lambda group: self._enough(pod, tables, state, group))
         # A node that is not READY has no room.
         roomy, ready = cards.node_free[rows] >= _request(pod).units, cards.state[rows] == _READY
+        states = _STATE_REASONS.items() if np.count_nonzero(ready) < len(ready) else ()
         return (
-            *(Objection(cards.state[rows] == s, reason) for s, reason in _STATE_REASONS.items()),
+            *(Objection(cards.state[rows] == s, reason) for s, reason in states),
             *self._card_objections(pod, tables, state, rows, ready & ~enough),
             self._node_objection(cards, _request(pod), rows, ready & enough & ~roomy),
         )

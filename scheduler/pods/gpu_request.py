@@ -43,6 +43,7 @@ class Selection:
         return name not in self.excluded and (not self.wanted or name in self.wanted)
 
 
+_NO_NAMES: Final[frozenset[str]] = frozenset()
 _ALL: Final = Selection()
 
 
@@ -172,7 +173,8 @@ def _selection(key: str, annotations: Mapping[str, str]) -> Selection:
         message = f"{key}: has {len(entries)} entries; expected at most {_MOST_CARDS}"
         raise GpuRequestError(message)
     excluded = frozenset(entry[1:].strip() for entry in entries if entry.startswith("!"))
-    return Selection(frozenset(entry for entry in entries if not entry.startswith("!")), excluded)
+    wanted = frozenset(entry for entry in entries if not entry.startswith("!"))
+    return Selection(wanted or _NO_NAMES, excluded or _NO_NAMES)
 
 
 def _policy(key: str, annotations: Mapping[str, str]) -> Policy | None:

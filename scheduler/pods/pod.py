@@ -24,6 +24,8 @@ from scheduler.pods.unsupported import unsupported_rules
 _LONGEST_KEY: Final = 4096
 _KEPT_BYTES: Final = 8192 * _LONGEST_KEY
 _DIGEST: Final = 32
+_SHARED: Final = 256
+_NO_PORTS: Final[frozenset["HostPort"]] = frozenset()
 _PROTOCOL: Final = frozenset({*names.ALLOCATION_KEYS, names.CARD_AFFINITY, names.CARD_ANTI_AFFINITY})
 _EMPTY: Final[Mapping[str, str]] = {}
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
@@ -103,6 +105,8 @@ class PodReader:
         self._kept = kept_resources((resources.gpu_mem, resources.gpu_core))
         # Whatever the protocol knows is kept, however long: what is wrong with it is told by who reads it.
         self._annotations = self._asked.annotations | _PROTOCOL
+        # Nearly every pod has the same, and each template read its own.
+        self._tolerations: LRUCache[tuple[objects.Toleration, ...], tuple[objects.Toleration, ...]] = LRUCache(_SHARED)
         self._templates: LRUCache[bytes, _Kept] = LRUCache(_KEPT_BYTES, getsizeof=lambda kept: kept.size)
 
     def read(self, wire: objects.Pod) -> Pod:
@@ -171,7 +175,7 @@ class PodReader:
             sidecars=sidecars(pod),
             node_selector=spec.node_selector or _EMPTY,
             node_affinity=affinity.node_affinity,
-            tolerations=spec.tolerations,
+            tolerations=self._tolerations.setdefault(spec.tolerations, spec.tolerations),
             host_ports=_host_ports(spec),
             anti_affinity=anti_affinity.required_during_scheduling_ignored_during_execution,
         )
@@ -180,9 +184,11 @@ class PodReader:
 def _host_ports(spec: objects.PodSpec) -> frozenset[HostPort]:
     # Source: pkg/scheduler/util/utils.go, GetHostPorts: app containers and sidecars.
     running = (*spec.containers, *(c for c in spec.init_containers if c.restart_policy == "Always"))
-    return frozenset(
+    ports = [
         HostPort(port.host_ip, port.protocol or "TCP", port.host_port)
         for container in running
         for port in container.ports
         if port.host_port > 0
-    )
+    ]
+    # An empty set of one's own is larger than many a template.
+    return frozenset(ports) if ports else _NO_PORTS

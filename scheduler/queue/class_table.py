@@ -1,53 +1,81 @@
 """The classes of waiting pods as columns, so that one change is held against all of them at once.
 
 A row on which a class would lack cpu, memory or card units cannot help it, whatever its rules say; a change of a kind
-that none of its rules looks at cannot either. Both are compared for every class in one pass over arrays, and only the
-classes that are left are asked about.
+that none of its rules looks at cannot either. Both are compared for every class in one pass over arrays. Of the classes
+that are left, those that ask for certain cards or rows are compared with the cards of each row, in one pass per row.
+Only the classes that are left then are asked about.
 """
 
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, Protocol
 
 import numpy as np
 
 from scheduler.queue.entry import SortKey
-from scheduler.state.amounts import NOTHING, Amount
+from scheduler.state.amounts import ANY_BIT, NOTHING, Amount, CardsLeft, row_bits
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, resized
+from scheduler.state.needs import Needs
 
-# int64[amounts, rows]: what is left there, see `scheduler.state.amounts`.
-Left: TypeAlias = Callable[[RowArray], Int64Array]
-
-NOTHING_ASKED: Final[Int64Array] = np.full(len(Amount), NOTHING, dtype=np.int64)
 _FIRST_SLOTS: Final = 64
 # Above so many (row, class) pairs, rows are compared by their best amounts: that rules fewer classes out.
 _MOST_PAIRS: Final = 262_144
+# Of more rows at once, the cards are not looked at one by one, nor are those of a row with more cards than that.
+_MOST_ROWS: Final = 32
+_MOST_CARDS: Final = 32
+
+
+class Left(Protocol):
+    """What rows have left now, see `scheduler.state.amounts`."""
+
+    def amounts(self, rows: RowArray, /) -> Int64Array:
+        """int64[amounts, rows]."""
+
+    def cards(self, row: int, /) -> CardsLeft:
+        """Of one row."""
 
 
 class ClassTable:
     """One slot per class; a free slot wakes on nothing.
 
-    least: int64[amounts, slots], of which a row must have at least so much. wakes_on: int64[slots], bits of Change.
+    least: int64[amounts, slots]; cards, exclusive, models, uuids: [slots]; rows: int64[2, slots]: as `Needs`.
+    choosy: bool[slots], to be compared row by row. wakes_on: int64[slots], bits of Change.
     order: int64[2, slots], the sort key of the best pod. due: bool[slots], to be asked about. since: int64[slots], from
-    which opening on, see `OpenRows`. due_anywhere: how many are due, or more.
+    which opening on, see `OpenRows`.
     """
 
     def __init__(self, *, measured_by: int) -> None:
         """measured_by: bits of Change that can alter what a row has left of the amounts."""
         self._measured_by = measured_by
         self.least: Int64Array = np.full((len(Amount), _FIRST_SLOTS), NOTHING, dtype=np.int64)
+        self.cards = np.zeros(_FIRST_SLOTS, dtype=np.int16)
+        self.exclusive: BoolArray = np.zeros(_FIRST_SLOTS, dtype=np.bool_)
+        self.models: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
+        self.uuids: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
+        self.rows: Int64Array = np.zeros((2, _FIRST_SLOTS), dtype=np.int64)
+        self.choosy: BoolArray = np.zeros(_FIRST_SLOTS, dtype=np.bool_)
         self.wakes_on: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         self.order: Int64Array = np.zeros((2, _FIRST_SLOTS), dtype=np.int64)
         self.due: BoolArray = np.zeros(_FIRST_SLOTS, dtype=np.bool_)
         self.since: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         self._free = list(range(_FIRST_SLOTS - 1, -1, -1))
 
-    def take(self, least: Int64Array) -> int:
+    def take(self) -> int:
         """A slot for a new class, not due."""
         if not self._free:
             self._grow()
-        slot = self._free.pop()
-        self.least[:, slot] = least
-        return slot
+        return self._free.pop()
+
+    def need(self, slot: int, needs: Needs) -> None:
+        """What the class needs as things are now."""
+        self.least[:, slot] = needs.least
+        self.cards[slot], self.exclusive[slot] = needs.cards, needs.exclusive
+        self.models[slot], self.uuids[slot] = needs.models, needs.uuids
+        self.rows[:, slot] = needs.rows
+        self.choosy[slot] = needs.cards > 0 or needs.rows != (ANY_BIT, ANY_BIT)
+
+    def allow(self, rows: RowArray) -> None:
+        """The nodes' own fields may allow every class there now."""
+        for row in rows.tolist():
+            self.rows |= np.array(row_bits(row), dtype=np.int64)[:, np.newaxis]
 
     def release(self, slot: int) -> None:
         """The class has no pods left."""
@@ -72,9 +100,38 @@ class ClassTable:
         found = np.flatnonzero(slots)
         enough = np.zeros_like(slots)
         if len(found):
-            enough[found] = _some_row_has(left(rows), self.least[:, found])
+            amounts = left.amounts(rows)
+            enough[found] = _some_row_has(amounts, self.least[:, found])
+            choosy = np.flatnonzero(enough & self.choosy)
+            if len(choosy) and len(rows) <= _MOST_ROWS:
+                enough[choosy] = False
+                enough[self._served(choosy, rows, amounts, left)] = True
             self.wakes_on[slots & ~enough] |= self._measured_by
         return enough
+
+    def _served(self, slots: RowArray, rows: RowArray, amounts: Int64Array, left: Left) -> RowArray:
+        """Those of `slots` that one of `rows` may serve with cards, too. amounts: int64[amounts, rows], left there."""
+        served = np.zeros(len(slots), dtype=np.bool_)
+        for place, row in enumerate(rows.tolist()):
+            low, high = row_bits(row)
+            here = (self.rows[0, slots] & low != 0) & (self.rows[1, slots] & high != 0) & ~served
+            if len(rows) > 1:
+                here &= (amounts[:, place, np.newaxis] >= self.least[:, slots]).all(axis=0)
+            if here.any():
+                asking = np.flatnonzero(here)
+                served[asking[self._has_cards(slots[asking], left.cards(row))]] = True
+        return slots[served]
+
+    def _has_cards(self, slots: RowArray, cards: CardsLeft) -> BoolArray:
+        """bool[slots]: so many cards will do as the class asks."""
+        asked = self.cards[slots]
+        if len(cards.free) > _MOST_CARDS or not asked.any():
+            return np.ones(len(slots), dtype=np.bool_)
+        fits = cards.free[:, np.newaxis] >= self.least[Amount.CARD_UNITS, slots]
+        fits &= cards.empty[:, np.newaxis] | ~self.exclusive[slots]
+        fits &= cards.models[:, np.newaxis] & self.models[slots] != 0
+        fits &= cards.uuids[:, np.newaxis] & self.uuids[slots] != 0
+        return np.asarray(np.count_nonzero(fits, axis=0) >= asked, dtype=np.bool_)
 
     def first_due(self) -> int | None:
         """The due class with the best pod."""
@@ -92,6 +149,12 @@ class ClassTable:
     def _grow(self) -> None:
         slots = len(self.due)
         self.least = resized(self.least, (len(Amount), 2 * slots), NOTHING)
+        self.cards = resized(self.cards, (2 * slots,), 0)
+        self.exclusive = resized(self.exclusive, (2 * slots,), 0)
+        self.models = resized(self.models, (2 * slots,), 0)
+        self.uuids = resized(self.uuids, (2 * slots,), 0)
+        self.rows = resized(self.rows, (2, 2 * slots), 0)
+        self.choosy = resized(self.choosy, (2 * slots,), 0)
         self.wakes_on = resized(self.wakes_on, (2 * slots,), 0)
         self.order = resized(self.order, (2, 2 * slots), 0)
         self.due = resized(self.due, (2 * slots,), 0)

@@ -35,13 +35,13 @@ from typing import Final, Protocol
 from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError, expect
 from scheduler.queue.backoff import backoff_s
-from scheduler.queue.class_table import NOTHING_ASKED, Left
+from scheduler.queue.class_table import Left
 from scheduler.queue.entry import Entry, QueuedPod, SortKey, State
 from scheduler.queue.heap import Heap
 from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import Check
 from scheduler.state.changes import Openings
-from scheduler.state.columns.arrays import Int64Array
+from scheduler.state.needs import NOTHING_NEEDED, Needs
 
 
 class Gate(Protocol):
@@ -152,13 +152,13 @@ class SchedulingQueue:
         now_s: float,
         *,
         wakes_on: int,
-        least: Int64Array = NOTHING_ASKED,
+        needs: Needs = NOTHING_NEEDED,
         in_vain: bool = False,
     ) -> None:
         """The pod in flight fits nowhere. Not to be called after an await since `pop`: see the module.
 
         signature: equal for pods that every rule answers alike, not None. wakes_on: bits of what can help; 0 when no
-        change of the cluster can, only one of the pod. least: int64[amounts], less of one on a row never does.
+        change of the cluster can, only one of the pod. needs: of a row that can help.
         in_vain: a place was there, and something other than the cluster's state refused it.
         """
         entry = self._in_flight(uid)
@@ -171,7 +171,7 @@ class SchedulingQueue:
         elif in_vain:
             self._no_fit.back_off(entry, now_s)
         else:
-            self._no_fit.add(entry, signature if wakes_on else None, now_s, wakes_on, least)
+            self._no_fit.add(entry, signature if wakes_on else None, now_s, wakes_on, needs)
 
     def failed(self, uid: str, now_s: float, *, longest_s: float = 0.0) -> None:
         """The attempt in flight ended in an error, such as a refused bind. Backs off, whatever else happens.
@@ -214,8 +214,7 @@ class SchedulingQueue:
     def next_check(self, left: Left) -> Check | None:
         """The next question; None when the next pod may be popped. The answer: `fits`, `fits_not` or `reclassify`.
 
-        Of the classes with something to ask, that of the best waiting pod comes first. left: int64[amounts, rows], what
-        is left on these rows now.
+        Of the classes with something to ask, that of the best waiting pod comes first. left: what rows have left now.
         """
         head = self._active.first()
         return self._no_fit.next_check(None if head is None else head[0], left)
@@ -230,9 +229,9 @@ class SchedulingQueue:
         """Not on `check.rows`: the class is not asked again until something opens. wakes_on: as `unschedulable`."""
         self._no_fit.sleep(check, wakes_on)
 
-    def reclassify(self, check: Check, signature: Hashable, least: Int64Array) -> None:
+    def reclassify(self, check: Check, signature: Hashable, needs: Needs) -> None:
         """`check.pod` has another signature now: what a rule reads of a pod may depend on other pods."""
-        self._no_fit.reclassify(check, signature, least)
+        self._no_fit.reclassify(check, signature, needs)
 
     # What is known
 

@@ -27,8 +27,9 @@ from scheduler.queue.class_table import ClassTable, Left
 from scheduler.queue.entry import Entry, SortKey, State
 from scheduler.queue.heap import Heap
 from scheduler.queue.waking import EVERYWHERE, Check, OpenRows, PodClass
+from scheduler.state.amounts import ANY_BIT
 from scheduler.state.changes import Change, Openings
-from scheduler.state.columns.arrays import Int64Array
+from scheduler.state.needs import Needs
 
 # Source: kube-scheduler, backend/queue/scheduling_queue.go, DefaultPodMaxInUnschedulablePodsDuration.
 _LEFTOVER_S: Final = 300.0
@@ -40,6 +41,7 @@ _CHECKS_PER_POD: Final = 8
 # What can alter an Amount.
 _MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
 _ANY: Final = int(Change.ANY)
+_NODE: Final = int(Change.NODE)
 
 
 class UnschedulablePods:
@@ -60,7 +62,7 @@ class UnschedulablePods:
         self._places_spent = False
         self._asked = 0
 
-    def add(self, entry: Entry, signature: Hashable, now_s: float, wakes_on: int, least: Int64Array) -> None:
+    def add(self, entry: Entry, signature: Hashable, now_s: float, wakes_on: int, needs: Needs) -> None:
         """An attempt found no fit. signature: None when no change of the cluster helps. The rest: of its class."""
         entry.signature = signature
         wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
@@ -69,7 +71,7 @@ class UnschedulablePods:
         entry.state = State.UNSCHEDULABLE
         self.unschedulable.push(entry, entry.leftover_s)
         if signature is not None:
-            pod_class = self._join(entry, signature, least)
+            pod_class = self._join(entry, signature, needs)
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
     def back_off(self, entry: Entry, now_s: float) -> None:
@@ -86,8 +88,10 @@ class UnschedulablePods:
         pod_class = self._classes.get(entry.signature)
         entry.signature = None
         if pod_class is not None:
-            pod_class.waiting.discard(entry)
-            self._reorder(pod_class)
+            if pod_class.discard(entry):
+                self._table.order[:, pod_class.slot] = pod_class.best.sort_key
+            else:
+                self._forget(pod_class)
 
     def take_ready(self, now_s: float) -> Iterator[Entry]:
         """Take the pods whose back-off ended, and those left over for too long."""
@@ -145,7 +149,7 @@ class UnschedulablePods:
             self._table.due[pod_class.slot] = False
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
-    def reclassify(self, check: Check, signature: Hashable, least: Int64Array) -> None:
+    def reclassify(self, check: Check, signature: Hashable, needs: Needs) -> None:
         """The best pod of the class is in another now: of a class that waits already, the answers hold for it too."""
         entry = self.wake(check)
         if entry is None:
@@ -153,7 +157,7 @@ class UnschedulablePods:
         new = signature not in self._classes
         entry.signature = signature
         self.unschedulable.push(entry, entry.leftover_s)
-        slot = self._join(entry, signature, least).slot
+        slot = self._join(entry, signature, needs).slot
         if new:
             self._table.wakes_on[slot] = _ANY
             self._table.due[slot] = True
@@ -163,18 +167,16 @@ class UnschedulablePods:
     def validate(self) -> None:
         """Recompute every cross-reference; TransitionError names the first that is wrong."""
         for key, pod_class in self._classes.items():
-            best = pod_class.waiting.first()
-            expect(best is not None, f"class {key!r} has no pods")
-            expect(
-                best is not None and best[0] == self._table.sort_key(pod_class.slot), f"class {key!r} is out of order"
-            )
+            first = min(entry.sort_key for entry in pod_class.pods())
+            expect(pod_class.best.sort_key == first, f"class {key!r} has another best pod")
+            expect(first == self._table.sort_key(pod_class.slot), f"class {key!r} is out of order")
             expect(self._at[pod_class.slot] is pod_class, f"class {key!r} is not in slot {pod_class.slot}")
-            for entry in pod_class.waiting:
+            for entry in pod_class.pods():
                 expect(entry.signature == key, f"pod {entry.pod.key} is in class {key!r}, not {entry.signature!r}")
         for entry in self.unschedulable:
-            waits = entry.signature is None or entry in self._classes[entry.signature].waiting
+            waits = entry.signature is None or entry in self._classes[entry.signature].pods()
             expect(waits and entry.state is State.UNSCHEDULABLE, f"pod {entry.pod.key} is {entry.state.name}")
-        waiting = sum(len(pod_class.waiting) for pod_class in self._classes.values())
+        waiting = sum(len(pod_class.pods()) for pod_class in self._classes.values())
         hopeless = sum(entry.signature is None for entry in self.unschedulable)
         expect(waiting + hopeless == len(self.unschedulable), f"{waiting} pods wait in classes")
         expect(len(self._at) == len(self._classes), f"{len(self._at)} slots are in use")
@@ -202,12 +204,16 @@ class UnschedulablePods:
         table = self._table
         position = self._open.add(noted.rows)
         for kinds, rows in noted.by_kinds():
+            if kinds & _NODE:
+                table.allow(rows)
             may_fit = table.rule_out(table.concerned(kinds), rows, left)
             table.make_due(may_fit, position)
         if noted.everywhere:
             anywhere = table.concerned(noted.everywhere)
             table.due |= anywhere
             table.since[anywhere] = EVERYWHERE
+            if noted.everywhere & _NODE:
+                table.rows[:] = ANY_BIT
         self._any_due = True
 
     def _rule_out_again(self, left: Left) -> None:
@@ -221,21 +227,19 @@ class UnschedulablePods:
         if rows is not None:
             table.due &= ~some | table.rule_out(some, np.array(sorted(rows), dtype=np.intp), left)
 
-    def _join(self, entry: Entry, signature: Hashable, least: Int64Array) -> PodClass:
+    def _join(self, entry: Entry, signature: Hashable, needs: Needs) -> PodClass:
         pod_class = self._classes.get(signature)
         if pod_class is None:
-            pod_class = PodClass(key=signature, slot=self._table.take(least), best=entry)
+            pod_class = PodClass(key=signature, slot=self._table.take(), best=entry)
             self._classes[signature] = self._at[pod_class.slot] = pod_class
-        pod_class.waiting.push(entry, entry.sort_key)
-        self._reorder(pod_class)
+        else:
+            pod_class.add(entry)
+        self._table.need(pod_class.slot, needs)
+        self._table.order[:, pod_class.slot] = pod_class.best.sort_key
         return pod_class
 
-    def _reorder(self, pod_class: PodClass) -> None:
-        """After a pod came or left."""
-        first = pod_class.waiting.first()
-        if first is not None:
-            self._table.order[:, pod_class.slot], pod_class.best = first
-            return
+    def _forget(self, pod_class: PodClass) -> None:
+        """Its last pod has left."""
         del self._classes[pod_class.key]
         del self._at[pod_class.slot]
         self._table.release(pod_class.slot)

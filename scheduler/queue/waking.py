@@ -1,7 +1,7 @@
 """What has opened since which class of waiting pods was asked about: the questions, and the rows that they cover."""
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Hashable, Iterable
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from scheduler.pods.pod import Pod
@@ -28,15 +28,41 @@ class Check:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PodClass:
-    """Pods that every rule answers alike and that found no fit, at least one.
+    """Pods that every rule answers alike and that found no fit, at least one; they are UNSCHEDULABLE.
 
-    slot: of `ClassTable`. best: of `waiting`, which are UNSCHEDULABLE.
+    slot: of `ClassTable`. best: the first of them in the order of the queue. several: all of them, once there were two:
+    of ten thousand classes most have one pod.
     """
 
     key: Hashable
     slot: int
     best: Entry
-    waiting: Heap[SortKey, Entry] = field(default_factory=Heap)
+    several: Heap[SortKey, Entry] | None = None
+
+    def add(self, entry: Entry) -> None:
+        """One more."""
+        if self.several is None:
+            self.several = Heap()
+            self.several.push(self.best, self.best.sort_key)
+        self.several.push(entry, entry.sort_key)
+        self._choose()
+
+    def discard(self, entry: Entry) -> bool:
+        """One less, if it is here; whether any is left."""
+        if self.several is None:
+            return entry is not self.best
+        self.several.discard(entry)
+        return self._choose()
+
+    def pods(self) -> Collection[Entry]:
+        """All of them, in no order."""
+        return (self.best,) if self.several is None else self.several
+
+    def _choose(self) -> bool:
+        first = None if self.several is None else self.several.first()
+        if first is not None:
+            self.best = first[1]
+        return first is not None
 
 
 class OpenRows:

@@ -1,12 +1,17 @@
-"""What a row has left of the few amounts that nearly every pod asks for: enough to rule most rows out at a glance."""
+"""What a row has left, as far as it can be compared with what many classes of pods ask, all at once.
+
+A few amounts that nearly every pod asks for rule most rows out at a glance. Of a row for which that is not enough, the
+cards are looked at one by one.
+"""
 
 from enum import IntEnum
-from typing import Final
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from scheduler.state.cards.card_arrays import per_row
-from scheduler.state.columns.arrays import Int64Array, Rows
+from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows
 from scheduler.state.columns.resources import NATIVE
 from scheduler.state.tables import Tables
 
@@ -25,8 +30,64 @@ class Amount(IntEnum):
     NODE_UNITS = 5
 
 
+class CardsLeft(NamedTuple):
+    """The cards of one row that may be given out, one entry each.
+
+    free: units, negative when over-committed. empty: held by no pod. models, uuids: the bit of each, see below.
+    """
+
+    free: Int64Array
+    empty: BoolArray
+    models: Int64Array
+    uuids: Int64Array
+
+
 # Asked of an amount that does not matter: less than any row can have left.
 NOTHING: Final = int(np.iinfo(np.int64).min)
+
+
+# Sets are compared as bits of one number: what has no bit is surely not in the set, what has one may be.
+BITS: Final = 63
+ANY_BIT: Final = -1
+
+
+def model_bit(code: int) -> int:
+    """Of a card's model, by `CardColumns.model_code`; the last bit is of all beyond it."""
+    return 1 << min(code, BITS - 1)
+
+
+def uuid_bit(uuid: str) -> int:
+    """Of a card, which shares it with others."""
+    return 1 << blake2b(uuid.encode(), digest_size=1).digest()[0] % BITS
+
+
+def row_bits(row: int) -> tuple[int, int]:
+    """Of a row: of its place among 63, and of that of the 63. A set of a few rows has few others with both."""
+    return 1 << row % BITS, 1 << row // BITS % BITS
+
+
+class RowsLeft:
+    """What the rows of the tables have left, whenever it is asked."""
+
+    def __init__(self, tables: Tables) -> None:
+        """tables: read only."""
+        self._tables = tables
+
+    def amounts(self, rows: Rows) -> Int64Array:
+        """As `left`."""
+        return left(self._tables, rows)
+
+    def cards(self, row: int) -> CardsLeft:
+        """Of one row."""
+        columns = self._tables.cards
+        stored, slots = columns.stored, columns.slots[row]
+        given = np.flatnonzero(stored.available[: len(slots), row])
+        return CardsLeft(
+            free=stored.free[given, row].astype(np.int64),
+            empty=stored.holders[given, row] == 0,
+            models=np.array([model_bit(code) for code in stored.model[given, row].tolist()], dtype=np.int64),
+            uuids=np.array([uuid_bit(slots[slot].card.uuid) for slot in given.tolist()], dtype=np.int64),
+        )
 
 
 def left(tables: Tables, rows: Rows) -> Int64Array:

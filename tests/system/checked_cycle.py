@@ -7,14 +7,17 @@ from typing import Final
 import numpy as np
 
 from config.protocol.inventory import Health
+from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod
+from scheduler.queue.class_table import ClassTable
 from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
-from scheduler.state.amounts import left as amounts_left
+from scheduler.state.amounts import RowsLeft
 from scheduler.state.columns.arrays import ALL_ROWS, RowArray
 from scheduler.state.ledger import NodeLedger
+from scheduler.state.needs import needs_of
 from scheduler.state.tables import Tables
 from tests.support.builders import READER
 from tests.support.without_cache import decision, evaluation
@@ -74,12 +77,21 @@ class CheckedCycle(SchedulingCycle):
         expected = feasible is not None and bool(feasible[ALL_ROWS if rows is None else rows].any())
         answered = super().fits_on(pod, rows)
         assert answered[0] == expected
-        if feasible is not None and feasible.any():
-            row = np.flatnonzero(feasible)
-            assert (amounts_left(self._tables, row) >= self.least(pod)[:, np.newaxis]).all(), (
-                f"{pod.key} fits where too little is left"
-            )
+        if feasible is not None:
+            self._assert_not_ruled_out(pod, judged, np.flatnonzero(feasible))
         return answered
+
+    def _assert_not_ruled_out(self, pod: Pod, judged: Evaluation, rows: RowArray) -> None:
+        """By what the pod needs at least, as it is seen in the tables."""
+        needs = needs_of(
+            self.profile.least(pod), pod.template.gpu_request, self._tables.cards.model_code, judged.allowed
+        )
+        table, left, slots = ClassTable(measured_by=0), RowsLeft(self._tables), np.zeros(64, dtype=np.bool_)
+        slot = table.take()
+        table.need(slot, needs)
+        slots[slot] = True
+        for row in rows:
+            assert table.rule_out(slots, np.array([row]), left)[slot], f"{pod.key} fits where too little is left"
 
     def _assert_free(self, placement: Placement, before: NodeLedger) -> None:
         gpu_request, announced = placement.pod.template.gpu_request, self._tables.inventory(placement.node)

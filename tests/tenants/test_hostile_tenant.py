@@ -22,16 +22,10 @@ SLOWER_YET = {
     "5,000 volume claims on a pod": 0.1,
     "a node selector of 10,000 labels": 0.1,
     "running pods with 10,000 labels": 0.1,
-    "5,000 templates that wait for one full card": 0.2,
-    "3,000 exclusive pods for the cards of four nodes": 0.1,
-    "10,000 pods of 10,000 templates that fit nowhere": 0.1,
-    "10,000 small pods of 10,000 templates that fit": 0.1,
 }
 # The same of memory: times that of as many ordinary pods.
 LARGER_YET = {
     "card selectors of thousands of entries": 1.4,
-    "10,000 pods of 10,000 templates that fit nowhere": 1.5,
-    "5,000 templates that wait for one full card": 1.4,
 }
 # Dicts that were larger once, the log of changes, counters whose numbers have grown: bounded, and of no object.
 MOST_LEFT_BYTES = 600_000

@@ -7,9 +7,8 @@ from types import FrameType
 
 import numpy as np
 
-from scheduler.queue.class_table import NOTHING_ASKED
 from scheduler.state.amounts import Amount
-from scheduler.state.columns.arrays import Int64Array
+from scheduler.state.needs import NOTHING_NEEDED, Needs
 from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, full, opened, pod
 
 
@@ -76,12 +75,12 @@ def test_an_event_costs_nothing_when_nobody_waits() -> None:
     assert _cost(lambda: ToyCluster(0).queue.opened(opened(0))) < 150
 
 
-def _classes(count: int, least: Int64Array = NOTHING_ASKED) -> ToyCluster:
+def _classes(count: int, needs: Needs = NOTHING_NEEDED) -> ToyCluster:
     cluster = ToyCluster(0)
     for index in range(count):
         cluster.add(pod(f"p{index}"))
         cluster.queue.pop(0.0)
-        cluster.queue.unschedulable(f"p{index}", index, 0.0, wakes_on=ANY, least=least)
+        cluster.queue.unschedulable(f"p{index}", index, 0.0, wakes_on=ANY, needs=needs)
     return cluster
 
 
@@ -94,10 +93,10 @@ def test_noting_an_event_costs_the_same_however_many_classes_wait() -> None:
 
 
 def test_classes_that_a_row_is_too_small_for_are_ruled_out_in_one_go() -> None:
-    least = np.full(len(Amount), 1, dtype=np.int64)
+    needs = Needs(least=np.full(len(Amount), 1, dtype=np.int64))
 
     def asking(classes: int) -> int:
-        cluster = _classes(classes, least)
+        cluster = _classes(classes, needs)
         cluster.queue.opened(opened(0))
         return _cost(lambda: cluster.next_check() is None)
 

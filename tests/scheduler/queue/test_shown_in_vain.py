@@ -2,10 +2,8 @@
 
 from dataclasses import replace
 
-import numpy as np
-
 from scheduler.queue.entry import State
-from scheduler.state.amounts import Amount
+from scheduler.state.needs import NOTHING_NEEDED
 from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, full, key_of, opened, plenty, pod, pods, with_labels
 
 
@@ -79,7 +77,7 @@ def test_pods_whose_class_has_split_are_moved_and_asked_for_one_by_one() -> None
         if check.signature == uid:
             cluster.queue.fits_not(check, wakes_on=ANY)
         else:
-            cluster.queue.reclassify(check, uid, np.zeros(len(Amount), dtype=np.int64))
+            cluster.queue.reclassify(check, uid, NOTHING_NEEDED)
         cluster.queue.validate()
     # What their class was asked about says nothing of a class that is new.
     assert sorted(seen, key=str) == [(f"p{n}", new, None if new else {1}) for n in range(3) for new in (False, True)]
@@ -93,7 +91,7 @@ def test_a_pod_that_joins_a_class_that_waits_shares_its_answers() -> None:
     cluster.queue.fits_not(check, wakes_on=ANY)
     other = cluster.queue.next_check(plenty)
     assert other is not None
-    cluster.queue.reclassify(other, check.signature, np.zeros(len(Amount), dtype=np.int64))
+    cluster.queue.reclassify(other, check.signature, NOTHING_NEEDED)
     assert cluster.queue.next_check(plenty) is None
     cluster.queue.validate()
 

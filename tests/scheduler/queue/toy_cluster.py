@@ -9,9 +9,10 @@ from scheduler.kube.port import PodKey
 from scheduler.pods.pod import Pod, Template
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.queue.waking import Check, SomeRows
-from scheduler.state.amounts import NOTHING, Amount
+from scheduler.state.amounts import ANY_BIT, NOTHING, Amount, CardsLeft
 from scheduler.state.changes import Change, Openings
 from scheduler.state.columns.arrays import Int64Array, RowArray
+from scheduler.state.needs import Needs
 
 GATED = "waits for its gates"
 ANY = int(Change.ANY)
@@ -74,9 +75,23 @@ def pods(count: int, units: int = 1, prefix: str = "p") -> list[Pod]:
     return [pod(f"{prefix}{index}", units) for index in range(count)]
 
 
-def plenty(rows: RowArray) -> Int64Array:
-    """As `ToyCluster.left` where nothing that is measured is short: the rules alone decide."""
-    return np.full((len(Amount), len(rows)), 1000, dtype=np.int64)
+class Plenty:
+    """As `ToyCluster.amounts` where nothing that is measured is short: the rules alone decide."""
+
+    def amounts(self, rows: RowArray) -> Int64Array:
+        return np.full((len(Amount), len(rows)), 1000, dtype=np.int64)
+
+    def cards(self, _row: int) -> CardsLeft:
+        return one_card(1000)
+
+
+plenty = Plenty()
+
+
+def one_card(units: int) -> CardsLeft:
+    """Of any model and UUID."""
+    bits = np.full(1, ANY_BIT, dtype=np.int64)
+    return CardsLeft(np.full(1, units, dtype=np.int64), np.ones(1, dtype=np.bool_), bits, bits)
 
 
 class Gates:
@@ -91,11 +106,11 @@ def key_of(pod: Pod) -> Hashable:
     return (pod.template, *sorted(pod.labels.items()))
 
 
-def least(pod: Pod) -> Int64Array:
+def needs(pod: Pod) -> Needs:
     """What a row must have left for the pod."""
     asked = np.full(len(Amount), NOTHING, dtype=np.int64)
     asked[Amount.CARD_UNITS] = pod.template.gpu_units
-    return asked
+    return Needs(least=asked)
 
 
 class ToyCluster:
@@ -116,11 +131,15 @@ class ToyCluster:
         """How many such pods the rows can hold now."""
         return sum(self.room[row] // units for row in (range(len(self.room)) if rows is None else rows))
 
-    def left(self, rows: RowArray) -> Int64Array:
-        """As `amounts.left`; units are those of one card."""
+    def amounts(self, rows: RowArray) -> Int64Array:
+        """As RowsLeft; units are those of one card."""
         left = np.zeros((len(Amount), len(rows)), dtype=np.int64)
         left[Amount.CARD_UNITS] = [self.room[row] for row in rows]
         return left
+
+    def cards(self, row: int) -> CardsLeft:
+        """As RowsLeft."""
+        return one_card(self.room[row])
 
     def decide(self) -> str | None:
         """One attempt, every question before it answered; the uid of its pod, None when no pod is ready."""
@@ -133,7 +152,7 @@ class ToyCluster:
         row = next((row for row, room in enumerate(self.room) if room >= units), None)
         if row is None:
             signature = key_of(queued.pod)
-            self.queue.unschedulable(uid, signature, self.now_s, wakes_on=ANY, least=least(queued.pod))
+            self.queue.unschedulable(uid, signature, self.now_s, wakes_on=ANY, needs=needs(queued.pod))
         else:
             self.room[row] -= units
             self.placed[uid] = (queued.pod, row)
@@ -147,7 +166,7 @@ class ToyCluster:
         return decided
 
     def next_check(self) -> Check | None:
-        return self.queue.next_check(self.left)
+        return self.queue.next_check(self)
 
     def check(self) -> bool | None:
         """Answer one question; whether the pod fits, None when there is none."""
@@ -158,7 +177,7 @@ class ToyCluster:
         self.asked.append(check)
         signature = key_of(check.pod)
         if signature != check.signature:
-            self.queue.reclassify(check, signature, least(check.pod))
+            self.queue.reclassify(check, signature, needs(check.pod))
             return False
         fits = self.capacity(check.pod.template.gpu_units, check.rows) > 0
         if fits:

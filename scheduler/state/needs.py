@@ -1,0 +1,68 @@
+"""What a class of waiting pods needs of a row at least: a row that lacks some of it surely cannot take them."""
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Final
+
+import numpy as np
+
+from scheduler.pods.gpu_request import GpuRequest, Selection
+from scheduler.state.amounts import ANY_BIT, BITS, NOTHING, Amount, model_bit, row_bits, uuid_bit
+from scheduler.state.columns.arrays import BoolArray, Int64Array
+
+# Of more rows, too many others have the same bits.
+_MOST_ROWS: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """least: int64[amounts], of which so much must be left.
+
+    cards: how many cards with Amount.CARD_UNITS each, 0 when that amount says all. exclusive: held by no pod.
+    models, uuids: bits of the cards that will do. rows: bits of the rows that the node's own fields allow.
+    """
+
+    least: Int64Array
+    cards: int = 0
+    exclusive: bool = False
+    models: int = ANY_BIT
+    uuids: int = ANY_BIT
+    rows: tuple[int, int] = (ANY_BIT, ANY_BIT)
+
+
+NOTHING_NEEDED: Final = Needs(least=np.full(len(Amount), NOTHING, dtype=np.int64))
+
+
+def needs_of(
+    least: Int64Array, request: GpuRequest | None, model_code: dict[str, int], allowed: BoolArray | None
+) -> Needs:
+    """model_code: of the models that were seen so far. allowed: bool[nodes], None where that is not known."""
+    rows = _rows(allowed)
+    if request is None or (request.cards == 1 and not (request.exclusive or request.models or request.uuids)):
+        return Needs(least=least, rows=rows)
+    return Needs(
+        least=least,
+        cards=request.cards,
+        exclusive=request.exclusive,
+        models=_models(request.models, model_code),
+        uuids=reduce(or_, map(uuid_bit, request.uuids.wanted), 0) or ANY_BIT,
+        rows=rows,
+    )
+
+
+def _models(asked: Selection, model_code: dict[str, int]) -> int:
+    if not asked:
+        return ANY_BIT
+    seen = reduce(or_, (model_bit(code) for model, code in model_code.items() if asked.accepts(model)), 0)
+    # Any model may be announced later; their codes go up from 1.
+    return seen | (ANY_BIT << min(1 + len(model_code), BITS - 1))
+
+
+def _rows(allowed: BoolArray | None) -> tuple[int, int]:
+    if allowed is None or np.count_nonzero(allowed) > _MOST_ROWS:
+        return ANY_BIT, ANY_BIT
+    low = high = 0
+    for row in np.flatnonzero(allowed).tolist():
+        low, high = low | row_bits(row)[0], high | row_bits(row)[1]
+    return low, high
