@@ -4,7 +4,6 @@ Source: k8s.io/apimachinery/pkg/api/resource/quantity.go (grammar, rounding away
 """
 
 import re
-from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
@@ -14,14 +13,32 @@ _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 MAX_INT64: Final = 2**63 - 1
 # A longer string of digits is an attack on the parser, not an amount (2**63 has 19 digits).
 _LONGEST: Final = 64
+# Every amount above 0 is more than 2**63 when multiplied, and less than 1 when divided, by ten to this power.
+_MOST_DIGITS: Final = _LONGEST + 19
+_TENS: Final[tuple[int, ...]] = tuple(10**power for power in range(_MOST_DIGITS + 1))
+# Digits of an amount that is read without the grammar.
+_SHORT: Final = 18
 
 
 class QuantityError(ValueError):
     """Text that is not a Kubernetes quantity."""
 
 
-@lru_cache(maxsize=4096)
-def _exact(text: str) -> Fraction:
+def _scaled(text: str, power: int) -> int:
+    """The quantity times ten to the `power`, rounded away from zero and clamped. Raises QuantityError.
+
+    One pod may have ten thousand amounts: those without a sign, an exponent and a binary suffix are read without the
+    grammar.
+    """
+    decimal = _DECIMAL.get(text[-1:])
+    before, _, after = (text if decimal is None else text[:-1]).partition(".")
+    digits = before + after
+    if len(digits) <= _SHORT and digits.isdecimal() and digits.isascii():
+        return _times_power_of_ten(int(digits), power + (decimal or 0) - len(after))
+    return _by_grammar(text, power)
+
+
+def _by_grammar(text: str, power: int) -> int:
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         message = (
@@ -29,23 +46,22 @@ def _exact(text: str) -> Fraction:
         )
         raise QuantityError(message)
     sign, digits, exponent, suffix = match.groups()
-    value = Fraction(digits.rstrip(".")) * _scale(exponent, suffix)
-    return -value if sign == "-" else value
-
-
-def _scale(exponent: str | None, suffix: str | None) -> Fraction:
+    before, _, after = digits.partition(".")
+    value, power = int(before + after), power - len(after)
     if exponent is not None:
-        return Fraction(10) ** int(exponent[1:])
-    if suffix is None:
-        return Fraction(1)
-    if suffix in _BINARY:
-        return Fraction(2 ** _BINARY[suffix])
-    return Fraction(10) ** _DECIMAL[suffix]
+        power += int(exponent[1:])
+    elif suffix in _BINARY:
+        value <<= _BINARY[suffix]
+    elif suffix is not None:
+        power += _DECIMAL[suffix]
+    rounded = _times_power_of_ten(value, power)
+    return -rounded if sign == "-" else rounded
 
 
-def _away_from_zero(value: Fraction) -> int:
-    rounded = min(MAX_INT64, -(-abs(value.numerator) // value.denominator))
-    return -rounded if value < 0 else rounded
+def _times_power_of_ten(value: int, power: int) -> int:
+    """Rounded up and clamped; what is beyond every amount is not worked out digit by digit. value: >= 0."""
+    scale = _TENS[min(abs(power), _MOST_DIGITS)]
+    return min(value * scale if power >= 0 else -(-value // scale), MAX_INT64)
 
 
 @lru_cache(maxsize=4096)
@@ -54,7 +70,7 @@ def whole(text: str) -> int:
 
     Raises QuantityError when `text` is not a quantity.
     """
-    return _away_from_zero(_exact(text))
+    return _scaled(text, 0)
 
 
 @lru_cache(maxsize=4096)
@@ -63,4 +79,4 @@ def milli(text: str) -> int:
 
     Raises QuantityError when `text` is not a quantity.
     """
-    return _away_from_zero(_exact(text) * 1000)
+    return _scaled(text, 3)

@@ -5,13 +5,15 @@ nothing of what is in it. Each of these numbers is several times what a real wor
 5,000 nodes can still afford: no decision may hold the loop for 20 ms. Two pods that are over a budget are not worse
 than one: the reader of an object pays for the bytes that it decodes, and for nothing beyond the budget.
 
-A pod that waits and is over a budget stays pending. One that has a node goes on counting: no budget ever frees what
-is in use. Its containers are all counted, each with cpu, memory, storage and GPUs alone where the names are too many.
+A pod that waits and is over a budget stays pending, and nothing of what it asks is read. One that has a node goes on
+counting: no budget ever frees what is in use. Its containers are all counted, each with cpu, memory, storage and GPUs
+alone where the names are too many.
 Why: docs/decisions/0010-objects-have-budgets.md.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -82,27 +84,48 @@ def kept_resources(gpu: Iterable[str]) -> frozenset[str]:
     return frozenset(("cpu", "memory", "ephemeral-storage", *gpu))
 
 
-def fitted(pod: Pod, size: int, kept: frozenset[str]) -> tuple[Pod, tuple[str, ...]]:
-    """The pod less what is over a budget, and what that was.
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """A part of a pod that is over a budget. told: for people. without: the pod less that part."""
 
-    size: of what it asks, in bytes. kept: as `kept_resources`. Containers are all kept: each may hold memory.
+    told: str
+    without: Callable[[Pod], Pod]
+
+
+def excesses(pod: Pod, size: int, kept: frozenset[str]) -> tuple[Excess, ...]:
+    """What of the pod is over a budget. Counts only: no amount, term or value is read.
+
+    size: of what it asks, in bytes. kept: as `kept_resources`, for a pod with too many names.
     """
-    found = []
+    found: list[Excess] = []
     if (names := pod_parts.resource_names(pod)) > _MOST_RESOURCES:
-        found.append(excess("resource names", names, _MOST_RESOURCES))
-        pod = pod_parts.with_resources(pod, kept)
+        found.append(Excess(excess("resource names", names, _MOST_RESOURCES), partial(_with_resources, kept)))
     for budget in POD_BUDGETS:
-        count = budget.count(pod)
-        if count > budget.most:
-            found.append(excess(budget.what, count, budget.most))
-            pod = budget.without(pod)
+        if any(budget.without is one.without for one in found):
+            continue
+        if (count := budget.count(pod)) > budget.most:
+            found.append(Excess(excess(budget.what, count, budget.most), budget.without))
     if size > MOST_BYTES and not found:
-        found.append(excess("bytes of requests, selectors and terms", size, MOST_BYTES))
-        pod = pod_parts.with_resources(
-            pod_parts.without_ports(pod_parts.without_pod_affinity(pod_parts.without_node_affinity(pod))), kept
-        )
-        pod = pod_parts.without_tolerations(pod_parts.without_spread(pod))
-    return pod, tuple(found)
+        told = excess("bytes of requests, selectors and terms", size, MOST_BYTES)
+        found.append(Excess(told, partial(_with_resources_alone, kept)))
+    return tuple(found)
+
+
+def fitted(pod: Pod, found: Iterable[Excess]) -> Pod:
+    """The pod less what is over a budget. Containers are all kept: each may hold memory."""
+    for one in found:
+        pod = one.without(pod)
+    return pod
+
+
+def _with_resources(kept: frozenset[str], pod: Pod) -> Pod:
+    return pod_parts.with_resources(pod, kept)
+
+
+def _with_resources_alone(kept: frozenset[str], pod: Pod) -> Pod:
+    for without in {budget.without: None for budget in POD_BUDGETS}:
+        pod = without(pod)
+    return pod_parts.with_resources(pod, kept)
 
 
 # What nodes really have: feature discovery writes some 200 labels, and a pod may ask for the column of any of them; a
@@ -133,16 +156,22 @@ def is_slim(pod: Pod) -> bool:
     )
 
 
-def slimmed(pod: Pod, *, labels: frozenset[str], annotations: frozenset[str]) -> tuple[Pod, tuple[str, ...]]:
+def slimmed(
+    pod: Pod, *, labels: frozenset[str], annotations: frozenset[str], selectors: frozenset[str]
+) -> tuple[Pod, tuple[str, ...]]:
     """The pod with no more labels, annotations and gates than are kept, and what of them was over a budget.
 
-    labels, annotations: those that are kept whatever else there is.
+    labels, annotations: those that are kept whatever else there is. selectors: annotations that are label selectors.
     """
     meta, found = pod.metadata, []
     kept_labels, kept = meta.labels or {}, meta.annotations or {}
     if len(kept_labels) > _MOST_LABELS:
         found.append(excess("labels", len(kept_labels), _MOST_LABELS))
         kept_labels = {key: kept_labels[key] for key in labels if key in kept_labels}
+    for key in sorted(selectors & kept.keys()):
+        if len(kept[key]) > SELECTOR_CHARACTERS:
+            found.append(excess(f"characters of {key}", len(kept[key]), SELECTOR_CHARACTERS))
+            annotations -= {key}
     kept = {key: text for key, text in kept.items() if len(text) <= LONGEST_FOREIGN_VALUE or key in annotations}
     if len(kept) > _MOST_ANNOTATIONS:
         found.append(excess("annotations", len(kept), _MOST_ANNOTATIONS))

@@ -173,8 +173,16 @@ class SchedulingGroup(_Wire, frozen=True):
     pod_group_name: str = ""
 
 
+class VolumeSource(_Wire, frozen=True):
+    """Where a volume comes from; only its kind is read, the key that it stands under."""
+
+
+class ResourceClaim(_Wire, frozen=True):
+    """A claim of a pod; only their number is read."""
+
+
 class PodSpec(_Wire, frozen=True):
-    """What a pod specifies. volumes and resource_claims: kept raw, since only their kinds are read."""
+    """What a pod specifies. volumes: each has its name and, under its kind, its source."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -190,8 +198,8 @@ class PodSpec(_Wire, frozen=True):
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     scheduling_group: SchedulingGroup | None = None
-    volumes: tuple[dict[str, msgspec.Raw], ...] = ()
-    resource_claims: tuple[msgspec.Raw, ...] = ()
+    volumes: tuple[dict[str, str | VolumeSource | None], ...] = ()
+    resource_claims: tuple[ResourceClaim, ...] = ()
 
 
 class ContainerStatus(_Wire, frozen=True):

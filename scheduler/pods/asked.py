@@ -16,7 +16,8 @@ from scheduler.pods.gpu_request import ResourceNames
 
 _EMPTY: Final[Mapping[str, str]] = {}
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
-_NOTHING: Final = msgspec.Raw(b"{}")
+_SOURCE: Final = objects.VolumeSource()
+_CLAIM: Final = objects.ResourceClaim()
 
 
 class Asked(NamedTuple):
@@ -59,8 +60,8 @@ class Asked(NamedTuple):
                 tolerations=self.tolerations,
                 topology_spread_constraints=self.topology_spread_constraints,
                 scheduling_group=self.scheduling_group,
-                volumes=tuple({kind: _NOTHING} for kind in self.volume_kinds),
-                resource_claims=(_NOTHING,) * self.resource_claims,
+                volumes=tuple({kind: _SOURCE} for kind in self.volume_kinds),
+                resource_claims=(_CLAIM,) * self.resource_claims,
             ),
             status=effective_requests.status_of(self.resized),
         )

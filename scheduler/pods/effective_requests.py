@@ -4,8 +4,8 @@ Pure. Amounts: cpu in thousandths of a core, everything else in whole units (byt
 Source: k8s.io/component-helpers/resource/helpers.go, PodRequests and its helpers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Final, NamedTuple, TypeAlias
 
 from config.protocol import quantity
@@ -100,29 +100,46 @@ def is_sidecar(container: Container) -> bool:
 
 def combined(spec: PodSpec, of_container: Callable[[Container], Amounts]) -> Amounts:
     """By the container formula. of_container: what one container occupies."""
+    return peak_amounts(_in_order(spec, of_container))
+
+
+class Requests(NamedTuple):
+    """What a pod requests in all.
+
+    amounts: every resource that it occupies on its node, each at most MOST; zero amounts are left out.
+    scoring_cpu_millis, scoring_memory_bytes: for scoring, where a container that names none counts as a small one.
+    """
+
+    amounts: Amounts
+    scoring_cpu_millis: int
+    scoring_memory_bytes: int
+
+
+def effective_requests(pod: Pod) -> Requests:
+    """Raises QuantityError. Each container is read once, however many there are."""
+    containers = list(_in_order(pod.spec, _by_container(pod)))
+    total = peak_amounts(containers)
+    all_say = all(CPU in own and MEMORY in own for own, _ in containers)
+    scoring = dict(total) if all_say else peak_amounts((_for_scoring(own), kind) for own, kind in containers)
+    whole, overhead = _pod_level(pod, total), amounts(pod.spec.overhead)
+    for of in (total, scoring):
+        of.update(whole)
+        _add(of, overhead)
+    return Requests(
+        {name: min(amount, MOST) for name, amount in total.items() if amount},
+        min(scoring.get(CPU, 0), MOST),
+        min(scoring.get(MEMORY, 0), MOST),
+    )
+
+
+def _in_order(spec: PodSpec, of_container: Callable[[Container], Amounts]) -> Iterator[tuple[Amounts, ContainerKind]]:
+    init = ((of_container(container), init_kind(container.restart_policy)) for container in spec.init_containers)
     apps = zip(map(of_container, spec.containers), _APPS)  # noqa: B905  (the second has no end)
-    if not spec.init_containers:
-        return peak_amounts(apps)
-    init = [(of_container(container), init_kind(container.restart_policy)) for container in spec.init_containers]
-    return peak_amounts([*init, *apps])
+    return chain(init, apps) if spec.init_containers else apps
 
 
-def effective_requests(pod: Pod) -> Amounts:
-    """Every resource that the pod occupies on its node, each at most MOST; zero amounts are left out."""
-    total = combined(pod.spec, _by_container(pod))
-    total.update(_pod_level(pod, total))
-    _add(total, amounts(pod.spec.overhead))
-    return {name: min(amount, MOST) for name, amount in total.items() if amount}
-
-
-def scoring_requests(pod: Pod) -> tuple[int, int]:
-    """(cpu in millis, memory in bytes) for scoring: a container that names none counts as a small one."""
-    of_container = _by_container(pod)
-    default = {CPU: DEFAULT_CPU_MILLIS, MEMORY: DEFAULT_MEMORY_BYTES}
-    total = combined(pod.spec, lambda container: default | of_container(container))
-    total.update(_pod_level(pod, combined(pod.spec, of_container)))
-    _add(total, amounts(pod.spec.overhead))
-    return min(total.get(CPU, 0), MOST), min(total.get(MEMORY, 0), MOST)
+def _for_scoring(own: Amounts) -> Amounts:
+    return {CPU: own.get(CPU, DEFAULT_CPU_MILLIS), MEMORY: own.get(MEMORY, DEFAULT_MEMORY_BYTES)}
 
 
 def _by_container(pod: Pod) -> Callable[[Container], Amounts]:

@@ -13,10 +13,10 @@ from cachetools import LRUCache
 
 from config.protocol import names
 from scheduler.kube import objects
-from scheduler.kube.budgets import fitted, is_slim, kept_resources, slimmed
+from scheduler.kube.budgets import LONGEST_FOREIGN_VALUE, excesses, fitted, is_slim, kept_resources, slimmed
 from scheduler.kube.port import PodKey
 from scheduler.pods.asked import Asked, AskedReader
-from scheduler.pods.effective_requests import Amounts, effective_requests, scoring_requests
+from scheduler.pods.effective_requests import Amounts, effective_requests
 from scheduler.pods.gpu_request import GpuRequest, GpuRequestError, ResourceNames, gpu_request_of, gpu_units, sidecars
 from scheduler.pods.unsupported import unsupported_rules
 
@@ -26,8 +26,10 @@ _KEPT_BYTES: Final = 8192 * _LONGEST_KEY
 _DIGEST: Final = 32
 _SHARED: Final = 256
 _NO_PORTS: Final[frozenset["HostPort"]] = frozenset()
-_PROTOCOL: Final = frozenset({*names.ALLOCATION_KEYS, names.CARD_AFFINITY, names.CARD_ANTI_AFFINITY})
+_SELECTORS: Final = frozenset({names.CARD_AFFINITY, names.CARD_ANTI_AFFINITY})
+_PROTOCOL: Final = _SELECTORS.union(names.ALLOCATION_KEYS)
 _EMPTY: Final[Mapping[str, str]] = {}
+_NOTHING_ASKED: Final = objects.Pod(objects.ObjectMeta(""))
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -47,7 +49,8 @@ class Template:
     requests: all resources but gpu-mem, zero amounts left out (cpu in millis, others whole).
     gpu_units: effective ask of gpu-mem over all cards, also where `gpu_request` could not be read.
     gpu_request_error: why the GPU request is wrong; "" when it is right. unsupported: requirements without a rule.
-    over_budget: what the pod has more of than is read, and so was left out; see `scheduler.kube.budgets`.
+    over_budget: what the pod has more of than is read, and so was left out; see `scheduler.kube.budgets`. Of a pod that
+    waits, nothing else is read then: it stays pending, whatever it asks.
     """
 
     requests: Amounts
@@ -89,10 +92,14 @@ class Pod:
 
 
 class _Kept(NamedTuple):
-    """A Template, and what keeping it costs, in bytes: about what it was read from."""
+    """A Template, and what keeping it costs, in bytes: about what it was read from.
+
+    counted: whether it says what a pod with a node holds; False for what waits and is over a budget.
+    """
 
     template: Template
     size: int
+    counted: bool
 
 
 class PodReader:
@@ -103,10 +110,11 @@ class PodReader:
         self._resources = resources
         self._asked = AskedReader(resources)
         self._kept = kept_resources((resources.gpu_mem, resources.gpu_core))
-        # Whatever the protocol knows is kept, however long: what is wrong with it is told by who reads it.
+        # These are read however long they are: what is wrong with one is told by who reads it.
         self._annotations = self._asked.annotations | _PROTOCOL
         # Nearly every pod has the same, and each template read its own.
         self._tolerations: LRUCache[tuple[objects.Toleration, ...], tuple[objects.Toleration, ...]] = LRUCache(_SHARED)
+        self._kept_whole = frozenset(names.ALLOCATION_KEYS) - self._asked.annotations
         self._templates: LRUCache[bytes, _Kept] = LRUCache(_KEPT_BYTES, getsizeof=lambda kept: kept.size)
 
     def read(self, wire: objects.Pod) -> Pod:
@@ -114,15 +122,27 @@ class PodReader:
 
         What is over a budget (`scheduler.kube.budgets`) is left out, and named in the Template.
         """
-        over_budget: tuple[str, ...] = ()
-        if not is_slim(wire):
-            wire, over_budget = slimmed(wire, labels=self._asked.labels, annotations=self._annotations)
+        if is_slim(wire):
+            return self._read(wire, wire.metadata.annotations, ())
+        wire, over_budget = slimmed(
+            wire, labels=self._asked.labels, annotations=self._annotations, selectors=_SELECTORS
+        )
+        # Of the long ones, those that say what is asked are in the template.
+        kept = {
+            key: text
+            for key, text in (wire.metadata.annotations or _EMPTY).items()
+            if len(text) <= LONGEST_FOREIGN_VALUE or key in self._kept_whole
+        }
+        return self._read(wire, kept, over_budget)
+
+    def _read(self, wire: objects.Pod, annotations: Mapping[str, str] | None, over_budget: tuple[str, ...]) -> Pod:
+        """annotations: those that are kept. over_budget: as in Asked."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
         return Pod(
             key=PodKey(meta.namespace, meta.name, meta.uid),
-            template=self._template(self._asked.read(wire, over_budget)),
+            template=self._template(self._asked.read(wire, over_budget), spec.node_name),
             labels=meta.labels or _EMPTY,
-            annotations=meta.annotations or _EMPTY,
+            annotations=annotations or _EMPTY,
             priority=spec.priority,
             created=meta.creation_timestamp,
             scheduler_name=spec.scheduler_name,
@@ -136,29 +156,38 @@ class PodReader:
             condition=next((c for c in status.conditions if c.type == "PodScheduled"), None),
         )
 
-    def _template(self, asked: Asked) -> Template:
+    def _template(self, asked: Asked, node_name: str) -> Template:
         fingerprint = asked.fingerprint()
         size = len(fingerprint)
         # The key of a large one would cost as much as what it stands for.
         key = fingerprint if size <= _LONGEST_KEY else blake2b(fingerprint, digest_size=_DIGEST).digest()
         kept = self._templates.get(key)
-        if kept is None:
-            kept = _Kept(self._work_out(asked, size), max(size, _LONGEST_KEY))
+        if kept is None or (node_name and not kept.counted):
+            kept = self._work_out(asked, size, waits=not node_name)
             self._templates[key] = kept
         return kept.template
 
-    def _work_out(self, asked: Asked, size: int) -> Template:
+    def _work_out(self, asked: Asked, size: int, *, waits: bool) -> _Kept:
         """size: of the fingerprint."""
-        pod, over_budget = fitted(asked.as_pod(), size, self._kept)
+        pod = asked.as_pod()
+        found = excesses(pod, size, self._kept)
+        over_budget = (*asked.over_budget, *(one.told for one in found))
+        if over_budget and waits:
+            # Summing up what it asks would cost more than reading it has.
+            return _Kept(self._worked_out(_NOTHING_ASKED, over_budget), _LONGEST_KEY, counted=False)
+        template = self._worked_out(fitted(pod, found), over_budget)
+        return _Kept(template, max(size, _LONGEST_KEY), counted=True)
+
+    def _worked_out(self, pod: objects.Pod, over_budget: tuple[str, ...]) -> Template:
+        """pod: what is read of one."""
         spec = pod.spec
         gpu_request, gpu_request_error = None, ""
         try:
             gpu_request = gpu_request_of(pod, self._resources)
         except GpuRequestError as error:
             gpu_request_error = str(error)
-        requests = effective_requests(pod)
+        requests, cpu_millis, memory_bytes = effective_requests(pod)
         requests.pop(self._resources.gpu_mem, None)
-        cpu_millis, memory_bytes = scoring_requests(pod)
         affinity = spec.affinity or objects.Affinity()
         anti_affinity = affinity.pod_anti_affinity or objects.PodAffinity()
         unsupported = unsupported_rules(pod)
@@ -166,10 +195,10 @@ class PodReader:
             requests=requests,
             scoring_cpu_millis=cpu_millis,
             scoring_memory_bytes=memory_bytes,
-            gpu_units=gpu_units(pod, self._resources.gpu_mem),
+            gpu_units=gpu_units(pod, self._resources.gpu_mem) if gpu_request is None else gpu_request.units,
             gpu_request=gpu_request,
             gpu_request_error=gpu_request_error,
-            over_budget=(*asked.over_budget, *over_budget),
+            over_budget=over_budget,
             unsupported=unsupported.requirements,
             unsupported_preferences=unsupported.preferences,
             sidecars=sidecars(pod),

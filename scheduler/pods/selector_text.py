@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from scheduler.kube.budgets import SELECTOR_CHARACTERS, SELECTOR_REQUIREMENTS, SELECTOR_VALUES
+from scheduler.kube.budgets import SELECTOR_REQUIREMENTS, SELECTOR_VALUES
 from scheduler.kube.objects import Requirement
 
 _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
@@ -25,10 +25,10 @@ class SelectorError(ValueError):
 
 
 def requirements(text: str) -> tuple[Requirement, ...]:
-    """What all of has to hold. Raises SelectorError; an empty text is a mistake, since it would select every pod."""
-    if len(text) > SELECTOR_CHARACTERS:
-        message = f"has {len(text)} characters; expected at most {SELECTOR_CHARACTERS}"
-        raise SelectorError(message)
+    """What all of has to hold. Raises SelectorError; an empty text is a mistake, since it would select every pod.
+
+    text: as long as an annotation that is read (`scheduler.kube.budgets`).
+    """
     found = tuple(_requirements(text))
     if len(found) > SELECTOR_REQUIREMENTS:
         message = f"has {len(found)} requirements; expected at most {SELECTOR_REQUIREMENTS}"

@@ -95,6 +95,24 @@ async def containers(tenant: Tenant) -> None:
         await tenant.creates([pod(f"p-{number}", [1] * (tenant.many(2_000) + number))])
 
 
+async def containers_on_nodes(tenant: Tenant) -> None:
+    """The same by hand on a node, where each counts."""
+    for number in range(10):
+        await tenant.creates([pod(f"p-{number}", [1] * (tenant.many(2_000) + number), node=tenant.node(number))])
+
+
+async def amounts(tenant: Tenant) -> None:
+    """No two containers ask for the same amount of anything, on nodes and waiting."""
+    resources = ("cpu", "memory", "ephemeral-storage", names.GPU_MEM, names.GPU_CORE)
+    for number in range(10):
+        asked = (
+            {name: f"{1 + one * 5 + index}.{number}m" for index, name in enumerate(resources)}
+            for one in range(tenant.many(2_000))
+        )
+        many = [{"name": f"c{one}", "resources": {"requests": own, "limits": own}} for one, own in enumerate(asked)]
+        await tenant.creates([pod(f"p-{number}", containers=many, node=tenant.node(number) if number % 2 else "")])
+
+
 async def init_containers(tenant: Tenant) -> None:
     """One after the other, each with an ask of its own."""
     for number in range(10):
@@ -122,7 +140,7 @@ async def labels(tenant: Tenant) -> None:
     """Of pods that run on cards, where card affinity and anti-affinity read them."""
     for number in range(20):
         many = {f"k{label}": f"v{number}" for label in range(tenant.many(10_000))}
-        await tenant.creates([pod(f"p-{number}", 1, labels=many)])
+        await tenant.creates([pod(f"p-{number}", 1, labels=many, node=tenant.node(number))])
 
 
 async def gpu_counts(tenant: Tenant) -> None:
@@ -162,6 +180,8 @@ ATTACKS: Final = (
     Attack(name="pods with 5,000 host ports each", acts=host_ports, scale=1),
     Attack(name="10,000 tolerations", acts=tolerations, scale=1),
     Attack(name="a pod of 2,000 containers, each with GPU memory", acts=containers, scale=1),
+    Attack(name="pods of 2,000 containers on nodes", acts=containers_on_nodes, scale=1),
+    Attack(name="pods of 2,000 containers, no two of which ask the same", acts=amounts, scale=1),
     Attack(name="2,000 init containers, one after the other", acts=init_containers, scale=1),
     Attack(name="card selectors of thousands of entries", acts=card_selectors, scale=1),
     Attack(name="running pods with 10,000 labels", acts=labels, scale=1),

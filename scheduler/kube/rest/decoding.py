@@ -1,7 +1,7 @@
 """Lines of a watch and items of a list -> events. Each object is decoded alone, so that a bad one costs one object.
 
-Raw views would keep the whole line, or a page of 500 objects, in memory for as long as the object lives: what stays raw
-in an object is copied out.
+No field of an object is raw: a view would keep the whole line, or a page of 500 objects, in memory for as long as the
+object lives.
 """
 
 from http import HTTPStatus
@@ -89,7 +89,7 @@ class Decoder(Generic[T]):
     def object(self, body: bytes) -> T:
         """Decode one object. Raises ApiFailed."""
         try:
-            return _detached(self._object.decode(body))
+            return self._object.decode(body)
         except MALFORMED as error:
             message = f"the object that the server sent cannot be decoded: {error}"
             raise port.ApiFailed(message) from error
@@ -97,7 +97,7 @@ class Decoder(Generic[T]):
     def listed(self, item: msgspec.Raw) -> WatchEvent[T]:
         """Read one item of a list: Changed or Undecodable."""
         try:
-            return port.Changed(_detached(self._object.decode(item)))
+            return port.Changed(self._object.decode(item))
         except MALFORMED as error:
             return port.Undecodable(_name(item), str(error))
 
@@ -111,9 +111,9 @@ class Decoder(Generic[T]):
         except MALFORMED as error:
             return self._otherwise(line, str(error).replace("$.object", "$"))
         if known.type in {"ADDED", "MODIFIED"}:
-            return port.Changed(_detached(known.object))
+            return port.Changed(known.object)
         if known.type == "DELETED":
-            return port.Deleted(_detached(known.object))
+            return port.Deleted(known.object)
         return self._otherwise(line, f"unknown watch event {known.type}")
 
     def _otherwise(self, line: bytes, problem: str) -> WatchEvent[T]:
@@ -157,15 +157,3 @@ def _name(item: msgspec.Raw) -> str:
     except MALFORMED:
         return ""
     return f"{named.namespace}/{named.name}" if named.namespace else named.name
-
-
-def _detached(decoded: T) -> T:
-    """Return the same object without views into the text that it was decoded from."""
-    if not isinstance(decoded, objects.Pod) or not (decoded.spec.volumes or decoded.spec.resource_claims):
-        return decoded
-    spec = msgspec.structs.replace(
-        decoded.spec,
-        volumes=tuple({key: raw.copy() for key, raw in volume.items()} for volume in decoded.spec.volumes),
-        resource_claims=tuple(raw.copy() for raw in decoded.spec.resource_claims),
-    )
-    return msgspec.structs.replace(decoded, spec=spec)

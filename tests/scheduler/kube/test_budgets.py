@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from config.protocol import names
+from config.protocol import names, quantity
 from scheduler.kube import objects
 from scheduler.kube.budgets import NODE_BUDGETS, POD_BUDGETS, node_excess
 from scheduler.pods.gpu_request import ResourceNames
@@ -88,6 +88,11 @@ def ports(count: int) -> list[dict[str, object]]:
         pytest.param({"labels": numbered(MANY)}, f"{MANY} labels (at most 128)", id="labels"),
         pytest.param({"annotations": numbered(MANY)}, f"{MANY} annotations (at most 64)", id="annotations"),
         pytest.param(
+            {"annotations": {names.CARD_AFFINITY: "a" * 2000}},
+            f"2000 characters of {names.CARD_AFFINITY} (at most 1024)",
+            id="a selector",
+        ),
+        pytest.param(
             {"schedulingGates": [{"name": str(n)} for n in range(MANY)]},
             f"{MANY} scheduling gates (at most 64)",
             id="gates",
@@ -95,7 +100,7 @@ def ports(count: int) -> list[dict[str, object]]:
     ],
 )
 def test_what_is_over_a_budget_is_left_out_and_what_the_pod_holds_counts(options: dict[str, Any], told: str) -> None:
-    pod = read(**options)
+    pod = read(node="n", **options)
     assert pod.template.over_budget == (told,)
     assert (pod.template.gpu_units, pod.template.requests) == (3, {"cpu": 1000})
     left = (pod.template.node_affinity, pod.template.anti_affinity, pod.template.tolerations, pod.template.host_ports)
@@ -103,7 +108,7 @@ def test_what_is_over_a_budget_is_left_out_and_what_the_pod_holds_counts(options
 
 
 def test_every_container_counts_however_many_there_are() -> None:
-    template = PodReader(ResourceNames()).read(wire_pod("p", [1] * 1000, requests={"cpu": "1"})).template
+    template = PodReader(ResourceNames()).read(wire_pod("p", [1] * 1000, node="n", requests={"cpu": "1"})).template
     assert template.over_budget == ("1000 containers (at most 256)",)
     assert (template.gpu_units, template.requests) == (1000, {"cpu": 1_000_000})
 
@@ -113,10 +118,46 @@ def test_a_pod_that_is_large_in_all_its_parts_is_over_the_budget_of_bytes() -> N
     affinity = {
         "nodeAffinity": {PREFERRED: [{"weight": 1, "preference": {"matchExpressions": [in_values("k", *long)]}}]}
     }
-    template = read(affinity=affinity, tolerations=[{"operator": "Exists"}]).template
+    template = read(node="n", affinity=affinity, tolerations=[{"operator": "Exists"}]).template
     (told,) = template.over_budget
     assert told.endswith(" bytes of requests, selectors and terms (at most 65536)")
     assert (template.gpu_units, template.requests, template.tolerations) == (3, {"cpu": 1000}, ())
+
+
+def containers(count: int) -> list[dict[str, object]]:
+    """No two ask the same."""
+    asked = [{"cpu": f"{1000 + n}u", "memory": f"{1000 + n}.5", names.GPU_MEM: str(n % 3)} for n in range(count)]
+    return [
+        {"name": f"c{n}", "resources": {"requests": requests, "limits": requests}} for n, requests in enumerate(asked)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+def test_of_a_pod_that_waits_and_is_over_a_budget_no_amount_is_read(kind: str) -> None:
+    wire = wire_pod("p", 1, **{kind: containers(1_000)})
+    before = quantity.whole.cache_info(), quantity.milli.cache_info()
+    template = PodReader(ResourceNames()).read(wire).template
+    assert (quantity.whole.cache_info(), quantity.milli.cache_info()) == before
+    assert [told.partition(" containers")[0] for told in template.over_budget] in (["1000"], ["1001"])
+    assert (template.requests, template.gpu_units, template.gpu_request) == ({}, 0, None)
+
+
+def test_a_pod_that_gets_a_node_counts_even_if_it_was_over_a_budget_while_it_waited() -> None:
+    reader = PodReader(ResourceNames())
+    waits, runs, too = (
+        reader.read(wire_pod("p", [1] * 1000, node=node, requests={"cpu": "1"})).template for node in ("", "n", "n")
+    )
+    assert waits.over_budget == runs.over_budget
+    assert (waits.gpu_units, runs.gpu_units, runs.requests) == (0, 1000, {"cpu": 1_000_000})
+    assert runs is too
+
+
+def test_each_amount_of_a_large_pod_on_a_node_is_read_once() -> None:
+    wire = wire_pod("p", node="n", containers=containers(1_000))
+    before = quantity.milli.cache_info()
+    PodReader(ResourceNames()).read(wire)
+    after = quantity.milli.cache_info()
+    assert (after.hits + after.misses) - (before.hits + before.misses) == 1_000
 
 
 @pytest.mark.parametrize(
@@ -134,10 +175,19 @@ def test_what_is_within_its_budget_is_read(options: dict[str, Any]) -> None:
 
 def test_long_annotations_are_kept_where_they_are_ours() -> None:
     text = "x" * 2000
-    annotations = {names.ALLOCATION: text, names.CARD_AFFINITY: text, "kubectl.kubernetes.io/last-applied": text}
+    annotations = {names.ALLOCATION: text, "kubectl.kubernetes.io/last-applied": text}
     pod = read(annotations={**annotations, "example.com/tier": "gold"})
     assert pod.template.over_budget == ()
-    assert pod.annotations.keys() == {names.ALLOCATION, names.CARD_AFFINITY, "example.com/tier"}
+    assert pod.annotations.keys() == {names.ALLOCATION, "example.com/tier"}
+
+
+def test_long_annotations_that_say_what_is_asked_are_read_and_not_kept() -> None:
+    uuids = ",".join(f"GPU-{number:036d}" for number in range(256))
+    good, bad = read(annotations={names.CARD_UUIDS: uuids}), read(annotations={names.CARD_UUIDS: f"{uuids},one-more"})
+    assert good.template.gpu_request is not None
+    assert len(good.template.gpu_request.uuids.wanted) == 256
+    assert bad.template.gpu_request_error == f"{names.CARD_UUIDS}: has 257 entries; expected at most 256"
+    assert (good.annotations, bad.annotations) == ({}, {})
 
 
 def test_two_pods_that_are_over_a_budget_in_the_same_way_share_their_template() -> None:

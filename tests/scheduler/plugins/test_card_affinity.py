@@ -124,7 +124,6 @@ def test_company_goes_with_its_node_and_comes_back_with_it() -> None:
         pytest.param("app=web=x", "'app=web=x' is no requirement", id="two equals"),
         pytest.param("app in web", "'app in web' is no requirement", id="no brackets"),
         pytest.param("app in (", "'app in (' is no requirement", id="half a bracket"),
-        pytest.param("a" * 2000, "has 2000 characters; expected at most 1024", id="too long"),
         pytest.param(f"app={'x' * 64}", "has a value that no label can have", id="a long value"),
         pytest.param("app=web,", "'' is no requirement", id="a comma too many"),
         pytest.param(",".join(f"k{n}" for n in range(81)), "has 81 requirements; expected at most 16", id="too many"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from config.protocol.quantity import QuantityError
 from scheduler.kube import objects
-from scheduler.pods.effective_requests import MOST, amounts, effective_requests, scoring_requests
+from scheduler.pods.effective_requests import MOST, amounts, effective_requests
 
 MIB = 1024 * 1024
 
@@ -77,7 +77,7 @@ DEFERRED = [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}
     ],
 )
 def test_the_container_formula(pod: objects.Pod, cpu_millis: int) -> None:
-    assert effective_requests(pod).get("cpu", 0) == cpu_millis
+    assert effective_requests(pod).amounts.get("cpu", 0) == cpu_millis
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,13 @@ def test_the_container_formula(pod: objects.Pod, cpu_millis: int) -> None:
     ],
 )
 def test_a_resize_in_place(pod: objects.Pod, cpu_millis: int) -> None:
-    assert effective_requests(pod).get("cpu", 0) == cpu_millis
+    assert effective_requests(pod).amounts.get("cpu", 0) == cpu_millis
 
 
 def test_every_resource_follows_the_formula_on_its_own() -> None:
     containers = [c("1", {"memory": "1Gi", "hugepages-2Mi": "4Mi"}), c("1", {"ephemeral-storage": "1k"})]
     init = [c("3", {"memory": "1Mi", "x.com/dev": "2"})]
-    assert effective_requests(wire(containers, init)) == {
+    assert effective_requests(wire(containers, init)).amounts == {
         "cpu": 3000,
         "memory": 1024 * MIB,
         "hugepages-2Mi": 4 * MIB,
@@ -159,7 +159,7 @@ def test_every_resource_follows_the_formula_on_its_own() -> None:
 def test_pod_level_counts_for_cpu_memory_and_huge_pages_only() -> None:
     level = {"requests": {"memory": "2Mi", "hugepages-2Mi": "2Mi", "x.com/dev": "7", "ephemeral-storage": "7"}}
     pod = wire([c("1", {"memory": "1Mi", "x.com/dev": "1"})], resources=level)
-    assert effective_requests(pod) == {"cpu": 1000, "memory": 2 * MIB, "hugepages-2Mi": 2 * MIB, "x.com/dev": 1}
+    assert effective_requests(pod).amounts == {"cpu": 1000, "memory": 2 * MIB, "hugepages-2Mi": 2 * MIB, "x.com/dev": 1}
 
 
 LEVEL = {"requests": {"cpu": "2"}}
@@ -182,19 +182,19 @@ LEVEL = {"requests": {"cpu": "2"}}
 )
 def test_a_resize_in_place_of_the_pod_as_a_whole(status: dict[str, Any], cpu_millis: int) -> None:
     pod = wire([c("1", {"memory": "1Mi"})], resources=LEVEL, status=status)
-    assert effective_requests(pod) == {name: n for name, n in (("cpu", cpu_millis), ("memory", MIB)) if n}
+    assert effective_requests(pod).amounts == {name: n for name, n in (("cpu", cpu_millis), ("memory", MIB)) if n}
 
 
 def test_a_resize_of_the_pod_touches_only_what_the_pod_as_a_whole_asks() -> None:
     status = {"resources": {"requests": {"cpu": "3", "memory": "9Mi"}}}
     pod = wire([c("1", {"memory": "1Mi"})], resources=LEVEL, status=status)
-    assert effective_requests(pod) == {"cpu": 3000, "memory": MIB}
+    assert effective_requests(pod).amounts == {"cpu": 3000, "memory": MIB}
 
 
 def test_what_no_node_has_is_cut_off_where_sums_over_pods_cannot_wrap() -> None:
     absurd = wire([c("8E", {"memory": "8Ei"}), c("", {"memory": "8Ei"})], resources={"requests": {"memory": "8Ei"}})
-    assert effective_requests(absurd) == {"cpu": MOST, "memory": MOST}
-    assert scoring_requests(absurd) == (MOST, MOST)
+    assert effective_requests(absurd).amounts == {"cpu": MOST, "memory": MOST}
+    assert effective_requests(absurd)[1:] == (MOST, MOST)
 
 
 def test_an_amount_that_is_none_is_an_error() -> None:
@@ -235,7 +235,7 @@ def test_amounts_are_exact_integers(quantities: objects.Quantities | None, expec
     ],
 )
 def test_scoring_counts_what_is_asked_or_a_little(pod: objects.Pod, expected: tuple[int, int]) -> None:
-    assert scoring_requests(pod) == expected
+    assert effective_requests(pod)[1:] == expected
 
 
 @given(
@@ -253,4 +253,4 @@ def test_the_formula_is_the_peak_over_the_pods_life(
     )
     before = [sum(own for own, sidecar in init[:i] if sidecar) + init[i][0] for i in range(len(init))]
     running = sum(containers) + sum(own for own, sidecar in init if sidecar)
-    assert effective_requests(pod).get("cpu", 0) == 1000 * (max([running, *before]) + overhead)
+    assert effective_requests(pod).amounts.get("cpu", 0) == 1000 * (max([running, *before]) + overhead)
