@@ -116,7 +116,7 @@ class Service:
             now_s=self._clock.monotonic_s,
             timeout_s=options.bind_timeout_s,
             backoff_s=backoff_s,
-            on_retry=observer.bind_retried,
+            on_retry=self._retried,
             gone=lambda uid: self.engine.tables.record(uid) is None,
         )
         self._starting, self._being_bound = 0, 0  # pods with a place: their task has not begun; not bound yet
@@ -334,6 +334,15 @@ class Service:
         if refused.held_back:
             what, reasons = "has to wait", ("held back",)
         self.recorder.scheduler_error(placement.pod, f"binding to {placement.node} {what}: {refused.reason}", reasons)
+
+    def _retried(self, binding: Binding, status: int, reason: str) -> None:
+        self._observer.bind_retried(binding, status, reason)
+        if status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            return
+        # No condition: the pod may be bound at any moment, or is already.
+        note = f"binding to {binding.node} has no definite answer yet, and is sent again: {reason}"
+        pod = binding.pod
+        self.recorder.about("Pod", f"{pod.namespace}/{pod.name}", pod.uid, "FailedScheduling", note)
 
     async def _prepared(self, placement: Placement) -> None:
         """Wait for Permit, then PreBind; BindRefused when one of them rejects."""

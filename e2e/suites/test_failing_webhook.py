@@ -21,12 +21,13 @@ from e2e.suites.gpu_site import GpuSite, condition, gpu_pod, gpu_site, is_bound
 
 _WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 _NAME: Final = "of-a-tenant"
+_REASON: Final = "failed calling webhook"
 _ASKED_WITHIN_S: Final = 2
 # More than all slots of bindings.
 VICTIMS, NEIGHBOURS = 80, 40
 _NEIGHBOUR_EVERY_S: Final = 0.05
 _NEIGHBOUR_WITHIN_S: Final = 2.0
-_TOLD_WITHIN_S: Final = 15.0
+_TOLD_WITHIN_S: Final = 30.0
 _FREED_WITHIN_S: Final = 90.0
 _LOOK_EVERY_S: Final = 0.1
 
@@ -140,7 +141,7 @@ async def _refused(admin: Admin, pods: str) -> bool:
     binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": "a"}}
     answer = await admin.post(f"{pods}/{name}/binding", binding)
     await admin.delete(f"{pods}/{name}", {"gracePeriodSeconds": 0})
-    return "failed calling webhook" in answer.body.get("message", "")
+    return _REASON in answer.body.get("message", "")
 
 
 async def _neighbour(site: GpuSite, number: int) -> float:
@@ -153,18 +154,25 @@ async def _neighbour(site: GpuSite, number: int) -> float:
 
 
 async def _all_told(admin: Admin, pods: str) -> float:
-    """Wait until every victim says why it is not bound; the seconds that it took from now."""
+    """Wait until every victim says why it is not bound, by its condition or an Event; the seconds from now."""
     began_s = time.monotonic()
+    events = pods.replace("/api/v1/", "/apis/events.k8s.io/v1/").replace("/pods", "/events")
 
     async def told() -> bool:
-        return all("failed calling webhook" in condition(pod).get("message", "") for pod in await admin.items(pods))
+        said = {one["regarding"]["name"] for one in await admin.items(events) if _REASON in one["note"]}
+        return all(
+            pod["metadata"]["name"] in said or _REASON in condition(pod).get("message", "")
+            for pod in await admin.items(pods)
+        )
 
     await _until(told, _TOLD_WITHIN_S)
     return time.monotonic() - began_s
 
 
 async def _all_bound(admin: Admin, pods: str) -> bool:
-    return all(map(is_bound, await admin.items(pods)))
+    left = [one["metadata"]["name"] for one in await admin.items(pods) if not is_bound(one)]
+    print("LEFT", left)
+    return not left
 
 
 async def _until(holds: Callable[[], Awaitable[bool]], within_s: float) -> None:
