@@ -93,12 +93,17 @@ async def _serve(configuration: DevicePluginConfiguration, plugin: NodePlugin, s
 
 
 async def _until_told_to_stop(plugin: NodePlugin, stop: asyncio.Event) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        working = tasks.create_task(plugin.run())
-        await stop.wait()
-        log.info("stop")
-        await plugin.stopping()
-        working.cancel()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            working = tasks.create_task(plugin.run())
+            await stop.wait()
+            log.info("stop")
+            await plugin.stopping()
+            working.cancel()
+    except BaseException:
+        # Cancelled too: what serves the kubelet has failed.
+        await plugin.failing()
+        raise
 
 
 def _first_message(mistakes: ExceptionGroup[TooManyDevices | NeedsNewContainer]) -> str:

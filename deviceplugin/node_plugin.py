@@ -43,6 +43,7 @@ from deviceplugin.node.devices import NodeDevices
 from deviceplugin.node.events import Notice, Notices
 from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodePublisher
+from deviceplugin.node.starts import StartsFile
 from deviceplugin.node.watch import NodeWatch
 from deviceplugin.reconcile.drift import DriftPolicy
 from deviceplugin.reconcile.reconciler import Reconciler, ReconcileSettings
@@ -51,7 +52,7 @@ from deviceplugin.report.metrics import METRICS_PREFIX, NodeMetrics
 from deviceplugin.report.shown import card_statuses, shown_cards
 from deviceplugin.report.status import PluginStatus
 from scheduler.kube import objects
-from scheduler.kube.port import PodKey
+from scheduler.kube.port import ApiError, PodKey
 from scheduler.kube.reflector import Backoff
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.process.contact import ContactCollector
@@ -90,6 +91,8 @@ class NodePlugin:
             cards=lambda: self._cards.whole,
             unit_mib=c.memory_unit_mib,
         )
+        self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
+        self._starts = StartsFile(Path(c.state_dir), self._boot_id)
         self._given, self._marker = GivenCards(), Marker(api, backoff.delay_s)
         self._cards, self._keeper = self._make_cards(backend)
         self._edits = edits_for(c, backend, self._keeper.states.named, lambda: self._cards.cards)
@@ -135,6 +138,14 @@ class NodePlugin:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_HELD_WITHIN_S):
                 await self._cards.publisher.settled()
+        with contextlib.suppress(OSError):
+            self._starts.told_to_stop()
+
+    async def failing(self) -> None:
+        """Ask the scheduler to wait, by a write of its own: whatever else writes may be what has failed."""
+        with contextlib.suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(_HELD_WITHIN_S):
+                await self._api.annotate(self._cards.asking_to_wait())
 
     def not_ready(self) -> str:
         """What is missing until pods can get their cards; "" when nothing is."""
@@ -177,7 +188,7 @@ class NodePlugin:
         return (*own, *self._cards.problems(), *self._edits.problems, *reconciled)
 
     def _make_cards(self, backend: CardBackend) -> tuple[NodeCards, CardKeeper]:
-        c, boot_id = self._configuration, _BOOT_ID.read_text(encoding="ascii").strip()
+        c, boot_id = self._configuration, self._boot_id
         healths, last_known = HealthFile(Path(c.state_dir), boot_id), LastKnownFile(Path(c.state_dir), boot_id)
         known = last_known.load()
         states = CardStates(rules.classes(c.ignored_xids, c.hardware_xids) if c.health_check else None)
@@ -203,6 +214,7 @@ class NodePlugin:
             tell=self._notices.tell,
             changed=self._show_cards,
             release=self._follow_release,
+            untrusted_until_s=self._untrusted_until_s(),
         )
         keeper = CardKeeper(
             driver=backend.driver,
@@ -214,6 +226,16 @@ class NodePlugin:
             on_xid=self._count_xid,
         )
         return cards, keeper
+
+    def _untrusted_until_s(self) -> float:
+        try:
+            untrusted_s = self._starts.started(time.clock_gettime(time.CLOCK_BOOTTIME))
+        except OSError as error:
+            log.warning("state.write_failed", reason=str(error))
+            return 0.0
+        if untrusted_s:
+            log.warning("plugin.killed_again", untrusted_s=round(untrusted_s, 1))
+        return time.time() + untrusted_s
 
     def _node_seen(self, node: objects.Node | None) -> None:
         self._notices.node_uid = node.metadata.uid if node else ""

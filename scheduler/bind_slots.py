@@ -31,6 +31,10 @@ _UNAUTHORIZED = 401
 _SILENT_S = 1.0
 
 
+class HeldBack(Exception):
+    """Nothing of this pod is sent for now: its namespace fails; the message says why."""
+
+
 class Stopped(Exception):
     """The process ends: nothing more is sent. What has no definite answer yet is in the next process's list."""
 
@@ -39,11 +43,14 @@ class Stopped(Exception):
 class _Namespace:
     """on_the_wire: requests. pods: being bound, with a slot or without. why: the last failure's message.
 
+    first: those of `waiting` whose pod has not sent anything.
+
     failures: in a row, without a definite answer; above 0: FAILING. closed_until_s: end of the pause. heard_s: when the
     last definite answer came, or the first request after a time without any was sent.
     """
 
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+    first: set[asyncio.Future[None]] = field(default_factory=set)
     on_the_wire: int = 0
     pods: int = 0
     failures: int = 0
@@ -108,10 +115,13 @@ class BindSlots:
                 del self._namespaces[namespace]
 
     @asynccontextmanager
-    async def slot(self, namespace: str) -> AsyncIterator[None]:
-        """One request, inside `binding`: the ApiError that it raises, or none, says how the namespace is. Stopped."""
+    async def slot(self, namespace: str, *, first: bool = False) -> AsyncIterator[None]:
+        """One request, inside `binding`: the ApiError that it raises, or none, says how the namespace is.
+
+        first: of this pod. Raises Stopped; HeldBack for a first one, when the namespace fails while it waits.
+        """
         state = self._namespaces[namespace]
-        await self._turn_of(namespace, state)
+        await self._turn_of(namespace, state, first=first)
         try:
             yield
         except ApiError as error:
@@ -141,13 +151,15 @@ class BindSlots:
                 if not waiting.done():
                     waiting.set_exception(Stopped())
 
-    async def _turn_of(self, namespace: str, state: _Namespace) -> None:
+    async def _turn_of(self, namespace: str, state: _Namespace, *, first: bool) -> None:
         if self._stopped.is_set():
             raise Stopped
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not state.waiting:
             self._turn.append(namespace)
         state.waiting.append(mine)
+        if first:
+            state.first.add(mine)
         self._well_waiting += not state.failures
         self._serve()
         try:
@@ -159,6 +171,8 @@ class BindSlots:
             elif not mine.cancelled() and mine.exception() is None:
                 self._count_on_the_wire(state, -1)  # given, and not used
             raise
+        finally:
+            state.first.discard(mine)
 
     def _serve(self) -> None:
         """Give free slots to those whose turn it is, and look again when the first pause ends."""
@@ -224,6 +238,15 @@ class BindSlots:
             self._on_free()
         state.failures += 1
         state.why = why
+        self._turn_away(state)
+
+    @staticmethod
+    def _turn_away(state: _Namespace) -> None:
+        """Those that have sent nothing are told so, and hold no place; the one that has failed tries again."""
+        for waiting in [one for one in state.waiting if one in state.first]:
+            state.waiting.remove(waiting)
+            if not waiting.done():
+                waiting.set_exception(HeldBack(state.why))
 
     def _becomes_well(self, state: _Namespace) -> None:
         if state.failures:

@@ -23,7 +23,7 @@ from http import HTTPStatus
 from typing import Final
 
 from config.protocol import names
-from scheduler.bind_slots import BindSlots, Stopped, concerns_all
+from scheduler.bind_slots import BindSlots, HeldBack, Stopped, concerns_all
 from scheduler.kube import objects
 from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiRefused, ApiThrottled, Binding, Cluster
 from scheduler.scheduling_cycle import Hold
@@ -111,8 +111,7 @@ class Binder:
         """
         namespace = binding.pod.namespace
         if why := self.slots.held_back(namespace):
-            message = f"bindings in namespace {namespace} fail at present: {why}"
-            raise BindRefused(message, held_back=True)
+            raise held_back(namespace, why)
         async with self.slots.binding(namespace):
             await self._until_definite(binding)
 
@@ -120,7 +119,7 @@ class Binder:
         attempt, doubt = 0, _Doubt(self.now_s(), self.now_s())
         while True:
             try:
-                await self._attempt(binding, doubt)
+                await self._attempt(binding, doubt, first=attempt == 0)
             except BindUnknown as unknown:
                 attempt += 1
                 self.on_retry(binding, unknown.status, unknown.reason)
@@ -131,12 +130,14 @@ class Binder:
                 message = f"the watch shows that pod {binding.pod} is gone"
                 raise BindRefused(message, settled=True)
 
-    async def _attempt(self, binding: Binding, doubt: _Doubt) -> None:
+    async def _attempt(self, binding: Binding, doubt: _Doubt, *, first: bool) -> None:
         """One POST, and a GET where that decides: bound, or BindRefused, or BindUnknown."""
         try:
-            async with self.slots.slot(binding.pod.namespace):
+            async with self.slots.slot(binding.pod.namespace, first=first):
                 doubt.sent_s = self.now_s()
                 await self.cluster.bind(binding, self.timeout_s)
+        except HeldBack as why:
+            raise held_back(binding.pod.namespace, str(why)) from why
         except ApiConflict as conflict:
             await self._read(binding, doubt, BindRefused(conflict.message, status=conflict.status))
         except ApiThrottled as throttled:
@@ -184,6 +185,11 @@ class Binder:
         if doubt.ends_in_time(self.now_s()):
             raise BindUnknown(refused.reason, refused.status)
         raise refused
+
+
+def held_back(namespace: str, why: str) -> BindRefused:
+    """Not sent: why other bindings of the namespace fail."""
+    return BindRefused(f"bindings in namespace {namespace} fail at present: {why}", held_back=True)
 
 
 @dataclass(slots=True)

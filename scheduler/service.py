@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 
 import structlog
@@ -24,7 +25,7 @@ from scheduler.binding_cycle import Binder, WaitingPods
 from scheduler.binding_tasks import BindingTasks
 from scheduler.engine import Decision, Engine
 from scheduler.event_handlers import EventHandlers, Problem
-from scheduler.kube.port import Cluster
+from scheduler.kube.port import Binding, Cluster
 from scheduler.kube.reflector import Backoff
 from scheduler.ledger_audit import LedgerAudit
 from scheduler.pods.pod import Pod, PodReader
@@ -130,7 +131,7 @@ class Service:
             now_s=now_s,
             timeout_s=self._options.bind_timeout_s,
             backoff_s=backoff_s,
-            on_retry=self._observer.bind_retried,
+            on_retry=self._retried,
             gone=lambda uid: self.engine.tables.record(uid) is None,
         )
 
@@ -240,6 +241,15 @@ class Service:
             self.recorder.failed_scheduling(outcome.pod, outcome.diagnosis)
         else:
             self._binding.start(decision, outcome, bindings)
+
+    def _retried(self, binding: Binding, status: int, reason: str) -> None:
+        self._observer.bind_retried(binding, status, reason)
+        if status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            return
+        # No condition: the pod may be bound at any moment, or is already.
+        note = f"binding to {binding.node} has no definite answer yet, and is sent again: {reason}"
+        pod = binding.pod
+        self.recorder.about("Pod", f"{pod.namespace}/{pod.name}", pod.uid, "FailedScheduling", note)
 
     async def _watch_lag(self) -> None:
         while True:

@@ -16,13 +16,18 @@ no container starts with it: see `environment.replay_objection`.
 Source: pkg/kubelet/kubelet.go (HandlePodAdditions) and pkg/kubelet/cm/devicemanager/manager.go of Kubernetes 1.36.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from config.protocol.container_formula import ContainerKind
 from deviceplugin.allocation.decision import CardDecision, Share
 from deviceplugin.allocation.pods import NodePod, PodContainer
 from deviceplugin.kubelet.checkpoint import CheckpointEntry
+
+# The hash of its manifest. Source: Kubernetes, pkg/kubelet/config/common.go (applyDefaults).
+_UID_OF_STATIC: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class NotIdentified(Exception):
@@ -122,10 +127,7 @@ def starting(ids: Collection[str], view: NodeState) -> PodContainers:
     """
     by_uid = {pod.uid: pod for pod in view.pods}
     held = holders(ids, view)
-    reasons = [
-        f"UID {uid}: recorded by the kubelet, but its pod is not known here yet"
-        for uid in sorted({entry.pod_uid for entry in held} - set(by_uid))
-    ]
+    reasons = [_unknown(uid) for uid in sorted({entry.pod_uid for entry in held} - set(by_uid))]
     live = {entry.pod_uid for entry in held if entry.pod_uid in by_uid and not by_uid[entry.pod_uid].finished}
     if len(live) == 1 and not reasons:
         pod = by_uid[live.pop()]
@@ -148,6 +150,12 @@ def common_shares(found: PodContainers, decision: CardDecision) -> tuple[Share, 
         message = f"cannot tell which container of pod {found.pod} starts; with the same devices they have {each}"
         raise NotIdentified(message)
     return next(iter(shares.values()))
+
+
+def _unknown(uid: str) -> str:
+    if _UID_OF_STATIC.fullmatch(uid):
+        return f"UID {uid}: a static pod, and no scheduler has chosen cards for it"
+    return f"UID {uid}: recorded by the kubelet, but its pod is not known here yet"
 
 
 def _not_calling(found: PodContainers, units: int, view: NodeState) -> str:

@@ -9,6 +9,9 @@ from config.protocol.booked_cards import Ask
 from config.protocol.container_formula import ContainerKind, init_kind, peak_amounts
 from scheduler.kube import objects
 
+# On a mirror pod, the API server's copy of a static pod: the UID that the kubelet has for it.
+# Source: Kubernetes, pkg/kubelet/types/pod_update.go (ConfigMirrorAnnotationKey), pkg/kubelet/config/common.go.
+MIRROR: Final = "kubernetes.io/config.mirror"
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _LONGEST_COUNT: Final = 3
 _UNITS: Final = "units"
@@ -41,6 +44,7 @@ class NodePod:
     gpu_count: the text of the pod's gpu-count, "" when it has none. exclusive: nobody else may use its cards.
     terminating: to be deleted. finished: Succeeded or Failed.
     reported: the kubelet has told the API server of its containers, so it has admitted the pod already.
+    static: a mirror pod; a kubelet runs none that poses as one (pkg/kubelet/kubelet.go, handleMirrorPod).
     scheduler: its `schedulerName`. runtime_class: its `runtimeClassName`, "" for the node's default runtime.
     first_cards: None until its first decision is known. changed: the keys of its allocation and its requests that say
     something else now than at first; all fields have what they said at first.
@@ -56,6 +60,7 @@ class NodePod:
     terminating: bool = False
     finished: bool = False
     reported: bool = False
+    static: bool = False
     scheduler: str = ""
     runtime_class: str = ""
     first_cards: FirstCards | None = None
@@ -97,6 +102,7 @@ def read_pod(wire: objects.Pod, *, gpu_mem: str = names.GPU_MEM, gpu_count: str 
         terminating=bool(meta.deletion_timestamp),
         finished=status.phase in _FINISHED,
         reported=bool(status.container_statuses or status.init_container_statuses),
+        static=MIRROR in annotations,
         scheduler=spec.scheduler_name,
         runtime_class=spec.runtime_class_name,
     )

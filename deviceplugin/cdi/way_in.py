@@ -9,8 +9,7 @@ import structlog
 
 from config.settings.deviceplugin import Mode as ConfiguredMode
 from deviceplugin.cdi.mode import Mode, NoWayIn, WaysIn, brings_nvml, mode_of
-from deviceplugin.driver.cards import SourceFailed
-from deviceplugin.driver.thread import DriverThread
+from deviceplugin.cdi.toolkit_thread import ToolkitSilent, ToolkitThread
 
 # More than nvidia-ctk is given (nvidia_edits).
 _PREPARED_WITHIN_S: Final = 120.0
@@ -79,7 +78,7 @@ class WayIn:
 
     async def follow(self) -> None:
         """Go on looking, for CDI: when the cards change, and every so often."""
-        thread = DriverThread("toolkit")
+        thread = ToolkitThread()
         try:
             while True:
                 await self._soon()
@@ -90,7 +89,7 @@ class WayIn:
 
     async def _choose(self, runtime_version: str) -> Mode:
         # nvidia-ctk takes long: in a thread that does not keep the process from ending, as an executor's would.
-        thread = DriverThread("toolkit")
+        thread = ToolkitThread()
         try:
             while True:
                 await self._prepare(thread)
@@ -115,11 +114,11 @@ class WayIn:
             real=self._real,
         )
 
-    async def _prepare(self, thread: DriverThread) -> None:
+    async def _prepare(self, thread: ToolkitThread) -> None:
         self._changed.clear()
         try:
-            await thread.call("CDI specs", self._edits.prepare, timeout_s=_PREPARED_WITHIN_S)
-        except (SourceFailed, OSError) as error:
+            await thread.call(self._edits.prepare, timeout_s=_PREPARED_WITHIN_S)
+        except (ToolkitSilent, OSError) as error:
             log.warning("cdi.prepare_failed", reason=str(error))
 
     async def _soon(self) -> None:

@@ -45,7 +45,8 @@ class NodeCards:
     gpu_core: whether compute is announced too. tell: takes a notice on the node. changed: called after each
     announcement. release: follows the annotation of that name; whether it has served its purpose. whole: the cards as
     announced, with the units that are used outside: what was decided for pods stays decided when somebody else fills
-    the card.
+    the card. untrusted_until_s: until then, Unix seconds, the scheduler is asked to wait though a kubelet follows the
+    devices.
     """
 
     terms: Terms
@@ -60,6 +61,7 @@ class NodeCards:
     tell: Callable[[Notice], None]
     changed: Callable[[], None]
     release: Callable[[str], Awaitable[bool]]
+    untrusted_until_s: float = 0.0
     latest: Inventory | None = None
     whole: tuple[inventory.Card, ...] = ()
     problem: str = ""
@@ -68,6 +70,7 @@ class NodeCards:
     _announced: dict[str, tuple[Health, str]] = field(default_factory=dict)
     _cleared: str = ""
     _release_over: bool = False
+    _followed: bool = False
     _held_until: str | None = None
     _told_cordon: str = ""
     _named: asyncio.Event = field(default_factory=asyncio.Event)
@@ -90,12 +93,16 @@ class NodeCards:
 
     def registered(self, *, now: bool) -> None:
         """Whether a kubelet follows the devices; while none does, the scheduler is asked to wait."""
-        until = time.gmtime(self.wall_s() + HELD_FOR_S)
-        self._held_until = None if now else time.strftime("%Y-%m-%dT%H:%M:%SZ", until)
+        self._followed = now
+        self._held_until = self._asked_wait()
         if self.latest:
             # At once: whoever stops waits until what is wanted by now is written.
             self.publisher.want_also({names.HELD_UNTIL: self._held_until})
         self._moved.set()
+
+    def asking_to_wait(self) -> dict[str, str]:
+        """The annotation that asks the scheduler to wait, from now on; for a plugin that is about to end."""
+        return {names.HELD_UNTIL: _time(self.wall_s() + HELD_FOR_S)}
 
     async def listed(self) -> None:
         """Return once the devices are those of cards that the driver has named, or of remembered ones if it is late."""
@@ -161,13 +168,33 @@ class NodeCards:
             self._named.set()
         self.changed()
 
+    def _asked_wait(self) -> str | None:
+        """Until when the scheduler is asked to wait; None: it is not."""
+        now_s = self.wall_s()
+        if not self._followed:
+            return _time(max(now_s + HELD_FOR_S, self.untrusted_until_s))
+        if now_s >= self.untrusted_until_s:
+            return None
+        asyncio.get_running_loop().call_later(self.untrusted_until_s - now_s, self._trusted)
+        return _time(self.untrusted_until_s)
+
+    def _trusted(self) -> None:
+        if self._followed:
+            self.registered(now=True)
+
     def _check(self, whole: Inventory) -> None:
         shared = [card.memory_mib for card in whole.cards if card.units]
         device_ids.check(shared, whole.unit_mib, old_style=self.devices.old_style)
 
     def problems(self) -> list[str]:
         """What people have to see to: writes that are refused, cordons that name no card."""
-        return [text for text in (self.publisher.problem, self._stray_cordon()) if text]
+        return [text for text in (self.publisher.problem, self._stray_cordon(), self._untrusted()) if text]
+
+    def _untrusted(self) -> str:
+        if self.wall_s() >= self.untrusted_until_s:
+            return ""
+        until = _time(self.untrusted_until_s)
+        return f"the plugins before this one were killed, twice in a row: no new GPU pods here until {until}"
 
     def _stray_cordon(self) -> str:
         stray = strange_words(self._said(names.CORDON), self.states.cards)
@@ -211,6 +238,11 @@ class NodeCards:
             log.warning("state.write_failed", reason=str(error))
         else:
             self.problem = ""
+
+
+def _time(unix_s: float) -> str:
+    """As the kubelet writes it: the two are compared as text."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_s))
 
 
 def _notice(turn: Turn) -> Notice:

@@ -99,16 +99,23 @@ def _of_decision(seen: SeenPod) -> Iterator[Drift]:
     """How the pod came here, and what its author has written since."""
     pod = seen.pod
     if seen.unscheduled:
-        units = pod.ask().units
         message = (
-            f"pod {pod}: no card was chosen for its {units} units, which count against every card of this node: it was "
-            f"put here past {names.SCHEDULER_NAME} (schedulerName {pod.scheduler or 'not set'}); create it again with "
-            f"schedulerName: {names.SCHEDULER_NAME} and without nodeName"
+            f"pod {pod}: no card was chosen for its {pod.ask().units} units, which count against every card of this "
+            f"node: {_past_scheduler(pod)}"
         )
         yield Drift(kind=DriftKind.UNSCHEDULED, message=message, pod=pod)
     if pod.changed:
         message = f"pod {pod}: {', '.join(pod.changed)} changed after its card was chosen: ignored"
         yield Drift(kind=DriftKind.ALLOCATION_CHANGED, message=message, pod=pod)
+
+
+def _past_scheduler(pod: NodePod) -> str:
+    if pod.static:
+        return "it is a static pod, which no scheduler sees; take its file off the node and create it as a pod"
+    return (
+        f"it was put here past {names.SCHEDULER_NAME} (schedulerName {pod.scheduler or 'not set'}); create it again "
+        f"with schedulerName: {names.SCHEDULER_NAME} and without nodeName"
+    )
 
 
 def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> Iterator[Drift]:

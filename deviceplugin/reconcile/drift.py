@@ -111,8 +111,9 @@ def actions(one: Drift, policy: DriftPolicy) -> frozenset[Action]:
         DriftKind.ON_ANOTHER_CARD: policy.evict_mismatched,
         DriftKind.UNSCHEDULED: policy.evict_unscheduled,
     }
-    # A pod that is being deleted already goes no sooner for being evicted.
-    if evicted.get(kind, False) and one.pod is not None and not one.pod.terminating:
+    # A pod that is being deleted already goes no sooner for being evicted, and a static one comes again at once.
+    leaves = one.pod is not None and not one.pod.terminating and not one.pod.static
+    if evicted.get(kind, False) and leaves:
         told |= {Action.EVICT}
     if kind in _UNBOOKED and policy.announce_outside_use:
         told |= {Action.ANNOUNCE_LESS}

@@ -3,12 +3,11 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from config.protocol import inventory
 from config.protocol.booked_cards import rescaled
 from deviceplugin.allocation.decision import NoAllocation, Undecided, decided
-from deviceplugin.allocation.pods import NodePod
+from deviceplugin.allocation.pods import MIRROR, NodePod
 from deviceplugin.driver.cards import DriverCard, Reading
 from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.compare import SeenPod, Use
@@ -16,10 +15,6 @@ from deviceplugin.reconcile.drift import Action, Drift, DriftKind, DriftPolicy, 
 from deviceplugin.report.shown import ShownContainer
 from deviceplugin.report.status import AllocationStatus, DriftStatus
 from scheduler.kube import objects
-
-# On the API server's copy of a static pod: the UID that the kubelet has for it, which is in its cgroups' names.
-# Source: Kubernetes, pkg/kubelet/types/pod_update.go (ConfigMirrorAnnotationKey), pkg/kubelet/config/common.go.
-_MIRROR: Final = "kubernetes.io/config.mirror"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +42,7 @@ def uids_by_cgroup(pods: Iterable[objects.Pod]) -> dict[str, str]:
     Anybody may write the annotation, so it never takes the place of a pod that is there.
     """
     pods = tuple(pods)
-    mirrors = {(pod.metadata.annotations or {}).get(_MIRROR, ""): pod.metadata.uid for pod in pods}
+    mirrors = {(pod.metadata.annotations or {}).get(MIRROR, ""): pod.metadata.uid for pod in pods}
     return mirrors | {pod.metadata.uid: pod.metadata.uid for pod in pods}
 
 

@@ -112,6 +112,11 @@ class ControlPlane:
         return self._pki.ca_certificate
 
     @property
+    def server_certificate(self) -> pki.Issued:
+        """For other servers of this machine that the API server is to call."""
+        return pki.Issued(self._pki.server_certificate, self._pki.server_key)
+
+    @property
     def admin_token(self) -> str:
         """Bearer token of `admin`, who may do everything."""
         return self._users[ADMIN].token

@@ -58,8 +58,12 @@ class Child:
         try:
             self.process.wait(grace_s)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL; returns once it has ended."""
+        self.process.kill()
+        self.process.wait()
 
 
 def start(name: str, command: Sequence[str | Path], log: Path, environment: Mapping[str, str]) -> Child:

@@ -129,6 +129,11 @@ class LocalNode:
         return self.folder / "run" / "cdi"
 
     @property
+    def static_pods(self) -> Path:
+        """What is written there, a pod a file, the kubelet runs."""
+        return self._site.static_pods
+
+    @property
     def containerd_socket(self) -> Path:
         """Where containerd listens; the same path inside and outside."""
         return self._site.socket
@@ -173,6 +178,10 @@ class LocalNode:
         """SIGTERM, and wait for its end; containers go on."""
         self._servers.pop("kubelet").stop()
 
+    def kill_kubelet(self) -> None:
+        """SIGKILL, and wait for its end; containers go on."""
+        self._servers.pop("kubelet").kill()
+
     def enter(self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> Child:
         """Start one more program of the node, which sees what its kubelet sees; it ends with the node.
 
@@ -209,7 +218,7 @@ class LocalNode:
 
     def _write_files(self) -> None:
         site = self._site
-        for folder in (site.network, self.device_plugins, self.cdi):
+        for folder in (site.network, site.static_pods, self.device_plugins, self.cdi):
             folder.mkdir(parents=True)
         busybox, pause = images.busybox(self._programs["busybox"]), images.Image(images.PAUSE, self._programs["pause"])
         images.archive([busybox, pause], site.folder / "images.tar")

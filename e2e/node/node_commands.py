@@ -70,6 +70,11 @@ class NodeSite:
         return self.folder / "network"
 
     @property
+    def static_pods(self) -> Path:
+        """Where its kubelet looks for pods that nobody creates at the API server."""
+        return self.folder / "static-pods"
+
+    @property
     def pod_logs(self) -> Path:
         """What containers have written, one folder per pod."""
         return self.folder / "pod-logs"
@@ -121,6 +126,8 @@ def kubelet_configuration(site: NodeSite, ca: Path, overrides: Mapping[str, Any]
         "resolvConf": "",
         "makeIPTablesUtilChains": False,
         "podLogsDir": str(site.pod_logs),
+        "staticPodPath": str(site.static_pods),
+        "fileCheckFrequency": "1s",
         "volumePluginDir": str(site.folder / "volume-plugins"),
         "nodeStatusUpdateFrequency": "1s",
         # How full the machine's disk is says nothing about us.

@@ -71,8 +71,7 @@ class ServerProcess:
 
     def kill(self) -> None:
         """SIGKILL, and wait for its end."""
-        self.child.process.kill()
-        self.child.process.wait()
+        self.child.kill()
 
     async def ready(self) -> None:
         """Return once `/readyz` answers 200. Raises Died, NotReady."""

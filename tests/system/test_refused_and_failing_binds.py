@@ -102,6 +102,24 @@ async def test_a_pod_that_is_held_back_says_why_and_so_does_one_line() -> None:
 
 
 @in_virtual_time
+async def test_every_pod_of_a_namespace_that_fails_is_told_why() -> None:
+    """Those whose request has no definite answer are not tried anew for a minute, and wait like the others."""
+    of = two_teams()
+    async with scheduling(of, latency_s=0.005) as process:
+        process.wire.faults.add(Verb.BIND, Fail(500), when=of_team_a)
+        for n in range(80):
+            comes(of, f"p{n}", 1, namespace="team-a")
+        await asyncio.sleep(10)
+
+        untold = [
+            pod for pod in of.pods if not pod.status.conditions and not of.events.about("team-a", pod.metadata.name)
+        ]
+        assert [pod.metadata.name for pod in untold] == []
+        (told,) = of.events.about("team-a", "p0")
+        assert told.record.note.startswith("binding to n0 has no definite answer yet, and is sent again: ")
+
+
+@in_virtual_time
 async def test_a_pod_that_is_broken_does_not_keep_its_namespace_waiting() -> None:
     of = cluster(a=[64] * 4)
     async with scheduling(of, latency_s=0.005) as process:

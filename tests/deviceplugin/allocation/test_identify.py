@@ -187,6 +187,11 @@ def held_by(*pods: NodePod) -> list[CheckpointEntry]:
             view(P, entries=held_by(P, Q), shown={P.uid: HAS}), "UID uid-q: .*not known here", id="one is not known yet"
         ),
         pytest.param(view(entries=held_by(P)), "UID uid-p: .*not known here", id="not known yet"),
+        pytest.param(
+            view(P, entries=held_by(replace(P, uid="f" * 32))),
+            f"UID {'f' * 32}: a static pod, and no scheduler has chosen cards for it",
+            id="a static pod",
+        ),
         pytest.param(view(replace(P, finished=True), entries=held_by(P)), "no live container recorded", id="finished"),
         pytest.param(view(P, entries=held_by(P)), "PodResources.Get does not know it", id="inactive"),
         pytest.param(

@@ -8,6 +8,7 @@ from tests.support.drift_policy import drift_policy
 
 TOLD = frozenset({Action.METRIC, Action.EVENT})
 POD = NodePod(uid="u", namespace="ns", name="p", containers=())
+STATIC = NodePod(uid="u", namespace="ns", name="p", containers=(), static=True)
 LEAVING = NodePod(uid="u", namespace="ns", name="p", containers=(), terminating=True)
 
 
@@ -23,6 +24,12 @@ def of(kind: DriftKind, pod: NodePod | None = POD, *, mib: int = 0, uuid: str = 
         pytest.param(of(DriftKind.USES_MORE), drift_policy(monitor="evict"), TOLD | {Action.EVICT}, id="uses too much"),
         pytest.param(of(DriftKind.USES_MORE, LEAVING), drift_policy(monitor="evict"), TOLD, id="is going already"),
         pytest.param(of(DriftKind.WITHOUT_DEVICES), drift_policy(), TOLD, id="waits"),
+        pytest.param(
+            of(DriftKind.UNSCHEDULED, STATIC),
+            drift_policy(evict_unscheduled=True),
+            TOLD,
+            id="a static pod, which would come again",
+        ),
         pytest.param(
             of(DriftKind.WITHOUT_DEVICES),
             drift_policy(evict_unregistered=True),

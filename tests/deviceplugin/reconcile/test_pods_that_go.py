@@ -105,3 +105,14 @@ async def test_no_more_than_a_few_evictions_are_on_their_way_at_once() -> None:
     counting = Counting()
     assert await evict(counting, {PodKey("ns", f"p{number}", f"{number}"): "" for number in range(100)}) == []
     assert counting.most == 8
+
+
+async def test_a_static_pod_is_reported_with_what_it_is_and_left_alone(folder: Path) -> None:
+    async with rig(folder, drift_policy(evict_unscheduled=True)) as (node, loop):
+        mirror = {"kubernetes.io/config.mirror": "f" * 32}
+        node.pods.apply([Changed(wire_pod("static", [4], annotations=mirror))])
+        await loop.round()
+        await loop.round()
+        (notice,) = node.told
+        assert "it is a static pod, which no scheduler sees; take its file off the node" in notice.note
+        assert (notice.reason, node.evicted) == ("GPUUnscheduled", [])

@@ -1,0 +1,58 @@
+"""How the plugins before this one ended: the file is there while a plugin runs, and after one that was killed.
+
+    absent ──start──▶ killed 0 ──told to stop──▶ absent
+                         └──killed, start──▶ killed 1 ──killed soon, start──▶ killed 2 ──▶ …
+
+One that is killed asks the scheduler for no wait (docs/decisions/0028).
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from deviceplugin.files import replace_file
+
+_FILE: Final = "starts.json"
+# The kubelet too: after so long without an end it forgets its back-off (Kubernetes, "Pod Lifecycle", restart policy).
+_SOON_S: Final = 600.0
+_AGAIN: Final = 2
+
+
+class _Document(msgspec.Struct, rename="camel"):
+    boot_id: str
+    started_s: float
+    killed: int
+
+
+class StartsFile:
+    """In the state directory; owned by one thread."""
+
+    def __init__(self, directory: Path, boot_id: str) -> None:
+        """boot_id: changes with each boot of the machine, which ends every plugin."""
+        self._path = directory / _FILE
+        self._boot_id = boot_id
+
+    def started(self, now_s: float) -> float:
+        """Take note of this start; for how long this plugin is not to be trusted with new pods, in seconds.
+
+        0, unless the two before it were killed, the last one within ten minutes of its start: then as long as from that
+        start to this. now_s: since the machine's boot. Raises OSError.
+        """
+        killed, lived_s = 0, 0.0
+        if last := self._last():
+            lived_s = now_s - last.started_s
+            killed = 1 + (last.killed if 0.0 <= lived_s <= _SOON_S else 0)
+        replace_file(self._path, msgspec.json.encode(_Document(self._boot_id, now_s, killed)))
+        return lived_s if killed >= _AGAIN else 0.0
+
+    def told_to_stop(self) -> None:
+        """Raises OSError."""
+        self._path.unlink(missing_ok=True)
+
+    def _last(self) -> _Document | None:
+        try:
+            found = msgspec.json.decode(self._path.read_bytes(), type=_Document)
+        except (OSError, msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
+        return found if found.boot_id == self._boot_id else None
