@@ -1,10 +1,8 @@
 """CardAffinity: only cards that hold, or do not hold, certain pods of the same namespace."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
-
-import numpy as np
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from config.protocol import names
 from scheduler.framework.cycle_state import CycleState, StateKey
@@ -16,22 +14,18 @@ from scheduler.framework.plugin import (
     Rejected,
     Relevance,
 )
+from scheduler.plugins.card_holders import CardHolders
 from scheduler.pods.pod import Pod
 from scheduler.pods.selector_text import SelectorError
 from scheduler.state.changes import Change
-from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Rows
-from scheduler.state.columns.row_masks import count_of, places_of
+from scheduler.state.columns.arrays import Rows
 from scheduler.state.columns.selectors import Expressions, match, of_text
-from scheduler.state.columns.vocabulary import Vocabulary
-from scheduler.state.facts.fact import CardFact
 
 if TYPE_CHECKING:
     from scheduler.state.tables import Tables
 
 APART: Final = f"node(s) had too few cards without a pod that {names.CARD_ANTI_AFFINITY} matches"
 TOGETHER: Final = f"node(s) had too few cards with a pod that {names.CARD_AFFINITY} matches"
-# Questions about all rows that are asked again before anything changes: of one decision.
-_MOST_ANSWERS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,115 +86,6 @@ class CardAffinity(PreFilterPlugin, CardFilterPlugin):
         if terms.apart is not None:
             objections.append(CardObjection(holders.matching(pod.key.namespace, terms.apart, rows), APART))
         return objections
-
-
-# (namespace, labels) of one pod.
-_Holder: TypeAlias = tuple[str, Mapping[str, str]]
-
-
-@dataclass(slots=True)
-class _Namespace:
-    """Who of one namespace is where. sets: the different sets of labels; labels: each of them, by its code.
-
-    on: row -> slot -> the codes of the pods there. everywhere: the last answers about all rows, until `on` changes.
-    """
-
-    sets: Vocabulary[frozenset[tuple[str, str]]] = field(default_factory=Vocabulary)
-    labels: dict[int, Mapping[str, str]] = field(default_factory=dict)
-    on: dict[int, dict[int, list[int]]] = field(default_factory=dict)
-    everywhere: dict[Expressions, BoolArray] = field(default_factory=dict)
-
-
-class CardHolders(CardFact[_Holder]):
-    """Whose pods are on which card, by namespace: a question about one namespace costs its own pods only.
-
-    Pods with the same labels are asked about once, however many there are.
-    """
-
-    booking_change: ClassVar[Change] = Change.CARDS | Change.COMPANY
-
-    def __init__(self, tables: "Tables") -> None:
-        """Nobody."""
-        super().__init__(tables)
-        self._of: dict[str, _Namespace] = {}
-
-    def read(self, pod: Pod) -> _Holder | None:
-        """Of every pod that holds GPU memory."""
-        return (pod.key.namespace, pod.labels) if pod.template.gpu_units else None
-
-    def book(self, row: int, slots: tuple[int, ...], read: _Holder, sign: int) -> None:
-        """As CardFact."""
-        name, labels = read
-        space = self._of.setdefault(name, _Namespace())
-        space.everywhere.clear()
-        as_set = frozenset(labels.items())
-        on_cards = space.on.setdefault(row, {})
-        for slot in slots:
-            holders = on_cards.setdefault(slot, [])
-            if sign > 0:
-                code = space.sets.take(as_set)
-                space.labels[code] = labels
-                holders.append(code)
-            elif (known := space.sets.code(as_set)) is not None:
-                holders.remove(known)
-                space.sets.drop(known)
-            if not holders:
-                del on_cards[slot]
-        if not on_cards:
-            del space.on[row]
-        if not space.on:
-            del self._of[name]
-
-    def matching(self, namespace: str, selector: Expressions, rows: Rows) -> BoolArray:
-        """bool[cards, rows]: a pod of the namespace that `selector` matches is on the card."""
-        shape = (self.tables.cards.width, count_of(rows, self.tables.capacity))
-        space = self._of.get(namespace)
-        if space is None:
-            return np.zeros(shape, dtype=np.bool_)
-        if not (isinstance(rows, slice) and rows == ALL_ROWS):
-            return _found(space, _once_per_values(selector), rows, shape)
-        known = space.everywhere.get(selector)
-        if known is None or known.shape != shape:
-            if len(space.everywhere) >= _MOST_ANSWERS:
-                space.everywhere.clear()
-            known = space.everywhere[selector] = _found(space, _once_per_values(selector), rows, shape)
-        return known.copy()
-
-
-def _found(
-    space: _Namespace, matches: Callable[[Mapping[str, str]], bool], rows: Rows, shape: tuple[int, int]
-) -> BoolArray:
-    found = np.zeros(shape, dtype=np.bool_)
-    verdicts: dict[int, bool] = {}
-    labels = space.labels
-    slots, places = [], []
-    for place, row in places_of(space.on, rows):
-        for slot, codes in space.on[row].items():
-            for code in codes:
-                verdict = verdicts.get(code)
-                if verdict is None:
-                    verdict = verdicts[code] = matches(labels[code])
-                if verdict:
-                    slots.append(slot)
-                    places.append(place)
-                    break
-    found[slots, places] = True
-    return found
-
-
-def _once_per_values(selector: Expressions) -> Callable[[Mapping[str, str]], bool]:
-    """Whether labels match. Worked out once for all that have the same values of the keys that `selector` names."""
-    keys = tuple({expression.key: None for expression in selector})
-    known: dict[tuple[str | None, ...], bool] = {}
-
-    def matches(labels: Mapping[str, str]) -> bool:
-        values = tuple(map(labels.get, keys))
-        verdict = known.get(values)
-        if verdict is None:
-            verdict = known[values] = match(selector, labels)
-        return verdict
-
-    return matches
 
 
 def _expressions(annotations: Mapping[str, str], key: str) -> Expressions | None:

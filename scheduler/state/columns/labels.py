@@ -1,4 +1,4 @@
-"""Node labels as columns of value codes, made when a key is first asked for.
+"""Labels of nodes, or of whatever has a row, as columns of value codes, made when a key is first asked for.
 
 A key that nobody asks for costs nothing; hostname-like keys would otherwise cost a column of distinct
 values each. A key that no node has gets no column, however many pods ask for it. Selectors over these columns
@@ -7,8 +7,8 @@ are in `selectors`.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, Int32Array
 from scheduler.state.columns.vocabulary import Vocabulary
 
 ABSENT: Final = -1
+_NONE: Final[Mapping[str, str]] = {}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)
 
 
@@ -42,7 +43,10 @@ class LabelColumn:
     def of(cls, values: Sequence[str | None]) -> "LabelColumn":
         """A column with these values by row, None where the row lacks the key."""
         column = cls(len(values))
-        column.values = Vocabulary.of(Counter(value for value in values if value is not None))
+        # All at once, and then without None: asking each value for it would take most of the time.
+        uses: Counter[str | None] = Counter(values)
+        uses.pop(None, None)
+        column.values = Vocabulary.of(cast("Counter[str]", uses))
         code_of: dict[str | None, int] = {None: ABSENT, **dict(column.values.items())}
         column.codes = np.fromiter(map(code_of.__getitem__, values), dtype=np.int32, count=len(values))
         return column
@@ -93,12 +97,12 @@ class Labels:
 
     def __init__(self) -> None:
         """No labels."""
-        self._of_row: list[dict[str, str]] = [{} for _ in range(FIRST_CAPACITY)]
+        self._of_row: list[Mapping[str, str]] = [_NONE] * FIRST_CAPACITY
         self._rows_with: Counter[str] = Counter()
         self._columns: dict[str, LabelColumn] = {}
         self._nowhere = LabelColumn(FIRST_CAPACITY)
 
-    def set_row(self, row: int, labels: dict[str, str]) -> None:
+    def set_row(self, row: int, labels: Mapping[str, str]) -> None:
         """Replace the labels of `row`; an empty dict for a row that leaves."""
         old = self._of_row[row]
         if old == labels:
@@ -110,12 +114,12 @@ class Labels:
 
     def grow(self, capacity: int) -> None:
         """Make room for `capacity` rows."""
-        self._of_row.extend({} for _ in range(capacity - len(self._of_row)))
+        self._of_row.extend([_NONE] * (capacity - len(self._of_row)))
         self._nowhere.grow(capacity)
         for column in self._columns.values():
             column.grow(capacity)
 
-    def of_row(self, row: int) -> dict[str, str]:
+    def of_row(self, row: int) -> Mapping[str, str]:
         """The labels of `row`; not to be changed."""
         return self._of_row[row]
 
@@ -129,7 +133,11 @@ class Labels:
         column = self._columns[key] = LabelColumn.of([labels.get(key) for labels in self._of_row])
         return column
 
-    def _count_keys(self, old: dict[str, str], new: dict[str, str]) -> None:
+    def count(self, key: str) -> int:
+        """How many rows have the key."""
+        return self._rows_with[key]
+
+    def _count_keys(self, old: Mapping[str, str], new: Mapping[str, str]) -> None:
         self._rows_with.update(new.keys() - old.keys())
         for key in old.keys() - new.keys():
             self._rows_with[key] -= 1

@@ -7,7 +7,8 @@ import pytest
 
 from config.protocol import names
 from scheduler.engine import Engine
-from scheduler.plugins.card_affinity import APART, TOGETHER, CardHolders
+from scheduler.plugins.card_affinity import APART, TOGETHER
+from scheduler.plugins.card_holders import CardHolders
 from tests.support.builders import bound, engine, pod, wire_node
 from tests.support.placing import on_card, place, settle, where, why
 

@@ -1,0 +1,188 @@
+"""Whose pods are on which card, and which of them a label selector matches."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+
+import numpy as np
+
+from scheduler.pods.pod import Pod
+from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import ALL_ROWS, FIRST_CAPACITY, BoolArray, Int32Array, Rows, resized
+from scheduler.state.columns.labels import Labels
+from scheduler.state.columns.row_masks import count_of, places_of
+from scheduler.state.columns.selectors import Expression, Expressions, match
+from scheduler.state.columns.vocabulary import Vocabulary
+from scheduler.state.facts.fact import CardFact
+
+if TYPE_CHECKING:
+    from scheduler.state.tables import Tables
+
+# (namespace, labels) of one pod.
+_Holder: TypeAlias = tuple[str, Mapping[str, str]]
+# Questions about all rows that are asked again before anything changes: of one decision.
+_MOST_ANSWERS: Final = 4
+# Fewer rows are looked at one by one.
+_FEW_ROWS: Final = 64
+# A key that fewer of the sets have than this share gets no column: there may be as many keys as labels.
+_RARE: Final = 8
+_NOBODY: Final = -1
+
+
+class CardHolders(CardFact[_Holder]):
+    """Whose pods are on which card, by namespace: a question about one namespace costs its own pods only."""
+
+    booking_change: ClassVar[Change] = Change.CARDS | Change.COMPANY
+
+    def __init__(self, tables: "Tables") -> None:
+        """Nobody."""
+        super().__init__(tables)
+        self._of: dict[str, _Namespace] = {}
+
+    def read(self, pod: Pod) -> _Holder | None:
+        """Of every pod that holds GPU memory."""
+        return (pod.key.namespace, pod.labels) if pod.template.gpu_units else None
+
+    def book(self, row: int, slots: tuple[int, ...], read: _Holder, sign: int) -> None:
+        """As CardFact."""
+        name, labels = read
+        space = self._of.get(name)
+        if space is None:
+            space = self._of[name] = _Namespace()
+        for slot in slots:
+            if sign > 0:
+                space.enter(row, slot, labels)
+            else:
+                space.leave(row, slot, labels)
+        if not space.on:
+            del self._of[name]
+
+    def matching(self, namespace: str, selector: Expressions, rows: Rows) -> BoolArray:
+        """bool[cards, rows]: a pod of the namespace that `selector` matches is on the card."""
+        width, capacity = self.tables.cards.width, self.tables.capacity
+        space = self._of.get(namespace)
+        if space is None:
+            return np.zeros((width, count_of(rows, capacity)), dtype=np.bool_)
+        if isinstance(rows, slice) and rows == ALL_ROWS:
+            return space.everywhere(selector, (width, capacity)).copy()
+        if count_of(rows, capacity) > _FEW_ROWS:
+            return space.everywhere(selector, (width, capacity))[:, rows].copy()
+        return space.matching(selector, rows, (width, count_of(rows, capacity)))
+
+
+class _Namespace:
+    """Who of one namespace is where: one entry for each pod on each card.
+
+    code_at, row_at, slot_at: int32[entries]: which labels, where; code _NOBODY for an entry that is free. on: row ->
+    slot -> its entries. Pods with the same labels have the same code, by which their labels are columns.
+    """
+
+    def __init__(self) -> None:
+        self.on: dict[int, dict[int, list[int]]] = {}
+        self._sets: Vocabulary[frozenset[tuple[str, str]]] = Vocabulary()
+        self._labels = Labels()
+        self._codes = FIRST_CAPACITY
+        self._code_at: Int32Array = np.full(FIRST_CAPACITY, _NOBODY, dtype=np.int32)
+        self._row_at: Int32Array = np.zeros(FIRST_CAPACITY, dtype=np.int32)
+        self._slot_at: Int32Array = np.zeros(FIRST_CAPACITY, dtype=np.int32)
+        self._free = list(range(FIRST_CAPACITY))
+        self._everywhere: dict[Expressions, BoolArray] = {}
+
+    def enter(self, row: int, slot: int, labels: Mapping[str, str]) -> None:
+        """A pod with these labels comes to the card."""
+        self._everywhere.clear()
+        code = self._sets.take(frozenset(labels.items()))
+        if code >= self._codes:
+            self._codes *= 2
+            self._labels.grow(self._codes)
+        self._labels.set_row(code, labels)
+        if not self._free:
+            self._grow()
+        entry = self._free.pop()
+        self._code_at[entry], self._row_at[entry], self._slot_at[entry] = code, row, slot
+        self.on.setdefault(row, {}).setdefault(slot, []).append(entry)
+
+    def leave(self, row: int, slot: int, labels: Mapping[str, str]) -> None:
+        """One with these labels leaves it."""
+        self._everywhere.clear()
+        as_set = frozenset(labels.items())
+        code = self._sets.code(as_set)
+        if code is None:
+            return
+        on_cards = self.on[row]
+        entry = next(entry for entry in on_cards[slot] if self._code_at[entry] == code)
+        self._code_at[entry] = _NOBODY
+        self._free.append(entry)
+        on_cards[slot].remove(entry)
+        if not on_cards[slot]:
+            del on_cards[slot]
+        if not on_cards:
+            del self.on[row]
+        self._sets.drop(code)
+        if not self._sets.uses(as_set):
+            self._labels.set_row(code, {})
+
+    def everywhere(self, selector: Expressions, shape: tuple[int, int]) -> BoolArray:
+        """bool[cards, nodes], not to be changed."""
+        found = self._everywhere.get(selector)
+        if found is None or found.shape != shape:
+            if len(self._everywhere) >= _MOST_ANSWERS:
+                self._everywhere.clear()
+            found = self._everywhere[selector] = np.zeros(shape, dtype=np.bool_)
+            # The last is for entries of nobody.
+            matched = np.ones(self._codes + 1, dtype=np.bool_)
+            matched[_NOBODY] = False
+            for expression in selector:
+                matched[:-1] &= self._matched(expression)
+            there = np.flatnonzero(matched[self._code_at] & (self._slot_at < shape[0]))
+            found[self._slot_at[there], self._row_at[there]] = True
+        return found
+
+    def matching(self, selector: Expressions, rows: Rows, shape: tuple[int, int]) -> BoolArray:
+        """bool[cards, rows], of a few rows."""
+        found = np.zeros(shape, dtype=np.bool_)
+        matches = _once_per_values(selector)
+        for place, row in places_of(self.on, rows):
+            for slot, entries in self.on[row].items():
+                found[slot, place] = any(map(matches, self._labels_of(entries)))
+        return found
+
+    def _labels_of(self, entries: list[int]) -> Iterator[Mapping[str, str]]:
+        return (self._labels.of_row(code) for code in dict.fromkeys(self._code_at[entries].tolist()))
+
+    def _matched(self, expression: Expression) -> BoolArray:
+        """bool[codes]: which of the sets of labels match."""
+        labels, key = self._labels, expression.key
+        if not labels.count(key) or self._is_common(key):
+            column = labels.column(key)
+            return expression.verdicts(column)[column.codes]
+        matched = np.full(self._codes, expression.accepts(None), dtype=np.bool_)
+        for code in range(len(self._sets)):
+            value = labels.of_row(code).get(key)
+            if value is not None:
+                matched[code] = expression.accepts(value)
+        return matched
+
+    def _is_common(self, key: str) -> bool:
+        return self._labels.count(key) * _RARE >= len(self._sets)
+
+    def _grow(self) -> None:
+        entries = len(self._code_at)
+        self._code_at = resized(self._code_at, (2 * entries,), _NOBODY)
+        self._row_at = resized(self._row_at, (2 * entries,), 0)
+        self._slot_at = resized(self._slot_at, (2 * entries,), 0)
+        self._free = list(range(entries, 2 * entries))
+
+
+def _once_per_values(selector: Expressions) -> Callable[[Mapping[str, str]], bool]:
+    """Whether labels match. Worked out once for all that have the same values of the keys that `selector` names."""
+    keys = tuple({expression.key: None for expression in selector})
+    known: dict[tuple[str | None, ...], bool] = {}
+
+    def matches(labels: Mapping[str, str]) -> bool:
+        values = tuple(map(labels.get, keys))
+        verdict = known.get(values)
+        if verdict is None:
+            verdict = known[values] = match(selector, labels)
+        return verdict
+
+    return matches
