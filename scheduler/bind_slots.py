@@ -3,13 +3,17 @@
 A slot is one request on the wire. A pod that waits between two attempts, for Permit or for PreBind has none.
 
     namespace:  WELL ──no definite answer──▶ FAILING ──a definite answer──▶ WELL
-                 │                             ▲ └─▲ no definite answer: the next pause is longer
-                 └──all its slots silent, 1 s──┘
+                │  ▲                          ▲   └─▲ no definite answer: the next pause is longer
+                │  └──an answer──┐            │
+                └──50 ms silent──▶ LATE ──1 s─┘
 
-WELL:    up to three quarters of the slots, so that no namespace takes all of them before its first failure is known.
+WELL:    up to three quarters of the slots, so that no namespace takes all of them before its first failure is known;
+         of those, that is, which no silent namespace has: the next one that hangs leaves a quarter of them, too.
+LATE:    it has all its slots, more of its pods ask for one, and there has been no answer. Its next pods wait in the
+         queue, where those of others pass them; when an answer comes they are served in order, and nobody is told.
 FAILING: after a pause one request at a time, which shows whether it works again; all failing namespaces together have
          a quarter of the slots. So a webhook that is down in one namespace costs no other a slot, and a server that
-         sends everybody away hears little from us.
+         sends everybody away hears little from us. Its next pods let others pass, too, and are told why they wait.
 
 Free slots go round the namespaces that wait, one each; within a namespace in the order of asking.
 Owned by the event loop.
@@ -27,7 +31,10 @@ from scheduler.kube.port import ApiError, ApiRefused, ApiThrottled
 # RBAC's own words, and not those of an admission policy: nothing of this namespace can be bound.
 _NO_RIGHT = 'cannot create resource "pods/binding"'
 _UNAUTHORIZED = 401
-# A namespace that has all the slots it may have, and no answer for so long, keeps others from being placed.
+# A namespace that has all the slots it may have, and no answer for so long, keeps others from being placed: a server
+# that works answers sooner, and one that does not costs nobody anything if it was only late.
+_LATE_S = 0.05
+# After so long its webhook hangs.
 _SILENT_S = 1.0
 
 
@@ -44,9 +51,8 @@ class _Namespace:
     """on_the_wire: requests. pods: being bound, with a slot or without. why: the last failure's message.
 
     first: those of `waiting` whose pod has not sent anything.
-
     failures: in a row, without a definite answer; above 0: FAILING. closed_until_s: end of the pause. heard_s: when the
-    last definite answer came, or the first request after a time without any was sent.
+    last definite answer came, or the first request after a time without any was sent. late: LATE.
     """
 
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
@@ -54,9 +60,15 @@ class _Namespace:
     on_the_wire: int = 0
     pods: int = 0
     failures: int = 0
+    late: bool = False
     closed_until_s: float = 0.0
     heard_s: float = 0.0
     why: str = ""
+
+    @property
+    def well(self) -> bool:
+        """Neither LATE nor FAILING."""
+        return not (self.late or self.failures)
 
 
 class BindSlots:
@@ -75,7 +87,6 @@ class BindSlots:
         """
         self.on_the_wire = 0
         self._most = most
-        self._most_of_one = max(1, most - most // 4)
         self._most_failing = max(1, most // 4)
         self._now_s = now_s
         self._backoff_s = backoff_s
@@ -83,6 +94,9 @@ class BindSlots:
         self._namespaces: dict[str, _Namespace] = {}
         # Those with waiting requests, the next to be served first.
         self._turn: deque[str] = deque()
+        # LATE or FAILING.
+        self._unwell: set[str] = set()
+        self._late_on_the_wire = 0
         self._failing_on_the_wire = 0
         self._well_waiting = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -101,6 +115,24 @@ class BindSlots:
         state = self._namespaces.get(namespace)
         return state.why if state is not None and state.failures and state.pods >= self._most_failing else ""
 
+    @property
+    def all_well(self) -> bool:
+        """Whether no namespace is to let others pass."""
+        return not self._unwell
+
+    def lets_pass(self, namespace: str) -> bool:
+        """Whether pods of others go first: for now there is no slot for another pod of this one."""
+        return namespace in self._unwell and not self.has_room(namespace)
+
+    def has_room(self, namespace: str) -> bool:
+        """Whether another pod of the namespace gets a slot soon."""
+        state = self._namespaces.get(namespace)
+        if state is None:
+            return True
+        if state.failures:
+            return state.pods < self._most_failing
+        return not state.late and state.on_the_wire + len(state.waiting) < self._share(state)
+
     @asynccontextmanager
     async def binding(self, namespace: str) -> AsyncIterator[None]:
         """A pod of the namespace is being bound, with a slot or without. A namespace without any is WELL."""
@@ -111,7 +143,7 @@ class BindSlots:
         finally:
             state.pods -= 1
             if not state.pods:
-                self._becomes_well(state)
+                self._becomes_well(namespace, state)
                 del self._namespaces[namespace]
 
     @asynccontextmanager
@@ -125,10 +157,10 @@ class BindSlots:
         try:
             yield
         except ApiError as error:
-            self._judge(state, error)
+            self._judge(namespace, state, error)
             raise
         else:
-            self._becomes_well(state)
+            self._becomes_well(namespace, state)
         finally:
             self._count_on_the_wire(state, -1)
             self._serve()
@@ -160,14 +192,14 @@ class BindSlots:
         state.waiting.append(mine)
         if first:
             state.first.add(mine)
-        self._well_waiting += not state.failures
+        self._well_waiting += state.well
         self._serve()
         try:
             await mine
         except BaseException:
             if mine in state.waiting:
                 state.waiting.remove(mine)
-                self._well_waiting -= not state.failures
+                self._well_waiting -= state.well
             elif not mine.cancelled() and mine.exception() is None:
                 self._count_on_the_wire(state, -1)  # given, and not used
             raise
@@ -187,29 +219,39 @@ class BindSlots:
                 self._give(state)
             else:
                 passed += 1
-                opens_s = min(opens_s, self._next_look_s(state, now_s))
+                opens_s = min(opens_s, self._next_look_s(namespace, state, now_s))
             if state.waiting:
                 self._turn.append(namespace)
         self._look_again_at(opens_s, now_s)
 
     def _may_send(self, state: _Namespace, now_s: float) -> bool:
         if not state.failures:
-            return state.on_the_wire < self._most_of_one
+            return state.on_the_wire < self._share(state)
         paused = now_s < state.closed_until_s or state.on_the_wire > 0
         return not paused and self._failing_on_the_wire < self._most_failing
 
-    def _next_look_s(self, state: _Namespace, now_s: float) -> float:
-        """When time alone changes whether it may send; infinity: never."""
+    def _share(self, state: _Namespace) -> int:
+        """How many slots a namespace may have that does not fail."""
+        silent = self._failing_on_the_wire + self._late_on_the_wire - (state.on_the_wire if state.late else 0)
+        rest = self._most - silent
+        return max(1, rest - max(1, rest // 4))
+
+    def _next_look_s(self, namespace: str, state: _Namespace, now_s: float) -> float:
+        """When time alone changes whether it may send, or what becomes of it; infinity: never."""
         if state.failures:
             return state.closed_until_s if state.closed_until_s > now_s else inf
+        if now_s < state.heard_s + _LATE_S:
+            return state.heard_s + _LATE_S
+        if not state.late:
+            self._becomes_late(namespace, state)
         if now_s < state.heard_s + _SILENT_S:
             return state.heard_s + _SILENT_S
-        self._fails(state, f"no answer for {_SILENT_S:g} s")
+        self._fails(namespace, state, f"no answer for {_SILENT_S:g} s")
         return inf
 
     def _give(self, state: _Namespace) -> None:
         waiting = state.waiting.popleft()
-        self._well_waiting -= not state.failures
+        self._well_waiting -= state.well
         if not waiting.done():
             waiting.set_result(None)
             if not state.on_the_wire:
@@ -223,16 +265,18 @@ class BindSlots:
         if opens_s < inf and not self._stopped.is_set():
             self._timer = asyncio.get_running_loop().call_later(opens_s - now_s, self._serve)
 
-    def _judge(self, state: _Namespace, error: ApiError) -> None:
+    def _judge(self, namespace: str, state: _Namespace, error: ApiError) -> None:
         if isinstance(error, ApiRefused) and not concerns_all(error):
-            self._becomes_well(state)
+            self._becomes_well(namespace, state)
             return
-        self._fails(state, f"{error.status or 'no answer'}: {error.message}")
+        self._fails(namespace, state, f"{error.status or 'no answer'}: {error.message}")
         at_least_s = error.retry_after_s if isinstance(error, ApiThrottled) else 0.0
         state.closed_until_s = self._now_s() + max(at_least_s, self._backoff_s(state.failures))
 
-    def _fails(self, state: _Namespace, why: str) -> None:
+    def _fails(self, namespace: str, state: _Namespace, why: str) -> None:
         if not state.failures:
+            self._becomes_well(namespace, state)
+            self._unwell.add(namespace)
             self._failing_on_the_wire += state.on_the_wire
             self._well_waiting -= len(state.waiting)
             self._on_free()
@@ -248,11 +292,22 @@ class BindSlots:
             if not waiting.done():
                 waiting.set_exception(HeldBack(state.why))
 
-    def _becomes_well(self, state: _Namespace) -> None:
+    def _becomes_late(self, namespace: str, state: _Namespace) -> None:
+        state.late = True
+        self._unwell.add(namespace)
+        self._late_on_the_wire += state.on_the_wire
+        self._well_waiting -= len(state.waiting)
+        self._on_free()
+
+    def _becomes_well(self, namespace: str, state: _Namespace) -> None:
+        if not state.well:
+            self._well_waiting += len(state.waiting)
         if state.failures:
             self._failing_on_the_wire -= state.on_the_wire
-            self._well_waiting += len(state.waiting)
-        state.failures, state.closed_until_s, state.why = 0, 0.0, ""
+        if state.late:
+            self._late_on_the_wire -= state.on_the_wire
+        self._unwell.discard(namespace)
+        state.failures, state.late, state.closed_until_s, state.why = 0, False, 0.0, ""
         state.heard_s = self._now_s()
 
     def _count_on_the_wire(self, state: _Namespace, change: int) -> None:
@@ -260,6 +315,8 @@ class BindSlots:
         self.on_the_wire += change
         if state.failures:
             self._failing_on_the_wire += change
+        elif state.late:
+            self._late_on_the_wire += change
 
 
 def concerns_all(refused: ApiRefused) -> bool:

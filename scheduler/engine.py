@@ -7,7 +7,7 @@
 The app and the simulator drive the same engine.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -135,6 +135,14 @@ class Engine:
         else:
             self.queue.fits_not(check, wakes_on=wakes_on)
         return True
+
+    def hold_back(self, holds: Callable[[str], bool], now_s: float) -> bool:
+        """Let others pass the next pod to decide, if its namespace is one that `holds`; whether that was so."""
+        return self.queue.hold_back(holds, now_s)
+
+    def serve(self, serves: Callable[[str], object]) -> bool:
+        """A pod that was held back is ready again, of a namespace that `serves`; whether there is one."""
+        return self.queue.serve(serves)
 
     def bound(self, placement: Placement) -> None:
         """The API server has bound the pod."""

@@ -210,10 +210,17 @@ class Service:
             began_s = clock.monotonic_s()
             if began_s > until_s:
                 return True
+            engine.serve(self._binding.slots.has_room)
             if engine.check(began_s):
                 until_s = min(until_s, began_s + _CHECKS_SLICE_S)
                 continue
+            if not self._binding.slots.all_well and engine.hold_back(self._binding.slots.lets_pass, began_s):
+                continue
             decision = engine.decide(began_s, clock.wall_ns())
+            if decision is None and engine.serve(self._binding.slots.held_back):
+                # Nobody else is ready: the owner is told why it waits.
+                until_s = min(until_s, began_s + _CHECKS_SLICE_S)
+                decision = engine.decide(began_s, clock.wall_ns())
             if decision is None:
                 return False
             self._observer.decided(decision, clock.monotonic_s() - began_s)

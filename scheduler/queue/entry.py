@@ -17,6 +17,7 @@ class State(Enum):
 
     GATED = auto()
     ACTIVE = auto()
+    HELD_BACK = auto()
     BACKING_OFF = auto()
     UNSCHEDULABLE = auto()
     IN_FLIGHT = auto()

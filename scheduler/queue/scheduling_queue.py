@@ -6,10 +6,12 @@
                                                │               └──┴─ unschedulable ──▶ UNSCHEDULABLE ─┤
                                                └────(back-off ended; woken, updated, left over)───────┘
 
+    ACTIVE ──hold_back──▶ HELD_BACK ──serve──▶ ACTIVE
     delete: any state ─▶ absent; from IN_FLIGHT when the attempt has ended.
 
 GATED:         PreEnqueue said no; asked again when the pod changes.
 ACTIVE:        ready, by priority, then in the order of arrival (for a gated pod: of the gate's opening).
+HELD_BACK:     ready, as ACTIVE, but its namespace's bindings get no answers: those of other namespaces go first.
 BACKING_OFF:   failed, was shown a place in vain, or changed again and again; always served. Three counters: errors in
                a row, attempts without fit, changes of its own that were tried.
 UNSCHEDULABLE: found no fit; waits for a check that shows a place, for an update, or for the leftover time (5 min).
@@ -38,6 +40,7 @@ from scheduler.queue.backoff import backoff_s
 from scheduler.queue.class_table import Left
 from scheduler.queue.entry import Entry, QueuedPod, SortKey, State
 from scheduler.queue.heap import Heap
+from scheduler.queue.held_back import HeldBack
 from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import Check
 from scheduler.state.changes import Openings
@@ -85,6 +88,7 @@ class SchedulingQueue:
         self._active: Heap[SortKey, Entry] = Heap()
         self._failed: Heap[float, Entry] = Heap()
         self._gated: dict[Entry, None] = {}
+        self._held_back = HeldBack()
         self._no_fit = UnschedulablePods(initial_backoff_s=initial_backoff_s, max_backoff_s=max_backoff_s)
         self._arrivals = 0
 
@@ -139,6 +143,27 @@ class SchedulingQueue:
         entry.attempts += 1
         entry.changed = False
         return QueuedPod(entry.pod, entry.attempts, entry.first_queued_s, entry.queued_s)
+
+    def hold_back(self, holds: Callable[[str], bool], now_s: float) -> bool:
+        """Let others pass the next pod to decide, if `holds` its namespace; whether that was so."""
+        self.flush(now_s)
+        first = self._active.first()
+        if first is None or not holds(first[1].pod.key.namespace):
+            return False
+        _, entry = first
+        self._active.discard(entry)
+        entry.state = State.HELD_BACK
+        self._held_back.add(entry)
+        return True
+
+    def serve(self, serves: Callable[[str], object]) -> bool:
+        """The best pod held back of one namespace that `serves` is ACTIVE, in its old place; whether there is one."""
+        entry = self._held_back.take(serves) if self._held_back else None
+        if entry is None:
+            return False
+        entry.state = State.ACTIVE
+        self._active.push(entry, entry.sort_key)
+        return True
 
     def done(self, uid: str) -> None:
         """The pod in flight is bound, or gone."""
@@ -238,7 +263,7 @@ class SchedulingQueue:
     def lengths(self) -> dict[str, int]:
         """Pods by the values that kube-scheduler's scheduler_pending_pods has for its label `queue`."""
         return {
-            "active": len(self._active),
+            "active": len(self._active) + len(self._held_back),
             "backoff": len(self._failed) + len(self._no_fit.backing_off),
             "unschedulable": len(self._no_fit.unschedulable),
             "gated": len(self._gated),
@@ -274,6 +299,7 @@ class SchedulingQueue:
         return (
             (State.GATED, self._gated),
             (State.ACTIVE, self._active),
+            (State.HELD_BACK, self._held_back),
             (State.BACKING_OFF, self._failed),
             (State.BACKING_OFF, self._no_fit.backing_off),
             (State.UNSCHEDULABLE, self._no_fit.unschedulable),
@@ -345,6 +371,7 @@ class SchedulingQueue:
         """Out of every collection but `_entries`."""
         self._gated.pop(entry, None)
         self._active.discard(entry)
+        self._held_back.discard(entry)
         self._failed.discard(entry)
         self._no_fit.remove(entry)
 

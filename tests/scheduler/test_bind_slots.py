@@ -152,9 +152,64 @@ def test_a_namespace_that_is_silent_on_all_its_slots_fails_after_a_second() -> N
         async with site() as of:
             of.asks("a", 12)
             await asyncio.sleep(0.9)
-            assert of.slots.taken == 12
+            assert of.slots.held_back("a") == ""
             await asyncio.sleep(0.2)
             assert (of.slots.taken, of.slots.held_back("a")) == (6, "no answer for 1 s")
+
+    run(main())
+
+
+def test_a_namespace_that_is_silent_on_all_its_slots_lets_others_pass_at_once_and_loses_nothing_by_it() -> None:
+    async def main() -> None:
+        async with site() as of:
+            of.asks("a", 12)
+            await asyncio.sleep(0.04)
+            assert (of.slots.taken, of.slots.all_well) == (12, True)
+            await asyncio.sleep(0.02)
+            assert (of.slots.taken, of.slots.lets_pass("a"), of.slots.lets_pass("b")) == (6, True, False)
+            await of.answer()
+            assert (of.slots.taken, of.slots.all_well, of.slots.lets_pass("a")) == (11, True, False)
+            assert of.sent == ["a"] * 7
+
+    run(main())
+
+
+def test_a_namespace_without_others_that_wait_for_its_slots_is_never_late() -> None:
+    async def main() -> None:
+        async with site() as of:
+            of.asks("a", 6)
+            await asyncio.sleep(10.0)
+            assert of.slots.all_well
+
+    run(main())
+
+
+def test_each_namespace_that_is_silent_leaves_something_to_the_next() -> None:
+    async def main() -> None:
+        async with site(64) as of:
+            for name in "abc":
+                of.asks(name, 100)
+                await asyncio.sleep(0.06)
+            assert [of.sent.count(name) for name in "abc"] == [48, 12, 3]
+            of.asks("well")
+            await settled()
+            assert of.sent[-1] == "well"
+
+    run(main())
+
+
+def test_a_namespace_has_room_until_its_slots_are_taken_or_asked_for() -> None:
+    async def main() -> None:
+        async with site() as of:
+            assert of.slots.has_room("a")
+            of.asks("a", 5)
+            await settled()
+            assert of.slots.has_room("a")
+            of.asks("a")
+            await settled()
+            assert not of.slots.has_room("a")
+            await of.answer()
+            assert of.slots.has_room("a")
 
     run(main())
 

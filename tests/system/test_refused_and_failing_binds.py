@@ -13,6 +13,7 @@ from scheduler.simulation.faults import (
     Request,
     RequestFault,
     Silence,
+    Slow,
     Stranger,
     Throttle,
     Verb,
@@ -68,6 +69,37 @@ async def test_a_namespace_whose_bindings_fail_costs_the_others_no_time(fault: R
 
         assert len(bindings(process, "team-a")) <= most_posts
         assert process.service.pods_being_bound <= 64
+
+
+@pytest.mark.parametrize("after_s", [10.0, 0.3])
+@in_virtual_time
+async def test_a_namespace_whose_bindings_hang_costs_the_others_no_time_from_the_first_moment(after_s: float) -> None:
+    of = two_teams()
+    async with scheduling(of, latency_s=0.005) as process:
+        process.wire.faults.add(Verb.BIND, Slow(before_s=after_s), when=of_team_a)
+        for n in range(200):
+            comes(of, f"p{n}", 1, namespace="team-a")
+        for n in range(60):
+            comes(of, f"q{n}", 1, namespace="team-b")
+            await asyncio.sleep(0.1)
+            assert of.pods.collection.existing("team-b", f"q{n}").spec.node_name, f"q{n} waits"
+
+
+@in_virtual_time
+async def test_pods_that_let_others_pass_are_bound_as_fast_as_their_answers_come_and_nobody_is_told() -> None:
+    of = two_teams()
+    async with scheduling(of, latency_s=0.005) as process:
+        process.wire.faults.add(Verb.BIND, Slow(before_s=0.3), when=of_team_a)
+        for n in range(200):
+            comes(of, f"p{n:03d}", 1, namespace="team-a")
+        await asyncio.sleep(0.2)
+        assert process.service.engine.queue.lengths()["active"] > 100
+        await asyncio.sleep(0.31 * 5)
+
+        sent = [binding.pod.name for _, binding in process.wire.bindings]
+        assert sent == sorted(sent)
+        assert all(pod.spec.node_name for pod in of.pods)
+        assert not [pod for pod in of.pods if any(said.reason == "SchedulerError" for said in pod.status.conditions)]
 
 
 @in_virtual_time

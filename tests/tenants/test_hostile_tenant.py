@@ -16,7 +16,6 @@ MOST_TIMES_ORDINARY = 1.2
 NOISE_S = 0.02
 # What does not keep to twice of quiet yet, and what it keeps to: docs/roadmap.md says what is missing.
 SLOWER_YET = {
-    "a webhook that answers every binding after ten seconds": 1.5,
     "pods of 2,000 containers on nodes": 0.1,
     "pods of 2,000 containers, no two of which ask the same": 0.1,
 }

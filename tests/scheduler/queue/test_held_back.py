@@ -1,0 +1,84 @@
+"""Pods that let those of other namespaces pass: in their order, and gone or changed like any other."""
+
+from dataclasses import replace
+
+from scheduler.pods.pod import Pod
+from scheduler.queue.entry import State
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from tests.support.builders import pod
+
+
+def of(namespace: str, name: str, priority: int = 0) -> Pod:
+    return pod(name, 1, namespace=namespace, uid=name, priority=priority)
+
+
+def queue_of(*pods: Pod) -> SchedulingQueue:
+    queue = SchedulingQueue()
+    for one in pods:
+        queue.add_or_update(one, 0.0)
+    return queue
+
+
+def popped(queue: SchedulingQueue) -> list[str]:
+    found = []
+    while (queued := queue.pop(0.0)) is not None:
+        found.append(queued.pod.key.name)
+    return found
+
+
+def hold_back(queue: SchedulingQueue, namespace: str) -> int:
+    """All at the head; how many."""
+    held = 0
+    while queue.hold_back(lambda name: name == namespace, 0.0):
+        queue.validate()
+        held += 1
+    return held
+
+
+def test_others_pass() -> None:
+    queue = queue_of(of("a", "a0"), of("a", "a1"), of("b", "b0"), of("a", "a2"))
+    assert hold_back(queue, "a") == 2
+    assert (queue.state("a0"), queue.state("a2")) == (State.HELD_BACK, State.ACTIVE)
+    assert queue.lengths()["active"] == 4
+    assert popped(queue) == ["b0", "a2"]
+
+
+def test_those_held_back_come_again_one_by_one_in_their_order() -> None:
+    queue = queue_of(of("a", "a0"), of("a", "a1"), of("a", "first", 7))
+    assert hold_back(queue, "a") == 3
+    assert not queue.serve(lambda name: name == "b")
+    come = []
+    while queue.serve(lambda name: name == "a"):
+        queue.validate()
+        come += popped(queue)
+    assert come == ["first", "a0", "a1"]
+
+
+def test_one_that_is_served_again_is_before_what_came_later() -> None:
+    queue = queue_of(of("a", "a0"))
+    hold_back(queue, "a")
+    queue.add_or_update(of("b", "b0"), 0.0)
+    queue.serve(lambda _: True)
+    assert popped(queue) == ["a0", "b0"]
+
+
+def test_one_that_is_deleted_is_gone() -> None:
+    queue = queue_of(of("a", "a0"))
+    hold_back(queue, "a")
+    queue.delete("a0")
+    queue.validate()
+    assert "a0" not in queue
+    assert not queue.serve(lambda _: True)
+
+
+def test_one_that_changes_is_looked_at_again() -> None:
+    queue = queue_of(of("a", "a0"))
+    hold_back(queue, "a")
+    queue.add_or_update(replace(of("a", "a0"), priority=9), 0.0)
+    queue.validate()
+    assert queue.state("a0") is State.ACTIVE
+    assert not queue.serve(lambda _: True)
+
+
+def test_nobody_is_held_back_of_an_empty_queue() -> None:
+    assert not SchedulingQueue().hold_back(lambda _: True, 0.0)
