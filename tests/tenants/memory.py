@@ -37,18 +37,27 @@ def bytes_of(roots: Iterable[object], without: Collection[object], *, caches: bo
     caches: whether what bounded caches hold counts, too.
     """
     foreign = _FOREIGN if caches else (*_FOREIGN, Cache)
+    return sum(map(sys.getsizeof, _reached(roots, without, foreign)))
+
+
+def counted_bytes(roots: Iterable[object], without: Collection[object]) -> int:
+    """What the caches that `roots` reach hold by their own count, those that count bytes and not entries."""
+    caches = [one for one in _reached(roots, without, _FOREIGN) if isinstance(one, Cache)]
+    return int(sum(cache.currsize for cache in caches if cache.currsize != len(cache)))
+
+
+def _reached(roots: Iterable[object], without: Collection[object], foreign: tuple[type, ...]) -> Iterator[Any]:
+    """Each object once."""
     seen = {id(one) for one in without}
     waiting = list(roots)
-    found = 0
     while waiting:
         one = waiting.pop()
         if id(one) in seen or isinstance(one, foreign):
             continue
         seen.add(id(one))
-        found += sys.getsizeof(one)
+        yield one
         if not isinstance(one, _LEAVES):
             waiting.extend(_referents(one))
-    return found
 
 
 def _referents(one: Any) -> Iterator[Any] | list[Any]:  # noqa: ANN401 - of any type

@@ -23,6 +23,8 @@ SLOWER_YET = {
 LARGER_YET: dict[str, float] = {}
 # Dicts that were larger once, the log of changes, counters whose numbers have grown: bounded, and of no object.
 MOST_LEFT_BYTES = 600_000
+# Of caches that count entries, each of which is short.
+MOST_UNCOUNTED_BYTES = 200_000
 ORDINARY = 500
 
 
@@ -59,6 +61,7 @@ def test_the_neighbour_does_not_notice(attack: Attack) -> None:
     assert figures.during_s <= most_s, str(figures)
     assert figures.during <= allowed_bytes(figures), str(figures)
     assert figures.after <= figures.before + MOST_LEFT_BYTES, str(figures)
+    assert figures.cached <= figures.counted + MOST_UNCOUNTED_BYTES, str(figures)
 
 
 def test_what_is_slower_yet_is_among_the_attacks() -> None:

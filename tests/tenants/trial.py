@@ -33,7 +33,7 @@ from tests.tenants import attack as attacks
 from tests.tenants import neighbour
 from tests.tenants.attack import Attack, Tenant
 from tests.tenants.cluster import Connection, cluster
-from tests.tenants.memory import bytes_of
+from tests.tenants.memory import bytes_of, counted_bytes
 from tests.tenants.neighbour import Neighbour
 
 _SAMPLES: Final = 150
@@ -46,7 +46,8 @@ class Figures:
     """quiet_s, during_s: the neighbour's create-to-bound, 99th percentile, in seconds of the processor.
 
     waiting, bound: pods of the attacker, at the end of the attack. before, during, after: bytes that the scheduler
-    holds, but for its caches, each of which has a bound. cached: bytes in them, afterwards.
+    holds, but for its caches. cached, counted: the most bytes that these hold alone, and that they count themselves, of
+    the same moment: that keeps each of them within its bound.
     writes: requests for the attacker's pods, by kind. log_bytes: of log lines while it attacked.
     over_committed: cards that hold more than they have by what the scheduler has bound. ended: what has ended it.
     """
@@ -60,6 +61,7 @@ class Figures:
     during: int
     after: int
     cached: int
+    counted: int
     writes: dict[str, int]
     log_bytes: int
     over_committed: list[str]
@@ -69,7 +71,7 @@ class Figures:
         return (
             f"{self.name}: p99 {self.quiet_s * 1e3:.1f} -> {self.during_s * 1e3:.1f} ms; "
             f"{self.waiting} wait, {self.bound} bound; holds {self.before / 1e6:.2f} -> {self.during / 1e6:.2f} "
-            f"-> {self.after / 1e6:.2f} MB, {self.cached / 1e6:.2f} in caches; "
+            f"-> {self.after / 1e6:.2f} MB, {self.cached / 1e6:.2f} in caches, which count {self.counted / 1e6:.2f}; "
             f"writes {self.writes}; logs {self.log_bytes / 1e3:.0f} kB {self.ended}"
         )
 
@@ -105,9 +107,19 @@ class Trial:
         """Bytes in its caches."""
         return self._bytes(caches=True) - self.held
 
+    @property
+    def counted(self) -> int:
+        """Bytes in its caches, as they count them."""
+        with working_loop().paused():
+            return counted_bytes([self.service], without=self._others)
+
     def _bytes(self, *, caches: bool) -> int:
         with working_loop().paused():
-            return bytes_of([self.service], without=[self.connection, self.connection.faults], caches=caches)
+            return bytes_of([self.service], without=self._others, caches=caches)
+
+    @property
+    def _others(self) -> list[object]:
+        return [self.connection, self.connection.faults]
 
     async def samples(self, number: int, *, beside: asyncio.Task[None] | None = None) -> list[str]:
         """The next pods of the neighbour, once all have a node or much time has passed; as many as come `beside`."""
@@ -140,6 +152,7 @@ async def trial(attack: Attack, *, nodes: int, scale: float, logs: io.BytesIO) -
         attacking = asyncio.create_task(aside(attack.acts(tenant)))
         during_s = on.neighbour.p99_s(await on.samples(_SAMPLES, beside=attacking))
         pods, log_bytes, during = tenant.pods(), len(logs.getvalue()), on.held
+        cached, counted = on.cached, on.counted
         with working_loop().paused():
             writes = {
                 kind: count for (kind, about), count in on.connection.writes.items() if about == attacks.NAMESPACE
@@ -157,7 +170,8 @@ async def trial(attack: Attack, *, nodes: int, scale: float, logs: io.BytesIO) -
             before=before,
             during=during,
             after=on.held,
-            cached=on.cached,
+            cached=cached,
+            counted=counted,
             writes=writes,
             log_bytes=log_bytes,
             over_committed=over_committed,
