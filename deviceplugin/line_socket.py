@@ -27,7 +27,10 @@ class _Answer(msgspec.Struct, omit_defaults=True):
 
 @asynccontextmanager
 async def serve(path: Path, obey: Callable[[bytes], Awaitable[str]]) -> AsyncIterator[None]:
-    """Take lines at `path` while the context lasts. obey: does what one asks; returns what to say. Raises Refusal."""
+    """Take lines at `path` while the context lasts; who is still connected then is cut off.
+
+    obey: does what one asks; returns what to say. Raises Refusal.
+    """
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -42,14 +45,26 @@ async def serve(path: Path, obey: Callable[[bytes], Awaitable[str]]) -> AsyncIte
         finally:
             writer.close()
 
+    conversations: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of ours: one that asyncio makes is left to the end of the loop, which logs a trace for it (3.11).
+        conversation = asyncio.create_task(converse(reader, writer))
+        conversations.add(conversation)
+        conversation.add_done_callback(conversations.discard)
+
     _remove(path)
-    server = await asyncio.start_unix_server(converse, path, limit=_LONGEST_LINE)
+    server = await asyncio.start_unix_server(accept, path, limit=_LONGEST_LINE)
     _for_its_owner_alone(path)
     try:
         yield
     finally:
         server.close()
         _remove(path)
+        for conversation in conversations:
+            conversation.cancel()
+        if conversations:
+            await asyncio.wait(conversations)
 
 
 async def ask(path: Path, line: Mapping[str, object], *, within_s: float = _ANSWER_S) -> str:

@@ -17,6 +17,8 @@ _FILE: Final = "starts.json"
 # The kubelet too: after so long without an end it forgets its back-off (Kubernetes, "Pod Lifecycle", restart policy).
 _SOON_S: Final = 600.0
 _AGAIN: Final = 2
+# What kills a plugin at about the same age each time must not find it trusted again.
+_LONGER: Final = 2
 
 
 class _Document(msgspec.Struct, rename="camel"):
@@ -36,15 +38,15 @@ class StartsFile:
     def started(self, now_s: float) -> float:
         """Take note of this start; for how long this plugin is not to be trusted with new pods, in seconds.
 
-        0, unless the two before it were killed, the last one within ten minutes of its start: then as long as from that
-        start to this. now_s: since the machine's boot. Raises OSError.
+        0, unless the two before it were killed, the last one within ten minutes of its start: then twice as long as
+        from that start to this, ten minutes at most. now_s: since the machine's boot. Raises OSError.
         """
         killed, lived_s = 0, 0.0
         if last := self._last():
             lived_s = now_s - last.started_s
             killed = 1 + (last.killed if 0.0 <= lived_s <= _SOON_S else 0)
         replace_file(self._path, msgspec.json.encode(_Document(self._boot_id, now_s, killed)))
-        return lived_s if killed >= _AGAIN else 0.0
+        return min(_LONGER * lived_s, _SOON_S) if killed >= _AGAIN else 0.0
 
     def told_to_stop(self) -> None:
         """Raises OSError."""
