@@ -8,9 +8,9 @@ The app and the simulator drive the same engine.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import numpy as np
 
 from scheduler.framework.runtime import Signature
@@ -24,8 +24,7 @@ from scheduler.state.audit import NodeAudit, audit_node
 from scheduler.state.tables import Tables
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What became of one attempt. queued: the pod with its attempts and times."""
 
     queued: QueuedPod
@@ -159,6 +158,5 @@ class Engine:
 
     def _note_openings(self) -> None:
         """Tell the queue where something may have become possible."""
-        openings = self.tables.take_openings()
-        if openings:
-            self.queue.opened(openings)
+        if self.tables.openings:
+            self.queue.opened(self.tables.take_openings())

@@ -80,10 +80,10 @@ class Runtime:
             total, feasible = self._with_domains(pod, evaluation)
         for (plugin, weight), raw in zip(rules.normalized, evaluation.raw, strict=True):
             total = _with_normalized(total, plugin.normalization, weight, raw, feasible)
-        best = total.max()
+        best = total[total.argmax()]
         if best < 0:
             return NOWHERE
-        ties = np.flatnonzero(total == best)
+        (ties,) = (total == best).nonzero()
         return int(ties[0] if len(ties) == 1 else ties[self.tables.rank[ties].argmin()])
 
     def feasible(self, pod: Pod, evaluation: Evaluation) -> BoolArray:
@@ -140,7 +140,7 @@ class Runtime:
             scored = self._scored(pod, state, rules.node_scorers, ALL_ROWS, fresh.allowed.shape)
             fresh.node_total = np.sum(list(scored), axis=0)
         fresh.feasible = self._left(pod, fresh, rules.booking_filters, ALL_ROWS, fresh.allowed).copy()
-        fresh.total = self._total(pod, fresh, ALL_ROWS, fresh.feasible)
+        fresh.total = self._total(pod, fresh, ALL_ROWS, fresh.feasible).copy()
         shape = (tables.capacity,)
         fresh.raw = [checked_scores(p, p.score(pod, tables, state, ALL_ROWS), shape) for p, _ in rules.normalized]
         state.drop_passing()
@@ -193,12 +193,13 @@ class Runtime:
         return left
 
     def _total(self, pod: Pod, evaluation: Evaluation, rows: Rows, feasible: BoolArray) -> Int64Array:
-        total: Int64Array | int = 0 if evaluation.node_total is None else evaluation.node_total[rows]
+        """int64[rows]: perhaps an array of a plugin's, so the caller copies it."""
+        total = None if evaluation.node_total is None else evaluation.node_total[rows]
         for scores in self._scored(pod, evaluation.state, evaluation.rules.booking_scorers, rows, feasible.shape):
-            total = total + scores
-        if evaluation.rules.booking_scorers and np.count_nonzero(feasible) == len(feasible):
-            return np.asarray(total, dtype=np.int64)
-        return np.where(feasible, total, -1)
+            total = scores if total is None else total + scores
+        if total is not None and np.count_nonzero(feasible) == len(feasible):
+            return total
+        return np.where(feasible, 0 if total is None else total, -1)
 
     def _scored(
         self, pod: Pod, state: CycleState, scorers: Sequence[Weighted], rows: Rows, shape: tuple[int, ...]
@@ -219,7 +220,9 @@ class Runtime:
                 total = np.where(feasible, total + weight * raw, -1)
             else:
                 total = _with_normalized(total, plugin.normalization, weight, raw, feasible)
-        state.drop_passing()
+        if total is not evaluation.total:
+            # They had something to say of all rows. Else what is kept is of the row where the pod is likely to land.
+            state.drop_passing()
         return total, feasible
 
 

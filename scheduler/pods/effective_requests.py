@@ -120,7 +120,8 @@ def scoring_requests(pod: Pod) -> tuple[int, int]:
     of_container = _by_container(pod)
     default = {CPU: DEFAULT_CPU_MILLIS, MEMORY: DEFAULT_MEMORY_BYTES}
     total = combined(pod.spec, lambda container: default | of_container(container))
-    total.update(_pod_level(pod, combined(pod.spec, of_container)))
+    if pod.spec.resources is not None:
+        total.update(_pod_level(pod, combined(pod.spec, of_container)))
     _add(total, amounts(pod.spec.overhead))
     return min(total.get(CPU, 0), MOST), min(total.get(MEMORY, 0), MOST)
 

@@ -2,10 +2,10 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from types import FrameType
 
 import numpy as np
+from msgspec.structs import replace
 
 from scheduler.queue.class_table import NOTHING_ASKED
 from scheduler.state.amounts import Amount

@@ -1,8 +1,7 @@
 """Places that are shown in vain (a Permit plugin says no), and classes that are not what they were."""
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from scheduler.queue.entry import State
 from scheduler.state.amounts import Amount
