@@ -8,8 +8,8 @@ The app and the simulator drive the same engine.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from scheduler.framework.runtime import Signature
@@ -23,8 +23,7 @@ from scheduler.state.audit import NodeAudit, audit_node
 from scheduler.state.tables import Tables
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What became of one attempt. queued: the pod with its attempts and times."""
 
     queued: QueuedPod
@@ -167,6 +166,5 @@ class Engine:
 
     def _note_openings(self) -> None:
         """Tell the queue where something may have become possible."""
-        openings = self.tables.take_openings()
-        if openings:
-            self.queue.opened(openings)
+        if self.tables.openings:
+            self.queue.opened(self.tables.take_openings())

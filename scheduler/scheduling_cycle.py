@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import msgspec
 from cachetools import LRUCache
 
 from scheduler.framework.diagnosis import Diagnosis, count_reasons
@@ -28,8 +29,7 @@ class Hold:
     timeout_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Where a pod goes: assumed in the tables, not yet bound.
 
     annotations: of the Binding. holds: Permit plugins that have to allow it first. pre_bind: to be called in order.
@@ -107,7 +107,7 @@ class SchedulingCycle:
                 undo.callback(reserver.unreserve, pod)
                 cards += reservation.cards
                 annotations.update(reservation.annotations or {})
-            tables.assume(pod, row, cards)
+            tables.assume(pod, row, cards, annotations)
             undo.callback(tables.forget, pod.key.uid)
             for permitter in profile.permit:
                 answer = permitter.permit(pod, tables.names[row])

@@ -8,7 +8,6 @@ writes".
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -36,8 +35,7 @@ class AllocationError(ValueError):
     """An allocation annotation that cannot be read; the message says which and what was expected."""
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(msgspec.Struct, frozen=True):
     """Which container has how many units on which card.
 
     containers, init_containers: container index -> card index -> units.
@@ -56,8 +54,7 @@ class Allocation:
         return sorted({index for share in shares for index in share})
 
 
-@dataclass(frozen=True, slots=True)
-class LegacyFields:
+class LegacyFields(msgspec.Struct, frozen=True):
     """What the `ALIYUN_*` annotations hold beside the allocation.
 
     pod_units: the pod's units over all cards. device_units: the units of the first card.

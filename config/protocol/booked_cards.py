@@ -9,9 +9,10 @@ An allocation that does not add up to what the pod asks is not believed: a pod's
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final
+
+import msgspec
 
 from config.protocol import allocation, names
 from config.protocol.allocation import Allocation, AllocationError
@@ -23,8 +24,7 @@ _LARGEST_POWER: Final = 20
 _USUAL_UNITS_MIB: Final = tuple(2**power for power in range(_LARGEST_POWER, -1, -1))
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """What the pod asks. units: over all cards, by the container formula. cards: 0 where the number cannot be read.
 
     sidecars: for each init container, whether it is one.
@@ -35,8 +35,7 @@ class Ask:
     sidecars: tuple[bool, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class Written(msgspec.Struct, frozen=True, kw_only=True):
     """What the annotations say, in the pod's own unit.
 
     per_card: card index -> units, by the container formula; empty: nobody has said on which cards the pod is.
@@ -71,8 +70,7 @@ class Written:
 _NOTHING: Final = Written(units=0, per_card={}, uuids={}, allocation=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BookedCard:
+class BookedCard(msgspec.Struct, frozen=True, kw_only=True):
     """index: as the pod names the card. uuid: the card's on its node; as the pod names it, where it is lost.
 
     units: in the node's unit, rounded up. asked: in the pod's own, as the kubelet counts them.
@@ -86,8 +84,7 @@ class BookedCard:
     lost: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BookedCards:
+class BookedCards(msgspec.Struct, frozen=True, kw_only=True):
     """cards: where the pod is, each card once; empty where that is not known.
 
     everywhere: units that count against every card of the node then, else 0. blocks: they fill each of them, since the

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
@@ -50,11 +50,13 @@ class CycleState:
 
     def read(self, key: StateKey[T]) -> T:
         """The value; KeyError when PreFilter did not write it."""
-        return cast("T", self._values[key.name])
+        value: T = self._values[key.name]
+        return value
 
     def find(self, key: StateKey[T]) -> T | None:
         """The value; None when nobody wrote it, as when the extension point that does is disabled."""
-        return cast("T | None", self._values.get(key.name))
+        value: T | None = self._values.get(key.name)
+        return value
 
 
 def _size_of(values: Iterable[Any]) -> int:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
+import msgspec
+
 from config.settings.scheduler import PluginSection
 from scheduler.framework.cycle_state import CycleState
 from scheduler.pods.gpu_request import ResourceNames
@@ -104,8 +106,7 @@ class Normalization(Enum):
     BY_MAX_REVERSED = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(msgspec.Struct, frozen=True):
     """What a Reserve plugin takes for a pod on a node.
 
     cards: whole-pod units per card. annotations: become part of the Binding.

@@ -88,10 +88,10 @@ class Runtime:
             total, feasible = self._with_domains(pod, evaluation)
         for (plugin, weight), raw in zip(rules.normalized, evaluation.raw, strict=True):
             total = _with_normalized(total, plugin.normalization, weight, raw, feasible)
-        best = total.max()
+        best = total[total.argmax()]
         if best < 0:
             return NOWHERE
-        ties = np.flatnonzero(total == best)
+        (ties,) = (total == best).nonzero()
         return int(ties[0] if len(ties) == 1 else ties[self.tables.rank[ties].argmin()])
 
     def feasible(self, pod: Pod, evaluation: Evaluation) -> BoolArray:
@@ -151,7 +151,7 @@ class Runtime:
         fresh.raw = [np.zeros(shape, dtype=np.int64) for _ in rules.normalized]
         if fresh.scored:
             self._score_kept(pod, fresh, ALL_ROWS, node_changed=True)
-        fresh.total = self._total(pod, fresh, ALL_ROWS, fresh.feasible)
+        fresh.total = self._total(pod, fresh, ALL_ROWS, fresh.feasible).copy()
         state.drop_passing()
         return fresh
 
@@ -207,15 +207,16 @@ class Runtime:
         return left
 
     def _total(self, pod: Pod, evaluation: Evaluation, rows: Rows, feasible: BoolArray) -> Int64Array:
+        """int64[rows]: perhaps an array of a plugin's, so the caller copies it."""
         count = np.count_nonzero(feasible)
         if not count:
             return np.full(feasible.shape, -1, dtype=np.int64)
-        total: Int64Array | int = 0 if evaluation.node_total is None else evaluation.node_total[rows]
+        total = None if evaluation.node_total is None else evaluation.node_total[rows]
         for scores in self._scored(pod, evaluation.state, evaluation.rules.booking_scorers, rows, feasible.shape):
-            total = total + scores
-        if evaluation.rules.booking_scorers and count == len(feasible):
-            return np.asarray(total, dtype=np.int64)
-        return np.where(feasible, total, -1)
+            total = scores if total is None else total + scores
+        if total is not None and count == len(feasible):
+            return total
+        return np.where(feasible, 0 if total is None else total, -1)
 
     def _scored(
         self, pod: Pod, state: CycleState, scorers: Sequence[Weighted], rows: Rows, shape: tuple[int, ...]
@@ -236,7 +237,9 @@ class Runtime:
                 total = np.where(feasible, total + weight * raw, -1)
             else:
                 total = _with_normalized(total, plugin.normalization, weight, raw, feasible)
-        state.drop_passing()
+        if total is not evaluation.total:
+            # They had something to say of all rows. Else what is kept is of the row where the pod is likely to land.
+            state.drop_passing()
         return total, feasible
 
 

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
+import msgspec
+
 from config.protocol import names
 from scheduler.kube import objects
 
@@ -84,8 +86,7 @@ class Undecodable:
 WatchEvent: TypeAlias = ListBegins | ListEnds | Changed[T] | Deleted[T] | Bookmark | Undecodable
 
 
-@dataclass(frozen=True, slots=True)
-class PodKey:
+class PodKey(msgspec.Struct, frozen=True):
     """Identifies one pod: another pod of the same name has another uid."""
 
     namespace: str

@@ -200,8 +200,8 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
         resources = tables.resources
         share = least_allocated if self.args.scoring_strategy.type == "LeastAllocated" else most_allocated
         # cpu and memory count as if every container asked a little.
-        requested = resources.scoring_requested[self._native][:, rows] + self._counted(pod, state)
-        allocatable = resources.allocatable[self._native][:, rows]
+        requested = resources.scoring_requested[self._native, rows] + self._counted(pod, state)
+        allocatable = resources.allocatable[self._native, rows]
         shares = share(requested, allocatable)
         total: Float64Array = np.add.reduce(shares if self._equal_weights else shares * self._native_weights)
         weights: Int64Array | int = self._native_weight

@@ -5,7 +5,7 @@ fingerprint does not hold: a reader of another label, annotation or field finds 
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -20,7 +20,7 @@ _SOURCE: Final = objects.VolumeSource()
 _CLAIM: Final = objects.ResourceClaim()
 
 
-class Asked(NamedTuple):
+class Asked(msgspec.Struct, frozen=True, array_like=True):
     """Equal for pods that ask the same: names, names of volumes and unread labels do not enter.
 
     over_budget: what of the labels, annotations or gates is more than is read, for people.

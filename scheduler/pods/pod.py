@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+import msgspec
 from cachetools import LRUCache
 
 from config.protocol import names
@@ -42,8 +43,7 @@ class HostPort:
     port: int
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Template:
+class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """What scheduling reads of a pod, apart from who it is. Compared by identity: see PodReader.
 
     requests: all resources but gpu-mem, zero amounts left out (cpu in millis, others whole).
@@ -70,8 +70,7 @@ class Template:
     anti_affinity: tuple[objects.PodAffinityTerm, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Pod:
+class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """One pod. created: RFC 3339, "" unknown. node_name: "" while it waits. owner_uid: of its controller, or ""."""
 
     key: PodKey

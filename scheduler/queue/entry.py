@@ -1,10 +1,11 @@
 """One pod in the queue, and the states that it can be in."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from enum import Enum, auto
 from math import inf
 from typing import TypeAlias
+
+import msgspec
 
 from scheduler.pods.pod import Pod
 
@@ -23,8 +24,7 @@ class State(Enum):
     IN_FLIGHT = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedPod:
+class QueuedPod(msgspec.Struct, frozen=True):
     """One attempt. attempts: this one included, >= 1.
 
     first_queued_s: when the pod first became active. queued_s: when it did so before this attempt.
@@ -36,8 +36,7 @@ class QueuedPod:
     queued_s: float
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Entry:
+class Entry(msgspec.Struct, eq=False, kw_only=True):
     """What the queue knows of one pod; changed by the queue only.
 
     sequence: place in the order of arrival. sort_key: as computed when the pod last became active.

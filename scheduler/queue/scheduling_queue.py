@@ -241,6 +241,8 @@ class SchedulingQueue:
 
         Of the classes with something to ask, that of the best waiting pod comes first. left: what rows have left now.
         """
+        if not self._no_fit.has_questions:
+            return None
         head = self._active.first()
         return self._no_fit.next_check(None if head is None else head[0], left)
 

@@ -115,6 +115,11 @@ class UnschedulablePods:
         self._places_spent = True
         self._asked = max(0, min(self._asked, _MOST_CHECKS) - _CHECKS_PER_POD)
 
+    @property
+    def has_questions(self) -> bool:
+        """False when `next_check` has nothing to ask, whatever comes next in the queue."""
+        return self._any_due or bool(self._noted)
+
     def next_check(self, head: SortKey | None, left: Left) -> Check | None:
         """The next question; None when no class is due that sorts before `head`.
 

@@ -52,37 +52,33 @@ _NONE: Final = ChangedRows([], 0)
 
 
 class ChangeLog:
-    """Rows in the order in which they changed. version: changes noted so far, ever."""
+    """Rows in the order in which they changed. version: changes noted so far, ever; read only."""
 
     def __init__(self) -> None:
         """Nothing noted."""
+        self.version = 0
         self._rows: list[int] = []
         self._kinds: list[int] = []
-        self._forgotten = 0
-
-    @property
-    def version(self) -> int:
-        """Moves by one at every change."""
-        return self._forgotten + len(self._rows)
 
     def note(self, row: int, kinds: int) -> None:
         """One row changed. kinds: bits of Change, as a plain number: an IntFlag costs ten times as much."""
         if len(self._rows) >= _LONGEST_LOG:
             del self._rows[: _LONGEST_LOG // 2]
             del self._kinds[: _LONGEST_LOG // 2]
-            self._forgotten += _LONGEST_LOG // 2
+        self.version += 1
         self._rows.append(row)
         self._kinds.append(kinds)
 
     def since(self, version: int) -> ChangedRows | None:
         """What changed after `version`; None when that is too long ago to say."""
-        start = version - self._forgotten
-        if start < 0:
+        count = self.version - version
+        if count > len(self._rows):
             return None
-        if start == len(self._rows):
+        if count == 0:
             return _NONE
-        if start == len(self._rows) - 1:
-            return ChangedRows(self._rows[start:], self._kinds[start])
+        if count == 1:
+            return ChangedRows([self._rows[-1]], self._kinds[-1])
+        start = len(self._rows) - count
         return ChangedRows(list(set(self._rows[start:])), reduce(or_, self._kinds[start:]))
 
 

@@ -13,7 +13,7 @@ A pod may be seen before its node: it is booked when the node comes.
 Owned by the event loop. No method awaits, so each one is atomic.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -34,7 +34,7 @@ from scheduler.state.columns.resources import ResourceColumns
 from scheduler.state.columns.rows import Rowed
 from scheduler.state.columns.taints import Taints
 from scheduler.state.facts.fact_table import FactT, FactTable
-from scheduler.state.pod_record import PodRecord, booking_kinds, problem_of
+from scheduler.state.pod_record import NOTHING_SENT, PodRecord, booking_kinds, problem_of
 
 _NODE: Final = int(Change.NODE)
 _PODS: Final = int(Change.PODS)
@@ -45,7 +45,7 @@ _INVENTORY: Final = int(Change.INVENTORY)
 
 
 class Tables(Rowed):
-    """All columns. Plugins read; only the verbs here change them."""
+    """All columns. Plugins read; only the verbs here change them. openings: what `take_openings` will give."""
 
     def __init__(self, resources: ResourceNames, memory_unit_mib: int = 1024) -> None:
         """resources: the configured names. memory_unit_mib: a node with another unit takes no gpu pod."""
@@ -65,7 +65,7 @@ class Tables(Rowed):
         self._nodes: dict[str, Node] = {}
         self._inventories: dict[str, NodeInventory] = {}
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
-        self._openings = Openings()
+        self.openings = Openings()
         self._pod_problems: dict[str, tuple[Pod, str]] = {}
 
     # Nodes
@@ -97,8 +97,7 @@ class Tables(Rowed):
         if old is None:
             self._book_all(name, row, 1)
         self._opened(row, kinds | self._facts.node_changed(row, node))
-        if self.cards.turned:
-            self._note_turned()
+        self._note_turned()
         return inventory.problem or self._shared_problem(row)
 
     def remove_node(self, name: str) -> None:
@@ -117,8 +116,7 @@ class Tables(Rowed):
         del self._inventories[name]
         del self._nodes[name]
         self._opened(row, kinds)
-        if self.cards.turned:
-            self._note_turned()
+        self._note_turned()
 
     def read_again(self, name: str) -> None:
         """Work out everything of a node from its object and its pods, whatever the columns hold."""
@@ -136,8 +134,7 @@ class Tables(Rowed):
         if row is not None:
             self._rebook(node, row)
             self._opened(row, _INVENTORY)
-            if self.cards.turned:
-                self._note_turned()
+            self._note_turned()
 
     def set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
         """Labels of a namespace; None when it is gone."""
@@ -148,18 +145,23 @@ class Tables(Rowed):
         else:
             self.namespaces[name] = labels
         self._facts.namespaces_changed()
-        self._openings.note_everywhere(_DOMAINS)
+        self.openings.note_everywhere(_DOMAINS)
 
     # Pods
 
-    def assume(self, pod: Pod, row: int, shares: tuple[CardShare, ...]) -> None:
-        """We place `pod` on `row` and these cards. TransitionError when it is somewhere already."""
+    def assume(self, pod: Pod, row: int, shares: tuple[CardShare, ...], sent: Mapping[str, str] = NOTHING_SENT) -> None:
+        """We place `pod` on `row` and these cards. TransitionError when it is somewhere already.
+
+        sent: the annotations of the Binding; a pod that is shown with all of them is where we chose.
+        """
         if pod.key.uid in self._pods:
             message = f"pod {pod.key} is already on {self._pods[pod.key.uid].node}; expected none"
             raise TransitionError(message)
         node = self.names[row]
         written = chosen(pod, shares, self._inventories[node].unit_mib)
-        self._enter(PodRecord(pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=True))
+        self._enter(
+            PodRecord(pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=True, sent=sent)
+        )
 
     def confirm(self, uid: str) -> None:
         """The API server has answered that the pod is where we assumed it; no effect when it is not on record."""
@@ -235,7 +237,7 @@ class Tables(Rowed):
 
     def take_openings(self) -> Openings:
         """Where something may have become possible since the last call."""
-        found, self._openings = self._openings, Openings()
+        found, self.openings = self.openings, Openings()
         return found
 
     # Facts
@@ -253,9 +255,8 @@ class Tables(Rowed):
         """The pod is shown on the node of its record. Returns what is wrong with what it says now."""
         if pod.annotations == record.pod.annotations and not record.assumed:
             return ""
-        shown = written_of(pod)
         ours = record.rivals[0] if record.rivals is not None else record.written
-        if same_decision(shown, ours):
+        if record.shows_what_was_sent(pod) or same_decision(shown := written_of(pod), ours):
             self._decide(record, ours)
             return ""
         if record.confirmed:
@@ -273,7 +274,7 @@ class Tables(Rowed):
 
     def _decide(self, record: PodRecord, written: Written) -> None:
         """The record is this from now on, and no assumption any more."""
-        record.assumed, record.rivals = False, None
+        record.assumed, record.rivals, record.sent = False, None, NOTHING_SENT
         if written is not record.written:
             self._rewrite(record, written)
 
@@ -343,7 +344,7 @@ class Tables(Rowed):
         if self.cards.turned:
             self._note_turned()
         if kinds & _COMPANY:
-            self._openings.note(row, _COMPANY)
+            self.openings.note(row, _COMPANY)
 
     def _leave(self, record: PodRecord) -> None:
         uid = record.pod.key.uid
@@ -394,6 +395,6 @@ class Tables(Rowed):
 
     def _opened(self, row: int, kinds: int) -> None:
         self.changes.note(row, kinds)
-        self._openings.note(row, kinds)
+        self.openings.note(row, kinds)
         if kinds & _DOMAINS:
-            self._openings.note_everywhere(_DOMAINS)
+            self.openings.note_everywhere(_DOMAINS)

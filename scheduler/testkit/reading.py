@@ -5,7 +5,7 @@ names it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast, overload
 
 import msgspec
@@ -106,8 +106,8 @@ def noting(value: ValueT, seen: set[str]) -> ValueT:
         return object.__getattribute__(self, name)
 
     kind = type(value)
-    noting_kind: Any = type(kind.__name__, (kind,), {"__slots__": (), "__getattribute__": read})
-    return cast("ValueT", noting_kind(**{one.name: getattr(value, one.name) for one in fields(value)}))
+    noting_kind: Any = type(kind.__name__, (kind,), {"__getattribute__": read})
+    return cast("ValueT", noting_kind(**msgspec.structs.asdict(value)))
 
 
 class NotingWorld(TrialWorld):
@@ -127,7 +127,8 @@ class NotingWorld(TrialWorld):
         if template is None:
             template = self._templates[pod.template] = noting(pod.template, self.seen.fields)
         labels, annotations = Noting(pod.labels, self.seen.labels), Noting(pod.annotations, self.seen.annotations)
-        return noting(replace(pod, template=template, labels=labels, annotations=annotations), self.seen.fields)
+        pod = msgspec.structs.replace(pod, template=template, labels=labels, annotations=annotations)
+        return noting(pod, self.seen.fields)
 
     def node(self, name: str) -> objects.Node:
         """As TrialWorld."""

@@ -1,10 +1,10 @@
 """The engine: decisions, wakes, and what a refused or undone placement leaves behind."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from scheduler.engine import Engine
 from scheduler.framework.cycle_state import CycleState

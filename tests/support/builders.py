@@ -1,9 +1,9 @@
 """Builders with defaults: wire objects, pods, nodes, and whole clusters as tables."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from config.protocol import names
 from config.protocol.inventory import Card, Health, Inventory, encode

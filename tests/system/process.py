@@ -4,9 +4,11 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
+
+from msgspec.structs import replace
 
 from config.protocol.quantity import QuantityError
 from config.settings.scheduler import SchedulerConfiguration, resolve

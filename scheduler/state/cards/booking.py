@@ -4,14 +4,14 @@ How annotations are read is in `config.protocol.booked_cards`; here it meets the
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from config.protocol.booked_cards import Ask, Written, read
 from scheduler.pods.pod import Pod
 
 
-@dataclass(frozen=True, slots=True)
-class CardShare:
+class CardShare(msgspec.Struct, frozen=True):
     """Units of one card. index: the card's number on its node. uuid: "" where the node announces none."""
 
     index: int

@@ -8,6 +8,7 @@ A UUID that several nodes announce is one card: new pods get it on one node, see
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from config.protocol.booked_cards import BookedCards, CardsOfNode, Written
@@ -42,8 +43,7 @@ class LostCard:
     exclusive: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Held(msgspec.Struct, frozen=True, kw_only=True):
     """Where a pod is booked. places: (slot, units); where the cards are unknown, every slot of the node.
 
     lost: (UUID, units). counted: units, as the kubelet counts them, of the node's total. booked: how it was read.

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -158,7 +159,7 @@ class Histories:
         self.happened[f"pod {template}"] += 1
         # As of a StatefulSet: a label that differs from pod to pod, which no rule reads.
         read = READER.read(wire_pod(f"p{self.made}", namespace=self.rng.choice(NAMESPACES), **OURS[template]))
-        return replace(read, labels={**read.labels, "pod-index": str(self.made)})
+        return msgspec.structs.replace(read, labels={**read.labels, "pod-index": str(self.made)})
 
 
 def _selecting(options: dict[str, Any], rng: random.Random) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """CardAffinity: which company a card has, and who may join it."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.engine import Engine

@@ -2,10 +2,10 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from types import FrameType
 
 import numpy as np
+from msgspec.structs import replace
 
 from scheduler.state.amounts import Amount
 from scheduler.state.needs import NOTHING_NEEDED, Needs

@@ -1,8 +1,7 @@
 """Priority order, the back-offs, gates, updates and what is said of it all. Waking: test_waking.py."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError

@@ -1,6 +1,6 @@
 """Places that are shown in vain (a Permit plugin says no), and classes that are not what they were."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from scheduler.queue.entry import State
 from scheduler.state.needs import NOTHING_NEEDED

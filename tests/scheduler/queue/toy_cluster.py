@@ -1,9 +1,9 @@
 """A cluster of rows with room for so many units each, a queue of pods that ask for units, and who drives the two."""
 
 from collections.abc import Hashable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from scheduler.kube.port import PodKey
 from scheduler.pods.pod import Pod, Template

@@ -1,11 +1,11 @@
 """Random histories of nodes and pods against the ledger recomputed from scratch."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 
 from config.protocol import names
 from config.protocol.allocation import Allocation, LegacyFields, encode
@@ -85,8 +85,8 @@ class Histories(RuleBasedStateMachine):
         shown = bound(pod(f"p{self.made}", units, annotations=annotations), name)
         self._show(shown)
 
-    @rule(name=st.sampled_from(NODES), slot=st.integers(0, 5), units=st.integers(1, 20))
-    def we_assume(self, name: str, slot: int, units: int) -> None:
+    @rule(name=st.sampled_from(NODES), slot=st.integers(0, 5), units=st.integers(1, 20), as_sent=st.booleans())
+    def we_assume(self, name: str, slot: int, units: int, as_sent: bool) -> None:  # noqa: FBT001 - as above
         row = self.tables.row_of.get(name)
         if row is None or slot >= len(self.tables.cards.slots[row]):
             return
@@ -94,7 +94,9 @@ class Histories(RuleBasedStateMachine):
         waiting = pod(f"p{self.made}", units)
         there = self.tables.cards.slots[row][slot].card
         shares = (CardShare(there.index, there.uuid, units),)
-        self.tables.assume(waiting, row, shares)
+        annotations = written([(there.index, there.uuid, units)], uuids=True)
+        # What is shown later is what was sent, or says the same in other texts.
+        self.tables.assume(waiting, row, shares, annotations if as_sent else {**annotations, "other": ""})
         self.pods[waiting.key.uid] = (waiting, name, chosen(waiting, shares, 1024))
 
     @precondition(lambda self: self.pods)
@@ -161,6 +163,23 @@ def test_memory_of_a_terminating_pod_is_its_own_until_it_is_gone() -> None:
     assert of_tables(tables)["a"].free == {"GPU-a-0": 11}
     tables.remove(shown.key.uid)
     assert of_tables(tables)["a"].free == {"GPU-a-0": 16}
+
+
+def test_a_pod_that_is_shown_as_it_was_sent_but_asks_for_more_is_read_again() -> None:
+    tables = cluster(a=[16, 16])
+    sent = written([(0, "GPU-a-0", 5)], uuids=True)
+    tables.assume(pod("p", 5), tables.row_of["a"], (CardShare(0, "GPU-a-0", 5),), sent)
+    assert "is not the one that we sent" in tables.add(bound(pod("p", 7), "a", sent))
+    assert tables.is_assumed("uid-default-p")
+
+
+def test_a_pod_that_is_shown_as_it_was_sent_is_assumed_no_longer() -> None:
+    tables = cluster(a=[16, 16])
+    sent = written([(0, "GPU-a-0", 5)], uuids=True)
+    tables.assume(pod("p", 5), tables.row_of["a"], (CardShare(0, "GPU-a-0", 5),), sent)
+    assert not tables.add(bound(pod("p", 5), "a", {**sent, "other": "1"}))
+    assert not tables.is_assumed("uid-default-p")
+    assert of_tables(tables)["a"].free == {"GPU-a-0": 11, "GPU-a-1": 16}
 
 
 def test_an_ask_on_an_unknown_card_counts_against_every_card() -> None:

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from scheduler.framework.diagnosis import Diagnosis, ReasonCount
 from scheduler.framework.plugin import Numbers
