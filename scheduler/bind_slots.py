@@ -234,7 +234,7 @@ class BindSlots:
         """How many slots a namespace may have that does not fail."""
         silent = self._failing_on_the_wire + self._late_on_the_wire - (state.on_the_wire if state.late else 0)
         rest = self._most - silent
-        return max(1, rest - max(1, rest // 4))
+        return max(1, rest - rest // 4)
 
     def _next_look_s(self, namespace: str, state: _Namespace, now_s: float) -> float:
         """When time alone changes whether it may send, or what becomes of it; infinity: never."""

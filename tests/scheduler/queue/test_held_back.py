@@ -1,6 +1,6 @@
 """Pods that let those of other namespaces pass: in their order, and gone or changed like any other."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import State
