@@ -49,8 +49,9 @@ async def test_what_got_in_is_reported_and_evicted_and_the_card_is_free_again(
             async with pods(on_node, [shared_pod("blocked", [sharing(_WHOLE)])]):
                 await pod_seen(on_node, "blocked", unschedulable)
                 query = {"fieldSelector": "reason=GPUUnscheduled"}
-                told = await seen(on_node, _EVENTS, lambda _: True, query, within_s=_TWO_ROUNDS_S)
-                assert told["regarding"]["name"] == "by-hand"
+                told = await seen(
+                    on_node, _EVENTS, lambda one: one["regarding"]["name"] == "by-hand", query, within_s=_TWO_ROUNDS_S
+                )
                 assert "no card was chosen for its 1 units, which count against every card of this node" in told["note"]
                 assert f"create it again with schedulerName: {names.SCHEDULER_NAME} and without node" in told["note"]
                 await asyncio.wait_for(runs(on_node, "blocked"), 60)
