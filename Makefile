@@ -29,7 +29,7 @@ endif
 help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal'
 	@echo 'make test     everything: check, unit, e2e'
-	@echo 'make test-nightly  hundreds of pods on a real kubelet, restarts at random: ten minutes'
+	@echo 'make test-nightly  200,000 steps of random histories; hundreds of pods on a real kubelet, restarts at random'
 	@echo 'make check    format, lint, types, imports'
 	@echo 'make unit     tests that need no cluster, on all cores        (TESTS=tests/… for some)'
 	@echo 'make e2e      tests on a real kube-apiserver    (E2E_TESTS=e2e/… for some; needs Go >= 1.26)'
@@ -67,6 +67,7 @@ e2e: setup
 test-nightly: setup
 	@go=$$($(go_1_26)) || { echo "test-nightly needs Go >= 1.26, and $$go"; exit 1; }
 	@$(MAKE) --no-print-directory binaries
+	@.venv/bin/python -m tests.system.nightly
 	@CI=true .venv/bin/python -m pytest -q -s --nightly $(E2E_TESTS)
 
 bench: setup
