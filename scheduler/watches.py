@@ -5,7 +5,7 @@ Pods are listed last, once no bind request of the process before this one can st
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,11 +21,25 @@ from scheduler.telemetry.observer import ServiceObserver
 # The requests that bind, beside the watches in `Contact`.
 BINDINGS: Final = "bindings"
 _BATCH_WAIT_S: Final = 0.005
+_SLICE_S: Final = 0.005
 _SMALL_BATCH: Final = 64
 # One scheduler for a whole cluster: a server that comes back is found within a second.
 _RECONNECT_MAX_S: Final = 1.0
 
 log = structlog.get_logger()
+
+
+async def in_slices(
+    batch: Sequence[WatchEvent[T]], handle: Callable[[Sequence[WatchEvent[T]]], None], now_s: Callable[[], float]
+) -> None:
+    """Hand a batch over; after each slice of a few milliseconds other tasks run. now_s: monotonic seconds."""
+    until_s = now_s() + _SLICE_S
+    for event in batch:
+        # One large object costs milliseconds.
+        if now_s() > until_s:
+            await asyncio.sleep(0)
+            until_s = now_s() + _SLICE_S
+        handle((event,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +107,7 @@ class Watches:
         await self._predecessor.outwait()
         await self._reflect(port.PODS, self._handlers.pods)
 
-    async def _reflect(self, kind: Kind[T], handle: Callable[[list[WatchEvent[T]]], None]) -> None:
+    async def _reflect(self, kind: Kind[T], handle: Callable[[Sequence[WatchEvent[T]]], None]) -> None:
         batches = reflect(
             self._cluster,
             kind,
@@ -102,7 +116,7 @@ class Watches:
             on_answer=self._answered,
         )
         async for batch in batches:
-            handle(batch)
+            await in_slices(batch, handle, self._predecessor.now_s)
             for event in batch:
                 if isinstance(event, ListBegins):
                     self._observer.list_began(kind.name)

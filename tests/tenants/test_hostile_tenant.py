@@ -16,7 +16,7 @@ MOST_TIMES_ORDINARY = 1.2
 NOISE_S = 0.02
 # What does not keep to twice of quiet yet, and what it keeps to: docs/roadmap.md says what is missing.
 SLOWER_YET = {
-    # Each has to be read, since what runs has to count.
+    # Each has to be read, since what runs has to count: 22 to 38 ms, and 46 to 62 where each amount is another.
     "pods of 2,000 containers on nodes": 0.1,
     "pods of 2,000 containers, no two of which ask the same": 0.1,
     # 20 to 28 ms, each new template costs a first reading and a first decision; a machine twice as slow is saturated.
