@@ -38,13 +38,16 @@ class HeldBack(Collection[Entry]):
             self._forget_empty(_namespace(entry))
 
     def take(self, serves: Callable[[str], object]) -> Entry | None:
-        """The first pod of a namespace that is served again; None when there is none."""
-        namespace = next((name for name in self._by_namespace if serves(name)), None)
-        if namespace is None:
+        """The best pod of all namespaces that are served again; None when there is none."""
+        best: tuple[SortKey, Entry] | None = None
+        for name, pods in self._by_namespace.items():
+            first = pods.first()
+            if first is not None and (best is None or first[0] < best[0]) and serves(name):
+                best = first
+        if best is None:
             return None
-        entry = self._by_namespace[namespace].pop()
-        self._forget_empty(namespace)
-        return entry
+        self.discard(best[1])
+        return best[1]
 
     def _forget_empty(self, namespace: str) -> None:
         if not self._by_namespace[namespace]:

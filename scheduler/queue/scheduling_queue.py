@@ -157,7 +157,7 @@ class SchedulingQueue:
         return True
 
     def serve(self, serves: Callable[[str], object]) -> bool:
-        """The best pod held back of one namespace that `serves` is ACTIVE, in its old place; whether there is one."""
+        """The best pod held back of the namespaces that `serves` is ACTIVE, in its old place; whether there is one."""
         entry = self._held_back.take(serves) if self._held_back else None
         if entry is None:
             return False

@@ -166,3 +166,15 @@ async def test_pods_of_one_template_are_one_class_while_they_run() -> None:
         records = list(process.engine.tables.records())
         assert len(records) == 20
         assert len({record.pod.template for record in records}) == 1
+
+
+@in_virtual_time
+async def test_what_our_binding_adds_takes_no_pod_over_a_budget() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        comes(of, "p", 4, annotations=numbered(64))
+        await asyncio.sleep(1)
+
+        assert node_of(of, "p") == "a"
+        assert warnings(of, "p") == []
+        assert bad_objects(process, "Pod") == 0

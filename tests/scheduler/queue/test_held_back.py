@@ -82,3 +82,16 @@ def test_one_that_changes_is_looked_at_again() -> None:
 
 def test_nobody_is_held_back_of_an_empty_queue() -> None:
     assert not SchedulingQueue().hold_back(lambda _: True, 0.0)
+
+
+def test_when_several_namespaces_are_served_again_the_best_pod_of_all_goes_first() -> None:
+    queue = queue_of(of("a", "a0"), of("a", "a1"))
+    hold_back(queue, "a")
+    for one in (of("b", "first", 1000), of("b", "b0"), of("a", "a2")):
+        queue.add_or_update(one, 0.0)
+    assert [hold_back(queue, namespace) for namespace in ("b", "a")] == [2, 1]
+    come = []
+    while queue.serve(lambda _: True):
+        queue.validate()
+        come += popped(queue)
+    assert come == ["first", "a0", "a1", "b0", "a2"]
