@@ -40,11 +40,19 @@ class BindRefused(Exception):
     """Refused: the placement is undone and the pod backs off."""
 
     def __init__(
-        self, reason: str, *, status: int = 0, settled: bool = False, lasting: bool = False, held_back: bool = False
+        self,
+        reason: str,
+        *,
+        status: int = 0,
+        settled: bool = False,
+        lasting: bool = False,
+        held_back: bool = False,
+        found: objects.Pod | None = None,
     ) -> None:
         """status: HTTP status of the answer, 0 when something else decided.
 
         settled: the pod has another place, or is gone: no POST can change that, and nobody needs to be told.
+        found: the pod with its other place, as it was read.
         lasting: by a policy, which will refuse the same pod again. held_back: not sent, for its namespace fails.
         """
         super().__init__(reason)
@@ -53,6 +61,7 @@ class BindRefused(Exception):
         self.settled = settled
         self.lasting = lasting
         self.held_back = held_back
+        self.found = found
 
 
 class BindUnknown(Exception):
@@ -181,7 +190,7 @@ class Binder:
         if is_bound_as(pod, binding.node, binding.annotations):
             return
         if pod.spec.node_name:
-            raise BindRefused(refused.reason, status=refused.status, settled=True)
+            raise BindRefused(refused.reason, status=refused.status, settled=True, found=pod)
         if doubt.ends_in_time(self.now_s()):
             raise BindUnknown(refused.reason, refused.status)
         raise refused

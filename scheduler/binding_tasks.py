@@ -8,6 +8,7 @@ from typing import Final
 from scheduler.bind_slots import BindSlots, Stopped
 from scheduler.binding_cycle import Binder, BindRefused, WaitingPods
 from scheduler.engine import Decision, Engine
+from scheduler.kube import objects
 from scheduler.kube.port import ApiError, Binding
 from scheduler.process.contact import Contact
 from scheduler.queue.entry import QueuedPod
@@ -33,8 +34,10 @@ class BindingTasks:
         recorder: Recorder,
         contact: Contact,
         *,
+        found: Callable[[objects.Pod], None],
         wake: Callable[[], None],
     ) -> None:
+        """found: told of a pod that has a place already, unless the watch has shown it."""
         self.waiting_pods = WaitingPods()
         self.being_bound = 0  # whatever they wait for
         self._starting = 0  # their task has not begun
@@ -43,6 +46,7 @@ class BindingTasks:
         self._observer = observer
         self._recorder = recorder
         self._contact = contact
+        self._found = found
         self._wake = wake
 
     @property
@@ -97,6 +101,9 @@ class BindingTasks:
                 raise BindRefused(message, status=error.status) from error
 
     def _refused(self, placement: Placement, refused: BindRefused) -> None:
+        if refused.found is not None and self._engine.tables.is_assumed(placement.pod.key.uid):
+            # The watch may be late: until it says the same, the pod would be tried again, and be told that it waits.
+            self._found(refused.found)
         self._engine.refused(placement, self._binder.now_s(), longest_backoff_s=_longest_backoff_s(refused))
         self._observer.refused(placement, refused)
         if refused.settled:

@@ -25,7 +25,7 @@ from scheduler.binding_cycle import Binder, WaitingPods
 from scheduler.binding_tasks import BindingTasks
 from scheduler.engine import Decision, Engine
 from scheduler.event_handlers import EventHandlers, Problem
-from scheduler.kube.port import Binding, Cluster
+from scheduler.kube.port import Binding, Changed, Cluster
 from scheduler.kube.reflector import Backoff
 from scheduler.ledger_audit import LedgerAudit
 from scheduler.pods.pod import Pod, PodReader
@@ -98,9 +98,18 @@ class Service:
         self._reported: LRUCache[Problem, bool] = LRUCache(maxsize=_MOST_REPORTED)
         self._ignored_kinds: set[str] = set()
         self.recorder = self._recorder()
-        self._watches = self._the_watches(reader, rng)
+        handlers = EventHandlers(
+            engine, reader, now_s=self._clock.monotonic_s, report=self._report, ignored=self._ignored
+        )
+        self._watches = self._the_watches(handlers, rng)
         self._binding = BindingTasks(
-            engine, self._binder(rng), observer, self.recorder, self.contact, wake=self._wake.set
+            engine,
+            self._binder(rng),
+            observer,
+            self.recorder,
+            self.contact,
+            found=lambda pod: handlers.pods((Changed(pod),)),
+            wake=self._wake.set,
         )
 
     def _recorder(self) -> Recorder:
@@ -116,10 +125,8 @@ class Service:
             on_lost=self._observer.record_lost,
         )
 
-    def _the_watches(self, reader: PodReader, rng: random.Random) -> Watches:
-        now_s = self._clock.monotonic_s
-        handlers = EventHandlers(self.engine, reader, now_s=now_s, report=self._report, ignored=self._ignored)
-        predecessor = Predecessor(self._clock.started_s + self._options.predecessor_s, now_s)
+    def _the_watches(self, handlers: EventHandlers, rng: random.Random) -> Watches:
+        predecessor = Predecessor(self._clock.started_s + self._options.predecessor_s, self._clock.monotonic_s)
         return Watches(self._cluster, handlers, self._observer, predecessor=predecessor, rng=rng, wake=self._wake)
 
     def _binder(self, rng: random.Random) -> Binder:

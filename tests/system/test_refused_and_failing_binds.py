@@ -5,10 +5,12 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from scheduler.kube.port import PODS
 from scheduler.simulation.faults import (
     Break,
     Effect,
     Fail,
+    Overtaken,
     Refuse,
     Request,
     RequestFault,
@@ -19,6 +21,7 @@ from scheduler.simulation.faults import (
     Verb,
 )
 from scheduler.simulation.world import World
+from tests.support.builders import wire_node
 from tests.system.looking import A_SECOND_S, cluster, comes, condition, events, node_of, touch
 from tests.system.process import A_MOMENT_S, Process, in_virtual_time, now_s, scheduling
 
@@ -309,3 +312,21 @@ async def test_a_pod_that_is_deleted_while_its_binding_fails_is_let_go_when_the_
 
         assert process.free == {"GPU-a-0": 16}
         assert process.service.pods_being_bound == 0
+
+
+@in_virtual_time
+async def test_a_pod_that_somebody_else_has_bound_is_left_alone_although_the_watch_stalls() -> None:
+    of = cluster()
+    async with scheduling(of) as process:
+        comes(of, "p", 16)
+        comes(of, "waits", 16)
+        await asyncio.sleep(A_SECOND_S)
+        told = len(process.wire.conditions)
+        process.wire.faults.add(Verb.BIND, Overtaken("nowhere"), when=lambda request: request.about == "default/p")
+        process.wire.break_watches(Break.STALLED, PODS)
+        of.nodes.add(wire_node("a", [16]))
+        await asyncio.sleep(5 * A_SECOND_S)
+
+        assert (node_of(of, "p"), node_of(of, "waits")) == ("nowhere", "a")
+        assert [binding.pod.name for _, binding in process.wire.bindings] == ["p", "waits"]
+        assert process.wire.conditions[told:] == []
