@@ -187,7 +187,7 @@ class BindSlots:
         if self._stopped.is_set():
             raise Stopped
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if not state.waiting:
+        if not state.waiting and namespace not in self._turn:
             self._turn.append(namespace)
         state.waiting.append(mine)
         if first:
