@@ -11,13 +11,13 @@ from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import FilterPlugin, Objection
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
-from scheduler.state.columns.arrays import Rows
-from scheduler.state.facts.anti_affinity import AntiAffinity, AwayTerm
+from scheduler.state.columns.arrays import Int64Array, Rows
+from scheduler.state.facts.anti_affinity import AntiAffinity
 from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
-# (AntiAffinity.terms_version, the terms that match pods of this class)
-_AGAINST: Final[StateKey[tuple[int, tuple[AwayTerm, ...]]]] = StateKey("inter_pod_affinity.against")
+# (PodTerms.version, the slots of the terms that match pods of this class)
+_AGAINST: Final[StateKey[tuple[int, Int64Array]]] = StateKey("inter_pod_affinity.against")
 
 
 class InterPodAffinity(FilterPlugin):
@@ -41,26 +41,24 @@ class InterPodAffinity(FilterPlugin):
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """Nodes in a domain where a pod has a term against this one."""
-        terms = tables.fact(AntiAffinity)
-        against = _against(pod, terms, state) if terms else ()
-        if not against:
+        existing = tables.fact(AntiAffinity)
+        if not existing:
             return ()
-        rejected = against[0].over(tables.labels, rows)
-        for term in against[1:]:
-            rejected |= term.over(tables.labels, rows)
-        return (Objection(rejected, REASON),)
+        against = _against(pod, existing, state)
+        return (Objection(existing.closed(against, rows), REASON),) if len(against) else ()
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
         """The terms that match the pod."""
         return tables.fact(AntiAffinity).signature(pod.key.namespace, pod.labels)
 
 
-def _against(pod: Pod, index: AntiAffinity, state: CycleState) -> tuple[AwayTerm, ...]:
+def _against(pod: Pod, existing: AntiAffinity, state: CycleState) -> Int64Array:
+    now = existing.terms.version
     try:
         version, against = state.read(_AGAINST)
     except KeyError:
-        version, against = -1, ()
-    if version != index.terms_version:
-        against = index.against(pod.key.namespace, pod.labels)
-        state.write(_AGAINST, (index.terms_version, against))
+        version = now - 1
+    if version != now:
+        against = existing.against(pod.key.namespace, pod.labels)
+        state.write(_AGAINST, (now, against))
     return against

@@ -10,6 +10,7 @@ from tests.tenants.attack import Attack, Tenant, pod
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _FITS_NOWHERE: Final = 1_000
+MOST_TERMS: Final = 64
 
 
 async def templates(tenant: Tenant) -> None:
@@ -65,6 +66,27 @@ async def anti_affinity_everywhere(tenant: Tenant) -> None:
         term = {"topologyKey": _HOSTNAME, "labelSelector": selector, "namespaceSelector": {}}
         affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
         await tenant.creates([pod(f"p-{number}", node=tenant.node(number), affinity=affinity)])
+
+
+def _terms(number: int, **more: object) -> dict[str, Any]:
+    """As many terms as a pod may have, none of which another pod has: about whatever lacks some label."""
+    absent = ({"key": f"k-{number}-{term}", "operator": "DoesNotExist"} for term in range(MOST_TERMS))
+    terms = [{"topologyKey": _HOSTNAME, "labelSelector": {"matchExpressions": [each]}, **more} for each in absent]
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+async def anti_affinity_to_what_lacks_a_label(tenant: Tenant) -> None:
+    """Terms over its own namespace that match whatever does not have one of ten thousand labels."""
+    for number in range(tenant.many(250)):
+        await tenant.creates([pod(f"p-{number}", node=tenant.node(number % 4), affinity=_terms(number))])
+    await tenant.creates(pod(f"w-{number}", _FITS_NOWHERE) for number in range(tenant.many(1_000)))
+
+
+async def anti_affinity_everywhere_to_what_lacks_a_label(tenant: Tenant) -> None:
+    """The same over all namespaces, from one node: everybody's decision is about all of them."""
+    for number in range(tenant.many(250)):
+        affinity = _terms(number, namespaceSelector={})
+        await tenant.creates([pod(f"p-{number}", node=tenant.node(0), affinity=affinity)])
 
 
 async def nodes_that_are_none(tenant: Tenant) -> None:
@@ -141,6 +163,15 @@ ATTACKS: Final = (
     Attack(
         name="1,000 anti-affinity terms over all namespaces",
         acts=anti_affinity_everywhere,
+        server="taken, unless a quota of scope CrossNamespacePodAffinity forbids it",
+    ),
+    Attack(
+        name="anti-affinity to whatever lacks one of ten thousand labels",
+        acts=anti_affinity_to_what_lacks_a_label,
+    ),
+    Attack(
+        name="anti-affinity over all namespaces to whatever lacks one of ten thousand labels",
+        acts=anti_affinity_everywhere_to_what_lacks_a_label,
         server="taken, unless a quota of scope CrossNamespacePodAffinity forbids it",
     ),
     Attack(name="10,000 pods on nodes that do not exist", acts=nodes_that_are_none),

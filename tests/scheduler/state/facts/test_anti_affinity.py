@@ -1,5 +1,8 @@
 """Anti-affinity terms: which pods they keep away, where, and when kept answers stop being true."""
 
+import sys
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +12,9 @@ from scheduler.kube.objects import LabelSelector, PodAffinityTerm, Requirement
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import ALL_ROWS
-from scheduler.state.facts.anti_affinity import AntiAffinity, term_key
+from scheduler.state.columns.selectors import match
+from scheduler.state.facts.anti_affinity import AntiAffinity
+from scheduler.state.facts.pod_terms import TermKey, term_key
 from scheduler.state.tables import Tables
 from tests.support.builders import READER, bound, wire_node, wire_pod
 from tests.system.pod_templates import OTHERS
@@ -35,10 +40,10 @@ def place(tables: Tables, row: int, labels: dict[str, str]) -> None:
     assert tables.row_of[f"n{row}"] == row
 
 
-def closed(terms: AntiAffinity, tables: Tables, namespace: str = "default", app: str = "x") -> list[int]:
+def closed(terms: AntiAffinity, namespace: str = "default", app: str = "x") -> list[int]:
     """Rows that a pod is kept out of."""
     against = terms.against(namespace, {"app": app})
-    return sorted({int(row) for term in against for row in np.flatnonzero(term.over(tables.labels, ALL_ROWS))})
+    return np.flatnonzero(terms.closed(against, ALL_ROWS)).tolist()
 
 
 @pytest.mark.parametrize(
@@ -73,40 +78,40 @@ def closed(terms: AntiAffinity, tables: Tables, namespace: str = "default", app:
     ],
 )
 def test_which_pods_a_term_matches(term: PodAffinityTerm, namespace: str, matches: bool) -> None:  # noqa: FBT001 - a case of the table
-    terms, tables = index("east", "west", namespaces={"prod": {"team": "a"}})
+    terms, _ = index("east", "west", namespaces={"prod": {"team": "a"}})
     terms.book(0, ("default", (term,)), 1)
-    assert closed(terms, tables, namespace) == ([0] if matches else [])
+    assert closed(terms, namespace) == ([0] if matches else [])
 
 
 def test_a_term_closes_its_whole_domain() -> None:
-    terms, tables = index("east", "west", "east")
+    terms, _ = index("east", "west", "east")
     terms.book(0, ("default", (PodAffinityTerm(ZONE, APP),)), 1)
-    assert closed(terms, tables) == [0, 2]
+    assert closed(terms) == [0, 2]
 
 
 def test_a_domain_opens_when_its_last_pod_is_gone() -> None:
-    terms, tables = index("east", "west")
+    terms, _ = index("east", "west")
     for sign in (1, 1, -1):
         terms.book(0, OWN, sign)
-    assert closed(terms, tables) == [0]
+    assert closed(terms) == [0]
     terms.book(0, OWN, -1)
-    assert closed(terms, tables) == []
+    assert closed(terms) == []
     assert not terms
 
 
 def test_a_node_without_the_topology_key_is_in_no_domain() -> None:
     terms, tables = index("east")
     terms.book(0, ("default", (PodAffinityTerm("rack", APP),)), 1)
-    assert closed(terms, tables) == []
+    assert closed(terms) == []
     place(tables, 0, {"rack": "1"})
-    assert closed(terms, tables) == [0]
+    assert closed(terms) == [0]
 
 
 def test_a_node_that_moves_takes_its_pods_along() -> None:
     terms, tables = index("east", "west", "east")
     terms.book(0, ("default", (PodAffinityTerm(ZONE, APP),)), 1)
     place(tables, 0, {ZONE: "west"})
-    assert closed(terms, tables) == [0, 1]
+    assert closed(terms) == [0, 1]
 
 
 def test_a_term_that_can_match_nobody_is_not_kept() -> None:
@@ -159,6 +164,12 @@ TERMS = st.builds(
 )
 
 
+def matches(key: TermKey, namespace: str, about: dict[str, str], labels: dict[str, str]) -> bool:
+    """The plain reading: one term, one pod."""
+    selected = key.namespace_selector is not None and match(key.namespace_selector, about)
+    return (namespace in key.namespaces or selected) and match(key.selector, labels)
+
+
 @given(st.lists(TERMS, max_size=8), st.lists(st.integers(0, 7), max_size=4))
 def test_the_terms_that_are_found_are_those_that_match(written: list[PodAffinityTerm], gone: list[int]) -> None:
     terms, tables = index("east", namespaces={"prod": {"team": "a"}})
@@ -172,10 +183,9 @@ def test_the_terms_that_are_found_are_those_that_match(written: list[PodAffinity
     for namespace in ("default", "prod", "unseen"):
         for labels in ({}, {"a": "x"}, {"a": "y", "b": "z"}, {"b": "x"}):
             about = tables.namespaces.get(namespace, {})
-            expected = {key for key in there.values() if key is not None and key.matches(namespace, about, labels)}
-            found = [term.key for term in terms.against(namespace, labels)]
-            assert set(found) == expected
-            assert len(found) == len(expected)
+            expected = {key for key in there.values() if key is not None and matches(key, namespace, about, labels)}
+            found = terms.against(namespace, labels).tolist()
+            assert found == sorted(terms.terms.slot(key) for key in expected)
 
 
 def test_a_signature_never_stands_for_the_labels_of_other_keys() -> None:
@@ -208,12 +218,60 @@ def test_a_pod_with_a_term_that_leaves_opens_every_row() -> None:
 def test_namespaces_count_where_a_term_selects_them() -> None:
     terms, tables = index("east", namespaces={"prod": {"team": "a"}})
     terms.book(0, OWN, 1)
-    version = terms.terms_version
+    version = terms.terms.version
     tables.set_namespace("other", {})
-    assert terms.terms_version == version
+    assert terms.terms.version == version
     terms.book(0, ("default", (PodAffinityTerm(ZONE, APP, LabelSelector({"team": "a"})),)), 1)
-    assert closed(terms, tables, "prod") == [0]
-    version = terms.terms_version
+    assert closed(terms, "prod") == [0]
+    version = terms.terms.version
     tables.set_namespace("prod", {"team": "b"})
-    assert terms.terms_version > version
-    assert closed(terms, tables, "prod") == []
+    assert terms.terms.version > version
+    assert closed(terms, "prod") == []
+
+
+def calls(act: Callable[[], object]) -> int:
+    """Of Python functions, while it runs."""
+    made = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal made
+        made += event == "call"
+
+    sys.setprofile(count)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return made
+
+
+@pytest.mark.parametrize("scope", [None, LabelSelector()], ids=["own namespace", "all namespaces"])
+def test_terms_that_nearly_every_pod_matches_are_not_gone_through_at_each_decision(scope: LabelSelector | None) -> None:
+    terms, _ = index("east", "west")
+
+    def decide() -> None:
+        terms.signature("default", {"app": "x"})
+        assert closed(terms) == [0]
+
+    def book(pod: int) -> None:
+        lacking = (LabelSelector(None, (Requirement(f"k-{pod}-{n}", "DoesNotExist"),)) for n in range(64))
+        terms.book(0, ("default", tuple(PodAffinityTerm(ZONE, each, scope) for each in lacking)), 1)
+
+    book(0)
+    decide()
+    of_one_pod = calls(decide)
+    for pod in range(1, 20):
+        book(pod)
+    decide()
+    assert calls(decide) == of_one_pod
+
+
+def test_a_signature_of_many_terms_is_short_and_tells_them_apart() -> None:
+    terms, _ = index("east")
+    for number in range(100):
+        lacking = LabelSelector(None, (Requirement(f"k-{number}", "DoesNotExist"),))
+        terms.book(0, ("default", (PodAffinityTerm(ZONE, lacking),)), 1)
+    signatures = {terms.signature("default", {f"k-{number}": ""}) for number in range(100)}
+    assert len(signatures) == 100
+    assert {len(signature) for signature in signatures if isinstance(signature, bytes)} == {16}
+    assert terms.signature("default", {"app": "x"}) == terms.signature("default", {"app": "y"})

@@ -1,0 +1,178 @@
+"""The different affinity terms of pods that are there, each with a slot, and which of them match a pod.
+
+Source: kube-scheduler, framework/types.go, AffinityTerm.Matches.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final
+
+import numpy as np
+
+from scheduler.kube.objects import PodAffinityTerm
+from scheduler.state.columns.arrays import BoolArray, Int64Array, resized
+from scheduler.state.columns.selectors import Expressions, of_label_selector
+from scheduler.state.facts.label_index import LabelIndex
+
+# A signature of more terms than this is a digest: it is compared and hashed again and again.
+_SPELLED_OUT: Final = 16
+# Namespaces for which it is kept which terms select them, a byte per slot each.
+_KEPT_NAMESPACES: Final = 64
+_NO_TERMS: Final[Int64Array] = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class TermKey:
+    """What a term asks. namespace_selector: None when it has none, () when it takes every namespace."""
+
+    topology_key: str
+    namespaces: frozenset[str]
+    namespace_selector: Expressions | None
+    selector: Expressions
+
+
+_NO_TERM: Final = TermKey("", frozenset(), None, ())
+# Most terms are about the namespace of their own pod: as many different ones as a cluster has namespaces.
+_one_namespace = lru_cache(maxsize=4096)(lambda namespace: frozenset({namespace}))
+
+
+def term_key(term: PodAffinityTerm, namespace: str) -> TermKey | None:
+    """What a term of a pod in `namespace` asks; None when it can match no pod.
+
+    matchLabelKeys and mismatchLabelKeys are not read: the API server has merged them into the selector.
+    """
+    selector = of_label_selector(term.label_selector)
+    if selector is None:
+        return None
+    own_only = not term.namespaces and term.namespace_selector is None
+    names = _one_namespace(namespace) if own_only else frozenset(term.namespaces)
+    return TermKey(term.topology_key, names, of_label_selector(term.namespace_selector), selector)
+
+
+class PodTerms:
+    """Terms in use. version: moves when `matching` may answer differently."""
+
+    def __init__(self) -> None:
+        """No terms."""
+        self.version = 0
+        self._slots: dict[TermKey, int] = {}
+        self._keys: list[TermKey] = []
+        self._free: list[int] = []
+        # int64[slots]: a number that no other term ever has, so that an old signature never means a new term.
+        self._numbers: Int64Array = _NO_TERMS
+        # int64[slots]: pods that have it, each as often as it has it.
+        self._holders: Int64Array = _NO_TERMS
+        self._given = 0
+        # By what they ask of a pod's labels: the terms that name its namespace, and those that select namespaces.
+        self._naming: dict[str, LabelIndex] = {}
+        self._selecting = LabelIndex()
+        # By what the latter ask of a namespace's labels, and for each namespace bool[slots]: they select it.
+        self._of_namespaces = LabelIndex()
+        self._selected: dict[str, BoolArray] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._slots)
+
+    @property
+    def size(self) -> int:
+        """Every slot is less."""
+        return len(self._numbers)
+
+    def slot(self, key: TermKey) -> int:
+        """Of a term that somebody has; KeyError otherwise."""
+        return self._slots[key]
+
+    def key(self, slot: int) -> TermKey:
+        """The term of a slot in use."""
+        return self._keys[slot]
+
+    def take(self, key: TermKey) -> int:
+        """The slot of a term that one more pod has."""
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = self._enter(key)
+        self._holders[slot] += 1
+        return slot
+
+    def drop(self, slot: int) -> None:
+        """One pod fewer has the term. When it was the last one, the slot may be another term's next."""
+        self._holders[slot] -= 1
+        if not self._holders[slot]:
+            self._leave(slot)
+
+    def namespaces_changed(self) -> None:
+        """A namespace came, went, or has other labels."""
+        if self._selecting:
+            self._changed()
+
+    def matching(self, namespace: str, about: Mapping[str, str], labels: Mapping[str, str]) -> Int64Array:
+        """The slots of the terms that match a pod with these labels there, ascending. about: the namespace's labels."""
+        naming = self._naming.get(namespace)
+        named = _NO_TERMS if naming is None else naming.matches(labels)
+        if not self._selecting:
+            return named
+        found = self._selecting.matches(labels)
+        found = found[self._selects(namespace, about)[found]]
+        return np.union1d(named, found) if len(named) and len(found) else named if len(named) else found
+
+    def signature(self, slots: Int64Array) -> Hashable:
+        """Equal for the same terms, whatever terms come and go."""
+        if not len(slots):
+            return ()
+        numbers = np.sort(self._numbers[slots])
+        if len(numbers) <= _SPELLED_OUT:
+            return tuple(numbers.tolist())
+        return blake2b(numbers.tobytes(), digest_size=16).digest()
+
+    def _enter(self, key: TermKey) -> int:
+        slot = self._slots[key] = self._free.pop() if self._free else len(self._slots)
+        if slot >= len(self._numbers):
+            size = (max(16, 2 * slot),)
+            self._numbers, self._holders = resized(self._numbers, size, 0), resized(self._holders, size, 0)
+        if slot == len(self._keys):
+            self._keys.append(key)
+        self._keys[slot] = key
+        self._given += 1
+        self._numbers[slot] = self._given
+        for index in self._indexes(key):
+            index.add(slot, key.selector)
+        if key.namespace_selector is not None:
+            self._of_namespaces.add(slot, key.namespace_selector)
+        self._changed()
+        return slot
+
+    def _leave(self, slot: int) -> None:
+        key = self._keys[slot]
+        del self._slots[key]
+        self._keys[slot] = _NO_TERM
+        self._free.append(slot)
+        for index in self._indexes(key):
+            index.discard(slot, key.selector)
+        if key.namespace_selector is not None:
+            self._of_namespaces.discard(slot, key.namespace_selector)
+        for namespace in key.namespaces:
+            if not self._naming[namespace]:
+                del self._naming[namespace]
+        self._changed()
+
+    def _selects(self, namespace: str, about: Mapping[str, str]) -> BoolArray:
+        selected = self._selected.get(namespace)
+        if selected is None:
+            if len(self._selected) >= _KEPT_NAMESPACES:
+                self._selected.clear()
+            selected = self._selected[namespace] = np.zeros(len(self._numbers), dtype=np.bool_)
+            selected[self._of_namespaces.matches(about)] = True
+        return selected
+
+    def _indexes(self, key: TermKey) -> Iterator[LabelIndex]:
+        if key.namespace_selector is not None:
+            yield self._selecting
+        for namespace in key.namespaces:
+            yield self._naming.setdefault(namespace, LabelIndex())
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._selected.clear()

@@ -1,0 +1,75 @@
+"""Of one topology key: how many holders each term has in each domain, as columns of pairs (term, domain)."""
+
+from typing import Final
+
+import numpy as np
+
+from scheduler.state.columns.arrays import BoolArray, Int64Array, resized
+from scheduler.state.columns.labels import LabelColumn
+
+_FIRST_PAIRS: Final = 8
+
+
+class TermDomains:
+    """Pairs with at least one holder; their places are in no order.
+
+    Each uses the code that its domain has in the label column, so the code stands for that domain as long as the pair
+    is there.
+    """
+
+    def __init__(self, column: LabelColumn) -> None:
+        """column: of the topology key."""
+        self._column = column
+        self._place_of: dict[tuple[int, int], int] = {}
+        # By place, of each pair: the slot of the term, the code of the domain, how many there have the term.
+        self._slots: Int64Array = np.zeros(_FIRST_PAIRS, dtype=np.int64)
+        self._codes: Int64Array = np.zeros(_FIRST_PAIRS, dtype=np.int64)
+        self._holders: Int64Array = np.zeros(_FIRST_PAIRS, dtype=np.int64)
+
+    def __bool__(self) -> bool:
+        """Whether there are any pairs."""
+        return bool(self._place_of)
+
+    @property
+    def column(self) -> LabelColumn:
+        """Whose codes these are."""
+        return self._column
+
+    def count(self, slot: int, domain: str, holders: int) -> None:
+        """So many pods more (or fewer) in `domain` have the term."""
+        code = self._column.values.code(domain)
+        place = None if code is None else self._place_of.get((slot, code))
+        if place is None:
+            place = self._enter(slot, self._column.values.take(domain))
+        self._holders[place] += holders
+        if not self._holders[place]:
+            self._leave(place)
+
+    def among(self, wanted: BoolArray) -> BoolArray:
+        """bool[codes + 1], the last of rows without the topology key: domains with a holder of a wanted term.
+
+        wanted: bool[slots].
+        """
+        pairs = len(self._place_of)
+        domains = np.zeros(len(self._column.values) + 1, dtype=np.bool_)
+        domains[self._codes[:pairs][wanted[self._slots[:pairs]]]] = True
+        return domains
+
+    def _enter(self, slot: int, code: int) -> int:
+        place = len(self._place_of)
+        if place == len(self._slots):
+            shape = (2 * place,)
+            self._slots, self._codes = resized(self._slots, shape, 0), resized(self._codes, shape, 0)
+            self._holders = resized(self._holders, shape, 0)
+        self._place_of[slot, code] = place
+        self._slots[place], self._codes[place], self._holders[place] = slot, code, 0
+        return place
+
+    def _leave(self, place: int) -> None:
+        """The last pair takes the place of this one."""
+        slot, code, last = int(self._slots[place]), int(self._codes[place]), len(self._place_of) - 1
+        self._place_of[int(self._slots[last]), int(self._codes[last])] = place
+        del self._place_of[slot, code]
+        for pairs in (self._slots, self._codes, self._holders):
+            pairs[place] = pairs[last]
+        self._column.values.drop(code)
