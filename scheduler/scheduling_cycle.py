@@ -16,7 +16,7 @@ from scheduler.framework.plugin import PreBindPlugin, Rejected, Wait
 from scheduler.framework.runtime import NOWHERE, Runtime, Signature
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.booking import CardShare
-from scheduler.state.changes import Change
+from scheduler.state.changes import ANYTHING, Change
 from scheduler.state.columns.arrays import RowArray
 from scheduler.state.needs import Needs
 
@@ -114,7 +114,7 @@ class SchedulingCycle:
                 if isinstance(answer, Rejected):
                     nodes = len(tables.row_of)
                     diagnosis = Diagnosis(nodes, rejected=answer.reason)
-                    return NoFit(pod, diagnosis, int(Change.ANY), by_permit=True)
+                    return NoFit(pod, diagnosis, ANYTHING, by_permit=True)
                 if isinstance(answer, Wait):
                     holds.append(Hold(permitter.name, answer.timeout_s))
             undo.pop_all()

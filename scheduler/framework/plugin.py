@@ -24,7 +24,7 @@ from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import Amount
 from scheduler.state.cards.booking import CardShare
-from scheduler.state.changes import Change
+from scheduler.state.changes import ANY_DOMAIN, Change
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 
 if TYPE_CHECKING:
@@ -202,6 +202,13 @@ class FilterPlugin(Plugin):
         Only for a rule whose reasons cost more than its answer; asked rarely.
         """
         return self.filter(pod, tables, state, rows)
+
+    def opened_by(self, pod: Pod, tables: "Tables", state: CycleState) -> int:  # noqa: ARG002 - a rule may know more
+        """Of a rule that depends on DOMAINS, asked when it has rejected rows: what may open domains for this pod.
+
+        Bits that its facts give to what they count, see `domain_bit`; every domain unless the rule knows better.
+        """
+        return ANY_DOMAIN
 
     def least(self, pod: Pod) -> Mapping[Amount, int]:  # noqa: ARG002 - most rules have no such amount
         """Of which amounts a node needs at least so much left, or `filter` surely rejects it; of the others, any.

@@ -45,11 +45,15 @@ class Runtime:
     cache: EvaluationCache = field(default_factory=EvaluationCache)
     _signing: tuple[Plugin, ...] = field(init=False)
     _wakes_on: Mapping[Plugin, int] = field(init=False)
+    _over_domains: frozenset[FilterPlugin] = field(init=False)
 
     def __post_init__(self) -> None:
         """What the plugins declare is asked once."""
         self._signing = tuple(p for p in self.profile.judging() if type(p).signature is not Plugin.signature)
-        self._wakes_on = {plugin: int(plugin.depends | Change.EXISTENCE) for plugin in self.profile.filter}
+        self._over_domains = frozenset(plugin for plugin in self.profile.filter if plugin.depends & Change.DOMAINS)
+        self._wakes_on = {
+            plugin: int(plugin.depends & ~Change.DOMAINS | Change.EXISTENCE) for plugin in self.profile.filter
+        }
 
     def signature(self, pod: Pod) -> Signature:
         """Equal for pods that every rule answers alike while the tables stay as they are."""
@@ -201,6 +205,8 @@ class Runtime:
                 if (left & objection.rejected).any():
                     left = left & ~objection.rejected
                     evaluation.wakes_on |= self._wakes_on[plugin]
+                    if plugin in self._over_domains:
+                        evaluation.wakes_on |= plugin.opened_by(pod, self.tables, evaluation.state)
                     if isinstance(plugin, ReservePlugin):
                         # Who gives cards out rejects for the card rules too.
                         evaluation.wakes_on |= evaluation.state.read(CARD_RULES).wakes_on

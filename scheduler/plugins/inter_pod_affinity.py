@@ -47,6 +47,11 @@ class InterPodAffinity(FilterPlugin):
         against = _against(pod, existing, state)
         return (Objection(existing.closed(against, rows), REASON),) if len(against) else ()
 
+    def opened_by(self, pod: Pod, tables: Tables, state: CycleState) -> int:
+        """A pod with a term that matches, when it leaves its domain."""
+        existing = tables.fact(AntiAffinity)
+        return existing.bits(_against(pod, existing, state))
+
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
         """The terms that match the pod."""
         return tables.fact(AntiAffinity).signature(pod.key.namespace, pod.labels)

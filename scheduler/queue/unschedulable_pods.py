@@ -28,7 +28,7 @@ from scheduler.queue.entry import Entry, SortKey, State
 from scheduler.queue.heap import Heap
 from scheduler.queue.waking import EVERYWHERE, Check, OpenRows, PodClass
 from scheduler.state.amounts import ANY_BIT
-from scheduler.state.changes import Change, Openings
+from scheduler.state.changes import ANYTHING, Change, Openings
 from scheduler.state.needs import Needs
 
 # Source: kube-scheduler, backend/queue/scheduling_queue.go, DefaultPodMaxInUnschedulablePodsDuration.
@@ -40,7 +40,6 @@ _MOST_CHECKS: Final = 64
 _CHECKS_PER_POD: Final = 8
 # What can alter an Amount.
 _MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
-_ANY: Final = int(Change.ANY)
 _NODE: Final = int(Change.NODE)
 
 
@@ -164,7 +163,7 @@ class UnschedulablePods:
         self.unschedulable.push(entry, entry.leftover_s)
         slot = self._join(entry, signature, needs).slot
         if new:
-            self._table.wakes_on[slot] = _ANY
+            self._table.wakes_on[slot] = ANYTHING
             self._table.due[slot] = True
             self._table.since[slot] = EVERYWHERE
             self._any_due = True

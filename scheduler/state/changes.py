@@ -41,6 +41,21 @@ class Change(IntFlag):
     ANY = NODE | BOOKINGS | DOMAINS
 
 
+# Beside the bits of Change, so that a domain that opens for some wakes not everybody who waits for one.
+_FIRST_DOMAIN_BIT: Final = 16
+_DOMAIN_BITS: Final = 46
+ANY_DOMAIN: Final = int(Change.DOMAINS) | (((1 << _DOMAIN_BITS) - 1) << _FIRST_DOMAIN_BIT)
+ANYTHING: Final = int(Change.ANY) | ANY_DOMAIN
+
+
+def domain_bit(number: int) -> int:
+    """The bit of one of the things that open and close domains, such as a term of pods that run; several share one.
+
+    A change says which have opened domains, a class which keep it out. Change.DOMAINS alone says neither.
+    """
+    return 1 << (_FIRST_DOMAIN_BIT + number % _DOMAIN_BITS)
+
+
 class ChangedRows(NamedTuple):
     """rows: distinct. kinds: the bits of every Change on any of them."""
 

@@ -27,7 +27,7 @@ from scheduler.pods.transitions import TransitionError
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
 from scheduler.state.cards.card_columns import CardColumns, Held
 from scheduler.state.cards.node_inventory import NodeInventory, node_differences, read_inventory
-from scheduler.state.changes import Change, ChangeLog, Openings
+from scheduler.state.changes import ANY_DOMAIN, Change, ChangeLog, Openings
 from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, resized
 from scheduler.state.columns.labels import Labels
 from scheduler.state.columns.resources import ResourceColumns
@@ -41,6 +41,7 @@ _PODS: Final = int(Change.PODS)
 _CARDS: Final = int(Change.CARDS)
 _COMPANY: Final = int(Change.COMPANY)
 _DOMAINS: Final = int(Change.DOMAINS)
+_SOME_DOMAINS: Final = ANY_DOMAIN & ~_DOMAINS
 _INVENTORY: Final = int(Change.INVENTORY)
 
 
@@ -145,7 +146,7 @@ class Tables(Rowed):
         else:
             self.namespaces[name] = labels
         self._facts.namespaces_changed()
-        self.openings.note_everywhere(_DOMAINS)
+        self.openings.note_everywhere(ANY_DOMAIN)
 
     # Pods
 
@@ -341,10 +342,10 @@ class Tables(Rowed):
         record.held = self._hold(record, row)
         kinds = self._facts.book(record, row, 1) | booking_kinds(record)
         self.changes.note(row, kinds)
-        if self.cards.turned:
-            self._note_turned()
+        self._note_turned()
         if kinds & _COMPANY:
             self.openings.note(row, _COMPANY)
+        self.openings.note_everywhere(kinds & _SOME_DOMAINS)
 
     def _leave(self, record: PodRecord) -> None:
         uid = record.pod.key.uid
@@ -362,8 +363,7 @@ class Tables(Rowed):
             self.cards.release(row, record.held)
             record.held = None
         self._opened(row, kinds)
-        if self.cards.turned:
-            self._note_turned()
+        self._note_turned()
 
     def _hold(self, record: PodRecord, row: int) -> Held | None:
         if not record.written.units:
@@ -396,5 +396,4 @@ class Tables(Rowed):
     def _opened(self, row: int, kinds: int) -> None:
         self.changes.note(row, kinds)
         self.openings.note(row, kinds)
-        if kinds & _DOMAINS:
-            self.openings.note_everywhere(_DOMAINS)
+        self.openings.note_everywhere(ANY_DOMAIN if kinds & _DOMAINS else kinds & _SOME_DOMAINS)

@@ -6,13 +6,15 @@ Source: kube-scheduler, plugins/interpodaffinity/filtering.go, getExistingAntiAf
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
+from functools import reduce
+from operator import or_
 from typing import TypeAlias
 
 import numpy as np
 
 from scheduler.kube.objects import Node, PodAffinityTerm
 from scheduler.pods.pod import Pod
-from scheduler.state.changes import Change
+from scheduler.state.changes import Change, domain_bit
 from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows
 from scheduler.state.columns.row_masks import count_of
 from scheduler.state.facts.fact import Columns, NodeFact
@@ -26,12 +28,10 @@ _Read: TypeAlias = tuple[str, tuple[PodAffinityTerm, ...]]
 class AntiAffinity(NodeFact[_Read]):
     """The terms of all pods that have a node, and who they keep away. terms: these, each once."""
 
-    booking_change = Change.DOMAINS
-
     def __init__(self, tables: Columns) -> None:
         """No terms."""
         super().__init__(tables)
-        self.terms = PodTerms()
+        self.terms: PodTerms[TermKey] = PodTerms()
         # By row, slots and how many of its pods have the term; and the labels, which say the domains where these count.
         self._on: dict[int, Counter[int]] = {}
         self._labels: dict[int, Mapping[str, str]] = {}
@@ -70,11 +70,16 @@ class AntiAffinity(NodeFact[_Read]):
         self._labels[row] = labels
         for slot, holders in moved:
             self._count(row, slot, holders)
-        return Change.DOMAINS if moved else Change(0)
+            self.moved |= domain_bit(self.terms.number(slot))
+        return Change(0)
 
     def namespaces_changed(self) -> None:
         """As Fact."""
         self.terms.namespaces_changed()
+
+    def bits(self, against: Int64Array) -> int:
+        """What these terms, by their slots, note when they open a domain; see `domain_bit`."""
+        return reduce(or_, (domain_bit(self.terms.number(slot)) for slot in against.tolist()), 0)
 
     def signature(self, namespace: str, labels: Mapping[str, str]) -> Hashable:
         """Which terms match: equal for pods that none tells apart, whatever other labels terms look at."""
@@ -103,6 +108,7 @@ class AntiAffinity(NodeFact[_Read]):
     def _leave(self, row: int, key: TermKey) -> None:
         slot, on_row = self.terms.slot(key), self._on[row]
         self._count(row, slot, -1)
+        self.moved |= domain_bit(self.terms.number(slot))
         on_row[slot] -= 1
         if not on_row[slot]:
             del on_row[slot]

@@ -58,10 +58,12 @@ class Fact(ABC, Generic[ReadT]):
     def __init__(self, tables: Columns) -> None:
         """tables: whose rows these are; read only. A subclass takes its arguments, hashable, after them.
 
-        booking_kinds is `booking_change` as a plain number.
+        booking_kinds is `booking_change` as a plain number. moved: what else the last booking, or change of a node, has
+        changed, such as bits of `domain_bit`; the table takes it.
         """
         self.tables = tables
         self.booking_kinds = int(self.booking_change)
+        self.moved = 0
 
     @abstractmethod
     def read(self, pod: Pod) -> ReadT | None:

@@ -66,8 +66,7 @@ class FactTable:
         kinds = 0
         for fact, read in zip(self._counting, record.read, strict=True):
             if read is not None and (of_cards is None or isinstance(fact, CardFact) is of_cards):
-                kinds |= fact.booking_kinds
-                _book(fact, record, row, read, sign)
+                kinds |= fact.booking_kinds | _book(fact, record, row, read, sign)
         return kinds
 
     def reread(self, record: Booked, pod: Pod, row: int | None) -> int:
@@ -81,14 +80,15 @@ class FactTable:
             record.read[number] = new
             for read, sign in ((old, -1), (new, 1)):
                 if row is not None and read is not None:
-                    _book(fact, record, row, read, sign)
+                    kinds |= _book(fact, record, row, read, sign)
         return kinds
 
     def node_changed(self, row: int, node: Node | None) -> int:
         """The node of `row` came, changed or went."""
         kinds = 0
         for fact in self._facts:
-            kinds |= int(fact.node_changed(row, node))
+            kinds |= int(fact.node_changed(row, node)) | fact.moved
+            fact.moved = 0
         return kinds
 
     def namespaces_changed(self) -> None:
@@ -102,8 +102,11 @@ class FactTable:
             fact.grow(capacity)
 
 
-def _book(fact: AnyFact, record: Booked, row: int, read: object, sign: int) -> None:
+def _book(fact: AnyFact, record: Booked, row: int, read: object, sign: int) -> int:
+    """Bits of what it has changed beyond the fact's `booking_change`."""
     if isinstance(fact, NodeFact):
         fact.book(row, read, sign)
     elif record.held is not None:
         fact.book(row, record.held.slots, read, sign)
+    moved, fact.moved = fact.moved, 0
+    return moved

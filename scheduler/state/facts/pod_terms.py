@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -33,7 +33,6 @@ class TermKey:
     selector: Expressions
 
 
-_NO_TERM: Final = TermKey("", frozenset(), None, ())
 # Most terms are about the namespace of their own pod: as many different ones as a cluster has namespaces.
 _one_namespace = lru_cache(maxsize=4096)(lambda namespace: frozenset({namespace}))
 
@@ -51,14 +50,33 @@ def term_key(term: PodAffinityTerm, namespace: str) -> TermKey | None:
     return TermKey(term.topology_key, names, of_label_selector(term.namespace_selector), selector)
 
 
-class PodTerms:
-    """Terms in use. version: moves when `matching` may answer differently."""
+class Scoped(Hashable, Protocol):
+    """What is asked of a pod: as in TermKey."""
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """Their names."""
+
+    @property
+    def namespace_selector(self) -> Expressions | None:
+        """None when there is none."""
+
+    @property
+    def selector(self) -> Expressions:
+        """Of the pod's labels."""
+
+
+ScopedT = TypeVar("ScopedT", bound=Scoped)
+
+
+class PodTerms(Generic[ScopedT]):
+    """Terms in use, or whatever else is asked of pods. version: moves when `matching` may answer differently."""
 
     def __init__(self) -> None:
         """No terms."""
         self.version = 0
-        self._slots: dict[TermKey, int] = {}
-        self._keys: list[TermKey] = []
+        self._slots: dict[ScopedT, int] = {}
+        self._keys: dict[int, ScopedT] = {}
         self._free: list[int] = []
         # int64[slots]: a number that no other term ever has, so that an old signature never means a new term.
         self._numbers: Int64Array = _NO_TERMS
@@ -81,15 +99,19 @@ class PodTerms:
         """Every slot is less."""
         return len(self._numbers)
 
-    def slot(self, key: TermKey) -> int:
+    def slot(self, key: ScopedT) -> int:
         """Of a term that somebody has; KeyError otherwise."""
         return self._slots[key]
 
-    def key(self, slot: int) -> TermKey:
+    def key(self, slot: int) -> ScopedT:
         """The term of a slot in use."""
         return self._keys[slot]
 
-    def take(self, key: TermKey) -> int:
+    def number(self, slot: int) -> int:
+        """Of no other term, ever."""
+        return int(self._numbers[slot])
+
+    def take(self, key: ScopedT) -> int:
         """The slot of a term that one more pod has."""
         slot = self._slots.get(key)
         if slot is None:
@@ -127,13 +149,11 @@ class PodTerms:
             return tuple(numbers.tolist())
         return blake2b(numbers.tobytes(), digest_size=16).digest()
 
-    def _enter(self, key: TermKey) -> int:
+    def _enter(self, key: ScopedT) -> int:
         slot = self._slots[key] = self._free.pop() if self._free else len(self._slots)
         if slot >= len(self._numbers):
             size = (max(16, 2 * slot),)
             self._numbers, self._holders = resized(self._numbers, size, 0), resized(self._holders, size, 0)
-        if slot == len(self._keys):
-            self._keys.append(key)
         self._keys[slot] = key
         self._given += 1
         self._numbers[slot] = self._given
@@ -145,9 +165,8 @@ class PodTerms:
         return slot
 
     def _leave(self, slot: int) -> None:
-        key = self._keys[slot]
+        key = self._keys.pop(slot)
         del self._slots[key]
-        self._keys[slot] = _NO_TERM
         self._free.append(slot)
         for index in self._indexes(key):
             index.discard(slot, key.selector)
@@ -167,7 +186,7 @@ class PodTerms:
             selected[self._of_namespaces.matches(about)] = True
         return selected
 
-    def _indexes(self, key: TermKey) -> Iterator[LabelIndex]:
+    def _indexes(self, key: Scoped) -> Iterator[LabelIndex]:
         if key.namespace_selector is not None:
             yield self._selecting
         for namespace in key.namespaces:

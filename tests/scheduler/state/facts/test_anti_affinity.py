@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from scheduler.kube.objects import LabelSelector, PodAffinityTerm, Requirement
 from scheduler.pods.gpu_request import ResourceNames
-from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import ALL_ROWS
 from scheduler.state.columns.selectors import match
 from scheduler.state.facts.anti_affinity import AntiAffinity
@@ -200,9 +199,11 @@ def test_a_signature_never_stands_for_the_labels_of_other_keys() -> None:
 def test_relabelling_a_node_says_whether_a_domain_moved() -> None:
     terms, _ = index("east", "west")
     terms.book(0, OWN, 1)
-    assert terms.node_changed(0, wire_node("n0", labels={ZONE: "east", "other": "label"})) == Change(0)
-    assert terms.node_changed(0, wire_node("n0", labels={ZONE: "west"})) == Change.DOMAINS
-    assert terms.node_changed(1, wire_node("n1", labels={ZONE: "east"})) == Change(0)
+    terms.node_changed(0, wire_node("n0", labels={ZONE: "east", "other": "label"}))
+    terms.node_changed(1, wire_node("n1", labels={ZONE: "east"}))
+    assert not terms.moved
+    terms.node_changed(0, wire_node("n0", labels={ZONE: "west"}))
+    assert terms.moved == terms.bits(terms.against("default", {"app": "x"}))
 
 
 def test_a_pod_with_a_term_that_leaves_opens_every_row() -> None:
@@ -211,8 +212,10 @@ def test_a_pod_with_a_term_that_leaves_opens_every_row() -> None:
     owner = READER.read(wire_pod("owner", **OTHERS["away from web in the zone"]))
     tables.add(bound(owner, "n0"))
     assert not tables.take_openings()
+    terms = tables.fact(AntiAffinity)
+    bits = terms.bits(terms.against("default", {"app": "web"}))
     tables.remove(owner.key.uid)
-    assert tables.take_openings().everywhere & Change.DOMAINS
+    assert tables.take_openings().everywhere == bits != 0
 
 
 def test_namespaces_count_where_a_term_selects_them() -> None:

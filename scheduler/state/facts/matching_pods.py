@@ -1,0 +1,152 @@
+"""How many of the pods on each node match what rules ask about: a count per node and query, kept true.
+
+A query is counted when it is asked first, in one pass over the labels of all pods; from then on each booking changes
+the counts of the queries that its pod matches, found by the pod's labels.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from cachetools import LRUCache
+
+from scheduler.pods.pod import Pod
+from scheduler.state.changes import domain_bit
+from scheduler.state.columns.arrays import Int64Array, resized
+from scheduler.state.columns.selectors import Expressions, match
+from scheduler.state.facts.fact import Columns, NodeFact
+from scheduler.state.facts.pod_labels import PodLabels
+from scheduler.state.facts.pod_terms import PodTerms, TermKey
+
+# Bytes of counts that are kept, over all queries: 1,000 queries of 8,000 nodes.
+_BUDGET_BYTES: Final = 64 * 1024 * 1024
+# Queries whose matching pods are noted when they come and go. Classes that wait ask again before theirs is forgotten.
+_MOST_QUERIES: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Pods that match all of `terms`, at least one. living: those that terminate do not count.
+
+    The topology keys of the terms are "": a query is about pods, wherever they are.
+    """
+
+    terms: tuple[TermKey, ...]
+    living: bool = False
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """Of the first term, by which a query is found."""
+        return self.terms[0].namespaces
+
+    @property
+    def namespace_selector(self) -> Expressions | None:
+        """Of the first term."""
+        return self.terms[0].namespace_selector
+
+    @property
+    def selector(self) -> Expressions:
+        """Of the first term."""
+        return self.terms[0].selector
+
+    def matches(self, namespace: str, about: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+        """Whether a pod there is one of those. about: the namespace's labels."""
+        return all(
+            (
+                namespace in term.namespaces
+                or (term.namespace_selector is not None and match(term.namespace_selector, about))
+            )
+            and match(term.selector, labels)
+            for term in self.terms
+        )
+
+
+class _Read(NamedTuple):
+    uid: str
+    namespace: str
+    labels: Mapping[str, str]
+    terminates: bool
+
+
+class MatchingPods(NodeFact[_Read]):
+    """Every pod that has a node, and the queries that rules have asked lately."""
+
+    def __init__(self, tables: Columns) -> None:
+        """No pods."""
+        super().__init__(tables)
+        self._pods = PodLabels()
+        self._queries: PodTerms[Query] = PodTerms()
+        self._asked: OrderedDict[Query, int] = OrderedDict()
+        self._counts: LRUCache[int, Int64Array] = LRUCache(_BUDGET_BYTES, getsizeof=lambda counts: counts.nbytes)
+
+    def read(self, pod: Pod) -> _Read:
+        """What of a pod a query may look at."""
+        return _Read(pod.key.uid, pod.key.namespace, pod.labels, pod.terminating)
+
+    def book(self, row: int, read: _Read, sign: int) -> None:
+        """As NodeFact."""
+        if sign > 0:
+            self._pods.enter(read.uid, read.namespace, read.labels, row, terminates=read.terminates)
+        else:
+            self._pods.leave(read.uid)
+        if not self._asked:
+            return
+        about = self._about(read.namespace)
+        for slot in self._queries.matching(read.namespace, about, read.labels).tolist():
+            query = self._queries.key(slot)
+            if query.living and read.terminates:
+                continue
+            if len(query.terms) > 1 and not query.matches(read.namespace, about, read.labels):
+                continue
+            self.moved |= _bit(self._queries.number(slot), came=sign > 0)
+            counts = self._counts.get(slot)
+            if counts is not None:
+                counts[row] += sign
+
+    def namespaces_changed(self) -> None:
+        """As Fact."""
+        self._queries.namespaces_changed()
+        for query, slot in self._asked.items():
+            if any(term.namespace_selector is not None for term in query.terms):
+                self._counts.pop(slot, None)
+
+    def grow(self, capacity: int) -> None:
+        """As Fact."""
+        for slot, counts in list(self._counts.items()):
+            self._counts[slot] = resized(counts, (capacity,), 0)
+
+    def counts(self, query: Query) -> Int64Array:
+        """int64[nodes]: how many pods of each row match; read only, and true until the next booking."""
+        slot = self._slot(query)
+        counts = self._counts.get(slot)
+        if counts is None:
+            capacity = self.tables.capacity
+            counts = self._pods.count(query.terms, self.tables.namespaces, capacity, living=query.living)
+            self._counts[slot] = counts
+        return counts
+
+    def bit(self, query: Query, *, came: bool) -> int:
+        """What is noted when a pod that matches comes (or leaves), see `domain_bit`."""
+        return _bit(self._queries.number(self._slot(query)), came=came)
+
+    def _slot(self, query: Query) -> int:
+        slot = self._asked.get(query)
+        if slot is None:
+            slot = self._asked[query] = self._queries.take(query)
+            if len(self._asked) > _MOST_QUERIES:
+                _, oldest = self._asked.popitem(last=False)
+                number = self._queries.number(oldest)
+                self.moved |= _bit(number, came=True) | _bit(number, came=False)
+                self._counts.pop(oldest, None)
+                self._queries.drop(oldest)
+        else:
+            self._asked.move_to_end(query)
+        return slot
+
+    def _about(self, namespace: str) -> Mapping[str, str]:
+        return self.tables.namespaces.get(namespace, {})
+
+
+def _bit(number: int, *, came: bool) -> int:
+    return domain_bit(2 * number + came)

@@ -1,0 +1,162 @@
+"""Counts of matching pods: held against a plain count, whatever comes and goes."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
+
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import Pod
+from scheduler.state.columns.selectors import Expression, Operator
+from scheduler.state.facts import matching_pods
+from scheduler.state.facts.matching_pods import MatchingPods, Query
+from scheduler.state.facts.pod_terms import TermKey
+from scheduler.state.tables import Tables
+from tests.support.builders import bound, pod, wire_node
+
+NODES = st.sampled_from(["n0", "n1", "n2"])
+NAMESPACES = st.sampled_from(["default", "prod", "other"])
+# Some pods have more labels than one line has room for.
+LABELS = st.builds(
+    lambda named, more: {**named, **{f"more-{number}": "x" for number in range(more)}},
+    st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"), max_size=3),
+    st.sampled_from([0, 0, 15, 40]),
+)
+
+
+def expression(key: str, operator: Operator, *values: str) -> Expression:
+    return Expression(key, operator, frozenset(values))
+
+
+def term(
+    *selector: Expression, names: tuple[str, ...] = ("default",), of: tuple[Expression, ...] | None = None
+) -> TermKey:
+    return TermKey("", frozenset(names), of, selector)
+
+
+A_IS_X = expression("a", Operator.IN, "x")
+QUERIES = (
+    Query((term(A_IS_X),)),
+    Query((term(A_IS_X),), living=True),
+    Query((term(),)),
+    Query((term(expression("b", Operator.NOT_IN, "x", "y"), A_IS_X),)),
+    Query((term(expression("more-39", Operator.EXISTS)),)),
+    Query((term(expression("more-39", Operator.EXISTS), A_IS_X),)),
+    Query((term(expression("c", Operator.DOES_NOT_EXIST), names=("default", "prod")),)),
+    Query((term(A_IS_X, names=(), of=()),)),
+    Query((term(A_IS_X, names=("prod",), of=(expression("team", Operator.IN, "a"),)),)),
+    Query((term(A_IS_X, names=(), of=()), term(expression("b", Operator.EXISTS)))),
+)
+
+
+class Histories(RuleBasedStateMachine):
+    """Nodes, namespaces and pods come, change and go; queries are asked at any time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = Tables(ResourceNames())
+        self.fact = self.tables.fact(MatchingPods)
+        self.pods: dict[str, Pod] = {}
+        self.made = 0
+
+    @rule(name=NODES)
+    def node_comes(self, name: str) -> None:
+        self.tables.upsert_node(wire_node(name))
+
+    @rule(name=NODES)
+    def node_goes(self, name: str) -> None:
+        self.tables.remove_node(name)
+
+    @rule(node=NODES, namespace=NAMESPACES, labels=LABELS)
+    def pod_comes(self, node: str, namespace: str, labels: dict[str, str]) -> None:
+        self.made += 1
+        self._show(bound(pod(f"p{self.made}", namespace=namespace, labels=labels), node))
+
+    @precondition(lambda self: self.pods)
+    @rule(data=st.data(), labels=LABELS, terminating=st.booleans())
+    def pod_changes(self, data: st.DataObject, labels: dict[str, str], *, terminating: bool) -> None:
+        old = self.pods[data.draw(st.sampled_from(sorted(self.pods)))]
+        self._show(replace(old, labels=labels, terminating=terminating))
+
+    @precondition(lambda self: self.pods)
+    @rule(data=st.data())
+    def pod_goes(self, data: st.DataObject) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.pods)))
+        del self.pods[uid]
+        self.tables.remove(uid)
+
+    @rule(namespace=NAMESPACES, team=st.sampled_from(["", "a", "b"]))
+    def namespace_changes(self, namespace: str, team: str) -> None:
+        if team or namespace in self.tables.namespaces:
+            self.tables.set_namespace(namespace, {"team": team} if team else None)
+
+    @rule(query=st.sampled_from(QUERIES))
+    def somebody_asks(self, query: Query) -> None:
+        assert self.counted(query) == self.expected(query)
+
+    @invariant()
+    def the_last_query_is_true(self) -> None:
+        assert self.counted(QUERIES[0]) == self.expected(QUERIES[0])
+
+    def _show(self, shown: Pod) -> None:
+        self.pods[shown.key.uid] = shown
+        self.tables.add(shown)
+
+    def counted(self, query: Query) -> dict[str, int]:
+        counts = self.fact.counts(query)
+        assert len(counts) == self.tables.capacity
+        return {self.tables.names[row]: int(count) for row, count in enumerate(counts) if count}
+
+    def expected(self, query: Query) -> dict[str, int]:
+        there = (
+            each.node_name
+            for each in self.pods.values()
+            if each.node_name in self.tables.row_of
+            and not (query.living and each.terminating)
+            and query.matches(each.key.namespace, self.tables.namespaces.get(each.key.namespace, {}), each.labels)
+        )
+        return dict(Counter(there))
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_counts_grow_with_the_tables() -> None:
+    tables = Tables(ResourceNames())
+    fact = tables.fact(MatchingPods)
+    tables.upsert_node(wire_node("n0"))
+    tables.add(bound(pod("p", labels={"a": "x"}), "n0"))
+    assert fact.counts(QUERIES[0])[tables.row_of["n0"]] == 1
+    for number in range(1, 200):
+        tables.upsert_node(wire_node(f"n{number}"))
+        tables.add(bound(pod(f"p{number}", labels={"a": "x"}), f"n{number}"))
+    assert len(fact.counts(QUERIES[0])) == tables.capacity
+    assert fact.counts(QUERIES[0]).sum() == 200
+
+
+def test_what_comes_and_goes_is_noted_for_the_query_that_it_matches() -> None:
+    tables = Tables(ResourceNames())
+    fact = tables.fact(MatchingPods)
+    tables.upsert_node(wire_node("n0"))
+    fact.counts(QUERIES[0])
+    tables.take_openings()
+    tables.add(bound(pod("other", labels={"a": "y"}), "n0"))
+    assert not tables.take_openings().everywhere
+    tables.add(bound(pod("one", labels={"a": "x"}), "n0"))
+    assert tables.take_openings().everywhere == fact.bit(QUERIES[0], came=True)
+    tables.remove("uid-default-one")
+    assert tables.take_openings().everywhere == fact.bit(QUERIES[0], came=False)
+
+
+def test_a_query_that_is_forgotten_wakes_who_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching_pods, "_MOST_QUERIES", 2)
+    fact = Tables(ResourceNames()).fact(MatchingPods)
+    oldest, *others = (Query((term(expression("a", Operator.IN, value)),)) for value in "xyz")
+    bits = fact.bit(oldest, came=True) | fact.bit(oldest, came=False)
+    for query in others:
+        fact.counts(query)
+    assert fact.moved == bits
