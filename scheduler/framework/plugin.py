@@ -17,6 +17,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import msgspec
+import numpy as np
 
 from config.settings.scheduler import PluginSection
 from scheduler.framework.cycle_state import CycleState
@@ -28,6 +29,7 @@ from scheduler.state.changes import ANY_DOMAIN, Change
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 
 if TYPE_CHECKING:
+    from scheduler.state.facts.fact import Fact
     from scheduler.state.tables import Tables
 
 # kube-scheduler's 100 points in thousandths: one unit of a 640-unit node must still count.
@@ -145,6 +147,7 @@ class Plugin(ABC):
     depends: what can alter its answer for a row, and so what can make room for a pod that it rejected; a rule that
     depends on the node alone is not asked again by bookings. DOMAINS: the answer for a row depends on other rows too;
     the rule is then asked about all rows whenever a pod is decided, and nothing that it says is kept.
+    facts: those without arguments that are kept from the start, since their first count would go through all pods.
     Source: kube-scheduler's EventsToRegister, framework/interface.go.
     """
 
@@ -153,6 +156,7 @@ class Plugin(ABC):
     on_by_default: ClassVar[bool] = False
     indispensable: ClassVar[bool] = False
     depends: ClassVar[Change] = Change(0)
+    facts: ClassVar["tuple[type[Fact[Any]], ...]"] = ()
 
     def __init__(self, args: Any = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: ANN401, B008 - a subclass names its own Args; both are immutable
         """args: an instance of Args, its defaults when None. resources: the configured names of what pods ask."""
@@ -231,6 +235,22 @@ class ScorePlugin(Plugin):
     @abstractmethod
     def score(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Int64Array:
         """int64[rows]: raw scores, 0..MAX_SCORE unless `normalization` makes them so. Infeasible rows: any."""
+
+
+class DomainScorePlugin(ScorePlugin):
+    """Prefers nodes by what is on other nodes: asked at each pick, about all feasible rows at once.
+
+    Declares DOMAINS in `depends`.
+    """
+
+    @abstractmethod
+    def score_domains(self, pod: Pod, tables: "Tables", state: CycleState, feasible: BoolArray) -> Int64Array | None:
+        """int64[nodes]: 0..MAX_SCORE, normalised over the feasible rows; others: any. None: it prefers none."""
+
+    def score(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Int64Array:
+        """As if every node were feasible."""
+        scores = self.score_domains(pod, tables, state, tables.valid)
+        return np.zeros(tables.capacity, dtype=np.int64)[rows] if scores is None else scores[rows]
 
 
 class CardFilterPlugin(Plugin):

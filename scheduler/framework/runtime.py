@@ -12,6 +12,7 @@ from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.evaluation_cache import ClassRules, Evaluation, EvaluationCache, Weighted
 from scheduler.framework.plugin import (
     MAX_SCORE,
+    DomainScorePlugin,
     FilterPlugin,
     Normalization,
     Objection,
@@ -51,6 +52,9 @@ class Runtime:
         """What the plugins declare is asked once."""
         self._signing = tuple(p for p in self.profile.judging() if type(p).signature is not Plugin.signature)
         self._over_domains = frozenset(plugin for plugin in self.profile.filter if plugin.depends & Change.DOMAINS)
+        for plugin in self.profile.judging():
+            for fact in plugin.facts:
+                self.tables.fact(fact)
         self._wakes_on = {
             plugin: int(plugin.depends & ~Change.DOMAINS | Change.EXISTENCE) for plugin in self.profile.filter
         }
@@ -238,7 +242,13 @@ class Runtime:
         feasible = self.feasible(pod, evaluation)
         total = evaluation.total if feasible is evaluation.feasible else np.where(feasible, evaluation.total, -1)
         for plugin, weight in rules.domain_scorers:
-            raw = checked_scores(plugin, plugin.score(pod, tables, state, ALL_ROWS), total.shape)
+            if isinstance(plugin, DomainScorePlugin):
+                scores = plugin.score_domains(pod, tables, state, feasible)
+                if scores is None:
+                    continue
+            else:
+                scores = plugin.score(pod, tables, state, ALL_ROWS)
+            raw = checked_scores(plugin, scores, total.shape)
             if plugin.normalization is Normalization.NONE:
                 total = np.where(feasible, total + weight * raw, -1)
             else:
