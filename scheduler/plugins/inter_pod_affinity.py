@@ -1,69 +1,245 @@
-"""InterPodAffinity: respects the required anti-affinity of pods that are there already.
+"""InterPodAffinity: the affinity and anti-affinity of pods, required and preferred, of the pod and of those there.
 
-The pod's own terms are not built yet: `scheduler.pods.unsupported` keeps a pod that requires them pending.
-Source: kube-scheduler, plugins/interpodaffinity/filtering.go, satisfyExistingPodsAntiAffinity.
+Source: kube-scheduler, plugins/interpodaffinity/filtering.go and scoring.go.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Final
 
+import numpy as np
+from pydantic import Field
+
 from scheduler.framework.cycle_state import CycleState, StateKey
-from scheduler.framework.plugin import FilterPlugin, Objection
-from scheduler.pods.pod import Pod
+from scheduler.framework.plugin import MAX_SCORE, DomainScorePlugin, FilterPlugin, Objection, PluginArgs
+from scheduler.kube import objects
+from scheduler.pods.pod import Pod, Template
 from scheduler.state.changes import Change
-from scheduler.state.columns.arrays import Int64Array, Rows
-from scheduler.state.facts.anti_affinity import AntiAffinity
+from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows
+from scheduler.state.columns.labels import ABSENT
+from scheduler.state.columns.row_masks import count_of
+from scheduler.state.facts.existing_terms import AntiAffinity, ExistingTerms, Preferences
+from scheduler.state.facts.matching_pods import MatchingPods, Query
+from scheduler.state.facts.pod_terms import TermKey, term_key
 from scheduler.state.tables import Tables
 
-REASON: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
+NO_COMPANY: Final = "node(s) didn't match pod affinity rules"
+BAD_COMPANY: Final = "node(s) didn't match pod anti-affinity rules"
+KEPT_OUT: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What the pod itself writes, without the terms that can match no pod.
+
+    affinity: all of it about the same pods. impossible: one of its terms can match none.
+    anti_affinity: each by itself. preferred: with their weights, negative where they keep away.
+    """
+
+    affinity: tuple[TermKey, ...]
+    impossible: bool
+    anti_affinity: tuple[TermKey, ...]
+    preferred: tuple[TermKey, ...]
+
+
+_OWN: Final[StateKey[Own]] = StateKey("inter_pod_affinity.own")
 # (PodTerms.version, the slots of the terms that match pods of this class)
 _AGAINST: Final[StateKey[tuple[int, Int64Array]]] = StateKey("inter_pod_affinity.against")
+_PREFERRING: Final[StateKey[tuple[int, Int64Array]]] = StateKey("inter_pod_affinity.preferring")
 
 
-class InterPodAffinity(FilterPlugin):
-    """Rejects nodes in a topology domain where a pod has a **required anti-affinity** term that matches this pod.
+class InterPodAffinityArgs(PluginArgs):
+    """As kube-scheduler's InterPodAffinityArgs."""
 
-    A term matches in the namespace of its own pod, or in one of its `namespaces`, or in one that its
-    `namespaceSelector` takes (`{}` takes all), where its `labelSelector` matches (`{}` takes all, none takes
-    nobody).
+    hard_pod_affinity_weight: int = Field(
+        1, ge=0, le=100, description="What a pod that is there and requires this pod's company adds to a node's score."
+    )
+    ignore_preferred_terms_of_existing_pods: bool = Field(
+        False,  # noqa: FBT003 - a default
+        description="Score only pods that have preferred terms of their own.",
+    )
 
-    - `node(s) didn't satisfy existing pods anti-affinity rules`
 
-    The pod's own terms are not supported: `UnsupportedRules` keeps a pod that requires them pending. A pod with a
-    term closes its whole domain, so the rule is asked about all nodes at every decision. Pods are one class as long
-    as the same terms match them.
-    Source: kube-scheduler, plugins/interpodaffinity/filtering.go, satisfyExistingPodsAntiAffinity.
+class InterPodAffinity(FilterPlugin, DomainScorePlugin):
+    """Rejects nodes by the **required** affinity and anti-affinity of pods; prefers nodes by the **preferred**.
+
+    A term is about the pods in the namespace of its own pod, or in its `namespaces`, or in those that its
+    `namespaceSelector` takes (`{}` takes all), of which the `labelSelector` matches (`{}` takes all, none takes
+    nobody). A node lies in the domain that its label `topologyKey` names; without that label it is in none.
+
+    - `node(s) didn't match pod affinity rules`: in one of the domains that the required affinity names there is no
+      pod that matches all its terms, or the node lacks a label. When no pod anywhere does and the pod itself would, it
+      may be the first.
+    - `node(s) didn't match pod anti-affinity rules`: a pod in the domain matches a required anti-affinity term.
+    - `node(s) didn't satisfy existing pods anti-affinity rules`: a pod there has such a term, and this pod matches it.
+
+    A node's score is the weights of the preferred terms, of the pod about those in the domain and of those about the
+    pod, added up (anti-affinity subtracted), and put between the lowest and the highest of the feasible nodes. Pods
+    that are there and require this pod's company add `hardPodAffinityWeight` each. A pod with a term closes or opens
+    its whole domain, so the rule is asked about all nodes at every decision. `matchLabelKeys` and `mismatchLabelKeys`
+    are in the selector already: the API server puts them there.
+    Source: kube-scheduler, plugins/interpodaffinity.
     """
 
     name: ClassVar[str] = "InterPodAffinity"
+    Args: ClassVar[type[PluginArgs]] = InterPodAffinityArgs
     on_by_default: ClassVar[bool] = True
     depends: ClassVar[Change] = Change.LABELS | Change.PODS | Change.DOMAINS
+    default_weight: ClassVar[int] = 2
+    facts = (AntiAffinity, MatchingPods)
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
-        """Nodes in a domain where a pod has a term against this one."""
+        """Nodes without the company that the pod requires, with company that it forbids, and where it is forbidden."""
+        found = []
+        if _writes_terms(pod):
+            own = _own_of(pod, state)
+            if own.impossible:
+                found.append(Objection(np.ones(count_of(rows, tables.capacity), dtype=np.bool_), NO_COMPANY))
+            elif own.affinity:
+                found.append(Objection(~_with_company(pod, own, tables, rows), NO_COMPANY))
+            if own.anti_affinity:
+                found.append(Objection(_with_any(own.anti_affinity, tables, rows), BAD_COMPANY))
         existing = tables.fact(AntiAffinity)
-        if not existing:
-            return ()
-        against = _against(pod, existing, state)
-        return (Objection(existing.closed(against, rows), REASON),) if len(against) else ()
+        if existing:
+            against = _matching(pod, existing, state, _AGAINST)
+            if len(against):
+                found.append(Objection(existing.closed(against, rows), KEPT_OUT))
+        return found
 
     def opened_by(self, pod: Pod, tables: Tables, state: CycleState) -> int:
-        """A pod with a term that matches, when it leaves its domain."""
+        """Pods that match its terms, as they come and go, and pods with a term that it matches, as they go."""
         existing = tables.fact(AntiAffinity)
-        return existing.bits(_against(pod, existing, state))
+        bits = existing.bits(_matching(pod, existing, state, _AGAINST)) if existing else 0
+        if _writes_terms(pod):
+            own, pods = _own_of(pod, state), tables.fact(MatchingPods)
+            if own.affinity:
+                company = Query.of(*own.affinity)
+                bits |= pods.bit(company, came=True) | pods.bit(company, came=False)
+            for term in own.anti_affinity:
+                bits |= pods.bit(Query.of(term), came=False)
+        return bits
+
+    def scores(self, pod: Pod) -> bool:
+        """All pods, unless the preferences of pods that are there are ignored."""
+        return not self.args.ignore_preferred_terms_of_existing_pods or _has_preferences(pod)
+
+    def score_domains(self, pod: Pod, tables: Tables, state: CycleState, feasible: BoolArray) -> Int64Array | None:
+        """Preferences of the pod and about it, from the least preferred feasible node (0) to the most preferred."""
+        total: Int64Array | None = None
+        existing = self._preferences(tables)
+        if existing:
+            matching = _matching(pod, existing, state, _PREFERRING)
+            total = existing.sums(matching) if len(matching) else None
+        if _has_preferences(pod):
+            pods = tables.fact(MatchingPods)
+            for term in _own_of(pod, state).preferred:
+                here = term.weight * _in_domain(pods.counts(Query.of(term)), tables, term.topology_key)
+                total = here if total is None else total + here
+        if total is None or not feasible.any():
+            return None
+        lowest, highest = int(total[feasible].min()), int(total[feasible].max())
+        return (total - lowest) * MAX_SCORE // (highest - lowest) if highest > lowest else None
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """The terms that match the pod."""
-        return tables.fact(AntiAffinity).signature(pod.key.namespace, pod.labels)
+        """The terms that match the pod; of one with terms, where they are about, and whether they are about it."""
+        namespace, labels = pod.key.namespace, pod.labels
+        existing, preferring = tables.fact(AntiAffinity), self._preferences(tables)
+        own = None
+        if _writes_terms(pod):
+            own = namespace, _may_be_first(pod, _read(pod.template, namespace), tables)
+        return existing.signature(namespace, labels), preferring.signature(namespace, labels), own
+
+    def _preferences(self, tables: Tables) -> Preferences:
+        return tables.fact(Preferences, self.args.hard_pod_affinity_weight)
 
 
-def _against(pod: Pod, existing: AntiAffinity, state: CycleState) -> Int64Array:
+def _writes_terms(pod: Pod) -> bool:
+    return _has_preferences(pod) or any(
+        side.required_during_scheduling_ignored_during_execution
+        for side in (pod.template.affinity, pod.template.anti_affinity)
+    )
+
+
+def _has_preferences(pod: Pod) -> bool:
+    return any(
+        side.preferred_during_scheduling_ignored_during_execution
+        for side in (pod.template.affinity, pod.template.anti_affinity)
+    )
+
+
+def _own_of(pod: Pod, state: CycleState) -> Own:
+    own = state.find(_OWN)
+    if own is None:
+        own = _read(pod.template, pod.key.namespace)
+        state.write(_OWN, own)
+    return own
+
+
+@lru_cache(maxsize=1024)
+def _read(template: Template, namespace: str) -> Own:
+    required = template.affinity.required_during_scheduling_ignored_during_execution
+    affinity = tuple(term_key(term, namespace) for term in required)
+    return Own(
+        affinity=tuple(term for term in affinity if term is not None),
+        impossible=None in affinity,
+        anti_affinity=tuple(_required(template.anti_affinity, namespace)),
+        preferred=(*_preferred(template.affinity, namespace, 1), *_preferred(template.anti_affinity, namespace, -1)),
+    )
+
+
+def _required(side: objects.PodAffinity, namespace: str) -> Iterator[TermKey]:
+    for written in side.required_during_scheduling_ignored_during_execution:
+        if (term := term_key(written, namespace)) is not None:
+            yield term
+
+
+def _preferred(side: objects.PodAffinity, namespace: str, sign: int) -> Iterator[TermKey]:
+    for preferred in side.preferred_during_scheduling_ignored_during_execution:
+        if (term := term_key(preferred.pod_affinity_term, namespace, sign * preferred.weight)) is not None:
+            yield term
+
+
+def _may_be_first(pod: Pod, own: Own, tables: Tables) -> bool:
+    """Whether the pod matches all of its own affinity."""
+    namespace = pod.key.namespace
+    return bool(own.affinity) and Query.of(*own.affinity).matches(
+        namespace, tables.namespaces.get(namespace, {}), pod.labels
+    )
+
+
+def _matching(
+    pod: Pod, existing: ExistingTerms, state: CycleState, kept: StateKey[tuple[int, Int64Array]]
+) -> Int64Array:
+    """The slots of the terms that match the pod, worked out when terms have come or gone."""
     now = existing.terms.version
-    try:
-        version, against = state.read(_AGAINST)
-    except KeyError:
-        version = now - 1
-    if version != now:
-        against = existing.against(pod.key.namespace, pod.labels)
-        state.write(_AGAINST, (now, against))
-    return against
+    found = state.find(kept)
+    if found is None or found[0] != now:
+        found = (now, existing.against(pod.key.namespace, pod.labels))
+        state.write(kept, found)
+    return found[1]
+
+
+def _with_company(pod: Pod, own: Own, tables: Tables, rows: Rows) -> BoolArray:
+    """bool[rows]: nodes in domains, of every term, where a pod matches all terms; any, for the first of a group."""
+    counts = tables.fact(MatchingPods).counts(Query.of(*own.affinity))
+    here = [_in_domain(counts, tables, term.topology_key) for term in own.affinity]
+    if not any(found.any() for found in here) and _may_be_first(pod, own, tables):
+        codes = [tables.labels.column(term.topology_key).codes[rows] for term in own.affinity]
+        return np.asarray(np.all([of_row != ABSENT for of_row in codes], axis=0))
+    return np.asarray(np.all([found[rows] > 0 for found in here], axis=0))
+
+
+def _with_any(terms: tuple[TermKey, ...], tables: Tables, rows: Rows) -> BoolArray:
+    """bool[rows]: nodes in a domain where a pod matches one of the terms."""
+    pods = tables.fact(MatchingPods)
+    here = [_in_domain(pods.counts(Query.of(term)), tables, term.topology_key)[rows] > 0 for term in terms]
+    return np.asarray(np.any(here, axis=0))
+
+
+def _in_domain(counts: Int64Array, tables: Tables, topology_key: str) -> Int64Array:
+    """int64[nodes]: `counts`, by row, added up over the row's domain; 0 where the node lacks the key."""
+    places = tables.labels.column(topology_key).codes - ABSENT
+    sums = np.bincount(places, weights=counts)
+    sums[0] = 0
+    return sums.astype(np.int64)[places]

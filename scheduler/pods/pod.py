@@ -30,6 +30,7 @@ _NO_PORTS: Final[frozenset["HostPort"]] = frozenset()
 _SELECTORS: Final = frozenset({names.CARD_AFFINITY, names.CARD_ANTI_AFFINITY})
 _PROTOCOL: Final = _SELECTORS.union(names.ALLOCATION_KEYS)
 _EMPTY: Final[Mapping[str, str]] = {}
+_NO_TERMS: Final = objects.PodAffinity()
 _NOTHING_ASKED: Final = objects.Pod(objects.ObjectMeta(""))
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -67,7 +68,8 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     node_affinity: objects.NodeAffinity | None
     tolerations: tuple[objects.Toleration, ...]
     host_ports: frozenset[HostPort]
-    anti_affinity: tuple[objects.PodAffinityTerm, ...]
+    affinity: objects.PodAffinity
+    anti_affinity: objects.PodAffinity
 
 
 class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -188,7 +190,6 @@ class PodReader:
         requests, cpu_millis, memory_bytes = effective_requests(pod)
         requests.pop(self._resources.gpu_mem, None)
         affinity = spec.affinity or objects.Affinity()
-        anti_affinity = affinity.pod_anti_affinity or objects.PodAffinity()
         unsupported = unsupported_rules(pod)
         return Template(
             requests=requests,
@@ -205,7 +206,8 @@ class PodReader:
             node_affinity=affinity.node_affinity,
             tolerations=self._tolerations.setdefault(spec.tolerations, spec.tolerations),
             host_ports=_host_ports(spec),
-            anti_affinity=anti_affinity.required_during_scheduling_ignored_during_execution,
+            affinity=affinity.pod_affinity or _NO_TERMS,
+            anti_affinity=affinity.pod_anti_affinity or _NO_TERMS,
         )
 
 

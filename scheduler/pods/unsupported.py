@@ -58,12 +58,7 @@ def _volumes(spec: objects.PodSpec) -> tuple[str, ...]:
 
 
 def _affinity(spec: objects.PodSpec) -> tuple[str, ...]:
-    affinity = spec.affinity or objects.Affinity()
     found = []
-    if affinity.pod_affinity and affinity.pod_affinity.required_during_scheduling_ignored_during_execution:
-        found.append("required inter-pod affinity")
-    if affinity.pod_anti_affinity and affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution:
-        found.append("required inter-pod anti-affinity")
     if any(c.when_unsatisfiable != "ScheduleAnyway" for c in spec.topology_spread_constraints):
         found.append("topology spread with DoNotSchedule")
     return tuple(found)
@@ -90,12 +85,7 @@ def _gpu(pod: objects.Pod) -> tuple[str, ...]:
 
 
 def _preferences(spec: objects.PodSpec) -> tuple[str, ...]:
-    affinity = spec.affinity or objects.Affinity()
     found = []
-    if affinity.pod_affinity and affinity.pod_affinity.preferred_during_scheduling_ignored_during_execution:
-        found.append("preferred inter-pod affinity")
-    if affinity.pod_anti_affinity and affinity.pod_anti_affinity.preferred_during_scheduling_ignored_during_execution:
-        found.append("preferred inter-pod anti-affinity")
     if any(c.when_unsatisfiable == "ScheduleAnyway" for c in spec.topology_spread_constraints):
         found.append("topology spread with ScheduleAnyway")
     return tuple(found)

@@ -201,8 +201,8 @@ _PARTS: Final = {
     ),
     "Affinity": (
         judged("nodeAffinity", "NodeAffinity"),
-        judged("podAffinity", "see required and preferred"),
-        judged("podAntiAffinity", "see required and preferred; the required terms of existing pods are obeyed"),
+        judged("podAffinity", "InterPodAffinity"),
+        judged("podAntiAffinity", "InterPodAffinity"),
     ),
     "NodeAffinity": (
         judged(_PREFERRED, "NodeAffinity, as a score"),
@@ -213,47 +213,16 @@ _PARTS: Final = {
         judged("matchFields", "NodeAffinity, metadata.name"),
     ),
     "PodAffinity": (
-        Field(
-            _REQUIRED,
-            Verdict.REFUSED,
-            "InterPodAffinity of the pod's own is not built",
-            {"affinity": {"podAffinity": {_REQUIRED: [_TERM]}}},
-            "required inter-pod affinity",
-        ),
-        Field(
-            _PREFERRED,
-            Verdict.IGNORED,
-            "a preference",
-            {"affinity": {"podAffinity": {_PREFERRED: [{"weight": 1, "podAffinityTerm": _TERM}]}}},
-            "preferred inter-pod affinity",
-        ),
+        judged(_PREFERRED, "InterPodAffinity, as a score"),
+        judged(_REQUIRED, "InterPodAffinity"),
     ),
     "PodAntiAffinity": (
-        Field(
-            _REQUIRED,
-            Verdict.REFUSED,
-            "InterPodAffinity of the pod's own is not built",
-            {"affinity": {"podAntiAffinity": {_REQUIRED: [_TERM]}}},
-            "required inter-pod anti-affinity",
-        ),
-        Field(
-            _PREFERRED,
-            Verdict.IGNORED,
-            "a preference",
-            {"affinity": {"podAntiAffinity": {_PREFERRED: [{"weight": 1, "podAffinityTerm": _TERM}]}}},
-            "preferred inter-pod anti-affinity",
-        ),
+        judged(_PREFERRED, "InterPodAffinity, as a score"),
+        judged(_REQUIRED, "InterPodAffinity"),
     ),
-    "PodAffinityTerm": tuple(
-        judged(name, "of the anti-affinity of existing pods")
-        for name in (
-            "labelSelector",
-            "matchLabelKeys",
-            "mismatchLabelKeys",
-            "namespaceSelector",
-            "namespaces",
-            "topologyKey",
-        )
+    "PodAffinityTerm": (
+        *(judged(name, "InterPodAffinity") for name in ("labelSelector", "namespaceSelector", "namespaces", "topologyKey")),
+        *(judged(name, "InterPodAffinity: the API server puts them into the selector") for name in _LABEL_KEYS),
     ),
     "Toleration": (
         *(judged(name, "TaintToleration") for name in ("effect", "key", "operator", "value")),

@@ -6,13 +6,14 @@ the counts of the queries that its pod matches, found by the pod's labels.
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from cachetools import LRUCache
 
+from scheduler.kube.objects import Node
 from scheduler.pods.pod import Pod
-from scheduler.state.changes import domain_bit
+from scheduler.state.changes import Change, domain_bit
 from scheduler.state.columns.arrays import Int64Array, resized
 from scheduler.state.columns.selectors import Expressions, match
 from scheduler.state.facts.fact import Columns, NodeFact
@@ -29,11 +30,16 @@ _MOST_QUERIES: Final = 16_384
 class Query:
     """Pods that match all of `terms`, at least one. living: those that terminate do not count.
 
-    The topology keys of the terms are "": a query is about pods, wherever they are.
+    The topology keys of the terms are "", and their weights 1: a query is about pods, wherever they are.
     """
 
     terms: tuple[TermKey, ...]
     living: bool = False
+
+    @classmethod
+    def of(cls, *terms: TermKey) -> "Query":
+        """Of terms with topology keys and weights."""
+        return cls(tuple(replace(term, topology_key="", weight=1) for term in terms))
 
     @property
     def namespaces(self) -> frozenset[str]:
@@ -75,6 +81,7 @@ class MatchingPods(NodeFact[_Read]):
     def __init__(self, tables: Columns) -> None:
         """No pods."""
         super().__init__(tables)
+        self._labels: dict[int, Mapping[str, str]] = {}
         self._pods = PodLabels()
         self._queries: PodTerms[Query] = PodTerms()
         self._asked: OrderedDict[Query, int] = OrderedDict()
@@ -103,6 +110,15 @@ class MatchingPods(NodeFact[_Read]):
             counts = self._counts.get(slot)
             if counts is not None:
                 counts[row] += sign
+
+    def node_changed(self, row: int, node: Node | None) -> Change:
+        """The node is in other domains, and with it the pods on it."""
+        labels = None if node is None else node.metadata.labels or {}
+        old = self._labels.pop(row, labels)
+        if labels is None:
+            return Change(0)
+        self._labels[row] = labels
+        return Change.DOMAINS if self._asked and old != labels else Change(0)
 
     def namespaces_changed(self) -> None:
         """As Fact."""

@@ -25,19 +25,23 @@ _NO_TERMS: Final[Int64Array] = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class TermKey:
-    """What a term asks. namespace_selector: None when it has none, () when it takes every namespace."""
+    """What a term asks. namespace_selector: None when it has none, () when it takes every namespace.
+
+    weight: of a preference, negative where it keeps away; 1 of what is required.
+    """
 
     topology_key: str
     namespaces: frozenset[str]
     namespace_selector: Expressions | None
     selector: Expressions
+    weight: int = 1
 
 
 # Most terms are about the namespace of their own pod: as many different ones as a cluster has namespaces.
 _one_namespace = lru_cache(maxsize=4096)(lambda namespace: frozenset({namespace}))
 
 
-def term_key(term: PodAffinityTerm, namespace: str) -> TermKey | None:
+def term_key(term: PodAffinityTerm, namespace: str, weight: int = 1) -> TermKey | None:
     """What a term of a pod in `namespace` asks; None when it can match no pod.
 
     matchLabelKeys and mismatchLabelKeys are not read: the API server has merged them into the selector.
@@ -47,7 +51,7 @@ def term_key(term: PodAffinityTerm, namespace: str) -> TermKey | None:
         return None
     own_only = not term.namespaces and term.namespace_selector is None
     names = _one_namespace(namespace) if own_only else frozenset(term.namespaces)
-    return TermKey(term.topology_key, names, of_label_selector(term.namespace_selector), selector)
+    return TermKey(term.topology_key, names, of_label_selector(term.namespace_selector), selector, weight)
 
 
 class Scoped(Hashable, Protocol):

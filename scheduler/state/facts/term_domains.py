@@ -55,6 +55,17 @@ class TermDomains:
         domains[self._codes[:pairs][wanted[self._slots[:pairs]]]] = True
         return domains
 
+    def sums(self, weights: Int64Array) -> Int64Array:
+        """int64[codes + 1], the last of rows without the topology key: the weights of all holders in the domain.
+
+        weights: int64[slots].
+        """
+        pairs = len(self._place_of)
+        each = weights[self._slots[:pairs]] * self._holders[:pairs]
+        # Exact: the sums of what pods may write stay far below 2^53.
+        sums = np.bincount(self._codes[:pairs], weights=each, minlength=len(self._column.values) + 1)
+        return sums.astype(np.int64)
+
     def _enter(self, slot: int, code: int) -> int:
         place = len(self._place_of)
         if place == len(self._slots):

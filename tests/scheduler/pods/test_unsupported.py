@@ -37,12 +37,6 @@ def restarting(action: str) -> list[dict[str, object]]:
         pytest.param({"volumes": [{"name": "v", "ephemeral": {}}]}, "volumes of kind ephemeral", id="ephemeral"),
         pytest.param({"volumes": [{"name": "v", "rbd": {}}]}, "volumes of kind rbd", id="RBD"),
         pytest.param({"volumes": [{"name": "v", "newDisk": {}}]}, "volumes of kind newDisk", id="one not looked up"),
-        pytest.param({"affinity": {"podAffinity": {REQUIRED: [TERM]}}}, "required inter-pod affinity", id="affinity"),
-        pytest.param(
-            {"affinity": {"podAntiAffinity": {REQUIRED: [TERM]}}},
-            "required inter-pod anti-affinity",
-            id="anti-affinity",
-        ),
         pytest.param(spread("DoNotSchedule"), "topology spread with DoNotSchedule", id="spread"),
         pytest.param({"resourceClaims": [{"name": "r"}]}, "resource claims", id="claims"),
         pytest.param({"schedulingGroup": {"podGroupName": "g"}}, "pod groups", id="pod group"),
@@ -63,12 +57,6 @@ def test_a_requirement_is_named(options: dict[str, object], words: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        pytest.param(
-            {"affinity": {"podAffinity": {PREFERRED: [WEIGHTED]}}}, "preferred inter-pod affinity", id="affinity"
-        ),
-        pytest.param(
-            {"affinity": {"podAntiAffinity": {PREFERRED: [WEIGHTED]}}}, "preferred inter-pod anti-affinity", id="anti"
-        ),
         pytest.param(spread("ScheduleAnyway"), "topology spread with ScheduleAnyway", id="spread"),
     ],
 )
@@ -82,7 +70,8 @@ def test_a_preference_is_named_and_keeps_nobody_waiting(options: dict[str, objec
         pytest.param({}, id="plain"),
         pytest.param({"containers": restarting("Restart")}, id="a container that restarts alone"),
         pytest.param({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}}, id="node affinity"),
-        pytest.param({"affinity": {"podAffinity": {}, "podAntiAffinity": {}}}, id="empty affinity"),
+        pytest.param({"affinity": {"podAffinity": {REQUIRED: [TERM], PREFERRED: [WEIGHTED]}}}, id="pod affinity"),
+        pytest.param({"affinity": {"podAntiAffinity": {REQUIRED: [TERM], PREFERRED: [WEIGHTED]}}}, id="anti-affinity"),
         pytest.param({"annotations": {names.CARD_POLICY: "spread"}}, id="a policy that is there"),
     ],
 )

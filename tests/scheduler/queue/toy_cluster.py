@@ -5,6 +5,7 @@ from collections.abc import Hashable
 import numpy as np
 from msgspec.structs import replace
 
+from scheduler.kube.objects import PodAffinity
 from scheduler.kube.port import PodKey
 from scheduler.pods.pod import Pod, Template
 from scheduler.queue.scheduling_queue import SchedulingQueue
@@ -42,7 +43,8 @@ def template(units: int = 1) -> Template:
         node_affinity=None,
         tolerations=(),
         host_ports=frozenset(),
-        anti_affinity=(),
+        affinity=PodAffinity(),
+        anti_affinity=PodAffinity(),
     )
 
 

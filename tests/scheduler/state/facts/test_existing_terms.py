@@ -12,7 +12,7 @@ from scheduler.kube.objects import LabelSelector, PodAffinityTerm, Requirement
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.state.columns.arrays import ALL_ROWS
 from scheduler.state.columns.selectors import match
-from scheduler.state.facts.anti_affinity import AntiAffinity
+from scheduler.state.facts.existing_terms import AntiAffinity
 from scheduler.state.facts.pod_terms import TermKey, term_key
 from scheduler.state.tables import Tables
 from tests.support.builders import READER, bound, wire_node, wire_pod
@@ -20,7 +20,14 @@ from tests.system.pod_templates import OTHERS
 
 APP = LabelSelector({"app": "x"})
 HOST, ZONE = "kubernetes.io/hostname", "zone"
-OWN = ("default", (PodAffinityTerm(ZONE, APP),))
+
+
+def asks(namespace: str, *terms: PodAffinityTerm) -> tuple[str, tuple[tuple[int, PodAffinityTerm], ...]]:
+    """What is read of a pod with these required terms."""
+    return namespace, tuple((1, term) for term in terms)
+
+
+OWN = asks("default", PodAffinityTerm(ZONE, APP))
 
 
 def index(*zones: str, namespaces: dict[str, dict[str, str]] | None = None) -> tuple[AntiAffinity, Tables]:
@@ -78,13 +85,13 @@ def closed(terms: AntiAffinity, namespace: str = "default", app: str = "x") -> l
 )
 def test_which_pods_a_term_matches(term: PodAffinityTerm, namespace: str, matches: bool) -> None:  # noqa: FBT001 - a case of the table
     terms, _ = index("east", "west", namespaces={"prod": {"team": "a"}})
-    terms.book(0, ("default", (term,)), 1)
+    terms.book(0, asks("default", term), 1)
     assert closed(terms, namespace) == ([0] if matches else [])
 
 
 def test_a_term_closes_its_whole_domain() -> None:
     terms, _ = index("east", "west", "east")
-    terms.book(0, ("default", (PodAffinityTerm(ZONE, APP),)), 1)
+    terms.book(0, asks("default", PodAffinityTerm(ZONE, APP)), 1)
     assert closed(terms) == [0, 2]
 
 
@@ -100,7 +107,7 @@ def test_a_domain_opens_when_its_last_pod_is_gone() -> None:
 
 def test_a_node_without_the_topology_key_is_in_no_domain() -> None:
     terms, tables = index("east")
-    terms.book(0, ("default", (PodAffinityTerm("rack", APP),)), 1)
+    terms.book(0, asks("default", PodAffinityTerm("rack", APP)), 1)
     assert closed(terms) == []
     place(tables, 0, {"rack": "1"})
     assert closed(terms) == [0]
@@ -108,14 +115,14 @@ def test_a_node_without_the_topology_key_is_in_no_domain() -> None:
 
 def test_a_node_that_moves_takes_its_pods_along() -> None:
     terms, tables = index("east", "west", "east")
-    terms.book(0, ("default", (PodAffinityTerm(ZONE, APP),)), 1)
+    terms.book(0, asks("default", PodAffinityTerm(ZONE, APP)), 1)
     place(tables, 0, {ZONE: "west"})
     assert closed(terms) == [0, 1]
 
 
 def test_a_term_that_can_match_nobody_is_not_kept() -> None:
     terms, _ = index("east")
-    terms.book(0, ("default", (PodAffinityTerm(ZONE, None),)), 1)
+    terms.book(0, asks("default", PodAffinityTerm(ZONE, None)), 1)
     assert not terms
     assert terms.signature("default", {"app": "x"}) == ()
     assert term_key(PodAffinityTerm(ZONE, LabelSelector(None, (Requirement("a", "Gt", ("1",)),))), "default") is None
@@ -124,14 +131,14 @@ def test_a_term_that_can_match_nobody_is_not_kept() -> None:
 def test_equal_terms_of_many_pods_are_one() -> None:
     terms, _ = index("east", "west")
     for number in range(20):
-        terms.book(number % 2, ("default", (PodAffinityTerm(ZONE, APP),)), 1)
+        terms.book(number % 2, asks("default", PodAffinityTerm(ZONE, APP)), 1)
     assert len(terms.against("default", {"app": "x"})) == 1
 
 
 def test_classes_are_told_apart_by_the_terms_that_match_them() -> None:
     terms, _ = index("east")
     assert terms.signature("default", {"app": "x"}) == terms.signature("prod", {}) == ()
-    terms.book(0, ("default", (PodAffinityTerm(ZONE, APP),)), 1)
+    terms.book(0, asks("default", PodAffinityTerm(ZONE, APP)), 1)
     signature = terms.signature("default", {"app": "x", "pod-index": "1"})
     assert signature == terms.signature("default", {"app": "x", "pod-index": "2"})
     assert signature != terms.signature("default", {"app": "y"}) == terms.signature("default", {})
@@ -142,7 +149,7 @@ def test_a_label_that_a_term_of_another_namespace_looks_at_tells_no_pods_apart()
     terms, _ = index("east")
     for number in range(100):
         selector = LabelSelector(None, (Requirement("pod-index", "In", (str(number),)),))
-        terms.book(0, ("theirs", (PodAffinityTerm(ZONE, selector),)), 1)
+        terms.book(0, asks("theirs", PodAffinityTerm(ZONE, selector)), 1)
     assert len({terms.signature("default", {"pod-index": str(number)}) for number in range(100)}) == 1
     assert len({terms.signature("theirs", {"pod-index": str(number)}) for number in range(100)}) == 100
 
@@ -174,11 +181,11 @@ def test_the_terms_that_are_found_are_those_that_match(written: list[PodAffinity
     terms, tables = index("east", namespaces={"prod": {"team": "a"}})
     there = {}
     for number, term in enumerate(written):
-        terms.book(0, ("default", (term,)), 1)
+        terms.book(0, asks("default", term), 1)
         there[number] = term_key(term, "default")
     for number in gone:
         if there.pop(number, None) is not None:
-            terms.book(0, ("default", (written[number],)), -1)
+            terms.book(0, asks("default", written[number]), -1)
     for namespace in ("default", "prod", "unseen"):
         for labels in ({}, {"a": "x"}, {"a": "y", "b": "z"}, {"b": "x"}):
             about = tables.namespaces.get(namespace, {})
@@ -189,10 +196,10 @@ def test_the_terms_that_are_found_are_those_that_match(written: list[PodAffinity
 
 def test_a_signature_never_stands_for_the_labels_of_other_keys() -> None:
     terms, _ = index("east")
-    terms.book(0, ("default", (PodAffinityTerm(ZONE, LabelSelector({"app": "x"})),)), 1)
+    terms.book(0, asks("default", PodAffinityTerm(ZONE, LabelSelector({"app": "x"}))), 1)
     before = terms.signature("default", {"app": "x", "tier": "x"})
-    terms.book(0, ("default", (PodAffinityTerm(ZONE, LabelSelector({"app": "x"})),)), -1)
-    terms.book(0, ("default", (PodAffinityTerm(ZONE, LabelSelector({"tier": "x"})),)), 1)
+    terms.book(0, asks("default", PodAffinityTerm(ZONE, LabelSelector({"app": "x"}))), -1)
+    terms.book(0, asks("default", PodAffinityTerm(ZONE, LabelSelector({"tier": "x"}))), 1)
     assert terms.signature("default", {"app": "x", "tier": "x"}) != before
 
 
@@ -224,7 +231,7 @@ def test_namespaces_count_where_a_term_selects_them() -> None:
     version = terms.terms.version
     tables.set_namespace("other", {})
     assert terms.terms.version == version
-    terms.book(0, ("default", (PodAffinityTerm(ZONE, APP, LabelSelector({"team": "a"})),)), 1)
+    terms.book(0, asks("default", PodAffinityTerm(ZONE, APP, LabelSelector({"team": "a"}))), 1)
     assert closed(terms, "prod") == [0]
     version = terms.terms.version
     tables.set_namespace("prod", {"team": "b"})
@@ -258,7 +265,7 @@ def test_terms_that_nearly_every_pod_matches_are_not_gone_through_at_each_decisi
 
     def book(pod: int) -> None:
         lacking = (LabelSelector(None, (Requirement(f"k-{pod}-{n}", "DoesNotExist"),)) for n in range(64))
-        terms.book(0, ("default", tuple(PodAffinityTerm(ZONE, each, scope) for each in lacking)), 1)
+        terms.book(0, asks("default", *(PodAffinityTerm(ZONE, each, scope) for each in lacking)), 1)
 
     book(0)
     decide()
@@ -273,7 +280,7 @@ def test_a_signature_of_many_terms_is_short_and_tells_them_apart() -> None:
     terms, _ = index("east")
     for number in range(100):
         lacking = LabelSelector(None, (Requirement(f"k-{number}", "DoesNotExist"),))
-        terms.book(0, ("default", (PodAffinityTerm(ZONE, lacking),)), 1)
+        terms.book(0, asks("default", PodAffinityTerm(ZONE, lacking)), 1)
     signatures = {terms.signature("default", {f"k-{number}": ""}) for number in range(100)}
     assert len(signatures) == 100
     assert {len(signature) for signature in signatures if isinstance(signature, bytes)} == {16}

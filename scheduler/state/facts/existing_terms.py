@@ -1,11 +1,13 @@
-"""Required anti-affinity terms of pods that have a node, and the topology domains that they keep others out of.
+"""Affinity terms of pods that have a node: which of them match a pod, and in which topology domains they count.
 
-Equal terms of many pods are one, with a count per domain. A fact: `facts` says who undoes what.
-Source: kube-scheduler, plugins/interpodaffinity/filtering.go, getExistingAntiAffinityCounts.
+Equal terms of many pods are one, with a count per domain. Facts: `facts` says who undoes what.
+Source: kube-scheduler, plugins/interpodaffinity/filtering.go, getExistingAntiAffinityCounts, and scoring.go,
+processExistingPod.
 """
 
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import reduce
 from operator import or_
 from typing import TypeAlias
@@ -13,20 +15,22 @@ from typing import TypeAlias
 import numpy as np
 
 from scheduler.kube.objects import Node, PodAffinityTerm
-from scheduler.pods.pod import Pod
+from scheduler.pods.pod import Pod, Template
 from scheduler.state.changes import Change, domain_bit
-from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows
+from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows, resized
 from scheduler.state.columns.row_masks import count_of
 from scheduler.state.facts.fact import Columns, NodeFact
 from scheduler.state.facts.pod_terms import PodTerms, TermKey, term_key
 from scheduler.state.facts.term_domains import TermDomains
 
-# (namespace, terms) of one pod.
-_Read: TypeAlias = tuple[str, tuple[PodAffinityTerm, ...]]
+# The weight of a term, and the term.
+Weighted: TypeAlias = tuple[int, PodAffinityTerm]
+# Of one pod: its namespace, and its terms.
+_Read: TypeAlias = tuple[str, tuple[Weighted, ...]]
 
 
-class AntiAffinity(NodeFact[_Read]):
-    """The terms of all pods that have a node, and who they keep away. terms: these, each once."""
+class ExistingTerms(NodeFact[_Read]):
+    """Terms of all pods that have a node. terms: these, each once."""
 
     def __init__(self, tables: Columns) -> None:
         """No terms."""
@@ -41,16 +45,20 @@ class AntiAffinity(NodeFact[_Read]):
         """Whether any pod has a term that can match."""
         return bool(self.terms)
 
+    @abstractmethod
+    def terms_of(self, template: Template) -> Iterable[Weighted]:
+        """Those that are counted of a pod."""
+
     def read(self, pod: Pod) -> _Read | None:
-        """The namespace and the required terms of a pod that has any."""
-        terms = pod.template.anti_affinity
+        """The namespace and the terms of a pod that has any."""
+        terms = tuple(self.terms_of(pod.template))
         return (pod.key.namespace, terms) if terms else None
 
     def book(self, row: int, read: _Read, sign: int) -> None:
         """As NodeFact."""
         namespace, terms = read
-        for written in terms:
-            key = term_key(written, namespace)
+        for weight, written in terms:
+            key = term_key(written, namespace, weight)
             if key is not None:
                 self._enter(row, key) if sign > 0 else self._leave(row, key)
 
@@ -90,20 +98,12 @@ class AntiAffinity(NodeFact[_Read]):
         # A namespace that was not seen yet counts as one without labels, as in kube-scheduler.
         return self.terms.matching(namespace, self.tables.namespaces.get(namespace, {}), labels)
 
-    def closed(self, against: Int64Array, rows: Rows) -> BoolArray:
-        """bool[rows], the caller's own: the row lies in a domain where a pod with one of these terms is."""
-        closed = np.zeros(count_of(rows, self.tables.capacity), dtype=np.bool_)
-        wanted = np.zeros(self.terms.size, dtype=np.bool_)
-        wanted[against] = True
-        for domains in self._domains.values():
-            closed |= domains.among(wanted)[domains.column.codes[rows]]
-        return closed
-
-    def _enter(self, row: int, key: TermKey) -> None:
+    def _enter(self, row: int, key: TermKey) -> int:
         slot = self.terms.take(key)
         self._on.setdefault(row, Counter())[slot] += 1
         self._labels.setdefault(row, self.tables.labels.of_row(row))
         self._count(row, slot, 1)
+        return slot
 
     def _leave(self, row: int, key: TermKey) -> None:
         slot, on_row = self.terms.slot(key), self._on[row]
@@ -128,3 +128,58 @@ class AntiAffinity(NodeFact[_Read]):
         domains.count(slot, domain, holders)
         if not domains:
             del self._domains[topology_key]
+
+
+class AntiAffinity(ExistingTerms):
+    """Required anti-affinity: the domains that it keeps others out of."""
+
+    def terms_of(self, template: Template) -> Iterable[Weighted]:
+        """The required ones."""
+        return ((1, term) for term in template.anti_affinity.required_during_scheduling_ignored_during_execution)
+
+    def closed(self, against: Int64Array, rows: Rows) -> BoolArray:
+        """bool[rows], the caller's own: the row lies in a domain where a pod with one of these terms is."""
+        closed = np.zeros(count_of(rows, self.tables.capacity), dtype=np.bool_)
+        wanted = np.zeros(self.terms.size, dtype=np.bool_)
+        wanted[against] = True
+        for domains in self._domains.values():
+            closed |= domains.among(wanted)[domains.column.codes[rows]]
+        return closed
+
+
+class Preferences(ExistingTerms):
+    """What pods that are there prefer of others, and what they require of them: these prefer the same company."""
+
+    def __init__(self, tables: Columns, hard_weight: int) -> None:
+        """hard_weight: of a required affinity term; 0 leaves those out."""
+        super().__init__(tables)
+        self._hard_weight = hard_weight
+        self._weights: Int64Array = np.zeros(0, dtype=np.int64)
+
+    def terms_of(self, template: Template) -> Iterable[Weighted]:
+        """Preferred ones by their weight, negative where they keep away, and required affinity."""
+        for_it, against_it = template.affinity, template.anti_affinity
+        if self._hard_weight:
+            yield from (
+                (self._hard_weight, each) for each in for_it.required_during_scheduling_ignored_during_execution
+            )
+        for preferred in for_it.preferred_during_scheduling_ignored_during_execution:
+            yield preferred.weight, preferred.pod_affinity_term
+        for preferred in against_it.preferred_during_scheduling_ignored_during_execution:
+            yield -preferred.weight, preferred.pod_affinity_term
+
+    def sums(self, matching: Int64Array) -> Int64Array:
+        """int64[nodes]: the weights of these terms, by their slots, of every pod in the row's domains, added up."""
+        total = np.zeros(self.tables.capacity, dtype=np.int64)
+        weights = np.zeros(self.terms.size, dtype=np.int64)
+        weights[matching] = self._weights[matching]
+        for domains in self._domains.values():
+            total += domains.sums(weights)[domains.column.codes]
+        return total
+
+    def _enter(self, row: int, key: TermKey) -> int:
+        slot = super()._enter(row, key)
+        if slot >= len(self._weights):
+            self._weights = resized(self._weights, (self.terms.size,), 0)
+        self._weights[slot] = key.weight
+        return slot
