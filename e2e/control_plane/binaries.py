@@ -71,8 +71,11 @@ PROGRAMS: Final[dict[str, GoProgram]] = {
     "ctr": GoProgram("containerd", f"{_CONTAINERD}/ctr"),
     "runc": GoProgram("runc", "github.com/opencontainers/runc"),
     "pause": GoProgram("pause", "."),
+    "kube-scheduler-oracle": GoProgram("oracle", "."),
 }
 OF_A_NODE: Final = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "pause")
+# Built by who asks for it: only `tests.differential.record` does.
+ON_DEMAND: Final = ("kube-scheduler-oracle",)
 
 
 def ensure(names: Iterable[str], say: Say | None = None) -> dict[str, Path]:
@@ -244,7 +247,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", choices=[[], *PROGRAMS], metavar="NAME")
     names = parser.parse_args(arguments).names
     try:
-        _print(ensure(names or [name for name in PROGRAMS if name not in OF_A_NODE]))
+        _print(ensure(names or [name for name in PROGRAMS if name not in (*OF_A_NODE, *ON_DEMAND)]))
     except (GoUnavailable, CompilerUnavailable, cache.PackageUnavailable) as error:
         to_stderr(f"{error}")
         return UNAVAILABLE_EXIT
