@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeAlias
 
-from tests.differential.groups import taints
+from tests.differential.groups import affinity, nodes, resources, spread, taints
 from tests.differential.manifests import Scenario
 
 Make: TypeAlias = Callable[[Random, str], Scenario]
@@ -23,9 +23,32 @@ class Group:
     missing: str = ""
 
 
+_SPREAD: Final = "PodTopologySpread"
+_AFFINITY: Final = "InterPodAffinity: the pod's own terms"
+
 GROUPS: Final[Mapping[str, Group]] = {
     "taints": Group(taints.taints),
     "unschedulable": Group(taints.unschedulable, 12),
+    "node_affinity": Group(nodes.node_affinity, 30),
+    "node_fields": Group(nodes.node_fields, 12),
+    "node_name": Group(nodes.node_name, 12),
+    "node_ports": Group(nodes.node_ports),
+    "resources": Group(resources.resources, 40),
+    "several_resources": Group(resources.several_resources, 15),
+    "resized": Group(resources.resized, 15),
+    "balance": Group(resources.balance, 25),
+    "shared_gpu_nodes": Group(resources.shared_gpu_nodes, 8),
+    "existing_anti_affinity": Group(affinity.existing_anti_affinity, 30),
+    "required_affinity": Group(affinity.required_affinity, 30, _AFFINITY),
+    "required_anti_affinity": Group(affinity.required_anti_affinity, 25, _AFFINITY),
+    "affinity_label_keys": Group(affinity.label_keys, 20, _AFFINITY),
+    "preferred_affinity": Group(affinity.preferred_affinity, 25, "InterPodAffinity: its score"),
+    "spread_hard": Group(spread.spread_hard, 30, _SPREAD),
+    "spread_policies": Group(spread.spread_policies, 15, _SPREAD),
+    "spread_domains": Group(spread.spread_domains, 20, _SPREAD),
+    "spread_label_keys": Group(spread.spread_label_keys, 20, _SPREAD),
+    "spread_soft": Group(spread.spread_soft, 25, _SPREAD),
+    "spread_by_default": Group(spread.spread_by_default, 20, f"{_SPREAD}: the defaults for pods of a service"),
 }
 
 

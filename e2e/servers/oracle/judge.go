@@ -161,6 +161,9 @@ func (c *cluster) weights() map[string]int64 {
 	return found
 }
 
+// verdictOf sorts the reasons: scalar resources come in the order of a map, and the message sorts them too.
 func verdictOf(status *fwk.Status) Verdict {
-	return Verdict{Plugin: status.Plugin(), Code: status.Code().String(), Reasons: status.Reasons()}
+	reasons := append([]string{}, status.Reasons()...)
+	sort.Strings(reasons)
+	return Verdict{Plugin: status.Plugin(), Code: status.Code().String(), Reasons: reasons}
 }
