@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from tests.differential import wire
-from tests.differential.comparison import Difference, differences, scorers
+from tests.differential.comparison import Difference, alike, differences, scorers
 from tests.differential.ours import Ours
 from tests.differential.table import GROUPS
 
@@ -42,7 +42,8 @@ def _compare(group: str, first: int, only: str) -> int:
     _say(f"{group}: {probes} probes, {len(found)} differences{note}")
     for what, count in Counter(_kind(difference.what) for difference in found).most_common():
         _say(f"    {count} x {what}")
-    silent = {plugin for each in chosen for probe in each.probes for plugin in probe.answer.scores} - scorers()
+    scored = (pair for each in chosen for probe in each.probes for pair in probe.answer.scores.items())
+    silent = {plugin for plugin, scores in scored if not alike(scores.normalized)} - scorers()
     if silent:
         _say(f"    scores not compared, since we have none: {', '.join(sorted(silent))}")
     return len(found)

@@ -69,7 +69,7 @@ def _objecting(verdict: Verdict) -> Objecting:
 
 def _scores(plugin: str, theirs: Scores, ours: Mapping[str, int]) -> Iterator[tuple[str, object, object]]:
     expected = theirs.normalized
-    if _alike(expected) and _alike(ours):
+    if alike(expected) and alike(ours):
         # Every feasible node gets the same: that decides nothing, and we leave it out.
         return
     within = _WITHIN.get(plugin) or _ROUNDED_UP.get(plugin) or range(-1, _ROUNDED_DOWN)
@@ -78,5 +78,6 @@ def _scores(plugin: str, theirs: Scores, ours: Mapping[str, int]) -> Iterator[tu
             yield f"{plugin}, score of {name}", points, ours.get(name, 0) / _PER_POINT
 
 
-def _alike(scores: Mapping[str, int]) -> bool:
+def alike(scores: Mapping[str, int]) -> bool:
+    """Whether every node has the same."""
     return len(set(scores.values())) <= 1

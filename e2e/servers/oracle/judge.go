@@ -22,7 +22,9 @@ func answerOne(configuration *config.KubeSchedulerConfiguration, scenario Scenar
 		if err != nil {
 			return answer, err
 		}
-		objects = append(objects, object)
+		if !finished(object) {
+			objects = append(objects, object)
+		}
 		answer.Objects = append(answer.Objects, stored)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -39,6 +41,13 @@ func answerOne(configuration *config.KubeSchedulerConfiguration, scenario Scenar
 		answer.Answers = append(answer.Answers, one)
 	}
 	return answer, nil
+}
+
+// finished is what kube-scheduler leaves to the API server, by the field selector of its pods: the fake one knows none.
+// Source: pkg/scheduler/scheduler.go, newPodInformer.
+func finished(object runtime.Object) bool {
+	pod, is := object.(*v1.Pod)
+	return is && (pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed)
 }
 
 func (c *cluster) probe(ctx context.Context, raw []byte, postFilter bool) (Answer, error) {
