@@ -38,6 +38,8 @@ _BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false")
 # containerd wants the header files of btrfs.
 _TAGS: Final = {"containerd": "no_btrfs", "runc": "seccomp,netgo,osusergo"}
 _LIBRARY: Final = "libseccomp-dev"
+# Modules that are built of Kubernetes itself: it reads its own version where a feature depends on that.
+_STAMPED: Final = ("kubernetes", "oracle")
 
 
 class GoUnavailable(Exception):
@@ -125,9 +127,9 @@ def linker_flags(module: str) -> str:
     """Flags for `go build -ldflags`: small, and for Kubernetes the version that it announces."""
     if module == "runc":
         return "-s -w -extldflags -static"
-    if module != "kubernetes":
+    if module not in _STAMPED:
         return "-s -w"
-    version = kubernetes_version()
+    version = _pinned(module, "k8s.io/kubernetes")
     major, minor, _ = version.removeprefix("v").split(".")
     stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     return "-s -w " + " ".join(f"-X {_VERSION_PACKAGE}.{key}={stamps[key]}" for key in stamps)

@@ -70,13 +70,16 @@ def required_affinity(rng: Random, name: str) -> Scenario:
     """Pods that want to be beside others, or beside their own kind, of which they may be the first."""
     made = cluster(rng, name)
     made.probes = [
-        _asked(rng, f"p{number}", affinity={"podAffinity": _required(rng, rng.choice((1, 1, 2)))}) for number in range(5)
+        _asked(rng, f"p{number}", affinity={"podAffinity": _required(rng, rng.choice((1, 1, 2)))})
+        for number in range(5)
     ]
     first = {"labelSelector": matches(app="first"), "topologyKey": rng.choice((ZONE, HOSTNAME))}
     mine = {"requiredDuringSchedulingIgnoredDuringExecution": [first]}
     made.probes.append(pod("first", labels={"app": "first"}, affinity={"podAffinity": mine}))
     made.probes.append(pod("not-the-first", labels={"app": "web"}, affinity={"podAffinity": mine}))
-    made.probes.append(pod("first-elsewhere", namespace="third", labels={"app": "first"}, affinity={"podAffinity": mine}))
+    made.probes.append(
+        pod("first-elsewhere", namespace="third", labels={"app": "first"}, affinity={"podAffinity": mine})
+    )
     return made
 
 
@@ -154,5 +157,7 @@ def _required(rng: Random, count: int) -> Manifest:
 
 
 def _preferred(rng: Random) -> Manifest:
-    terms = [{"weight": rng.choice((1, 10, 50, 100)), "podAffinityTerm": term(rng)} for _ in range(rng.choice((1, 1, 2)))]
+    terms = [
+        {"weight": rng.choice((1, 10, 50, 100)), "podAffinityTerm": term(rng)} for _ in range(rng.choice((1, 1, 2)))
+    ]
     return {"preferredDuringSchedulingIgnoredDuringExecution": terms}

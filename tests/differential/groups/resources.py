@@ -19,9 +19,7 @@ def resources(rng: Random, name: str) -> Scenario:
     for number in range(rng.randint(2, 12)):
         made.objects.append(pod(f"r{number}", on=rng.choice(there), **_asks(rng)))
     made.objects.append(pod("done", on=there[0], status={"phase": "Succeeded"}, **_asks(rng)))
-    made.objects.append(
-        pod("leaving", on=there[1], meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}, **_asks(rng))
-    )
+    made.objects.append(pod("leaving", on=there[1], meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}, **_asks(rng)))
     made.probes = [pod(f"p{number}", **_asks(rng)) for number in range(7)]
     made.probes.append(pod("nothing"))
     return made
@@ -115,7 +113,10 @@ def _small_nodes(rng: Random, count: int) -> list[Manifest]:
 
 
 def _amounts(rng: Random, *, larger: bool = False) -> dict[str, str]:
-    return {"cpu": rng.choice(_CPUS[-4:] if larger else _CPUS), "memory": rng.choice(_MEMORY[-3:] if larger else _MEMORY)}
+    return {
+        "cpu": rng.choice(_CPUS[-4:] if larger else _CPUS),
+        "memory": rng.choice(_MEMORY[-3:] if larger else _MEMORY),
+    }
 
 
 def _asks(rng: Random) -> Manifest:

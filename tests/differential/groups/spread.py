@@ -141,7 +141,11 @@ def _cluster(rng: Random, name: str) -> Scenario:
 
 
 def _labels(rng: Random) -> dict[str, str]:
-    return {"app": rng.choice(("web", "web", "db", "cache")), "tier": rng.choice(("front", "back")), _REVISION: rng.choice("12")}
+    return {
+        "app": rng.choice(("web", "web", "db", "cache")),
+        "tier": rng.choice(("front", "back")),
+        _REVISION: rng.choice("12"),
+    }
 
 
 def _asked(rng: Random, name: str, constraints: list[Manifest], **spec: object) -> Manifest:
