@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from tests.differential import wire
-from tests.differential.comparison import Difference, alike, differences, scorers
+from tests.differential.comparison import Difference, differences, lacking
 from tests.differential.ours import Ours
 from tests.differential.table import GROUPS
 
@@ -42,21 +42,18 @@ def _compare(group: str, first: int, only: str) -> int:
     _say(f"{group}: {probes} probes, {len(found)} differences{note}")
     for what, count in Counter(_kind(difference.what) for difference in found).most_common():
         _say(f"    {count} x {what}")
-    scored = (pair for each in chosen for probe in each.probes for pair in probe.answer.scores.items())
-    silent = {plugin for plugin, scores in scored if not alike(scores.normalized)} - scorers()
+    silent = frozenset[str]().union(*map(lacking, chosen))
     if silent:
-        _say(f"    scores not compared, since we have none: {', '.join(sorted(silent))}")
+        _say(f"    not compared, since we have none: {', '.join(sorted(silent))}")
     return len(found)
 
 
 def told(difference: Difference) -> str:
     """For a person: the objects, the probe, and the two answers."""
-    name, about = difference.scenario.name, f"# {difference.scenario.name}: {difference.what}"
+    about = f"# {difference.scenario.name}: {difference.what}"
+    answers = f"#   kube-scheduler: {difference.expected}\n#   we:             {difference.got}\n"
     objects = "---\n".join(_yaml(raw) for raw in difference.scenario.objects)
-    return (
-        f"{about}\n{objects}# the probe\n---\n{_yaml(difference.probe.pod)}"
-        f"# {name}: {difference.what}\n#   kube-scheduler: {difference.expected}\n#   we:             {difference.got}\n"
-    )
+    return f"{about}\n{objects}# the probe\n---\n{_yaml(difference.probe.pod)}{about}\n{answers}"
 
 
 def _yaml(raw: bytes) -> str:

@@ -1,20 +1,33 @@
-"""Where our engine says something else than kube-scheduler did. docs/differences.md has the definition in words."""
+"""Where our engine says something else than kube-scheduler did. docs/differences.md has the definition in words.
+
+`ON_PURPOSE` names what differs on purpose.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from scheduler.plugins import registry
 from tests.differential.ours import Objecting, Ours, Verdicts
-from tests.differential.wire import Answer, Probe, Recorded, Scores, Verdict
+from tests.differential.wire import Probe, Recorded, Scores, Verdict
 
-# Ours less theirs, in thousandths of a point: at least -1 (a sum of floats may end just below), and less than this.
-# kube-scheduler rounds down once, and NodeResourcesFit twice: for each resource, and for their mean.
-_ROUNDED_DOWN: Final = 1_000
-_WITHIN: Final = {"NodeResourcesFit": range(-1, 1_500)}
-# 100 less a number that was rounded down.
-_ROUNDED_UP: Final = {"TaintToleration": range(-999, 2)}
 _PER_POINT: Final = 1_000
+# Ours less theirs, in thousandths of a point; a sum of floats may end one below. kube-scheduler rounds down, once.
+_ROUNDED_DOWN: Final = range(-1, 1_000)
+_WITHIN: Final[Mapping[str, range]] = {
+    # For each of the two resources, and their mean.
+    "NodeResourcesFit": range(-1, 1_500),
+    # 100 less a number that was rounded down.
+    "TaintToleration": range(-999, 2),
+}
+
+
+_BY_NAME: Final = "nodes that PreFilter leaves out"
+_PREFERENCE: Final = "a preference that is not valid"
+_POD_LEVEL: Final = "the pod's own pod-level requests in its score"
+ON_PURPOSE: Final = (_BY_NAME, _PREFERENCE, _POD_LEVEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +45,20 @@ def differences(scenario: Recorded, ours: Ours) -> Iterator[Difference]:
     """Of every probe that the API server takes."""
     for probe in scenario.probes:
         if not probe.answer.invalid:
-            for what, expected, got in _about(probe.answer, ours.verdicts(probe.pod)):
+            for what, expected, got in _about(probe, ours.verdicts(probe.pod)):
                 yield Difference(scenario, probe, what, expected, got)
+
+
+def on_purpose(probe: Probe) -> frozenset[str]:
+    """In which of `ON_PURPOSE` our answer may differ. What else there is to compare is compared."""
+    answer, found = probe.answer, set[str]()
+    if any(not verdict.plugin for verdict in answer.rejected.values()):
+        found.add(_BY_NAME)
+    if answer.feasible and answer.message.startswith('running PreScore plugin "NodeAffinity"'):
+        found.add(_PREFERENCE)
+    if answer.scores and msgspec.json.decode(probe.pod, type=_Sized).spec.resources is not None:
+        found.add(_POD_LEVEL)
+    return frozenset(found)
 
 
 def scorers() -> frozenset[str]:
@@ -41,20 +66,42 @@ def scorers() -> frozenset[str]:
     return frozenset(plugin.name for plugin in registry.describe() if "score" in plugin.points)
 
 
-def _about(theirs: Answer, ours: Verdicts) -> Iterator[tuple[str, object, object]]:
+def lacking(scenario: Recorded) -> frozenset[str]:
+    """What kube-scheduler decides by, and we say nothing of: scores that differ between nodes, preemption."""
+    answers = [probe.answer for probe in scenario.probes]
+    scored = {name for answer in answers for name, scores in answer.scores.items() if not alike(scores.normalized)}
+    preempts = {"DefaultPreemption"} if any(answer.preemption for answer in answers) else set[str]()
+    return frozenset((scored - scorers()) | preempts)
+
+
+def alike(scores: Mapping[str, int]) -> bool:
+    """Whether every node has the same."""
+    return len(set(scores.values())) <= 1
+
+
+class _WithResources(msgspec.Struct):
+    resources: msgspec.Raw | None = None
+
+
+class _Sized(msgspec.Struct):
+    spec: _WithResources
+
+
+def _about(probe: Probe, ours: Verdicts) -> Iterator[tuple[str, object, object]]:
+    theirs, excused = probe.answer, on_purpose(probe)
     if theirs.pre_filter is not None:
         yield from _unless_equal("PreFilter", tuple(theirs.pre_filter.reasons or ()), (ours.never,))
         yield from _unless_equal("message", theirs.message, ours.message)
         return
     yield from _unless_equal("feasible nodes", theirs.feasible, ours.feasible)
-    left_out = {name for name, verdict in theirs.rejected.items() if not verdict.plugin}
     for name, verdict in theirs.rejected.items():
-        if name not in left_out:
+        if verdict.plugin:
             yield from _unless_equal(f"node {name}", _objecting(verdict), ours.rejected.get(name))
-    if not left_out:
+    if not excused & {_BY_NAME, _PREFERENCE}:
         yield from _unless_equal("message", theirs.message, ours.message)
     if theirs.feasible == ours.feasible:
-        for plugin in sorted(theirs.scores.keys() & scorers()):
+        left_out = {"NodeResourcesFit"} if _POD_LEVEL in excused else set[str]()
+        for plugin in sorted((theirs.scores.keys() & scorers()) - left_out):
             yield from _scores(plugin, theirs.scores[plugin], ours.scores.get(plugin, {}))
 
 
@@ -72,12 +119,7 @@ def _scores(plugin: str, theirs: Scores, ours: Mapping[str, int]) -> Iterator[tu
     if alike(expected) and alike(ours):
         # Every feasible node gets the same: that decides nothing, and we leave it out.
         return
-    within = _WITHIN.get(plugin) or _ROUNDED_UP.get(plugin) or range(-1, _ROUNDED_DOWN)
+    within = _WITHIN.get(plugin, _ROUNDED_DOWN)
     for name, points in expected.items():
         if ours.get(name, 0) - points * _PER_POINT not in within:
             yield f"{plugin}, score of {name}", points, ours.get(name, 0) / _PER_POINT
-
-
-def alike(scores: Mapping[str, int]) -> bool:
-    """Whether every node has the same."""
-    return len(set(scores.values())) <= 1

@@ -1,8 +1,11 @@
 """Builders of manifests for scenarios. Every uid follows from the name: the same seed writes the same bytes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 Manifest: TypeAlias = dict[str, Any]
 
@@ -19,6 +22,19 @@ class Scenario:
     objects: list[Manifest] = field(default_factory=list)
     probes: list[Manifest] = field(default_factory=list)
     post_filter: bool = False
+
+    def as_json(self) -> bytes:
+        """As the oracle reads it: one line."""
+        asked = {"name": self.name, "objects": self.objects, "probes": self.probes, "postFilter": self.post_filter}
+        return msgspec.json.encode(asked)
+
+
+def digest(scenarios: Iterable[Scenario]) -> str:
+    """Differs where a question does."""
+    hashed = sha256()
+    for scenario in scenarios:
+        hashed.update(sha256(scenario.as_json()).digest())
+    return hashed.hexdigest()[:16]
 
 
 def node(

@@ -16,9 +16,8 @@ from scheduler.framework.runtime import Runtime
 from scheduler.kube import objects
 from scheduler.kube.port import Changed
 from scheduler.plugins import registry
-from scheduler.pods.pod import Pod, PodReader
+from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import NoFit, SchedulingCycle
-from scheduler.state.tables import Tables
 from tests.differential.wire import Recorded
 
 # Each kind that our scheduler watches, and where its events go. The other kinds of a scenario are left out.

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from e2e.control_plane import binaries
 from tests.differential import wire
-from tests.differential.manifests import Scenario
+from tests.differential.manifests import Scenario, digest
 from tests.differential.table import GROUPS, scenarios
 from tests.differential.wire import Oracle, Recorded
 
@@ -28,11 +29,12 @@ class NotRepeatable(Exception):
 
 def ask(oracle: Path, asked: list[Scenario]) -> tuple[Oracle, tuple[Recorded, ...]]:
     """What the oracle says of the scenarios. CalledProcessError: it could not; its standard error says why."""
-    lines = b"\n".join(msgspec.json.encode(_sent(each)) for each in asked)
+    lines = b"\n".join(each.as_json() for each in asked)
     done = subprocess.run([oracle], input=lines, capture_output=True, check=True)
     first, *answers = done.stdout.splitlines()
     recorded = tuple(wire.from_oracle(answer, each.probes) for answer, each in zip(answers, asked, strict=True))
-    return msgspec.json.decode(first, type=Oracle), recorded
+    who = replace(msgspec.json.decode(first, type=Oracle), asked=digest(asked))
+    return who, recorded
 
 
 def asked_twice(oracle: Path, group: str) -> tuple[Oracle, tuple[Recorded, ...]]:
@@ -78,15 +80,6 @@ def _check(answers: dict[str, tuple[Oracle, tuple[Recorded, ...]]]) -> int:
                 changed += 1
     _say(f"{changed} scenarios are not as recorded")
     return 1 if changed else 0
-
-
-def _sent(scenario: Scenario) -> dict[str, object]:
-    return {
-        "name": scenario.name,
-        "objects": scenario.objects,
-        "probes": scenario.probes,
-        "postFilter": scenario.post_filter,
-    }
 
 
 def _say(line: str) -> None:

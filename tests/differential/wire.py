@@ -81,12 +81,13 @@ class Recorded(_Kept, frozen=True):
 
 
 class Oracle(_Kept, frozen=True):
-    """Who has answered. feature_gates: those that are not as the release has them."""
+    """Who has answered. feature_gates: those that are not as the release has them. asked: digest of the questions."""
 
     kubernetes: str
     go: str
     disabled_plugins: tuple[str, ...] = ()
     feature_gates: dict[str, bool] = {}
+    asked: str = ""
 
 
 def path_of(group: str) -> Path:
@@ -117,7 +118,7 @@ def from_oracle(line: bytes, written: Sequence[object]) -> Recorded:
         (msgspec.json.decode(raw, type=Answer), msgspec.json.decode(raw, type=_Stored)) for raw in printed.answers
     ]
     probes = tuple(
-        Probe(stored.stored if stored.stored else msgspec.Raw(msgspec.json.encode(pod)), answer)
+        Probe(stored.stored or msgspec.Raw(msgspec.json.encode(pod)), answer)
         for (answer, stored), pod in zip(answers, written, strict=True)
     )
     return Recorded(printed.name, printed.objects, probes)

@@ -1,7 +1,7 @@
 """InterPodAffinity: the terms of pods that run, and those of the pod itself."""
 
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from tests.differential.manifests import (
     HOSTNAME,
@@ -44,7 +44,7 @@ def topology(rng: Random, count: int) -> list[Manifest]:
     return made
 
 
-def running(rng: Random, made: Scenario, name: str, **spec: object) -> Manifest:
+def running(rng: Random, made: Scenario, name: str, **spec: Any) -> Manifest:  # noqa: ANN401 - as in YAML
     """A pod on one of the nodes."""
     nodes = [each["metadata"]["name"] for each in made.objects if each["kind"] == "Node"]
     where = rng.choices(_NAMESPACES, (4, 2, 1))[0]
@@ -127,7 +127,7 @@ def preferred_affinity(rng: Random, name: str) -> Scenario:
     return made
 
 
-def _asked(rng: Random, name: str, **spec: object) -> Manifest:
+def _asked(rng: Random, name: str, **spec: Any) -> Manifest:  # noqa: ANN401 - as in YAML
     return pod(name, namespace=rng.choices(_NAMESPACES, (4, 2, 1))[0], labels=labels(rng), **spec)
 
 

@@ -42,8 +42,8 @@ def declared_features(rng: Random, name: str) -> Scenario:
             each["status"]["declaredFeatures"] = sorted(declared)
         made.objects.append(each)
     rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}
-    restarts = {"restartPolicy": "Never", "restartPolicyRules": [rule]}
-    plain = {"restartPolicy": "Never", "restartPolicyRules": [rule | {"action": "Restart"}]}
+    restarts: Manifest = {"restartPolicy": "Never", "restartPolicyRules": [rule]}
+    plain: Manifest = {"restartPolicy": "Never", "restartPolicyRules": [rule | {"action": "Restart"}]}
     made.probes = [
         pod("plain"),
         pod("restarts-all", containers=[container("c", **restarts)], restartPolicy="Never"),

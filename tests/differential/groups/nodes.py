@@ -1,7 +1,7 @@
 """NodeAffinity, NodeName and NodePorts."""
 
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from tests.differential.manifests import HOSTNAME, Manifest, Scenario, container, expression, node, pod
 
@@ -133,7 +133,7 @@ def _expression(rng: Random) -> Manifest:
 def _with_ports(rng: Random) -> Manifest:
     made: Manifest = {"containers": [container("c", ports=_ports(rng, rng.choice((0, 1, 1, 2))))]}
     if rng.random() < 0.3:
-        kind = {"restartPolicy": "Always"} if rng.random() < 0.5 else {}
+        kind: dict[str, Any] = {"restartPolicy": "Always"} if rng.random() < 0.5 else {}
         made["initContainers"] = [container("i", ports=_ports(rng, 1), **kind)]
     return made
 

@@ -64,7 +64,8 @@ def nominated(rng: Random, name: str) -> Scenario:
 
 
 def _running(rng: Random, name: str, on: str, cpu_millis: int) -> Manifest:
-    started = f"2026-01-01T0{rng.randrange(10)}:00:00Z"
+    # No two at one time: which of those goes first is chance.
+    started = f"2026-01-01T0{rng.randrange(10)}:{int(name[1:]):02}:00Z"
     more: Manifest = {}
     if rng.random() < 0.1:
         more["containers"] = [_with_port(f"{cpu_millis}m")]

@@ -1,7 +1,7 @@
 """PodTopologySpread."""
 
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from tests.differential.groups.affinity import topology
 from tests.differential.manifests import HOSTNAME, ZONE, Manifest, Scenario, expression, matches, node, pod, taint
@@ -44,7 +44,7 @@ def spread_policies(rng: Random, name: str) -> Scenario:
 
 
 def spread_domains(rng: Random, name: str) -> Scenario:
-    """minDomains below, at and above the number of domains."""
+    """MinDomains below, at and above the number of domains."""
     made = _cluster(rng, name)
     for number, domains in enumerate((1, 2, 3, 4, 5)):
         asked = constraint(rng, _HARD, key=ZONE) | {"minDomains": domains, "labelSelector": matches(app="web")}
@@ -148,7 +148,7 @@ def _labels(rng: Random) -> dict[str, str]:
     }
 
 
-def _asked(rng: Random, name: str, constraints: list[Manifest], **spec: object) -> Manifest:
+def _asked(rng: Random, name: str, constraints: list[Manifest], **spec: Any) -> Manifest:  # noqa: ANN401 - as in YAML
     unique = {(each["topologyKey"], each["whenUnsatisfiable"]): each for each in constraints}
     return pod(name, labels=_labels(rng), topologySpreadConstraints=list(unique.values()), **spec)
 

@@ -151,10 +151,11 @@ def volume_ephemeral(rng: Random, name: str) -> Scenario:
         claim("stolen-v", of_class="wait", meta=owned("somebody")),
         claim("nobodys-v", of_class="wait"),
         claim("unbound-v", of_class="now", meta=owned("unbound")),
+        claim("orphan-v", of_class="now", bound_to="nowhere", meta=owned("orphan")),
     ]
     template = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
     volumes = [{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}]
-    names = ("waits", "bound", "stolen", "nobodys", "unbound", "early")
+    names = ("waits", "bound", "stolen", "nobodys", "unbound", "orphan", "early")
     made.probes = [pod(each, volumes=volumes) for each in names]
     return made
 
@@ -230,7 +231,7 @@ def volume_limits(rng: Random, name: str) -> Scenario:
             limits |= {"pd.csi.storage.gke.io": rng.choice((1, 2))} if migrated else {}
             made.objects.append(csi_node(f"n{number}", limits, migrated))
     for number in range(8):
-        other = (
+        other: dict[str, Any] = (
             {"source": {"csi": {"driver": "other.example.com", "volumeHandle": f"pv{number}"}}}
             if number % 4 == 3
             else {}
