@@ -80,7 +80,7 @@ def alike(scores: Mapping[str, int]) -> bool:
 
 
 class _WithResources(msgspec.Struct):
-    resources: msgspec.Raw | None = None
+    resources: dict[str, object] | None = None
 
 
 class _Sized(msgspec.Struct):
