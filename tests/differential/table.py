@@ -40,14 +40,12 @@ class Group:
 
 _SPREAD: Final = "PodTopologySpread"
 _BINDING: Final = "VolumeBinding"
-_AFFINITY: Final = "InterPodAffinity: the pod's own terms"
 
 # What kube-scheduler decides by and we do not yet: in the groups that are compared, too.
 NOT_BUILT: Final[frozenset[str]] = frozenset(
     {
         "DefaultPreemption",
         "ImageLocality",
-        "InterPodAffinity",
         "NodeResourcesBalancedAllocation",
         "PodTopologySpread",
     }
@@ -66,10 +64,10 @@ GROUPS: Final[Mapping[str, Group]] = {
     "balance": Group(resources.balance, 25),
     "shared_gpu_nodes": Group(resources.shared_gpu_nodes, 8),
     "existing_anti_affinity": Group(affinity.existing_anti_affinity, 30),
-    "required_affinity": Group(affinity.required_affinity, 30, _AFFINITY),
-    "required_anti_affinity": Group(affinity.required_anti_affinity, 25, _AFFINITY),
-    "affinity_label_keys": Group(affinity.label_keys, 20, _AFFINITY),
-    "preferred_affinity": Group(affinity.preferred_affinity, 25, "InterPodAffinity: its score"),
+    "required_affinity": Group(affinity.required_affinity, 30),
+    "required_anti_affinity": Group(affinity.required_anti_affinity, 25),
+    "affinity_label_keys": Group(affinity.label_keys, 20),
+    "preferred_affinity": Group(affinity.preferred_affinity, 25),
     "spread_hard": Group(spread.spread_hard, 30, _SPREAD),
     "spread_policies": Group(spread.spread_policies, 15, _SPREAD),
     "spread_domains": Group(spread.spread_domains, 20, _SPREAD),

@@ -57,7 +57,6 @@ def _volume(kind: str, why: str) -> Field:
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-_TERM: Final = {"topologyKey": "zone", "labelSelector": {}}
 _SPREAD: Final = {"topologyKey": "zone", "maxSkew": 1, "labelSelector": {}}
 _HARD_SPREAD: Final = _SPREAD | {"whenUnsatisfiable": "DoNotSchedule"}
 _SOFT_SPREAD: Final = _SPREAD | {"whenUnsatisfiable": "ScheduleAnyway"}
@@ -221,8 +220,14 @@ _PARTS: Final = {
         judged(_REQUIRED, "InterPodAffinity"),
     ),
     "PodAffinityTerm": (
-        *(judged(name, "InterPodAffinity") for name in ("labelSelector", "namespaceSelector", "namespaces", "topologyKey")),
-        *(judged(name, "InterPodAffinity: the API server puts them into the selector") for name in _LABEL_KEYS),
+        *(
+            judged(name, "InterPodAffinity")
+            for name in ("labelSelector", "namespaceSelector", "namespaces", "topologyKey")
+        ),
+        *(
+            judged(name, "InterPodAffinity: the API server puts them into the selector")
+            for name in ("matchLabelKeys", "mismatchLabelKeys")
+        ),
     ),
     "Toleration": (
         *(judged(name, "TaintToleration") for name in ("effect", "key", "operator", "value")),

@@ -23,8 +23,24 @@ _NOT_B: Final = {
     }
 }
 _ON_PORT: Final = [{"name": "c0", "ports": [{"containerPort": 80, "hostPort": 8080}]}]
+_HOSTNAME: Final = "kubernetes.io/hostname"
 
-# By name: arguments of `tests.support.builders.manifest`.
+
+def _about(app: str, topology: str) -> dict[str, Any]:
+    return {"topologyKey": topology, "labelSelector": {"matchLabels": {"app": app}}}
+
+
+def _pod_affinity(side: str, topology: str, app: str = "web") -> dict[str, Any]:
+    return {"affinity": {side: {"requiredDuringSchedulingIgnoredDuringExecution": [_about(app, topology)]}}}
+
+
+def _prefers(side: str, topology: str) -> dict[str, Any]:
+    preferred = [{"weight": 10, "podAffinityTerm": _about("web", topology)}]
+    return {"affinity": {side: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+
+
+_WITH_THE_CACHE: Final = _pod_affinity("podAffinity", ZONE, "cache")
+# Pods that wait for us. By name: arguments of `tests.support.builders.manifest`.
 OURS: Final[Mapping[str, dict[str, Any]]] = {
     "one unit": {"gpu_mem": 1},
     "three units": {"gpu_mem": 3},
@@ -44,6 +60,10 @@ OURS: Final[Mapping[str, dict[str, Any]]] = {
     "better in zone b": {"gpu_mem": 2, "affinity": _PREFERS_B},
     "tolerant": {"gpu_mem": 2, "tolerations": [{"key": TAINT.key, "operator": "Exists"}]},
     "web": {"gpu_mem": 1, "labels": {"app": "web"}},
+    "with web in the zone": {"gpu_mem": 1, **_pod_affinity("podAffinity", ZONE)},
+    "with the cache, which it is itself": {"gpu_mem": 1, "labels": {"app": "cache"}, **_WITH_THE_CACHE},
+    "web, one to a node": {"gpu_mem": 1, "labels": {"app": "web"}, **_pod_affinity("podAntiAffinity", _HOSTNAME)},
+    "rather away from web": {"gpu_mem": 1, **_prefers("podAntiAffinity", ZONE)},
     "important": {"gpu_mem": 7, "priority": 100},
     "cpu only": {"requests": {"cpu": "1"}},
     "much cpu": {"gpu_mem": 1, "requests": {"cpu": "40"}},
@@ -57,20 +77,14 @@ OURS: Final[Mapping[str, dict[str, Any]]] = {
     "a volume claim": {"gpu_mem": 1, "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
 }
 
-
-def _keeps_away(topology: str) -> dict[str, Any]:
-    term = {"topologyKey": topology, "labelSelector": {"matchLabels": {"app": "web"}}}
-    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-
-
 # Pods that another scheduler places.
 OTHERS: Final[Mapping[str, dict[str, Any]]] = {
     "small": {"gpu_mem": 2},
     "large": {"gpu_mem": 20},
     "cpu": {"requests": {"cpu": "1"}},
     "on a port": {"containers": _ON_PORT},
-    "away from web on the node": _keeps_away("kubernetes.io/hostname"),
-    "away from web in the zone": _keeps_away(ZONE),
+    "away from web on the node": _pod_affinity("podAntiAffinity", _HOSTNAME),
+    "away from web in the zone": _pod_affinity("podAntiAffinity", ZONE),
     "exclusive": {"gpu_mem": 2, "annotations": {names.EXCLUSIVE: "true"}},
 }
 WRITTEN: Final = (

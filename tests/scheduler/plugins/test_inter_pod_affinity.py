@@ -6,14 +6,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from scheduler.engine import Engine
 from scheduler.framework.plugin import PreFilterPlugin
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
+from scheduler.scheduling_cycle import Placement
 from scheduler.state.tables import Tables
-from tests.support.builders import bound, pod, wire_node
+from tests.support.builders import bound, engine, pod, wire_node
 from tests.support.judging import reasons, tables_of
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -156,3 +158,63 @@ class Histories(RuleBasedStateMachine):
 
 TestHistories = Histories.TestCase
 TestHistories.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def of(name: str, kind: str, *terms: dict[str, Any], labels: dict[str, str] | None = None) -> Pod:
+    """A pod that requires this affinity or anti-affinity."""
+    return pod(name, affinity={kind: {REQUIRED: list(terms)}}, labels=labels or {})
+
+
+def waiting_engine(waiting: Pod, **zones: str) -> Engine:
+    """The whole engine, a node of each name in that zone, and a pod that found no fit."""
+    built = engine()
+    for name, zone in zones.items():
+        built.tables.upsert_node(wire_node(name, labels={"zone": zone}))
+    built.pod_waiting(waiting, 0.0)
+    return built
+
+
+def decided(built: Engine) -> str:
+    """Where the next pod goes, "" nowhere, "nobody" when none is to be decided."""
+    decision = built.decide(0.0, 1)
+    if decision is None:
+        return "nobody"
+    return decision.outcome.node if isinstance(decision.outcome, Placement) else ""
+
+
+def test_a_pod_waits_for_its_company_and_is_woken_by_it_alone() -> None:
+    built = waiting_engine(of("p", "podAffinity", term("zone", "db")), a="east", b="west")
+    assert decided(built) == ""
+    built.pod_assigned(bound(pod("other", labels={"app": "web"}), "a"))
+    assert decided(built) == "nobody"
+    built.pod_assigned(bound(pod("db", labels={"app": "db"}), "b"))
+    assert decided(built) == "b"
+
+
+def test_a_pod_waits_until_the_company_that_it_forbids_has_left() -> None:
+    built = waiting_engine(of("p", "podAntiAffinity", term("zone", "db")), a="east", b="east")
+    for name, app in (("db", "db"), ("other", "web")):
+        built.pod_assigned(bound(pod(name, labels={"app": app}), "a"))
+    assert decided(built) == ""
+    built.pod_gone("uid-default-other")
+    assert decided(built) == "nobody"
+    built.pod_gone("uid-default-db")
+    assert decided(built) in {"a", "b"}
+
+
+def test_the_first_of_a_group_goes_anywhere_and_the_others_to_it() -> None:
+    together = term("zone", "db")
+    built = waiting_engine(of("p0", "podAffinity", together, labels={"app": "db"}), a="east", b="west")
+    first = decided(built)
+    built.pod_waiting(of("p1", "podAffinity", together, labels={"app": "db"}), 0.0)
+    assert first in {"a", "b"}
+    assert decided(built) == first
+
+
+def test_a_node_that_moves_into_the_domain_opens_it() -> None:
+    built = waiting_engine(of("p", "podAffinity", term("zone", "db")), a="east", b="west")
+    built.pod_assigned(bound(pod("db", labels={"app": "db"}), "a"))
+    built.node_changed(wire_node("a", labels={}))
+    assert decided(built) == ""
+    built.node_changed(wire_node("a", labels={"zone": "west"}))
+    assert decided(built) in {"a", "b"}
