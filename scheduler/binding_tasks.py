@@ -24,7 +24,7 @@ _NAMESPACE_BACKOFF_S: Final = 60.0
 
 
 class BindingTasks:
-    """Owns the pods between their decision and its outcome. now_s: monotonic seconds; wake: after each outcome."""
+    """Owns the pods between their decision and its outcome."""
 
     def __init__(
         self,
@@ -37,7 +37,10 @@ class BindingTasks:
         found: Callable[[objects.Pod], None],
         wake: Callable[[], None],
     ) -> None:
-        """found: told of a pod that has a place already, unless the watch has shown it."""
+        """found: told of a pod that has a place already, unless the watch has shown it.
+
+        wake: called when `taken` may have become less.
+        """
         self.waiting_pods = WaitingPods()
         self.being_bound = 0  # whatever they wait for
         self._starting = 0  # their task has not begun
@@ -72,6 +75,8 @@ class BindingTasks:
     async def _bind(self, queued: QueuedPod, placement: Placement) -> None:
         pod = placement.pod
         self._starting -= 1
+        if not self._starting:
+            self._wake()  # fewer may be taken than when the last pod was placed
         try:
             await self._prepared(placement)
             await self._binder.bind(Binding(pod.key, placement.node, placement.annotations))

@@ -221,7 +221,7 @@ class Service:
             if engine.check(began_s):
                 until_s = min(until_s, began_s + _CHECKS_SLICE_S)
                 continue
-            if not self._binding.slots.all_well and engine.hold_back(self._binding.slots.lets_pass, began_s):
+            if engine.hold_back(self._binding.slots.lets_pass, began_s):
                 continue
             decision = engine.decide(began_s, clock.wall_ns())
             if decision is None and engine.serve(self._binding.slots.held_back):

@@ -128,11 +128,7 @@ class _Namespace:
             if len(self._everywhere) >= _MOST_ANSWERS:
                 self._everywhere.clear()
             found = self._everywhere[selector] = np.zeros(shape, dtype=np.bool_)
-            # The last is for entries of nobody.
-            matched = np.ones(self._codes + 1, dtype=np.bool_)
-            matched[_NOBODY] = False
-            for expression in selector:
-                matched[:-1] &= self._matched(expression)
+            matched = self._matched(selector)
             there = np.flatnonzero(matched[self._code_at] & (self._slot_at < shape[0]))
             found[self._slot_at[there], self._row_at[there]] = True
         return found
@@ -149,18 +145,39 @@ class _Namespace:
     def _labels_of(self, entries: list[int]) -> Iterator[Mapping[str, str]]:
         return (self._labels.of_row(code) for code in dict.fromkeys(self._code_at[entries].tolist()))
 
-    def _matched(self, expression: Expression) -> BoolArray:
-        """bool[codes]: which of the sets of labels match."""
-        labels, key = self._labels, expression.key
-        if not labels.count(key) or self._is_common(key):
-            column = labels.column(key)
-            return expression.verdicts(column)[column.codes]
-        matched = np.full(self._codes, expression.accepts(None), dtype=np.bool_)
-        for code in range(len(self._sets)):
-            value = labels.of_row(code).get(key)
-            if value is not None:
-                matched[code] = expression.accepts(value)
+    def _matched(self, selector: Expressions) -> BoolArray:
+        """bool[codes + 1]: which of the sets of labels match; the last, which _NOBODY indexes, does not.
+
+        Makes one column: that takes as long as ten keys set by set, and a selector may name many that are new.
+        """
+        matched = np.ones(self._codes + 1, dtype=np.bool_)
+        matched[_NOBODY] = False
+        without = []
+        makes = next((one.key for one in selector if self._lacks_column(one.key)), None)
+        for expression in selector:
+            if expression.key == makes or self._labels.has_column(expression.key):
+                column = self._labels.column(expression.key)
+                matched[:-1] &= expression.verdicts(column)[column.codes]
+            else:
+                without.append(expression)
+        if without:
+            matched[self._refused(without, np.flatnonzero(matched[: len(self._sets)]).tolist())] = False
         return matched
+
+    def _refused(self, selector: list[Expression], codes: list[int]) -> list[int]:
+        """Those that do not match, set by set: 10,000 sets and 16 keys that have no column take 10 to 20 ms."""
+        listed = [(one.key, *found) for one in selector if (found := one.listed) is not None]
+        refused = []
+        for code in codes:
+            value_of = self._labels.of_row(code).get
+            for key, values, wanted in listed:
+                if (value_of(key) in values) is not wanted:
+                    refused.append(code)
+                    break
+        return refused
+
+    def _lacks_column(self, key: str) -> bool:
+        return not self._labels.has_column(key) and self._is_common(key)
 
     def _is_common(self, key: str) -> bool:
         return self._labels.count(key) * _RARE >= len(self._sets)

@@ -31,27 +31,19 @@ Owned by the event loop. No method awaits, so each one is atomic. now_s: monoton
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Final, Protocol
 
 from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError, expect
-from scheduler.queue.backoff import backoff_s
 from scheduler.queue.class_table import Left
 from scheduler.queue.entry import Entry, QueuedPod, SortKey, State
+from scheduler.queue.failed_pods import FailedPods
+from scheduler.queue.gates import NO_GATES, Gate, gate_message
 from scheduler.queue.heap import Heap
 from scheduler.queue.held_back import HeldBack
 from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import Check
 from scheduler.state.changes import Openings
 from scheduler.state.needs import NOTHING_NEEDED, Needs
-
-
-class Gate(Protocol):
-    """A PreEnqueue plugin, as the queue sees it."""
-
-    def pre_enqueue(self, pod: Pod) -> str | None:
-        """Why the pod may not be queued; None when it may."""
 
 
 def _by_priority(pod: Pod) -> int:
@@ -62,9 +54,6 @@ def _by_template(pod: Pod) -> Hashable:
     return pod.template
 
 
-_NO_GATES: Final[Mapping[str, Sequence[Gate]]] = MappingProxyType({})
-
-
 class SchedulingQueue:
     """See the module. A verb in a state that does not have it raises TransitionError."""
 
@@ -73,7 +62,7 @@ class SchedulingQueue:
         *,
         initial_backoff_s: float = 1.0,
         max_backoff_s: float = 10.0,
-        pre_enqueue: Mapping[str, Sequence[Gate]] = _NO_GATES,
+        pre_enqueue: Mapping[str, Sequence[Gate]] = NO_GATES,
         queue_sort: Callable[[Pod], int] = _by_priority,
     ) -> None:
         """Back-offs as in `backoff_s`, > 0. pre_enqueue: by scheduler name, asked in order.
@@ -81,12 +70,10 @@ class SchedulingQueue:
         queue_sort: the least goes first, equals in the order of arrival; asked once, when a pod becomes active.
         """
         self._queue_sort = queue_sort
-        self._initial_s = initial_backoff_s
-        self._max_s = max_backoff_s
         self._pre_enqueue = pre_enqueue
         self._entries: dict[str, Entry] = {}
         self._active: Heap[SortKey, Entry] = Heap()
-        self._failed: Heap[float, Entry] = Heap()
+        self._failed = FailedPods(initial_backoff_s=initial_backoff_s, max_backoff_s=max_backoff_s)
         self._gated: dict[Entry, None] = {}
         self._held_back = HeldBack()
         self._no_fit = UnschedulablePods(initial_backoff_s=initial_backoff_s, max_backoff_s=max_backoff_s)
@@ -111,7 +98,7 @@ class SchedulingQueue:
             return
         matters = self._matters(entry.pod, pod, signature_of)
         if matters or (entry.pod.labels, entry.pod.annotations) != (pod.labels, pod.annotations):
-            self._shorten(entry, now_s)
+            self._failed.shorten(entry, now_s)
         entry.pod = pod
         if entry.state is State.IN_FLIGHT:
             entry.gone = False
@@ -211,24 +198,21 @@ class SchedulingQueue:
         elif entry.changed and self._gate_message(entry.pod):
             self._admit(entry, now_s)
         else:
-            longest_s = max(self._max_s, longest_s)
-            self._back_off(entry, now_s + backoff_s(entry.errors, initial_s=self._initial_s, max_s=longest_s))
+            self._failed.add(entry, now_s, longest_s=longest_s)
 
     # Time
 
     def flush(self, now_s: float) -> None:
         """Activate pods whose back-off ended, and those left UNSCHEDULABLE for 5 minutes."""
-        for entry in self._failed.pop_until(now_s):
+        for entry in self._failed.take_ready(now_s):
             self._activate(entry, now_s)
         for entry in self._no_fit.take_ready(now_s):
             self._activate(entry, now_s)
 
     def next_ready_s(self) -> float | None:
         """When `flush` will next activate a pod, past when it can already; None when no pod waits for time."""
-        failed, no_fit = self._failed.first(), self._no_fit.next_ready_s()
-        if failed is None or no_fit is None:
-            return no_fit if failed is None else failed[0]
-        return min(failed[0], no_fit)
+        ends_s = (self._failed.next_ready_s(), self._no_fit.next_ready_s())
+        return min((end_s for end_s in ends_s if end_s is not None), default=None)
 
     # Changes of the cluster
 
@@ -342,32 +326,10 @@ class SchedulingQueue:
             return
         was_tried = entry.state in {State.UNSCHEDULABLE, State.BACKING_OFF}
         self._leave(entry)
-        if was_tried and self._changes_too_often(entry, now_s) and not self._gate_message(entry.pod):
-            self._back_off(entry, entry.changed_s)
+        if was_tried and self._failed.changes_too_often(entry, now_s) and not self._gate_message(entry.pod):
+            self._failed.add_changed(entry)
         else:
             self._admit(entry, now_s)
-
-    def _changes_too_often(self, entry: Entry, now_s: float) -> bool:
-        """Whether a change of its own has to wait: each is an attempt, which whoever owns the pod has for nothing."""
-        if now_s - entry.changed_s > self._max_s:
-            entry.changes = 0
-        wait_s = backoff_s(entry.changes, initial_s=self._initial_s, max_s=self._max_s)
-        entry.changes += 1
-        before_s, entry.changed_s = entry.changed_s, max(now_s, entry.changed_s + wait_s)
-        return before_s + wait_s > now_s
-
-    def _back_off(self, entry: Entry, ready_s: float) -> None:
-        entry.state = State.BACKING_OFF
-        entry.ready_s = ready_s
-        self._failed.push(entry, ready_s)
-
-    def _shorten(self, entry: Entry, now_s: float) -> None:
-        """Begin a long back-off after errors again: a policy may think otherwise of what the pod is now."""
-        if entry.state is State.BACKING_OFF and entry.errors and entry.ready_s > now_s + self._max_s:
-            self._failed.discard(entry)
-            entry.errors = 1
-            entry.ready_s = now_s + self._initial_s
-            self._failed.push(entry, entry.ready_s)
 
     def _leave(self, entry: Entry) -> None:
         """Out of every collection but `_entries`."""
@@ -385,8 +347,4 @@ class SchedulingQueue:
         )
 
     def _gate_message(self, pod: Pod) -> str:
-        for plugin in self._pre_enqueue.get(pod.scheduler_name, ()):
-            message = plugin.pre_enqueue(pod)
-            if message is not None:
-                return message
-        return ""
+        return gate_message(self._pre_enqueue, pod)

@@ -16,6 +16,7 @@ class Site:
 
     def __init__(self, most: int = 8) -> None:
         loop = asyncio.get_running_loop()
+        self._most = most
         self.slots = BindSlots(most, loop.time, lambda failures: 0.1 * 2.0**failures)
         self.sent: list[str] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -43,6 +44,14 @@ class Site:
             waiting.set_exception(error)
         await settled()
 
+    async def have_answered(self, *namespaces: str) -> None:
+        """So often that no window limits them; nothing of them is on the wire."""
+        for name in self._most * namespaces:
+            self.asks(name)
+            await settled()
+            await self.answer()
+        self.sent.clear()
+
     async def end(self) -> None:
         for task in self.tasks:
             task.cancel()
@@ -65,6 +74,7 @@ async def site(most: int = 8) -> AsyncIterator[Site]:
 def test_one_namespace_leaves_a_quarter_to_others() -> None:
     async def main() -> None:
         async with site() as of:
+            await of.have_answered("a", "b")
             of.asks("a", 10)
             of.asks("b", 4)
             await settled()
@@ -101,6 +111,7 @@ def test_free_slots_go_round() -> None:
 def test_a_failure_that_is_not_of_the_pod_slows_its_namespace(error: ApiError, fails: bool) -> None:  # noqa: FBT001
     async def main() -> None:
         async with site() as of:
+            await of.have_answered("a")
             of.asks("a", 2)
             await settled()
             await of.answer(error)
@@ -125,7 +136,7 @@ def test_a_success_ends_it() -> None:
             await asyncio.sleep(0.3)
             assert len(of.sent) == 2
             await of.answer()
-            assert len(of.sent) == 5
+            assert len(of.sent) == 4
             assert of.slots.held_back("a") == ""
 
     run(main())
@@ -150,6 +161,7 @@ def test_failing_namespaces_have_a_quarter_together_and_keep_nobody_from_being_p
 def test_a_namespace_that_is_silent_on_all_its_slots_fails_after_a_second() -> None:
     async def main() -> None:
         async with site() as of:
+            await of.have_answered("a")
             of.asks("a", 12)
             await asyncio.sleep(0.9)
             assert of.slots.held_back("a") == ""
@@ -162,13 +174,14 @@ def test_a_namespace_that_is_silent_on_all_its_slots_fails_after_a_second() -> N
 def test_a_namespace_that_is_silent_on_all_its_slots_lets_others_pass_at_once_and_loses_nothing_by_it() -> None:
     async def main() -> None:
         async with site() as of:
-            of.asks("a", 12)
+            await of.have_answered("a")
+            of.asks("a", 8)
             await asyncio.sleep(0.04)
-            assert (of.slots.taken, of.slots.all_well) == (12, True)
+            assert (of.slots.taken, of.slots.lets_pass("a")) == (8, False)
             await asyncio.sleep(0.02)
             assert (of.slots.taken, of.slots.lets_pass("a"), of.slots.lets_pass("b")) == (6, True, False)
             await of.answer()
-            assert (of.slots.taken, of.slots.all_well, of.slots.lets_pass("a")) == (11, True, False)
+            assert (of.slots.taken, of.slots.lets_pass("a")) == (7, False)
             assert of.sent == ["a"] * 7
 
     run(main())
@@ -177,9 +190,10 @@ def test_a_namespace_that_is_silent_on_all_its_slots_lets_others_pass_at_once_an
 def test_a_namespace_without_others_that_wait_for_its_slots_is_never_late() -> None:
     async def main() -> None:
         async with site() as of:
+            await of.have_answered("a")
             of.asks("a", 6)
             await asyncio.sleep(10.0)
-            assert of.slots.all_well
+            assert not of.slots.lets_pass("a")
 
     run(main())
 
@@ -187,6 +201,7 @@ def test_a_namespace_without_others_that_wait_for_its_slots_is_never_late() -> N
 def test_each_namespace_that_is_silent_leaves_something_to_the_next() -> None:
     async def main() -> None:
         async with site(64) as of:
+            await of.have_answered("a", "b", "c", "well")
             for name in "abc":
                 of.asks(name, 100)
                 await asyncio.sleep(0.06)
@@ -198,9 +213,78 @@ def test_each_namespace_that_is_silent_leaves_something_to_the_next() -> None:
     run(main())
 
 
+def test_one_request_shows_whether_a_new_namespace_gets_answers() -> None:
+    async def main() -> None:
+        async with site(64) as of:
+            of.asks("new", 20)
+            await settled()
+            assert (len(of.sent), of.slots.taken, of.slots.lets_pass("new")) == (1, 1, True)
+            for asked in (2, 4, 8):
+                for _ in range(len(of.open)):
+                    await of.answer()
+                assert len(of.open) == asked
+
+    run(main())
+
+
+def test_a_namespace_that_never_answers_fails_after_a_second_although_it_has_one_slot() -> None:
+    async def main() -> None:
+        async with site() as of:
+            of.asks("new", 5)
+            await asyncio.sleep(1.1)
+            assert (of.slots.taken, of.slots.held_back("new")) == (1, "no answer for 1 s")
+
+    run(main())
+
+
+def test_a_namespace_is_late_although_all_slots_are_taken() -> None:
+    async def main() -> None:
+        async with site(1) as of:
+            await of.have_answered("a")
+            of.asks("a", 2)
+            await asyncio.sleep(0.06)
+            assert of.slots.lets_pass("a")
+
+    run(main())
+
+
+@pytest.mark.parametrize("hang", [3, 10, 50, 100])
+def test_however_many_namespaces_hang_one_that_answers_has_slots(hang: int) -> None:
+    async def main() -> None:
+        async with site(64) as of:
+            await of.have_answered("well")
+            for name in range(hang):
+                of.asks(f"hangs-{name}", 20)
+            await asyncio.sleep(0.06)
+            assert of.slots.on_the_wire == min(hang, 60)
+            of.asks("well", 3)
+            await settled()
+            assert of.sent[-3:] == ["well"] * 3
+
+    run(main())
+
+
+@pytest.mark.parametrize("number", [3, 20, 50])
+def test_namespaces_that_answered_some_time_ago_and_hang_together_hold_one_slot_each(number: int) -> None:
+    async def main() -> None:
+        async with site(64) as of:
+            hang = [f"hangs-{name}" for name in range(number)]
+            await of.have_answered(*hang, "well")
+            await asyncio.sleep(1.1)
+            for name in hang:
+                of.asks(name, 20)
+                await settled()
+            of.asks("well")
+            await settled()
+            assert (of.sent[-1], of.slots.on_the_wire) == ("well", number + 1)
+
+    run(main())
+
+
 def test_a_namespace_has_room_until_its_slots_are_taken_or_asked_for() -> None:
     async def main() -> None:
         async with site() as of:
+            await of.have_answered("a")
             assert of.slots.has_room("a")
             of.asks("a", 5)
             await settled()

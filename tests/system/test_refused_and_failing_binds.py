@@ -97,7 +97,7 @@ async def test_pods_that_let_others_pass_are_bound_as_fast_as_their_answers_come
             comes(of, f"p{n:03d}", 1, namespace="team-a")
         await asyncio.sleep(0.2)
         assert process.service.engine.queue.lengths()["active"] > 100
-        await asyncio.sleep(0.31 * 5)
+        await asyncio.sleep(0.31 * 9)  # at once 1, 2, 4, ... 32, then three quarters of the slots
 
         sent = [binding.pod.name for _, binding in process.wire.bindings]
         assert sent == sorted(sent)
@@ -184,6 +184,9 @@ async def test_a_server_that_sends_everybody_away_hears_little_from_us() -> None
 async def test_pods_that_wait_for_their_next_attempt_do_not_hold_up_a_clean_stop() -> None:
     of = cluster(a=[64] * 4)
     async with scheduling(of, latency_s=0.005) as process:
+        for n in range(10):
+            comes(of, f"first-{n}", 1)
+        await asyncio.sleep(A_SECOND_S / 2)
         process.wire.faults.add(Verb.BIND, Fail(503))
         for n in range(10):
             comes(of, f"p{n}", 1)

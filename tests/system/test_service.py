@@ -200,6 +200,8 @@ async def test_a_clean_stop_waits_for_the_binds_in_flight_and_begins_no_other() 
     configuration = SchedulerConfiguration.model_validate({"bindTimeout": 0, "maxBindsInFlight": 2})
     async with scheduling(of, configuration, latency_s=1.0) as process:
         await asyncio.sleep(2)
+        comes(of, "first", 1)
+        await asyncio.sleep(1.2)  # its answer lets two be sent at once
         for n in range(4):
             comes(of, f"p{n}", 1)
         await asyncio.sleep(0.1)

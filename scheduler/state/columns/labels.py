@@ -133,6 +133,10 @@ class Labels:
         column = self._columns[key] = LabelColumn.of([labels.get(key) for labels in self._of_row])
         return column
 
+    def has_column(self, key: str) -> bool:
+        """Whether `column` has nothing to make."""
+        return key in self._columns or key not in self._rows_with
+
     def count(self, key: str) -> int:
         """How many rows have the key."""
         return self._rows_with[key]

@@ -16,6 +16,7 @@ from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, key_of, opened, p
 
 UNITS: Final = st.integers(1, 3)
 ROWS: Final = 3
+NAMESPACES: Final = ("a", "b", "c")
 # Which of those that a step may concern, counted round.
 PICK: Final = st.integers(0, 30)
 # Each with its units, its priority, and whether it has a gate.
@@ -102,7 +103,9 @@ class QueueMachine(RuleBasedStateMachine):
     def add(self, pods: list[tuple[int, int, bool]]) -> None:
         for units, priority, gated in pods:
             self.names += 1
-            self.see(pod(f"p{self.names}", units, priority=priority, gates=("g",) if gated else ()))
+            namespace = NAMESPACES[self.names % len(NAMESPACES)]
+            gates = ("g",) if gated else ()
+            self.see(pod(f"p{self.names}", units, priority=priority, namespace=namespace, gates=gates))
 
     @precondition(lambda self: self.pods)
     @rule(pick=PICK)
@@ -119,11 +122,12 @@ class QueueMachine(RuleBasedStateMachine):
         before = self.queue.state(uid)
         if units == self.units(uid):
             return
-        self.see(replace(pod(uid, units, priority=self.pods[uid].priority), gates=self.pods[uid].gates))
+        old = self.pods[uid]
+        self.see(pod(uid, units, priority=old.priority, namespace=old.key.namespace, gates=old.gates))
         self.hopeless.discard(uid)
         self.vain_until_s.pop(uid, None)
         stays = before in {State.GATED, State.IN_FLIGHT} or uid in self.back_at_s
-        waits = not stays and before is not State.ACTIVE and self.changes_too_often(uid)
+        waits = not stays and before not in {State.ACTIVE, State.HELD_BACK} and self.changes_too_often(uid)
         assert self.queue.state(uid) is (before if stays else State.BACKING_OFF if waits else State.ACTIVE)
 
     def changes_too_often(self, uid: str) -> bool:
@@ -156,6 +160,29 @@ class QueueMachine(RuleBasedStateMachine):
         else:
             self.forget(uid)
         assert (uid in self.queue) == flying
+
+    # Namespaces that let others pass
+
+    @rule(namespaces=st.sets(st.sampled_from(NAMESPACES)), most=st.integers(1, 6))
+    def hold_back(self, namespaces: set[str], most: int) -> None:
+        for _ in range(most):
+            ready = self.in_state(State.ACTIVE)
+            head = min(ready, key=self.sort_key, default=None)
+            holds = head is not None and self.pods[head].key.namespace in namespaces
+            assert self.queue.hold_back(namespaces.__contains__, self.cluster.now_s) == holds
+            if not holds or head is None:
+                return
+            assert self.queue.state(head) is State.HELD_BACK
+
+    @rule(namespaces=st.sets(st.sampled_from(NAMESPACES)))
+    def serve(self, namespaces: set[str]) -> None:
+        waiting = [uid for uid in self.in_state(State.HELD_BACK) if self.pods[uid].key.namespace in namespaces]
+        best = min(waiting, key=self.sort_key, default=None)
+        states = {uid: self.queue.state(uid) for uid in self.pods}
+        assert self.queue.serve(namespaces.__contains__) == (best is not None)
+        if best is not None:
+            states[best] = State.ACTIVE
+        assert {uid: self.queue.state(uid) for uid in states} == states
 
     # Attempts
 
@@ -267,6 +294,8 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def nobody_sleeps_beside_room(self) -> None:
         """When all questions are answered and all decisions made, no room is left for those who sleep."""
+        while self.queue.serve(lambda _: True):
+            pass
         self.decided(*self.cluster.settle())
         assert self.cluster.next_check() is None
         assert not self.in_state(State.ACTIVE)

@@ -51,10 +51,12 @@ def template(units: int = 1) -> Template:
 UNITS = {units: template(units) for units in range(1, 8)}
 
 
-def pod(name: str, units: int = 1, *, priority: int = 0, gates: tuple[str, ...] = ()) -> Pod:
+def pod(
+    name: str, units: int = 1, *, priority: int = 0, gates: tuple[str, ...] = (), namespace: str = "default"
+) -> Pod:
     """A pod that waits; its uid is its name, and pods that ask for as much share a template."""
     return Pod(
-        key=PodKey("default", name, name),
+        key=PodKey(namespace, name, name),
         template=UNITS[units],
         labels={},
         annotations={},
