@@ -10,6 +10,7 @@ import numpy as np
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.build import build_engine, resource_names
 from scheduler.event_handlers import EventHandlers
+from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.plugin import Plugin, ScorePlugin
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
@@ -63,7 +64,7 @@ class Ours:
         """plugins: a mutation may change one."""
         configuration = SchedulerConfiguration()
         engine, self._reader = build_engine(configuration, plugins)
-        self._tables = engine.tables
+        self._engine, self._tables = engine, engine.tables
         (resolved,) = resolve(configuration)
         profile = registry.build(resolved, resource_names(configuration), plugins)
         self._runtime = Runtime(profile, engine.tables)
@@ -77,13 +78,16 @@ class Ours:
             report=lambda problem: self.problems.append(problem.message),
             ignored=lambda _pod, _preference: None,
         )
-        _show(handlers, scenario.objects)
+        found = _show(handlers, scenario.objects)
+        nodes = [each for each in found if isinstance(each, objects.Node)]
+        # Each node twice, with a label of no meaning that differs.
+        self._nodes = [[_marked(node, mark) for node in nodes] for mark in "ab"]
 
     def verdicts(self, raw: bytes) -> Verdicts:
         """About a probe, as the API server has stored it."""
         pod = self._reader.read(msgspec.json.decode(raw, type=objects.Pod))
         runtime = self._runtime
-        evaluation = runtime.evaluate(pod, runtime.signature(pod))
+        evaluation = self._evaluated_by_row(pod)
         if evaluation.never:
             return Verdicts(self._message(pod), evaluation.never, {}, (), {})
         feasible = self._names(runtime.feasible(pod, evaluation))
@@ -100,6 +104,15 @@ class Ours:
             }
         scores = {plugin.name: self._scores(plugin, pod) for plugin in self._alone if feasible and plugin.scores(pod)}
         return Verdicts(self._message(pod), "", rejected, feasible, scores)
+
+    def _evaluated_by_row(self, pod: Pod) -> Evaluation:
+        """Over all nodes, then each node again alone, as while a cluster runs: both have to come to the same."""
+        evaluation = self._runtime.evaluate(pod, self._runtime.signature(pod))
+        self._nodes.reverse()
+        for node in self._nodes[0]:
+            self._engine.node_changed(node)
+            evaluation = self._runtime.evaluate(pod, self._runtime.signature(pod))
+        return evaluation
 
     def _message(self, pod: Pod) -> str:
         outcome = self._cycle.schedule(pod, 0)
@@ -122,10 +135,18 @@ def _only(profile: Profile, scorer: ScorePlugin) -> Profile:
     return replace(profile, score=((scorer, 1),))
 
 
-def _show(handlers: EventHandlers, raws: tuple[msgspec.Raw, ...]) -> None:
-    kinds = msgspec.json.Decoder(_Kind)
+def _marked(node: objects.Node, mark: str) -> objects.Node:
+    labels = {**(node.metadata.labels or {}), "differential.example/mark": mark}
+    return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels=labels))
+
+
+def _show(handlers: EventHandlers, raws: tuple[msgspec.Raw, ...]) -> list[object]:
+    """What was shown."""
+    kinds, shown = msgspec.json.Decoder(_Kind), []
     found = [(kinds.decode(raw).kind, raw) for raw in raws]
     for kind, raw in sorted(found, key=lambda pair: pair[0] == _LAST):
         if kind in _WATCHED:
             struct, handle = _WATCHED[kind]
-            handle(handlers)([Changed(msgspec.json.decode(raw, type=struct))])
+            shown.append(msgspec.json.decode(raw, type=struct))
+            handle(handlers)([Changed(shown[-1])])
+    return shown

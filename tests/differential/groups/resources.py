@@ -3,12 +3,15 @@
 from random import Random
 from typing import Any, Final
 
+from config.protocol import names
+from config.protocol.inventory import Card, Inventory, encode
 from tests.differential.manifests import Manifest, Scenario, container, node, pod
 
 _CPUS: Final = ("50m", "100m", "250m", "500m", "1", "1500m", "2", "3")
 _MEMORY: Final = ("64Mi", "200Mi", "512Mi", "1Gi", "1500M", "2Gi", "3Gi")
 _STORAGE: Final = ("100Mi", "1Gi", "5Gi")
 _EXTENDED: Final = ("example.com/fpga", "example.com/nic")
+_UNIT_MIB: Final = 1024
 _PAGES: Final = "hugepages-2Mi"
 
 
@@ -83,12 +86,20 @@ def resized(rng: Random, name: str) -> Scenario:
 
 
 def shared_gpu_nodes(rng: Random, name: str) -> Scenario:
-    """Nodes that share GPUs: a pod that asks none of it is judged as on any other node."""
+    """Nodes that share GPUs, and pods on their cards: a pod that asks none of it is judged as on any other node."""
     made = Scenario(name)
     for number in range(4):
-        more = {"aliyun.com/gpu-mem": str(rng.choice((15, 80))), "aliyun.com/gpu-count": "1"}
-        made.objects.append(node(f"n{number}", more=more if number % 2 else {}, cpu=rng.choice(("1", "4"))))
-    made.objects.append(pod("busy", on="n1", requests={"cpu": "500m"}))
+        each = node(f"n{number}", cpu=rng.choice(("1", "4")))
+        if number % 2:
+            units = rng.choice((15, 80))
+            card = Card(index=0, uuid=f"GPU-n{number}-0", model="M", memory_mib=units * _UNIT_MIB, units=units)
+            each["metadata"]["annotations"] = {names.INVENTORY: encode(Inventory(_UNIT_MIB, "", (card,)))}
+            each["status"]["allocatable"] |= {names.GPU_MEM: str(units), names.GPU_COUNT: "1"}
+        made.objects.append(each)
+    for number in range(rng.randint(1, 3)):
+        asked = container(requests={"cpu": "300m"}, limits={names.GPU_MEM: "3"})
+        held = {names.ALLOCATION: '{"0":{"0":3}}', names.UNIT_MIB: str(_UNIT_MIB)}
+        made.objects.append(pod(f"shares{number}", on="n1", containers=[asked], meta={"annotations": held}))
     made.probes = [pod(f"p{number}", **_asks(rng)) for number in range(6)]
     return made
 
