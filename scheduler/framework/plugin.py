@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from scheduler.state.facts.fact import Fact
     from scheduler.state.tables import Tables
 
-# kube-scheduler's 100 points in thousandths: one unit of a 640-unit node must still count.
-MAX_SCORE: Final = 100_000
+# kube-scheduler's 100 points in thousandths: one unit of a 640-unit node must still count. Its own rules give whole
+# points, rounded as there, so that sums of theirs compare as they do there: docs/decisions/0033.
+POINT: Final = 1_000
+MAX_SCORE: Final = 100 * POINT
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +100,8 @@ PreFilterResult: TypeAlias = Relevance | Rejected
 class Normalization(Enum):
     """How raw scores become 0..MAX_SCORE over the feasible rows, at the pick.
 
-    NONE: they are already. BY_MAX: score · MAX_SCORE / max, unchanged when max is 0.
-    BY_MAX_REVERSED: MAX_SCORE minus that; all MAX_SCORE when max is 0.
+    NONE: they are already. BY_MAX: score · 100 / max, in whole points rounded down; unchanged when max is 0.
+    BY_MAX_REVERSED: 100 points minus that; all 100 points when max is 0.
     Source: kube-scheduler, plugins/helper/normalize_score.go, DefaultNormalizeScore.
     """
 

@@ -12,6 +12,7 @@ from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.evaluation_cache import ClassRules, Evaluation, EvaluationCache, Weighted
 from scheduler.framework.plugin import (
     MAX_SCORE,
+    POINT,
     DomainScorePlugin,
     FilterPlugin,
     Normalization,
@@ -30,6 +31,7 @@ from scheduler.state.tables import Tables
 
 Signature: TypeAlias = Hashable
 NOWHERE: Final = -1
+_POINTS: Final = MAX_SCORE // POINT
 # More than this share of the rows changed: judging all of them as views costs less than picking them out.
 _FEW: Final = 8
 # An evaluation that lacks so many changes costs more to bring up to date than a few rows to judge.
@@ -275,7 +277,7 @@ def _with_normalized(
     if highest == 0:
         # Every feasible row would get the same.
         return total
-    normalized = raw * MAX_SCORE // highest
+    normalized = raw * _POINTS // highest * POINT
     if how is Normalization.BY_MAX_REVERSED:
         normalized = MAX_SCORE - normalized
     return np.where(feasible, total + weight * normalized, -1)

@@ -25,7 +25,7 @@ from scheduler.kube import objects
 from scheduler.pods.pod import Pod, Template
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows
-from scheduler.state.columns.row_masks import mask_of
+from scheduler.state.columns.row_masks import mask_of, only_row
 from scheduler.state.columns.selectors import Matcher, all_parsed, equalities
 from scheduler.state.tables import Tables
 
@@ -95,9 +95,8 @@ class Required:
 
     def over(self, tables: Tables, rows: Rows) -> BoolArray:
         """bool[rows]: which of them match."""
-        if isinstance(rows, slice) and rows.stop is not None and rows.stop - (rows.start or 0) == 1:
+        if (row := only_row(rows)) is not None:
             # One row that changed, the common case: arrays would cost more than the reading of its labels.
-            row = rows.start or 0
             return np.array([self.accepts(tables.labels.of_row(row), tables.names[row])], dtype=np.bool_)
         matched = None if self.selector is None else self.selector.over(tables, rows)
         if self.terms is None:

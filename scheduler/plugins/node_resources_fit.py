@@ -1,24 +1,23 @@
 """NodeResourcesFit: every resource but gpu-mem, by what is allocatable and not requested yet.
 
-Source: kube-scheduler, plugins/noderesources: fit.go (fitsRequest), least_allocated.go, most_allocated.go,
-resource_allocation.go.
+Source: kube-scheduler, plugins/noderesources: fit.go (fitsRequest); what the score is made of is in
+`resource_allocation`.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from config.settings.plugins import Weight
-from config.settings.scheduler import ResourceName, Resources, extended_resource
+from config.settings.scheduler import ResourceName, Resources
 from config.settings.schema import Location, refuse_twins
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
-    MAX_SCORE,
+    POINT,
     FilterPlugin,
     Objection,
     PluginArgs,
@@ -27,6 +26,16 @@ from scheduler.framework.plugin import (
     Relevance,
     ScorePlugin,
 )
+from scheduler.plugins.resource_allocation import (
+    LEAST_ALLOCATED,
+    MOST_ALLOCATED,
+    Scale,
+    by_utilization,
+    column,
+    mean,
+    mean_over,
+    requestable,
+)
 from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod, Template
@@ -34,15 +43,14 @@ from scheduler.state.amounts import Amount
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import Int64Array, RowArray, Rows
 from scheduler.state.columns.resources import ResourceColumns
+from scheduler.state.columns.row_masks import count_of, only_row
 from scheduler.state.tables import Tables
 
-Strategy: TypeAlias = Literal["LeastAllocated", "MostAllocated"]
-Float64Array: TypeAlias = NDArray[np.float64]
+_RATIO: Final = "RequestedToCapacityRatio"
+Strategy: TypeAlias = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
 
 TOO_MANY_PODS: Final = "Too many pods"
 _NATIVE_ORDER: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
-_HUGE_PAGES: Final = re.compile(r"hugepages-[1-9][0-9]*[KMGT]i")
-_SCORED_APART: Final = (CPU, MEMORY)  # CPU_INDEX, MEMORY_INDEX
 _MEASURED: Final[Mapping[str, Amount]] = {
     CPU: Amount.CPU_MILLIS,
     MEMORY: Amount.MEMORY_BYTES,
@@ -50,42 +58,89 @@ _MEASURED: Final[Mapping[str, Amount]] = {
     PODS: Amount.PODS,
 }
 _REQUESTED: Final[StateKey["Requested"]] = StateKey("node_resources_fit.requested")
-_COUNTED: Final[StateKey[Int64Array]] = StateKey("node_resources_fit.counted")
-
-
-def _requestable(name: str) -> str:
-    if name in _NATIVE_ORDER or _HUGE_PAGES.fullmatch(name):
-        return name
-    try:
-        return extended_resource(name)
-    except ValueError:
-        known = ", ".join(_NATIVE_ORDER)
-        message = f"expected {known}, hugepages-<size> or domain/name, found {name[:80]!r}"
-        raise ValueError(message) from None
+# Of `score` in `requestedToCapacityRatio`: as in kube-scheduler, MaxCustomPriorityScore.
+_MOST_SCORE: Final = 10
+_PREFIX: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 class WeightedResource(PluginArgs):
     """A resource that counts in a score."""
 
-    name: Annotated[str, AfterValidator(_requestable)] = Field(
+    name: Annotated[str, AfterValidator(requestable)] = Field(
         description="The resource, such as `cpu`; not `resources.gpuMem`, which GpuShare scores."
     )
     weight: Weight = Field(default=1, description="How much it counts beside the others.")
 
 
+_CPU_AND_MEMORY: Final = (WeightedResource(name=CPU), WeightedResource(name=MEMORY))
+
+
+class UtilizationShapePoint(PluginArgs):
+    """A point of the line that turns utilization into a score."""
+
+    utilization: int = Field(ge=0, le=100, description="What is requested, in percent of what is allocatable.")
+    score: int = Field(ge=0, le=_MOST_SCORE, description="What that is worth.")
+
+
+class RequestedToCapacityRatio(PluginArgs):
+    """A line of one's own."""
+
+    shape: tuple[UtilizationShapePoint, ...] = Field(
+        min_length=1, description="Points of the line, `utilization` rising; level before the first and after the last."
+    )
+
+    @field_validator("shape")
+    @classmethod
+    def _rising(cls, shape: tuple[UtilizationShapePoint, ...]) -> tuple[UtilizationShapePoint, ...]:
+        found = [point.utilization for point in shape]
+        if found != sorted(set(found)):
+            message = f"expected points with rising utilization, found {', '.join(map(str, found))}"
+            raise ValueError(message)
+        return shape
+
+
 class ScoringStrategy(PluginArgs):
     """How nodes are ranked."""
 
-    type: Strategy = Field(default="LeastAllocated", description="Prefer the emptiest nodes, or the fullest.")
+    type: Strategy = Field(
+        default="LeastAllocated",
+        description="Prefer the emptiest nodes, or the fullest, or by `requestedToCapacityRatio`.",
+    )
     resources: tuple[WeightedResource, ...] = Field(
-        default=(WeightedResource(name=CPU), WeightedResource(name=MEMORY)), description="What counts."
+        default=_CPU_AND_MEMORY, description="What counts; an empty list stands for the default."
+    )
+    requested_to_capacity_ratio: RequestedToCapacityRatio | None = Field(
+        default=None, description="What utilization is worth; with `type: RequestedToCapacityRatio`, and only there."
     )
 
     @field_validator("resources")
     @classmethod
     def _each_once(cls, resources: tuple[WeightedResource, ...]) -> tuple[WeightedResource, ...]:
         refuse_twins("resource", [resource.name for resource in resources])
-        return resources
+        return resources or _CPU_AND_MEMORY
+
+    @model_validator(mode="after")
+    def _line_where_it_counts(self) -> Self:
+        if (self.type == _RATIO) is (self.requested_to_capacity_ratio is None):
+            found = "none" if self.requested_to_capacity_ratio is None else f"one with type {self.type}"
+            message = f"expected requestedToCapacityRatio with type {_RATIO} and only there, found {found}"
+            raise ValueError(message)
+        return self
+
+    @property
+    def scale(self) -> Scale:
+        """How it gives points."""
+        if self.requested_to_capacity_ratio is not None:
+            shape = self.requested_to_capacity_ratio.shape
+            return by_utilization([(point.utilization, point.score * (100 // _MOST_SCORE)) for point in shape])
+        return LEAST_ALLOCATED if self.type == "LeastAllocated" else MOST_ALLOCATED
+
+
+def _resource_group(name: str) -> str:
+    if not _PREFIX.fullmatch(name):
+        message = f"expected the domain of extended resources, such as example.com, found {name[:80]!r}"
+        raise ValueError(message)
+    return name
 
 
 class NodeResourcesFitArgs(PluginArgs):
@@ -95,6 +150,9 @@ class NodeResourcesFitArgs(PluginArgs):
     ignored_resources: tuple[ResourceName, ...] = Field(
         default=(),
         description="Extended resources that the Filter does not look at, since something else provides them.",
+    )
+    ignored_resource_groups: tuple[Annotated[str, AfterValidator(_resource_group)], ...] = Field(
+        default=(), description="Domains all of whose extended resources the Filter does not look at."
     )
 
     def contradicting(self, resources: Resources) -> Iterator[tuple[Location, str]]:
@@ -144,9 +202,12 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
 
     A resource that the node does not list is one of which it has nothing. For each resource that counts, with the pod
     on the node, `LeastAllocated` scores the free share (0 when over-committed), `MostAllocated` the requested share (at
-    most 1); the score is their weighted mean. cpu and memory count 100m and 200 MiB for a container that requests none;
-    an extended resource counts only for pods that request it; a resource of which the node has nothing does not count.
-    Source: kube-scheduler, plugins/noderesources: fit.go (fitsRequest), least_allocated.go, most_allocated.go.
+    most 100 points), `RequestedToCapacityRatio` what the line of its `shape` says of the requested share; the score is
+    their weighted mean, in whole points. cpu and memory count 100m and 200 MiB for a container that requests none; an
+    extended resource counts only for pods that request it; a resource of which the node has nothing does not count, nor
+    does one to which `RequestedToCapacityRatio` gives nothing.
+    Source: kube-scheduler, plugins/noderesources: fit.go (fitsRequest), least_allocated.go, most_allocated.go,
+    requested_to_capacity_ratio.go.
     """
 
     name: ClassVar[str] = "NodeResourcesFit"
@@ -158,15 +219,10 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
     def __init__(self, args: NodeResourcesFitArgs | None = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: B008 - immutable
         """As Plugin."""
         super().__init__(args, resources)
-        weights = {resource.name: resource.weight for resource in self.args.scoring_strategy.resources}
-        native = [name for name in _SCORED_APART if name in weights]
-        # cpu and memory are next to each other in the table: one view for both, or for the one that counts.
-        first = _SCORED_APART.index(native[0]) if native else 0
-        self._native = slice(first, first + len(native))
-        self._native_weights: Int64Array = np.array([weights[name] for name in native], dtype=np.int64)[:, None]
-        self._native_weight = int(self._native_weights.sum())
-        self._equal_weights = bool((self._native_weights == 1).all())
-        self._others = {name: weight for name, weight in weights.items() if name not in _SCORED_APART}
+        strategy = self.args.scoring_strategy
+        self._scale = strategy.scale
+        self._weights = [(resource.name, resource.weight) for resource in strategy.resources]
+        self._ignored = frozenset(self.args.ignored_resources), frozenset(self.args.ignored_resource_groups)
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:
         """Put what the pod requests in order."""
@@ -195,28 +251,23 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
         """Every pod."""
         return True
 
-    def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
+    def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:  # noqa: ARG002
         """How empty or how full the node is with the pod on it: the weighted mean over its resources, 0..MAX_SCORE."""
-        resources = tables.resources
-        share = least_allocated if self.args.scoring_strategy.type == "LeastAllocated" else most_allocated
-        # cpu and memory count as if every container asked a little.
-        requested = resources.scoring_requested[self._native, rows] + self._counted(pod, state)
-        allocatable = resources.allocatable[self._native, rows]
-        shares = share(requested, allocatable)
-        total: Float64Array = np.add.reduce(shares if self._equal_weights else shares * self._native_weights)
-        weights: Int64Array | int = self._native_weight
-        if not weights or np.count_nonzero(allocatable) < allocatable.size:
-            weights = np.add.reduce((allocatable > 0) * self._native_weights)
-        for name, weight in self._others.items():
-            columns = with_pod(resources, pod.template, name, rows)
-            if columns is not None:
-                total += share(*columns) * weight
-                weights = weights + weight * (columns[1] > 0)
-        per_weight = MAX_SCORE / (weights if isinstance(weights, int) else np.maximum(weights, 1))
-        return (total * per_weight).astype(np.int64)
+        resources, scale = tables.resources, self._scale
+        found = [(column(resources, pod.template, name, assumed=True), weight) for name, weight in self._weights]
+        counting = [(each, weight) for each, weight in found if each is not None]
+        if (row := only_row(rows)) is not None:
+            there = [(each.on(row, resources), weight) for each, weight in counting]
+            points = [(scale.of_row(*amounts), weight) for amounts, weight in there if amounts[1] > 0]
+            return np.array([mean(points, of_used=scale.of_used) * POINT], dtype=np.int64)
+        if not counting:
+            return np.zeros(count_of(rows, tables.capacity), dtype=np.int64)
+        over = ((*each.over(rows, resources), weight) for each, weight in counting)
+        shares = ((scale.of_rows(asked, there), there > 0, weight) for asked, there, weight in over)
+        return mean_over(shares, of_used=scale.of_used) * POINT
 
     def _requests(self, pod: Pod) -> Sequence[tuple[str, int]]:
-        return ((PODS, 1), *asks(pod.template, frozenset(self.args.ignored_resources)))
+        return ((PODS, 1), *asks(pod.template, *self._ignored))
 
     def _requested(self, pod: Pod, tables: Tables, state: CycleState) -> Requested:
         requested = state.read(_REQUESTED)
@@ -225,21 +276,21 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
             state.write(_REQUESTED, requested)
         return requested
 
-    def _counted(self, pod: Pod, state: CycleState) -> Int64Array:
-        """int64[cpu and memory, as far as they count; 1]: made at the first Score, since PreFilter may be left out."""
-        counted = state.find(_COUNTED)
-        if counted is None:
-            both = np.array([[pod.template.scoring_cpu_millis], [pod.template.scoring_memory_bytes]], dtype=np.int64)
-            counted = both[self._native]
-            state.write(_COUNTED, counted)
-        return counted
 
+def asks(
+    template: Template, ignored: frozenset[str], groups: frozenset[str] = frozenset()
+) -> tuple[tuple[str, int], ...]:
+    """(resource, amount > 0) in the order of kube-scheduler's reasons: cpu, memory, ephemeral-storage, then by name.
 
-def asks(template: Template, ignored: frozenset[str]) -> tuple[tuple[str, int], ...]:
-    """(resource, amount > 0) in the order of kube-scheduler's reasons: cpu, memory, ephemeral-storage, then by name."""
+    ignored, groups: extended resources, and domains of such, that are left out.
+    """
     rank = {name: number for number, name in enumerate(_NATIVE_ORDER)}
     names = sorted(template.requests, key=lambda name: (rank.get(name, len(rank)), name))
-    return tuple((name, template.requests[name]) for name in names if not (is_extended(name) and name in ignored))
+    return tuple(
+        (name, template.requests[name])
+        for name in names
+        if not (is_extended(name) and (name in ignored or name.partition("/")[0] in groups))
+    )
 
 
 def is_extended(name: str) -> bool:
@@ -257,28 +308,3 @@ def free(resources: ResourceColumns, indexes: RowArray, rows: Rows) -> Int64Arra
         # numpy takes rows out of one column in a seventh of the time of `[index, rows]`.
         np.subtract(resources.allocatable[index][rows], resources.requested[index][rows], out=left[place])
     return left
-
-
-def with_pod(
-    resources: ResourceColumns, template: Template, name: str, rows: Rows
-) -> tuple[Int64Array, Int64Array] | None:
-    """(requested with the pod, allocatable), int64[rows] each; None when the resource does not count for this pod.
-
-    What the pod does not request counts for nothing.
-    """
-    found, amount = resources.index.get(name), template.requests.get(name, 0)
-    if found is None or (amount == 0 and name != EPHEMERAL_STORAGE):
-        return None
-    return resources.requested[found][rows] + amount, resources.allocatable[found][rows]
-
-
-def least_allocated(requested: Int64Array, allocatable: Int64Array) -> Float64Array:
-    """float64[rows], 0..1: what is left over; 0 where nothing is allocatable or too much is requested."""
-    left: Float64Array = np.maximum(allocatable - requested, 0) / np.maximum(allocatable, 1)
-    return left
-
-
-def most_allocated(requested: Int64Array, allocatable: Int64Array) -> Float64Array:
-    """float64[rows], 0..1: what is requested; 0 where nothing is allocatable, 1 where too much is requested."""
-    used: Float64Array = np.minimum(requested, allocatable) / np.maximum(allocatable, 1)
-    return used

@@ -30,6 +30,7 @@ from scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler.plugins.node_affinity import NodeAffinity
 from scheduler.plugins.node_name import NodeName
 from scheduler.plugins.node_ports import NodePorts
+from scheduler.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scheduler.plugins.node_resources_fit import NodeResourcesFit
 from scheduler.plugins.node_unschedulable import NodeUnschedulable
 from scheduler.plugins.scheduling_gates import SchedulingGates
@@ -51,6 +52,7 @@ PLUGINS: Final[tuple[type[Plugin], ...]] = (
     GpuCore,
     GpuShare,
     InterPodAffinity,
+    NodeResourcesBalancedAllocation,
 )
 
 PluginT = TypeVar("PluginT", bound=Plugin)

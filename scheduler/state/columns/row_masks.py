@@ -31,6 +31,13 @@ def count_of(rows: Rows, capacity: int) -> int:
     return len(range(*rows.indices(capacity))) if isinstance(rows, slice) else len(rows)
 
 
+def only_row(rows: Rows) -> int | None:
+    """The row, where one is judged alone, as after a booking; else None."""
+    if isinstance(rows, slice) and rows.stop is not None and rows.stop - (rows.start or 0) == 1:
+        return int(rows.start or 0)
+    return None
+
+
 def places_of(chosen: Collection[int], rows: Rows) -> Iterator[tuple[int, int]]:
     """(place among `rows`, row) of each row that is in `chosen`; looks at the fewer of the two."""
     if not isinstance(rows, slice):

@@ -1,21 +1,15 @@
 """NodeResourcesFit: what does not fit and in which words, how many copies fit, and the arithmetic of the score."""
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from config.protocol import names
-from scheduler.framework.plugin import MAX_SCORE
 from scheduler.plugins.node_resources_fit import (
     NodeResourcesFit,
     NodeResourcesFitArgs,
     asks,
     is_extended,
-    least_allocated,
-    most_allocated,
 )
 from scheduler.state.amounts import Amount
 from scheduler.state.tables import Tables
@@ -117,28 +111,12 @@ def test_a_node_needs_at_least_what_the_pod_requests_of_the_native_resources() -
     }
 
 
-@pytest.mark.parametrize(
-    ("requested", "allocatable", "least", "most"),
-    [
-        pytest.param(0, 4, 1.0, 0.0, id="empty"),
-        pytest.param(1, 4, 0.75, 0.25, id="a quarter"),
-        pytest.param(4, 4, 0.0, 1.0, id="full"),
-        pytest.param(5, 4, 0.0, 1.0, id="over-committed"),
-        pytest.param(0, 0, 0.0, 0.0, id="nothing there"),
-        pytest.param(3, 0, 0.0, 0.0, id="nothing there, something asked"),
-    ],
-)
-def test_the_share_of_one_resource(requested: int, allocatable: int, least: float, most: float) -> None:
-    amounts = np.array([requested]), np.array([allocatable])
-    assert (least_allocated(*amounts)[0], most_allocated(*amounts)[0]) == (least, most)
-
-
 def test_nodes_are_scored_by_what_is_left_with_the_pod_on_them() -> None:
     tables = tables_of(wire_node("a", cpu="4", memory="4Gi"), wire_node("b", cpu="4", memory="4Gi"))
     used(tables, "a", {"cpu": "1", "memory": "1Gi"})
     waiting = pod("p", requests={"cpu": "1", "memory": "2Gi"})
-    assert scored(FIT, waiting, tables) == {"a": (50_000 + 25_000) // 2, "b": (75_000 + 50_000) // 2}
-    assert scored(MOST, waiting, tables) == {"a": (50_000 + 75_000) // 2, "b": (25_000 + 50_000) // 2}
+    assert scored(FIT, waiting, tables) == {"a": 37_000, "b": 62_000}
+    assert scored(MOST, waiting, tables) == {"a": 62_000, "b": 37_000}
 
 
 def test_pods_that_ask_nothing_count_as_small_ones() -> None:
@@ -156,7 +134,7 @@ def test_weights_and_extended_resources() -> None:
     rule = weighing("MostAllocated", **{"cpu": 1, "example.com/dev": 3})
     tables = tables_of(wire_node("a", cpu="4", **{"example.com/dev": "4"}), wire_node("b", cpu="4"))  # type: ignore[arg-type]
     asking = pod("p", requests={"cpu": "1", "example.com/dev": "2"})
-    assert scored(rule, asking, tables) == {"a": (25_000 + 3 * 50_000) // 4, "b": 25_000}
+    assert scored(rule, asking, tables) == {"a": 43_000, "b": 25_000}
     # Who does not ask for it is not judged by it.
     assert scored(rule, pod("q", requests={"cpu": "1"}), tables) == {"a": 25_000, "b": 25_000}
 
@@ -167,24 +145,49 @@ def test_ephemeral_storage_counts_also_for_pods_that_do_not_ask_for_it() -> None
     assert scored(rule, pod("p"), tables) == {"a": 75_000}
 
 
-@given(
-    asked=st.tuples(st.integers(0, 2**45), st.integers(0, 2**45)),
-    there=st.tuples(st.integers(0, 2**45), st.integers(0, 2**45)),
-    weights=st.tuples(st.integers(1, 100), st.integers(1, 100)),
+def test_a_line_of_ones_own_gives_points_by_utilization() -> None:
+    line = {
+        "shape": [{"utilization": 0, "score": 0}, {"utilization": 50, "score": 10}, {"utilization": 100, "score": 5}]
+    }
+    said = {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": line}
+    rule = NodeResourcesFit(NodeResourcesFitArgs.model_validate({"scoringStrategy": said}))
+    tables = tables_of(wire_node("a", cpu="4", memory="4Gi"), wire_node("b", cpu="4", memory="1Ti"))
+    # a: cpu 25 % and memory 75 %; b: cpu 25 %, and memory that comes to 0 %, which does not count.
+    assert scored(rule, pod("p", requests={"cpu": "1", "memory": "3Gi"}), tables) == {"a": 63_000, "b": 50_000}
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"type": "RequestedToCapacityRatio"}, "found none"),
+        ({"requestedToCapacityRatio": {"shape": [{"utilization": 0, "score": 0}]}}, "found one with type LeastAll"),
+        ({"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": []}}, "at least 1"),
+        (
+            {
+                "type": "RequestedToCapacityRatio",
+                "requestedToCapacityRatio": {"shape": [{"utilization": 9, "score": 1}, {"utilization": 9, "score": 2}]},
+            },
+            "rising utilization, found 9, 9",
+        ),
+    ],
 )
-def test_the_score_is_kube_schedulers_mean_in_thousandths(
-    asked: tuple[int, int], there: tuple[int, int], weights: tuple[int, int]
-) -> None:
-    tables = tables_of(wire_node("a", cpu=f"{there[0]}m", memory=str(there[1])))
-    waiting = pod("p", requests={"cpu": f"{asked[0]}m", "memory": str(asked[1])})
-    shares = [(max(0, a - r), min(r, a), a, w) for r, a, w in zip(asked, there, weights, strict=True) if a]
-    for strategy, part in (("LeastAllocated", 0), ("MostAllocated", 1)):
-        total = sum((Fraction(share[part], share[2]) * share[3] for share in shares), Fraction(0))
-        exact = total * MAX_SCORE / (sum(share[3] for share in shares) or 1)
-        plugin = weighing(strategy, cpu=weights[0], memory=weights[1])
-        score = scored(plugin, waiting, tables)["a"]
-        assert 0 <= score <= MAX_SCORE
-        assert abs(score - exact) <= 1
+def test_a_line_that_cannot_be_followed_is_refused(said: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        NodeResourcesFitArgs.model_validate({"scoringStrategy": said})
+
+
+def test_no_resources_stand_for_the_default_ones() -> None:
+    said = NodeResourcesFitArgs.model_validate({"scoringStrategy": {"resources": []}})
+    assert [resource.name for resource in said.scoring_strategy.resources] == ["cpu", "memory"]
+
+
+def test_groups_of_resources_are_ignored_by_their_domain() -> None:
+    ignoring = NodeResourcesFit(NodeResourcesFitArgs(ignored_resource_groups=("example.com",)))
+    tables = tables_of(wire_node("a", cpu="1"))
+    asking = pod("p", requests={"example.com/dev": "1", "example.org/dev": "1", "cpu": "2"})
+    assert set(reasons(ignoring, asking, tables)) == {"Insufficient cpu", "Insufficient example.org/dev"}
+    with pytest.raises(ValidationError, match="domain of extended resources"):
+        NodeResourcesFitArgs(ignored_resource_groups=("example.com/dev",))
 
 
 def test_a_class_that_was_judged_before_reads_the_columns_where_they_are_now() -> None:

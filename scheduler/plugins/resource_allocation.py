@@ -1,0 +1,168 @@
+"""How much of a node's resources is allocated once a pod is there, as points: what NodeResourcesFit ranks nodes by.
+
+One resource gives 0..100 points, whole ones, and the resources that count give their weighted mean, rounded as
+kube-scheduler rounds it. Each way of giving points is written twice, for one row with Python's numbers and for many
+with arrays: one row that changed is the common question, and arrays cost several times as much for it.
+Source: kube-scheduler, plugins/noderesources: resource_allocation.go, least_allocated.go, most_allocated.go,
+requested_to_capacity_ratio.go.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from config.settings.scheduler import extended_resource
+from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
+from scheduler.pods.pod import Template
+from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows
+from scheduler.state.columns.resources import CPU_INDEX, MEMORY_INDEX, ResourceColumns
+
+FULL: Final = 100
+_EXACT: Final = 2**46
+_NATIVE: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
+_HUGE_PAGES: Final = re.compile(r"hugepages-[1-9][0-9]*[KMGT]i")
+
+
+def requestable(name: str) -> str:
+    """`name` as it stands. Raises ValueError when no container can request it."""
+    if name in _NATIVE or _HUGE_PAGES.fullmatch(name):
+        return name
+    try:
+        return extended_resource(name)
+    except ValueError:
+        known = ", ".join(_NATIVE)
+        message = f"expected {known}, hugepages-<size> or domain/name, found {name[:80]!r}"
+        raise ValueError(message) from None
+
+
+class Scale(NamedTuple):
+    """One way of giving points. of_row, of_rows: (requested with the pod, allocatable) -> points, 0..100.
+
+    of_used: a resource without points does not count in the mean, which is then rounded to the nearest.
+    """
+
+    of_row: Callable[[int, int], int]
+    of_rows: Callable[[Int64Array, Int64Array], Int64Array]
+    of_used: bool = False
+
+
+def least_allocated(requested: int, allocatable: int) -> int:
+    """What is left over; 0 where nothing is allocatable or too much is requested."""
+    return (allocatable - requested) * FULL // allocatable if 0 < allocatable > requested else 0
+
+
+def most_allocated(requested: int, allocatable: int) -> int:
+    """What is requested; 0 where nothing is allocatable, 100 where too much is requested."""
+    return min(requested, allocatable) * FULL // allocatable if allocatable > 0 else 0
+
+
+def _least_allocated_over(requested: Int64Array, allocatable: Int64Array) -> Int64Array:
+    return _points(np.maximum(allocatable - requested, 0), np.maximum(allocatable, 1))
+
+
+def _most_allocated_over(requested: Int64Array, allocatable: Int64Array) -> Int64Array:
+    return _points(np.minimum(requested, allocatable), np.maximum(allocatable, 1))
+
+
+def _points(part: Int64Array, whole: Int64Array) -> Int64Array:
+    """100 · part / whole, rounded down. 0 <= part <= whole, except that a whole of 1 may stand for none at all.
+
+    Below `_EXACT`, floats give the same in a tenth of the time: 100 · part is exact, and no quotient comes as close
+    to the next whole number as to be rounded to it.
+    """
+    if whole.size and whole.max() < _EXACT:
+        return (part * float(FULL) / whole).astype(np.int64)
+    return part * FULL // whole
+
+
+LEAST_ALLOCATED: Final = Scale(least_allocated, _least_allocated_over)
+MOST_ALLOCATED: Final = Scale(most_allocated, _most_allocated_over)
+
+
+def by_utilization(shape: Sequence[tuple[int, int]]) -> Scale:
+    """RequestedToCapacityRatio. shape: (utilization in percent, points), utilization rising."""
+    points = tuple(_on_line(shape, utilization) for utilization in range(FULL + 1))
+    column: Int64Array = np.array(points, dtype=np.int64)
+
+    def of_row(requested: int, allocatable: int) -> int:
+        return points[most_allocated(requested, allocatable)] if allocatable > 0 else 0
+
+    def of_rows(requested: Int64Array, allocatable: Int64Array) -> Int64Array:
+        found: Int64Array = column[_most_allocated_over(requested, allocatable)] * (allocatable > 0)
+        return found
+
+    return Scale(of_row, of_rows, of_used=True)
+
+
+def _on_line(shape: Sequence[tuple[int, int]], utilization: int) -> int:
+    """On the line through the points, level before the first and after the last; rounded towards the earlier point."""
+    if utilization <= shape[0][0]:
+        return shape[0][1]
+    for (left, low), (right, high) in pairwise(shape):
+        if utilization <= right:
+            steps = abs(high - low) * (utilization - left) // (right - left)
+            return low + steps if high >= low else low - steps
+    return shape[-1][1]
+
+
+def mean(points: Sequence[tuple[int, int]], *, of_used: bool) -> int:
+    """points: (points, weight) of each resource that the node has. Their weighted mean, as Scale says; 0 for none."""
+    if of_used:
+        points = [pair for pair in points if pair[0] > 0]
+    total, weight = sum(own * weight for own, weight in points), sum(weight for _, weight in points)
+    if not weight:
+        return 0
+    return (2 * total + weight) // (2 * weight) if of_used else total // weight
+
+
+def mean_over(points: Iterable[tuple[Int64Array, BoolArray, int]], *, of_used: bool) -> Int64Array:
+    """int64[rows]: the same. points: (points, whether the node has the resource, weight), at least one; arrays [rows].
+
+    One resource after the other: arrays of several are so large that the allocator takes them from the system.
+    """
+    total: Int64Array | int = 0
+    weights: Int64Array | int = 0
+    for own, there, weight in points:
+        total = total + (own if weight == 1 else own * weight)
+        weights = weights + (own > 0 if of_used else there) * np.int64(weight)
+    weights = np.maximum(weights, 1)
+    # As in `_points`: the numbers are small.
+    divided: Int64Array = ((2 * total + weights) / (2 * weights) if of_used else total / weights).astype(np.int64)
+    return divided
+
+
+class Column(NamedTuple):
+    """A resource that counts for a class of pods. place: its matrix row. own: what one pod of the class adds.
+
+    requested: int64[resources, nodes].
+    """
+
+    place: int
+    own: int
+    requested: Int64Array
+
+    def on(self, row: int, resources: ResourceColumns) -> tuple[int, int]:
+        """(requested with the pod, allocatable)."""
+        return self.requested.item(self.place, row) + self.own, resources.allocatable.item(self.place, row)
+
+    def over(self, rows: Rows, resources: ResourceColumns) -> tuple[Int64Array, Int64Array]:
+        """int64[rows] each: the same."""
+        return self.requested[self.place][rows] + self.own, resources.allocatable[self.place][rows]
+
+
+def column(resources: ResourceColumns, template: Template, name: str, *, assumed: bool) -> Column | None:
+    """None where the resource does not count: no node has it, or it is an extended one that the pod does not request.
+
+    assumed: cpu and memory count as if every container requested a little.
+    """
+    if assumed and name == CPU:
+        return Column(CPU_INDEX, template.scoring_cpu_millis, resources.scoring_requested)
+    if assumed and name == MEMORY:
+        return Column(MEMORY_INDEX, template.scoring_memory_bytes, resources.scoring_requested)
+    index, own = resources.index.get(name), template.requests.get(name, 0)
+    if index is None or (own == 0 and name not in _NATIVE):
+        return None
+    return Column(index, own, resources.requested)
