@@ -8,22 +8,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.framework.plugin import Numbers, Objection
+from scheduler.framework.plugin import Detail, Objection
 from scheduler.state.columns.arrays import BoolArray
 
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """nodes: how many nodes have the reason first. numbers: the best over those nodes."""
+    """nodes: how many nodes have the reason first. numbers: over those nodes."""
 
     reason: str
     nodes: int
-    numbers: Numbers | None = None
+    numbers: Detail | None = None
 
     def __str__(self) -> str:
         """`3 Insufficient GPU memory on one card: wants 12, most free 8 (of 16)`."""
-        text = f"{self.nodes} {self.reason}"
-        return text if self.numbers is None else f"{text}: {self.numbers}"
+        return f"{self.nodes} {self.reason if self.numbers is None else self.numbers.worded(self.reason)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,17 @@ class GpuState(IntEnum):
     NOT_REGISTERED = 5
 
 
+class Out(IntEnum):
+    """Why new pods may not go to a card; of several reasons, the lowest."""
+
+    IN_USE = 0
+    UNHEALTHY = 1
+    SUSPECT = 2
+    LISTED = 3  # by the legacy ConfigMap
+    CORDONED = 4
+    ANNOUNCED_TWICE = 5  # another node has its UUID too
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInventory:
     """A node's cards. allocatable: the kubelet's total of gpu-mem, 0 when absent. unit_mib: MiB in one of its units.
@@ -49,10 +60,13 @@ class NodeInventory:
     has_uuids: bool = True
     problem: str = ""
 
-    def takes_new_pods(self, card: Card, marked_unhealthy: frozenset[int]) -> bool:
-        """Whether new pods may go to the card. marked_unhealthy: indexes from the legacy ConfigMap."""
-        out = card.uuid in self.cordoned or str(card.index) in self.cordoned or card.index in marked_unhealthy
-        return card.health in _OPEN and not out
+    def out(self, card: Card, marked_unhealthy: frozenset[int]) -> Out:
+        """Why new pods may not go to the card. marked_unhealthy: indexes from the legacy ConfigMap."""
+        if card.health not in _OPEN:
+            return Out.UNHEALTHY if card.health is Health.UNHEALTHY else Out.SUSPECT
+        if card.index in marked_unhealthy:
+            return Out.LISTED
+        return Out.CORDONED if card.uuid in self.cordoned or str(card.index) in self.cordoned else Out.IN_USE
 
 
 def max_sharers(text: str) -> int:

@@ -1,0 +1,206 @@
+"""Why there are too few cards for a pod, and why one card is none for it: the words of GpuShare.
+
+Free functions over the columns of cards, of rows that are judged together; asked only for a message. What a message
+says of many nodes is bounded: a few models, a few reasons for a health.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+import numpy as np
+
+from scheduler.framework.plugin import CardObjection, CardVerdict, Detail, Numbers
+from scheduler.plugins.card_choice import eligible, selected
+from scheduler.pods.gpu_request import GpuRequest
+from scheduler.state.cards.card_columns import CardColumns
+from scheduler.state.cards.node_inventory import Out
+from scheduler.state.columns.arrays import BoolArray, Int8Array, RowArray, Rows
+
+OUT_OF_USE: Final[Mapping[Out, str]] = {
+    Out.UNHEALTHY: "node(s) had unhealthy cards",
+    Out.SUSPECT: "node(s) had suspect cards",
+    Out.LISTED: "node(s) had cards that ConfigMap unhealthy-gpu-<node> lists",
+    Out.CORDONED: "node(s) had cordoned cards",
+    Out.ANNOUNCED_TWICE: "node(s) had cards whose UUID another node announces too",
+}
+_ONE: Final[Mapping[Out, str]] = {
+    Out.UNHEALTHY: "unhealthy card",
+    Out.SUSPECT: "suspect card",
+    Out.LISTED: "card that ConfigMap unhealthy-gpu-<node> lists",
+    Out.CORDONED: "cordoned card",
+    Out.ANNOUNCED_TWICE: "card whose UUID another node announces too",
+}
+_MANY: Final[Mapping[Out, str]] = {out: text.removeprefix("node(s) had ") for out, text in OUT_OF_USE.items()}
+_HELD_ALONE: Final = "held exclusively"
+_IN_COMPANY: Final = "with other pods"
+_STATES: Final[Mapping[str, str]] = {
+    "unhealthy": "an unhealthy card",
+    "listed": "a card that ConfigMap unhealthy-gpu-<node> lists",
+    "announced twice": "a card whose UUID another node announces too",
+}
+_MOST_NAMES: Final = 5
+_LONGEST_NAME: Final = 64
+_LONGEST_REASON: Final = 32
+# Of the cards out of use, so many are asked why.
+_MOST_ASKED: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class CardsOut(Detail):
+    """How many cards are out of use, and why. reasons: for their health, the most frequent first."""
+
+    cards: Counter[Out]
+    reasons: Counter[tuple[Out, str]]
+
+    def worded(self, reason: str) -> str:  # noqa: ARG002 - the counts stand inside it
+        """`node(s) had 2 unhealthy cards (xid-79) and 1 cordoned card`."""
+        parts = [self._part(out, number) for out, number in sorted(self.cards.items())]
+        return f"node(s) had {' and '.join(parts)}"
+
+    def joined(self, other: "CardsOut") -> "CardsOut":
+        """The sums."""
+        return CardsOut(self.cards + other.cards, self.reasons + other.reasons)
+
+    def _part(self, out: Out, number: int) -> str:
+        text = f"{number} {_ONE[out] if number == 1 else _MANY[out]}"
+        reasons = [reason for (of, reason), _ in self.reasons.most_common() if of is out][:_MOST_NAMES]
+        return f"{text} ({', '.join(reasons)})" if reasons else text
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsThere(Detail):
+    """The models of the cards, with how many there are of each."""
+
+    cards: Counter[str]
+
+    def worded(self, reason: str) -> str:
+        """`node(s) had too few cards of those the pod asks for: there are NVIDIA-A10, Tesla-T4`."""
+        found = sorted(self.cards, key=lambda model: (-self.cards[model], model))
+        more = f" and {len(found) - _MOST_NAMES} more models" if len(found) > _MOST_NAMES else ""
+        named = ", ".join((model or "cards of no named model")[:_LONGEST_NAME] for model in found[:_MOST_NAMES])
+        return f"{reason}: there are {named}{more}"
+
+    def joined(self, other: "ModelsThere") -> "ModelsThere":
+        """The sums."""
+        return ModelsThere(self.cards + other.cards)
+
+
+def out_codes(cards: CardColumns, rows: Rows) -> Int8Array:
+    """int8[cards, rows]: an Out, also where only the tables know: a UUID that another node has, and is used there."""
+    codes: Int8Array = cards.out[:, rows]
+    twice = (codes == Out.IN_USE) & ~cards.usable[:, rows] & (cards.units[:, rows] > 0)
+    return np.where(twice, np.int8(Out.ANNOUNCED_TWICE), codes)
+
+
+def cards_out(cards: CardColumns, rows: Rows, among: BoolArray, counted: BoolArray) -> CardsOut:
+    """What takes cards of the `counted` rows out of use. among: bool[cards, rows], those that would do."""
+    codes = np.where(among, out_codes(cards, rows), np.int8(Out.IN_USE))[:, counted]
+    numbers = np.bincount(codes.ravel(), minlength=len(Out)).tolist()
+    found = Counter({out: numbers[out] for out in OUT_OF_USE if numbers[out]})
+    here = _row_numbers(cards, rows)[counted]
+    reasons: Counter[tuple[Out, str]] = Counter()
+    for slot, place in islice(zip(*codes.nonzero(), strict=True), _MOST_ASKED):
+        reason = cards.slots[here[place]][slot].card.reason
+        if reason:
+            reasons[Out(int(codes[slot, place])), reason[:_LONGEST_REASON]] += 1
+    return CardsOut(found, reasons)
+
+
+def models_there(cards: CardColumns, rows: Rows, counted: BoolArray) -> ModelsThere:
+    """The models of the `counted` rows."""
+    numbers = np.bincount(cards.model[:, rows][:, counted].ravel(), minlength=1 + len(cards.model_code)).tolist()
+    return ModelsThere(Counter({model: numbers[code] for model, code in cards.model_code.items() if numbers[code]}))
+
+
+def card_numbers(cards: CardColumns, request: GpuRequest, rows: Rows, counted: BoolArray) -> Numbers:
+    """What the `counted` rows lack of memory on the cards that may be given to the pod. counted: bool[rows].
+
+    Where a card that may not be given would have enough, it is that one, with the reason why it may not.
+    """
+    may = eligible(cards, request, rows)[:, counted]
+    would = selected(cards, request, rows)[:, counted] & (cards.units[:, rows][:, counted] > 0)
+    usable = _nth_freest(cards, request, rows, counted, may)
+    elsewhere = _nth_freest(cards, request, rows, counted, would | may)
+    if elsewhere.free < request.units_per_card:
+        return Numbers(request.units_per_card, max(0, usable.free), usable.of)
+    row = _row_numbers(cards, rows)[counted][elsewhere.place]
+    barred = next((slot for slot in elsewhere.slots if not may[slot, elsewhere.place]), elsewhere.slots[-1])
+    where = f"on {_which(_bar(cards, request, int(row), barred))}"
+    return Numbers(request.units_per_card, elsewhere.free, elsewhere.of, where)
+
+
+@dataclass(frozen=True, slots=True)
+class _NthFreest:
+    """place: among the rows. free: on the N-th freest card, < 0 without one. slots: of the N freest. of: its units."""
+
+    place: int
+    free: int
+    of: int
+    slots: tuple[int, ...]
+
+
+def _nth_freest(
+    cards: CardColumns, request: GpuRequest, rows: Rows, counted: BoolArray, among: BoolArray
+) -> _NthFreest:
+    """The best of the rows by their N-th freest card, N being the number of cards that the pod asks."""
+    free = np.where(among, np.maximum(cards.free[:, rows][:, counted], 0), -1)
+    rank = min(request.cards, free.shape[0]) - 1
+    order = (-free).argsort(axis=0, kind="stable")
+    nth_free = np.take_along_axis(free, order[rank][np.newaxis], axis=0)[0]
+    place = int(nth_free.argmax())
+    total = int(cards.units[:, rows][:, counted][order[rank][place], place])
+    return _NthFreest(place, int(nth_free[place]), total, tuple(order[: rank + 1, place].tolist()))
+
+
+def verdicts(
+    cards: CardColumns, request: GpuRequest, row: int, objections: Sequence[CardObjection]
+) -> list[CardVerdict]:
+    """What each card of `row` is to the pod. objections: of the card rules, [cards, 1] each."""
+    rows = slice(row, row + 1)
+    wanted, may = selected(cards, request, rows)[:, 0], eligible(cards, request, rows)[:, 0]
+    found = []
+    for slot in range(len(cards.slots[row])):
+        free = max(0, int(cards.stored.free[slot, row]))
+        short = max(0, request.units_per_card - free)
+        if not wanted[slot]:
+            why = "not of the models or UUIDs that the pod asks for"
+        elif not may[slot]:
+            why = _bar(cards, request, row, slot)
+        else:
+            rule = next((one.reason for one in objections if one.rejected[slot, 0]), "")
+            why = f"{short} short" if short else rule
+        health = _health(cards, row, slot)
+        found.append(CardVerdict(slot, free, short if may[slot] and wanted[slot] else 0, health, why))
+    return found
+
+
+def _health(cards: CardColumns, row: int, slot: int) -> str:
+    out = Out(int(out_codes(cards, slice(row, row + 1))[slot, 0]))
+    reason = cards.slots[row][slot].card.reason[:_LONGEST_REASON]
+    return (out.name.lower().replace("_", " ") if out else "healthy") + (f" ({reason})" if reason else "")
+
+
+def _bar(cards: CardColumns, request: GpuRequest, row: int, slot: int) -> str:
+    """Why a card that the pod would take may not be given to it."""
+    with cards.viewing(cards.width_of(row)):
+        out = Out(int(out_codes(cards, slice(row, row + 1))[slot, 0]))
+    if out is not Out.IN_USE:
+        return _health(cards, row, slot)
+    if cards.stored.exclusive[slot, row]:
+        return _HELD_ALONE
+    return _IN_COMPANY if request.exclusive else "its node takes no pods"
+
+
+def _which(bar: str) -> str:
+    """`a card held exclusively`, `an unhealthy card (xid-79)`."""
+    if bar in {_HELD_ALONE, _IN_COMPANY}:
+        return f"a card {bar}"
+    state, opening, reason = bar.partition(" (")
+    return _STATES.get(state, f"a {state} card") + opening + reason
+
+
+def _row_numbers(cards: CardColumns, rows: Rows) -> RowArray:
+    return np.arange(cards.stored.units.shape[1])[rows] if isinstance(rows, slice) else rows
