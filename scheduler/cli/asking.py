@@ -20,10 +20,11 @@ from scheduler.build import build_engine, installed_plugins
 from scheduler.engine import Engine
 from scheduler.event_handlers import EventHandlers, Problem
 from scheduler.explain.answers import Explanation, WhatIf
-from scheduler.explain.standing import explain, forgotten, own_name
+from scheduler.explain.standing import explain, own_name, sentence
 from scheduler.explain.what_if import what_if
 from scheduler.kube import objects
 from scheduler.kube.port import ApiError, ApiForbidden, Cluster, ListEnds
+from scheduler.pods.mistakes import forgotten
 from scheduler.pods.pod import PodReader
 from scheduler.simulation.defaults import new_pod
 from scheduler.watches import Watched, watched
@@ -63,7 +64,7 @@ class Site:
         words: tuple[str, ...] = ()
         if pod.scheduler_name not in self.engine.scheduler_names:
             ours = own_name(self.engine)
-            words = (forgotten(pod.scheduler_name, ours),) if pod.template.gpu_units else ()
+            words = (sentence(forgotten(pod.scheduler_name, ours)),) if pod.template.gpu_units else ()
             pod = msgspec.structs.replace(pod, scheduler_name=ours)
         return what_if(self.engine, pod, replicas, self.unit_mib, words)
 

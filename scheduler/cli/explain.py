@@ -15,7 +15,6 @@ from scheduler.explain.answers import Explanation, WhatIf, as_json
 from scheduler.explain.text import explanation_text, what_if_text
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.kube.rest.connect import ConnectError, connect
-from scheduler.process.logs import configure
 
 _MOST_UNREAD: Final = 10
 _PIPED_WIDTH: Final = 120
@@ -59,7 +58,6 @@ def _ask(
     question: Callable[[Site], Awaitable[Explanation | WhatIf]],
     output: str,
 ) -> str:
-    configure("error", "console")
     try:
         answer = asyncio.run(_answer(configuration, environment, question))
     except (ConnectError, Unanswerable) as error:

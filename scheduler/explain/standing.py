@@ -1,22 +1,15 @@
 """How a pod stands, in words: what its owner has to know before any node is looked at."""
 
-from typing import Final
-
 from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.engine import Engine
 from scheduler.explain.answers import ExplainedNode, Explanation, Place
 from scheduler.explain.explanation import explained_node, nearest, reasons
+from scheduler.pods.gpu_request import unit_name
+from scheduler.pods.mistakes import forgotten
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import Placement
-
-_GIB: Final = 1024
-
-
-def unit_name(unit_mib: int) -> str:
-    """`GiB`, `MiB`, `units of 256 MiB`."""
-    return {_GIB: "GiB", 1: "MiB"}.get(unit_mib, f"units of {unit_mib} MiB")
 
 
 def asks(pod: Pod, unit_mib: int) -> str:
@@ -47,7 +40,7 @@ def explain(engine: Engine, pod: Pod, unit_mib: int, node: str = "") -> Explanat
             )
             return _settled(engine, pod, "foreign", said)
         ours_is = own_name(engine)
-        words.append(forgotten(pod.scheduler_name, ours_is))
+        words.append(sentence(forgotten(pod.scheduler_name, ours_is)))
         pod = replace(pod, scheduler_name=ours_is)
     gate = engine.queue.gate(pod.key.uid) if pod.key.uid in engine.queue else ""
     if gate:
@@ -56,17 +49,14 @@ def explain(engine: Engine, pod: Pod, unit_mib: int, node: str = "") -> Explanat
     return judged(engine, pod, tuple(words), state="gated" if gate else "waits" if ours else "foreign", node=node)
 
 
+def sentence(clause: str) -> str:
+    """With a capital and a full stop."""
+    return f"{clause[:1].upper()}{clause[1:]}."
+
+
 def own_name(engine: Engine) -> str:
     """What a pod writes as its schedulerName."""
     return names.SCHEDULER_NAME if names.SCHEDULER_NAME in engine.scheduler_names else min(engine.scheduler_names)
-
-
-def forgotten(scheduler_name: str, ours: str) -> str:
-    """What to write where a pod asks GPU memory and names somebody else."""
-    return (
-        f"It requests GPU memory and its schedulerName is {scheduler_name}, which chooses no card: "
-        f"add `schedulerName: {ours}` to its spec."
-    )
 
 
 def judged(engine: Engine, pod: Pod, words: tuple[str, ...], *, state: str, node: str = "") -> Explanation:

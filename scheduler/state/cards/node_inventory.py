@@ -19,6 +19,7 @@ from scheduler.state.changes import Change
 MOST_SHARERS: Final = 9999
 # As a heartbeat is written, so that the two compare as text.
 _TIME: Final = re.compile(r"[0-9]{4}(?:-[0-9]{2}){2}T[0-9]{2}(?::[0-9]{2}){2}Z")
+_LONGEST_REASON: Final = 64
 _OPEN: Final = frozenset({Health.HEALTHY, Health.CORDONED})
 
 
@@ -149,6 +150,18 @@ def _legacy_totals(node: Node, resources: ResourceNames, allocatable: int, cordo
 def _amount(quantities: Mapping[str, str | int | float] | None, name: str) -> int:
     text = (quantities or {}).get(name)
     return 0 if text is None else max(0, quantity.whole(str(text)))
+
+
+def newly_unhealthy(before: NodeInventory | None, now: NodeInventory) -> dict[int, str]:
+    """Slot -> the card and why, of the cards that were not unhealthy before."""
+    if before is None:
+        return {}
+    were = {card.uuid for card in before.cards if card.health is not Health.UNHEALTHY}
+    return {
+        slot: f"card {card.index} ({card.uuid}) is unhealthy: {card.reason[:_LONGEST_REASON] or 'no reason is given'}"
+        for slot, card in enumerate(now.cards)
+        if card.health is Health.UNHEALTHY and card.uuid in were
+    }
 
 
 def node_differences(old: Node, new: Node) -> int:

@@ -234,7 +234,7 @@ def test_models_restrict_the_cards() -> None:
 
 
 def test_an_absurd_ask_is_refused_in_words() -> None:
-    assert "expected at most" in why(place(engine(a=[16]), gpu_mem=2**40))
+    assert "write 1024" in why(place(engine(a=[16]), gpu_mem=2**40))
 
 
 # Why a card is out
