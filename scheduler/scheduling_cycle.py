@@ -164,7 +164,8 @@ class SchedulingCycle:
         if evaluation.never:
             diagnosis = Diagnosis(nodes, rejected=evaluation.never)
         else:
-            diagnosis = Diagnosis(nodes, count_reasons(tables.valid, self._runtime.objections(pod, evaluation)))
+            objections = self._runtime.objections(pod, evaluation)
+            diagnosis = Diagnosis(nodes, count_reasons(tables.valid, objections, tables.names))
         self._diagnoses[key] = (tables.changes.version, diagnosis)
         return diagnosis
 

@@ -24,10 +24,8 @@ def reasons(tables: Tables, judged: Judgement) -> tuple[ReasonGroup, ...]:
     left, groups = tables.valid, []
     for rule, objections in judged.rules:
         for objection in objections:
-            for counted in count_reasons(left, [[objection]]):
-                text = str(counted).partition(" ")[2]
-                here = np.flatnonzero(objection.rejected & left)[:_MOST_EXAMPLES]
-                examples = tuple(tables.names[row] for row in here)
+            for counted in count_reasons(left, [[objection]], tables.names):
+                text, examples = str(counted).partition(" ")[2], counted.examples[:_MOST_EXAMPLES]
                 groups.append(ReasonGroup(nodes=counted.nodes, rule=rule, reason=text, examples=examples))
         left = left & ~_rejected(objections, left.shape)
     return tuple(sorted(groups, key=lambda group: -group.nodes))

@@ -5,7 +5,7 @@ says of many nodes is bounded: a few models, a few reasons for a health.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -44,8 +44,8 @@ _STATES: Final[Mapping[str, str]] = {
 _MOST_NAMES: Final = 5
 _LONGEST_NAME: Final = 64
 _LONGEST_REASON: Final = 32
-# Of the cards out of use, so many are asked why.
-_MOST_ASKED: Final = 64
+# Of the cards that a message is about, so many are asked why.
+_MOST_ASKED: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,33 +126,43 @@ def card_numbers(cards: CardColumns, request: GpuRequest, rows: Rows, counted: B
     elsewhere = _nth_freest(cards, request, rows, counted, would | may)
     if elsewhere.free < request.units_per_card:
         return Numbers(request.units_per_card, max(0, usable.free), usable.of)
-    row = _row_numbers(cards, rows)[counted][elsewhere.place]
-    barred = next((slot for slot in elsewhere.slots if not may[slot, elsewhere.place]), elsewhere.slots[-1])
-    where = f"on {_which(_bar(cards, request, int(row), barred))}"
-    return Numbers(request.units_per_card, elsewhere.free, elsewhere.of, where)
+    here = _row_numbers(cards, rows)[counted]
+    barred = ((place, slot) for place, slots in elsewhere.best() for slot in slots if not may[slot, place])
+    words = {_which(_bar(cards, request, int(here[place]), slot)) for place, slot in barred}
+    return Numbers(request.units_per_card, elsewhere.free, elsewhere.of, f"on {min(words)}" if words else "")
 
 
 @dataclass(frozen=True, slots=True)
 class _NthFreest:
-    """place: among the rows. free: on the N-th freest card, < 0 without one. slots: of the N freest. of: its units."""
+    """The rows with the best N-th freest card. free: on it, < 0 without one. of: its units.
 
-    place: int
+    places: among the rows judged. slots: intp[N, places], the freest first.
+    """
+
     free: int
     of: int
-    slots: tuple[int, ...]
+    places: RowArray
+    slots: RowArray
+
+    def best(self) -> Iterator[tuple[int, list[int]]]:
+        """(place, slots of its N freest cards), of some of them."""
+        return islice(zip(self.places.tolist(), self.slots.T.tolist(), strict=True), _MOST_ASKED)
 
 
 def _nth_freest(
     cards: CardColumns, request: GpuRequest, rows: Rows, counted: BoolArray, among: BoolArray
 ) -> _NthFreest:
-    """The best of the rows by their N-th freest card, N being the number of cards that the pod asks."""
+    """The rows with the best N-th freest card, N being the number that the pod asks; of equal ones the largest."""
     free = np.where(among, np.maximum(cards.free[:, rows][:, counted], 0), -1)
     rank = min(request.cards, free.shape[0]) - 1
     order = (-free).argsort(axis=0, kind="stable")
-    nth_free = np.take_along_axis(free, order[rank][np.newaxis], axis=0)[0]
-    place = int(nth_free.argmax())
-    total = int(cards.units[:, rows][:, counted][order[rank][place], place])
-    return _NthFreest(place, int(nth_free[place]), total, tuple(order[: rank + 1, place].tolist()))
+    nth = order[rank][np.newaxis]
+    nth_free = np.take_along_axis(free, nth, axis=0)[0]
+    of = np.take_along_axis(cards.units[:, rows][:, counted], nth, axis=0)[0]
+    most = int(nth_free.max())
+    largest = int(of.max(where=nth_free == most, initial=0))
+    places = np.flatnonzero((nth_free == most) & (of == largest))
+    return _NthFreest(most, largest, places, order[: rank + 1, places])
 
 
 def verdicts(
