@@ -120,13 +120,17 @@ def card_numbers(cards: CardColumns, request: GpuRequest, rows: Rows, counted: B
 
     Where a card that may not be given would have enough, it is that one, with the reason why it may not.
     """
+    here = _row_numbers(cards, rows)[counted]
     may = eligible(cards, request, rows)[:, counted]
-    would = selected(cards, request, rows)[:, counted] & (cards.units[:, rows][:, counted] > 0)
-    usable = _nth_freest(cards, request, rows, counted, may)
-    elsewhere = _nth_freest(cards, request, rows, counted, would | may)
+    usable = _nth_freest(cards, request, here, may)
+    barred_rows = np.flatnonzero((cards.units[:, here].astype(np.bool_) & ~may).any(axis=0))
+    if not len(barred_rows):
+        return Numbers(request.units_per_card, max(0, usable.free), usable.of)
+    here, may = here[barred_rows], may[:, barred_rows]
+    would = selected(cards, request, here) & (cards.units[:, here] > 0)
+    elsewhere = _nth_freest(cards, request, here, would)
     if elsewhere.free < request.units_per_card:
         return Numbers(request.units_per_card, max(0, usable.free), usable.of)
-    here = _row_numbers(cards, rows)[counted]
     barred = ((place, slot) for place, slots in elsewhere.best() for slot in slots if not may[slot, place])
     words = {_which(_bar(cards, request, int(here[place]), slot)) for place, slot in barred}
     return Numbers(request.units_per_card, elsewhere.free, elsewhere.of, f"on {min(words)}" if words else "")
@@ -149,16 +153,15 @@ class _NthFreest:
         return islice(zip(self.places.tolist(), self.slots.T.tolist(), strict=True), _MOST_ASKED)
 
 
-def _nth_freest(
-    cards: CardColumns, request: GpuRequest, rows: Rows, counted: BoolArray, among: BoolArray
-) -> _NthFreest:
+def _nth_freest(cards: CardColumns, request: GpuRequest, rows: RowArray, among: BoolArray) -> _NthFreest:
     """The rows with the best N-th freest card, N being the number that the pod asks; of equal ones the largest."""
-    free = np.where(among, np.maximum(cards.free[:, rows][:, counted], 0), -1)
+    free = np.where(among, np.maximum(cards.free[:, rows], 0), -1)
     rank = min(request.cards, free.shape[0]) - 1
-    order = (-free).argsort(axis=0, kind="stable")
-    nth = order[rank][np.newaxis]
-    nth_free = np.take_along_axis(free, nth, axis=0)[0]
-    of = np.take_along_axis(cards.units[:, rows][:, counted], nth, axis=0)[0]
+    # The freest of each row is found in a tenth of the time that sorting takes.
+    order = (-free).argsort(axis=0, kind="stable") if rank else free.argmax(axis=0)[np.newaxis]
+    columns = np.arange(len(rows))
+    nth_free = free[order[rank], columns]
+    of = cards.units[order[rank], rows]
     most = int(nth_free.max())
     largest = int(of.max(where=nth_free == most, initial=0))
     places = np.flatnonzero((nth_free == most) & (of == largest))

@@ -287,6 +287,8 @@ def _out_of_use(
 
     there: bool[cards, rows], the cards that the pod may ask. short: bool[rows], those not explained yet.
     """
+    if not short.any():
+        return
     usable = cards.usable[:, rows]
     large = there & (cards.units[:, rows] >= request.units_per_card)
     few = short & (large.sum(axis=0) >= request.cards) & ((there & usable).sum(axis=0) < request.cards)
