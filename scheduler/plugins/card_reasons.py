@@ -18,6 +18,7 @@ from scheduler.pods.gpu_request import GpuRequest
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.cards.node_inventory import Out
 from scheduler.state.columns.arrays import BoolArray, Int8Array, RowArray, Rows
+from scheduler.state.tables import Tables
 
 OUT_OF_USE: Final[Mapping[Out, str]] = {
     Out.UNHEALTHY: "node(s) had unhealthy cards",
@@ -41,6 +42,7 @@ _STATES: Final[Mapping[str, str]] = {
     "listed": "a card that ConfigMap unhealthy-gpu-<node> lists",
     "announced twice": "a card whose UUID another node announces too",
 }
+_LATER: Final = "~"  # than every time
 _MOST_NAMES: Final = 5
 _LONGEST_NAME: Final = 64
 _LONGEST_REASON: Final = 32
@@ -86,6 +88,33 @@ class ModelsThere(Detail):
     def joined(self, other: "ModelsThere") -> "ModelsThere":
         """The sums."""
         return ModelsThere(self.cards + other.cards)
+
+
+@dataclass(frozen=True, slots=True)
+class AwaySince(Detail):
+    """The node that has been without a device plugin for longest, and since when at least, RFC 3339."""
+
+    since: str
+    node: str
+
+    def worded(self, reason: str) -> str:
+        """`…, node a at least since 2026-11-22T08:42:09Z: look at the device plugin's pod there, and its log`."""
+        since = f" at least since {self.since}" if self.since else ""
+        return f"{reason}, node {self.node}{since}: look at the device plugin's pod there, and its log"
+
+    def joined(self, other: "AwaySince") -> "AwaySince":
+        """The longer one."""
+        return min(self, other, key=lambda one: (one.since or _LATER, one.node))
+
+
+def away_since(tables: Tables, rows: Rows, counted: BoolArray) -> AwaySince:
+    """Of the `counted` rows."""
+    known = tables.cards.away_since
+    here = _row_numbers(tables.cards, rows)[counted].tolist()
+    return min(
+        (AwaySince(known.get(row, ""), tables.names[row]) for row in here),
+        key=lambda one: (one.since or _LATER, one.node),
+    )
 
 
 def out_codes(cards: CardColumns, rows: Rows) -> Int8Array:

@@ -39,7 +39,15 @@ from scheduler.plugins.card_choice import (
     selected,
     together,
 )
-from scheduler.plugins.card_reasons import OUT_OF_USE, card_numbers, cards_out, models_there, out_codes, verdicts
+from scheduler.plugins.card_reasons import (
+    OUT_OF_USE,
+    away_since,
+    card_numbers,
+    cards_out,
+    models_there,
+    out_codes,
+    verdicts,
+)
 from scheduler.pods.gpu_request import GpuRequest, Policy, ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import Amount
@@ -88,7 +96,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     | `node(s) had no GPU memory to share` | nothing is announced | |
     | `node(s) announced cards that cannot be read` | the inventory breaks a rule | |
     | `node(s) announced GPU memory in another unit` | `unitMiB` is not the scheduler's | |
-    | `node(s) had no allocatable gpu-mem (device plugin not there yet, or away)` | the kubelet has none | |
+    | `node(s) had no allocatable gpu-mem (device plugin not there yet, or away)` | the kubelet has none | since when |
     | `node(s) whose kubelet or device plugin is starting` | `gpushare/held-until` is later than its last report | |
     | `node(s) had fewer cards than the pod asks for` | `gpu-count` is more than the node's cards | |
     | `node(s) had too few cards of those the pod asks for` | models or UUIDs leave too few | the models there are |
@@ -141,8 +149,12 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         states = _STATE_REASONS.items() if np.count_nonzero(ready) < len(ready) else ()
         # Whose cards are all unhealthy has nothing allocatable for that reason.
         unhealthy = by_width(cards, rows, partial(_all_unhealthy, cards)) if states else np.zeros_like(ready)
+        away = partial(away_since, tables, rows)
         return (
-            *(Objection((cards.state[rows] == s) & ~unhealthy, reason) for s, reason in states),
+            *(
+                Objection((cards.state[rows] == s) & ~unhealthy, reason, away if s == _NOT_ALLOCATABLE else None)
+                for s, reason in states
+            ),
             *self._card_objections(pod, tables, state, rows, (ready & ~enough) | unhealthy),
             self._node_objection(cards, _request(pod), rows, ready & enough & ~roomy),
         )

@@ -26,7 +26,13 @@ from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
 from scheduler.state.cards.card_columns import CardColumns, Held
-from scheduler.state.cards.node_inventory import NodeInventory, newly_unhealthy, node_differences, read_inventory
+from scheduler.state.cards.node_inventory import (
+    GpuState,
+    NodeInventory,
+    newly_unhealthy,
+    node_differences,
+    read_inventory,
+)
 from scheduler.state.changes import Change, ChangeLog, Openings
 from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, resized
 from scheduler.state.columns.labels import Labels
@@ -102,6 +108,10 @@ class Tables(Rowed):
             (self.legacy_nodes.discard if inventory.has_uuids else self.legacy_nodes.add)(name)
             self._rebook(name, row)
             self._note_failures(name, before, inventory)
+            if inventory.state is not GpuState.NOT_ALLOCATABLE:
+                self.cards.away_since.pop(row, None)
+            else:
+                self.cards.away_since.setdefault(row, node.status.reported_at())
         if old is None:
             self._book_all(name, row, 1)
         self._opened(row, kinds | self._facts.node_changed(row, node))

@@ -334,3 +334,26 @@ def test_the_total_of_a_node_is_never_negative() -> None:
         built.tables.add(bound(filler, "a"))
     refit(built.tables, card(0, 16), card(1, 16), card(2, 16), gpu_mem=16)
     assert "1 Insufficient aliyun.com/gpu-mem: wants 3, most free 0 (of 16)." in why(place(built))
+
+
+def reported(node: objects.Node, at: str) -> objects.Node:
+    """The kubelet's last report."""
+    ready = objects.NodeCondition("Ready", at)
+    return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, conditions=(ready,)))
+
+
+def test_a_node_without_allocatable_memory_says_since_when_and_what_to_look_at() -> None:
+    built = engine()
+    for at, gpu_mem in (("T1", 16), ("T2", 0), ("T3", 0)):
+        for name in "ab":
+            labels = {"seen": at}
+            node = wire_node(name, [16], gpu_mem=gpu_mem, labels=labels)
+            built.node_changed(reported(node, f"2026-11-22T08:0{name == 'a':d}:0{at[1]}Z"))
+    assert why(place(built)) == (
+        "0/2 nodes are available: 2 node(s) had no allocatable gpu-mem (device plugin not there yet, or away), "
+        "node b at least since 2026-11-22T08:00:02Z: look at the device plugin's pod there, and its log."
+    )
+    built.node_changed(wire_node("b", [16]))
+    built.node_changed(wire_node("b", [16], gpu_mem=0))
+    built.node_gone("a")
+    assert "away), node b: look at" in why(place(built, "q"))
