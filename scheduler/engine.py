@@ -17,7 +17,7 @@ from scheduler.kube import objects
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import QueuedPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
-from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
+from scheduler.scheduling_cycle import Judgement, NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.state.amounts import RowsLeft
 from scheduler.state.audit import NodeAudit, audit_node
 from scheduler.state.tables import Tables
@@ -134,6 +134,20 @@ class Engine:
         else:
             self.queue.fits_not(check, wakes_on=wakes_on)
         return True
+
+    # Questions, of tables that nobody schedules by
+
+    def judge(self, pod: Pod) -> Judgement:
+        """What every rule says of every node about the pod; changes nothing."""
+        return self._cycles[pod.scheduler_name].judge(pod)
+
+    def fits(self, pod: Pod, node: str) -> bool:
+        """Whether the node takes the pod as the tables are."""
+        return self._cycles[pod.scheduler_name].fits_on(pod, np.array([self.tables.row_of[node]], dtype=np.intp))[0]
+
+    def attempt(self, pod: Pod, now_ns: int) -> Outcome:
+        """Place a pod that is in no queue, or say why not."""
+        return self._cycles[pod.scheduler_name].schedule(pod, now_ns)
 
     def hold_back(self, holds: Callable[[str], bool], now_s: float) -> bool:
         """Let others pass the next pod to decide, if its namespace is one that `holds`; whether that was so."""

@@ -13,10 +13,15 @@ from scheduler.engine import Engine
 from scheduler.kube import objects
 from scheduler.kube.budgets import node_excess
 from scheduler.kube.port import Changed, Deleted, Undecodable, WatchEvent
+from scheduler.pods.mistakes import forgotten, mistakes, node_mistakes
 from scheduler.pods.pod import Pod, PodReader
 
 _LARGEST_INDEX: Final = 65_535
 _OVER_BUDGET: Final = "OverBudget"
+_MISTAKE: Final = "Mistake"
+_CARD_FAILED: Final = "GPUUnhealthy"
+# What the API server writes into a pod that names no scheduler.
+_FORGOTTEN: Final = "default-scheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,7 @@ class Problem:
     """What is wrong with an object of the cluster. kind: Pod, Node, ConfigMap; name: `namespace/name` or name.
 
     uid: "" where it is not known. on_object: whether its owner should see an Event on it, with this reason.
+    happened: something has happened to the object, and is told each time; else something is wrong with it, told once.
     """
 
     kind: str
@@ -32,6 +38,7 @@ class Problem:
     uid: str = ""
     on_object: bool = True
     reason: str = "BadAnnotation"
+    happened: bool = False
 
 
 class EventHandlers:
@@ -112,6 +119,24 @@ class EventHandlers:
             self._assigned(pod)
         elif pod.scheduler_name in self._engine.scheduler_names:
             self._waiting(pod)
+            if not pod.template.over_budget:
+                self._tell_mistakes(pod, wire)
+        elif pod.scheduler_name == _FORGOTTEN and pod.template.gpu_units:
+            self._tell_forgotten(pod)
+
+    def _tell_mistakes(self, pod: Pod, wire: objects.Pod) -> None:
+        found = mistakes(wire, self._reader.resources)
+        if found:
+            self._report(Problem("Pod", str(pod.key), "; ".join(found), pod.key.uid, reason=_MISTAKE))
+
+    def _tell_forgotten(self, pod: Pod) -> None:
+        """Pods are watched, and read, whoever schedules them. While there are legacy nodes, others may choose cards."""
+        if pod.terminating or self._engine.tables.legacy_nodes:
+            return
+        ours = names.SCHEDULER_NAME
+        if ours not in self._engine.scheduler_names:
+            ours = min(self._engine.scheduler_names)
+        self._report(Problem("Pod", str(pod.key), forgotten(pod.scheduler_name, ours), pod.key.uid, reason=_MISTAKE))
 
     def _over_budget(self, pod: Pod, consequence: str, *, on_object: bool) -> None:
         message = f"has more than this scheduler reads: {', '.join(pod.template.over_budget)}; {consequence}"
@@ -149,6 +174,11 @@ class EventHandlers:
             problem = str(error)
         if problem:
             self._report(Problem("Node", node.metadata.name, problem, node.metadata.uid))
+        if found := node_mistakes(node):
+            self._report(Problem("Node", node.metadata.name, "; ".join(found), node.metadata.uid, reason=_MISTAKE))
+        for pod, what in self._engine.tables.take_card_failures():
+            message = f"{what}; the pod is on it: node {node.metadata.name}"
+            self._report(Problem("Pod", str(pod.key), message, pod.key.uid, reason=_CARD_FAILED, happened=True))
         # Its pods may read differently on the cards, or in the unit, that it has now.
         for pod, problem in self._engine.tables.take_pod_problems():
             self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))

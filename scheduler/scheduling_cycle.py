@@ -3,6 +3,7 @@
 PreFilter → Filter → Score → pick → assume → Reserve → Permit. Nothing here awaits, so nothing can change under it.
 """
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -12,7 +13,7 @@ from cachetools import LRUCache
 
 from scheduler.framework.diagnosis import Diagnosis, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
-from scheduler.framework.plugin import PreBindPlugin, Rejected, Wait
+from scheduler.framework.plugin import CardVerdict, Objection, PreBindPlugin, Rejected, Wait
 from scheduler.framework.runtime import NOWHERE, Runtime, Signature
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.booking import CardShare
@@ -59,6 +60,20 @@ class NoFit:
 Outcome: TypeAlias = Placement | NoFit
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What every rule says of every node about one pod, for `explain`. Valid while the tables stay as they are.
+
+    diagnosis: None when a node takes the pod. never: a reason that holds for every node, or "". rules: the name of each
+    rule with its objections over all rows. verdicts: of a row, what each of its cards is to the pod.
+    """
+
+    diagnosis: Diagnosis | None
+    never: str
+    rules: tuple[tuple[str, list[Objection]], ...]
+    verdicts: Callable[[int], list[CardVerdict]]
+
+
 class SchedulingCycle:
     """Decides, for one profile."""
 
@@ -75,6 +90,18 @@ class SchedulingCycle:
         if row == NOWHERE:
             return NoFit(pod, self._diagnose(pod, key, evaluation), _wakes_on(evaluation))
         return self._take(pod, evaluation, row, now_ns)
+
+    def judge(self, pod: Pod) -> Judgement:
+        """What stands between the pod and each node; changes nothing."""
+        runtime, key = self._runtime, self._runtime.signature(pod)
+        evaluation = runtime.evaluate(pod, key)
+        nowhere = evaluation.never or runtime.best_row(pod, evaluation) == NOWHERE
+        return Judgement(
+            diagnosis=self._diagnose(pod, key, evaluation) if nowhere else None,
+            never=evaluation.never,
+            rules=tuple(runtime.objections_by_rule(pod, evaluation)),
+            verdicts=lambda row: runtime.verdicts(pod, evaluation, row),
+        )
 
     def signature(self, pod: Pod) -> Signature:
         """Equal for pods that every rule answers alike while the tables stay as they are."""
@@ -137,7 +164,8 @@ class SchedulingCycle:
         if evaluation.never:
             diagnosis = Diagnosis(nodes, rejected=evaluation.never)
         else:
-            diagnosis = Diagnosis(nodes, count_reasons(tables.valid, self._runtime.objections(pod, evaluation)))
+            objections = self._runtime.objections(pod, evaluation)
+            diagnosis = Diagnosis(nodes, count_reasons(tables.valid, objections, tables.names))
         self._diagnoses[key] = (tables.changes.version, diagnosis)
         return diagnosis
 

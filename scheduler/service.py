@@ -273,6 +273,10 @@ class Service:
             self.recorder.sweep()
 
     def _report(self, problem: Problem) -> None:
+        if problem.happened:
+            log.warning("card.failed", pod=problem.name, problem=problem.message)
+            self.recorder.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)
+            return
         if problem in self._reported:
             return
         self._reported[problem] = True

@@ -7,7 +7,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Generic
 
 import structlog
 
@@ -40,6 +40,25 @@ async def in_slices(
             await asyncio.sleep(0)
             until_s = now_s() + _SLICE_S
         handle((event,))
+
+
+@dataclass(frozen=True, slots=True)
+class Watched(Generic[T]):
+    """A kind of objects that the scheduler reads, and who handles them. needed: nothing can be said without them."""
+
+    kind: Kind[T]
+    handle: Callable[[Sequence[WatchEvent[T]]], None]
+    needed: bool = True
+
+
+def watched(handlers: EventHandlers) -> tuple[Watched[Any], ...]:
+    """All of them, pods last: they are listed once no bind request of the process before can still take effect."""
+    return (
+        Watched(port.NODES, handlers.nodes),
+        Watched(port.NAMESPACES, handlers.namespaces, needed=False),
+        Watched(port.CONFIG_MAPS, handlers.config_maps, needed=False),
+        Watched(port.PODS, handlers.pods),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +100,17 @@ class Watches:
         self._predecessor = predecessor
         self._rng = rng
         self._wake = wake
-        self._unlisted = {kind.name for kind in (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)}
+        self._watched = watched(handlers)
+        self._unlisted = {one.kind.name for one in self._watched}
         self.contact = Contact(self._unlisted, predecessor.now_s)
         self.listed = asyncio.Event()
 
     def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Begin to watch."""
+        others = [one for one in self._watched if one.kind is not port.PODS]
         return [
             tasks.create_task(self._reflect_pods()),
-            tasks.create_task(self._reflect(port.NODES, self._handlers.nodes)),
-            tasks.create_task(self._reflect(port.NAMESPACES, self._handlers.namespaces)),
-            tasks.create_task(self._reflect(port.CONFIG_MAPS, self._handlers.config_maps)),
+            *(tasks.create_task(self._reflect(one.kind, one.handle)) for one in others),
         ]
 
     def not_ready(self, after_s: float) -> str:

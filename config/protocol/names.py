@@ -65,3 +65,20 @@ RELEASE: Final = "gpushare/release"
 UNHEALTHY_NAMESPACE: Final = "kube-system"
 UNHEALTHY_PREFIX: Final = "unhealthy-gpu-"
 UNHEALTHY_KEY: Final = "gpus"
+
+# What people may write, and where; anything else that begins as ours do is a mistake that would have no effect.
+POD_ANNOTATIONS: Final = frozenset(
+    {
+        *(GPU_COUNT, CARD_MODELS, CARD_UUIDS, CARD_POLICY, NODE_POLICY, EXCLUSIVE, CARD_AFFINITY, CARD_ANTI_AFFINITY),
+        *ALLOCATION_KEYS,
+    }
+)
+POD_LABELS: Final = frozenset({GPU_COUNT, PLACEMENT_LABEL})
+NODE_ANNOTATIONS: Final = frozenset({INVENTORY, CORDON, HELD_UNTIL, MAX_SHARERS, CLEAR_HEALTH, RELEASE})
+# Of the legacy components: not read here, and no mistakes.
+LEGACY_KEYS: Final = frozenset(
+    {
+        *("scheduler.framework.gpushare.assigned", "scheduler.framework.gpushare.assume-time"),
+        *("ALIYUN_COM_GPU_MEM_ASSIGN_TIME", "ALIYUN_GPU_ID"),
+    }
+)

@@ -33,12 +33,7 @@ def run(
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error (default: info).")] = None,
 ) -> None:
     """Schedule a cluster's pods until stopped."""
-    flags = {
-        "clientConnection.kubeconfig": str(kubeconfig) if kubeconfig else None,
-        "clientConnection.context": context,
-        "listen": listen,
-        "logLevel": log_level,
-    }
+    flags = {**_connection(kubeconfig, context), "listen": listen, "logLevel": log_level}
     configuration = _configuration(config, flags)
     # What follows is slow to import and needed by this command only.
     import uvloop  # noqa: PLC0415
@@ -85,6 +80,55 @@ def simulate(
         sys.stdout.write(as_json(report))
     else:
         print_tables(report, took_s, sys.stdout)
+
+
+@cli.command()
+def explain(
+    pod: Annotated[str, typer.Argument(metavar="POD", help="Name of the pod.")],
+    *,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "default",
+    node: Annotated[str, typer.Option(help="Look at this node only.")] = "",
+    config: Annotated[Path | None, typer.Option(help="Configuration file (SchedulerConfiguration).")] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
+) -> None:
+    """Say why a pod waits: per node and card what is free, what is in the way, and what would help. Only reads."""
+    configuration = _configuration(config, _connection(kubeconfig, context))
+    from scheduler.cli.explain import explain as answer  # noqa: PLC0415
+
+    _answered(answer(configuration, os.environ, namespace=namespace, name=pod, node=node, output=output))
+
+
+@cli.command("what-if")
+def what_if(
+    *,
+    file: Annotated[Path, typer.Option("--file", "-f", help="Manifest of a pod or a workload; - for standard input.")],
+    replicas: Annotated[int, typer.Option(min=1, max=10_000, help="How many copies.")] = 1,
+    config: Annotated[Path | None, typer.Option(help="Configuration file (SchedulerConfiguration).")] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
+) -> None:
+    """Say how many copies of a pod would fit now, where, and what stops the next. Only reads."""
+    configuration = _configuration(config, _connection(kubeconfig, context))
+    from scheduler.cli.explain import what_if as answer  # noqa: PLC0415
+
+    _answered(answer(configuration, os.environ, file=file, replicas=replicas, output=output))
+
+
+def _connection(kubeconfig: Path | None, context: str | None) -> dict[str, object]:
+    return {
+        "clientConnection.kubeconfig": str(kubeconfig) if kubeconfig else None,
+        "clientConnection.context": context,
+    }
+
+
+def _answered(problem: str) -> None:
+    """End with exit code 1 when there is a problem; the answer is printed."""
+    if problem:
+        sys.stderr.write(f"gpushare-scheduler: {problem}\n")
+        raise typer.Exit(1)
 
 
 def _configuration(config: Path | None, flags: Mapping[str, object]) -> SchedulerConfiguration:

@@ -3,27 +3,30 @@
 Source of the format: kube-scheduler, pkg/scheduler/framework/types.go, FitError.Error.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
-from scheduler.framework.plugin import Numbers, Objection
+from scheduler.framework.plugin import Detail, Objection
 from scheduler.state.columns.arrays import BoolArray
+
+_MOST_EXAMPLES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """nodes: how many nodes have the reason first. numbers: the best over those nodes."""
+    """nodes: how many nodes have the reason first. numbers: over those nodes. examples: some of them, by name."""
 
     reason: str
     nodes: int
-    numbers: Numbers | None = None
+    numbers: Detail | None = None
+    examples: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         """`3 Insufficient GPU memory on one card: wants 12, most free 8 (of 16)`."""
-        text = f"{self.nodes} {self.reason}"
-        return text if self.numbers is None else f"{text}: {self.numbers}"
+        return f"{self.nodes} {self.reason if self.numbers is None else self.numbers.worded(self.reason)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +46,27 @@ class Diagnosis:
         return f"0/{self.nodes} nodes are available: {text}."
 
     @property
+    def by_node(self) -> dict[str, list[str]]:
+        """The reasons of some of the nodes, a few for each reason."""
+        found: dict[str, list[str]] = {}
+        for counted in self.reasons:
+            for node in counted.examples:
+                found.setdefault(node, []).append(counted.reason)
+        return found
+
+    @property
     def constant_text(self) -> tuple[str, ...]:
         """The message without its numbers: while this stays, the condition need not be patched often."""
         return (self.rejected, *sorted(reason.reason for reason in self.reasons))
 
 
-def count_reasons(valid: BoolArray, objections: Iterable[Iterable[Objection]]) -> tuple[ReasonCount, ...]:
+def count_reasons(
+    valid: BoolArray, objections: Iterable[Iterable[Objection]], names: Sequence[str] = ()
+) -> tuple[ReasonCount, ...]:
     """Counts each node under every reason of the first rule that objects to it.
 
-    valid: bool[nodes]. objections: one group per rule, in the order of the rules, over all rows.
+    valid: bool[nodes]. objections: one group per rule, in the order of the rules, over all rows. names: of the rows,
+    for examples.
     """
     left = valid
     counts = []
@@ -62,6 +77,7 @@ def count_reasons(valid: BoolArray, objections: Iterable[Iterable[Objection]]) -
             nodes = int(np.count_nonzero(counted))
             if nodes:
                 numbers = objection.numbers(counted) if objection.numbers else None
-                counts.append(ReasonCount(objection.reason, nodes, numbers))
+                examples = tuple(names[row] for row in np.flatnonzero(counted)[:_MOST_EXAMPLES]) if names else ()
+                counts.append(ReasonCount(objection.reason, nodes, numbers, examples))
                 left = left & ~counted
     return tuple(counts)

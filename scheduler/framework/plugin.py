@@ -38,21 +38,43 @@ POINT: Final = 1_000
 MAX_SCORE: Final = 100 * POINT
 
 
+class Detail(ABC):
+    """What a message adds to a reason: it differs from node to node, and is bounded whatever the nodes hold."""
+
+    @abstractmethod
+    def worded(self, reason: str) -> str:
+        """The reason with this."""
+
+    @abstractmethod
+    def joined(self, other: Any) -> "Detail":  # noqa: ANN401 - another of its own class
+        """Of the nodes of both."""
+
+
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(Detail):
     """The best numbers over the nodes of one reason: `wants 12, most free 8 (of 16)`.
 
-    of: None where a total says nothing.
+    of: None where a total says nothing. where: why the best is not to be had, such as `on a card held exclusively`.
     """
 
     wants: int
     most_free: int
     of: int | None = None
+    where: str = ""
 
     def __str__(self) -> str:
-        """What follows the reason's text."""
+        """What follows the reason's text. What is over-committed has nothing free."""
         total = "" if self.of is None else f" (of {self.of})"
-        return f"wants {self.wants}, most free {self.most_free}{total}"
+        where = f", {self.where}" if self.where else ""
+        return f"wants {self.wants}, most free {max(0, self.most_free)}{total}{where}"
+
+    def worded(self, reason: str) -> str:
+        """`Insufficient cpu: wants 12, most free 8 (of 16)`."""
+        return f"{reason}: {self}"
+
+    def joined(self, other: "Numbers") -> "Numbers":
+        """The better of both."""
+        return other if other.most_free > self.most_free else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +88,7 @@ class Objection:
 
     rejected: BoolArray
     reason: str
-    numbers: Callable[[BoolArray], Numbers] | None = None
+    numbers: Callable[[BoolArray], Detail] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +100,21 @@ class CardObjection:
 
     rejected: BoolArray
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CardVerdict:
+    """What one card of one node is to a pod. why: what keeps the pod off it, "" where nothing does.
+
+    free: units, >= 0; short: units that it lacks, 0 where it has enough or is not to be had anyway. health: its health
+    with the reason for it, such as `unhealthy (xid-79)`, and whatever else takes it out of use.
+    """
+
+    slot: int
+    free: int
+    short: int
+    health: str
+    why: str
 
 
 class Relevance(Enum):
@@ -215,6 +252,10 @@ class FilterPlugin(Plugin):
         Bits that its facts give to what they count, see `domain_bit`; every domain unless the rule knows better.
         """
         return ANY_DOMAIN
+
+    def verdicts(self, pod: Pod, tables: "Tables", state: CycleState, row: int) -> Sequence[CardVerdict]:  # noqa: ARG002 - most rules judge no cards
+        """What each card of the node is to the pod, for `explain`; empty for a rule that judges nodes alone."""
+        return ()
 
     def least(self, pod: Pod) -> Mapping[Amount, int]:  # noqa: ARG002 - most rules have no such amount
         """Of which amounts a node needs at least so much left, or `filter` surely rejects it; of the others, any.

@@ -13,6 +13,7 @@ from scheduler.framework.evaluation_cache import ClassRules, Evaluation, Evaluat
 from scheduler.framework.plugin import (
     MAX_SCORE,
     POINT,
+    CardVerdict,
     DomainScorePlugin,
     FilterPlugin,
     Normalization,
@@ -118,9 +119,19 @@ class Runtime:
 
     def objections(self, pod: Pod, evaluation: Evaluation) -> Iterator[list[Objection]]:
         """For each rule in order, its objections over all rows."""
+        for _, objections in self.objections_by_rule(pod, evaluation):
+            yield objections
+
+    def objections_by_rule(self, pod: Pod, evaluation: Evaluation) -> Iterator[tuple[str, list[Objection]]]:
+        """The same, each with the name of its rule."""
         for plugin in evaluation.rules.filters:
-            yield list(plugin.diagnose(pod, self.tables, evaluation.state, ALL_ROWS))
+            yield plugin.name, list(plugin.diagnose(pod, self.tables, evaluation.state, ALL_ROWS))
         evaluation.state.drop_passing()
+
+    def verdicts(self, pod: Pod, evaluation: Evaluation, row: int) -> list[CardVerdict]:
+        """What the rules that judge cards say of each card of the node."""
+        rules = evaluation.rules.filters
+        return [verdict for plugin in rules for verdict in plugin.verdicts(pod, self.tables, evaluation.state, row)]
 
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, Evaluation]:
         """Whether some of `rows` take the pod now, and what was worked out for that. rows: None for all of them.

@@ -5,12 +5,13 @@ Free functions over the columns of cards. What is of the shape [cards, rows] is 
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.framework.plugin import MAX_SCORE, Numbers, Objection
+from scheduler.framework.plugin import MAX_SCORE, Detail, Objection
 from scheduler.pods.gpu_request import GpuRequest, Policy, Selection
 from scheduler.state.cards.card_arrays import RowGroup, per_row
 from scheduler.state.cards.card_columns import CardColumns
@@ -49,14 +50,14 @@ def together(cards: CardColumns, found: Sequence[tuple[RowGroup, Objection]], ro
         return first
     rejected = per_row([(group, objection.rejected) for group, objection in found], rows)
 
-    def numbers(counted: BoolArray) -> Numbers:
-        best = []
+    def numbers(counted: BoolArray) -> Detail:
+        details = []
         for group, objection in found:
             own = counted if group.places is None else counted[group.places]
             if own.any() and objection.numbers is not None:
                 with cards.viewing(group.width):
-                    best.append(objection.numbers(own))
-        return max(best, key=lambda one: one.most_free)
+                    details.append(objection.numbers(own))
+        return reduce(lambda one, other: one.joined(other), details)
 
     return Objection(rejected, first.reason, None if first.numbers is None else numbers)
 
@@ -122,18 +123,18 @@ def eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
     if request.exclusive:
         may = may & (cards.holders[:, rows] == 0)
     if request.models or request.uuids:
-        may = may & _selected(cards, request, rows)
+        may = may & selected(cards, request, rows)
     return may
 
 
-def _selected(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
+def selected(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
     """Cards of the models and UUIDs that the pod asks for."""
-    selected = np.ones(cards.units[:, rows].shape, dtype=np.bool_)
+    found = np.ones(cards.units[:, rows].shape, dtype=np.bool_)
     if request.models:
-        selected &= _of_models(cards, request.models, rows)
+        found &= _of_models(cards, request.models, rows)
     if request.uuids:
-        selected &= _of_uuids(cards, request.uuids, rows)
-    return selected
+        found &= _of_uuids(cards, request.uuids, rows)
+    return found
 
 
 def _of_models(cards: CardColumns, models: Selection, rows: Rows) -> BoolArray:
@@ -149,15 +150,3 @@ def _of_uuids(cards: CardColumns, uuids: Selection, rows: Rows) -> BoolArray:
                 if slot < cards.width:
                     taken[slot, row] = mark
     return np.asarray(taken[:, rows], dtype=np.bool_)
-
-
-def card_numbers(cards: CardColumns, request: GpuRequest, rows: Rows, counted: BoolArray) -> Numbers:
-    """What the `counted` rows lack of memory on the cards that may be given to the pod. counted: bool[rows]."""
-    free = np.where(eligible(cards, request, rows), np.maximum(cards.free[:, rows], 0), -1)[:, counted]
-    # With N cards asked, the N-th freest card of a node is what it lacks.
-    rank = min(request.cards, free.shape[0]) - 1
-    order = (-free).argsort(axis=0, kind="stable")[rank]
-    nth_free = np.take_along_axis(free, order[np.newaxis], axis=0)[0]
-    best = int(nth_free.argmax())
-    total = int(cards.units[:, rows][:, counted][order[best], best])
-    return Numbers(request.units_per_card, max(0, int(nth_free[best])), total)

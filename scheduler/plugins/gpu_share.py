@@ -4,8 +4,8 @@ What a card or node has free is in `scheduler.state.cards.card_columns`; what a 
 "Requests".
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
@@ -17,6 +17,8 @@ from scheduler.framework.card_rules import CARD_RULES, NO_CARD_RULES, CardRules
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     MAX_SCORE,
+    CardVerdict,
+    Detail,
     FilterPlugin,
     Numbers,
     Objection,
@@ -32,11 +34,19 @@ from scheduler.framework.plugin import (
 from scheduler.plugins.card_choice import (
     binpack_score,
     by_width,
-    card_numbers,
     chosen_slots,
-    eligible,
     fitting,
+    selected,
     together,
+)
+from scheduler.plugins.card_reasons import (
+    OUT_OF_USE,
+    away_since,
+    card_numbers,
+    cards_out,
+    models_there,
+    out_codes,
+    verdicts,
 )
 from scheduler.pods.gpu_request import GpuRequest, Policy, ResourceNames
 from scheduler.pods.pod import Pod
@@ -44,7 +54,7 @@ from scheduler.state.amounts import Amount
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.cards.card_arrays import RowGroup
 from scheduler.state.cards.card_columns import CardColumns
-from scheduler.state.cards.node_inventory import GpuState
+from scheduler.state.cards.node_inventory import GpuState, Out
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.tables import Tables
@@ -52,6 +62,7 @@ from scheduler.state.tables import Tables
 PolicyName: TypeAlias = Literal["binpack", "spread"]
 # As plain numbers: comparing an array with an IntEnum's member takes ten times as long.
 _READY: Final = int(GpuState.READY)
+_NOT_ALLOCATABLE: Final = int(GpuState.NOT_ALLOCATABLE)
 _STATE_REASONS: Final[Mapping[int, str]] = {
     int(GpuState.NO_CARDS): "node(s) had no GPU memory to share",
     int(GpuState.UNREADABLE): "node(s) announced cards that cannot be read",
@@ -85,10 +96,11 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     | `node(s) had no GPU memory to share` | nothing is announced | |
     | `node(s) announced cards that cannot be read` | the inventory breaks a rule | |
     | `node(s) announced GPU memory in another unit` | `unitMiB` is not the scheduler's | |
-    | `node(s) had no allocatable gpu-mem (device plugin not there yet, or away)` | the kubelet has none | |
+    | `node(s) had no allocatable gpu-mem (device plugin not there yet, or away)` | the kubelet has none | since when |
     | `node(s) whose kubelet or device plugin is starting` | `gpushare/held-until` is later than its last report | |
     | `node(s) had fewer cards than the pod asks for` | `gpu-count` is more than the node's cards | |
-    | `node(s) had too few cards of those the pod asks for` | models or UUIDs leave too few usable cards | |
+    | `node(s) had too few cards of those the pod asks for` | models or UUIDs leave too few | the models there are |
+    | `node(s) had 2 unhealthy cards (xid-79)`, `suspect`, `cordoned`, … | too few cards are in use | how many |
     | `Insufficient GPU memory on one card`, `… on N cards`, `… without other pods` | too few cards have it | yes |
     | the reason of a card rule | that rule leaves too few of the cards with enough memory | |
     | `Insufficient aliyun.com/gpu-mem` | the node's total is used up | yes |
@@ -135,11 +147,25 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         # A node that is not READY has no room.
         roomy, ready = cards.node_free[rows] >= _request(pod).units, cards.state[rows] == _READY
         states = _STATE_REASONS.items() if np.count_nonzero(ready) < len(ready) else ()
+        # Whose cards are all unhealthy has nothing allocatable for that reason.
+        unhealthy = by_width(cards, rows, partial(_all_unhealthy, cards)) if states else np.zeros_like(ready)
+        away = partial(away_since, tables, rows)
         return (
-            *(Objection(cards.state[rows] == s, reason) for s, reason in states),
-            *self._card_objections(pod, tables, state, rows, ready & ~enough),
+            *(
+                Objection((cards.state[rows] == s) & ~unhealthy, reason, away if s == _NOT_ALLOCATABLE else None)
+                for s, reason in states
+            ),
+            *self._card_objections(pod, tables, state, rows, (ready & ~enough) | unhealthy),
             self._node_objection(cards, _request(pod), rows, ready & enough & ~roomy),
         )
+
+    def verdicts(self, pod: Pod, tables: Tables, state: CycleState, row: int) -> Sequence[CardVerdict]:
+        """Each card by itself; the node's state and total are in `diagnose`."""
+        cards, rows = tables.cards, slice(row, row + 1)
+        with cards.viewing(cards.width_of(row)):
+            shape = cards.units[:, rows].shape
+            objections = _card_rules(state).objections(pod, tables, state, rows, shape)
+            return verdicts(cards, _request(pod), row, objections)
 
     def least(self, pod: Pod) -> Mapping[Amount, int]:
         """Its share on the best card, and all of it on the node."""
@@ -211,24 +237,24 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         request, cards = _request(pod), tables.cards
         found: list[Objection] = []
 
-        def too_few(left: BoolArray, reason: str, numbers: Callable[[BoolArray], Numbers] | None = None) -> None:
+        def too_few(left: BoolArray, reason: str, numbers: Callable[[BoolArray], Detail] | None = None) -> None:
             nonlocal short
             few = short & (left.sum(axis=0) < request.cards)
             found.append(Objection(few, reason, numbers))
             short = short & ~few
 
-        left = cards.units[:, rows] > 0
-        too_few(left, "node(s) had fewer cards than the pod asks for")
+        there = cards.units[:, rows] > 0
+        too_few(there, "node(s) had fewer cards than the pod asks for")
         if request.models or request.uuids:
-            too_few(left & eligible(cards, request, rows), "node(s) had too few cards of those the pod asks for")
+            there = there & selected(cards, request, rows)
+            models = partial(models_there, cards, rows) if request.models else None
+            too_few(there, "node(s) had too few cards of those the pod asks for", models)
+        found += _out_of_use(cards, request, rows, there, short)
+        short = short & ~np.logical_or.reduce([objection.rejected for objection in found])
         left = fitting(cards, request, rows)
         how_many = "one card" if request.cards == 1 else f"{request.cards} cards"
         alone = " without other pods" if request.exclusive else ""
-
-        def numbers(counted: BoolArray) -> Numbers:
-            return card_numbers(cards, request, rows, counted)
-
-        too_few(left, f"Insufficient GPU memory on {how_many}{alone}", numbers)
+        too_few(left, f"Insufficient GPU memory on {how_many}{alone}", partial(card_numbers, cards, request, rows))
         for objection in _card_rules(state).objections(pod, tables, state, rows, left.shape):
             left = left & ~objection.rejected
             too_few(left, objection.reason)
@@ -238,7 +264,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         def numbers(counted: BoolArray) -> Numbers:
             free = (cards.allocatable[rows] - cards.counted[rows])[counted]
             best = int(free.argmax())
-            return Numbers(request.units, int(free[best]), int(cards.allocatable[rows][counted][best]))
+            return Numbers(request.units, max(0, int(free[best])), int(cards.allocatable[rows][counted][best]))
 
         return Objection(scarce, f"Insufficient {self.resource_names.gpu_mem}", numbers)
 
@@ -257,6 +283,35 @@ def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
             fits = fits & ~objection.rejected
     state.write_passing(key, (rows, version, fits))
     return fits
+
+
+def _all_unhealthy(cards: CardColumns, rows: Rows) -> BoolArray:
+    """bool[rows]: nothing is allocatable, and every card is unhealthy."""
+    there, unhealthy = cards.units[:, rows] > 0, cards.unhealthy[:, rows]
+    found: BoolArray = (cards.state[rows] == _NOT_ALLOCATABLE) & there.any(axis=0) & ~(there & ~unhealthy).any(axis=0)
+    return found
+
+
+def _out_of_use(
+    cards: CardColumns, request: GpuRequest, rows: Rows, there: BoolArray, short: BoolArray
+) -> Iterator[Objection]:
+    """Rows on which too few cards are in use, of those that would be large enough; by what is worst there.
+
+    there: bool[cards, rows], the cards that the pod may ask. short: bool[rows], those not explained yet.
+    """
+    if not short.any():
+        return
+    usable = cards.usable[:, rows]
+    large = there & (cards.units[:, rows] >= request.units_per_card)
+    few = short & (large.sum(axis=0) >= request.cards) & ((there & usable).sum(axis=0) < request.cards)
+    if not few.any():
+        return
+    out = large & ~usable
+    worst = np.where(out, out_codes(cards, rows), len(Out)).min(axis=0)
+    for code, reason in OUT_OF_USE.items():
+        here = few & (worst == int(code))
+        if here.any():
+            yield Objection(here, reason, partial(cards_out, cards, rows, out))
 
 
 @cache

@@ -14,6 +14,11 @@ from scheduler.pods.effective_requests import MOST, combined, is_sidecar
 
 _MOST_CARDS: Final = 256
 _LARGEST_ASK: Final = 2**31 - 1
+_GIB: Final = 1024
+# 64 TiB: whoever asks so much has written bytes.
+_NO_CARD_HAS_MIB: Final = 1 << 26
+_BYTES: Final = ("Mi", "Gi", "Ti", "Pi", "Ei")
+_LONGEST_SHOWN: Final = 32
 
 
 class GpuRequestError(ValueError):
@@ -100,12 +105,22 @@ def gpu_units(pod: Pod, resource: str) -> int:
     return min(MOST, combined(pod.spec, lambda container: {resource: _limit(container, resource)}).get(resource, 0))
 
 
-def gpu_request_of(pod: Pod, resources: ResourceNames) -> GpuRequest | None:
-    """What the pod asks; None when it asks no GPU memory. Raises GpuRequestError for a wrong ask."""
+def unit_name(unit_mib: int) -> str:
+    """`GiB`, `MiB`, `units of 256 MiB`."""
+    return {_GIB: "GiB", 1: "MiB"}.get(unit_mib, f"units of {unit_mib} MiB")
+
+
+def gpu_request_of(pod: Pod, resources: ResourceNames, unit_mib: int = 1024) -> GpuRequest | None:
+    """What the pod asks; None when it asks no GPU memory. Raises GpuRequestError for a wrong ask.
+
+    unit_mib: MiB in one unit, for the words.
+    """
     units = gpu_units(pod, resources.gpu_mem)
     annotations, labels = pod.metadata.annotations or {}, pod.metadata.labels or {}
     if units == 0:
         return None
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
+        _refuse_bytes_and_fractions(container, resources.gpu_mem, unit_mib)
     if units > _LARGEST_ASK:
         message = f"{resources.gpu_mem}: asks {units} units; expected at most {_LARGEST_ASK}"
         raise GpuRequestError(message)
@@ -129,11 +144,33 @@ def sidecars(pod: Pod) -> tuple[bool, ...]:
 
 
 def _limit(container: Container, resource: str) -> int:
+    return max(0, quantity.whole(_written(container, resource)))
+
+
+def _written(container: Container, resource: str) -> str:
+    """The amount as it stands there; `0` where there is none."""
     resources = container.resources
     if resources is None:
-        return 0
-    text = (resources.limits or {}).get(resource, (resources.requests or {}).get(resource, 0))
-    return max(0, quantity.whole(str(text)))
+        return "0"
+    return str((resources.limits or {}).get(resource, (resources.requests or {}).get(resource, 0)))
+
+
+def _refuse_bytes_and_fractions(container: Container, resource: str, unit_mib: int) -> None:
+    """A number of bytes where a number of units belongs, and half a unit.
+
+    Amounts that people write with a binary suffix stay so on their way, and `16000` becomes `16k`; so a suffix alone is
+    no mistake.
+    """
+    text = _written(container, resource)
+    units = max(0, quantity.whole(text))
+    of, unit = f"{resource}: container {container.name} asks {text[:_LONGEST_SHOWN]}", unit_name(unit_mib)
+    if units >= _NO_CARD_HAS_MIB // unit_mib or text.endswith(_BYTES):
+        write = max(1, -(-units // (unit_mib << 20)))
+        message = f"{of}, which is {units} units: units are {unit} here; write {write}"
+        raise GpuRequestError(message)
+    if quantity.milli(text) % 1000:
+        message = f"{of}, which is no whole number: units are whole {unit} here; write {units}"
+        raise GpuRequestError(message)
 
 
 def _share(container: Container, resource: str, cards: int) -> int:

@@ -106,9 +106,11 @@ class _Kept(NamedTuple):
 class PodReader:
     """Wire pod -> Pod. Raises QuantityError for an amount that is none."""
 
-    def __init__(self, resources: ResourceNames) -> None:
-        """resources: the configured names of what is asked."""
+    def __init__(self, resources: ResourceNames, unit_mib: int = 1024) -> None:
+        """resources: the configured names of what is asked. unit_mib: MiB in one unit of gpu-mem, for the words."""
+        self.resources: Final = resources
         self._resources = resources
+        self._unit_mib = unit_mib
         self._asked = AskedReader(resources)
         self._kept = kept_resources((resources.gpu_mem, resources.gpu_core))
         # These are read however long they are: what is wrong with one is told by who reads it.
@@ -184,7 +186,7 @@ class PodReader:
         spec = pod.spec
         gpu_request, gpu_request_error = None, ""
         try:
-            gpu_request = gpu_request_of(pod, self._resources)
+            gpu_request = gpu_request_of(pod, self._resources, self._unit_mib)
         except GpuRequestError as error:
             gpu_request_error = str(error)
         requests, cpu_millis, memory_bytes = effective_requests(pod)

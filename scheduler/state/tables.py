@@ -26,7 +26,13 @@ from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
 from scheduler.state.cards.card_columns import CardColumns, Held
-from scheduler.state.cards.node_inventory import NodeInventory, node_differences, read_inventory
+from scheduler.state.cards.node_inventory import (
+    GpuState,
+    NodeInventory,
+    newly_unhealthy,
+    node_differences,
+    read_inventory,
+)
 from scheduler.state.changes import ANY_DOMAIN, Change, ChangeLog, Openings
 from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, resized
 from scheduler.state.columns.labels import Labels
@@ -46,7 +52,10 @@ _INVENTORY: Final = int(Change.INVENTORY)
 
 
 class Tables(Rowed):
-    """All columns. Plugins read; only the verbs here change them. openings: what `take_openings` will give."""
+    """All columns. Plugins read; only the verbs here change them. openings: what `take_openings` will give.
+
+    legacy_nodes: those that announce totals, and no inventory.
+    """
 
     def __init__(self, resources: ResourceNames, memory_unit_mib: int = 1024) -> None:
         """resources: the configured names. memory_unit_mib: a node with another unit takes no gpu pod."""
@@ -65,9 +74,11 @@ class Tables(Rowed):
         self._pods_on: dict[str, dict[str, PodRecord]] = {}
         self._nodes: dict[str, Node] = {}
         self._inventories: dict[str, NodeInventory] = {}
+        self.legacy_nodes: set[str] = set()
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
         self.openings = Openings()
         self._pod_problems: dict[str, tuple[Pod, str]] = {}
+        self._card_failures: list[tuple[Pod, str]] = []
 
     # Nodes
 
@@ -91,10 +102,17 @@ class Tables(Rowed):
         self.labels.set_row(row, node.metadata.labels or {})
         self.taints.set_row(row, node.spec.taints)
         self.resources.set_allocatable(row, allocatable)
-        if self._inventories.get(name) != inventory:
+        before = self._inventories.get(name)
+        if before != inventory:
             kinds |= _INVENTORY
             self._inventories[name] = inventory
+            (self.legacy_nodes.discard if inventory.has_uuids else self.legacy_nodes.add)(name)
             self._rebook(name, row)
+            self._note_failures(name, before, inventory)
+            if inventory.state is not GpuState.NOT_ALLOCATABLE:
+                self.cards.away_since.pop(row, None)
+            else:
+                self.cards.away_since.setdefault(row, node.status.reported_at())
         if old is None:
             self._book_all(name, row, 1)
         self._opened(row, kinds | self._facts.node_changed(row, node))
@@ -115,6 +133,7 @@ class Tables(Rowed):
         self.resources.clear(row)
         self.cards.clear(row)
         del self._inventories[name]
+        self.legacy_nodes.discard(name)
         del self._nodes[name]
         self._opened(row, kinds)
         self._note_turned()
@@ -236,6 +255,11 @@ class Tables(Rowed):
         found, self._pod_problems = list(self._pod_problems.values()), {}
         return found
 
+    def take_card_failures(self) -> list[tuple[Pod, str]]:
+        """Pods whose card has become unhealthy since the last call, and which it is: once for each failure."""
+        found, self._card_failures = self._card_failures, []
+        return found
+
     def take_openings(self) -> Openings:
         """Where something may have become possible since the last call."""
         found, self.openings = self.openings, Openings()
@@ -319,6 +343,13 @@ class Tables(Rowed):
             self._facts.book(record, row, 1, of_cards=True)
             if record.held is not None and record.held.booked.problem:
                 self._pod_problems[record.pod.key.uid] = (record.pod, record.held.booked.problem)
+
+    def _note_failures(self, name: str, before: NodeInventory | None, now: NodeInventory) -> None:
+        """Which pods are on cards that have just become unhealthy; the cards of a new node have not."""
+        failed = newly_unhealthy(before, now)
+        for record in self._pods_on.get(name, {}).values() if failed else ():
+            if record.held is not None and not record.held.unknown:
+                self._card_failures += [(record.pod, failed[slot]) for slot in record.held.slots if slot in failed]
 
     def _book_all(self, name: str, row: int, sign: int) -> int:
         """Everything of every pod of a node that came (its cards are booked already) or goes. Bits of what changes."""

@@ -1,5 +1,6 @@
 """What the service reports of its work: log lines and metrics."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -53,6 +54,9 @@ class ServiceObserver:
                 attempt=decision.queued.attempts,
                 reason=outcome.diagnosis.message,
             )
+            if log.is_enabled_for(logging.DEBUG):
+                nodes = outcome.diagnosis.by_node
+                log.debug("pod.rejected", pod=str(pod.key), attempt=decision.queued.attempts, nodes=nodes)
 
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
         """The API server has bound the pod."""

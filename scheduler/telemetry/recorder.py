@@ -68,6 +68,7 @@ class Recorder:
         self._sending = 0
         self._told = ToldPods(known)
         self._repeated = RepeatedEvents()
+        self._latest_ns = 0
 
     @property
     def pending(self) -> int:
@@ -132,8 +133,13 @@ class Recorder:
             self._filled.set()
 
     def _event(self, about: Regarding, reason: str, action: str, note: str, *, warning: bool = True) -> EventRecord:
-        now_ns = int(self._now_s() * 1e9)
+        now_ns = self._moment_ns(self._now_s())
         return self._reporter.event(about, warning=warning, reason=reason, action=action, note=note, now_ns=now_ns)
+
+    def _moment_ns(self, time_s: float) -> int:
+        """Unix nanoseconds, no two alike: they make the Event's name."""
+        self._latest_ns = max(self._latest_ns + 1, int(time_s * 1e9))
+        return self._latest_ns
 
     def _put(self, entry: EventRecord | SeriesUpdate) -> None:
         if len(self._outbox) >= _OUTBOX:
@@ -196,7 +202,7 @@ class Recorder:
             reason="FailedScheduling",
             action="Scheduling",
             note=word.message,
-            now_ns=int(word.time_s * 1e9),
+            now_ns=self._moment_ns(word.time_s),
         )
         if event.name:
             update = SeriesUpdate(replace(record, name=event.name), event.series(word))

@@ -27,7 +27,8 @@ _UNKNOWN_OPERATOR = {
         ),
         pytest.param(
             {"gpu_mem": 2**40},
-            "aliyun.com/gpu-mem: asks 1099511627776 units; expected at most 2147483647",
+            "aliyun.com/gpu-mem: container c0 asks 1099511627776, which is 1099511627776 units: "
+            "units are GiB here; write 1024",
             id="absurdly much",
         ),
         pytest.param(
@@ -69,7 +70,7 @@ _UNKNOWN_OPERATOR = {
         ),
         pytest.param(
             {"gpu_mem": 2, "annotations": {names.CARD_MODELS: "Q9000"}},
-            "1 node(s) had too few cards of those the pod asks for",
+            "1 node(s) had too few cards of those the pod asks for: there are M",
             id="unknown card model",
         ),
         pytest.param(

@@ -3,6 +3,8 @@
 import asyncio
 from itertools import pairwise
 
+from structlog.testing import capture_logs
+
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.simulation.faults import Overtaken, Refuse, Throttle, Verb
@@ -129,3 +131,18 @@ async def test_a_refused_bind_is_reported_once_and_retried_after_the_back_off() 
             ("FailedScheduling", "binding to a was refused: pods p is forbidden"),
             ("Scheduled", "Successfully assigned default/p to a"),
         ]
+
+
+@in_virtual_time
+async def test_at_debug_each_attempt_says_what_rejects_each_node_a_few_for_each_reason() -> None:
+    of = cluster(**{f"n{n:02}": [16] for n in range(30)}, large=[40])
+    of.nodes.patch("large", unschedulable=True)
+    with capture_logs() as logs:
+        async with scheduling(of):
+            comes(of, "p", 20)
+            await asyncio.sleep(A_SECOND_S)
+
+    (line,) = [line for line in logs if line["event"] == "pod.rejected"]
+    assert (line["log_level"], line["pod"], line["attempt"], len(line["nodes"])) == ("debug", "default/p", 1, 11)
+    assert line["nodes"]["large"] == ["node(s) were unschedulable"]
+    assert line["nodes"]["n00"] == ["Insufficient GPU memory on one card"]

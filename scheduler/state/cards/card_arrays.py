@@ -17,7 +17,16 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from scheduler.state.columns.arrays import ALL_ROWS, FIRST_CAPACITY, BoolArray, Int32Array, Int64Array, RowArray, Rows
+from scheduler.state.columns.arrays import (
+    ALL_ROWS,
+    FIRST_CAPACITY,
+    BoolArray,
+    Int8Array,
+    Int32Array,
+    Int64Array,
+    RowArray,
+    Rows,
+)
 from scheduler.state.columns.row_masks import places_of
 
 NARROWEST: Final = 4
@@ -36,6 +45,7 @@ class CardStore:
     usable: BoolArray
     available: BoolArray
     unhealthy: BoolArray
+    out: Int8Array
     holders: Int32Array
     exclusive: Int32Array
     model: Int32Array
@@ -51,6 +61,7 @@ class CardStore:
             usable=np.zeros(shape, dtype=boolean),
             available=np.zeros(shape, dtype=boolean),
             unhealthy=np.zeros(shape, dtype=boolean),
+            out=np.zeros(shape, dtype=np.int8),
             holders=np.zeros(shape, dtype=int32),
             exclusive=np.zeros(shape, dtype=int32),
             model=np.zeros(shape, dtype=int32),
@@ -83,6 +94,7 @@ class CardArrays:
     usable: BoolArray
     available: BoolArray
     unhealthy: BoolArray
+    out: Int8Array
     holders: Int32Array
     exclusive: Int32Array
     model: Int32Array
@@ -197,7 +209,7 @@ class CardArrays:
             views = self._views[width] = self.stored.first(width)
         self.width = width
         self.units, self.free, self.usable, self.available = views.units, views.free, views.usable, views.available
-        self.unhealthy, self.holders = views.unhealthy, views.holders
+        self.unhealthy, self.out, self.holders = views.unhealthy, views.out, views.holders
         self.exclusive, self.model = views.exclusive, views.model
 
 

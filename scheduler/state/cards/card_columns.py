@@ -14,7 +14,7 @@ import numpy as np
 from config.protocol.booked_cards import BookedCards, CardsOfNode, Written
 from config.protocol.inventory import MAX_UNITS, Card, Health
 from scheduler.state.cards.card_arrays import CardArrays
-from scheduler.state.cards.node_inventory import GpuState, NodeInventory
+from scheduler.state.cards.node_inventory import GpuState, NodeInventory, Out
 from scheduler.state.cards.shared_uuids import AnnouncedUuids
 from scheduler.state.columns.arrays import FIRST_CAPACITY, Int64Array, resized
 
@@ -84,6 +84,7 @@ class CardColumns(CardArrays):
     usable: bool[cards, nodes], takes new pods (healthy, not cordoned, node READY or NOT_ALLOCATABLE, UUID its own).
     available: bool[cards, nodes], usable and held by no exclusive pod.
     unhealthy: bool[cards, nodes], the kubelet's total does not count it.
+    out: int8[cards, nodes], an Out: what the node, its operators or the legacy ConfigMap say against new pods.
     holders, exclusive: int32[cards, nodes], live pods on the card, and how many of them share it with nobody.
     model: int32[cards, nodes], code of the model, see `model_code`; 0 where the node has no such slot.
     state: int8[nodes], a GpuState. allocatable: int64[nodes], the kubelet's total of gpu-mem.
@@ -91,6 +92,8 @@ class CardColumns(CardArrays):
     node_free: int64[nodes], allocatable less counted, negative when over-committed; 0 where the node is not READY.
     total, booked: int64[nodes], units of the usable cards, and booked there. held: int64[nodes], holders of all cards.
     lost: int64[nodes], units that pods hold of cards that the node does not announce, see `lost_cards`.
+    away_since: rows whose node has cards and no allocatable gpu-mem -> what its kubelet had reported last when that was
+    seen first, RFC 3339, "" unknown.
     announced: which rows announce a UUID.
     turned: rows whose cards may be used, or not any more, because of what another node announces or holds; the tables
     note them, and empty it.
@@ -109,6 +112,7 @@ class CardColumns(CardArrays):
         self.lost: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.slots: list[list[Slot]] = [[] for _ in range(FIRST_CAPACITY)]
         self.model_code: dict[str, int] = {}
+        self.away_since: dict[int, str] = {}
         self.announced = AnnouncedUuids()
         self._nodes = [_Node() for _ in range(FIRST_CAPACITY)]
         self.turned: set[int] = set()
@@ -123,10 +127,12 @@ class CardColumns(CardArrays):
         self._nodes[row] = _Node(CardsOfNode(announced.cards, announced.unit_mib), slot_of)
         stored, right_unit = self.stored, announced.state in _RIGHT_UNIT
         for slot, card in enumerate(announced.cards):
-            is_open = right_unit and announced.takes_new_pods(card, marked_unhealthy)
+            out = announced.out(card, marked_unhealthy)
+            is_open = right_unit and out is Out.IN_USE
             self.slots[row].append(Slot(card, is_open))
             stored.units[slot, row] = stored.free[slot, row] = card.units
             stored.unhealthy[slot, row] = card.health is Health.UNHEALTHY
+            stored.out[slot, row] = out
             stored.model[slot, row] = self.model_code.setdefault(card.model, 1 + len(self.model_code))
             self._use(row, slot, usable=is_open)
             if announced.has_uuids:
@@ -164,6 +170,7 @@ class CardColumns(CardArrays):
         """No cards on `row`."""
         self._empty(row)
         self._make_wide(row, 0)
+        self.away_since.pop(row, None)
 
     def grow(self, capacity: int) -> None:
         """Make room for `capacity` nodes."""
@@ -191,7 +198,7 @@ class CardColumns(CardArrays):
         stored = self.stored
         for column in (stored.units, stored.free, stored.taken, stored.usable, stored.available, stored.unhealthy):
             column[:, row] = 0
-        stored.holders[:, row] = stored.exclusive[:, row] = stored.model[:, row] = 0
+        stored.out[:, row] = stored.holders[:, row] = stored.exclusive[:, row] = stored.model[:, row] = 0
         self.state[row] = GpuState.NO_CARDS
         self.allocatable[row] = self.counted[row] = self.node_free[row] = 0
         self.total[row] = self.booked[row] = self.held[row] = self.lost[row] = 0

@@ -19,6 +19,7 @@ from scheduler.state.changes import Change
 MOST_SHARERS: Final = 9999
 # As a heartbeat is written, so that the two compare as text.
 _TIME: Final = re.compile(r"[0-9]{4}(?:-[0-9]{2}){2}T[0-9]{2}(?::[0-9]{2}){2}Z")
+_LONGEST_REASON: Final = 64
 _OPEN: Final = frozenset({Health.HEALTHY, Health.CORDONED})
 
 
@@ -31,6 +32,17 @@ class GpuState(IntEnum):
     OTHER_UNIT = 3
     NOT_ALLOCATABLE = 4
     NOT_REGISTERED = 5
+
+
+class Out(IntEnum):
+    """Why new pods may not go to a card; of several reasons, the lowest."""
+
+    IN_USE = 0
+    UNHEALTHY = 1
+    SUSPECT = 2
+    LISTED = 3  # by the legacy ConfigMap
+    CORDONED = 4
+    ANNOUNCED_TWICE = 5  # another node has its UUID too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +61,13 @@ class NodeInventory:
     has_uuids: bool = True
     problem: str = ""
 
-    def takes_new_pods(self, card: Card, marked_unhealthy: frozenset[int]) -> bool:
-        """Whether new pods may go to the card. marked_unhealthy: indexes from the legacy ConfigMap."""
-        out = card.uuid in self.cordoned or str(card.index) in self.cordoned or card.index in marked_unhealthy
-        return card.health in _OPEN and not out
+    def out(self, card: Card, marked_unhealthy: frozenset[int]) -> Out:
+        """Why new pods may not go to the card. marked_unhealthy: indexes from the legacy ConfigMap."""
+        if card.health not in _OPEN:
+            return Out.UNHEALTHY if card.health is Health.UNHEALTHY else Out.SUSPECT
+        if card.index in marked_unhealthy:
+            return Out.LISTED
+        return Out.CORDONED if card.uuid in self.cordoned or str(card.index) in self.cordoned else Out.IN_USE
 
 
 def max_sharers(text: str) -> int:
@@ -135,6 +150,18 @@ def _legacy_totals(node: Node, resources: ResourceNames, allocatable: int, cordo
 def _amount(quantities: Mapping[str, str | int | float] | None, name: str) -> int:
     text = (quantities or {}).get(name)
     return 0 if text is None else max(0, quantity.whole(str(text)))
+
+
+def newly_unhealthy(before: NodeInventory | None, now: NodeInventory) -> dict[int, str]:
+    """Slot -> the card and why, of the cards that were not unhealthy before."""
+    if before is None:
+        return {}
+    were = {card.uuid for card in before.cards if card.health is not Health.UNHEALTHY}
+    return {
+        slot: f"card {card.index} ({card.uuid}) is unhealthy: {card.reason[:_LONGEST_REASON] or 'no reason is given'}"
+        for slot, card in enumerate(now.cards)
+        if card.health is Health.UNHEALTHY and card.uuid in were
+    }
 
 
 def node_differences(old: Node, new: Node) -> int:

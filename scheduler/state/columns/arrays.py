@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BoolArray: TypeAlias = NDArray[np.bool_]
+Int8Array: TypeAlias = NDArray[np.int8]
 Int32Array: TypeAlias = NDArray[np.int32]
 Int64Array: TypeAlias = NDArray[np.int64]
 RowArray: TypeAlias = NDArray[np.intp]

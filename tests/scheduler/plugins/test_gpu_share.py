@@ -98,7 +98,8 @@ def test_an_exclusive_pod_takes_an_empty_card_and_keeps_others_off() -> None:
     assert where(place(built, "next", 3)) == [("a", 0)]
     assert why(place(built, "second-whole", 3, labels={names.PLACEMENT_LABEL: names.PLACEMENT_WHOLE_DEVICE})) == (
         "0/1 nodes are available: "
-        "1 Insufficient GPU memory on one card without other pods: wants 3, most free 0 (of 16)."
+        "1 Insufficient GPU memory on one card without other pods: "
+        "wants 3, most free 13 (of 16), on a card held exclusively."
     )
 
 
@@ -165,7 +166,7 @@ def refit(tables: Tables, *cards: Card, **options: object) -> None:
         pytest.param({"gpu_mem": 2}, "1 Insufficient aliyun.com/gpu-mem: wants 3, most free 2 (of 2)", id="node total"),
         pytest.param(
             {"annotations": {names.CORDON: "GPU-a-0"}},
-            "1 Insufficient GPU memory on one card: wants 3, most free 0 (of 16)",
+            "1 node(s) had 1 cordoned card",
             id="cordoned",
         ),
     ],
@@ -233,4 +234,126 @@ def test_models_restrict_the_cards() -> None:
 
 
 def test_an_absurd_ask_is_refused_in_words() -> None:
-    assert "expected at most" in why(place(engine(a=[16]), gpu_mem=2**40))
+    assert "write 1024" in why(place(engine(a=[16]), gpu_mem=2**40))
+
+
+# Why a card is out
+
+
+def sick(index: int, units: int, reason: str = "xid-79") -> Card:
+    return replace(card(index, units, health=Health.UNHEALTHY), reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("cards", "options", "words"),
+    [
+        pytest.param(
+            (sick(0, 15), sick(1, 15)), {"gpu_mem": 0}, "1 node(s) had 2 unhealthy cards (xid-79).", id="both dead"
+        ),
+        pytest.param(
+            (sick(0, 15), sick(1, 15)), {"gpu_mem": 15}, "1 node(s) had 2 unhealthy cards (xid-79).", id="yet"
+        ),
+        pytest.param((card(0, 16, health=Health.SUSPECT),), {}, "1 node(s) had 1 suspect card.", id="suspect"),
+        pytest.param(
+            (card(0, 16), card(1, 16)),
+            {"annotations": {names.CORDON: "0,GPU-a-1"}},
+            "1 node(s) had 2 cordoned cards.",
+            id="cordoned",
+        ),
+        pytest.param(
+            (sick(0, 16), sick(1, 16, "mig"), card(2, 16)),
+            {"annotations": {names.CORDON: "2"}},
+            "1 node(s) had 2 unhealthy cards (xid-79, mig) and 1 cordoned card.",
+            id="all kinds",
+        ),
+        pytest.param(
+            (sick(0, 16), card(1, 2)),
+            {},
+            "wants 3, most free 16 (of 16), on an unhealthy card (xid-79).",
+            id="another in use is too small",
+        ),
+        pytest.param((sick(0, 2), sick(1, 2)), {"gpu_mem": 9}, "wants 3, most free 0 (of 2).", id="too small anyway"),
+    ],
+)
+def test_the_message_knows_why_a_card_is_out(cards: tuple[Card, ...], options: dict[str, object], words: str) -> None:
+    built = engine()
+    refit(built.tables, *cards, **{"gpu_mem": 40, **options})
+    assert words in why(place(built))
+
+
+def test_the_cards_out_of_all_nodes_are_counted_together() -> None:
+    built = engine()
+    for node, count in (("a", 2), ("b", 8)):
+        built.tables.upsert_node(wire_node(node, [sick(index, 16) for index in range(count)], gpu_mem=99))
+    assert why(place(built)) == "0/2 nodes are available: 2 node(s) had 10 unhealthy cards (xid-79)."
+
+
+def test_a_card_listed_by_the_originals_config_map_is_called_so() -> None:
+    built = engine(a=[16])
+    built.tables.mark_unhealthy("a", frozenset({0}))
+    assert "1 node(s) had 1 card that ConfigMap unhealthy-gpu-<node> lists." in why(place(built))
+
+
+def test_memory_on_a_card_held_exclusively_is_called_so() -> None:
+    built = engine(a=[16, 16])
+    place(built, "whole", 10, annotations={names.EXCLUSIVE: "true"})
+    place(built, "others", 15)
+    assert "wants 3, most free 6 (of 16), on a card held exclusively." in why(place(built))
+    assert "wants 7, most free 1 (of 16)." in why(place(built, "larger", 7))
+
+
+def test_an_exclusive_pod_reads_which_card_others_are_on() -> None:
+    built = engine(a=[16])
+    place(built, "other", 3)
+    assert "without other pods: wants 3, most free 13 (of 16), on a card with other pods." in why(
+        place(built, "whole", 3, annotations={names.EXCLUSIVE: "true"})
+    )
+
+
+def test_the_reasons_for_a_health_are_bounded() -> None:
+    built = engine()
+    refit(built.tables, *[sick(index, 16, f"{index}{'x' * 5000}") for index in range(40)], gpu_mem=99)
+    assert len(why(place(built))) < 300
+
+
+def test_a_model_that_no_node_has_is_answered_by_those_there_are() -> None:
+    built = engine()
+    for number in range(8):
+        cards = [replace(card(index, 16, node=f"n{number}"), model=f"M{number}") for index in range(8 - number)]
+        built.tables.upsert_node(wire_node(f"n{number}", cards))
+    assert why(place(built, annotations={names.CARD_MODELS: "H200"})) == (
+        "0/8 nodes are available: 8 node(s) had too few cards of those the pod asks for: "
+        "there are M0, M1, M2, M3, M4 and 3 more models."
+    )
+
+
+def test_the_total_of_a_node_is_never_negative() -> None:
+    built = engine(a=[16, 16, 16])
+    for slot in range(2):
+        filler = pod(f"p{slot}", 16, annotations={names.MEM_IDX: str(slot), names.UNIT_MIB: "1024"})
+        built.tables.add(bound(filler, "a"))
+    refit(built.tables, card(0, 16), card(1, 16), card(2, 16), gpu_mem=16)
+    assert "1 Insufficient aliyun.com/gpu-mem: wants 3, most free 0 (of 16)." in why(place(built))
+
+
+def reported(node: objects.Node, at: str) -> objects.Node:
+    """The kubelet's last report."""
+    ready = objects.NodeCondition("Ready", at)
+    return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, conditions=(ready,)))
+
+
+def test_a_node_without_allocatable_memory_says_since_when_and_what_to_look_at() -> None:
+    built = engine()
+    for at, gpu_mem in (("T1", 16), ("T2", 0), ("T3", 0)):
+        for name in "ab":
+            labels = {"seen": at}
+            node = wire_node(name, [16], gpu_mem=gpu_mem, labels=labels)
+            built.node_changed(reported(node, f"2026-11-22T08:0{name == 'a':d}:0{at[1]}Z"))
+    assert why(place(built)) == (
+        "0/2 nodes are available: 2 node(s) had no allocatable gpu-mem (device plugin not there yet, or away), "
+        "node b at least since 2026-11-22T08:00:02Z: look at the device plugin's pod there, and its log."
+    )
+    built.node_changed(wire_node("b", [16]))
+    built.node_changed(wire_node("b", [16], gpu_mem=0))
+    built.node_gone("a")
+    assert "away), node b: look at" in why(place(built, "q"))

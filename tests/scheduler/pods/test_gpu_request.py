@@ -124,7 +124,9 @@ def test_a_selection_accepts(selection: Selection, accepted: set[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        pytest.param({"gpu_mem": 2**31}, "asks 2147483648 units; expected at most 2147483647", id="absurd"),
+        pytest.param(
+            {"gpu_mem": 2**31}, "asks 2147483648, which is 2147483648 units: units are GiB here; write 2", id="absurd"
+        ),
         pytest.param(
             {"gpu_mem": [4, 3], "labels": {names.GPU_COUNT: "2"}},
             "container c1 asks 3, which does not divide by aliyun.com/gpu-count 2; expected a multiple of 2",

@@ -1,0 +1,114 @@
+"""What `explain` and `what-if` answer, as they print it in JSON.
+
+The shape is documented in docs/explain.md; fields may be added, none is removed or changes its meaning.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+
+class Answer(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """Amounts are memory units of the scheduler."""
+
+
+class HeldUnits(Answer, frozen=True):
+    """A pod on a card. pod: `namespace/name`. exclusive: it shares the card with nobody."""
+
+    pod: str
+    units: int
+    exclusive: bool
+
+
+class ExplainedCard(Answer, frozen=True):
+    """free: >= 0. needed: of the pod, on one card. health: with the reason for it. why: "" where it would do."""
+
+    index: int
+    uuid: str
+    model: str
+    units: int
+    free: int
+    needed: int
+    health: str
+    why: str
+    pods: tuple[HeldUnits, ...]
+
+
+class Objecting(Answer, frozen=True):
+    """A rule that objects to a node, and its words."""
+
+    rule: str
+    reason: str
+
+
+class ExplainedNode(Answer, frozen=True):
+    """rules: those that object, in order; none where the node takes the pod. remedy: what would make room, or "".
+
+    short_units: what its best cards lack, 0 where memory is not in the way. leaving: the pods that would have to go.
+    """
+
+    name: str
+    rules: tuple[Objecting, ...]
+    short_units: int
+    cards: tuple[ExplainedCard, ...]
+    leaving: tuple[str, ...]
+    remedy: str
+
+
+class ReasonGroup(Answer, frozen=True):
+    """Nodes whose first objection this is. examples: some of their names."""
+
+    nodes: int
+    rule: str
+    reason: str
+    examples: tuple[str, ...]
+
+
+class Place(Answer, frozen=True):
+    """A node and its cards: index -> units."""
+
+    node: str
+    cards: dict[int, int]
+
+
+class Explanation(Answer, frozen=True):
+    """state: one word, see `scheduler.explain.standing`. words: what there is to say and to do, in sentences.
+
+    message: what the scheduler writes on the pod, "" when it fits. place: where it is, or would go now; None when
+    nowhere. nearest: the nodes that lack least, nearest first.
+    """
+
+    pod: str
+    state: str
+    words: tuple[str, ...]
+    message: str
+    place: Place | None
+    nodes: int
+    reasons: tuple[ReasonGroup, ...]
+    nearest: tuple[ExplainedNode, ...]
+
+
+class WhatIf(Answer, frozen=True):
+    """places: of each replica that fits, in order. waiting: pods that wait already and are not counted.
+
+    next: why the one after them does not fit; None when all do.
+    """
+
+    pod: str
+    words: tuple[str, ...]
+    replicas: int
+    fit: int
+    places: tuple[Place, ...]
+    waiting: int
+    next: Explanation | None
+
+
+def as_json(answer: Explanation | WhatIf) -> str:
+    """The text, indented, with a line end."""
+    return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n"
+
+
+def listed(entries: Sequence[str], most: int) -> str:
+    """`a, b and 3 more`."""
+    more = f" and {len(entries) - most} more" if len(entries) > most else ""
+    return ", ".join(entries[:most]) + more

@@ -1,0 +1,106 @@
+"""A pod against every node: the rules that object, the cards, the pods in the way, and what would make room."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from scheduler.engine import Engine
+from scheduler.explain.answers import ExplainedCard, ExplainedNode, HeldUnits, Objecting, ReasonGroup
+from scheduler.explain.remedies import remedy
+from scheduler.framework.diagnosis import count_reasons
+from scheduler.framework.plugin import Objection
+from scheduler.pods.pod import Pod
+from scheduler.scheduling_cycle import Judgement
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray
+from scheduler.state.tables import Tables
+
+MOST_NODES: Final = 10
+_MOST_EXAMPLES: Final = 3
+
+
+def reasons(tables: Tables, judged: Judgement) -> tuple[ReasonGroup, ...]:
+    """Every node under the reasons of the first rule that objects to it; the most frequent first."""
+    left, groups = tables.valid, []
+    for rule, objections in judged.rules:
+        for objection in objections:
+            for counted in count_reasons(left, [[objection]], tables.names):
+                text, examples = str(counted).partition(" ")[2], counted.examples[:_MOST_EXAMPLES]
+                groups.append(ReasonGroup(nodes=counted.nodes, rule=rule, reason=text, examples=examples))
+        left = left & ~_rejected(objections, left.shape)
+    return tuple(sorted(groups, key=lambda group: -group.nodes))
+
+
+def nearest(engine: Engine, pod: Pod, judged: Judgement, most: int = MOST_NODES) -> tuple[ExplainedNode, ...]:
+    """The nodes with the fewest rules in the way, then those whose cards lack least, then by name; `most` at most."""
+    tables = engine.tables
+    in_the_way = sum(
+        (_rejected(objections, tables.valid.shape).astype(np.int64) for _, objections in judged.rules),
+        start=np.zeros(tables.valid.shape, dtype=np.int64),
+    )
+    rows = np.flatnonzero(tables.valid)
+    keys = (tables.rank[rows], _short(tables, pod, rows), in_the_way[rows])
+    order: RowArray = rows[np.lexsort(keys)][:most]
+    return tuple(explained_node(engine, pod, judged, tables.names[row]) for row in order)
+
+
+def explained_node(engine: Engine, pod: Pod, judged: Judgement, name: str) -> ExplainedNode:
+    """One node. KeyError when it is not there."""
+    tables = engine.tables
+    row = tables.row_of[name]
+    only = np.zeros_like(tables.valid)
+    only[row] = True
+    rules = tuple(
+        Objecting(rule=rule, reason=str(counted).partition(" ")[2])
+        for rule, objections in judged.rules
+        for objection in objections
+        for counted in count_reasons(only, [[objection]])
+    )
+    cards = _cards(tables, pod, judged, row)
+    leaving, text = remedy(engine, pod, name, rules, cards) if rules else ((), "")
+    short = int(_short(tables, pod, np.array([row]))[0])
+    return ExplainedNode(name=name, rules=rules, short_units=short, cards=cards, leaving=leaving, remedy=text)
+
+
+def _cards(tables: Tables, pod: Pod, judged: Judgement, row: int) -> tuple[ExplainedCard, ...]:
+    slots, request = tables.cards.slots[row], pod.template.gpu_request
+    needed = 0 if request is None else request.units_per_card
+    held: dict[int, list[HeldUnits]] = {}
+    for record in tables.records_on(tables.names[row]):
+        for slot, units in () if record.held is None else record.held.places:
+            held.setdefault(slot, []).append(
+                HeldUnits(pod=str(record.pod.key), units=units, exclusive=record.exclusive)
+            )
+    return tuple(
+        ExplainedCard(
+            index=slots[verdict.slot].card.index,
+            uuid=slots[verdict.slot].card.uuid,
+            model=slots[verdict.slot].card.model,
+            units=slots[verdict.slot].card.units,
+            free=verdict.free,
+            needed=needed,
+            health=verdict.health,
+            why=verdict.why,
+            pods=tuple(sorted(held.get(verdict.slot, ()), key=lambda one: (-one.units, one.pod))),
+        )
+        for verdict in judged.verdicts(row)
+    )
+
+
+def _short(tables: Tables, pod: Pod, rows: RowArray) -> Int64Array:
+    """int64[rows]: units that the best cards in use lack, as many cards as the pod asks; 0 for a pod that asks none."""
+    request = pod.template.gpu_request
+    if request is None:
+        return np.zeros(len(rows), dtype=np.int64)
+    stored = tables.cards.stored
+    free = np.where(stored.available[:, rows], np.maximum(stored.free[:, rows], 0), 0).astype(np.int64)
+    best = np.sort(free, axis=0)[::-1][: request.cards]
+    missing: Int64Array = np.maximum(request.units_per_card - best, 0).sum(axis=0)
+    return missing + request.units_per_card * max(0, request.cards - len(best))
+
+
+def _rejected(objections: Sequence[Objection], shape: tuple[int, ...]) -> BoolArray:
+    found = np.zeros(shape, dtype=np.bool_)
+    for objection in objections:
+        found |= objection.rejected
+    return found

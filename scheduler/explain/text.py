@@ -1,0 +1,141 @@
+"""The answers as text for a terminal: one node of eight cards fits 80 columns by 24 lines. Pure."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from scheduler.explain.answers import ExplainedCard, ExplainedNode, Explanation, Place, WhatIf, listed
+
+_GAP: Final = "  "
+_MOST_GROUPS: Final = 8
+_MOST_PLACES: Final = 20
+_NARROWEST_LAST: Final = 12
+_LONGEST_MODEL: Final = 24
+_LONGEST_WHY: Final = 40
+_MOST_PODS: Final = 3
+
+
+def explanation_text(answer: Explanation, width: int) -> str:
+    """width: columns of the terminal."""
+    lines = [*_wrapped(f"Pod {answer.pod} {_headline(answer)}", width)]
+    for sentence in answer.words:
+        lines += _wrapped(sentence, width)
+    lines += _verdict(answer, width)
+    return "\n".join(lines) + "\n"
+
+
+def what_if_text(answer: WhatIf, width: int) -> str:
+    """width: columns of the terminal."""
+    beside = f"; {answer.waiting} pods that wait already are left aside" if answer.waiting else ""
+    lines = _wrapped(f"{answer.fit} of {answer.replicas} copies of {answer.pod} would fit now{beside}.", width)
+    for sentence in answer.words:
+        lines += _wrapped(sentence, width)
+    places = Counter((place.node, _cards(place)) for place in answer.places)
+    if places:
+        rows = [(node, cards, str(number)) for (node, cards), number in places.most_common(_MOST_PLACES)]
+        lines += ["", *_table(("NODE", "CARDS", "COPIES"), rows, width, right=(2,))]
+        if len(places) > _MOST_PLACES:
+            lines.append(f"and {len(places) - _MOST_PLACES} more places")
+    if answer.next is not None:
+        lines += ["", *_wrapped("What stops the next:", width), *_verdict(answer.next, width)]
+    return "\n".join(lines) + "\n"
+
+
+def _headline(answer: Explanation) -> str:
+    """The rest of the first sentence."""
+    if answer.state in {"bound", "finished", "terminating"}:
+        return f"is {answer.state}."
+    if answer.place is not None:
+        cards = _cards(answer.place)
+        where = f"on node {answer.place.node}{f', card {cards}' if cards else ''}"
+        without = {"gated": "without its gate ", "foreign": "with this scheduler "}.get(answer.state, "")
+        return f"would {without}be placed now: {where}."
+    if not answer.message:
+        return "is another scheduler's."
+    return f"fits on none of {answer.nodes} nodes." if answer.nodes != 1 else "does not fit on the only node."
+
+
+def _verdict(answer: Explanation, width: int) -> Iterator[str]:
+    if answer.message and not answer.reasons:
+        yield from _wrapped(answer.message, width)
+    if len(answer.reasons) > 1 or answer.nodes > 1:
+        yield from _groups(answer, width)
+    if len(answer.nearest) > 1:
+        yield ""
+        yield f"The {len(answer.nearest)} nodes nearest to fitting:"
+        rows = [
+            (node.name, str(node.short_units), listed([one.rule for one in node.rules], 2), node.remedy or "-")
+            for node in answer.nearest
+        ]
+        yield from _table(("NODE", "SHORT", "RULES", "WHAT WOULD HELP"), rows, width, right=(1,))
+    if answer.nearest:
+        yield ""
+        yield from _node(answer, answer.nearest[0], width)
+
+
+def _groups(answer: Explanation, width: int) -> Iterator[str]:
+    shown = answer.reasons[:_MOST_GROUPS]
+    if not shown:
+        return
+    yield ""
+    indent = " " * (max(len(str(group.nodes)) for group in (*shown,)) + 2)
+    for group in shown:
+        head = f"{group.nodes:>{len(indent) - 2}}{_GAP}"
+        more = ", …" if group.nodes > len(group.examples) else ""
+        example = "" if group.nodes == answer.nodes else f" ({', '.join(group.examples)}{more})"
+        yield from textwrap.wrap(
+            f"{head}{group.rule}: {group.reason}{example}", width, subsequent_indent=indent, break_long_words=False
+        )
+    if len(answer.reasons) > len(shown):
+        yield f"{indent}and {len(answer.reasons) - len(shown)} more reasons"
+
+
+def _node(answer: Explanation, node: ExplainedNode, width: int) -> Iterator[str]:
+    if not node.rules:
+        yield f"Node {node.name} takes it."
+    for objecting in node.rules:
+        yield from _wrapped(f"Node {node.name}: {objecting.rule}: {objecting.reason}", width)
+    if node.cards:
+        models = sorted({card.model for card in node.cards})
+        mixed = len(models) > 1
+        if not mixed and models != [""]:
+            yield from _wrapped(f"Its cards are all {models[0]}.", width)
+        head = ("CARD", *(("MODEL",) if mixed else ()), "FREE", "NEEDED", "OF", "WHY NOT", "HELD BY")
+        namespace = answer.pod.partition("/")[0]
+        rows = [_card(card, namespace, mixed=mixed) for card in node.cards]
+        yield from _table(head, rows, width, right=range(1 + mixed, 4 + mixed))
+    if node.remedy:
+        yield from _wrapped(f"What would help: {node.remedy}.", width)
+
+
+def _card(card: ExplainedCard, namespace: str, *, mixed: bool) -> tuple[str, ...]:
+    pods = [
+        f"{one.pod.removeprefix(f'{namespace}/')} {one.units}{' alone' if one.exclusive else ''}" for one in card.pods
+    ]
+    numbers = (str(card.free), str(card.needed), str(card.units))
+    model = (card.model[:_LONGEST_MODEL],) if mixed else ()
+    return (str(card.index), *model, *numbers, (card.why or "nothing")[:_LONGEST_WHY], listed(pods, _MOST_PODS) or "-")
+
+
+def _cards(place: Place) -> str:
+    return " and ".join(f"{index} ({units})" for index, units in sorted(place.cards.items()))
+
+
+def _wrapped(sentence: str, width: int) -> list[str]:
+    return textwrap.wrap(sentence, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int, right: Sequence[int] = ()) -> Iterator[str]:
+    """Aligned columns; the last takes what is left of the width, and is cut off there."""
+    lines = [tuple(head), *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
+    last = max(_NARROWEST_LAST, width - sum(widths) - len(_GAP) * len(widths))
+    for line in lines:
+        cells = [
+            cell.rjust(wide) if number in right else cell.ljust(wide)
+            for number, (cell, wide) in enumerate(zip(line, widths, strict=False))
+        ]
+        end = line[-1].rjust(len(head[-1])) if len(head) - 1 in right else line[-1]
+        cells.append(end if len(end) <= last else f"{end[: last - 1]}…")
+        yield _GAP.join(cells).rstrip()

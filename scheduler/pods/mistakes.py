@@ -1,0 +1,115 @@
+"""What a pod's author probably meant otherwise: it is read as written, and its owner is told. Pure.
+
+A key that nobody reads has no effect, so that a pod without the rule that its author wrote would be bound in silence.
+Told are keys that begin as ours do, and keys that differ from one of ours by a letter; a few per pod.
+"""
+
+import difflib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import chain, islice
+from typing import Final
+
+from config.protocol import names
+from scheduler.kube import objects
+from scheduler.pods.gpu_request import ResourceNames
+
+MOST: Final = 3
+_PREFIX: Final = "gpushare/"
+_RESOURCE_PREFIX: Final = "aliyun.com/gpu-"
+_LIKE: Final = "gpu"
+_LONGEST_KEY: Final = 128
+_EMPTY: Final[Mapping[str, str]] = {}
+_POD_KEYS: Final = names.POD_ANNOTATIONS | names.POD_LABELS
+
+
+def mistakes(wire: objects.Pod, resources: ResourceNames) -> tuple[str, ...]:
+    """What to tell the owner of a pod that waits, at most MOST sentences."""
+    return tuple(islice(_found(wire, resources), MOST))
+
+
+def node_mistakes(node: objects.Node) -> tuple[str, ...]:
+    """Of the annotations of a node, at most MOST sentences."""
+    unknown = (
+        key
+        for key in node.metadata.annotations or _EMPTY
+        if key.startswith(_PREFIX) and key not in names.NODE_ANNOTATIONS
+    )
+    return tuple(_unknown("annotation", key, tuple(sorted(names.NODE_ANNOTATIONS))) for key in islice(unknown, MOST))
+
+
+def forgotten(scheduler_name: str, ours: str) -> str:
+    """What to write where a pod requests GPU memory and names somebody else."""
+    return (
+        f"it requests GPU memory and its schedulerName is {scheduler_name}, which chooses no card: "
+        f"add `schedulerName: {ours}` to its spec"
+    )
+
+
+def _found(wire: objects.Pod, resources: ResourceNames) -> Iterator[str]:
+    meta = wire.metadata
+    yield from _of_keys("annotation", meta.annotations or _EMPTY, names.POD_ANNOTATIONS | {resources.gpu_count})
+    yield from _of_keys("label", meta.labels or _EMPTY, names.POD_LABELS | {resources.gpu_count})
+    yield from _of_resources(wire.spec, resources)
+
+
+def _of_keys(kind: str, written: Iterable[str], read: Collection[str]) -> Iterator[str]:
+    for key in written:
+        # Nearly every key of nearly every pod ends here.
+        if _LIKE not in key.lower() or key in read or key in names.LEGACY_KEYS:
+            continue
+        if key in _POD_KEYS:
+            other = "an annotation" if kind == "label" else "a label"
+            yield f"{kind} {key} has no effect: write it as {other}"
+        elif key in names.NODE_ANNOTATIONS:
+            yield f"{kind} {key} has no effect on a pod: it is one for nodes"
+        elif key.startswith((_PREFIX, _RESOURCE_PREFIX)) or _a_letter_away(key):
+            yield _unknown(kind, key, tuple(sorted(_POD_KEYS)))
+
+
+def _of_resources(spec: objects.PodSpec, resources: ResourceNames) -> Iterator[str]:
+    ours = (resources.gpu_mem, resources.gpu_core, resources.gpu_count)
+    named, zero = set[str](), True
+    for container in chain(spec.containers, spec.init_containers):
+        asked = container.resources
+        limits, requests = (asked.limits or _EMPTY, asked.requests or _EMPTY) if asked else (_EMPTY, _EMPTY)
+        for name in chain(limits, requests):
+            if _LIKE in name and name not in ours and name not in named and name.startswith(_RESOURCE_PREFIX):
+                named.add(name)
+                yield _unknown("resource", name, ours)
+        if resources.gpu_mem in requests and resources.gpu_mem not in limits:
+            yield (
+                f"container {container.name} has {resources.gpu_mem} under requests only: write "
+                f"{resources.gpu_mem}: {requests[resources.gpu_mem]} under its limits"
+            )
+        amount = limits.get(resources.gpu_mem, requests.get(resources.gpu_mem))
+        if amount is not None:
+            named.add(resources.gpu_mem)
+            zero = zero and str(amount) == "0"
+    if zero and resources.gpu_mem in named:
+        yield f"{resources.gpu_mem} is 0, so the pod gets no card: write 1 or more, or leave it out"
+
+
+@lru_cache(maxsize=1024)
+def _unknown(kind: str, key: str, known: tuple[str, ...]) -> str:
+    shown = key[:_LONGEST_KEY]
+    near = difflib.get_close_matches(shown, known, 1)
+    hint = (
+        f"did you mean {near[0]}?"
+        if near
+        else f"known are {', '.join(sorted(set(known) - set(names.ALLOCATION_KEYS)))}"
+    )
+    return f"{kind} {shown} is unknown and has no effect: {hint}"
+
+
+@lru_cache(maxsize=4096)
+def _a_letter_away(key: str) -> bool:
+    """Whether one letter more, less or other makes it one of ours."""
+    if len(key) > _LONGEST_KEY:
+        return False
+    return any(
+        abs(len(key) - len(ours)) <= 1
+        and difflib.SequenceMatcher(None, key, ours, autojunk=False).ratio() * max(len(key), len(ours))
+        >= max(len(key), len(ours)) - 1
+        for ours in _POD_KEYS
+    )

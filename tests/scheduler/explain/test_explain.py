@@ -1,0 +1,406 @@
+"""`explain` and `what-if` on a cluster in memory: what is read, what is said, and that nothing is written."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from config.protocol import names
+from config.protocol.inventory import Health
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.cli.asking import Site, Unanswerable, manifest, site
+from scheduler.cli.explain import text
+from scheduler.cli.main import cli
+from scheduler.explain.answers import ExplainedNode, Explanation, WhatIf, as_json
+from scheduler.kube.port import ApiForbidden, Kind, T, WatchEvent
+from scheduler.simulation.cluster import MemoryCluster
+from scheduler.simulation.world import World
+from tests.support.builders import card, engine, wire_node, wire_pod
+from tests.support.builders import manifest as pod_manifest
+from tests.support.builders import pod as read_pod
+from tests.support.repository import ROOT
+
+
+def world(**nodes: list[int]) -> World:
+    of = World(lambda: 1_800_000_000.0)
+    for name, cards in nodes.items():
+        of.nodes.add(wire_node(name, cards))
+    return of
+
+
+def there(of: World, name: str, units: int, node: str, index: int, **options: object) -> None:
+    of.pods.create(pod_manifest(name, units, **options))  # type: ignore[arg-type]
+    of.pods.bind("default", name, node, {names.MEM_IDX: str(index), names.UNIT_MIB: "1024"})
+
+
+def waits(of: World, name: str, units: int = 0, **options: object) -> None:
+    of.pods.create(pod_manifest(name, units, **options))  # type: ignore[arg-type]
+
+
+def asked(of: World, configuration: SchedulerConfiguration | None = None) -> Site:
+    return asyncio.run(site(MemoryCluster(of), configuration or SchedulerConfiguration()))
+
+
+def explained(of: World, name: str, node: str = "") -> Explanation:
+    return asyncio.run(asked(of).explained("default", name, node))
+
+
+def lines(answer: Explanation | WhatIf, width: int = 80) -> list[str]:
+    return text(answer, width).splitlines()
+
+
+def crowded() -> World:
+    """One node of eight cards: an unhealthy one, a cordoned one, one held exclusively, two pods on each."""
+    of = world()
+    sick = replace(card(3, 80, health=Health.UNHEALTHY), reason="xid-79")
+    of.nodes.add(
+        wire_node("a", [sick if index == 3 else card(index, 80) for index in range(8)], annotations={names.CORDON: "5"})
+    )
+    for index in range(8):
+        alone = {names.EXCLUSIVE: "true"} if index == 6 else {}
+        there(of, f"web-{index}", 30 + index, "a", index, annotations=alone)
+        if index != 6:
+            there(of, f"db-{index}", 20, "a", index)
+    return of
+
+
+# One node
+
+
+def test_each_card_says_what_is_free_what_is_in_the_way_and_why_not() -> None:
+    of = crowded()
+    waits(of, "big", 40)
+    answer = explained(of, "big")
+    (node,) = answer.nearest
+    assert [(one.free, one.needed, one.units, one.why) for one in node.cards] == [
+        (30, 40, 80, "10 short"),
+        (29, 40, 80, "11 short"),
+        (28, 40, 80, "12 short"),
+        (27, 40, 80, "unhealthy (xid-79)"),
+        (26, 40, 80, "14 short"),
+        (25, 40, 80, "cordoned"),
+        (44, 40, 80, "held exclusively"),
+        (23, 40, 80, "17 short"),
+    ]
+    assert [(one.pod, one.units) for one in node.cards[0].pods] == [("default/web-0", 30), ("default/db-0", 20)]
+    assert [(one.rule, one.reason) for one in node.rules] == [
+        (
+            "GpuShare",
+            "Insufficient GPU memory on one card: wants 40, most free 44 (of 80), on a card held exclusively",
+        )
+    ]
+    assert (answer.state, answer.message) == ("waits", f"0/1 nodes are available: 1 {node.rules[0].reason}.")
+
+
+def test_the_table_of_one_node_with_eight_cards_fits_a_screen() -> None:
+    of = crowded()
+    waits(of, "big", 40)
+    shown = lines(explained(of, "big"))
+    assert len(shown) <= 24
+    assert max(map(len, shown)) <= 80
+    assert shown[0] == "Pod default/big does not fit on the only node."
+    assert "3       27      40  80  unhealthy (xid-79)  web-3 33, db-3 20" in shown
+    assert shown[-1] == "What would help: fits once default/db-0 is gone."
+
+
+def test_the_guide_shows_what_is_printed() -> None:
+    of = crowded()
+    waits(of, "big", 40)
+    guide = (ROOT / "docs/explain.md").read_text(encoding="utf-8")
+    assert guide.partition("```text\n")[2].partition("```")[0] == text(explained(of, "big"), 80)
+
+
+def test_what_would_make_room_was_tried_with_the_same_rules() -> None:
+    of = world(a=[80, 80])
+    for index in range(2):
+        for number in range(4):
+            there(of, f"p{index}{number}", 20, "a", index, priority=number)
+    waits(of, "two", 120, labels={names.GPU_COUNT: "2"})
+    (node,) = explained(of, "two").nearest
+    assert node.leaving == tuple(f"default/p{index}{number}" for index in range(2) for number in range(3))
+
+    for name in node.leaving:
+        of.pods.remove("default", name.partition("/")[2])
+    assert explained(of, "two").state == "fits"
+    waits(of, "never", 120)
+    (node,) = explained(of, "never").nearest
+    assert (node.leaving, node.remedy) == ((), "no pod that leaves would make room")
+
+
+def test_what_an_operator_has_to_do_is_said() -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [card(0, 16)], annotations={names.CORDON: "0"}, unschedulable=True))
+    waits(of, "p", 3)
+    (node,) = explained(of, "p").nearest
+    assert node.remedy == ("kubectl uncordon a; lift the cordon of its cards: kubectl annotate node a gpushare/cordon-")
+    assert [one.rule for one in node.rules] == ["NodeUnschedulable", "GpuShare"]
+
+
+# Many nodes
+
+
+def test_many_nodes_are_grouped_by_reason_and_the_ten_nearest_are_shown() -> None:
+    of = world()
+    for number in range(40):
+        of.nodes.add(wire_node(f"n{number:02}", [16], unschedulable=number % 4 == 0))
+        there(of, f"p{number}", 1 + number % 16, f"n{number:02}", 0)
+    waits(of, "big", 16)
+    answer = explained(of, "big")
+    assert [(group.nodes, group.rule) for group in answer.reasons] == [(30, "GpuShare"), (10, "NodeUnschedulable")]
+    assert [(node.name, node.short_units) for node in answer.nearest[:3]] == [("n01", 2), ("n17", 2), ("n33", 2)]
+    assert len(answer.nearest) == 10
+    shown = lines(answer)
+    assert "30  GpuShare: Insufficient GPU memory on one card: wants 16, most free 14 (of" in shown
+    assert "n01       2  GpuShare  fits once default/p1 is gone" in shown
+    assert max(map(len, shown)) <= 80
+
+
+def test_one_node_can_be_named() -> None:
+    of = world(a=[16], b=[8])
+    waits(of, "p", 9)
+    (node,) = explained(of, "p", "b").nearest
+    assert (node.name, [one.rule for one in node.rules]) == ("b", ["GpuShare"])
+    (fitting,) = explained(of, "p", "a").nearest
+    assert (fitting.rules, fitting.cards[0].why) == ((), "")
+    with pytest.raises(Unanswerable, match="there is no node aa; did you mean a"):
+        explained(of, "p", "aa")
+
+
+# How the pod stands
+
+
+def test_a_pod_that_fits_is_told_where_it_would_go() -> None:
+    of = world(a=[16, 4])
+    waits(of, "p", 3)
+    answer = explained(of, "p")
+    assert (answer.state, answer.message, answer.reasons) == ("fits", "", ())
+    assert lines(answer)[0] == "Pod default/p would be placed now: on node a, card 1 (3)."
+
+
+def test_a_bound_pod_is_told_where_it_is() -> None:
+    of = world(a=[16, 16])
+    there(of, "p", 3, "a", 1)
+    assert lines(explained(of, "p")) == ["Pod default/p is bound.", "It is on node a, with 3 GiB of card 1."]
+
+
+def test_a_bound_pod_whose_cards_are_not_known_is_told_so() -> None:
+    of = world(a=[16])
+    waits(of, "p", 3)
+    of.pods.bind("default", "p", "a")
+    assert "its request counts against each of them" in text(explained(of, "p"), 80).replace("\n", " ")
+
+
+def test_a_finished_pod_is_told_so() -> None:
+    of = world(a=[16])
+    there(of, "p", 3, "a", 0)
+    of.pods.finish("default", "p")
+    assert lines(explained(of, "p")) == ["Pod default/p is finished.", "It is Succeeded, and holds nothing any more."]
+
+
+def test_a_gated_pod_is_told_which_gate_holds_it() -> None:
+    of = world(a=[16])
+    waits(of, "p", 3, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
+    answer = explained(of, "p")
+    assert answer.state == "gated"
+    assert "kueue.x-k8s.io/admission" in answer.words[0]
+
+
+FORGOTTEN = (
+    "It requests GPU memory and its schedulerName is default-scheduler, which chooses no card: "
+    "add `schedulerName: gpushare-scheduler` to its spec."
+)
+
+
+def test_a_forgotten_scheduler_name_is_told_with_the_line_to_add() -> None:
+    of = world(a=[16])
+    waits(of, "p", 3, scheduler="default-scheduler")
+    answer = explained(of, "p")
+    assert (answer.state, answer.words[0]) == (
+        "foreign",
+        FORGOTTEN,
+    )
+    assert lines(answer)[0] == "Pod default/p would with this scheduler be placed now: on node a, card 0 (3)."
+
+
+def test_a_pod_of_another_scheduler_without_gpu_memory_is_not_ours() -> None:
+    of = world(a=[16])
+    waits(of, "p", scheduler="default-scheduler")
+    assert lines(explained(of, "p"))[0] == "Pod default/p is another scheduler's."
+
+
+def test_a_wrong_request_is_told_in_the_words_of_the_scheduler() -> None:
+    of = world(a=[16])
+    waits(of, "p", 5, labels={names.GPU_COUNT: "2"})
+    assert "asks 5, which does not divide by" in text(explained(of, "p"), 80).replace("\n", " ")
+
+
+def test_an_unknown_pod_is_answered_by_those_that_it_may_be() -> None:
+    of = world(a=[16])
+    there(of, "worker-0", 3, "a", 0)
+    with pytest.raises(Unanswerable, match="there is no pod worker-1 in namespace default; did you mean worker-0"):
+        explained(of, "worker-1")
+    with pytest.raises(Unanswerable, match="there is no pod worker-0 in namespace ml; did you mean -n default"):
+        asyncio.run(asked(of).explained("ml", "worker-0"))
+
+
+# What-if
+
+
+def test_what_if_says_how_many_fit_where_and_what_stops_the_next() -> None:
+    of = world(a=[16, 16], b=[8])
+    there(of, "p", 3, "a", 0)
+    waits(of, "patient", 99)
+    answer = asked(of).what_if(wire_pod("serve", 7), 20)
+    assert (answer.fit, answer.replicas, answer.waiting) == (4, 20, 1)
+    assert sorted((place.node, index) for place in answer.places for index in place.cards) == [
+        ("a", 0),
+        ("a", 1),
+        ("a", 1),
+        ("b", 0),
+    ]
+    assert answer.next is not None
+    assert "2 Insufficient GPU memory on one card: wants 7, most free 6 (of 16)" in answer.next.message
+    assert all("serve" not in pod for node in answer.next.nearest for pod in node.leaving)
+    shown = lines(answer)
+    assert shown[0] == "4 of 20 copies of default/serve would fit now; 1 pods that wait already are left"
+    assert "a     1 (7)       2" in shown
+
+
+def test_what_if_all_fit_nothing_stops_the_next() -> None:
+    answer = asked(world(a=[16])).what_if(wire_pod("serve", 7), 2)
+    assert (answer.fit, answer.next) == (2, None)
+
+
+def test_what_if_knows_a_forgotten_scheduler_name() -> None:
+    answer = asked(world(a=[16])).what_if(wire_pod("serve", 7, scheduler=""), 1)
+    assert (answer.fit, "add `schedulerName: gpushare-scheduler`" in answer.words[0]) == (1, True)
+
+
+POD = "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, resources: {limits: {aliyun.com/gpu-mem: 3}}}]}\n"
+DEPLOYMENT = """
+kind: Deployment
+metadata: {name: web, namespace: ml}
+spec:
+  replicas: 3
+  template:
+    metadata: {labels: {app: web}}
+    spec: {schedulerName: gpushare-scheduler, containers: [{name: c}]}
+"""
+
+
+def test_the_pod_of_a_manifest_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(f"kind: Service\nmetadata: {{name: s}}\n---\n{POD}", encoding="utf-8")
+    assert manifest(file).metadata.name == "p"
+    file.write_text(DEPLOYMENT, encoding="utf-8")
+    found = manifest(file)
+    assert (found.metadata.name, found.metadata.namespace, found.metadata.labels) == ("web", "ml", {"app": "web"})
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        pytest.param("a: [", "cannot be read", id="no YAML"),
+        pytest.param("kind: Service\n", "holds no pods", id="no pod"),
+        pytest.param(f"{POD}---\n{POD}", "holds 2 pods", id="two"),
+        pytest.param("kind: Pod\nmetadata: {name: [1]}\n", "is no pod", id="malformed"),
+    ],
+)
+def test_a_file_without_one_pod_is_refused_in_words(tmp_path: Path, written: str, words: str) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(written, encoding="utf-8")
+    ran = CliRunner().invoke(cli, ["what-if", "-f", str(file), "--kubeconfig", str(tmp_path / "none")])
+    assert (ran.exit_code, ran.stderr.startswith("gpushare-scheduler: ")) == (1, True)
+    assert words in ran.stderr
+
+
+def test_a_cluster_that_cannot_be_found_is_told_in_words(tmp_path: Path) -> None:
+    ran = CliRunner().invoke(cli, ["explain", "p", "--kubeconfig", str(tmp_path / "none")])
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert "does not exist" in ran.stderr
+
+
+# Reading
+
+
+class Limited(MemoryCluster):
+    """A cluster that refuses to show some kinds, and counts what is asked."""
+
+    def __init__(self, of: World, *refused: str) -> None:
+        super().__init__(of)
+        self.refused = refused
+        self.asked: list[str] = []
+
+    async def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
+        self.asked.append(kind.name)
+        if kind.name in self.refused:
+            message = f"{kind.name} is forbidden"
+            raise ApiForbidden(message, 403)
+        async for batch in super().watch(kind, since):
+            yield batch
+
+
+def test_every_kind_is_listed_once_and_nothing_is_written() -> None:
+    of = crowded()
+    waits(of, "big", 40)
+    before = (list(of.pods), len(of.events))
+    cluster = Limited(of)
+    asyncio.run(asyncio.wait_for(_explain(cluster), 10))
+    assert sorted(cluster.asked) == ["configmaps", "namespaces", "nodes", "pods"]
+    assert (list(of.pods), len(of.events)) == before
+
+
+async def _explain(cluster: MemoryCluster) -> tuple[Explanation, list[str]]:
+    found = await site(cluster, SchedulerConfiguration())
+    return await found.explained("default", "big"), found.unread
+
+
+def test_without_a_right_that_is_not_needed_the_answer_says_what_it_left_out() -> None:
+    of = crowded()
+    waits(of, "big", 40)
+    answer, unread = asyncio.run(_explain(Limited(of, "configmaps")))
+    assert answer.state == "waits"
+    assert unread == ["configmaps cannot be read, and are left out: configmaps is forbidden"]
+    with pytest.raises(Unanswerable, match="the right to list and watch them"):
+        asyncio.run(_explain(Limited(of, "pods")))
+
+
+# JSON
+
+
+def test_the_json_is_the_whole_answer_in_camel_case() -> None:
+    of = crowded()
+    waits(of, "big", 40)
+    answer = explained(of, "big")
+    document = json.loads(as_json(answer))
+    assert document["nearest"][0]["shortUnits"] == 10
+    assert document["nearest"][0]["cards"][3]["why"] == "unhealthy (xid-79)"
+    assert msgspec.json.decode(as_json(answer), type=Explanation) == answer
+    what_if = asked(of).what_if(wire_pod("serve", 7), 3)
+    assert msgspec.json.decode(as_json(what_if), type=WhatIf) == what_if
+
+
+def test_the_guide_names_every_field() -> None:
+    guide = (ROOT / "docs/explain.md").read_text(encoding="utf-8")
+    for kind in (Explanation, ExplainedNode, WhatIf):
+        for field in msgspec.structs.fields(kind):
+            assert f"`{field.encode_name}`" in guide, field.encode_name
+
+
+def test_the_engine_is_as_before_after_an_explanation() -> None:
+    of = crowded()
+    waits(of, "big", 40)
+    found = asked(of)
+    first = asyncio.run(found.explained("default", "big"))
+    assert asyncio.run(found.explained("default", "big")) == first
+
+
+def test_a_rule_that_judges_no_cards_has_no_verdicts() -> None:
+    built = engine(a=[16])
+    judged = built.judge(read_pod("p", 3))
+    assert [verdict.slot for verdict in judged.verdicts(built.tables.row_of["a"])] == [0]

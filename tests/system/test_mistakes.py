@@ -1,0 +1,267 @@
+"""What the author of a mistaken pod reads: Events and conditions of the running service."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from config.protocol import names
+from config.protocol.inventory import Card, Health, Inventory, encode
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.simulation.world import World
+from tests.support.builders import UNIT_MIB, card, wire_node
+from tests.system.looking import A_SECOND_S, cluster, comes, condition, events, node_of, warnings
+from tests.system.process import in_virtual_time, scheduling, world
+
+
+def mistakes(of: World, name: str = "p") -> list[str]:
+    return [note for reason, note in warnings(of, name) if reason == "Mistake"]
+
+
+def limits(**amounts: str) -> list[dict[str, Any]]:
+    return [
+        {"name": "c", "resources": {"limits": {f"aliyun.com/{k.replace('_', '-')}": v for k, v in amounts.items()}}}
+    ]
+
+
+# Keys that nobody reads
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param(
+            {"annotations": {"gpushare/exlusive": "true"}},
+            "annotation gpushare/exlusive is unknown and has no effect: did you mean gpushare/exclusive?",
+            id="a letter is missing",
+        ),
+        pytest.param(
+            {"annotations": {"gpushare/card-model": "H100"}},
+            "annotation gpushare/card-model is unknown and has no effect: did you mean gpushare/card-models?",
+            id="singular",
+        ),
+        pytest.param(
+            {"annotations": {"gpu-share/exclusive": "true"}},
+            "annotation gpu-share/exclusive is unknown and has no effect: did you mean gpushare/exclusive?",
+            id="another prefix",
+        ),
+        pytest.param(
+            {"labels": {"aliyun.com/gpu-cout": "2"}},
+            "label aliyun.com/gpu-cout is unknown and has no effect: did you mean aliyun.com/gpu-count?",
+            id="label",
+        ),
+        pytest.param(
+            {"containers": limits(gpu_mem="3", gpu_cout="2")},
+            "resource aliyun.com/gpu-cout is unknown and has no effect: did you mean aliyun.com/gpu-count?",
+            id="resource",
+        ),
+        pytest.param(
+            {"labels": {names.EXCLUSIVE: "true"}},
+            "label gpushare/exclusive has no effect: write it as an annotation",
+            id="a label for an annotation",
+        ),
+        pytest.param(
+            {"annotations": {names.CORDON: "0"}},
+            "annotation gpushare/cordon has no effect on a pod: it is one for nodes",
+            id="of a node",
+        ),
+        pytest.param(
+            {"containers": limits(gpu_mem="0")},
+            "aliyun.com/gpu-mem is 0, so the pod gets no card: write 1 or more, or leave it out",
+            id="zero",
+        ),
+        pytest.param(
+            {"containers": [{"name": "c", "resources": {"requests": {names.GPU_MEM: "3"}}}]},
+            "container c has aliyun.com/gpu-mem under requests only: write aliyun.com/gpu-mem: 3 under its limits",
+            id="requests without limits",
+        ),
+    ],
+)
+@in_virtual_time
+async def test_a_mistake_is_told_once_with_what_to_write(options: dict[str, Any], words: str) -> None:
+    of = cluster(a=[16])
+    async with scheduling(of):
+        comes(of, "p", 20, **options)
+        await asyncio.sleep(A_SECOND_S)
+        of.nodes.patch("a", labels={"news": "1"})
+        of.pods.update("default", "p", lambda pod: replace_labels(pod, "1"))
+        await asyncio.sleep(A_SECOND_S)
+
+        assert mistakes(of) == [words]
+
+
+def replace_labels(pod: Any, value: str) -> Any:  # noqa: ANN401 - a wire pod
+    from msgspec.structs import replace as changed  # noqa: PLC0415
+
+    return changed(pod, metadata=changed(pod.metadata, labels={**(pod.metadata.labels or {}), "seen": value}))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"annotations": dict.fromkeys(sorted(names.LEGACY_KEYS), "x")}, id="legacy"),
+        pytest.param({"labels": {"nvidia.com/gpu.product": "A100", "app": "gpu-player"}}, id="of others"),
+        pytest.param({"annotations": {"k8s.amazonaws.com/gpu": "1", "example.com/gpu-mem": "1"}}, id="far from ours"),
+        pytest.param(
+            {"annotations": {names.CARD_POLICY: "spread"}, "labels": {names.GPU_COUNT: "1"}}, id="ours, and right"
+        ),
+        pytest.param({"containers": [*limits(gpu_mem="0"), *limits(gpu_mem="2")]}, id="zero of one container"),
+    ],
+)
+@in_virtual_time
+async def test_what_is_no_mistake_is_not_told(options: dict[str, Any]) -> None:
+    of = cluster(a=[16])
+    async with scheduling(of):
+        comes(of, "p", 20, **options)
+        await asyncio.sleep(A_SECOND_S)
+
+        assert mistakes(of) == []
+
+
+@in_virtual_time
+async def test_a_pod_full_of_mistakes_is_told_three() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of):
+        comes(of, "p", 3, annotations={f"gpushare/key-{number}{'x' * 100}": "1" for number in range(60)})
+        await asyncio.sleep(A_SECOND_S)
+
+        (said,) = mistakes(of)
+        assert said.count("is unknown and has no effect") == 3
+
+
+@in_virtual_time
+async def test_a_misspelt_annotation_of_a_node_is_told() -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [16], annotations={"gpushare/cordn": "0"}))
+    async with scheduling(of):
+        await asyncio.sleep(A_SECOND_S)
+
+        assert warnings(of, "a") == [
+            ("Mistake", "annotation gpushare/cordn is unknown and has no effect: did you mean gpushare/cordon?")
+        ]
+
+
+# Amounts
+
+
+@pytest.mark.parametrize(
+    ("amount", "unit_mib", "words"),
+    [
+        pytest.param("1Gi", 1024, "asks 1Gi, which is 1073741824 units: units are GiB here; write 1.", id="1Gi"),
+        pytest.param("1536Mi", 1024, "units are GiB here; write 2.", id="rounded up"),
+        pytest.param("1Gi", 1, "units are MiB here; write 1024.", id="1Gi where units are MiB"),
+        pytest.param("16G", 1024, "units are GiB here; write 15.", id="16G"),
+        pytest.param(
+            "500m", 1024, "asks 500m, which is no whole number: units are whole GiB here; write 1.", id="500m"
+        ),
+    ],
+)
+@in_virtual_time
+async def test_bytes_and_fractions_are_answered_with_what_to_write(amount: str, unit_mib: int, words: str) -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [16], unit_mib=unit_mib))
+    configuration = SchedulerConfiguration.model_validate({"bindTimeout": 0, "memoryUnitMiB": unit_mib})
+    async with scheduling(of, configuration):
+        comes(of, "p", containers=limits(gpu_mem=amount))
+        await asyncio.sleep(A_SECOND_S)
+
+        assert condition(of, "p").endswith(words)
+
+
+@in_virtual_time
+async def test_an_amount_that_the_server_shortens_is_no_mistake() -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [80_000], unit_mib=1))
+    configuration = SchedulerConfiguration.model_validate({"bindTimeout": 0, "memoryUnitMiB": 1})
+    async with scheduling(of, configuration):
+        comes(of, "p", containers=limits(gpu_mem="16k"))
+        comes(of, "q", containers=limits(gpu_mem="16Ki"))
+        await asyncio.sleep(A_SECOND_S)
+
+        assert [node_of(of, name) for name in "pq"] == ["a", "a"]
+
+
+# The scheduler's name
+
+
+FORGOTTEN = (
+    "it requests GPU memory and its schedulerName is default-scheduler, which chooses no card: "
+    "add `schedulerName: gpushare-scheduler` to its spec"
+)
+
+
+@in_virtual_time
+async def test_a_forgotten_scheduler_name_is_told_once_with_the_line_to_add() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of):
+        comes(of, "p", 3, scheduler="default-scheduler")
+        comes(of, "other", 3, scheduler="volcano")
+        comes(of, "plain", 0, scheduler="default-scheduler")
+        await asyncio.sleep(A_SECOND_S)
+        of.pods.update("default", "p", lambda pod: replace_labels(pod, "1"))
+        await asyncio.sleep(A_SECOND_S)
+
+        assert mistakes(of) == [FORGOTTEN]
+        assert [mistakes(of, name) for name in ("other", "plain")] == [[], []]
+
+
+@in_virtual_time
+async def test_beside_legacy_nodes_the_default_scheduler_may_choose_cards() -> None:
+    of = world()
+    of.nodes.add(wire_node("old", more={names.GPU_MEM: "32", names.GPU_COUNT: "2"}))
+    async with scheduling(of):
+        comes(of, "p", 3, scheduler="default-scheduler")
+        await asyncio.sleep(A_SECOND_S)
+
+        assert mistakes(of) == []
+
+
+# A card that fails under a pod
+
+
+def announce(of: World, *cards: Card) -> None:
+    of.nodes.patch("a", annotations={names.INVENTORY: encode(Inventory(UNIT_MIB, "", cards))})
+
+
+@in_virtual_time
+async def test_a_pod_whose_card_fails_is_told_once_for_each_failure() -> None:
+    of = cluster(a=[16, 16])
+    sick = replace(card(0, 16, health=Health.UNHEALTHY), reason="xid-79")
+    with capture_logs() as logs:
+        async with scheduling(of):
+            comes(of, "on-it", 10)
+            await asyncio.sleep(A_SECOND_S)
+            comes(of, "beside-it", 10)
+            await asyncio.sleep(A_SECOND_S)
+            announce(of, sick, card(1, 16))
+            await asyncio.sleep(A_SECOND_S)
+            announce(of, sick, replace(card(1, 16), model="N"))
+            await asyncio.sleep(A_SECOND_S)
+
+            failed = ("GPUUnhealthy", "card 0 (GPU-a-0) is unhealthy: xid-79; the pod is on it: node a")
+            assert events(of, "on-it")[1:] == [failed]
+            assert len(events(of, "beside-it")) == 1
+
+            announce(of, card(0, 16), card(1, 16))
+            await asyncio.sleep(A_SECOND_S)
+            announce(of, sick, card(1, 16))
+            await asyncio.sleep(A_SECOND_S)
+
+    lines = [(line["event"], line["pod"]) for line in logs if line["event"] == "card.failed"]
+    assert lines == [("card.failed", "default/on-it")] * 2
+
+
+@in_virtual_time
+async def test_a_card_that_was_unhealthy_before_the_scheduler_came_is_no_news() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of):
+        comes(of, "p", 10)
+        await asyncio.sleep(A_SECOND_S)
+    announce(of, card(0, 16, health=Health.UNHEALTHY))
+    before = len(events(of, "p"))
+    async with scheduling(of):
+        await asyncio.sleep(A_SECOND_S)
+
+    assert len(events(of, "p")) == before
