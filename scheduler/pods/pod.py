@@ -68,6 +68,7 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     tolerations: tuple[objects.Toleration, ...]
     host_ports: frozenset[HostPort]
     anti_affinity: tuple[objects.PodAffinityTerm, ...]
+    spread: tuple[objects.TopologySpreadConstraint, ...]
 
 
 class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -206,6 +207,7 @@ class PodReader:
             tolerations=self._tolerations.setdefault(spec.tolerations, spec.tolerations),
             host_ports=_host_ports(spec),
             anti_affinity=anti_affinity.required_during_scheduling_ignored_during_execution,
+            spread=spec.topology_spread_constraints,
         )
 
 

@@ -64,8 +64,6 @@ def _affinity(spec: objects.PodSpec) -> tuple[str, ...]:
         found.append("required inter-pod affinity")
     if affinity.pod_anti_affinity and affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution:
         found.append("required inter-pod anti-affinity")
-    if any(c.when_unsatisfiable != "ScheduleAnyway" for c in spec.topology_spread_constraints):
-        found.append("topology spread with DoNotSchedule")
     return tuple(found)
 
 
@@ -96,6 +94,4 @@ def _preferences(spec: objects.PodSpec) -> tuple[str, ...]:
         found.append("preferred inter-pod affinity")
     if affinity.pod_anti_affinity and affinity.pod_anti_affinity.preferred_during_scheduling_ignored_during_execution:
         found.append("preferred inter-pod anti-affinity")
-    if any(c.when_unsatisfiable == "ScheduleAnyway" for c in spec.topology_spread_constraints):
-        found.append("topology spread with ScheduleAnyway")
     return tuple(found)

@@ -96,7 +96,7 @@ class Tables(Rowed):
             self._inventories[name] = inventory
             self._rebook(name, row)
         if old is None:
-            self._book_all(name, row, 1)
+            kinds |= self._book_all(name, row, 1)
         self._opened(row, kinds | self._facts.node_changed(row, node))
         self._note_turned()
         return inventory.problem or self._shared_problem(row)

@@ -7,7 +7,7 @@ are in `selectors`.
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import KeysView, Mapping, Sequence
 from typing import Final, cast
 
 import numpy as np
@@ -132,6 +132,10 @@ class Labels:
             return self._nowhere
         column = self._columns[key] = LabelColumn.of([labels.get(key) for labels in self._of_row])
         return column
+
+    def asked(self) -> KeysView[str]:
+        """The keys of which there are columns."""
+        return self._columns.keys()
 
     def count(self, key: str) -> int:
         """How many rows have the key."""

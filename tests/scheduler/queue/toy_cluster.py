@@ -43,6 +43,7 @@ def template(units: int = 1) -> Template:
         tolerations=(),
         host_ports=frozenset(),
         anti_affinity=(),
+        spread=(),
     )
 
 
