@@ -221,15 +221,6 @@ async def test_a_pod_with_a_scheduling_gate_waits_until_the_gate_is_gone(site: G
             "volumes of kind persistentVolumeClaim",
             id="a volume claim",
         ),
-        pytest.param(
-            {
-                "topologySpreadConstraints": [
-                    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
-                ]
-            },
-            "topology spread with DoNotSchedule",
-            id="hard topology spread",
-        ),
     ],
 )
 async def test_a_pod_that_needs_an_unsupported_rule_waits_with_its_name(site: GpuSite, spec: Json, what: str) -> None:

@@ -62,13 +62,11 @@ POD_BUDGETS: Final = (
     Budget("pod affinity values", 1024, pod_parts.pod_values, pod_parts.without_pod_affinity),
     # Each is held against each taint of each different set of taints.
     Budget("tolerations", 64, lambda pod: len(pod.spec.tolerations), pod_parts.without_tolerations),
-    # A pod with one that is required waits anyway: there is no rule for it.
-    Budget(
-        "topology spread constraints",
-        64,
-        lambda pod: len(pod.spec.topology_spread_constraints),
-        pod_parts.without_spread,
-    ),
+    # At each decision the pods of every domain are added up for each of them.
+    Budget("topology spread constraints", 16, pod_parts.spread_constraints, pod_parts.without_spread),
+    # Each constraint counts the pods that its selector matches, and is held against every pod that comes and goes.
+    Budget("topology spread requirements", 128, pod_parts.spread_requirements, pod_parts.without_spread),
+    Budget("topology spread values", 1024, pod_parts.spread_values, pod_parts.without_spread),
     # Every node on which one of them is taken is looked at.
     Budget("host ports", 128, pod_parts.host_ports, pod_parts.without_ports),
 )

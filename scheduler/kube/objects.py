@@ -155,10 +155,19 @@ class Toleration(_Wire, frozen=True):
 
 
 class TopologySpreadConstraint(_Wire, frozen=True):
-    """when_unsatisfiable: DoNotSchedule (hard) or ScheduleAnyway (a preference)."""
+    """when_unsatisfiable: DoNotSchedule (hard) or ScheduleAnyway (a preference).
+
+    min_domains: None counts as 1. The policies are Honor or Ignore, "" where they are left out.
+    """
 
     topology_key: str
     when_unsatisfiable: str = "DoNotSchedule"
+    max_skew: int = 1
+    label_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    min_domains: int | None = None
+    node_affinity_policy: str = ""
+    node_taints_policy: str = ""
 
 
 class SchedulingGate(_Wire, frozen=True):

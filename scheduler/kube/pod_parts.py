@@ -86,6 +86,11 @@ def _selectors(pod: Pod) -> Iterator[LabelSelector]:
         yield from (selector for selector in (term.label_selector, term.namespace_selector) if selector is not None)
 
 
+def _spread_selectors(pod: Pod) -> Iterator[LabelSelector]:
+    written = (constraint.label_selector for constraint in pod.spec.topology_spread_constraints)
+    return (selector for selector in written if selector is not None)
+
+
 def pod_terms(pod: Pod) -> int:
     """Of affinity and anti-affinity, required and preferred."""
     return sum(1 for _ in _written_pod_terms(pod))
@@ -93,13 +98,33 @@ def pod_terms(pod: Pod) -> int:
 
 def pod_requirements(pod: Pod) -> int:
     """Of all selectors in those terms."""
-    return sum(len(selector.match_labels or ()) + len(selector.match_expressions) for selector in _selectors(pod))
+    return sum(map(_requirements, _selectors(pod)))
 
 
 def pod_values(pod: Pod) -> int:
     """Of all selectors in those terms, and the namespaces that they name."""
     requirements: Iterator[Requirement] = chain.from_iterable(one.match_expressions for one in _selectors(pod))
     return sum(len(one.values) for one in requirements) + sum(len(term.namespaces) for term in _written_pod_terms(pod))
+
+
+def spread_constraints(pod: Pod) -> int:
+    """Hard and soft."""
+    return len(pod.spec.topology_spread_constraints)
+
+
+def spread_requirements(pod: Pod) -> int:
+    """Of all selectors of the constraints, with the keys of labels that they add."""
+    keys = sum(len(constraint.match_label_keys) for constraint in pod.spec.topology_spread_constraints)
+    return keys + sum(map(_requirements, _spread_selectors(pod)))
+
+
+def spread_values(pod: Pod) -> int:
+    """Of all selectors of the constraints."""
+    return sum(len(one.values) for selector in _spread_selectors(pod) for one in selector.match_expressions)
+
+
+def _requirements(selector: LabelSelector) -> int:
+    return len(selector.match_labels or ()) + len(selector.match_expressions)
 
 
 def host_ports(pod: Pod) -> int:

@@ -107,6 +107,12 @@ class Required:
         return any_term if matched is None else matched & any_term
 
     @property
+    def keys(self) -> frozenset[str]:
+        """The labels that it looks at."""
+        parts = (*(self.terms or ()), *(() if self.selector is None else (self.selector,)))
+        return frozenset(matcher.expression.key for part in parts for matcher in part.expressions)
+
+    @property
     def size_bytes(self) -> int:
         """What is kept of the verdicts."""
         parts = (*(self.terms or ()), *(() if self.selector is None else (self.selector,)))

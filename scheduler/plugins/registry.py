@@ -33,6 +33,7 @@ from scheduler.plugins.node_ports import NodePorts
 from scheduler.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scheduler.plugins.node_resources_fit import NodeResourcesFit
 from scheduler.plugins.node_unschedulable import NodeUnschedulable
+from scheduler.plugins.pod_topology_spread import PodTopologySpread
 from scheduler.plugins.scheduling_gates import SchedulingGates
 from scheduler.plugins.taint_toleration import TaintToleration
 from scheduler.plugins.unsupported_rules import UnsupportedRules
@@ -51,6 +52,7 @@ PLUGINS: Final[tuple[type[Plugin], ...]] = (
     CardAffinity,
     GpuCore,
     GpuShare,
+    PodTopologySpread,
     InterPodAffinity,
     NodeResourcesBalancedAllocation,
 )

@@ -70,6 +70,7 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     host_ports: frozenset[HostPort]
     affinity: objects.PodAffinity
     anti_affinity: objects.PodAffinity
+    spread: tuple[objects.TopologySpreadConstraint, ...]
 
 
 class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -210,6 +211,7 @@ class PodReader:
             host_ports=_host_ports(spec),
             affinity=affinity.pod_affinity or _NO_TERMS,
             anti_affinity=affinity.pod_anti_affinity or _NO_TERMS,
+            spread=spec.topology_spread_constraints,
         )
 
 

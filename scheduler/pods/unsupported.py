@@ -43,25 +43,17 @@ def unsupported_rules(pod: objects.Pod) -> Unsupported:
     return Unsupported(
         requirements=(
             *_volumes(pod.spec),
-            *_affinity(pod.spec),
             *_groups(pod.spec),
             *_declared(pod.spec),
             *_gpu(pod),
         ),
-        preferences=_preferences(pod.spec),
+        preferences=(),
     )
 
 
 def _volumes(spec: objects.PodSpec) -> tuple[str, ...]:
     kinds = {kind for volume in spec.volumes for kind in volume if kind != "name"} - _FREE_VOLUMES
     return tuple(f"volumes of kind {kind}" for kind in sorted(kinds))
-
-
-def _affinity(spec: objects.PodSpec) -> tuple[str, ...]:
-    found = []
-    if any(c.when_unsatisfiable != "ScheduleAnyway" for c in spec.topology_spread_constraints):
-        found.append("topology spread with DoNotSchedule")
-    return tuple(found)
 
 
 def _groups(spec: objects.PodSpec) -> tuple[str, ...]:
@@ -82,10 +74,3 @@ def _declared(spec: objects.PodSpec) -> tuple[str, ...]:
 def _gpu(pod: objects.Pod) -> tuple[str, ...]:
     annotations = pod.metadata.annotations or {}
     return tuple(f"{key}: fragmentation" for key in ANNOTATIONS_READ if annotations.get(key) == "fragmentation")
-
-
-def _preferences(spec: objects.PodSpec) -> tuple[str, ...]:
-    found = []
-    if any(c.when_unsatisfiable == "ScheduleAnyway" for c in spec.topology_spread_constraints):
-        found.append("topology spread with ScheduleAnyway")
-    return tuple(found)

@@ -114,7 +114,7 @@ class Tables(Rowed):
             else:
                 self.cards.away_since.setdefault(row, node.status.reported_at())
         if old is None:
-            self._book_all(name, row, 1)
+            kinds |= self._book_all(name, row, 1)
         self._opened(row, kinds | self._facts.node_changed(row, node))
         self._note_turned()
         return inventory.problem or self._shared_problem(row)

@@ -41,6 +41,13 @@ SUBJECTS: Final = (
     Subject("scheduler.plugins.node_ports", ("node_ports",)),
     Subject("scheduler.plugins.node_resources_fit", ("resources", "several_resources", "balance")),
     Subject("scheduler.plugins.inter_pod_affinity", ("existing_anti_affinity",)),
+    Subject(
+        "scheduler.plugins.pod_topology_spread", ("spread_hard", "spread_soft", "spread_label_keys", "spread_policies")
+    ),
+    Subject(
+        "scheduler.plugins.spread_constraints",
+        ("spread_hard", "spread_soft", "spread_domains", "spread_policies", "spread_label_keys"),
+    ),
     Subject("scheduler.pods.effective_requests", ("resources", "resized", "balance")),
     Subject(f"{_COLUMNS}.selectors", ("node_affinity", "existing_anti_affinity")),
     Subject("scheduler.state.facts.anti_affinity", ("existing_anti_affinity",)),

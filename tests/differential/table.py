@@ -38,7 +38,6 @@ class Group:
         return not self.missing
 
 
-_SPREAD: Final = "PodTopologySpread"
 _BINDING: Final = "VolumeBinding"
 
 # What kube-scheduler decides by and we do not yet: in the groups that are compared, too.
@@ -47,7 +46,6 @@ NOT_BUILT: Final[frozenset[str]] = frozenset(
         "DefaultPreemption",
         "ImageLocality",
         "NodeResourcesBalancedAllocation",
-        "PodTopologySpread",
     }
 )
 
@@ -68,12 +66,12 @@ GROUPS: Final[Mapping[str, Group]] = {
     "required_anti_affinity": Group(affinity.required_anti_affinity, 25),
     "affinity_label_keys": Group(affinity.label_keys, 20),
     "preferred_affinity": Group(affinity.preferred_affinity, 25),
-    "spread_hard": Group(spread.spread_hard, 30, _SPREAD),
-    "spread_policies": Group(spread.spread_policies, 15, _SPREAD),
-    "spread_domains": Group(spread.spread_domains, 20, _SPREAD),
-    "spread_label_keys": Group(spread.spread_label_keys, 20, _SPREAD),
-    "spread_soft": Group(spread.spread_soft, 25, _SPREAD),
-    "spread_by_default": Group(spread.spread_by_default, 20, f"{_SPREAD}: the defaults for pods of a service"),
+    "spread_hard": Group(spread.spread_hard, 30),
+    "spread_policies": Group(spread.spread_policies, 15),
+    "spread_domains": Group(spread.spread_domains, 20),
+    "spread_label_keys": Group(spread.spread_label_keys, 20),
+    "spread_soft": Group(spread.spread_soft, 25),
+    "spread_by_default": Group(spread.spread_by_default, 20, "PodTopologySpread: the defaults for pods of a service"),
     "volume_bound": Group(volumes.volume_bound, 20, _BINDING),
     "volume_static": Group(volumes.volume_static, 25, _BINDING),
     "volume_dynamic": Group(volumes.volume_dynamic, 25, _BINDING),
@@ -86,7 +84,7 @@ GROUPS: Final[Mapping[str, Group]] = {
     "preemption": Group(preemption.preemption, 25, "DefaultPreemption"),
     "nominated": Group(preemption.nominated, 15, "nominated pods"),
     "plain": Group(everything.plain, 40),
-    "everything": Group(everything.everything, 40, "PodTopologySpread, InterPodAffinity and VolumeBinding"),
+    "everything": Group(everything.everything, 40, "InterPodAffinity and VolumeBinding"),
 }
 
 

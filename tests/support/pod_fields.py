@@ -57,9 +57,6 @@ def _volume(kind: str, why: str) -> Field:
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-_SPREAD: Final = {"topologyKey": "zone", "maxSkew": 1, "labelSelector": {}}
-_HARD_SPREAD: Final = _SPREAD | {"whenUnsatisfiable": "DoNotSchedule"}
-_SOFT_SPREAD: Final = _SPREAD | {"whenUnsatisfiable": "ScheduleAnyway"}
 
 _INSIDE: Final = "of the container's own life on its node"
 _POD_INSIDE: Final = "of the pod's own life on its node"
@@ -90,13 +87,7 @@ _POD_SPEC: Final = (
     judged("schedulingGates", "a pod waits until the last gate is gone"),
     judged("tolerations", "TaintToleration"),
     judged("volumes", "by kind: see there"),
-    Field(
-        "topologySpreadConstraints",
-        Verdict.REFUSED,
-        "PodTopologySpread is not built; those with ScheduleAnyway are ignored",
-        {"topologySpreadConstraints": [_HARD_SPREAD]},
-        "topology spread with DoNotSchedule",
-    ),
+    judged("topologySpreadConstraints", "PodTopologySpread"),
     Field(
         "resourceClaims",
         Verdict.REFUSED,
@@ -233,32 +224,18 @@ _PARTS: Final = {
         *(judged(name, "TaintToleration") for name in ("effect", "key", "operator", "value")),
         *irrelevant("how long the pod may stay after a taint has come", "tolerationSeconds"),
     ),
-    "TopologySpreadConstraint": (
-        Field(
+    "TopologySpreadConstraint": tuple(
+        judged(name, "PodTopologySpread")
+        for name in (
+            "labelSelector",
+            "matchLabelKeys",
+            "maxSkew",
+            "minDomains",
+            "nodeAffinityPolicy",
+            "nodeTaintsPolicy",
+            "topologyKey",
             "whenUnsatisfiable",
-            Verdict.IGNORED,
-            "ScheduleAnyway is a preference; with DoNotSchedule, also where it is left out, the pod waits",
-            {"topologySpreadConstraints": [_SOFT_SPREAD]},
-            "topology spread with ScheduleAnyway",
-        ),
-        *(
-            Field(
-                name,
-                Verdict.REFUSED,
-                "part of a rule that is not built",
-                {"topologySpreadConstraints": [_HARD_SPREAD]},
-                "topology spread with DoNotSchedule",
-            )
-            for name in (
-                "labelSelector",
-                "matchLabelKeys",
-                "maxSkew",
-                "minDomains",
-                "nodeAffinityPolicy",
-                "nodeTaintsPolicy",
-                "topologyKey",
-            )
-        ),
+        )
     ),
     "Volume": (
         *irrelevant("what containers call it", "name"),

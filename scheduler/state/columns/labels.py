@@ -7,7 +7,7 @@ are in `selectors`.
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import KeysView, Mapping, Sequence
 from typing import Final, cast
 
 import numpy as np
@@ -136,6 +136,10 @@ class Labels:
     def has_column(self, key: str) -> bool:
         """Whether `column` has nothing to make."""
         return key in self._columns or key not in self._rows_with
+
+    def asked(self) -> KeysView[str]:
+        """The keys of which there are columns."""
+        return self._columns.keys()
 
     def count(self, key: str) -> int:
         """How many rows have the key."""

@@ -80,9 +80,31 @@ def ports(count: int) -> list[dict[str, object]]:
             id="tolerations",
         ),
         pytest.param(
-            {"topologySpreadConstraints": [{"topologyKey": "zone"}] * 65},
-            "65 topology spread constraints (at most 64)",
+            {"topologySpreadConstraints": [{"topologyKey": "zone"}] * 17},
+            "17 topology spread constraints (at most 16)",
             id="spread",
+        ),
+        pytest.param(
+            {"topologySpreadConstraints": [{"topologyKey": "zone", "labelSelector": {"matchLabels": numbered(MANY)}}]},
+            f"{MANY} topology spread requirements (at most 128)",
+            id="spread requirements",
+        ),
+        pytest.param(
+            {"topologySpreadConstraints": [{"topologyKey": "zone", "matchLabelKeys": [*numbered(MANY)]}]},
+            f"{MANY} topology spread requirements (at most 128)",
+            id="keys of labels that spread requires",
+        ),
+        pytest.param(
+            {
+                "topologySpreadConstraints": [
+                    {
+                        "topologyKey": "zone",
+                        "labelSelector": {"matchExpressions": [in_values("k", *map(str, range(MANY)))]},
+                    }
+                ]
+            },
+            f"{MANY} topology spread values (at most 1024)",
+            id="spread values",
         ),
         pytest.param({"containers": ports(MANY)}, f"{MANY} host ports (at most 128)", id="ports"),
         pytest.param({"labels": numbered(MANY)}, f"{MANY} labels (at most 128)", id="labels"),
@@ -104,7 +126,8 @@ def test_what_is_over_a_budget_is_left_out_and_what_the_pod_holds_counts(options
     assert pod.template.over_budget == (told,)
     assert (pod.template.gpu_units, pod.template.requests) == (3, {"cpu": 1000})
     left = (pod.template.node_affinity, pod.template.anti_affinity, pod.template.tolerations, pod.template.host_ports)
-    assert len(str((*left, pod.labels, pod.annotations, pod.gates, pod.template.node_selector))) < 1024
+    more = (pod.template.spread, pod.template.node_selector)
+    assert len(str((*left, *more, pod.labels, pod.annotations, pod.gates))) < 1024
 
 
 def test_every_container_counts_however_many_there_are() -> None:

@@ -18,11 +18,6 @@ def of(**options: object) -> Unsupported:
     return unsupported_rules(wire_pod("p", **options))  # type: ignore[arg-type]
 
 
-def spread(when: str) -> dict[str, object]:
-    """A topology spread constraint."""
-    return {"topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": when}]}
-
-
 def restarting(action: str) -> list[dict[str, object]]:
     """A container with a rule of restart."""
     return [{"name": "c", "restartPolicyRules": [{"action": action, "exitCodes": {"operator": "In", "values": [3]}}]}]
@@ -37,7 +32,6 @@ def restarting(action: str) -> list[dict[str, object]]:
         pytest.param({"volumes": [{"name": "v", "ephemeral": {}}]}, "volumes of kind ephemeral", id="ephemeral"),
         pytest.param({"volumes": [{"name": "v", "rbd": {}}]}, "volumes of kind rbd", id="RBD"),
         pytest.param({"volumes": [{"name": "v", "newDisk": {}}]}, "volumes of kind newDisk", id="one not looked up"),
-        pytest.param(spread("DoNotSchedule"), "topology spread with DoNotSchedule", id="spread"),
         pytest.param({"resourceClaims": [{"name": "r"}]}, "resource claims", id="claims"),
         pytest.param({"schedulingGroup": {"podGroupName": "g"}}, "pod groups", id="pod group"),
         pytest.param({"containers": restarting("RestartAllContainers")}, RESTART_ALL, id="restart all"),
@@ -56,9 +50,7 @@ def test_a_requirement_is_named(options: dict[str, object], words: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [
-        pytest.param(spread("ScheduleAnyway"), "topology spread with ScheduleAnyway", id="spread"),
-    ],
+    [],
 )
 def test_a_preference_is_named_and_keeps_nobody_waiting(options: dict[str, object], words: str) -> None:
     assert of(**options) == Unsupported((), (words,))
@@ -73,6 +65,7 @@ def test_a_preference_is_named_and_keeps_nobody_waiting(options: dict[str, objec
         pytest.param({"affinity": {"podAffinity": {REQUIRED: [TERM], PREFERRED: [WEIGHTED]}}}, id="pod affinity"),
         pytest.param({"affinity": {"podAntiAffinity": {REQUIRED: [TERM], PREFERRED: [WEIGHTED]}}}, id="anti-affinity"),
         pytest.param({"annotations": {names.CARD_POLICY: "spread"}}, id="a policy that is there"),
+        pytest.param({"topologySpreadConstraints": [{"topologyKey": "zone"}]}, id="topology spread"),
     ],
 )
 def test_what_is_built_is_not_named(options: dict[str, object]) -> None:

@@ -45,6 +45,7 @@ def template(units: int = 1) -> Template:
         host_ports=frozenset(),
         affinity=PodAffinity(),
         anti_affinity=PodAffinity(),
+        spread=(),
     )
 
 

@@ -1,0 +1,74 @@
+"""What of nodes moves topology domains: nodes that come or go, labels that change, taints that change.
+
+A rule that compares domains with each other may let a pod on a node of one domain because a node of another came, went
+or counts no longer. Bits of its own, by key of a label, so that only who looks at that key is asked again.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import blake2b
+from typing import ClassVar, Final
+
+from scheduler.kube.objects import Node, Taint
+from scheduler.pods.pod import Pod
+from scheduler.state.changes import Change, domain_bit
+from scheduler.state.facts.fact import Columns, NodeFact
+
+_NONE: Final[Mapping[str, str]] = {}
+_KEPT_KEYS: Final = 4096
+
+
+@lru_cache(maxsize=_KEPT_KEYS)
+def label_bit(key: str) -> int:
+    """What is noted when a node with this label comes or goes, or has another value of it; see `domain_bit`."""
+    return domain_bit(int.from_bytes(blake2b(key.encode(), digest_size=4).digest()))
+
+
+TAINTS_BIT: Final = label_bit("taints of nodes")
+"""What is noted when a node has other taints."""
+
+
+class NodeDomains(NodeFact[None]):
+    """Notes `label_bit` and TAINTS_BIT; knows nothing else that could be asked."""
+
+    counts_pods: ClassVar[bool] = False
+
+    def __init__(self, tables: Columns) -> None:
+        """No nodes."""
+        super().__init__(tables)
+        self._labels: dict[int, Mapping[str, str]] = {}
+        self._taints: dict[int, tuple[Taint, ...]] = {}
+
+    def read(self, pod: Pod) -> None:
+        """Never asked."""
+
+    def book(self, row: int, read: None, sign: int) -> None:
+        """Never called."""
+
+    def node_changed(self, row: int, node: Node | None) -> Change:
+        """As Fact. The row itself is open again by the node's own change, whatever is noted here."""
+        old = self._labels.pop(row, None)
+        if node is None:
+            self._taints.pop(row, None)
+        else:
+            self._labels[row] = node.metadata.labels or _NONE
+            taints, self._taints[row] = self._taints.get(row, node.spec.taints), node.spec.taints
+            if taints != node.spec.taints:
+                self.moved |= TAINTS_BIT
+        self.moved |= self._moved_by(old, self._labels.get(row))
+        return Change(0)
+
+    def _moved_by(self, old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> int:
+        """The bits of the labels that differ. None: the node is not there."""
+        if old == new:
+            return 0
+        if old is None or new is None:
+            # Of the hundreds of labels that a node has, those that somebody has asked about. One that no other node
+            # has says nothing about the others.
+            keys = self.tables.labels.asked() & (old or new or _NONE).keys()
+        else:
+            keys = {key for key, _ in old.items() ^ new.items()}
+        bits = 0
+        for key in keys:
+            bits |= label_bit(key)
+        return bits

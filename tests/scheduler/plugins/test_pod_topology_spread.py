@@ -1,0 +1,247 @@
+"""PodTopologySpread: which nodes a constraint rejects, in kube-scheduler's words, and which it prefers."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import MAX_SCORE, Relevance
+from scheduler.kube.objects import Taint
+from scheduler.plugins.pod_topology_spread import PodTopologySpread
+from scheduler.pods.pod import Pod
+from scheduler.state.tables import Tables
+from tests.support.builders import bound, pod, wire_node
+from tests.support.judging import reasons, tables_of
+
+SKEWED = "node(s) didn't match pod topology spread constraints"
+LACKING = "node(s) didn't match pod topology spread constraints (missing required label)"
+HOST = "kubernetes.io/hostname"
+WEB = {"labelSelector": {"matchLabels": {"app": "web"}}}
+
+
+def hard(**more: object) -> dict[str, Any]:
+    """One more web pod than in the emptiest zone, at most."""
+    return {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **WEB, **more}
+
+
+def soft(**more: object) -> dict[str, Any]:
+    """Rather where there are fewer web pods."""
+    return hard(whenUnsatisfiable="ScheduleAnyway", **more)
+
+
+def waiting(*constraints: dict[str, Any], app: str = "web", **options: Any) -> Pod:  # noqa: ANN401 - as `manifest`
+    """A pod that is spread."""
+    labels = {"app": app, **options.pop("labels", {})}
+    return pod("waiting", labels=labels, topologySpreadConstraints=list(constraints), **options)
+
+
+def zoned(**nodes: str) -> Tables:
+    """Tables with one node per keyword, in that zone; "" is none."""
+    return tables_of(*(wire_node(name, labels={"zone": zone} if zone else {}) for name, zone in nodes.items()))
+
+
+def put(
+    tables: Tables,
+    node: str,
+    count: int = 1,
+    app: str = "web",
+    *,
+    terminating: bool = False,
+    **options: Any,  # noqa: ANN401 - as above
+) -> None:
+    """So many pods on a node."""
+    labels = {"app": app, **options.pop("labels", {})}
+    for _ in range(count):
+        number = sum(1 for _ in tables.records())
+        there = bound(pod(f"there-{number}", labels=labels, **options), node)
+        tables.add(replace(there, terminating=terminating))
+
+
+def against(tables: Tables, asking: Pod) -> dict[str, set[str]]:
+    """Reason -> nodes."""
+    return reasons(PodTopologySpread(), asking, tables)
+
+
+def points(tables: Tables, asking: Pod, *feasible: str) -> dict[str, int] | None:
+    """Of feasible nodes; all, when none is named."""
+    mask = tables.valid.copy()
+    if feasible:
+        mask[:] = False
+        mask[[tables.row_of[name] for name in feasible]] = True
+    scores = PodTopologySpread().score_domains(asking, tables, CycleState(), mask)
+    return None if scores is None else {name: int(scores[row]) for name, row in tables.row_of.items() if mask[row]}
+
+
+def test_a_domain_that_would_exceed_the_emptiest_by_more_than_max_skew_is_closed() -> None:
+    tables = zoned(a="east", b="west", c="east")
+    put(tables, "a")
+    assert against(tables, waiting(hard())) == {SKEWED: {"a", "c"}}
+    assert against(tables, waiting(hard(maxSkew=2))) == {}
+    put(tables, "b")
+    assert against(tables, waiting(hard())) == {}
+
+
+def test_a_pod_that_is_not_one_of_those_that_are_spread_adds_nothing_to_its_domain() -> None:
+    tables = zoned(a="east", b="west")
+    put(tables, "a")
+    assert against(tables, waiting(hard(), app="db")) == {}
+    put(tables, "a")
+    assert against(tables, waiting(hard(), app="db")) == {SKEWED: {"a"}}
+
+
+def test_a_node_without_the_label_is_rejected_and_counts_for_nothing() -> None:
+    tables = zoned(a="east", b="west", c="")
+    put(tables, "c", 5)
+    assert against(tables, waiting(hard())) == {LACKING: {"c"}}
+
+
+def test_a_node_counts_only_with_the_keys_of_all_constraints_and_the_first_that_objects_says_why() -> None:
+    tables = tables_of(
+        wire_node("both", labels={"zone": "east", "rack": "r"}), wire_node("zone-only", labels={"zone": "west"})
+    )
+    put(tables, "both")
+    put(tables, "zone-only", 3)
+    # West counts nothing, so east is the emptiest, with one.
+    assert against(tables, waiting(hard(), hard(topologyKey="rack"))) == {LACKING: {"zone-only"}}
+    put(tables, "both", app="db")
+    rack_first = waiting(hard(topologyKey="rack", minDomains=2), hard())
+    assert against(tables, rack_first) == {SKEWED: {"both"}, LACKING: {"zone-only"}}
+
+
+def test_with_fewer_domains_than_min_domains_the_emptiest_is_taken_to_hold_none() -> None:
+    tables = zoned(a="east", b="west")
+    put(tables, "a")
+    put(tables, "b")
+    assert against(tables, waiting(hard(minDomains=2))) == {}
+    assert against(tables, waiting(hard(minDomains=3))) == {SKEWED: {"a", "b"}}
+
+
+def test_pods_that_terminate_and_pods_of_other_namespaces_do_not_count() -> None:
+    tables = zoned(a="east", b="west")
+    put(tables, "a", 3, namespace="other")
+    put(tables, "a", 3, terminating=True)
+    assert against(tables, waiting(hard())) == {}
+
+
+@pytest.mark.parametrize(
+    ("selector", "closed"),
+    [
+        pytest.param({"labelSelector": {}}, set(), id="an empty one counts none"),
+        pytest.param({"labelSelector": None}, set(), id="none matches none"),
+        pytest.param(WEB, {"a"}, id="labels"),
+        pytest.param(
+            {"labelSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}}, {"a"}, id="expressions"
+        ),
+        pytest.param({"matchLabelKeys": ["revision"]}, set(), id="another revision"),
+        pytest.param({"matchLabelKeys": ["app"]}, {"a"}, id="the same value"),
+        pytest.param({"matchLabelKeys": ["absent"]}, {"a"}, id="a label that the pod lacks"),
+        pytest.param({"labelSelector": {}, "matchLabelKeys": ["revision"]}, set(), id="keys alone, another revision"),
+        pytest.param({"labelSelector": {}, "matchLabelKeys": ["app"]}, {"a"}, id="keys alone, the same value"),
+    ],
+)
+def test_which_pods_are_spread(selector: dict[str, Any], closed: set[str]) -> None:
+    tables = zoned(a="east", b="west")
+    put(tables, "a", 2, labels={"revision": "1"})
+    found = against(tables, waiting(hard(**selector), labels={"revision": "2"}))
+    assert found == ({SKEWED: closed} if closed else {})
+
+
+@pytest.mark.parametrize(
+    ("policies", "closed"),
+    [
+        pytest.param({}, set(), id="the pod cannot go to the empty zone"),
+        pytest.param({"nodeAffinityPolicy": "Honor"}, set(), id="in words"),
+        pytest.param({"nodeAffinityPolicy": "Ignore"}, {"a", "b"}, id="it counts all the same"),
+    ],
+)
+def test_nodes_that_the_pods_affinity_excludes_count_or_not(policies: dict[str, str], closed: set[str]) -> None:
+    tables = tables_of(*(wire_node(name, labels={"zone": name, "pool": pool}) for name, pool in zip("abc", "xxy")))  # noqa: B905
+    put(tables, "a")
+    put(tables, "b")
+    found = against(tables, waiting(hard(**policies), nodeSelector={"pool": "x"}))
+    assert found == ({SKEWED: closed} if closed else {})
+
+
+@pytest.mark.parametrize(
+    ("policies", "tolerations", "closed"),
+    [
+        pytest.param({}, [], {"a"}, id="tainted nodes count by default"),
+        pytest.param({"nodeTaintsPolicy": "Ignore"}, [], {"a"}, id="in words"),
+        pytest.param({"nodeTaintsPolicy": "Honor"}, [], set(), id="they do not"),
+        pytest.param({"nodeTaintsPolicy": "Honor"}, [{"operator": "Exists"}], {"a"}, id="tolerated ones do"),
+    ],
+)
+def test_nodes_whose_taints_are_not_tolerated_count_or_not(
+    policies: dict[str, str], tolerations: list[dict[str, str]], closed: set[str]
+) -> None:
+    tainted = wire_node("b", labels={"zone": "west"}, taints=(Taint("closed", "NoSchedule"),))
+    tables = tables_of(wire_node("a", labels={"zone": "east"}), tainted)
+    put(tables, "a")
+    found = against(tables, waiting(hard(**policies), tolerations=tolerations))
+    assert found == ({SKEWED: closed} if closed else {})
+
+
+def test_soft_constraints_reject_nobody_and_hard_ones_prefer_nobody() -> None:
+    tables = zoned(a="east", b="west")
+    put(tables, "a", 9)
+    plugin = PodTopologySpread()
+    assert plugin.pre_filter(waiting(soft()), tables, CycleState()) is Relevance.SKIP
+    assert plugin.scores(waiting(soft()))
+    assert plugin.pre_filter(waiting(hard()), tables, CycleState()) is Relevance.JUDGE
+    assert not plugin.scores(waiting(hard()))
+    assert plugin.pre_filter(pod("plain"), tables, CycleState()) is Relevance.SKIP
+
+
+def test_the_fewer_pods_a_zone_has_the_more_points_its_nodes_get() -> None:
+    tables = zoned(a="east", b="west", c="north", d="")
+    put(tables, "a", 4)
+    put(tables, "b", 2)
+    # Three zones weigh log(5): raw scores 6, 3, 0.
+    assert points(tables, waiting(soft())) == {"a": 0, "b": MAX_SCORE // 2, "c": MAX_SCORE, "d": 0}
+
+
+def test_only_feasible_domains_weigh_and_all_their_pods_count() -> None:
+    tables = zoned(a="east", b="west", c="north", d="east")
+    put(tables, "a", 4)
+    put(tables, "b", 2)
+    # Two zones weigh log(4): raw scores 6 and 3.
+    assert points(tables, waiting(soft()), "d", "b") == {"d": MAX_SCORE // 2, "b": MAX_SCORE}
+
+
+def test_by_hostname_each_node_counts_its_own_pods_whatever_the_policies_say() -> None:
+    tables = zoned(a="east", b="east", c="east")
+    put(tables, "a", 2)
+    put(tables, "b", 1)
+    asking = waiting(soft(topologyKey=HOST), nodeSelector={"zone": "west"})
+    # Three nodes weigh log(5): raw scores 3, 2, 0.
+    assert points(tables, asking) == {"a": 0, "b": MAX_SCORE // 3, "c": MAX_SCORE}
+
+
+def test_max_skew_waters_the_difference_down() -> None:
+    tables = zoned(a="east", b="west")
+    put(tables, "a", 2)
+    # log(4) for each pod, and 4 for every zone: raw scores 7 and 4.
+    assert points(tables, waiting(soft(maxSkew=5))) == {"a": MAX_SCORE * 4 // 7, "b": MAX_SCORE}
+
+
+def test_where_all_nodes_are_alike_none_is_preferred() -> None:
+    tables = zoned(a="east", b="west", c="")
+    assert points(tables, waiting(soft()), "a", "b") is None
+    assert points(tables, waiting(soft())) == {"a": MAX_SCORE, "b": MAX_SCORE, "c": 0}
+    assert points(tables, waiting(soft()), "c") is None
+
+
+def test_pods_are_one_class_as_long_as_a_constraint_tells_them_not_apart() -> None:
+    tables, plugin = zoned(a="east"), PodTopologySpread()
+    constraints = [hard(matchLabelKeys=["revision"])]
+
+    def signature(**options: Any) -> object:  # noqa: ANN401 - as `pod`
+        return plugin.signature(pod("p", topologySpreadConstraints=constraints, **options), tables)
+
+    web = {"app": "web", "revision": "1"}
+    assert signature(labels=web) == signature(labels={**web, "pod-index": "7"})
+    assert signature(labels=web) != signature(labels={**web, "revision": "2"})
+    assert signature(labels=web) != signature(labels={**web, "app": "db"})
+    assert signature(labels=web) != signature(labels=web, namespace="other")
+    assert plugin.signature(pod("p", labels=web), tables) is None
