@@ -51,14 +51,12 @@ class EventHandlers:
         *,
         now_s: Callable[[], float],
         report: Callable[[Problem], None],
-        ignored: Callable[[Pod, str], None],
     ) -> None:
-        """now_s: monotonic seconds. report: told of each Problem. ignored: (pod, preference that is not built)."""
+        """now_s: monotonic seconds. report: told of each Problem."""
         self._engine = engine
         self._reader = reader
         self._now_s = now_s
         self._report = report
-        self._ignored = ignored
 
     def pods(self, events: Iterable[WatchEvent[objects.Pod]]) -> None:
         """Pods that have a node go to the tables, those that wait for us to the queue."""
@@ -156,8 +154,6 @@ class EventHandlers:
         if pod.template.over_budget:
             # Its owner reads the same in the message of the attempt.
             self._over_budget(pod, "it stays pending", on_object=False)
-        for preference in pod.template.unsupported_preferences:
-            self._ignored(pod, preference)
         self._engine.pod_waiting(pod, self._now_s())
 
     def _node_changed(self, node: objects.Node) -> None:
@@ -176,11 +172,11 @@ class EventHandlers:
             self._report(Problem("Node", node.metadata.name, problem, node.metadata.uid))
         if found := node_mistakes(node):
             self._report(Problem("Node", node.metadata.name, "; ".join(found), node.metadata.uid, reason=_MISTAKE))
-        for pod, what in self._engine.tables.take_card_failures():
+        for pod, what in self._engine.tables.news.take_card_failures():
             message = f"{what}; the pod is on it: node {node.metadata.name}"
             self._report(Problem("Pod", str(pod.key), message, pod.key.uid, reason=_CARD_FAILED, happened=True))
         # Its pods may read differently on the cards, or in the unit, that it has now.
-        for pod, problem in self._engine.tables.take_pod_problems():
+        for pod, problem in self._engine.tables.news.take_problems():
             self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
 
 

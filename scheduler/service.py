@@ -28,7 +28,7 @@ from scheduler.event_handlers import EventHandlers, Problem
 from scheduler.kube.port import Binding, Changed, Cluster
 from scheduler.kube.reflector import Backoff
 from scheduler.ledger_audit import LedgerAudit
-from scheduler.pods.pod import Pod, PodReader
+from scheduler.pods.pod import PodReader
 from scheduler.process.contact import Contact
 from scheduler.queue.entry import State
 from scheduler.scheduling_cycle import NoFit
@@ -96,11 +96,8 @@ class Service:
         self._wake = asyncio.Event()
         self._until_stop: list[asyncio.Task[None]] = []
         self._reported: LRUCache[Problem, bool] = LRUCache(maxsize=_MOST_REPORTED)
-        self._ignored_kinds: set[str] = set()
         self.recorder = self._recorder()
-        handlers = EventHandlers(
-            engine, reader, now_s=self._clock.monotonic_s, report=self._report, ignored=self._ignored
-        )
+        handlers = EventHandlers(engine, reader, now_s=self._clock.monotonic_s, report=self._report)
         self._watches = self._the_watches(handlers, rng)
         self._binding = BindingTasks(
             engine,
@@ -287,8 +284,3 @@ class Service:
         log.warning("object.bad", kind=problem.kind, name=problem.name, problem=problem.message)
         if problem.on_object:
             self.recorder.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)
-
-    def _ignored(self, pod: Pod, preference: str) -> None:
-        if preference not in self._ignored_kinds:
-            self._ignored_kinds.add(preference)
-            log.warning("preference.ignored", preference=preference, first_pod=str(pod.key))

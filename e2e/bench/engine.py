@@ -105,9 +105,7 @@ ROWS: Final = (
 
 def _engine_and_handlers() -> tuple[Engine, EventHandlers]:
     engine, reader = build_engine(SchedulerConfiguration())
-    return engine, EventHandlers(
-        engine, reader, now_s=time.monotonic, report=lambda problem: sys.exit(str(problem)), ignored=lambda *_: None
-    )
+    return engine, EventHandlers(engine, reader, now_s=time.monotonic, report=lambda problem: sys.exit(str(problem)))
 
 
 def _handlers() -> EventHandlers:

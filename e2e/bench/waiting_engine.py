@@ -55,7 +55,6 @@ class _Cluster:
             reader,
             now_s=time.monotonic,
             report=lambda problem: sys.exit(str(problem)),
-            ignored=lambda *_: None,
         )
         size = Size(nodes=nodes, pods=waiting, templates=TEMPLATES)
         self.nodes = [msgspec.convert(node, objects.Node) for node in workload.nodes(size)]

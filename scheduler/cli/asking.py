@@ -90,7 +90,7 @@ async def site(cluster: Cluster, configuration: SchedulerConfiguration) -> Site:
     def report(problem: Problem) -> None:
         unread.append(f"{problem.kind} {problem.name}: {problem.message}")
 
-    handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=report, ignored=lambda _pod, _what: None)
+    handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=report)
     for one in watched(handlers):
         await _list(cluster, one, unread)
     return Site(cluster, engine, reader, configuration.memory_unit_mib, unread)

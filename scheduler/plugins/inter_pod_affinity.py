@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from scheduler.framework.cycle_state import CycleState, StateKey
-from scheduler.framework.plugin import MAX_SCORE, DomainScorePlugin, FilterPlugin, Objection, PluginArgs
+from scheduler.framework.plugin import MAX_SCORE, POINT, DomainScorePlugin, FilterPlugin, Objection, PluginArgs
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod, Template
 from scheduler.state.changes import Change
@@ -27,6 +27,8 @@ from scheduler.state.tables import Tables
 NO_COMPANY: Final = "node(s) didn't match pod affinity rules"
 BAD_COMPANY: Final = "node(s) didn't match pod anti-affinity rules"
 KEPT_OUT: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+_POINTS: Final = MAX_SCORE // POINT
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
         if total is None or not feasible.any():
             return None
         lowest, highest = int(total[feasible].min()), int(total[feasible].max())
-        return (total - lowest) * MAX_SCORE // (highest - lowest) if highest > lowest else None
+        return (total - lowest) * _POINTS // (highest - lowest) * POINT if highest > lowest else None
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
         """The terms that match the pod; of one with terms, where they are about, and whether they are about it."""

@@ -62,7 +62,6 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     gpu_request_error: str
     over_budget: tuple[str, ...] = ()
     unsupported: tuple[str, ...]
-    unsupported_preferences: tuple[str, ...]
     sidecars: tuple[bool, ...]
     node_selector: Mapping[str, str]
     node_affinity: objects.NodeAffinity | None
@@ -193,7 +192,6 @@ class PodReader:
         requests, cpu_millis, memory_bytes = effective_requests(pod)
         requests.pop(self._resources.gpu_mem, None)
         affinity = spec.affinity or objects.Affinity()
-        unsupported = unsupported_rules(pod)
         return Template(
             requests=requests,
             scoring_cpu_millis=cpu_millis,
@@ -202,8 +200,7 @@ class PodReader:
             gpu_request=gpu_request,
             gpu_request_error=gpu_request_error,
             over_budget=over_budget,
-            unsupported=unsupported.requirements,
-            unsupported_preferences=unsupported.preferences,
+            unsupported=unsupported_rules(pod),
             sidecars=sidecars(pod),
             node_selector=spec.node_selector or _EMPTY,
             node_affinity=affinity.node_affinity,

@@ -1,10 +1,8 @@
 """Rules that a pod may ask for and that this scheduler does not have yet.
 
 A pod with such a requirement is left pending with a message that says which, never bound as if it had not asked.
-A preference cannot object, so the pod is scheduled without it, and the kind is named once in the log.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from config.protocol import names
@@ -30,25 +28,9 @@ ANNOTATIONS_READ: Final = (names.CARD_POLICY, names.NODE_POLICY)
 _RESTART_ALL: Final = "restartPolicyRules with RestartAllContainers"
 
 
-@dataclass(frozen=True, slots=True)
-class Unsupported:
-    """requirements: why the pod waits, for people. preferences: kinds that are ignored."""
-
-    requirements: tuple[str, ...]
-    preferences: tuple[str, ...]
-
-
-def unsupported_rules(pod: objects.Pod) -> Unsupported:
-    """What the pod asks that is not built."""
-    return Unsupported(
-        requirements=(
-            *_volumes(pod.spec),
-            *_groups(pod.spec),
-            *_declared(pod.spec),
-            *_gpu(pod),
-        ),
-        preferences=(),
-    )
+def unsupported_rules(pod: objects.Pod) -> tuple[str, ...]:
+    """What the pod asks that is not built: why it waits, for people."""
+    return (*_volumes(pod.spec), *_groups(pod.spec), *_declared(pod.spec), *_gpu(pod))
 
 
 def _volumes(spec: objects.PodSpec) -> tuple[str, ...]:

@@ -77,9 +77,7 @@ class _Replay:
         self._engine = engine
         self._world = World(lambda: EPOCH_S + self._now_s)
         self._player = TimelinePlayer(self._world, steps)
-        self._handlers = EventHandlers(
-            engine, reader, now_s=lambda: self._now_s, report=self._note_problem, ignored=lambda _pod, _preference: None
-        )
+        self._handlers = EventHandlers(engine, reader, now_s=lambda: self._now_s, report=self._note_problem)
         self._feeds = (
             _Feed(self._world.nodes.collection, NODES, self._node_events),
             _Feed(self._world.pods.collection, PODS, self._pod_events),

@@ -55,7 +55,10 @@ def audit_node(tables: Tables, name: str) -> NodeAudit | None:
     difference = ""
     if found != expected:
         difference = f"the columns hold {found}, its pods make {expected}"
-        tables.read_again(name)
+        # Everything of the node is worked out from its object and its pods, whatever the columns hold.
+        node = tables.node(name)
+        tables.remove_node(name)
+        tables.upsert_node(node)
     names = tables.names
     return NodeAudit(
         node=name,

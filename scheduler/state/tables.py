@@ -26,13 +26,7 @@ from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
 from scheduler.state.cards.card_columns import CardColumns, Held
-from scheduler.state.cards.node_inventory import (
-    GpuState,
-    NodeInventory,
-    newly_unhealthy,
-    node_differences,
-    read_inventory,
-)
+from scheduler.state.cards.node_inventory import GpuState, NodeInventory, node_differences, read_inventory
 from scheduler.state.changes import ANY_DOMAIN, Change, ChangeLog, Openings
 from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, resized
 from scheduler.state.columns.labels import Labels
@@ -40,6 +34,7 @@ from scheduler.state.columns.resources import ResourceColumns
 from scheduler.state.columns.rows import Rowed
 from scheduler.state.columns.taints import Taints
 from scheduler.state.facts.fact_table import FactT, FactTable
+from scheduler.state.pod_news import PodNews
 from scheduler.state.pod_record import NOTHING_SENT, PodRecord, booking_kinds, problem_of
 
 _NODE: Final = int(Change.NODE)
@@ -54,7 +49,7 @@ _INVENTORY: Final = int(Change.INVENTORY)
 class Tables(Rowed):
     """All columns. Plugins read; only the verbs here change them. openings: what `take_openings` will give.
 
-    legacy_nodes: those that announce totals, and no inventory.
+    legacy_nodes: those that announce totals, and no inventory. news: for the owners of pods.
     """
 
     def __init__(self, resources: ResourceNames, memory_unit_mib: int = 1024) -> None:
@@ -77,8 +72,7 @@ class Tables(Rowed):
         self.legacy_nodes: set[str] = set()
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
         self.openings = Openings()
-        self._pod_problems: dict[str, tuple[Pod, str]] = {}
-        self._card_failures: list[tuple[Pod, str]] = []
+        self.news = PodNews()
 
     # Nodes
 
@@ -106,18 +100,13 @@ class Tables(Rowed):
         if before != inventory:
             kinds |= _INVENTORY
             self._inventories[name] = inventory
-            (self.legacy_nodes.discard if inventory.has_uuids else self.legacy_nodes.add)(name)
             self._rebook(name, row)
-            self._note_failures(name, before, inventory)
-            if inventory.state is not GpuState.NOT_ALLOCATABLE:
-                self.cards.away_since.pop(row, None)
-            else:
-                self.cards.away_since.setdefault(row, node.status.reported_at())
+            self._note_cards(node, row, before)
         if old is None:
             kinds |= self._book_all(name, row, 1)
         self._opened(row, kinds | self._facts.node_changed(row, node))
         self._note_turned()
-        return inventory.problem or self._shared_problem(row)
+        return inventory.problem or self.cards.shared_problem(row, self.names)
 
     def remove_node(self, name: str) -> None:
         """The node is gone; its pods stay on record until they go too, or it comes back."""
@@ -137,12 +126,6 @@ class Tables(Rowed):
         del self._nodes[name]
         self._opened(row, kinds)
         self._note_turned()
-
-    def read_again(self, name: str) -> None:
-        """Work out everything of a node from its object and its pods, whatever the columns hold."""
-        node = self._nodes[name]
-        self.remove_node(name)
-        self.upsert_node(node)
 
     def mark_unhealthy(self, node: str, indexes: frozenset[int]) -> None:
         """Cards, by index, that the legacy ConfigMap takes out of use; empty gives them back."""
@@ -250,16 +233,6 @@ class Tables(Rowed):
         """What the node says of its cards; KeyError when it is not there."""
         return self._inventories[node]
 
-    def take_pod_problems(self) -> list[tuple[Pod, str]]:
-        """Pods whose allocation cannot be followed on their node, and why: those noticed since the last call."""
-        found, self._pod_problems = list(self._pod_problems.values()), {}
-        return found
-
-    def take_card_failures(self) -> list[tuple[Pod, str]]:
-        """Pods whose card has become unhealthy since the last call, and which it is: once for each failure."""
-        found, self._card_failures = self._card_failures, []
-        return found
-
     def take_openings(self) -> Openings:
         """Where something may have become possible since the last call."""
         found, self.openings = self.openings, Openings()
@@ -326,12 +299,6 @@ class Tables(Rowed):
         self.cards.grow(capacity)
         self._facts.grow(capacity)
 
-    def _shared_problem(self, row: int) -> str:
-        for uuid, others in self.cards.elsewhere(row).items():
-            other = self.names[others[0]]
-            return f"card {uuid} is announced by node {other} too; at most one of them gets new pods on it"
-        return ""
-
     def _rebook(self, name: str, row: int) -> None:
         """Lay the cards of a node out again, and book its pods on them."""
         records = self._pods_on.get(name, {}).values()
@@ -341,15 +308,16 @@ class Tables(Rowed):
         for record in records:
             record.held = self._hold(record, row)
             self._facts.book(record, row, 1, of_cards=True)
-            if record.held is not None and record.held.booked.problem:
-                self._pod_problems[record.pod.key.uid] = (record.pod, record.held.booked.problem)
+            self.news.note_booked(record)
 
-    def _note_failures(self, name: str, before: NodeInventory | None, now: NodeInventory) -> None:
-        """Which pods are on cards that have just become unhealthy; the cards of a new node have not."""
-        failed = newly_unhealthy(before, now)
-        for record in self._pods_on.get(name, {}).values() if failed else ():
-            if record.held is not None and not record.held.unknown:
-                self._card_failures += [(record.pod, failed[slot]) for slot in record.held.slots if slot in failed]
+    def _note_cards(self, node: Node, row: int, before: NodeInventory | None) -> None:
+        """What others read of a node whose inventory is another than before."""
+        name = node.metadata.name
+        inventory = self._inventories[name]
+        (self.legacy_nodes.discard if inventory.has_uuids else self.legacy_nodes.add)(name)
+        self.news.note_cards(self.records_on(name), before, inventory)
+        away = inventory.state is GpuState.NOT_ALLOCATABLE
+        self.cards.note_away(row, node.status.reported_at() if away else None)
 
     def _book_all(self, name: str, row: int, sign: int) -> int:
         """Everything of every pod of a node that came (its cards are booked already) or goes. Bits of what changes."""

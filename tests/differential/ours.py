@@ -76,7 +76,6 @@ class Ours:
             self._reader,
             now_s=lambda: 0.0,
             report=lambda problem: self.problems.append(problem.message),
-            ignored=lambda _pod, _preference: None,
         )
         found = _show(handlers, scenario.objects)
         nodes = [each for each in found if isinstance(each, objects.Node)]

@@ -45,7 +45,6 @@ NOT_BUILT: Final[frozenset[str]] = frozenset(
     {
         "DefaultPreemption",
         "ImageLocality",
-        "NodeResourcesBalancedAllocation",
     }
 )
 

@@ -18,14 +18,12 @@ from scheduler.kube import objects
 class Verdict(StrEnum):
     """JUDGED: read, and obeyed. REFUSED: a pod with it waits, with words that say so.
 
-    IGNORED: a preference; the pod is scheduled without it, and the log names the kind once.
     KUBELET: could rule nodes out, and does not here; the kubelet fails the pod if it has to.
     IRRELEVANT: says nothing about where the pod may run.
     """
 
     JUDGED = "judged"
     REFUSED = "refused"
-    IGNORED = "ignored"
     KUBELET = "left to the kubelet"
     IRRELEVANT = "irrelevant"
 

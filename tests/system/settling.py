@@ -23,9 +23,7 @@ _PROBES: Final = {name: READER.read(wire_pod(name.replace(" ", "-"), **OURS[name
 def fresh(of: World, built: tuple[Engine, PodReader]) -> Engine:
     """An engine that has been told of everything once, in order of creation."""
     engine, reader = built
-    handlers = EventHandlers(
-        engine, reader, now_s=lambda: 0.0, report=lambda _: None, ignored=lambda _pod, _preference: None
-    )
+    handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=lambda _: None)
     handlers.namespaces([Changed(namespace) for namespace in of.namespaces])
     handlers.nodes(_all(of, NODES))
     handlers.config_maps(_all(of, CONFIG_MAPS))

@@ -5,6 +5,7 @@ as lost: usable by nobody, and counted against no other card.
 A UUID that several nodes announce is one card: new pods get it on one node, see `shared_uuids`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -170,7 +171,14 @@ class CardColumns(CardArrays):
         """No cards on `row`."""
         self._empty(row)
         self._make_wide(row, 0)
-        self.away_since.pop(row, None)
+        self.note_away(row, None)
+
+    def note_away(self, row: int, since: str | None) -> None:
+        """The cards of a row are away; its kubelet had reported last at `since`. None: they are not."""
+        if since is None:
+            self.away_since.pop(row, None)
+        else:
+            self.away_since.setdefault(row, since)
 
     def grow(self, capacity: int) -> None:
         """Make room for `capacity` nodes."""
@@ -193,6 +201,13 @@ class CardColumns(CardArrays):
     def elsewhere(self, row: int) -> dict[str, list[int]]:
         """UUIDs of this node's cards that other rows announce too -> those rows."""
         return self.announced.elsewhere(row, (slot.card.uuid for slot in self.slots[row]))
+
+    def shared_problem(self, row: int, names: Sequence[str]) -> str:
+        """What is wrong with a card that another node announces too, or "". names: of the nodes, by row."""
+        for uuid, others in self.elsewhere(row).items():
+            other = names[others[0]]
+            return f"card {uuid} is announced by node {other} too; at most one of them gets new pods on it"
+        return ""
 
     def _empty(self, row: int) -> None:
         stored = self.stored

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from scheduler.pods.unsupported import Unsupported, unsupported_rules
+from scheduler.pods.unsupported import unsupported_rules
 from tests.support.builders import wire_pod
 from tests.support.pod_fields import STRUCTS, TABLE, Field, Verdict, read_fields, with_verdict
 from tests.support.repository import ROOT
@@ -12,7 +12,7 @@ from tests.support.repository import ROOT
 DOCUMENT = ROOT / "docs" / "compatibility.md"
 
 
-def found(field: Field) -> Unsupported:
+def found(field: Field) -> tuple[str, ...]:
     """What the scheduler finds in a pod that has the field."""
     return unsupported_rules(wire_pod("p", **field.example))
 
@@ -35,13 +35,7 @@ def test_a_field_that_is_judged_is_read(schema: str, field: Field) -> None:
 @pytest.mark.parametrize(("schema", "field"), cases(Verdict.REFUSED))
 def test_a_field_that_is_refused_keeps_the_pod_waiting_with_its_words(schema: str, field: Field) -> None:
     del schema
-    assert found(field).requirements == (field.words,)
-
-
-@pytest.mark.parametrize(("schema", "field"), cases(Verdict.IGNORED))
-def test_a_preference_that_is_ignored_keeps_nobody_waiting_and_is_named(schema: str, field: Field) -> None:
-    del schema
-    assert found(field) == Unsupported((), (field.words,))
+    assert found(field) == (field.words,)
 
 
 @pytest.mark.parametrize("schema", STRUCTS)
@@ -56,7 +50,7 @@ def test_whatever_is_read_is_in_the_table_and_decides_something(schema: str) -> 
 def test_a_volume_that_any_node_can_make_keeps_nobody_waiting(schema: str, field: Field) -> None:
     del schema
     pod = wire_pod("p", volumes=[{"name": "v", field.name: {} if field.name != "name" else "v"}])
-    assert unsupported_rules(pod) == Unsupported((), ())
+    assert unsupported_rules(pod) == ()
 
 
 def test_every_field_is_named_in_the_document() -> None:
@@ -64,7 +58,7 @@ def test_every_field_is_named_in_the_document() -> None:
     assert {field.name for fields in TABLE.values() for field in fields} <= named
 
 
-def test_every_word_of_a_refusal_and_of_a_log_line_is_in_the_hand_written_part() -> None:
+def test_every_word_of_a_refusal_is_in_the_hand_written_part() -> None:
     written = DOCUMENT.read_text(encoding="utf-8").partition("## Every field\n")[0]
-    words = {field.words for _, field in with_verdict(Verdict.REFUSED, Verdict.IGNORED)}
+    words = {field.words for _, field in with_verdict(Verdict.REFUSED)}
     assert [word for word in sorted(words) if not word.startswith("volumes of kind") and word not in written] == []

@@ -37,7 +37,6 @@ def template(units: int = 1) -> Template:
         gpu_request=None,
         gpu_request_error="",
         unsupported=(),
-        unsupported_preferences=(),
         sidecars=(),
         node_selector={},
         node_affinity=None,
