@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
+from cachetools import LRUCache
 
 from scheduler.kube.objects import PodAffinityTerm
 from scheduler.state.columns.arrays import BoolArray, Int64Array, resized
@@ -20,6 +21,8 @@ from scheduler.state.facts.label_index import LabelIndex
 _SPELLED_OUT: Final = 16
 # Namespaces for which it is kept which terms select them, a byte per slot each.
 _KEPT_NAMESPACES: Final = 64
+# Terms whose number is known after their last pod has left: those of a workload that is replaced, or asked about.
+_REMEMBERED: Final = 1024
 _NO_TERMS: Final[Int64Array] = np.zeros(0, dtype=np.int64)
 
 
@@ -87,6 +90,7 @@ class PodTerms(Generic[ScopedT]):
         # int64[slots]: pods that have it, each as often as it has it.
         self._holders: Int64Array = _NO_TERMS
         self._given = 0
+        self._remembered: LRUCache[ScopedT, int] = LRUCache(_REMEMBERED)
         # By what they ask of a pod's labels: the terms that name its namespace, and those that select namespaces.
         self._naming: dict[str, LabelIndex] = {}
         self._selecting = LabelIndex()
@@ -159,14 +163,21 @@ class PodTerms(Generic[ScopedT]):
             size = (max(16, 2 * slot),)
             self._numbers, self._holders = resized(self._numbers, size, 0), resized(self._holders, size, 0)
         self._keys[slot] = key
-        self._given += 1
-        self._numbers[slot] = self._given
+        self._numbers[slot] = self._number_of(key)
         for index in self._indexes(key):
             index.add(slot, key.selector)
         if key.namespace_selector is not None:
             self._of_namespaces.add(slot, key.namespace_selector)
         self._changed()
         return slot
+
+    def _number_of(self, key: ScopedT) -> int:
+        """As it was the last time, if that is not long ago: signatures then read as before."""
+        number = self._remembered.get(key)
+        if number is None:
+            self._given += 1
+            number = self._remembered[key] = self._given
+        return number
 
     def _leave(self, slot: int) -> None:
         key = self._keys.pop(slot)

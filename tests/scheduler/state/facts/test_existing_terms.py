@@ -285,3 +285,14 @@ def test_a_signature_of_many_terms_is_short_and_tells_them_apart() -> None:
     assert len(signatures) == 100
     assert {len(signature) for signature in signatures if isinstance(signature, bytes)} == {16}
     assert terms.signature("default", {"app": "x"}) == terms.signature("default", {"app": "y"})
+
+
+def test_a_term_that_comes_back_reads_as_before() -> None:
+    terms, _ = index("east")
+    terms.book(0, OWN, 1)
+    before = terms.signature("default", {"app": "x"})
+    terms.book(0, OWN, -1)
+    terms.book(0, asks("default", PodAffinityTerm(HOST, APP)), 1)
+    terms.book(0, OWN, 1)
+    terms.book(0, asks("default", PodAffinityTerm(HOST, APP)), -1)
+    assert terms.signature("default", {"app": "x"}) == before
