@@ -26,13 +26,8 @@ from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
 from scheduler.state.cards.card_columns import CardColumns, Held
-from scheduler.state.cards.node_inventory import (
-    GpuState,
-    NodeInventory,
-    newly_unhealthy,
-    node_differences,
-    read_inventory,
-)
+from scheduler.state.cards.card_news import CardNews
+from scheduler.state.cards.node_inventory import NodeInventory, node_differences, read_inventory
 from scheduler.state.changes import Change, ChangeLog, Openings
 from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, resized
 from scheduler.state.columns.labels import Labels
@@ -51,10 +46,7 @@ _INVENTORY: Final = int(Change.INVENTORY)
 
 
 class Tables(Rowed):
-    """All columns. Plugins read; only the verbs here change them. openings: what `take_openings` will give.
-
-    legacy_nodes: those that announce totals, and no inventory.
-    """
+    """All columns. Plugins read; only the verbs here change them. openings: what `take_openings` will give."""
 
     def __init__(self, resources: ResourceNames, memory_unit_mib: int = 1024) -> None:
         """resources: the configured names. memory_unit_mib: a node with another unit takes no gpu pod."""
@@ -67,17 +59,16 @@ class Tables(Rowed):
         self.taints = Taints()
         self.resources = ResourceColumns()
         self.cards = CardColumns()
+        self.news = CardNews()
         self.namespaces: dict[str, dict[str, str]] = {}
         self._facts = FactTable(self)
         self._pods: dict[str, PodRecord] = {}
         self._pods_on: dict[str, dict[str, PodRecord]] = {}
         self._nodes: dict[str, Node] = {}
         self._inventories: dict[str, NodeInventory] = {}
-        self.legacy_nodes: set[str] = set()
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
         self.openings = Openings()
         self._pod_problems: dict[str, tuple[Pod, str]] = {}
-        self._card_failures: list[tuple[Pod, str]] = []
 
     # Nodes
 
@@ -105,18 +96,14 @@ class Tables(Rowed):
         if before != inventory:
             kinds |= _INVENTORY
             self._inventories[name] = inventory
-            (self.legacy_nodes.discard if inventory.has_uuids else self.legacy_nodes.add)(name)
             self._rebook(name, row)
-            self._note_failures(name, before, inventory)
-            if inventory.state is not GpuState.NOT_ALLOCATABLE:
-                self.cards.away_since.pop(row, None)
-            else:
-                self.cards.away_since.setdefault(row, node.status.reported_at())
+            pods = ((record.pod, record.held) for record in self._pods_on.get(name, {}).values())
+            self.news.changed(name, before, inventory, node.status.reported_at(), pods)
         if old is None:
             self._book_all(name, row, 1)
         self._opened(row, kinds | self._facts.node_changed(row, node))
         self._note_turned()
-        return inventory.problem or self._shared_problem(row)
+        return inventory.problem or self.cards.shared_problem(row, self.names)
 
     def remove_node(self, name: str) -> None:
         """The node is gone; its pods stay on record until they go too, or it comes back."""
@@ -132,7 +119,7 @@ class Tables(Rowed):
         self.resources.clear(row)
         self.cards.clear(row)
         del self._inventories[name]
-        self.legacy_nodes.discard(name)
+        self.news.gone(name)
         del self._nodes[name]
         self._opened(row, kinds)
         self._note_turned()
@@ -254,11 +241,6 @@ class Tables(Rowed):
         found, self._pod_problems = list(self._pod_problems.values()), {}
         return found
 
-    def take_card_failures(self) -> list[tuple[Pod, str]]:
-        """Pods whose card has become unhealthy since the last call, and which it is: once for each failure."""
-        found, self._card_failures = self._card_failures, []
-        return found
-
     def take_openings(self) -> Openings:
         """Where something may have become possible since the last call."""
         found, self.openings = self.openings, Openings()
@@ -325,12 +307,6 @@ class Tables(Rowed):
         self.cards.grow(capacity)
         self._facts.grow(capacity)
 
-    def _shared_problem(self, row: int) -> str:
-        for uuid, others in self.cards.elsewhere(row).items():
-            other = self.names[others[0]]
-            return f"card {uuid} is announced by node {other} too; at most one of them gets new pods on it"
-        return ""
-
     def _rebook(self, name: str, row: int) -> None:
         """Lay the cards of a node out again, and book its pods on them."""
         records = self._pods_on.get(name, {}).values()
@@ -342,13 +318,6 @@ class Tables(Rowed):
             self._facts.book(record, row, 1, of_cards=True)
             if record.held is not None and record.held.booked.problem:
                 self._pod_problems[record.pod.key.uid] = (record.pod, record.held.booked.problem)
-
-    def _note_failures(self, name: str, before: NodeInventory | None, now: NodeInventory) -> None:
-        """Which pods are on cards that have just become unhealthy; the cards of a new node have not."""
-        failed = newly_unhealthy(before, now)
-        for record in self._pods_on.get(name, {}).values() if failed else ():
-            if record.held is not None and not record.held.unknown:
-                self._card_failures += [(record.pod, failed[slot]) for slot in record.held.slots if slot in failed]
 
     def _book_all(self, name: str, row: int, sign: int) -> int:
         """Everything of every pod of a node that came (its cards are booked already) or goes. Bits of what changes."""

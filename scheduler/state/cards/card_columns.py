@@ -5,6 +5,7 @@ as lost: usable by nobody, and counted against no other card.
 A UUID that several nodes announce is one card: new pods get it on one node, see `shared_uuids`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -92,8 +93,6 @@ class CardColumns(CardArrays):
     node_free: int64[nodes], allocatable less counted, negative when over-committed; 0 where the node is not READY.
     total, booked: int64[nodes], units of the usable cards, and booked there. held: int64[nodes], holders of all cards.
     lost: int64[nodes], units that pods hold of cards that the node does not announce, see `lost_cards`.
-    away_since: rows whose node has cards and no allocatable gpu-mem -> what its kubelet had reported last when that was
-    seen first, RFC 3339, "" unknown.
     announced: which rows announce a UUID.
     turned: rows whose cards may be used, or not any more, because of what another node announces or holds; the tables
     note them, and empty it.
@@ -112,7 +111,6 @@ class CardColumns(CardArrays):
         self.lost: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.slots: list[list[Slot]] = [[] for _ in range(FIRST_CAPACITY)]
         self.model_code: dict[str, int] = {}
-        self.away_since: dict[int, str] = {}
         self.announced = AnnouncedUuids()
         self._nodes = [_Node() for _ in range(FIRST_CAPACITY)]
         self.turned: set[int] = set()
@@ -170,7 +168,6 @@ class CardColumns(CardArrays):
         """No cards on `row`."""
         self._empty(row)
         self._make_wide(row, 0)
-        self.away_since.pop(row, None)
 
     def grow(self, capacity: int) -> None:
         """Make room for `capacity` nodes."""
@@ -193,6 +190,13 @@ class CardColumns(CardArrays):
     def elsewhere(self, row: int) -> dict[str, list[int]]:
         """UUIDs of this node's cards that other rows announce too -> those rows."""
         return self.announced.elsewhere(row, (slot.card.uuid for slot in self.slots[row]))
+
+    def shared_problem(self, row: int, names: Sequence[str]) -> str:
+        """That another node announces a card of this one too; "" where none does. names: of the rows."""
+        for uuid, others in self.elsewhere(row).items():
+            other = names[others[0]]
+            return f"card {uuid} is announced by node {other} too; at most one of them gets new pods on it"
+        return ""
 
     def _empty(self, row: int) -> None:
         stored = self.stored
