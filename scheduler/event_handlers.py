@@ -129,7 +129,7 @@ class EventHandlers:
 
     def _tell_forgotten(self, pod: Pod) -> None:
         """Pods are watched, and read, whoever schedules them. While there are legacy nodes, others may choose cards."""
-        if pod.terminating or self._engine.tables.legacy_nodes:
+        if pod.terminating or self._engine.tables.news.legacy_nodes:
             return
         ours = names.SCHEDULER_NAME
         if ours not in self._engine.scheduler_names:
@@ -172,11 +172,11 @@ class EventHandlers:
             self._report(Problem("Node", node.metadata.name, problem, node.metadata.uid))
         if found := node_mistakes(node):
             self._report(Problem("Node", node.metadata.name, "; ".join(found), node.metadata.uid, reason=_MISTAKE))
-        for pod, what in self._engine.tables.news.take_card_failures():
+        for pod, what in self._engine.tables.news.take_failures():
             message = f"{what}; the pod is on it: node {node.metadata.name}"
             self._report(Problem("Pod", str(pod.key), message, pod.key.uid, reason=_CARD_FAILED, happened=True))
         # Its pods may read differently on the cards, or in the unit, that it has now.
-        for pod, problem in self._engine.tables.news.take_problems():
+        for pod, problem in self._engine.tables.take_pod_problems():
             self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
 
 

@@ -231,7 +231,8 @@ class SchedulerConfiguration(Section):
         description="Address and port of `/healthz`, `/readyz` and `/metrics`; port 0: any free one.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least that is logged."
+        default="info",
+        description="The least that is logged; debug adds the reasons of some nodes to each failed attempt.",
     )
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="`auto`: console in a terminal, else JSON, one object a line."

@@ -24,7 +24,7 @@ from scheduler.explain.standing import explain, own_name, sentence
 from scheduler.explain.what_if import what_if
 from scheduler.kube import objects
 from scheduler.kube.port import ApiError, ApiForbidden, Cluster, ListEnds
-from scheduler.pods.mistakes import forgotten
+from scheduler.pods.mistakes import forgotten, mistakes
 from scheduler.pods.pod import PodReader
 from scheduler.simulation.defaults import new_pod
 from scheduler.watches import Watched, watched
@@ -56,15 +56,17 @@ class Site:
             near = difflib.get_close_matches(node, self.engine.tables.row_of, _MOST_NAMES)
             message = f"there is no node {node}{_or(near)}"
             raise Unanswerable(message)
-        return explain(self.engine, self.reader.read(found), self.unit_mib, node)
+        mistaken = mistakes(found, self.reader.resources)
+        return explain(self.engine, self.reader.read(found), self.unit_mib, node, mistaken)
 
     def what_if(self, wire: objects.Pod, replicas: int) -> WhatIf:
         """Of a pod that does not exist."""
         pod = self.reader.read(new_pod(wire))
-        words: tuple[str, ...] = ()
+        words = tuple(sentence(mistake) for mistake in mistakes(wire, self.reader.resources))
         if pod.scheduler_name not in self.engine.scheduler_names:
             ours = own_name(self.engine)
-            words = (sentence(forgotten(pod.scheduler_name, ours)),) if pod.template.gpu_units else ()
+            if pod.template.gpu_units:
+                words += (sentence(forgotten(pod.scheduler_name, ours)),)
             pod = msgspec.structs.replace(pod, scheduler_name=ours)
         return what_if(self.engine, pod, replicas, self.unit_mib, words)
 

@@ -23,8 +23,11 @@ def asks(pod: Pod, unit_mib: int) -> str:
     return f"It requests {request.units} {unit}{join}{where}{alone}."
 
 
-def explain(engine: Engine, pod: Pod, unit_mib: int, node: str = "") -> Explanation:
-    """Everything about one pod that the engine was told of. node: the only one to look at; KeyError without it."""
+def explain(engine: Engine, pod: Pod, unit_mib: int, node: str = "", mistaken: tuple[str, ...] = ()) -> Explanation:
+    """Everything about one pod that the engine was told of. node: the only one to look at; KeyError without it.
+
+    mistaken: what its author probably meant otherwise.
+    """
     ours = pod.scheduler_name in engine.scheduler_names
     if pod.finished:
         return _settled(engine, pod, "finished", f"It is {pod.phase}, and holds nothing any more.")
@@ -32,7 +35,7 @@ def explain(engine: Engine, pod: Pod, unit_mib: int, node: str = "") -> Explanat
         return _settled(engine, pod, "bound", _whereabouts(engine, pod, unit_mib), place=_place(engine, pod))
     if pod.terminating:
         return _settled(engine, pod, "terminating", "It is being deleted, and gets no place any more.")
-    words = []
+    words = [sentence(mistake) for mistake in mistaken]
     if not ours:
         if not (pod.template.gpu_units or pod.template.gpu_request_error):
             said = (
@@ -51,7 +54,7 @@ def explain(engine: Engine, pod: Pod, unit_mib: int, node: str = "") -> Explanat
 
 def sentence(clause: str) -> str:
     """With a capital and a full stop."""
-    return f"{clause[:1].upper()}{clause[1:]}."
+    return f"{clause[:1].upper()}{clause[1:]}" + ("" if clause.endswith("?") else ".")
 
 
 def own_name(engine: Engine) -> str:

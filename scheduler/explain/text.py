@@ -22,7 +22,7 @@ def explanation_text(answer: Explanation, width: int) -> str:
     for sentence in answer.words:
         lines += _wrapped(sentence, width)
     lines += _verdict(answer, width)
-    return "\n".join(lines) + "\n"
+    return _printable(lines)
 
 
 def what_if_text(answer: WhatIf, width: int) -> str:
@@ -39,7 +39,12 @@ def what_if_text(answer: WhatIf, width: int) -> str:
             lines.append(f"and {len(places) - _MOST_PLACES} more places")
     if answer.next is not None:
         lines += ["", *_wrapped("What stops the next:", width), *_verdict(answer.next, width)]
-    return "\n".join(lines) + "\n"
+    return _printable(lines)
+
+
+def _printable(lines: Sequence[str]) -> str:
+    """Models and reasons come from annotations: a terminal obeys none of what stands there."""
+    return "".join("".join(one if one.isprintable() else "?" for one in line) + "\n" for line in lines)
 
 
 def _headline(answer: Explanation) -> str:
@@ -53,7 +58,9 @@ def _headline(answer: Explanation) -> str:
         return f"would {without}be placed now: {where}."
     if not answer.message:
         return "is another scheduler's."
-    return f"fits on none of {answer.nodes} nodes." if answer.nodes != 1 else "does not fit on the only node."
+    if not answer.nodes:
+        return "fits nowhere: there are no nodes."
+    return f"fits on none of {answer.nodes} nodes." if answer.nodes > 1 else "does not fit on the only node."
 
 
 def _verdict(answer: Explanation, width: int) -> Iterator[str]:

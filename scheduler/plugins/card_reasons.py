@@ -109,10 +109,10 @@ class AwaySince(Detail):
 
 def away_since(tables: Tables, rows: Rows, counted: BoolArray) -> AwaySince:
     """Of the `counted` rows."""
-    known = tables.cards.away_since
-    here = _row_numbers(tables.cards, rows)[counted].tolist()
+    known = tables.news.away_since
+    here = [tables.names[row] for row in _row_numbers(tables.cards, rows)[counted].tolist()]
     return min(
-        (AwaySince(known.get(row, ""), tables.names[row]) for row in here),
+        (AwaySince(known.get(name, ""), name) for name in here),
         key=lambda one: (one.since or _LATER, one.node),
     )
 

@@ -26,7 +26,8 @@ from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
 from scheduler.state.cards.card_columns import CardColumns, Held
-from scheduler.state.cards.node_inventory import GpuState, NodeInventory, node_differences, read_inventory
+from scheduler.state.cards.card_news import CardNews
+from scheduler.state.cards.node_inventory import NodeInventory, node_differences, read_inventory
 from scheduler.state.changes import ANY_DOMAIN, Change, ChangeLog, Openings
 from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, resized
 from scheduler.state.columns.labels import Labels
@@ -34,7 +35,6 @@ from scheduler.state.columns.resources import ResourceColumns
 from scheduler.state.columns.rows import Rowed
 from scheduler.state.columns.taints import Taints
 from scheduler.state.facts.fact_table import FactT, FactTable
-from scheduler.state.pod_news import PodNews
 from scheduler.state.pod_record import NOTHING_SENT, PodRecord, booking_kinds, problem_of
 
 _NODE: Final = int(Change.NODE)
@@ -47,10 +47,7 @@ _INVENTORY: Final = int(Change.INVENTORY)
 
 
 class Tables(Rowed):
-    """All columns. Plugins read; only the verbs here change them. openings: what `take_openings` will give.
-
-    legacy_nodes: those that announce totals, and no inventory. news: for the owners of pods.
-    """
+    """All columns. Plugins read; only the verbs here change them. openings: what `take_openings` will give."""
 
     def __init__(self, resources: ResourceNames, memory_unit_mib: int = 1024) -> None:
         """resources: the configured names. memory_unit_mib: a node with another unit takes no gpu pod."""
@@ -63,16 +60,16 @@ class Tables(Rowed):
         self.taints = Taints()
         self.resources = ResourceColumns()
         self.cards = CardColumns()
+        self.news = CardNews()
         self.namespaces: dict[str, dict[str, str]] = {}
         self._facts = FactTable(self)
         self._pods: dict[str, PodRecord] = {}
         self._pods_on: dict[str, dict[str, PodRecord]] = {}
         self._nodes: dict[str, Node] = {}
         self._inventories: dict[str, NodeInventory] = {}
-        self.legacy_nodes: set[str] = set()
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
         self.openings = Openings()
-        self.news = PodNews()
+        self._pod_problems: dict[str, tuple[Pod, str]] = {}
 
     # Nodes
 
@@ -101,7 +98,8 @@ class Tables(Rowed):
             kinds |= _INVENTORY
             self._inventories[name] = inventory
             self._rebook(name, row)
-            self._note_cards(node, row, before)
+            pods = ((record.pod, record.held) for record in self._pods_on.get(name, {}).values())
+            self.news.changed(name, before, inventory, node.status.reported_at(), pods)
         if old is None:
             kinds |= self._book_all(name, row, 1)
         self._opened(row, kinds | self._facts.node_changed(row, node))
@@ -122,7 +120,7 @@ class Tables(Rowed):
         self.resources.clear(row)
         self.cards.clear(row)
         del self._inventories[name]
-        self.legacy_nodes.discard(name)
+        self.news.gone(name)
         del self._nodes[name]
         self._opened(row, kinds)
         self._note_turned()
@@ -233,6 +231,11 @@ class Tables(Rowed):
         """What the node says of its cards; KeyError when it is not there."""
         return self._inventories[node]
 
+    def take_pod_problems(self) -> list[tuple[Pod, str]]:
+        """Pods whose allocation cannot be followed on their node, and why: those noticed since the last call."""
+        found, self._pod_problems = list(self._pod_problems.values()), {}
+        return found
+
     def take_openings(self) -> Openings:
         """Where something may have become possible since the last call."""
         found, self.openings = self.openings, Openings()
@@ -308,16 +311,8 @@ class Tables(Rowed):
         for record in records:
             record.held = self._hold(record, row)
             self._facts.book(record, row, 1, of_cards=True)
-            self.news.note_booked(record)
-
-    def _note_cards(self, node: Node, row: int, before: NodeInventory | None) -> None:
-        """What others read of a node whose inventory is another than before."""
-        name = node.metadata.name
-        inventory = self._inventories[name]
-        (self.legacy_nodes.discard if inventory.has_uuids else self.legacy_nodes.add)(name)
-        self.news.note_cards(self.records_on(name), before, inventory)
-        away = inventory.state is GpuState.NOT_ALLOCATABLE
-        self.cards.note_away(row, node.status.reported_at() if away else None)
+            if record.held is not None and record.held.booked.problem:
+                self._pod_problems[record.pod.key.uid] = (record.pod, record.held.booked.problem)
 
     def _book_all(self, name: str, row: int, sign: int) -> int:
         """Everything of every pod of a node that came (its cards are booked already) or goes. Bits of what changes."""

@@ -1,4 +1,4 @@
-"""What the author of a mistaken pod reads: Events and conditions of the running service."""
+"""What the author of a mistaken pod reads: Events and conditions of the running service. See decision 36."""
 
 import asyncio
 from dataclasses import replace

@@ -93,8 +93,6 @@ class CardColumns(CardArrays):
     node_free: int64[nodes], allocatable less counted, negative when over-committed; 0 where the node is not READY.
     total, booked: int64[nodes], units of the usable cards, and booked there. held: int64[nodes], holders of all cards.
     lost: int64[nodes], units that pods hold of cards that the node does not announce, see `lost_cards`.
-    away_since: rows whose node has cards and no allocatable gpu-mem -> what its kubelet had reported last when that was
-    seen first, RFC 3339, "" unknown.
     announced: which rows announce a UUID.
     turned: rows whose cards may be used, or not any more, because of what another node announces or holds; the tables
     note them, and empty it.
@@ -113,7 +111,6 @@ class CardColumns(CardArrays):
         self.lost: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.slots: list[list[Slot]] = [[] for _ in range(FIRST_CAPACITY)]
         self.model_code: dict[str, int] = {}
-        self.away_since: dict[int, str] = {}
         self.announced = AnnouncedUuids()
         self._nodes = [_Node() for _ in range(FIRST_CAPACITY)]
         self.turned: set[int] = set()
@@ -171,14 +168,6 @@ class CardColumns(CardArrays):
         """No cards on `row`."""
         self._empty(row)
         self._make_wide(row, 0)
-        self.note_away(row, None)
-
-    def note_away(self, row: int, since: str | None) -> None:
-        """The cards of a row are away; its kubelet had reported last at `since`. None: they are not."""
-        if since is None:
-            self.away_since.pop(row, None)
-        else:
-            self.away_since.setdefault(row, since)
 
     def grow(self, capacity: int) -> None:
         """Make room for `capacity` nodes."""
@@ -203,7 +192,7 @@ class CardColumns(CardArrays):
         return self.announced.elsewhere(row, (slot.card.uuid for slot in self.slots[row]))
 
     def shared_problem(self, row: int, names: Sequence[str]) -> str:
-        """What is wrong with a card that another node announces too, or "". names: of the nodes, by row."""
+        """That another node announces a card of this one too; "" where none does. names: of the rows."""
         for uuid, others in self.elsewhere(row).items():
             other = names[others[0]]
             return f"card {uuid} is announced by node {other} too; at most one of them gets new pods on it"

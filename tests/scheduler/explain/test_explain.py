@@ -404,3 +404,24 @@ def test_a_rule_that_judges_no_cards_has_no_verdicts() -> None:
     built = engine(a=[16])
     judged = built.judge(read_pod("p", 3))
     assert [verdict.slot for verdict in judged.verdicts(built.tables.row_of["a"])] == [0]
+
+
+def test_mistakes_are_said_before_anything_else() -> None:
+    of = world(a=[16])
+    waits(of, "p", 3, annotations={"gpushare/exlusive": "true"})
+    words = "Annotation gpushare/exlusive is unknown and has no effect: did you mean gpushare/exclusive?"
+    assert explained(of, "p").words[0] == words
+    assert asked(of).what_if(wire_pod("p", 3, annotations={"gpushare/exlusive": "true"}), 1).words[0] == words
+
+
+def test_without_nodes_there_is_nowhere_to_go() -> None:
+    of = world()
+    waits(of, "p", 3)
+    assert lines(explained(of, "p"))[0] == "Pod default/p fits nowhere: there are no nodes."
+
+
+def test_a_terminal_obeys_nothing_that_stands_in_an_annotation() -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [replace(card(0, 16), model="M\x1b[2J")]))
+    waits(of, "p", 17)
+    assert "M?[2J" in text(explained(of, "p"), 80)

@@ -186,5 +186,5 @@ def test_a_booking_whose_unit_nobody_knows_blocks_its_node_and_is_told() -> None
     assert of_tables(tables)["a"].free == {"GPU-a-0": 0, "GPU-a-1": 0}
 
     tables.upsert_node(wire_node("a", [16, 16, 16]))
-    assert [(str(found.key), text) for found, text in tables.news.take_problems()] == [("default/p", problem)]
-    assert tables.news.take_problems() == []
+    assert [(str(found.key), text) for found, text in tables.take_pod_problems()] == [("default/p", problem)]
+    assert tables.take_pod_problems() == []
