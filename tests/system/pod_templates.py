@@ -22,6 +22,20 @@ _NOT_B: Final = {
         }
     }
 }
+
+
+def _spread(key: str, **more: object) -> dict[str, Any]:
+    """Of pods named web, one at a time."""
+    constraint = {
+        "topologyKey": key,
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    return {"labels": {"app": "web"}, "topologySpreadConstraints": [constraint | more]}
+
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
 _ON_PORT: Final = [{"name": "c0", "ports": [{"containerPort": 80, "hostPort": 8080}]}]
 
 # By name: arguments of `tests.support.builders.manifest`.
@@ -44,6 +58,10 @@ OURS: Final[Mapping[str, dict[str, Any]]] = {
     "better in zone b": {"gpu_mem": 2, "affinity": _PREFERS_B},
     "tolerant": {"gpu_mem": 2, "tolerations": [{"key": TAINT.key, "operator": "Exists"}]},
     "web": {"gpu_mem": 1, "labels": {"app": "web"}},
+    "over zones": {"gpu_mem": 1, **_spread(ZONE)},
+    "over zones without taints": {"gpu_mem": 1, **_spread(ZONE, nodeTaintsPolicy="Honor", minDomains=2)},
+    "over nodes of zone a": {"gpu_mem": 1, "nodeSelector": {ZONE: "a"}, **_spread(_HOSTNAME)},
+    "rather over zones": {"gpu_mem": 1, **_spread(ZONE, whenUnsatisfiable="ScheduleAnyway")},
     "important": {"gpu_mem": 7, "priority": 100},
     "cpu only": {"requests": {"cpu": "1"}},
     "much cpu": {"gpu_mem": 1, "requests": {"cpu": "40"}},
@@ -68,8 +86,9 @@ OTHERS: Final[Mapping[str, dict[str, Any]]] = {
     "small": {"gpu_mem": 2},
     "large": {"gpu_mem": 20},
     "cpu": {"requests": {"cpu": "1"}},
+    "web": {"labels": {"app": "web"}},
     "on a port": {"containers": _ON_PORT},
-    "away from web on the node": _keeps_away("kubernetes.io/hostname"),
+    "away from web on the node": _keeps_away(_HOSTNAME),
     "away from web in the zone": _keeps_away(ZONE),
     "exclusive": {"gpu_mem": 2, "annotations": {names.EXCLUSIVE: "true"}},
 }
