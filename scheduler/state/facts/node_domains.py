@@ -63,11 +63,8 @@ class NodeDomains(NodeFact[None]):
         """The bits of the labels that differ. None: the node is not there."""
         if old is None or old == new:
             return 0
-        if new is None:
-            # Of the hundreds of labels that a node has, those that somebody has asked about.
-            keys = self.tables.labels.asked() & old.keys()
-        else:
-            keys = {key for key, _ in old.items() ^ new.items()}
+        # Of the hundreds of labels of a node that goes, those that somebody has asked about.
+        keys = self.tables.labels.asked() & old.keys() if new is None else {key for key, _ in old.items() ^ new.items()}
         bits = 0
         for key in keys:
             bits |= label_bit(key)
