@@ -13,7 +13,7 @@ A pod may be seen before its node: it is booked when the node comes.
 Owned by the event loop. No method awaits, so each one is atomic.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -35,6 +35,8 @@ from scheduler.state.columns.rows import Rowed
 from scheduler.state.columns.taints import Taints
 from scheduler.state.facts.fact_table import FactT, FactTable
 from scheduler.state.pod_record import NOTHING_SENT, PodRecord, booking_kinds, problem_of
+from scheduler.state.volumes.plan import Plan
+from scheduler.state.volumes.volumes import Volumes
 
 _NODE: Final = int(Change.NODE)
 _PODS: Final = int(Change.PODS)
@@ -42,6 +44,8 @@ _CARDS: Final = int(Change.CARDS)
 _COMPANY: Final = int(Change.COMPANY)
 _DOMAINS: Final = int(Change.DOMAINS)
 _INVENTORY: Final = int(Change.INVENTORY)
+_ATTACHMENTS: Final = int(Change.ATTACHMENTS)
+_VOLUMES: Final = int(Change.VOLUMES)
 
 
 class Tables(Rowed):
@@ -59,6 +63,7 @@ class Tables(Rowed):
         self.resources = ResourceColumns()
         self.cards = CardColumns()
         self.namespaces: dict[str, dict[str, str]] = {}
+        self.volumes = Volumes()
         self._facts = FactTable(self)
         self._pods: dict[str, PodRecord] = {}
         self._pods_on: dict[str, dict[str, PodRecord]] = {}
@@ -147,12 +152,35 @@ class Tables(Rowed):
         self._facts.namespaces_changed()
         self.openings.note_everywhere(_DOMAINS)
 
+    def change_volumes(self, change: Callable[[Volumes], None]) -> None:
+        """Of claims, volumes, storage classes or what nodes attach."""
+        change(self.volumes)
+        changes = self.volumes.take_changes()
+        if changes is None:
+            return
+        for node in changes.nodes:
+            if (row := self.row_of.get(node)) is not None:
+                self._opened(row, _ATTACHMENTS)
+        for row in self._facts.volumes_changed(changes):
+            self._opened(row, _PODS)
+        self.openings.note_claims(changes.claims)
+        if changes.opened:
+            self.openings.note_everywhere(_VOLUMES)
+
     # Pods
 
-    def assume(self, pod: Pod, row: int, shares: tuple[CardShare, ...], sent: Mapping[str, str] = NOTHING_SENT) -> None:
+    def assume(
+        self,
+        pod: Pod,
+        row: int,
+        shares: tuple[CardShare, ...],
+        sent: Mapping[str, str] = NOTHING_SENT,
+        plan: Plan | None = None,
+    ) -> None:
         """We place `pod` on `row` and these cards. TransitionError when it is somewhere already.
 
-        sent: the annotations of the Binding; a pod that is shown with all of them is where we chose.
+        sent: the annotations of the Binding; a pod that is shown with all of them is where we chose. plan: what its
+        claims get, which is theirs until the Binding is answered, or given back by `forget`.
         """
         if pod.key.uid in self._pods:
             message = f"pod {pod.key} is already on {self._pods[pod.key.uid].node}; expected none"
@@ -162,12 +190,15 @@ class Tables(Rowed):
         self._enter(
             PodRecord(pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=True, sent=sent)
         )
+        if plan is not None:
+            self.change_volumes(lambda volumes: volumes.take(pod.key.uid, plan))
 
     def confirm(self, uid: str) -> None:
         """The API server has answered that the pod is where we assumed it; no effect when it is not on record."""
         record = self._pods.get(uid)
         if record is None:
             return
+        self._settle(uid)
         record.confirmed = record.assumed
         if record.rivals is not None:
             self._decide(record, record.rivals[0])
@@ -178,6 +209,7 @@ class Tables(Rowed):
         if record is None or not record.assumed:
             message = f"pod {uid} is {'absent' if record is None else 'bound'}; expected assumed"
             raise TransitionError(message)
+        self._settle(uid)
         if record.rivals is None:
             self._leave(record)
         else:
@@ -186,6 +218,7 @@ class Tables(Rowed):
     def add(self, pod: Pod) -> str:
         """A watch event shows `pod` on `pod.node_name`. Returns what is wrong with its allocation, or ""."""
         old = self._pods.get(pod.key.uid)
+        self._settle(pod.key.uid)
         if old is None or old.node != pod.node_name:
             if old is not None:
                 self._leave(old)
@@ -202,6 +235,7 @@ class Tables(Rowed):
         """The pod is gone or finished. Whether it was on record."""
         record = self._pods.get(uid)
         if record is not None:
+            self._settle(uid)
             self._leave(record)
         return record is not None
 
@@ -250,6 +284,11 @@ class Tables(Rowed):
         return fact  # type: ignore[return-value] # of that kind
 
     # The parts of the verbs
+
+    def _settle(self, uid: str) -> None:
+        """What the pod has taken of volumes is as the API server shows it."""
+        if self.volumes.plan(uid) is not None:
+            self.change_volumes(lambda volumes: volumes.settle(uid))
 
     def _see_again(self, record: PodRecord, pod: Pod) -> str:
         """The pod is shown on the node of its record. Returns what is wrong with what it says now."""
@@ -353,6 +392,8 @@ class Tables(Rowed):
         del others[uid]
         if not others:
             del self._pods_on[record.node]
+        if record.pod.volumes.claims:
+            self.openings.note_claims(record.pod.claim_keys)
         row = self.row_of.get(record.node)
         if row is None:
             return
