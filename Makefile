@@ -29,7 +29,8 @@ endif
 help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal'
 	@echo 'make test     everything: check, unit, e2e'
-	@echo 'make test-nightly  200,000 steps of random histories; hundreds of pods on a real kubelet, restarts at random'
+	@echo 'make test-nightly  200,000 steps of random histories; hundreds of pods on a real kubelet, restarts at random;'
+	@echo '              kube-scheduler asked again, and our rules changed one operator at a time'
 	@echo 'make check    format, lint, types, imports'
 	@echo 'make unit     tests that need no cluster, on all cores        (TESTS=tests/… for some)'
 	@echo 'make e2e      tests on a real kube-apiserver    (E2E_TESTS=e2e/… for some; needs Go >= 1.26)'
@@ -68,6 +69,9 @@ test-nightly: setup
 	@go=$$($(go_1_26)) || { echo "test-nightly needs Go >= 1.26, and $$go"; exit 1; }
 	@$(MAKE) --no-print-directory binaries
 	@.venv/bin/python -m tests.system.nightly
+	@echo '== differential test: kube-scheduler asked again, and our rules changed one operator at a time'
+	@.venv/bin/python -m tests.differential.record --check
+	@.venv/bin/python -m tests.differential.mutations
 	@CI=true .venv/bin/python -m pytest -q -s --nightly $(E2E_TESTS)
 
 bench: setup

@@ -38,6 +38,8 @@ _BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false")
 # containerd wants the header files of btrfs.
 _TAGS: Final = {"containerd": "no_btrfs", "runc": "seccomp,netgo,osusergo"}
 _LIBRARY: Final = "libseccomp-dev"
+# Modules that are built of Kubernetes itself: it reads its own version where a feature depends on that.
+_STAMPED: Final = ("kubernetes", "oracle")
 
 
 class GoUnavailable(Exception):
@@ -71,8 +73,11 @@ PROGRAMS: Final[dict[str, GoProgram]] = {
     "ctr": GoProgram("containerd", f"{_CONTAINERD}/ctr"),
     "runc": GoProgram("runc", "github.com/opencontainers/runc"),
     "pause": GoProgram("pause", "."),
+    "kube-scheduler-oracle": GoProgram("oracle", "."),
 }
 OF_A_NODE: Final = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "pause")
+# Built by who asks for it: only `tests.differential.record` does.
+ON_DEMAND: Final = ("kube-scheduler-oracle",)
 
 
 def ensure(names: Iterable[str], say: Say | None = None) -> dict[str, Path]:
@@ -122,9 +127,9 @@ def linker_flags(module: str) -> str:
     """Flags for `go build -ldflags`: small, and for Kubernetes the version that it announces."""
     if module == "runc":
         return "-s -w -extldflags -static"
-    if module != "kubernetes":
+    if module not in _STAMPED:
         return "-s -w"
-    version = kubernetes_version()
+    version = _pinned(module, "k8s.io/kubernetes")
     major, minor, _ = version.removeprefix("v").split(".")
     stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     return "-s -w " + " ".join(f"-X {_VERSION_PACKAGE}.{key}={stamps[key]}" for key in stamps)
@@ -244,7 +249,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", choices=[[], *PROGRAMS], metavar="NAME")
     names = parser.parse_args(arguments).names
     try:
-        _print(ensure(names or [name for name in PROGRAMS if name not in OF_A_NODE]))
+        _print(ensure(names or [name for name in PROGRAMS if name not in (*OF_A_NODE, *ON_DEMAND)]))
     except (GoUnavailable, CompilerUnavailable, cache.PackageUnavailable) as error:
         to_stderr(f"{error}")
         return UNAVAILABLE_EXIT

@@ -83,16 +83,24 @@ class Runtime:
 
     def best_row(self, pod: Pod, evaluation: Evaluation) -> int:
         """The feasible row with the highest score, ties by node name; NOWHERE when none is feasible."""
-        total, feasible, rules = evaluation.total, evaluation.feasible, evaluation.rules
-        if rules.domain_filters or rules.domain_scorers:
-            total, feasible = self._with_domains(pod, evaluation)
-        for (plugin, weight), raw in zip(rules.normalized, evaluation.raw, strict=True):
-            total = _with_normalized(total, plugin.normalization, weight, raw, feasible)
+        total = self.totals(pod, evaluation)
         best = total[total.argmax()]
         if best < 0:
             return NOWHERE
         (ties,) = (total == best).nonzero()
         return int(ties[0] if len(ties) == 1 else ties[self.tables.rank[ties].argmin()])
+
+    def totals(self, pod: Pod, evaluation: Evaluation) -> Int64Array:
+        """int64[nodes]: the weighted scores added up, negative where not feasible; never to be changed.
+
+        What every feasible row would get alike may be left out.
+        """
+        total, feasible, rules = evaluation.total, evaluation.feasible, evaluation.rules
+        if rules.domain_filters or rules.domain_scorers:
+            total, feasible = self._with_domains(pod, evaluation)
+        for (plugin, weight), raw in zip(rules.normalized, evaluation.raw, strict=True):
+            total = _with_normalized(total, plugin.normalization, weight, raw, feasible)
+        return total
 
     def feasible(self, pod: Pod, evaluation: Evaluation) -> BoolArray:
         """bool[nodes]: rows that no rule rejects now, domain rules included; never to be changed."""

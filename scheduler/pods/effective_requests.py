@@ -1,7 +1,8 @@
 """What a pod requests in all: the container formula, pod-level resources, overhead, in-place resize.
 
 Pure. Amounts: cpu in thousandths of a core, everything else in whole units (bytes, devices).
-Source: k8s.io/component-helpers/resource/helpers.go, PodRequests and its helpers.
+Source: k8s.io/component-helpers/resource/helpers.go, PodRequests and its helpers;
+for scoring pkg/scheduler/framework/types.go, getNonMissingContainerRequests.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ _APPS: Final = repeat(ContainerKind.APP)
 # Source: pkg/scheduler/util/pod_resources.go: what a container that names no request counts as in scoring.
 DEFAULT_CPU_MILLIS: Final = 100
 DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
+_ASSUMED: Final[Amounts] = {CPU: DEFAULT_CPU_MILLIS, MEMORY: DEFAULT_MEMORY_BYTES}
 _INFEASIBLE: Final = PodCondition("PodResizePending", "True", "Infeasible")
 _AS_ASKED: Final = PodStatus()
 _NOTHING: Final[Quantities] = {}
@@ -119,9 +121,12 @@ def effective_requests(pod: Pod) -> Requests:
     """Raises QuantityError. Each container is read once, however many there are."""
     containers = list(_in_order(pod.spec, _by_container(pod)))
     total = peak_amounts(containers)
-    all_say = all(CPU in own and MEMORY in own for own, _ in containers)
-    scoring = dict(total) if all_say else peak_amounts((_for_scoring(own), kind) for own, kind in containers)
     whole, overhead = _pod_level(pod, total), amounts(pod.spec.overhead)
+    # Of a pod that asks as a whole, a container counts as a small one only in what nobody of the pod asks.
+    said = total.keys() | whole.keys() | overhead.keys() if whole else frozenset[str]()
+    assumed = {name: amount for name, amount in _ASSUMED.items() if name not in said}
+    all_say = all(assumed.keys() <= own.keys() for own, _ in containers)
+    scoring = dict(total) if all_say else peak_amounts((assumed | own, kind) for own, kind in containers)
     for of in (total, scoring):
         of.update(whole)
         _add(of, overhead)
@@ -136,10 +141,6 @@ def _in_order(spec: PodSpec, of_container: Callable[[Container], Amounts]) -> It
     init = ((of_container(container), init_kind(container.restart_policy)) for container in spec.init_containers)
     apps = zip(map(of_container, spec.containers), _APPS)  # noqa: B905  (the second has no end)
     return chain(init, apps) if spec.init_containers else apps
-
-
-def _for_scoring(own: Amounts) -> Amounts:
-    return {CPU: own.get(CPU, DEFAULT_CPU_MILLIS), MEMORY: own.get(MEMORY, DEFAULT_MEMORY_BYTES)}
 
 
 def _by_container(pod: Pod) -> Callable[[Container], Amounts]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from scheduler.plugins.registry import describe
+from tests.differential.document import differences_markdown
 from tests.support import pod_fields
 from tests.support.configuration_document import configuration_markdown
 from tests.support.node_configuration_document import node_markdown
@@ -18,6 +19,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "docs/configuration.md": lambda: configuration_markdown(describe()),
     "docs/configuration-node.md": node_markdown,
     "docs/compatibility.md": pod_fields.markdown,
+    "docs/differences.md": differences_markdown,
     "scheduler/plugins/README.md": plugins_markdown,
 }
 """By file: its text; of a file with a line that begins with `FROM_HERE`, the text below that line."""

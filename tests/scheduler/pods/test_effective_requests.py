@@ -226,6 +226,11 @@ def test_amounts_are_exact_integers(quantities: objects.Quantities | None, expec
             wire([c("1", {"memory": "1Mi"})], overhead={"cpu": "1", "memory": "1Mi"}), (2000, 2 * MIB), id="overhead"
         ),
         pytest.param(wire([c()], resources={"requests": {"cpu": "1"}}), (1000, 200 * MIB), id="pod level"),
+        pytest.param(
+            wire([c("1", {"memory": "1Mi"}), c("1")], resources={"requests": {"cpu": "3"}}),
+            (3000, MIB),
+            id="pod level, and one container says the other",
+        ),
         pytest.param(wire([c("1", {"memory": "1Mi"})], [c("2", {"memory": "0"})]), (2000, MIB), id="init containers"),
         pytest.param(
             wire([c("1", {"memory": "1Mi"})], status={"containerStatuses": [resized("c", {"cpu": "3"})]}),

@@ -1,0 +1,152 @@
+"""What our engine says of the same objects, in the words of `wire`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from config.settings.scheduler import SchedulerConfiguration, resolve
+from scheduler.build import build_engine, resource_names
+from scheduler.event_handlers import EventHandlers
+from scheduler.framework.evaluation_cache import Evaluation
+from scheduler.framework.plugin import Plugin, ScorePlugin
+from scheduler.framework.profile import Profile
+from scheduler.framework.runtime import Runtime
+from scheduler.kube import objects
+from scheduler.kube.port import Changed
+from scheduler.plugins import registry
+from scheduler.pods.pod import Pod
+from scheduler.scheduling_cycle import NoFit, SchedulingCycle
+from tests.differential.wire import Recorded
+
+# Each kind that our scheduler watches, and where its events go. The other kinds of a scenario are left out.
+_WATCHED: Final[Mapping[str, tuple[type[Any], Callable[[EventHandlers], Callable[[Any], None]]]]] = {
+    "Node": (objects.Node, lambda handlers: handlers.nodes),
+    "Pod": (objects.Pod, lambda handlers: handlers.pods),
+    "Namespace": (objects.Namespace, lambda handlers: handlers.namespaces),
+}
+# Nodes and what pods refer to come first.
+_LAST: Final = "Pod"
+
+
+@dataclass(frozen=True, slots=True)
+class Objecting:
+    """The first plugin of ours that rejects a node, and all its reasons, sorted."""
+
+    plugin: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """About one probe. never: the reason of a PreFilter that rejects the pod on every node, or "".
+
+    scores: plugin -> feasible node -> thousandths of a point, 0..100,000; without the plugins that skip the pod.
+    """
+
+    message: str
+    never: str
+    rejected: Mapping[str, Objecting]
+    feasible: tuple[str, ...]
+    scores: Mapping[str, Mapping[str, int]]
+
+
+class _Kind(msgspec.Struct):
+    kind: str
+
+
+class Ours:
+    """Our engine with the default configuration, having seen the objects of one scenario."""
+
+    def __init__(self, scenario: Recorded, plugins: tuple[type[Plugin], ...] = registry.PLUGINS) -> None:
+        """plugins: a mutation may change one."""
+        configuration = SchedulerConfiguration()
+        engine, self._reader = build_engine(configuration, plugins)
+        self._engine, self._tables = engine, engine.tables
+        (resolved,) = resolve(configuration)
+        profile = registry.build(resolved, resource_names(configuration), plugins)
+        self._runtime = Runtime(profile, engine.tables)
+        self._cycle = SchedulingCycle(self._runtime)
+        self._alone = {plugin: Runtime(_only(profile, plugin), engine.tables) for plugin, _ in profile.score}
+        self.problems: list[str] = []
+        handlers = EventHandlers(
+            engine,
+            self._reader,
+            now_s=lambda: 0.0,
+            report=lambda problem: self.problems.append(problem.message),
+            ignored=lambda _pod, _preference: None,
+        )
+        found = _show(handlers, scenario.objects)
+        nodes = [each for each in found if isinstance(each, objects.Node)]
+        # Each node twice, with a label of no meaning that differs.
+        self._nodes = [[_marked(node, mark) for node in nodes] for mark in "ab"]
+
+    def verdicts(self, raw: bytes) -> Verdicts:
+        """About a probe, as the API server has stored it."""
+        pod = self._reader.read(msgspec.json.decode(raw, type=objects.Pod))
+        runtime = self._runtime
+        evaluation = self._evaluated_by_row(pod)
+        if evaluation.never:
+            return Verdicts(self._message(pod), evaluation.never, {}, (), {})
+        feasible = self._names(runtime.feasible(pod, evaluation))
+        rejected: dict[str, Objecting] = {}
+        for plugin, group in zip(evaluation.rules.filters, runtime.objections(pod, evaluation), strict=True):
+            reasons: dict[str, list[str]] = {}
+            for objection in group:
+                for name in self._names(objection.rejected):
+                    reasons.setdefault(name, []).append(objection.reason)
+            rejected |= {
+                name: Objecting(plugin.name, tuple(sorted(found)))
+                for name, found in reasons.items()
+                if name not in rejected
+            }
+        scores = {plugin.name: self._scores(plugin, pod) for plugin in self._alone if feasible and plugin.scores(pod)}
+        return Verdicts(self._message(pod), "", rejected, feasible, scores)
+
+    def _evaluated_by_row(self, pod: Pod) -> Evaluation:
+        """Over all nodes, then each node again alone, as while a cluster runs: both have to come to the same."""
+        evaluation = self._runtime.evaluate(pod, self._runtime.signature(pod))
+        self._nodes.reverse()
+        for node in self._nodes[0]:
+            self._engine.node_changed(node)
+            evaluation = self._runtime.evaluate(pod, self._runtime.signature(pod))
+        return evaluation
+
+    def _message(self, pod: Pod) -> str:
+        outcome = self._cycle.schedule(pod, 0)
+        if isinstance(outcome, NoFit):
+            return outcome.diagnosis.message
+        self._cycle.unreserve(pod)
+        return ""
+
+    def _scores(self, plugin: ScorePlugin, pod: Pod) -> dict[str, int]:
+        runtime = self._alone[plugin]
+        totals = runtime.totals(pod, runtime.evaluate(pod, runtime.signature(pod)))
+        return {name: int(totals[row]) for name, row in self._tables.row_of.items() if totals[row] >= 0}
+
+    def _names(self, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[str, ...]:
+        return tuple(sorted(name for row in np.flatnonzero(mask).tolist() if (name := self._tables.names[row])))
+
+
+def _only(profile: Profile, scorer: ScorePlugin) -> Profile:
+    """The same, with one plugin that scores, weight 1."""
+    return replace(profile, score=((scorer, 1),))
+
+
+def _marked(node: objects.Node, mark: str) -> objects.Node:
+    labels = {**(node.metadata.labels or {}), "differential.example/mark": mark}
+    return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels=labels))
+
+
+def _show(handlers: EventHandlers, raws: tuple[msgspec.Raw, ...]) -> list[object]:
+    """What was shown."""
+    kinds, shown = msgspec.json.Decoder(_Kind), []
+    found = [(kinds.decode(raw).kind, raw) for raw in raws]
+    for kind, raw in sorted(found, key=lambda pair: pair[0] == _LAST):
+        if kind in _WATCHED:
+            struct, handle = _WATCHED[kind]
+            shown.append(msgspec.json.decode(raw, type=struct))
+            handle(handlers)([Changed(shown[-1])])
+    return shown

@@ -1,0 +1,133 @@
+"""What is recorded is worth comparing: every rule speaks, and speaks alone, and often a pod fits some nodes only."""
+
+from collections import Counter
+from functools import lru_cache
+
+from tests.differential import wire
+from tests.differential.comparison import ON_PURPOSE, alike, on_purpose
+from tests.differential.table import GROUPS
+from tests.differential.wire import Answer, Probe
+from tests.support.repository import ROOT
+
+_IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
+# Of kube-scheduler 1.36, all that an ordinary pod can read; `node(s) had unknown conditions` and `node(s) didn't match
+# scheduler-enforced node affinity` are written for no pod by the default configuration.
+REASONS = {
+    "NodeUnschedulable": {"node(s) were unschedulable"},
+    "NodeName": {"node(s) didn't match the requested node name"},
+    "TaintToleration": {"node(s) had untolerated taint(s)"},
+    "NodeAffinity": {"node(s) didn't match Pod's node affinity/selector", "pod affinity terms conflict"},
+    "NodePorts": {"node(s) didn't have free ports for the requested pod ports"},
+    "NodeResourcesFit": {
+        "Too many pods",
+        "Insufficient cpu",
+        "Insufficient memory",
+        "Insufficient ephemeral-storage",
+        "Insufficient hugepages-2Mi",
+        "Insufficient example.com/fpga",
+    },
+    "VolumeRestrictions": {
+        "node(s) had no available disk",
+        _IN_USE,
+        'persistentvolumeclaim "missing" not found',
+    },
+    "NodeVolumeLimits": {"node(s) exceed max volume count"},
+    "VolumeBinding": {
+        "node(s) didn't find available persistent volumes to bind",
+        "node(s) didn't match PersistentVolume's node affinity",
+        "node(s) did not have enough free storage",
+        "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
+        "pod has unbound immediate PersistentVolumeClaims",
+        'persistentvolumeclaim "leaving" is being deleted',
+        'persistentvolumeclaim "lost" bound to non-existent persistentvolume "gone"',
+        'waiting for ephemeral volume controller to create the persistentvolumeclaim "early-v"',
+        "PVC default/stolen-v was not created for pod default/stolen (pod is not owner)",
+    },
+    "VolumeZone": {"node(s) had no available volume zone", 'persistentvolume "nowhere" not found'},
+    "PodTopologySpread": {
+        "node(s) didn't match pod topology spread constraints",
+        "node(s) didn't match pod topology spread constraints (missing required label)",
+    },
+    "InterPodAffinity": {
+        "node(s) didn't match pod affinity rules",
+        "node(s) didn't match pod anti-affinity rules",
+        "node(s) didn't satisfy existing pods anti-affinity rules",
+    },
+    "NodeDeclaredFeatures": {"node(s) didn't match Pod's required features"},
+}
+SCORERS = {
+    "TaintToleration",
+    "NodeAffinity",
+    "NodeResourcesFit",
+    "PodTopologySpread",
+    "InterPodAffinity",
+    "NodeResourcesBalancedAllocation",
+    "ImageLocality",
+}
+
+
+@lru_cache
+def probes() -> tuple[Probe, ...]:
+    return tuple(probe for group in GROUPS for scenario in wire.read(group)[1] for probe in scenario.probes)
+
+
+def answers() -> list[Answer]:
+    return [probe.answer for probe in probes() if not probe.answer.invalid]
+
+
+def speaking(answer: Answer) -> set[str]:
+    """Plugins that reject some node."""
+    if answer.pre_filter is not None:
+        return {answer.pre_filter.plugin}
+    return {verdict.plugin for verdict in answer.rejected.values()}
+
+
+def test_there_are_enough() -> None:
+    assert sum(len(wire.read(group)[1]) for group in GROUPS) >= 500
+    assert len(answers()) >= 3_000
+
+
+def test_every_plugin_rejects_alone_in_twenty_probes_or_more() -> None:
+    alone = Counter(plugin for answer in answers() if len(speaking(answer)) == 1 for plugin in speaking(answer))
+    assert {plugin: alone[plugin] for plugin in REASONS if alone[plugin] < 20} == {}
+
+
+def test_every_reason_occurs() -> None:
+    said: dict[str, set[str]] = {}
+    for answer in answers():
+        verdicts = [*answer.rejected.values(), *([answer.pre_filter] if answer.pre_filter else [])]
+        for verdict in verdicts:
+            said.setdefault(verdict.plugin, set()).update(verdict.reasons or ())
+    assert {plugin: reasons - said[plugin] for plugin, reasons in REASONS.items() if reasons - said[plugin]} == {}
+    assert said.keys() - {""} == REASONS.keys()
+
+
+def test_every_third_probe_fits_some_nodes_and_not_others() -> None:
+    mixed = [answer for answer in answers() if answer.feasible and answer.rejected]
+    assert len(mixed) >= 0.3 * len(probes())
+
+
+def test_every_score_tells_nodes_apart_in_fifty_probes_or_more() -> None:
+    telling = Counter(
+        name for answer in answers() for name, scores in answer.scores.items() if not alike(scores.normalized)
+    )
+    assert {name: telling[name] for name in SCORERS if telling[name] < 50} == {}
+    assert telling.keys() == SCORERS
+
+
+def test_what_differs_on_purpose_occurs_and_is_written_down() -> None:
+    occurring = Counter(excuse for probe in probes() for excuse in on_purpose(probe))
+    assert occurring.keys() == set(ON_PURPOSE)
+    written = (ROOT / "docs" / "differences.md").read_text()
+    assert [excuse for excuse in ON_PURPOSE if excuse.lower() not in written.lower()] == []
+
+
+def test_preemption_is_asked_about_in_every_way() -> None:
+    dry = [answer.preemption for answer in answers() if answer.preemption]
+    assert any(run.not_eligible for run in dry)
+    many = [run.candidates for run in dry if run.candidates and len(run.candidates) > 1]
+    assert len(many) >= 50
+    assert any(one.violations for found in many for one in found.values())
+    assert any(len(one.victims) > 2 for found in many for one in found.values())
