@@ -13,7 +13,7 @@ A pod may be seen before its node: it is booked when the node comes.
 Owned by the event loop. No method awaits, so each one is atomic.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final
 
 import numpy as np
@@ -26,14 +26,14 @@ from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
 from scheduler.state.cards.card_columns import CardColumns, Held
-from scheduler.state.cards.node_inventory import NodeInventory, node_differences, read_inventory
-from scheduler.state.changes import Change, ChangeLog, Openings
+from scheduler.state.cards.node_inventory import node_differences, read_inventory
+from scheduler.state.changes import Change, ChangeLog
 from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, resized
 from scheduler.state.columns.labels import Labels
 from scheduler.state.columns.resources import ResourceColumns
-from scheduler.state.columns.rows import Rowed
 from scheduler.state.columns.taints import Taints
 from scheduler.state.facts.fact_table import FactT, FactTable
+from scheduler.state.known import Known
 from scheduler.state.pod_record import NOTHING_SENT, PodRecord, booking_kinds, problem_of
 from scheduler.state.volumes.plan import Plan
 from scheduler.state.volumes.volumes import Volumes
@@ -48,8 +48,8 @@ _ATTACHMENTS: Final = int(Change.ATTACHMENTS)
 _VOLUMES: Final = int(Change.VOLUMES)
 
 
-class Tables(Rowed):
-    """All columns. Plugins read; only the verbs here change them. openings: what `take_openings` will give."""
+class Tables(Known):
+    """All columns. Plugins read; only the verbs here change them."""
 
     def __init__(self, resources: ResourceNames, memory_unit_mib: int = 1024) -> None:
         """resources: the configured names. memory_unit_mib: a node with another unit takes no gpu pod."""
@@ -65,13 +65,7 @@ class Tables(Rowed):
         self.namespaces: dict[str, dict[str, str]] = {}
         self.volumes = Volumes()
         self._facts = FactTable(self)
-        self._pods: dict[str, PodRecord] = {}
-        self._pods_on: dict[str, dict[str, PodRecord]] = {}
-        self._nodes: dict[str, Node] = {}
-        self._inventories: dict[str, NodeInventory] = {}
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
-        self.openings = Openings()
-        self._pod_problems: dict[str, tuple[Pod, str]] = {}
 
     # Nodes
 
@@ -156,11 +150,8 @@ class Tables(Rowed):
         """Of claims, volumes, storage classes or what nodes attach."""
         change(self.volumes)
         changes = self.volumes.take_changes()
-        if changes is None:
-            return
-        for node in changes.nodes:
-            if (row := self.row_of.get(node)) is not None:
-                self._opened(row, _ATTACHMENTS)
+        for row in (self.row_of[node] for node in changes.nodes if node in self.row_of):
+            self._opened(row, _ATTACHMENTS)
         for row in self._facts.volumes_changed(changes):
             self._opened(row, _PODS)
         self.openings.note_claims(changes.claims)
@@ -238,41 +229,6 @@ class Tables(Rowed):
             self._settle(uid)
             self._leave(record)
         return record is not None
-
-    def is_assumed(self, uid: str) -> bool:
-        """Whether we placed the pod and the API server has not shown it yet."""
-        record = self._pods.get(uid)
-        return record is not None and record.assumed
-
-    def record(self, uid: str) -> PodRecord | None:
-        """What is known of a pod with a node; read only."""
-        return self._pods.get(uid)
-
-    def records(self) -> Iterator[PodRecord]:
-        """Every pod with a node; read only."""
-        return iter(self._pods.values())
-
-    def records_on(self, node: str) -> list[PodRecord]:
-        """Every pod on a node."""
-        return list(self._pods_on.get(node, {}).values())
-
-    def node(self, name: str) -> Node:
-        """The node as it was seen last; KeyError when it is not there."""
-        return self._nodes[name]
-
-    def inventory(self, node: str) -> NodeInventory:
-        """What the node says of its cards; KeyError when it is not there."""
-        return self._inventories[node]
-
-    def take_pod_problems(self) -> list[tuple[Pod, str]]:
-        """Pods whose allocation cannot be followed on their node, and why: those noticed since the last call."""
-        found, self._pod_problems = list(self._pod_problems.values()), {}
-        return found
-
-    def take_openings(self) -> Openings:
-        """Where something may have become possible since the last call."""
-        found, self.openings = self.openings, Openings()
-        return found
 
     # Facts
 

@@ -145,10 +145,8 @@ class Volumes:
         """None: it is gone."""
         self._touch_nodes(self.attachments.set(name, attachment))
 
-    def take_changes(self) -> Changes | None:
-        """What has changed since the last call; None when nothing has."""
-        if not (self._touched or self._touched_nodes or self._opened):
-            return None
+    def take_changes(self) -> Changes:
+        """What has changed since the last call."""
         found = Changes(tuple(self._touched), tuple(self._touched_nodes), self._opened)
         self._touched, self._touched_nodes, self._opened = {}, {}, False
         return found
