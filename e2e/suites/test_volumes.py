@@ -110,7 +110,7 @@ async def verdict(site: GpuSite, kind: str, scheduler: str, disk: str) -> str:
     pod = await site.seen(name, lambda pod: is_bound(pod) or is_unschedulable(pod))
     said: str = "bound" if is_bound(pod) else condition(pod)["message"]
     await site.delete_pod(name)
-    return said
+    return said.replace(name, "<pod>")
 
 
 async def one_is_there(site: GpuSite, kind: str, disk: str) -> None:
