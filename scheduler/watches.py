@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
@@ -17,6 +18,7 @@ from scheduler.kube.port import Cluster, Kind, ListBegins, ListEnds, T, WatchEve
 from scheduler.kube.reflector import WatchBackoff, reflect
 from scheduler.process.contact import Contact
 from scheduler.telemetry.observer import ServiceObserver
+from scheduler.volume_handlers import VolumeHandlers
 
 # The requests that bind, beside the watches in `Contact`.
 BINDINGS: Final = "bindings"
@@ -68,6 +70,7 @@ class Watches:
         self,
         cluster: Cluster,
         handlers: EventHandlers,
+        volume_handlers: VolumeHandlers,
         observer: ServiceObserver,
         *,
         predecessor: Predecessor,
@@ -81,7 +84,8 @@ class Watches:
         self._predecessor = predecessor
         self._rng = rng
         self._wake = wake
-        self._unlisted = {kind.name for kind in (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)}
+        self._volume_handlers = volume_handlers
+        self._unlisted = {kind.name for kind in port.KINDS}
         self.contact = Contact(self._unlisted, predecessor.now_s)
         self.listed = asyncio.Event()
 
@@ -92,6 +96,10 @@ class Watches:
             tasks.create_task(self._reflect(port.NODES, self._handlers.nodes)),
             tasks.create_task(self._reflect(port.NAMESPACES, self._handlers.namespaces)),
             tasks.create_task(self._reflect(port.CONFIG_MAPS, self._handlers.config_maps)),
+            *(
+                tasks.create_task(self._reflect(kind, partial(self._volume_handlers.handle, kind)))
+                for kind in port.OF_STORAGE
+            ),
         ]
 
     def not_ready(self, after_s: float) -> str:

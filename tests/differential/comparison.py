@@ -24,6 +24,7 @@ _WITHIN: Final[Mapping[str, range]] = {
 }
 
 
+_NORMALIZED: Final = frozenset({"TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity"})
 _BY_NAME: Final = "nodes that PreFilter leaves out"
 _PREFERENCE: Final = "a preference that is not valid"
 _POD_LEVEL: Final = "the pod's own pod-level requests in its score"
@@ -116,7 +117,7 @@ def _objecting(verdict: Verdict) -> Objecting:
 
 def _scores(plugin: str, theirs: Scores, ours: Mapping[str, int]) -> Iterator[tuple[str, object, object]]:
     expected = theirs.normalized
-    if alike(expected) and alike(ours):
+    if plugin in _NORMALIZED and alike(expected) and alike(ours):
         # Every feasible node gets the same: that decides nothing, and we leave it out.
         return
     within = _WITHIN.get(plugin, _ROUNDED_DOWN)

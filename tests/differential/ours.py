@@ -10,14 +10,16 @@ import numpy as np
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.build import build_engine, resource_names
 from scheduler.event_handlers import EventHandlers
+from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.plugin import Plugin, ScorePlugin
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
-from scheduler.kube import objects
+from scheduler.kube import objects, port
 from scheduler.kube.port import Changed
 from scheduler.plugins import registry
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import NoFit, SchedulingCycle
+from scheduler.volume_handlers import VolumeHandlers
 from tests.differential.wire import Recorded
 
 # Each kind that our scheduler watches, and where its events go. The other kinds of a scenario are left out.
@@ -26,6 +28,7 @@ _WATCHED: Final[Mapping[str, tuple[type[Any], Callable[[EventHandlers], Callable
     "Pod": (objects.Pod, lambda handlers: handlers.pods),
     "Namespace": (objects.Namespace, lambda handlers: handlers.namespaces),
 }
+_OF_STORAGE: Final = {kind.type.__name__: kind for kind in port.OF_STORAGE}
 # Nodes and what pods refer to come first.
 _LAST: Final = "Pod"
 
@@ -63,7 +66,7 @@ class Ours:
         """plugins: a mutation may change one."""
         configuration = SchedulerConfiguration()
         engine, self._reader = build_engine(configuration, plugins)
-        self._tables = engine.tables
+        self._engine, self._tables = engine, engine.tables
         (resolved,) = resolve(configuration)
         profile = registry.build(resolved, resource_names(configuration), plugins)
         self._runtime = Runtime(profile, engine.tables)
@@ -77,13 +80,21 @@ class Ours:
             report=lambda problem: self.problems.append(problem.message),
             ignored=lambda _pod, _preference: None,
         )
-        _show(handlers, scenario.objects)
+        volume_handlers = VolumeHandlers(
+            engine.change_volumes,
+            report=lambda problem: self.problems.append(problem.message),
+            seen=lambda _key: None,
+        )
+        found = _show(handlers, volume_handlers, scenario.objects)
+        nodes = [each for each in found if isinstance(each, objects.Node)]
+        # Each node twice, with a label of no meaning that differs.
+        self._nodes = [[_marked(node, mark) for node in nodes] for mark in "ab"]
 
     def verdicts(self, raw: bytes) -> Verdicts:
         """About a probe, as the API server has stored it."""
         pod = self._reader.read(msgspec.json.decode(raw, type=objects.Pod))
         runtime = self._runtime
-        evaluation = runtime.evaluate(pod, runtime.signature(pod))
+        evaluation = self._evaluated_by_row(pod)
         if evaluation.never:
             return Verdicts(self._message(pod), evaluation.never, {}, (), {})
         feasible = self._names(runtime.feasible(pod, evaluation))
@@ -100,6 +111,15 @@ class Ours:
             }
         scores = {plugin.name: self._scores(plugin, pod) for plugin in self._alone if feasible and plugin.scores(pod)}
         return Verdicts(self._message(pod), "", rejected, feasible, scores)
+
+    def _evaluated_by_row(self, pod: Pod) -> Evaluation:
+        """Over all nodes, then each node again alone, as while a cluster runs: both have to come to the same."""
+        evaluation = self._runtime.evaluate(pod, self._runtime.signature(pod))
+        self._nodes.reverse()
+        for node in self._nodes[0]:
+            self._engine.node_changed(node)
+            evaluation = self._runtime.evaluate(pod, self._runtime.signature(pod))
+        return evaluation
 
     def _message(self, pod: Pod) -> str:
         outcome = self._cycle.schedule(pod, 0)
@@ -122,10 +142,21 @@ def _only(profile: Profile, scorer: ScorePlugin) -> Profile:
     return replace(profile, score=((scorer, 1),))
 
 
-def _show(handlers: EventHandlers, raws: tuple[msgspec.Raw, ...]) -> None:
-    kinds = msgspec.json.Decoder(_Kind)
+def _marked(node: objects.Node, mark: str) -> objects.Node:
+    labels = {**(node.metadata.labels or {}), "differential.example/mark": mark}
+    return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels=labels))
+
+
+def _show(handlers: EventHandlers, volume_handlers: VolumeHandlers, raws: tuple[msgspec.Raw, ...]) -> list[object]:
+    """What was shown."""
+    kinds, shown = msgspec.json.Decoder(_Kind), []
     found = [(kinds.decode(raw).kind, raw) for raw in raws]
     for kind, raw in sorted(found, key=lambda pair: pair[0] == _LAST):
         if kind in _WATCHED:
             struct, handle = _WATCHED[kind]
-            handle(handlers)([Changed(msgspec.json.decode(raw, type=struct))])
+            shown.append(msgspec.json.decode(raw, type=struct))
+            handle(handlers)([Changed(shown[-1])])
+        elif kind in _OF_STORAGE:
+            of = _OF_STORAGE[kind]
+            volume_handlers.handle(of, [Changed(msgspec.json.decode(raw, type=of.type))])
+    return shown
