@@ -27,8 +27,8 @@ from scheduler.telemetry.metrics import Metrics
 from scheduler.telemetry.observer import ServiceObserver
 
 log = structlog.get_logger()
-# Beside the binds: the watches, reads, and the recorder's senders.
-_OTHER_CONNECTIONS = 20
+# Beside the binds: the watches, reads, requests about volumes, and the recorder's senders.
+_OTHER_CONNECTIONS = 44
 _RIGHTS_CHECK_EVERY_S = 60.0
 # Twice this fits into the 30 s that Kubernetes gives a pod to terminate.
 _STOP_TIMEOUT_S = 10.0

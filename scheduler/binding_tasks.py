@@ -15,12 +15,14 @@ from scheduler.queue.entry import QueuedPod
 from scheduler.scheduling_cycle import Placement
 from scheduler.telemetry.observer import ServiceObserver
 from scheduler.telemetry.recorder import Recorder
+from scheduler.volume_binder import VolumeBinder, VolumesFailed
 from scheduler.watches import BINDINGS
 
 # How long back-offs may grow after refusals: by a policy, which will refuse the same pod again; and while the right to
 # bind is missing, or the bindings of the pod's namespace fail.
 _POLICY_BACKOFF_S: Final = 300.0
 _NAMESPACE_BACKOFF_S: Final = 60.0
+_VOLUMES: Final = "binding volumes"
 
 
 class BindingTasks:
@@ -34,6 +36,7 @@ class BindingTasks:
         recorder: Recorder,
         contact: Contact,
         *,
+        volume_binder: VolumeBinder,
         found: Callable[[objects.Pod], None],
         wake: Callable[[], None],
     ) -> None:
@@ -46,6 +49,7 @@ class BindingTasks:
         self._starting = 0  # their task has not begun
         self._engine = engine
         self._binder = binder
+        self._volume_binder = volume_binder
         self._observer = observer
         self._recorder = recorder
         self._contact = contact
@@ -71,6 +75,7 @@ class BindingTasks:
         """Send no other request; those on the wire are answered."""
         self.slots.stop()
         self.waiting_pods.stop()
+        self._volume_binder.stop()
 
     async def _bind(self, queued: QueuedPod, placement: Placement) -> None:
         pod = placement.pod
@@ -96,8 +101,13 @@ class BindingTasks:
             self._wake()
 
     async def _prepared(self, placement: Placement) -> None:
-        """Wait for Permit, then PreBind; BindRefused when one of them rejects."""
+        """Wait for Permit, then for the volumes, then PreBind; BindRefused when one of them rejects."""
         await self.waiting_pods.wait(placement.pod.key.uid, placement.holds)
+        try:
+            await self._volume_binder.bind(placement)
+        except VolumesFailed as failed:
+            message = f"{_VOLUMES}: {failed.reason}"
+            raise BindRefused(message, status=failed.status, settled=failed.gone) from failed
         for plugin in placement.pre_bind:
             try:
                 await plugin.pre_bind(placement.pod, placement.node)

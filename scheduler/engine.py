@@ -21,6 +21,7 @@ from scheduler.scheduling_cycle import Judgement, NoFit, Outcome, Placement, Sch
 from scheduler.state.amounts import RowsLeft
 from scheduler.state.audit import NodeAudit, audit_node
 from scheduler.state.tables import Tables
+from scheduler.state.volumes.volumes import Volumes
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -80,6 +81,10 @@ class Engine:
         """Labels of a namespace; None when it is gone."""
         self.tables.set_namespace(name, labels)
 
+    def change_volumes(self, change: Callable[[Volumes], None]) -> None:
+        """Claims, volumes, storage classes, or what nodes attach."""
+        self.tables.change_volumes(change)
+
     def cards_marked_unhealthy(self, node: str, indexes: frozenset[int]) -> None:
         """The cards of `node`, by index, that the legacy ConfigMap takes out of use."""
         self.tables.mark_unhealthy(node, indexes)
@@ -125,7 +130,11 @@ class Engine:
         pod, cycle = check.pod, self._cycles[check.pod.scheduler_name]
         key = self._key(pod)
         if key != check.signature:
-            self.queue.reclassify(check, key, cycle.needs(pod, key[1]))
+            if pod.volumes.claims and cycle.fits_nowhere(pod, key[1]):
+                # Its claims stand otherwise than its owner was told, and still no node can help.
+                self.queue.fits(check, now_s)
+            else:
+                self.queue.reclassify(check, key, cycle.needs(pod, key[1]))
             return True
         fits, wakes_on = cycle.fits_on(pod, None if check.rows is None else np.array(sorted(check.rows), dtype=np.intp))
         if fits:

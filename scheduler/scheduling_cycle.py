@@ -20,6 +20,7 @@ from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import ANYTHING, Change
 from scheduler.state.columns.arrays import RowArray
 from scheduler.state.needs import Needs
+from scheduler.state.volumes.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class Hold:
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Where a pod goes: assumed in the tables, not yet bound.
 
-    annotations: of the Binding. holds: Permit plugins that have to allow it first. pre_bind: to be called in order.
+    annotations: of the Binding. holds: Permit plugins that have to allow it first. volumes: what its claims are to
+    get first. pre_bind: to be called in order.
     """
 
     pod: Pod
@@ -41,6 +43,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     cards: tuple[CardShare, ...]
     annotations: dict[str, str]
     holds: tuple[Hold, ...] = ()
+    volumes: Plan | None = None
     pre_bind: tuple[PreBindPlugin, ...] = ()
 
 
@@ -116,6 +119,10 @@ class SchedulingCycle:
         fits, evaluation = self._runtime.fits_on(pod, rows)
         return fits, _wakes_on(evaluation)
 
+    def fits_nowhere(self, pod: Pod, signature: Signature) -> bool:
+        """Whether no node will ever do, as the pod and its claims are."""
+        return bool(self._runtime.evaluate(pod, signature).never)
+
     def unreserve(self, pod: Pod) -> None:
         """Undo a placement: the plugins in reverse order, then the tables."""
         for plugin in reversed(self._runtime.profile.reserve):
@@ -127,6 +134,7 @@ class SchedulingCycle:
         tables, profile = self._runtime.tables, self._runtime.profile
         cards: tuple[CardShare, ...] = ()
         annotations: dict[str, str] = {}
+        plan: Plan | None = None
         holds = []
         with ExitStack() as undo:
             for reserver in profile.reserve:
@@ -134,7 +142,8 @@ class SchedulingCycle:
                 undo.callback(reserver.unreserve, pod)
                 cards += reservation.cards
                 annotations.update(reservation.annotations or {})
-            tables.assume(pod, row, cards, annotations)
+                plan = plan or reservation.volumes
+            tables.assume(pod, row, cards, annotations, plan)
             undo.callback(tables.forget, pod.key.uid)
             for permitter in profile.permit:
                 answer = permitter.permit(pod, tables.names[row])
@@ -151,6 +160,7 @@ class SchedulingCycle:
             cards=cards,
             annotations=annotations,
             holds=tuple(holds),
+            volumes=plan,
             pre_bind=profile.pre_bind,
         )
 
@@ -176,4 +186,4 @@ _EXISTENCE: Final = int(Change.EXISTENCE)
 
 def _wakes_on(evaluation: Evaluation) -> int:
     """A node that comes can help every pod that some node could take."""
-    return 0 if evaluation.never else evaluation.wakes_on | _EXISTENCE
+    return evaluation.wakes_on if evaluation.never else evaluation.wakes_on | _EXISTENCE

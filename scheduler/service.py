@@ -34,12 +34,15 @@ from scheduler.queue.entry import State
 from scheduler.scheduling_cycle import NoFit
 from scheduler.telemetry.observer import ServiceObserver
 from scheduler.telemetry.recorder import Recorder
+from scheduler.volume_binder import VolumeBinder
+from scheduler.volume_handlers import VolumeHandlers
 from scheduler.watches import Predecessor, Watches
 
 _SLICE_S: Final = 0.005
 # Questions about pods that wait may go on for long: whoever comes meanwhile passes the loop several times.
 _CHECKS_SLICE_S: Final = 0.001
 _MOST_REPORTED: Final = 4096
+_BINDS_PER_VOLUME_WRITE: Final = 4
 _LAG_EVERY_S: Final = 0.25
 
 log = structlog.get_logger()
@@ -98,13 +101,16 @@ class Service:
         self._reported: LRUCache[Problem, bool] = LRUCache(maxsize=_MOST_REPORTED)
         self.recorder = self._recorder()
         handlers = EventHandlers(engine, reader, now_s=self._clock.monotonic_s, report=self._report)
-        self._watches = self._the_watches(handlers, rng)
+        volume_binder = self._volume_binder(rng)
+        volume_handlers = VolumeHandlers(engine.change_volumes, report=self._report, seen=volume_binder.seen)
+        self._watches = self._the_watches(handlers, volume_handlers, rng)
         self._binding = BindingTasks(
             engine,
             self._binder(rng),
             observer,
             self.recorder,
             self.contact,
+            volume_binder=volume_binder,
             found=lambda pod: handlers.pods((Changed(pod),)),
             wake=self._wake.set,
         )
@@ -122,9 +128,26 @@ class Service:
             on_lost=self._observer.record_lost,
         )
 
-    def _the_watches(self, handlers: EventHandlers, rng: random.Random) -> Watches:
-        predecessor = Predecessor(self._clock.started_s + self._options.predecessor_s, self._clock.monotonic_s)
-        return Watches(self._cluster, handlers, self._observer, predecessor=predecessor, rng=rng, wake=self._wake)
+    def _the_watches(self, handlers: EventHandlers, volume_handlers: VolumeHandlers, rng: random.Random) -> Watches:
+        return Watches(
+            self._cluster,
+            handlers,
+            volume_handlers,
+            self._observer,
+            predecessor=Predecessor(self._clock.started_s + self._options.predecessor_s, self._clock.monotonic_s),
+            rng=rng,
+            wake=self._wake,
+        )
+
+    def _volume_binder(self, rng: random.Random) -> VolumeBinder:
+        """Requests about volumes have slots of their own: a webhook that hangs on one of them delays no binding."""
+        backoff_s = Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
+        most = max(1, self._options.max_binds_in_flight // _BINDS_PER_VOLUME_WRITE)
+        slots = BindSlots(most, self._clock.monotonic_s, backoff_s, on_free=lambda: None)
+        return VolumeBinder(self._cluster, self.engine.tables, slots, gone=self._is_gone)
+
+    def _is_gone(self, uid: str) -> bool:
+        return self.engine.tables.record(uid) is None
 
     def _binder(self, rng: random.Random) -> Binder:
         now_s = self._clock.monotonic_s
@@ -136,7 +159,7 @@ class Service:
             timeout_s=self._options.bind_timeout_s,
             backoff_s=backoff_s,
             on_retry=self._retried,
-            gone=lambda uid: self.engine.tables.record(uid) is None,
+            gone=self._is_gone,
         )
 
     @property

@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic
 
 import structlog
@@ -17,6 +18,7 @@ from scheduler.kube.port import Cluster, Kind, ListBegins, ListEnds, T, WatchEve
 from scheduler.kube.reflector import WatchBackoff, reflect
 from scheduler.process.contact import Contact
 from scheduler.telemetry.observer import ServiceObserver
+from scheduler.volume_handlers import VolumeHandlers
 
 # The requests that bind, beside the watches in `Contact`.
 BINDINGS: Final = "bindings"
@@ -51,12 +53,13 @@ class Watched(Generic[T]):
     needed: bool = True
 
 
-def watched(handlers: EventHandlers) -> tuple[Watched[Any], ...]:
+def watched(handlers: EventHandlers, volume_handlers: VolumeHandlers) -> tuple[Watched[Any], ...]:
     """All of them, pods last: they are listed once no bind request of the process before can still take effect."""
     return (
         Watched(port.NODES, handlers.nodes),
         Watched(port.NAMESPACES, handlers.namespaces, needed=False),
         Watched(port.CONFIG_MAPS, handlers.config_maps, needed=False),
+        *(Watched(kind, partial(volume_handlers.handle, kind), needed=False) for kind in port.OF_STORAGE),
         Watched(port.PODS, handlers.pods),
     )
 
@@ -87,6 +90,7 @@ class Watches:
         self,
         cluster: Cluster,
         handlers: EventHandlers,
+        volume_handlers: VolumeHandlers,
         observer: ServiceObserver,
         *,
         predecessor: Predecessor,
@@ -100,7 +104,7 @@ class Watches:
         self._predecessor = predecessor
         self._rng = rng
         self._wake = wake
-        self._watched = watched(handlers)
+        self._watched = watched(handlers, volume_handlers)
         self._unlisted = {one.kind.name for one in self._watched}
         self.contact = Contact(self._unlisted, predecessor.now_s)
         self.listed = asyncio.Event()

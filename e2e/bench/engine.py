@@ -94,11 +94,20 @@ def _all_different(count: int) -> Iterator[Wire]:
         yield msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
 
 
+def _spread_over_zones(count: int) -> Iterator[Wire]:
+    for pod in _same_template(count):
+        own = objects.LabelSelector({"app": (pod.metadata.labels or {})["app"]})
+        constraint = objects.TopologySpreadConstraint("topology.kubernetes.io/zone", label_selector=own)
+        spec = msgspec.structs.replace(pod.spec, topology_spread_constraints=(constraint,))
+        yield msgspec.structs.replace(pod, spec=spec)
+
+
 ROWS: Final = (
     EngineBenchmark("same template, 5,000 nodes", 5000, _same_template, 6000),
     EngineBenchmark("50 templates mixed, 5,000 nodes", 5000, _fifty_templates, 3000),
     EngineBenchmark("50 StatefulSets (unique labels), 5,000 nodes", 5000, _stateful_sets, 3000),
     EngineBenchmark("every pod another spec, 5,000 nodes", 5000, _all_different, 500),
+    EngineBenchmark("spread over zones (DoNotSchedule), 5,000 nodes", 5000, _spread_over_zones, 1500),
     EngineBenchmark("same template, 15,000 nodes", 15_000, _same_template, None),
 )
 

@@ -10,7 +10,7 @@ from typing import Final, Self
 import msgspec
 
 from e2e.control_plane.admin import Admin, Json, done
-from scheduler.kube import objects
+from scheduler.kube import objects, storage
 from tests.contract.under_test import Manifest, SeenEvent
 
 _CORE: Final = "/api/v1"
@@ -84,6 +84,19 @@ class ApiOperator:
         else:
             self._undo.push_async_callback(self._admin.delete, f"{path}/{name}")
         done(made)
+
+    async def create_claim(self, manifest: Manifest) -> storage.PersistentVolumeClaim:
+        """See Operator."""
+        path = f"{_CORE}/namespaces/{manifest['metadata']['namespace']}/persistentvolumeclaims"
+        made = await self._admin.create(path, dict(manifest))
+        return msgspec.json.decode(json.dumps(made), type=storage.PersistentVolumeClaim)
+
+    async def create_volume(self, manifest: Manifest) -> storage.PersistentVolume:
+        """See Operator."""
+        made = await self._admin.create(f"{_CORE}/persistentvolumes", dict(manifest))
+        path = f"{_CORE}/persistentvolumes/{manifest['metadata']['name']}"
+        self._undo.push_async_callback(self._admin.delete, path)
+        return msgspec.json.decode(json.dumps(made), type=storage.PersistentVolume)
 
     async def event(self, namespace: str, name: str) -> SeenEvent | None:
         """See Operator."""

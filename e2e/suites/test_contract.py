@@ -20,6 +20,7 @@ from tests.contract.binding_contract import BindingContract
 from tests.contract.event_contract import EventContract
 from tests.contract.status_contract import StatusContract
 from tests.contract.under_test import ClusterUnderTest
+from tests.contract.volume_contract import VolumeContract
 from tests.contract.watch_contract import WatchContract
 
 
@@ -49,6 +50,10 @@ class TestServerEvents(EventContract):
 
 
 class TestServerStatus(StatusContract):
+    pass
+
+
+class TestServerVolumes(VolumeContract):
     pass
 
 

@@ -217,9 +217,9 @@ async def test_a_pod_with_a_scheduling_gate_waits_until_the_gate_is_gone(site: G
     ("spec", "what"),
     [
         pytest.param(
-            {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]},
-            "volumes of kind persistentVolumeClaim",
-            id="a volume claim",
+            {"resourceClaims": [{"name": "r", "resourceClaimName": "r"}]},
+            "resource claims",
+            id="a resource claim",
         ),
     ],
 )

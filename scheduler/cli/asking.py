@@ -27,6 +27,7 @@ from scheduler.kube.port import ApiError, ApiForbidden, Cluster, ListEnds
 from scheduler.pods.mistakes import forgotten, mistakes
 from scheduler.pods.pod import PodReader
 from scheduler.simulation.defaults import new_pod
+from scheduler.volume_handlers import VolumeHandlers
 from scheduler.watches import Watched, watched
 
 _MOST_NAMES: Final = 3
@@ -93,7 +94,8 @@ async def site(cluster: Cluster, configuration: SchedulerConfiguration) -> Site:
         unread.append(f"{problem.kind} {problem.name}: {problem.message}")
 
     handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=report)
-    for one in watched(handlers):
+    volume_handlers = VolumeHandlers(engine.change_volumes, report=report, seen=lambda _: None)
+    for one in watched(handlers, volume_handlers):
         await _list(cluster, one, unread)
     return Site(cluster, engine, reader, configuration.memory_unit_mib, unread)
 

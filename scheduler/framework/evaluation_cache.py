@@ -54,7 +54,7 @@ class Evaluation:
     booking scorers, -1 where not feasible. raw: int64[nodes] for each of `rules.normalized`.
     scored: whether `node_total` and `raw` hold for every row; if not, nothing was feasible at first, and they hold for
     the rows that have changed since.
-    wakes_on: bits of Change that can alter what some rule has rejected so far.
+    wakes_on: bits of Change that can alter what some rule has rejected so far, or what `never` says.
     """
 
     state: CycleState

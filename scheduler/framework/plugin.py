@@ -27,6 +27,7 @@ from scheduler.state.amounts import Amount
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import ANY_DOMAIN, Change
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.volumes.plan import Plan
 
 if TYPE_CHECKING:
     from scheduler.state.facts.fact import Fact
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 # points, rounded as there, so that sums of theirs compare as they do there: docs/decisions/0033.
 POINT: Final = 1_000
 MAX_SCORE: Final = 100 * POINT
+_NOTHING: Final = Change(0)
 
 
 class Detail(ABC):
@@ -126,9 +128,13 @@ class Relevance(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The pod fits no node whatever the nodes look like; `reason` is what its user reads."""
+    """The pod fits no node whatever the nodes look like; `reason` is what its user reads.
+
+    wakes_on: what can help besides a change of the pod, or of its claims.
+    """
 
     reason: str
+    wakes_on: Change = _NOTHING
 
 
 PreFilterResult: TypeAlias = Relevance | Rejected
@@ -150,11 +156,13 @@ class Normalization(Enum):
 class Reservation(msgspec.Struct, frozen=True):
     """What a Reserve plugin takes for a pod on a node.
 
-    cards: whole-pod units per card. annotations: become part of the Binding.
+    cards: whole-pod units per card. annotations: become part of the Binding. volumes: what its claims get there, which
+    is asked of the API server before the Binding.
     """
 
     cards: tuple[CardShare, ...] = ()
     annotations: Mapping[str, str] | None = None
+    volumes: Plan | None = None
 
 
 class Allow(Enum):

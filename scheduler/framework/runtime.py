@@ -158,8 +158,8 @@ class Runtime:
     def _judged_on(self, pod: Pod, rows: RowArray) -> tuple[bool, Evaluation]:
         state = CycleState()
         skipped, never = self._pre_filter(pod, state)
-        if never:
-            return False, Evaluation(state=state, rules=ClassRules(), never=never)
+        if never is not None:
+            return False, _never(state, never)
         state.write(CARD_RULES, self.profile.card_rules(skipped))
         judged = Evaluation(state=state, rules=self.profile.class_rules(pod, skipped))
         return bool(self._left(pod, judged, judged.rules.filters, rows, self.tables.valid[rows]).any()), judged
@@ -167,8 +167,8 @@ class Runtime:
     def _evaluate_all(self, pod: Pod) -> Evaluation:
         tables, state = self.tables, CycleState()
         skipped, never = self._pre_filter(pod, state)
-        if never:
-            return Evaluation(state=state, rules=ClassRules(), never=never)
+        if never is not None:
+            return _never(state, never)
         state.write(CARD_RULES, self.profile.card_rules(skipped))
         rules = self.profile.class_rules(pod, skipped)
         fresh = Evaluation(state=state, rules=rules, version=tables.changes.version, capacity=tables.capacity)
@@ -184,15 +184,15 @@ class Runtime:
         state.drop_passing()
         return fresh
 
-    def _pre_filter(self, pod: Pod, state: CycleState) -> tuple[set[Plugin], str]:
+    def _pre_filter(self, pod: Pod, state: CycleState) -> tuple[set[Plugin], Rejected | None]:
         skipped: set[Plugin] = set()
         for plugin in self.profile.pre_filter:
             result = plugin.pre_filter(pod, self.tables, state)
             if isinstance(result, Rejected):
-                return skipped, result.reason
+                return skipped, result
             if result is Relevance.SKIP:
                 skipped.add(plugin)
-        return skipped, ""
+        return skipped, None
 
     def _evaluate_changed(self, kept: Evaluation, pod: Pod, changed: ChangedRows) -> None:
         # One row as a slice: a view costs a tenth of picking the row out, and one row is the common case.
@@ -278,6 +278,10 @@ class Runtime:
             # They had something to say of all rows. Else what is kept is of the row where the pod is likely to land.
             state.drop_passing()
         return total, feasible
+
+
+def _never(state: CycleState, rejected: Rejected) -> Evaluation:
+    return Evaluation(state=state, rules=ClassRules(), never=rejected.reason, wakes_on=int(rejected.wakes_on))
 
 
 def _with_normalized(

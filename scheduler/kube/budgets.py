@@ -25,6 +25,8 @@ from scheduler.kube.objects import Node, Pod
 MOST_BYTES: Final = 65_536
 # Of an annotation that no rule of ours reads: rules of others read short ones, `kubectl apply` writes long ones.
 LONGEST_FOREIGN_VALUE: Final = 1024
+# A node attaches some forty disks; each of a pod's claims is looked up at each attempt.
+MOST_VOLUMES: Final = 128
 # Of a selector in an annotation, as `kubectl -l` takes it: it is held against every pod of the namespace.
 SELECTOR_CHARACTERS: Final = 1024
 SELECTOR_REQUIREMENTS: Final = 16
@@ -69,6 +71,7 @@ POD_BUDGETS: Final = (
     Budget("topology spread values", 1024, pod_parts.spread_values, pod_parts.without_spread),
     # Every node on which one of them is taken is looked at.
     Budget("host ports", 128, pod_parts.host_ports, pod_parts.without_ports),
+    Budget("volumes", MOST_VOLUMES, lambda pod: len(pod.spec.volumes), pod_parts.without_volumes),
 )
 
 

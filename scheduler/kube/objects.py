@@ -39,6 +39,12 @@ class ObjectMeta(_Wire, frozen=True):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
+class ApiObject(_Wire, frozen=True):
+    """An object of the API, of whatever kind."""
+
+    metadata: ObjectMeta
+
+
 class ResourceRequirements(_Wire, frozen=True):
     """Requests and limits of a container or of a whole pod."""
 
@@ -183,7 +189,22 @@ class SchedulingGroup(_Wire, frozen=True):
 
 
 class VolumeSource(_Wire, frozen=True):
-    """Where a volume comes from; only its kind is read, the key that it stands under."""
+    """Where a volume comes from, in the spelling of its kind, the key that it stands under.
+
+    claim_name: of a persistentVolumeClaim. The others name a disk: pd_name of gcePersistentDisk, disk_uri of azureDisk,
+    volume_id of awsElasticBlockStore, cinder and portworxVolume, iqn of iscsi; monitors, pool and image of rbd. Of the
+    other kinds nothing is read.
+    """
+
+    claim_name: str = ""
+    pd_name: str = ""
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+    volume_id: str = msgspec.field(default="", name="volumeID")
+    iqn: str = ""
+    monitors: tuple[str, ...] = ()
+    pool: str = ""
+    image: str = ""
+    read_only: bool = False
 
 
 class ResourceClaim(_Wire, frozen=True):
@@ -246,10 +267,9 @@ class PodStatus(_Wire, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class Pod(_Wire, frozen=True):
+class Pod(ApiObject, frozen=True):
     """v1.Pod."""
 
-    metadata: ObjectMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -295,22 +315,18 @@ class NodeStatus(_Wire, frozen=True):
         return next((c.last_heartbeat_time or "" for c in self.conditions if c.type == "Ready"), "")
 
 
-class Node(_Wire, frozen=True):
+class Node(ApiObject, frozen=True):
     """v1.Node."""
 
-    metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
 
-class ConfigMap(_Wire, frozen=True):
+class ConfigMap(ApiObject, frozen=True):
     """v1.ConfigMap."""
 
-    metadata: ObjectMeta
     data: dict[str, str] | None = None
 
 
-class Namespace(_Wire, frozen=True):
+class Namespace(ApiObject, frozen=True):
     """v1.Namespace, read for its labels."""
-
-    metadata: ObjectMeta

@@ -159,6 +159,11 @@ def without_tolerations(pod: Pod) -> Pod:
     return replace(pod, spec=replace(pod.spec, tolerations=()))
 
 
+def without_volumes(pod: Pod) -> Pod:
+    """None at all."""
+    return replace(pod, spec=replace(pod.spec, volumes=()))
+
+
 def without_spread(pod: Pod) -> Pod:
     """No topology spread constraint."""
     return replace(pod, spec=replace(pod.spec, topology_spread_constraints=()))

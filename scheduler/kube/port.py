@@ -6,18 +6,18 @@ one contract suite runs against both.
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from config.protocol import names
-from scheduler.kube import objects
+from scheduler.kube import objects, storage
 
 # kube-apiserver asks for a second; a day would be a day without bindings.
 LONGEST_RETRY_AFTER_S: Final = 30.0
 
-T = TypeVar("T", objects.Pod, objects.Node, objects.ConfigMap, objects.Namespace)
-T_co = TypeVar("T_co", objects.Pod, objects.Node, objects.ConfigMap, objects.Namespace, covariant=True)
+T = TypeVar("T", bound=objects.ApiObject)
+T_co = TypeVar("T_co", bound=objects.ApiObject, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,24 @@ PODS: Final = Kind("pods", objects.Pod, "/api/v1/pods", "status.phase!=Succeeded
 NODES: Final = Kind("nodes", objects.Node, "/api/v1/nodes")
 NAMESPACES: Final = Kind("namespaces", objects.Namespace, "/api/v1/namespaces")
 CONFIG_MAPS: Final = Kind("configmaps", objects.ConfigMap, f"/api/v1/namespaces/{names.UNHEALTHY_NAMESPACE}/configmaps")
+CLAIMS: Final = Kind("persistentvolumeclaims", storage.PersistentVolumeClaim, "/api/v1/persistentvolumeclaims")
+VOLUMES: Final = Kind("persistentvolumes", storage.PersistentVolume, "/api/v1/persistentvolumes")
+_STORAGE: Final = "/apis/storage.k8s.io/v1"
+STORAGE_CLASSES: Final = Kind("storageclasses", storage.StorageClass, f"{_STORAGE}/storageclasses")
+CSI_NODES: Final = Kind("csinodes", storage.CSINode, f"{_STORAGE}/csinodes")
+CSI_DRIVERS: Final = Kind("csidrivers", storage.CSIDriver, f"{_STORAGE}/csidrivers")
+CAPACITIES: Final = Kind("csistoragecapacities", storage.CSIStorageCapacity, f"{_STORAGE}/csistoragecapacities")
+ATTACHMENTS: Final = Kind("volumeattachments", storage.VolumeAttachment, f"{_STORAGE}/volumeattachments")
+OF_STORAGE: Final[tuple[Kind[Any], ...]] = (
+    CLAIMS,
+    VOLUMES,
+    STORAGE_CLASSES,
+    CSI_NODES,
+    CSI_DRIVERS,
+    CAPACITIES,
+    ATTACHMENTS,
+)
+KINDS: Final[tuple[Kind[Any], ...]] = (PODS, NODES, NAMESPACES, CONFIG_MAPS, *OF_STORAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +123,31 @@ class Binding:
     pod: PodKey
     node: str
     annotations: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeForClaim:
+    """A volume is to be bound to a claim. version: of the volume, which must not have changed since.
+
+    kept: whether an operator has kept it for the claim by name.
+    """
+
+    volume: str
+    version: str
+    claim_namespace: str
+    claim: str
+    claim_uid: str
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeForClaim:
+    """A volume is to be made for a claim, for this node. version: of the claim, which must not have changed since."""
+
+    namespace: str
+    claim: str
+    version: str
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +254,20 @@ class Cluster(Protocol):
 
     async def pod(self, namespace: str, name: str) -> objects.Pod | None:
         """The pod as the API server has it now (a consistent read), None when there is none."""
+        ...
+
+    async def give_volume(self, wanted: VolumeForClaim) -> str:
+        """Write the claim into the volume; returns the volume's new resource version.
+
+        ApiConflict when it has changed meanwhile, ApiNotFound.
+        """
+        ...
+
+    async def select_node(self, wanted: NodeForClaim) -> str:
+        """Write the node into the claim; returns the claim's new resource version.
+
+        ApiConflict when it has changed meanwhile, ApiNotFound.
+        """
         ...
 
     async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:

@@ -4,8 +4,7 @@ Source: kube-scheduler, plugins/nodeaffinity/node_affinity.go;
 k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -21,103 +20,15 @@ from scheduler.framework.plugin import (
     Relevance,
     ScorePlugin,
 )
-from scheduler.kube import objects
 from scheduler.pods.pod import Pod, Template
 from scheduler.state.changes import Change
-from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows
-from scheduler.state.columns.row_masks import mask_of, only_row
-from scheduler.state.columns.selectors import Matcher, all_parsed, equalities
+from scheduler.state.columns.arrays import Int64Array, Rows
+from scheduler.state.columns.node_terms import NAME_FIELD, NodeTerm, Required, parsed_term
+from scheduler.state.columns.selectors import Matcher, equalities
 from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) didn't match Pod's node affinity/selector"
 CONFLICT: Final = "pod affinity terms conflict"
-_NAME_FIELD: Final = "metadata.name"
-
-
-@dataclass(frozen=True, slots=True)
-class NodeField:
-    """One of `matchFields`: the node's name is `value`, or, `negated`, it is not."""
-
-    value: str
-    negated: bool
-
-    def accepts(self, name: str) -> bool:
-        """Whether the node of this name matches."""
-        return (name == self.value) is not self.negated
-
-    def over(self, tables: Tables, rows: Rows) -> BoolArray:
-        """bool[rows]: which of them match."""
-        row = tables.row_of.get(self.value)
-        named = mask_of(() if row is None else (row,), rows, tables.capacity)
-        return ~named if self.negated else named
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTerm:
-    """Expressions and fields, ANDed. At least one of them is there."""
-
-    expressions: tuple[Matcher, ...]
-    fields: tuple[NodeField, ...] = ()
-
-    def accepts(self, labels: Mapping[str, str], name: str) -> bool:
-        """Whether a node with these labels and this name matches."""
-        return all(each.expression.accepts(labels.get(each.expression.key)) for each in self.expressions) and all(
-            field.accepts(name) for field in self.fields
-        )
-
-    def over(self, tables: Tables, rows: Rows) -> BoolArray:
-        """bool[rows]: which of them match."""
-        masks = [matcher.over(tables.labels, rows) for matcher in self.expressions]
-        masks += [field.over(tables, rows) for field in self.fields]
-        matched = masks[0]
-        for mask in masks[1:]:
-            matched &= mask
-        return matched
-
-    @property
-    def size_bytes(self) -> int:
-        """What is kept of the verdicts."""
-        return sum(matcher.size_bytes for matcher in self.expressions)
-
-
-@dataclass(frozen=True, slots=True)
-class Required:
-    """What a node must have. selector: the nodeSelector, or None. terms: ORed; None when there is no affinity."""
-
-    selector: NodeTerm | None
-    terms: tuple[NodeTerm, ...] | None
-
-    def accepts(self, labels: Mapping[str, str], name: str) -> bool:
-        """Whether a node with these labels and this name matches."""
-        return (self.selector is None or self.selector.accepts(labels, name)) and (
-            self.terms is None or any(term.accepts(labels, name) for term in self.terms)
-        )
-
-    def over(self, tables: Tables, rows: Rows) -> BoolArray:
-        """bool[rows]: which of them match."""
-        if (row := only_row(rows)) is not None:
-            # One row that changed, the common case: arrays would cost more than the reading of its labels.
-            return np.array([self.accepts(tables.labels.of_row(row), tables.names[row])], dtype=np.bool_)
-        matched = None if self.selector is None else self.selector.over(tables, rows)
-        if self.terms is None:
-            return np.ones_like(tables.valid[rows]) if matched is None else matched
-        any_term = np.zeros_like(tables.valid[rows])
-        for term in self.terms:
-            any_term |= term.over(tables, rows)
-        return any_term if matched is None else matched & any_term
-
-    @property
-    def keys(self) -> frozenset[str]:
-        """The labels that it looks at."""
-        parts = (*(self.terms or ()), *(() if self.selector is None else (self.selector,)))
-        return frozenset(matcher.expression.key for part in parts for matcher in part.expressions)
-
-    @property
-    def size_bytes(self) -> int:
-        """What is kept of the verdicts."""
-        parts = (*(self.terms or ()), *(() if self.selector is None else (self.selector,)))
-        return sum(part.size_bytes for part in parts)
-
 
 Preferred: TypeAlias = tuple[tuple[int, NodeTerm], ...]
 _REQUIRED: Final[StateKey[Required]] = StateKey("node_affinity.required")
@@ -200,16 +111,6 @@ def preferred(template: Template) -> Preferred:
     return tuple((weight, term) for weight, term in terms if term is not None)
 
 
-def parsed_term(term: objects.NodeSelectorTerm) -> NodeTerm | None:
-    """The term; None when it is empty or not valid: it matches no node."""
-    expressions = all_parsed(term.match_expressions)
-    fields = [_parsed_field(requirement) for requirement in term.match_fields]
-    valid = tuple(field for field in fields if field is not None)
-    if expressions is None or len(valid) < len(fields) or not (expressions or valid):
-        return None
-    return NodeTerm(tuple(Matcher(expression) for expression in expressions), valid)
-
-
 def names_conflict(template: Template) -> bool:
     """Whether every required term asks for node names that exclude each other."""
     affinity = template.node_affinity
@@ -217,16 +118,10 @@ def names_conflict(template: Template) -> bool:
     if wanted is None or not wanted.node_selector_terms:
         return False
     for term in wanted.node_selector_terms:
-        asked = [frozenset(r.values) for r in term.match_fields if r.key == _NAME_FIELD and r.operator == "In"]
+        asked = [frozenset(r.values) for r in term.match_fields if r.key == NAME_FIELD and r.operator == "In"]
         if not asked or frozenset.intersection(*asked):
             return False
     return True
-
-
-def _parsed_field(requirement: objects.Requirement) -> NodeField | None:
-    """The API server admits no other field, no other operator and no more values than one."""
-    valid = requirement.key == _NAME_FIELD and requirement.operator in {"In", "NotIn"} and len(requirement.values) == 1
-    return NodeField(requirement.values[0], requirement.operator == "NotIn") if valid else None
 
 
 def _preferred(pod: Pod, state: CycleState) -> Preferred:

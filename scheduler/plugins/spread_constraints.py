@@ -12,11 +12,12 @@ import numpy as np
 
 from scheduler.framework.plugin import MAX_SCORE
 from scheduler.kube import objects
-from scheduler.plugins.node_affinity import Required, required
+from scheduler.plugins.node_affinity import required
 from scheduler.plugins.taint_toleration import has_untolerated
 from scheduler.pods.pod import Template
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.columns.labels import ABSENT, LabelColumn
+from scheduler.state.columns.node_terms import Required
 from scheduler.state.columns.selectors import Expressions, equalities, match, of_label_selector
 from scheduler.state.columns.taints import Verdicts
 from scheduler.state.facts.matching_pods import MatchingPods, Query

@@ -23,7 +23,8 @@ _CLAIM: Final = objects.ResourceClaim()
 class Asked(msgspec.Struct, frozen=True, array_like=True):
     """Equal for pods that ask the same: names, names of volumes and unread labels do not enter.
 
-    over_budget: what of the labels, annotations or gates is more than is read, for people.
+    volume_kinds: one for each volume. over_budget: what of the labels, annotations or gates is more than is read, for
+    people.
     """
 
     containers: tuple[objects.Container, ...]
@@ -92,7 +93,7 @@ class AskedReader:
             spec.topology_spread_constraints,
             spec.scheduling_group,
             len(spec.resource_claims),
-            tuple(sorted({kind for volume in spec.volumes for kind in volume if kind != "name"})),
+            tuple(sorted([kind for volume in spec.volumes for kind in volume if kind != "name"])),
             {key: labels[key] for key in self._labels if key in labels},
             {key: annotations[key] for key in self._annotations if key in annotations},
             effective_requests.resized(wire),

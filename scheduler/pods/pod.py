@@ -19,6 +19,7 @@ from scheduler.kube.port import PodKey
 from scheduler.pods.asked import Asked, AskedReader
 from scheduler.pods.effective_requests import Amounts, effective_requests
 from scheduler.pods.gpu_request import GpuRequest, GpuRequestError, ResourceNames, gpu_request_of, gpu_units, sidecars
+from scheduler.pods.pod_volumes import NO_VOLUMES, ClaimKey, PodVolumes, volumes_of
 from scheduler.pods.unsupported import unsupported_rules
 
 # 8,192 templates of the usual size. A key is as long as what it stands for, or a digest.
@@ -73,7 +74,10 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """One pod. created: RFC 3339, "" unknown. node_name: "" while it waits. owner_uid: of its controller, or ""."""
+    """One pod. created: RFC 3339, "" unknown. node_name: "" while it waits. owner_uid: of its controller, or "".
+
+    volumes: its own, in which the pods of one template may differ.
+    """
 
     key: PodKey
     template: Template
@@ -90,6 +94,12 @@ class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     phase: str
     reason: str
     condition: objects.PodCondition | None
+    volumes: PodVolumes = NO_VOLUMES
+
+    @property
+    def claim_keys(self) -> list[ClaimKey]:
+        """Of the claims that it uses."""
+        return [(self.key.namespace, claim.name) for claim in self.volumes.claims]
 
 
 class _Kept(NamedTuple):
@@ -157,6 +167,7 @@ class PodReader:
             phase=status.phase,
             reason=status.reason,
             condition=next((c for c in status.conditions if c.type == "PodScheduled"), None),
+            volumes=volumes_of(wire) if spec.volumes else NO_VOLUMES,
         )
 
     def _template(self, asked: Asked, node_name: str) -> Template:

@@ -7,15 +7,10 @@ from typing import Final
 
 from config.protocol import names
 from scheduler.kube import objects
+from scheduler.pods.pod_volumes import JUDGED
 
 # Volumes that need nothing of a scheduler: they are made, or mounted, on whatever node the pod runs. A kind that
-# Kubernetes adds waits until it has been looked up. Of the others, kube-scheduler's rules look at
-# - claims, `persistentVolumeClaim` and `ephemeral`: volumebinding/volume_binding.go (podHasPVCs), and volumezone and
-#   nodevolumelimits by the claim;
-# - disks that two pods may not share, `gcePersistentDisk`, `awsElasticBlockStore`, `rbd` and `iscsi`:
-#   isVolumeConflict in volumerestrictions/volume_restrictions.go;
-# - disks that count against a node's limit, the first two of those, `azureDisk`, `cinder` and `portworxVolume`:
-#   nodevolumelimits/csi.go (checkAttachableInlineVolume), utils.go (isCSIMigrationOn).
+# Kubernetes adds waits until it has been looked up.
 _FREE_VOLUMES: Final = frozenset(
     {
         *("configMap", "secret", "emptyDir", "projected", "downwardAPI", "hostPath", "image", "gitRepo", "csi"),
@@ -23,7 +18,6 @@ _FREE_VOLUMES: Final = frozenset(
         *("quobyte", "scaleIO", "storageos", "vsphereVolume"),
     }
 )
-
 ANNOTATIONS_READ: Final = (names.CARD_POLICY, names.NODE_POLICY)
 _RESTART_ALL: Final = "restartPolicyRules with RestartAllContainers"
 
@@ -34,7 +28,7 @@ def unsupported_rules(pod: objects.Pod) -> tuple[str, ...]:
 
 
 def _volumes(spec: objects.PodSpec) -> tuple[str, ...]:
-    kinds = {kind for volume in spec.volumes for kind in volume if kind != "name"} - _FREE_VOLUMES
+    kinds = {kind for volume in spec.volumes for kind in volume if kind != "name"} - _FREE_VOLUMES - JUDGED
     return tuple(f"volumes of kind {kind}" for kind in sorted(kinds))
 
 

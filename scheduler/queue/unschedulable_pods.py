@@ -16,11 +16,12 @@ Where kube-scheduler differs: its queueing hints judge pod by pod, and an event 
 Owned by the scheduling queue. No method awaits, so each one is atomic.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Final
 
 import numpy as np
 
+from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.pods.transitions import expect
 from scheduler.queue.backoff import backoff_s
 from scheduler.queue.class_table import ClassTable, Left
@@ -54,6 +55,7 @@ class UnschedulablePods:
         self._max_s = max_backoff_s
         self._classes: dict[Hashable, PodClass] = {}
         self._at: dict[int, PodClass] = {}
+        self._using: dict[ClaimKey, dict[Entry, None]] = {}
         self._table = ClassTable(measured_by=_MEASURED_BY)
         self._open = OpenRows()
         self._noted = Openings()
@@ -87,6 +89,7 @@ class UnschedulablePods:
         pod_class = self._classes.get(entry.signature)
         entry.signature = None
         if pod_class is not None:
+            self._index(entry, waits=False)
             if pod_class.discard(entry):
                 self._table.order[:, pod_class.slot] = pod_class.best.sort_key
             else:
@@ -184,6 +187,9 @@ class UnschedulablePods:
         hopeless = sum(entry.signature is None for entry in self.unschedulable)
         expect(waiting + hopeless == len(self.unschedulable), f"{waiting} pods wait in classes")
         expect(len(self._at) == len(self._classes), f"{len(self._at)} slots are in use")
+        indexed = {entry for users in self._using.values() for entry in users}
+        using = {entry for one in self._classes.values() for entry in one.pods() if entry.pod.volumes.claims}
+        expect(indexed == using, f"{len(indexed)} pods are found by their claims, {len(using)} use some")
         due = np.flatnonzero(self._table.due).tolist()
         expect(set(due) <= self._at.keys(), f"slots {due} are due")
         expect(self._any_due or not due, f"slots {due} are due and nobody knows")
@@ -212,6 +218,7 @@ class UnschedulablePods:
                 table.allow(rows)
             may_fit = table.rule_out(table.concerned(kinds), rows, left)
             table.make_due(may_fit, position)
+        self._ask_users(noted.claims)
         if noted.everywhere:
             anywhere = table.concerned(noted.everywhere)
             table.due |= anywhere
@@ -219,6 +226,26 @@ class UnschedulablePods:
             if noted.everywhere & _NODE:
                 table.rows[:] = ANY_BIT
         self._any_due = True
+
+    def _ask_users(self, claims: Iterable[ClaimKey]) -> None:
+        """Classes of pods that use one of these are to be asked, whatever they wait for: it may be another class."""
+        for claim in claims:
+            for entry in self._using.get(claim, ()):
+                slot = self._classes[entry.signature].slot
+                self._table.due[slot] = True
+                self._table.since[slot] = EVERYWHERE
+
+    def _index(self, entry: Entry, *, waits: bool) -> None:
+        """By the claims that the pod uses."""
+        if not entry.pod.volumes.claims:
+            return
+        for claim in entry.pod.claim_keys:
+            if waits:
+                self._using.setdefault(claim, {})[entry] = None
+            elif (users := self._using.get(claim)) is not None:
+                users.pop(entry, None)
+                if not users:
+                    del self._using[claim]
 
     def _rule_out_again(self, left: Left) -> None:
         """Drop the classes for which too little is left of what had opened."""
@@ -238,6 +265,7 @@ class UnschedulablePods:
             self._classes[signature] = self._at[pod_class.slot] = pod_class
         else:
             pod_class.add(entry)
+        self._index(entry, waits=True)
         self._table.need(pod_class.slot, needs)
         self._table.order[:, pod_class.slot] = pod_class.best.sort_key
         return pod_class

@@ -12,10 +12,7 @@ from typing import Any, Final, TypeVar
 
 from scheduler.kube.objects import Pod, PodCondition
 from scheduler.kube.port import (
-    CONFIG_MAPS,
-    NAMESPACES,
-    NODES,
-    PODS,
+    KINDS,
     ApiError,
     ApiFailed,
     ApiNotFound,
@@ -25,8 +22,10 @@ from scheduler.kube.port import (
     EventRecord,
     EventSeries,
     Kind,
+    NodeForClaim,
     PodKey,
     T,
+    VolumeForClaim,
     WatchEvent,
 )
 from scheduler.simulation.faults import (
@@ -53,7 +52,7 @@ R = TypeVar("R")
 _THROTTLED: Final = "Too many requests, please try again later."
 _FAILED: Final = "an error on the server has prevented the request from succeeding"
 _TIMING: Final = WatchTiming()
-_EVERY_KIND: Final = frozenset(kind.name for kind in (PODS, NODES, NAMESPACES, CONFIG_MAPS))
+_EVERY_KIND: Final = frozenset(kind.name for kind in KINDS)
 
 
 class MemoryCluster:
@@ -117,6 +116,15 @@ class MemoryCluster:
             return await self._ask(request, lambda: self.world.pods.find(namespace, name))
         except ApiNotFound:
             return None
+
+    async def give_volume(self, wanted: VolumeForClaim) -> str:
+        """See `port.Cluster.give_volume`."""
+        return await self._ask(Request(Verb.GIVE_VOLUME, wanted.volume), lambda: self.world.storage.give_volume(wanted))
+
+    async def select_node(self, wanted: NodeForClaim) -> str:
+        """See `port.Cluster.select_node`."""
+        request = Request(Verb.SELECT_NODE, f"{wanted.namespace}/{wanted.claim}")
+        return await self._ask(request, lambda: self.world.storage.select_node(wanted))
 
     async def set_pod_condition(self, pod: PodKey, condition: PodCondition) -> None:
         """See `port.Cluster.set_pod_condition`."""

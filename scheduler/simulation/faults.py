@@ -29,6 +29,8 @@ class Verb(Enum):
     WATCH = "watch"
     BIND = "bind"
     READ_POD = "read pod"
+    GIVE_VOLUME = "give volume"
+    SELECT_NODE = "select node"
     SET_CONDITION = "set condition"
     CREATE_EVENT = "create event"
     UPDATE_EVENT = "update event"

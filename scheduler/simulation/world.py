@@ -11,6 +11,7 @@ from scheduler.simulation.namespaces import ConfigMaps, Namespaces
 from scheduler.simulation.nodes import Nodes
 from scheduler.simulation.pods import Pods
 from scheduler.simulation.selection import resource_of
+from scheduler.simulation.storage import Storage
 from scheduler.simulation.store import Collection, Versions
 
 # As far as the watch cache of an API server grows: apiserver/pkg/storage/cacher, defaultUpperBoundCapacity.
@@ -31,8 +32,10 @@ class World:
         pods = Collection[Pod]("pods", self._versions, history_limit)
         namespaces = Collection[Namespace]("namespaces", self._versions, history_limit)
         config_maps = Collection[ConfigMap]("configmaps", self._versions, history_limit)
-        self._collections: dict[str, Collection[Any]] = {c.resource: c for c in (nodes, pods, namespaces, config_maps)}
         self.namespaces = Namespaces(namespaces, identity)
+        self.storage = Storage(self._versions, history_limit, identity, self.namespaces)
+        self._collections: dict[str, Collection[Any]] = {c.resource: c for c in (nodes, pods, namespaces, config_maps)}
+        self._collections |= self.storage.collections
         self.config_maps = ConfigMaps(config_maps, identity, self.namespaces)
         self.nodes = Nodes(nodes, identity)
         self.pods = Pods(pods, identity, self.namespaces, self.nodes)
@@ -60,6 +63,7 @@ class World:
             self.pods.remove(name, pod.metadata.name)
         for config_map in [found for found in self.config_maps if found.metadata.namespace == name]:
             self.config_maps.delete(name, config_map.metadata.name)
+        self.storage.delete_all(name)
         self.namespaces.remove(name)
 
     def compact_history(self) -> None:

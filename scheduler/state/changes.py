@@ -1,6 +1,6 @@
 """What changed on which row, and when: so that only rules that look at it are asked again, about those rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntFlag, auto
 from functools import reduce
 from operator import or_
@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.columns.arrays import RowArray
 
 _LONGEST_LOG: Final = 65_536
@@ -21,6 +22,8 @@ class Change(IntFlag):
     PODS: a pod came to the row, left it, or reads differently now. PORTS, CARDS: so did one with host ports, with GPU
     memory. COMPANY: one that others may want to be with: the only change by which a pod that comes makes room.
     DOMAINS: rows other than the one that changed may be open or closed now.
+    ATTACHMENTS: how many volumes the node attaches, or has attached apart from those of its pods. VOLUMES: a volume, or
+    room for one, can be had that could not be before, on whatever row.
     """
 
     EXISTENCE = auto()
@@ -35,10 +38,12 @@ class Change(IntFlag):
     CARDS = auto()
     COMPANY = auto()
     DOMAINS = auto()
+    ATTACHMENTS = auto()
+    VOLUMES = auto()
 
     NODE = EXISTENCE | LABELS | TAINTS | UNSCHEDULABLE | ALLOCATABLE | INVENTORY | ANNOTATIONS
     BOOKINGS = PODS | PORTS | CARDS | COMPANY
-    ANY = NODE | BOOKINGS | DOMAINS
+    ANY = NODE | BOOKINGS | DOMAINS | ATTACHMENTS | VOLUMES
 
 
 # Beside the bits of Change, so that a domain that opens for some wakes not everybody who waits for one.
@@ -100,13 +105,15 @@ class ChangeLog:
 class Openings:
     """Where something may have become possible for a pod that waits, until somebody takes that up.
 
-    rows: row -> bits of Change. everywhere: bits that hold for every row.
+    rows: row -> bits of Change. everywhere: bits that hold for every row. claims: for pods that use one of them, for
+    whatever reason they wait.
     """
 
     def __init__(self) -> None:
         """Nowhere."""
         self.rows: dict[int, int] = {}
         self.everywhere = 0
+        self.claims: dict[ClaimKey, None] = {}
 
     def note(self, row: int, kinds: int) -> None:
         """On one row."""
@@ -116,11 +123,16 @@ class Openings:
         """On any row."""
         self.everywhere |= kinds
 
+    def note_claims(self, claims: Iterable[ClaimKey]) -> None:
+        """These may stand otherwise now, or have a user less."""
+        self.claims.update(dict.fromkeys(claims))
+
     def add(self, other: "Openings") -> None:
         """What is noted there too."""
         for row, kinds in other.rows.items():
             self.note(row, kinds)
         self.note_everywhere(other.everywhere)
+        self.claims.update(other.claims)
 
     def by_kinds(self) -> Iterator[tuple[int, RowArray]]:
         """(kinds, the rows of exactly those kinds)."""
@@ -132,4 +144,4 @@ class Openings:
 
     def __bool__(self) -> bool:
         """Whether there is anything to take up."""
-        return bool(self.rows or self.everywhere)
+        return bool(self.rows or self.everywhere or self.claims)

@@ -13,7 +13,7 @@ A pod may be seen before its node: it is booked when the node comes.
 Owned by the event loop. No method awaits, so each one is atomic.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final
 
 import numpy as np
@@ -27,15 +27,17 @@ from scheduler.pods.transitions import TransitionError
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
 from scheduler.state.cards.card_columns import CardColumns, Held
 from scheduler.state.cards.card_news import CardNews
-from scheduler.state.cards.node_inventory import NodeInventory, node_differences, read_inventory
-from scheduler.state.changes import ANY_DOMAIN, Change, ChangeLog, Openings
+from scheduler.state.cards.node_inventory import node_differences, read_inventory
+from scheduler.state.changes import ANY_DOMAIN, Change, ChangeLog
 from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, resized
 from scheduler.state.columns.labels import Labels
 from scheduler.state.columns.resources import ResourceColumns
-from scheduler.state.columns.rows import Rowed
 from scheduler.state.columns.taints import Taints
 from scheduler.state.facts.fact_table import FactT, FactTable
+from scheduler.state.known import Known
 from scheduler.state.pod_record import NOTHING_SENT, PodRecord, booking_kinds, problem_of
+from scheduler.state.volumes.plan import Plan
+from scheduler.state.volumes.volumes import Volumes
 
 _NODE: Final = int(Change.NODE)
 _PODS: Final = int(Change.PODS)
@@ -44,10 +46,12 @@ _COMPANY: Final = int(Change.COMPANY)
 _DOMAINS: Final = int(Change.DOMAINS)
 _SOME_DOMAINS: Final = ANY_DOMAIN & ~_DOMAINS
 _INVENTORY: Final = int(Change.INVENTORY)
+_ATTACHMENTS: Final = int(Change.ATTACHMENTS)
+_VOLUMES: Final = int(Change.VOLUMES)
 
 
-class Tables(Rowed):
-    """All columns. Plugins read; only the verbs here change them. openings: what `take_openings` will give."""
+class Tables(Known):
+    """All columns. Plugins read; only the verbs here change them."""
 
     def __init__(self, resources: ResourceNames, memory_unit_mib: int = 1024) -> None:
         """resources: the configured names. memory_unit_mib: a node with another unit takes no gpu pod."""
@@ -62,14 +66,9 @@ class Tables(Rowed):
         self.cards = CardColumns()
         self.news = CardNews()
         self.namespaces: dict[str, dict[str, str]] = {}
+        self.volumes = Volumes()
         self._facts = FactTable(self)
-        self._pods: dict[str, PodRecord] = {}
-        self._pods_on: dict[str, dict[str, PodRecord]] = {}
-        self._nodes: dict[str, Node] = {}
-        self._inventories: dict[str, NodeInventory] = {}
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
-        self.openings = Openings()
-        self._pod_problems: dict[str, tuple[Pod, str]] = {}
 
     # Nodes
 
@@ -148,12 +147,32 @@ class Tables(Rowed):
         self._facts.namespaces_changed()
         self.openings.note_everywhere(ANY_DOMAIN)
 
+    def change_volumes(self, change: Callable[[Volumes], None]) -> None:
+        """Of claims, volumes, storage classes or what nodes attach."""
+        change(self.volumes)
+        changes = self.volumes.take_changes()
+        for row in (self.row_of[node] for node in changes.nodes if node in self.row_of):
+            self._opened(row, _ATTACHMENTS)
+        for row in self._facts.volumes_changed(changes):
+            self._opened(row, _PODS)
+        self.openings.note_claims(changes.claims)
+        if changes.opened:
+            self.openings.note_everywhere(_VOLUMES)
+
     # Pods
 
-    def assume(self, pod: Pod, row: int, shares: tuple[CardShare, ...], sent: Mapping[str, str] = NOTHING_SENT) -> None:
+    def assume(
+        self,
+        pod: Pod,
+        row: int,
+        shares: tuple[CardShare, ...],
+        sent: Mapping[str, str] = NOTHING_SENT,
+        plan: Plan | None = None,
+    ) -> None:
         """We place `pod` on `row` and these cards. TransitionError when it is somewhere already.
 
-        sent: the annotations of the Binding; a pod that is shown with all of them is where we chose.
+        sent: the annotations of the Binding; a pod that is shown with all of them is where we chose. plan: what its
+        claims get, which is theirs until the Binding is answered, or given back by `forget`.
         """
         if pod.key.uid in self._pods:
             message = f"pod {pod.key} is already on {self._pods[pod.key.uid].node}; expected none"
@@ -163,12 +182,15 @@ class Tables(Rowed):
         self._enter(
             PodRecord(pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=True, sent=sent)
         )
+        if plan is not None:
+            self.change_volumes(lambda volumes: volumes.take(pod.key.uid, plan))
 
     def confirm(self, uid: str) -> None:
         """The API server has answered that the pod is where we assumed it; no effect when it is not on record."""
         record = self._pods.get(uid)
         if record is None:
             return
+        self._settle(uid)
         record.confirmed = record.assumed
         if record.rivals is not None:
             self._decide(record, record.rivals[0])
@@ -179,6 +201,7 @@ class Tables(Rowed):
         if record is None or not record.assumed:
             message = f"pod {uid} is {'absent' if record is None else 'bound'}; expected assumed"
             raise TransitionError(message)
+        self._settle(uid)
         if record.rivals is None:
             self._leave(record)
         else:
@@ -187,6 +210,7 @@ class Tables(Rowed):
     def add(self, pod: Pod) -> str:
         """A watch event shows `pod` on `pod.node_name`. Returns what is wrong with its allocation, or ""."""
         old = self._pods.get(pod.key.uid)
+        self._settle(pod.key.uid)
         if old is None or old.node != pod.node_name:
             if old is not None:
                 self._leave(old)
@@ -203,43 +227,9 @@ class Tables(Rowed):
         """The pod is gone or finished. Whether it was on record."""
         record = self._pods.get(uid)
         if record is not None:
+            self._settle(uid)
             self._leave(record)
         return record is not None
-
-    def is_assumed(self, uid: str) -> bool:
-        """Whether we placed the pod and the API server has not shown it yet."""
-        record = self._pods.get(uid)
-        return record is not None and record.assumed
-
-    def record(self, uid: str) -> PodRecord | None:
-        """What is known of a pod with a node; read only."""
-        return self._pods.get(uid)
-
-    def records(self) -> Iterator[PodRecord]:
-        """Every pod with a node; read only."""
-        return iter(self._pods.values())
-
-    def records_on(self, node: str) -> list[PodRecord]:
-        """Every pod on a node."""
-        return list(self._pods_on.get(node, {}).values())
-
-    def node(self, name: str) -> Node:
-        """The node as it was seen last; KeyError when it is not there."""
-        return self._nodes[name]
-
-    def inventory(self, node: str) -> NodeInventory:
-        """What the node says of its cards; KeyError when it is not there."""
-        return self._inventories[node]
-
-    def take_pod_problems(self) -> list[tuple[Pod, str]]:
-        """Pods whose allocation cannot be followed on their node, and why: those noticed since the last call."""
-        found, self._pod_problems = list(self._pod_problems.values()), {}
-        return found
-
-    def take_openings(self) -> Openings:
-        """Where something may have become possible since the last call."""
-        found, self.openings = self.openings, Openings()
-        return found
 
     # Facts
 
@@ -251,6 +241,11 @@ class Tables(Rowed):
         return fact  # type: ignore[return-value] # of that kind
 
     # The parts of the verbs
+
+    def _settle(self, uid: str) -> None:
+        """What the pod has taken of volumes is as the API server shows it."""
+        if self.volumes.plan(uid) is not None:
+            self.change_volumes(lambda volumes: volumes.settle(uid))
 
     def _see_again(self, record: PodRecord, pod: Pod) -> str:
         """The pod is shown on the node of its record. Returns what is wrong with what it says now."""
@@ -348,6 +343,8 @@ class Tables(Rowed):
         del others[uid]
         if not others:
             del self._pods_on[record.node]
+        if record.pod.volumes.claims:
+            self.openings.note_claims(record.pod.claim_keys)
         row = self.row_of.get(record.node)
         if row is None:
             return

@@ -8,5 +8,6 @@ pytest.register_assert_rewrite(
     "tests.contract.following",
     "tests.contract.status_contract",
     "tests.contract.under_test",
+    "tests.contract.volume_contract",
     "tests.contract.watch_contract",
 )

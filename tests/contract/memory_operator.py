@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from scheduler.kube import objects
+from scheduler.kube.port import CLAIMS, VOLUMES
+from scheduler.kube.storage import PersistentVolume, PersistentVolumeClaim
 from scheduler.simulation.defaults import merge_patched
 from scheduler.simulation.world import World
 from tests.contract.under_test import Manifest, SeenEvent
@@ -50,6 +52,12 @@ class MemoryOperator:
             config_maps.create(namespace, name, data)
         else:
             config_maps.update(namespace, name, data)
+
+    async def create_claim(self, manifest: Manifest) -> PersistentVolumeClaim:
+        return self._world.storage.create(CLAIMS, manifest)
+
+    async def create_volume(self, manifest: Manifest) -> PersistentVolume:
+        return self._world.storage.create(VOLUMES, manifest)
 
     async def event(self, namespace: str, name: str) -> SeenEvent | None:
         for stored in self._world.events:

@@ -9,6 +9,7 @@ from tests.contract.event_contract import EventContract
 from tests.contract.memory_operator import MemoryOperator
 from tests.contract.status_contract import StatusContract
 from tests.contract.under_test import ClusterUnderTest
+from tests.contract.volume_contract import VolumeContract
 from tests.contract.watch_contract import WatchContract
 
 
@@ -28,6 +29,10 @@ class TestEvents(EventContract):
 
 
 class TestStatus(StatusContract):
+    pass
+
+
+class TestVolumes(VolumeContract):
     pass
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from scheduler.kube import objects
+from scheduler.kube import objects, storage
 from scheduler.kube.port import Cluster, PodKey
 
 Manifest: TypeAlias = Mapping[str, Any]
@@ -59,6 +59,14 @@ class Operator(Protocol):
         """Make a ConfigMap or replace its data; it is gone after the test."""
         ...
 
+    async def create_claim(self, manifest: Manifest) -> storage.PersistentVolumeClaim:
+        """Make a claim; what the server made of it."""
+        ...
+
+    async def create_volume(self, manifest: Manifest) -> storage.PersistentVolume:
+        """Make a volume; it is gone after the test."""
+        ...
+
     async def event(self, namespace: str, name: str) -> SeenEvent | None:
         """Read an Event by its own name."""
         ...
@@ -100,6 +108,34 @@ def node_manifest(name: str, labels: Mapping[str, str] | None = None) -> dict[st
         "kind": "Node",
         "metadata": {"name": name, "labels": dict(labels or {})},
         "status": {"capacity": {"cpu": "8", "example.com/gpu": "2"}},
+    }
+
+
+def claim_manifest(namespace: str, name: str) -> dict[str, Any]:
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "nobody",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def volume_manifest(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "nobody",
+            "capacity": {"storage": "1Gi"},
+            "hostPath": {"path": "/nowhere"},
+        },
     }
 
 

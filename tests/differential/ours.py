@@ -14,11 +14,12 @@ from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.plugin import Plugin, ScorePlugin
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
-from scheduler.kube import objects
+from scheduler.kube import objects, port
 from scheduler.kube.port import Changed
 from scheduler.plugins import registry
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import NoFit, SchedulingCycle
+from scheduler.volume_handlers import VolumeHandlers
 from tests.differential.wire import Recorded
 
 # Each kind that our scheduler watches, and where its events go. The other kinds of a scenario are left out.
@@ -27,6 +28,7 @@ _WATCHED: Final[Mapping[str, tuple[type[Any], Callable[[EventHandlers], Callable
     "Pod": (objects.Pod, lambda handlers: handlers.pods),
     "Namespace": (objects.Namespace, lambda handlers: handlers.namespaces),
 }
+_OF_STORAGE: Final = {kind.type.__name__: kind for kind in port.OF_STORAGE}
 # Nodes and what pods refer to come first.
 _LAST: Final = "Pod"
 
@@ -77,7 +79,12 @@ class Ours:
             now_s=lambda: 0.0,
             report=lambda problem: self.problems.append(problem.message),
         )
-        found = _show(handlers, scenario.objects)
+        volume_handlers = VolumeHandlers(
+            engine.change_volumes,
+            report=lambda problem: self.problems.append(problem.message),
+            seen=lambda _key: None,
+        )
+        found = _show(handlers, volume_handlers, scenario.objects)
         nodes = [each for each in found if isinstance(each, objects.Node)]
         # Each node twice, with a label of no meaning that differs.
         self._nodes = [[_marked(node, mark) for node in nodes] for mark in "ab"]
@@ -139,7 +146,7 @@ def _marked(node: objects.Node, mark: str) -> objects.Node:
     return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels=labels))
 
 
-def _show(handlers: EventHandlers, raws: tuple[msgspec.Raw, ...]) -> list[object]:
+def _show(handlers: EventHandlers, volume_handlers: VolumeHandlers, raws: tuple[msgspec.Raw, ...]) -> list[object]:
     """What was shown."""
     kinds, shown = msgspec.json.Decoder(_Kind), []
     found = [(kinds.decode(raw).kind, raw) for raw in raws]
@@ -148,4 +155,7 @@ def _show(handlers: EventHandlers, raws: tuple[msgspec.Raw, ...]) -> list[object
             struct, handle = _WATCHED[kind]
             shown.append(msgspec.json.decode(raw, type=struct))
             handle(handlers)([Changed(shown[-1])])
+        elif kind in _OF_STORAGE:
+            of = _OF_STORAGE[kind]
+            volume_handlers.handle(of, [Changed(msgspec.json.decode(raw, type=of.type))])
     return shown

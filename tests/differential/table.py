@@ -38,8 +38,6 @@ class Group:
         return not self.missing
 
 
-_BINDING: Final = "VolumeBinding"
-
 # What kube-scheduler decides by and we do not yet: in the groups that are compared, too.
 NOT_BUILT: Final[frozenset[str]] = frozenset(
     {
@@ -71,19 +69,19 @@ GROUPS: Final[Mapping[str, Group]] = {
     "spread_label_keys": Group(spread.spread_label_keys, 20),
     "spread_soft": Group(spread.spread_soft, 25),
     "spread_by_default": Group(spread.spread_by_default, 20, "PodTopologySpread: the defaults for pods of a service"),
-    "volume_bound": Group(volumes.volume_bound, 20, _BINDING),
-    "volume_static": Group(volumes.volume_static, 25, _BINDING),
-    "volume_dynamic": Group(volumes.volume_dynamic, 25, _BINDING),
-    "volume_ephemeral": Group(volumes.volume_ephemeral, 10, _BINDING),
-    "volume_zone": Group(volumes.volume_zone, 20, "VolumeZone"),
-    "volume_restrictions": Group(volumes.volume_restrictions, 20, "VolumeRestrictions"),
-    "volume_limits": Group(volumes.volume_limits, 20, "NodeVolumeLimits"),
+    "volume_bound": Group(volumes.volume_bound, 20),
+    "volume_static": Group(volumes.volume_static, 25),
+    "volume_dynamic": Group(volumes.volume_dynamic, 25),
+    "volume_ephemeral": Group(volumes.volume_ephemeral, 10),
+    "volume_zone": Group(volumes.volume_zone, 20),
+    "volume_restrictions": Group(volumes.volume_restrictions, 20),
+    "volume_limits": Group(volumes.volume_limits, 20),
     "images": Group(images.images, 25, "ImageLocality"),
     "declared_features": Group(images.declared_features, 15, "NodeDeclaredFeatures"),
     "preemption": Group(preemption.preemption, 25, "DefaultPreemption"),
     "nominated": Group(preemption.nominated, 15, "nominated pods"),
     "plain": Group(everything.plain, 40),
-    "everything": Group(everything.everything, 40, "InterPodAffinity and VolumeBinding"),
+    "everything": Group(everything.everything, 40, "InterPodAffinity"),
 }
 
 

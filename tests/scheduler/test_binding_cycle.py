@@ -61,6 +61,12 @@ class Script:
     def watch(self, kind: port.Kind[port.T], since: str | None) -> AsyncIterator[list[port.WatchEvent[port.T]]]:
         raise NotImplementedError
 
+    async def give_volume(self, wanted: port.VolumeForClaim) -> str:
+        raise NotImplementedError
+
+    async def select_node(self, wanted: port.NodeForClaim) -> str:
+        raise NotImplementedError
+
     async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
         raise NotImplementedError
 

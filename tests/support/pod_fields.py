@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from scheduler.kube import objects
+from scheduler.pods.pod_volumes import JUDGED
 
 
 class Verdict(StrEnum):
@@ -49,10 +50,6 @@ def irrelevant(why: str, *names: str) -> tuple[Field, ...]:
     return tuple(Field(name, Verdict.IRRELEVANT, why) for name in names)
 
 
-def _volume(kind: str, why: str) -> Field:
-    return Field(kind, Verdict.REFUSED, why, {"volumes": [{"name": "v", kind: {}}]}, f"volumes of kind {kind}")
-
-
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -60,14 +57,6 @@ _INSIDE: Final = "of the container's own life on its node"
 _POD_INSIDE: Final = "of the pod's own life on its node"
 _NAMES: Final = "names and addresses that the pod sees"
 _ADMITTED: Final = "turned into other fields when the pod was admitted"
-_CLAIM: Final = "a claim, to be bound, counted and kept to its zone: VolumeBinding, VolumeZone and limits are not built"
-_ALONE: Final = "a disk that two pods of a node may not share: VolumeRestrictions is not built"
-_COUNTED: Final = "a disk that counts against the node's limit: NodeVolumeLimits is not built"
-_ALONE_AND_COUNTED: Final = (
-    "a disk that two pods of a node may not share, and that counts against its limit: VolumeRestrictions and "
-    "NodeVolumeLimits are not built"
-)
-
 _POD_SPEC: Final = (
     judged("affinity", "node affinity; the other kinds: see their parts"),
     judged("containers", "what they request, and their host ports"),
@@ -264,10 +253,14 @@ _PARTS: Final = {
             "storageos",
             "vsphereVolume",
         ),
-        *(_volume(kind, _CLAIM) for kind in ("ephemeral", "persistentVolumeClaim")),
-        *(_volume(kind, _ALONE) for kind in ("iscsi", "rbd")),
-        *(_volume(kind, _ALONE_AND_COUNTED) for kind in ("awsElasticBlockStore", "gcePersistentDisk")),
-        *(_volume(kind, _COUNTED) for kind in ("azureDisk", "cinder", "portworxVolume")),
+        judged("persistentVolumeClaim", "VolumeBinding, VolumeZone, VolumeRestrictions, NodeVolumeLimits"),
+        judged("ephemeral", "VolumeBinding and NodeVolumeLimits, as the claim that is made for it"),
+        *(judged(kind, "VolumeRestrictions") for kind in ("iscsi", "rbd")),
+        *(
+            judged(kind, "VolumeRestrictions and NodeVolumeLimits")
+            for kind in ("awsElasticBlockStore", "gcePersistentDisk")
+        ),
+        *(judged(kind, "NodeVolumeLimits") for kind in ("azureDisk", "cinder", "portworxVolume")),
     ),
 }
 
@@ -288,11 +281,13 @@ STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "Toleration": objects.Toleration,
     "TopologySpreadConstraint": objects.TopologySpreadConstraint,
 }
-"""What each schema is decoded to; volumes stay raw, since only their kinds are read."""
+"""What each schema is decoded to; of volumes the kinds are keys."""
 
 
 def read_fields(schema: str) -> set[str]:
     """Names, as on the wire, of the fields that the scheduler decodes."""
+    if schema == "Volume":
+        return set(JUDGED)
     return {field.encode_name for field in msgspec.structs.fields(STRUCTS[schema])}
 
 

@@ -13,6 +13,7 @@ from scheduler.state.tables import Tables
 
 if TYPE_CHECKING:
     from scheduler.state.cards.booking import CardShare
+    from scheduler.state.volumes.plan import Plan
 
 
 def evaluation(profile: Profile, tables: Tables, pod: Pod) -> tuple[Runtime, Evaluation]:
@@ -26,15 +27,17 @@ def decision(profile: Profile, tables: Tables, pod: Pod, now_ns: int) -> Outcome
     runtime, judged = evaluation(profile, tables, pod)
     nodes = len(tables.row_of)
     if judged.never:
-        return NoFit(pod, Diagnosis(nodes, rejected=judged.never), 0)
+        return NoFit(pod, Diagnosis(nodes, rejected=judged.never), judged.wakes_on)
     row = runtime.best_row(pod, judged)
     if row == NOWHERE:
         reasons = count_reasons(tables.valid, runtime.objections(pod, judged))
         return NoFit(pod, Diagnosis(nodes, reasons), judged.wakes_on | int(Change.EXISTENCE))
     cards: tuple[CardShare, ...] = ()
     annotations: dict[str, str] = {}
+    plan: Plan | None = None
     for plugin in profile.reserve:
         reservation = plugin.reserve(pod, tables, judged.state, row, now_ns)
         cards += reservation.cards
         annotations.update(reservation.annotations or {})
-    return Placement(pod=pod, node=tables.names[row], cards=cards, annotations=annotations)
+        plan = plan or reservation.volumes
+    return Placement(pod=pod, node=tables.names[row], cards=cards, annotations=annotations, volumes=plan)

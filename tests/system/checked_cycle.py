@@ -46,8 +46,10 @@ class CheckedCycle(SchedulingCycle):
         self._ledger = ledger
         self.placed = 0
         self.refused = 0
+        self.asked = 0
 
     def schedule(self, pod: Pod, now_ns: int) -> Outcome:
+        self.asked += 1
         seen = self._seen(pod.key.uid)
         as_seen = READER.read(seen)
         assert not seen.metadata.deletion_timestamp, f"{pod.key} is being deleted"
@@ -72,6 +74,7 @@ class CheckedCycle(SchedulingCycle):
         return outcome
 
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, int]:
+        self.asked += 1
         runtime, judged = evaluation(self.profile, self._tables, pod)
         feasible = None if judged.never else runtime.feasible(pod, judged)
         expected = feasible is not None and bool(feasible[ALL_ROWS if rows is None else rows].any())

@@ -22,8 +22,21 @@ _NOT_B: Final = {
         }
     }
 }
-_ON_PORT: Final = [{"name": "c0", "ports": [{"containerPort": 80, "hostPort": 8080}]}]
+
+
+def _spread(key: str, **more: object) -> dict[str, Any]:
+    """Of pods named web, one at a time."""
+    constraint = {
+        "topologyKey": key,
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    return {"labels": {"app": "web"}, "topologySpreadConstraints": [constraint | more]}
+
+
 _HOSTNAME: Final = "kubernetes.io/hostname"
+_ON_PORT: Final = [{"name": "c0", "ports": [{"containerPort": 80, "hostPort": 8080}]}]
 
 
 def _about(app: str, topology: str) -> dict[str, Any]:
@@ -64,6 +77,10 @@ OURS: Final[Mapping[str, dict[str, Any]]] = {
     "with the cache, which it is itself": {"gpu_mem": 1, "labels": {"app": "cache"}, **_WITH_THE_CACHE},
     "web, one to a node": {"gpu_mem": 1, "labels": {"app": "web"}, **_pod_affinity("podAntiAffinity", _HOSTNAME)},
     "rather away from web": {"gpu_mem": 1, **_prefers("podAntiAffinity", ZONE)},
+    "over zones": {"gpu_mem": 1, **_spread(ZONE)},
+    "over zones without taints": {"gpu_mem": 1, **_spread(ZONE, nodeTaintsPolicy="Honor", minDomains=2)},
+    "over nodes of zone a": {"gpu_mem": 1, "nodeSelector": {ZONE: "a"}, **_spread(_HOSTNAME)},
+    "rather over zones": {"gpu_mem": 1, **_spread(ZONE, whenUnsatisfiable="ScheduleAnyway")},
     "important": {"gpu_mem": 7, "priority": 100},
     "cpu only": {"requests": {"cpu": "1"}},
     "much cpu": {"gpu_mem": 1, "requests": {"cpu": "40"}},
@@ -82,6 +99,7 @@ OTHERS: Final[Mapping[str, dict[str, Any]]] = {
     "small": {"gpu_mem": 2},
     "large": {"gpu_mem": 20},
     "cpu": {"requests": {"cpu": "1"}},
+    "web": {"labels": {"app": "web"}},
     "on a port": {"containers": _ON_PORT},
     "away from web on the node": _pod_affinity("podAntiAffinity", _HOSTNAME),
     "away from web in the zone": _pod_affinity("podAntiAffinity", ZONE),

@@ -41,6 +41,8 @@ class KubeCluster:
         self._transport = Transport(connection, options.connections)
         self._watching = Watching(self._transport, options.watch, rng)
         self._pods = Decoder(port.PODS)
+        self._volumes = Decoder(port.VOLUMES)
+        self._claims = Decoder(port.CLAIMS)
         # Status last written per (uid, condition type): a condition whose status stays keeps its transition time.
         self._written: LRUCache[tuple[str, str], str] = LRUCache(_CONDITIONS_REMEMBERED)
 
@@ -62,6 +64,16 @@ class KubeCluster:
         except port.ApiNotFound:
             return None
         return self._pods.object(body)
+
+    async def give_volume(self, wanted: port.VolumeForClaim) -> str:
+        """As the port."""
+        path, body = writing.volume_path(wanted.volume), writing.volume_patch(wanted)
+        return self._volumes.object(await self._patch(path, body, "PersistentVolume")).metadata.resource_version
+
+    async def select_node(self, wanted: port.NodeForClaim) -> str:
+        """As the port."""
+        path, body = writing.claim_path(wanted.namespace, wanted.claim), writing.claim_patch(wanted)
+        return self._claims.object(await self._patch(path, body, "PersistentVolumeClaim")).metadata.resource_version
 
     async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
         """As the port."""
@@ -94,8 +106,8 @@ class KubeCluster:
         """As the port."""
         await self._transport.close()
 
-    async def _patch(self, path: str, body: bytes, kind: str) -> None:
-        await self._transport.send(
+    async def _patch(self, path: str, body: bytes, kind: str) -> bytes:
+        return await self._transport.send(
             HTTPMethod.PATCH,
             path,
             body,

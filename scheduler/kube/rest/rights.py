@@ -15,6 +15,8 @@ from scheduler.kube.rest.transport import Transport
 _PATH: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _KIND: Final = "SelfSubjectAccessReview"
 _EVENTS: Final = "events.k8s.io"
+_STORAGE: Final = "storage.k8s.io"
+_OF_STORAGE: Final = ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,12 @@ NEEDED: Final = (
     *(Right(verb, "pods") for verb in ("list", "watch", "get")),
     *(Right(verb, resource) for resource in ("nodes", "namespaces") for verb in ("list", "watch")),
     *(Right(verb, "configmaps", namespace=names.UNHEALTHY_NAMESPACE) for verb in ("list", "watch")),
+    *(
+        Right(verb, resource)
+        for resource in ("persistentvolumes", "persistentvolumeclaims")
+        for verb in ("list", "watch", "patch")
+    ),
+    *(Right(verb, resource, group=_STORAGE) for resource in _OF_STORAGE for verb in ("list", "watch")),
     Right("create", "pods", "binding"),
     Right("patch", "pods", "status"),
     *(Right(verb, "events", group=_EVENTS) for verb in ("create", "patch")),

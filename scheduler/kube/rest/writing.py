@@ -10,7 +10,7 @@ import msgspec
 
 from scheduler.kube import objects
 from scheduler.kube.events import cut_note
-from scheduler.kube.port import Binding, EventRecord, EventSeries, PodKey
+from scheduler.kube.port import Binding, EventRecord, EventSeries, NodeForClaim, PodKey, VolumeForClaim
 
 # The namespace of Events about cluster-scoped objects.
 _NO_NAMESPACE: Final = "default"
@@ -95,7 +95,38 @@ class _Event(msgspec.Struct, rename="camel"):
     api_version: str = "events.k8s.io/v1"
 
 
+class _Version(msgspec.Struct, rename="camel", omit_defaults=True):
+    """resource_version: a patch that names another than the object has is refused with 409."""
+
+    resource_version: str
+    annotations: dict[str, str] | None = None
+
+
+class _ClaimReference(msgspec.Struct, rename="camel"):
+    namespace: str
+    name: str
+    uid: str
+    kind: str = "PersistentVolumeClaim"
+    api_version: str = "v1"
+
+
+class _VolumeSpec(msgspec.Struct, rename="camel"):
+    claim_ref: _ClaimReference
+
+
+class _VolumePatch(msgspec.Struct):
+    metadata: _Version
+    spec: _VolumeSpec
+
+
+class _ClaimPatch(msgspec.Struct):
+    metadata: _Version
+
+
 _ENCODER: Final = msgspec.json.Encoder()
+# The controller of volumes takes a claim out again only where this says that nobody but a program has put it in.
+_BOUND_BY_CONTROLLER: Final = {"pv.kubernetes.io/bound-by-controller": "yes"}
+_SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 
 
 def pod_path(namespace: str, name: str) -> str:
@@ -113,6 +144,28 @@ def binding_body(binding: Binding) -> bytes:
     pod = binding.pod
     metadata = _BindingMeta(pod.name, pod.namespace, pod.uid, binding.annotations)
     return _ENCODER.encode(_Binding(metadata, _Target(binding.node)))
+
+
+def volume_path(name: str) -> str:
+    """Path of a persistent volume."""
+    return f"/api/v1/persistentvolumes/{name}"
+
+
+def claim_path(namespace: str, name: str) -> str:
+    """Path of a claim."""
+    return f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"
+
+
+def volume_patch(wanted: VolumeForClaim) -> bytes:
+    """Strategic merge patch. Source: component-helpers, storage/volume/pv_helpers.go, GetBindVolumeToClaim."""
+    annotations = None if wanted.kept else _BOUND_BY_CONTROLLER
+    reference = _ClaimReference(wanted.claim_namespace, wanted.claim, wanted.claim_uid)
+    return _ENCODER.encode(_VolumePatch(_Version(wanted.version, annotations), _VolumeSpec(reference)))
+
+
+def claim_patch(wanted: NodeForClaim) -> bytes:
+    """Strategic merge patch."""
+    return _ENCODER.encode(_ClaimPatch(_Version(wanted.version, {_SELECTED_NODE: wanted.node})))
 
 
 def condition_patch(pod: PodKey, condition: objects.PodCondition, changed_s: float | None) -> bytes:

@@ -11,7 +11,7 @@ not exist and costs nothing.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import Int64Array, Rows
 from scheduler.state.columns.labels import Labels
 from scheduler.state.columns.row_masks import values_of
+from scheduler.state.volumes.volumes import Changes, Volumes
 
 ReadT = TypeVar("ReadT")
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -35,6 +36,7 @@ class Columns(Protocol):
     cards: CardColumns
     labels: Labels
     namespaces: dict[str, dict[str, str]]
+    volumes: Volumes
 
     @property
     def capacity(self) -> int:
@@ -75,6 +77,10 @@ class Fact(ABC, Generic[ReadT]):
 
     def namespaces_changed(self) -> None:
         """Labels of some namespace are others."""
+
+    def volumes_changed(self, changes: Changes) -> Collection[int]:  # noqa: ARG002 - few facts look at volumes
+        """Claims stand otherwise, or nodes attach other volumes. Returns the rows of which it holds something else."""
+        return ()
 
     def grow(self, capacity: int) -> None:
         """Every column has `capacity` rows from now on."""

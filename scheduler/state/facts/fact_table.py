@@ -8,6 +8,7 @@ from scheduler.pods.pod import Pod
 from scheduler.state.cards.card_columns import Held
 from scheduler.state.changes import Change
 from scheduler.state.facts.fact import CardFact, Columns, Fact, NodeFact
+from scheduler.state.volumes.volumes import Changes
 
 FactT = TypeVar("FactT", bound=Fact[Any])
 AnyFact: TypeAlias = NodeFact[Any] | CardFact[Any]
@@ -95,6 +96,10 @@ class FactTable:
         """Labels of some namespace are others."""
         for fact in self._facts:
             fact.namespaces_changed()
+
+    def volumes_changed(self, changes: Changes) -> set[int]:
+        """As Fact; the rows of all of them."""
+        return {row for fact in self._facts for row in fact.volumes_changed(changes)}
 
     def grow(self, capacity: int) -> None:
         """Every column has `capacity` rows from now on."""

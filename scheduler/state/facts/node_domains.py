@@ -1,7 +1,8 @@
-"""What of nodes moves topology domains: nodes that come or go, labels that change, taints that change.
+"""What of nodes moves topology domains: nodes that go, labels that change, taints that change.
 
-A rule that compares domains with each other may let a pod on a node of one domain because a node of another came, went
-or counts no longer. Bits of its own, by key of a label, so that only who looks at that key is asked again.
+A rule that compares domains with each other may let a pod on a node of one domain because a node of another has gone or
+counts no longer. Bits of its own, by key of a label, so that only who looks at that key is asked again. A node that
+comes opens itself, and others only by the pods on it, which `MatchingPods` notes.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ _KEPT_KEYS: Final = 4096
 
 @lru_cache(maxsize=_KEPT_KEYS)
 def label_bit(key: str) -> int:
-    """What is noted when a node with this label comes or goes, or has another value of it; see `domain_bit`."""
+    """What is noted when a node with this label goes, or has another value of it; see `domain_bit`."""
     return domain_bit(int.from_bytes(blake2b(key.encode(), digest_size=4).digest()))
 
 
@@ -60,14 +61,10 @@ class NodeDomains(NodeFact[None]):
 
     def _moved_by(self, old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> int:
         """The bits of the labels that differ. None: the node is not there."""
-        if old == new:
+        if old is None or old == new:
             return 0
-        if old is None or new is None:
-            # Of the hundreds of labels that a node has, those that somebody has asked about. One that no other node
-            # has says nothing about the others.
-            keys = self.tables.labels.asked() & (old or new or _NONE).keys()
-        else:
-            keys = {key for key, _ in old.items() ^ new.items()}
+        # Of the hundreds of labels of a node that goes, those that somebody has asked about.
+        keys = self.tables.labels.asked() & old.keys() if new is None else {key for key, _ in old.items() ^ new.items()}
         bits = 0
         for key in keys:
             bits |= label_bit(key)

@@ -81,16 +81,16 @@ def test_a_host_port_is_taken_once_per_node() -> None:
 
 
 def test_what_is_not_built_is_named_and_keeps_the_pod_pending() -> None:
-    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    volumes = [{"name": "v", "newDisk": {}}]
     result = UnsupportedRules().pre_filter(pod("p", volumes=volumes), tables_of(), CycleState())
-    words = "pod asks for volumes of kind persistentVolumeClaim, which this scheduler does not support yet"
+    words = "pod asks for volumes of kind newDisk, which this scheduler does not support yet"
     assert result == Rejected(words)
 
 
 def test_all_that_is_not_built_is_named_at_once() -> None:
-    asking = pod("p", volumes=[{"name": "v", "rbd": {}}], resourceClaims=[{"name": "r"}])
+    asking = pod("p", volumes=[{"name": "v", "newDisk": {}}], resourceClaims=[{"name": "r"}])
     result = UnsupportedRules().pre_filter(asking, tables_of(), CycleState())
-    words = "pod asks for volumes of kind rbd, resource claims, which this scheduler does not support yet"
+    words = "pod asks for volumes of kind newDisk, resource claims, which this scheduler does not support yet"
     assert result == Rejected(words)
 
 

@@ -26,11 +26,6 @@ def restarting(action: str) -> list[dict[str, object]]:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        pytest.param(
-            {"volumes": [{"name": "v", "persistentVolumeClaim": {}}]}, "volumes of kind persistentVolumeClaim", id="PVC"
-        ),
-        pytest.param({"volumes": [{"name": "v", "ephemeral": {}}]}, "volumes of kind ephemeral", id="ephemeral"),
-        pytest.param({"volumes": [{"name": "v", "rbd": {}}]}, "volumes of kind rbd", id="RBD"),
         pytest.param({"volumes": [{"name": "v", "newDisk": {}}]}, "volumes of kind newDisk", id="one not looked up"),
         pytest.param({"resourceClaims": [{"name": "r"}]}, "resource claims", id="claims"),
         pytest.param({"schedulingGroup": {"podGroupName": "g"}}, "pod groups", id="pod group"),
@@ -65,6 +60,6 @@ def test_what_is_built_is_not_named(options: dict[str, object]) -> None:
 
 
 def test_each_kind_is_named_once_and_all_of_them() -> None:
-    volumes = [{"name": "v", "rbd": {}}, {"name": "w", "rbd": {}}, {"name": "x", "iscsi": {}}]
+    volumes = [{"name": "v", "newDisk": {}}, {"name": "w", "newDisk": {}}, {"name": "x", "anotherDisk": {}}]
     found = of(volumes=volumes, resourceClaims=[{"name": "r"}, {"name": "s"}])
-    assert found == ("volumes of kind iscsi", "volumes of kind rbd", "resource claims")
+    assert found == ("volumes of kind anotherDisk", "volumes of kind newDisk", "resource claims")

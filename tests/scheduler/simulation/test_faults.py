@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
@@ -18,6 +19,8 @@ from scheduler.kube.port import (
     ApiThrottled,
     EventRecord,
     EventSeries,
+    NodeForClaim,
+    VolumeForClaim,
     WatchExpired,
 )
 from scheduler.simulation.cluster import MemoryCluster
@@ -347,6 +350,8 @@ async def test_every_verb_can_fail_without_the_others(verb: Verb) -> None:
     requests: dict[Verb, Awaitable[object]] = {
         Verb.WATCH: next_names(cluster, None, 1),
         Verb.READ_POD: cluster.pod("ns", "a"),
+        Verb.GIVE_VOLUME: of_nothing(cluster.give_volume(VolumeForClaim("v", "1", "ns", "c", "u", kept=False))),
+        Verb.SELECT_NODE: of_nothing(cluster.select_node(NodeForClaim("ns", "c", "1", "a"))),
         Verb.SET_CONDITION: cluster.set_pod_condition(binding(of, "a").pod, condition),
         Verb.CREATE_EVENT: cluster.create_event(event("new")),
         Verb.UPDATE_EVENT: cluster.update_event(event("old"), EventSeries(2, 0.0)),
@@ -371,6 +376,12 @@ def event(name: str) -> EventRecord:
         reporting_controller="x/y",
         reporting_instance="z",
     )
+
+
+async def of_nothing(request: Awaitable[object]) -> None:
+    """A request that is about an object which is not there."""
+    with suppress(ApiNotFound):
+        await request
 
 
 async def fails(request: Awaitable[object]) -> bool:

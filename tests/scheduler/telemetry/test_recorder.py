@@ -41,6 +41,12 @@ class Written:
         if self.answers:
             raise self.answers.pop(0)
 
+    async def give_volume(self, wanted: port.VolumeForClaim) -> str:
+        raise NotImplementedError
+
+    async def select_node(self, wanted: port.NodeForClaim) -> str:
+        raise NotImplementedError
+
     async def create_event(self, event: EventRecord) -> None:
         self._answer()
         self.events.append(event)

@@ -160,3 +160,13 @@ def test_a_query_that_is_forgotten_wakes_who_waits_for_it(monkeypatch: pytest.Mo
     for query in others:
         fact.counts(query)
     assert fact.moved == bits
+
+
+def test_a_node_that_comes_with_pods_notes_what_their_coming_notes() -> None:
+    tables = Tables(ResourceNames())
+    fact, query = tables.fact(MatchingPods), QUERIES[0]
+    fact.counts(query)
+    tables.add(bound(pod("p", labels={"a": "x"}), "n0"))
+    assert not tables.take_openings().everywhere & fact.bit(query, came=True)
+    tables.upsert_node(wire_node("n0"))
+    assert tables.take_openings().everywhere & fact.bit(query, came=True)

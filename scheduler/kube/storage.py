@@ -1,0 +1,184 @@
+"""Objects of storage as they come over the wire, naming only the fields that the scheduler reads.
+
+Pure data, as `objects`. Source: the OpenAPI document of Kubernetes 1.36.
+"""
+
+import msgspec
+
+from scheduler.kube.objects import ApiObject, LabelSelector, NodeSelector, Quantities, ResourceRequirements
+
+
+class _Wire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """As in `objects`."""
+
+
+class PersistentVolumeClaimSpec(_Wire, frozen=True):
+    """volume_name: of the volume that it is bound to, or is to be. storage_class_name: None when it says nothing."""
+
+    access_modes: tuple[str, ...] = ()
+    selector: LabelSelector | None = None
+    resources: ResourceRequirements | None = None
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    volume_mode: str = ""
+    volume_attributes_class_name: str = ""
+
+
+class PersistentVolumeClaimStatus(_Wire, frozen=True):
+    """phase: Pending, Bound or Lost."""
+
+    phase: str = ""
+
+
+class PersistentVolumeClaim(ApiObject, frozen=True):
+    """v1.PersistentVolumeClaim."""
+
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
+
+
+class ClaimReference(_Wire, frozen=True):
+    """The claim that a volume is bound to, or kept for. uid: "" where an operator has written the name only."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class VolumeNodeAffinity(_Wire, frozen=True):
+    """From which nodes a volume can be used; None from all."""
+
+    required: NodeSelector | None = None
+
+
+class CsiSource(_Wire, frozen=True):
+    """A volume of a CSI driver."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class DiskSource(_Wire, frozen=True):
+    """A disk of a volume plugin of old, in the spelling of its kind; the others of the fields are "" then."""
+
+    volume_id: str = msgspec.field(default="", name="volumeID")
+    pd_name: str = ""
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+
+
+class PersistentVolumeSpec(_Wire, frozen=True):
+    """claim_ref: None while nobody has it. Of the sources, those are read that count against a limit of nodes."""
+
+    capacity: Quantities | None = None
+    access_modes: tuple[str, ...] = ()
+    claim_ref: ClaimReference | None = None
+    storage_class_name: str = ""
+    volume_mode: str = ""
+    volume_attributes_class_name: str = ""
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CsiSource | None = None
+    aws_elastic_block_store: DiskSource | None = None
+    azure_disk: DiskSource | None = None
+    cinder: DiskSource | None = None
+    gce_persistent_disk: DiskSource | None = None
+    portworx_volume: DiskSource | None = None
+
+
+class PersistentVolumeStatus(_Wire, frozen=True):
+    """phase: Pending, Available, Bound, Released or Failed."""
+
+    phase: str = ""
+
+
+class PersistentVolume(ApiObject, frozen=True):
+    """v1.PersistentVolume."""
+
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
+
+
+class TopologyRequirement(_Wire, frozen=True):
+    """The label has one of the values."""
+
+    key: str
+    values: tuple[str, ...] = ()
+
+
+class TopologyTerm(_Wire, frozen=True):
+    """Requirements, ANDed; an empty term matches no node."""
+
+    match_label_expressions: tuple[TopologyRequirement, ...] = ()
+
+
+class StorageClass(ApiObject, frozen=True):
+    """storage.k8s.io/v1 StorageClass. allowed_topologies: terms, ORed; none allow every node."""
+
+    provisioner: str = ""
+    volume_binding_mode: str = ""
+    allowed_topologies: tuple[TopologyTerm, ...] = ()
+
+
+class CsiNodeAllocatable(_Wire, frozen=True):
+    """count: how many volumes of the driver the node takes; None: any number."""
+
+    count: int | None = None
+
+
+class CsiNodeDriver(_Wire, frozen=True):
+    """A driver on a node."""
+
+    name: str
+    allocatable: CsiNodeAllocatable | None = None
+
+
+class CsiNodeSpec(_Wire, frozen=True):
+    """The drivers on a node."""
+
+    drivers: tuple[CsiNodeDriver, ...] = ()
+
+
+class CSINode(ApiObject, frozen=True):
+    """storage.k8s.io/v1 CSINode; its name is the node's."""
+
+    spec: CsiNodeSpec = CsiNodeSpec()
+
+
+class CsiDriverSpec(_Wire, frozen=True):
+    """storage_capacity: whether its capacity is told in CSIStorageCapacity objects, and to be looked at."""
+
+    storage_capacity: bool = False
+
+
+class CSIDriver(ApiObject, frozen=True):
+    """storage.k8s.io/v1 CSIDriver."""
+
+    spec: CsiDriverSpec = CsiDriverSpec()
+
+
+class CSIStorageCapacity(ApiObject, frozen=True):
+    """storage.k8s.io/v1 CSIStorageCapacity. node_topology: labels of the nodes that it is about, None for no node."""
+
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: str | int | float | None = None
+    maximum_volume_size: str | int | float | None = None
+
+
+class VolumeAttachmentSource(_Wire, frozen=True):
+    """What is attached."""
+
+    persistent_volume_name: str = ""
+
+
+class VolumeAttachmentSpec(_Wire, frozen=True):
+    """attacher: the driver."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: VolumeAttachmentSource = VolumeAttachmentSource()
+
+
+class VolumeAttachment(ApiObject, frozen=True):
+    """storage.k8s.io/v1 VolumeAttachment."""
+
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()

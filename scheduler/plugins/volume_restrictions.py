@@ -1,0 +1,147 @@
+"""VolumeRestrictions: a disk that two pods of a node may not share, and a claim that only one pod may use.
+
+Source: kube-scheduler, plugins/volumerestrictions/volume_restrictions.go.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+
+import numpy as np
+
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Rejected, Relevance
+from scheduler.pods.pod import Pod
+from scheduler.pods.pod_volumes import ClaimKey, DiskUse
+from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import BoolArray, Rows
+from scheduler.state.columns.row_masks import count_of, mask_of
+from scheduler.state.facts.fact import NodeFact
+from scheduler.state.tables import Tables
+
+if TYPE_CHECKING:
+    from scheduler.state.facts.fact import Columns
+
+DISK_CONFLICT: Final = "node(s) had no available disk"
+ONE_POD_CONFLICT: Final = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
+
+
+class VolumeRestrictions(PreFilterPlugin, FilterPlugin):
+    """Rejects nodes where a pod has a disk that the pod must not share, and all nodes while another pod uses its claim.
+
+    Of `gcePersistentDisk`, `iscsi` and `rbd`, two pods of a node share a disk only if both read it; of
+    `awsElasticBlockStore` never. A claim with the access mode `ReadWriteOncePod` is used by one pod of the cluster.
+
+    - `node(s) had no available disk`
+    - `node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod`
+    - `persistentvolumeclaim "data" not found`
+
+    The first two are Unschedulable, so preemption may help; the last one is UnschedulableAndUnresolvable.
+    Source: kube-scheduler, plugins/volumerestrictions/volume_restrictions.go.
+    """
+
+    name: ClassVar[str] = "VolumeRestrictions"
+    on_by_default: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.PODS | Change.VOLUMES
+
+    def signature(self, pod: Pod, tables: Tables) -> Hashable:
+        """Its disks; which of its claims do not exist; whether one of them is in use and is for one pod only."""
+        if not (pod.volumes.claims or pod.volumes.disks):
+            return None
+        return (pod.volumes.disks, self._missing(pod, tables), self._in_use(pod, tables))
+
+    def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod and its claims say all
+        """Reject a pod with a claim that does not exist."""
+        missing = self._missing(pod, tables)
+        if missing:
+            return Rejected(f'persistentvolumeclaim "{missing}" not found', Change.VOLUMES)
+        judges = pod.volumes.disks or self._in_use(pod, tables)
+        return Relevance.JUDGE if judges else Relevance.SKIP
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002 - as above
+        """Nodes with one of its disks; all nodes."""
+        shared: BoolArray = np.zeros(count_of(rows, tables.capacity), dtype=np.bool_)
+        if pod.volumes.disks:
+            in_use = tables.fact(DisksInUse)
+            for use in pod.volumes.disks:
+                shared |= in_use.conflicts(use, rows)
+        if self._in_use(pod, tables):
+            # A node that has its disk is told apart, as the first of the two reasons.
+            return (Objection(shared, DISK_CONFLICT), Objection(~shared, ONE_POD_CONFLICT))
+        return (Objection(shared, DISK_CONFLICT),)
+
+    @staticmethod
+    def _missing(pod: Pod, tables: Tables) -> str:
+        """The first claim, other than those of ephemeral volumes, that does not exist; "" when each does."""
+        namespace = pod.key.namespace
+        names = (claim.name for claim in pod.volumes.claims if not claim.ephemeral)
+        return next((name for name in names if tables.volumes.claim((namespace, name)) is None), "")
+
+    @staticmethod
+    def _in_use(pod: Pod, tables: Tables) -> bool:
+        for used in pod.volumes.claims:
+            key = (pod.key.namespace, used.name)
+            claim = None if used.ephemeral else tables.volumes.claim(key)
+            if claim is not None and claim.one_pod and tables.fact(ClaimsInUse).users[key]:
+                return True
+        return False
+
+
+class ClaimsInUse(NodeFact[tuple[ClaimKey, ...]]):
+    """users: claim -> how often pods that have a node use it, those of ephemeral volumes left out."""
+
+    def __init__(self, tables: "Columns") -> None:
+        """No pod uses any."""
+        super().__init__(tables)
+        self.users: Counter[ClaimKey] = Counter()
+
+    def read(self, pod: Pod) -> tuple[ClaimKey, ...] | None:
+        """The claims of a pod that has any."""
+        if not pod.volumes.claims:
+            return None
+        return tuple((pod.key.namespace, claim.name) for claim in pod.volumes.claims if not claim.ephemeral) or None
+
+    def book(self, row: int, read: tuple[ClaimKey, ...], sign: int) -> None:  # noqa: ARG002 - wherever it is
+        """As NodeFact."""
+        for key in read:
+            self.users[key] += sign
+            if not self.users[key]:
+                del self.users[key]
+
+
+_Uses: TypeAlias = tuple[DiskUse, ...]
+
+
+class DisksInUse(NodeFact[_Uses]):
+    """Which disks the pods of each node use, and how."""
+
+    def __init__(self, tables: "Columns") -> None:
+        """None."""
+        super().__init__(tables)
+        self._rows_with: dict[DiskUse, Counter[int]] = {}
+
+    def read(self, pod: Pod) -> _Uses | None:
+        """The disks of a pod that has any."""
+        return pod.volumes.disks or None
+
+    def book(self, row: int, read: _Uses, sign: int) -> None:
+        """As NodeFact."""
+        for use in read:
+            rows = self._rows_with.setdefault(use, Counter())
+            rows[row] += sign
+            if not rows[row]:
+                del rows[row]
+            if not rows:
+                del self._rows_with[use]
+
+    def conflicts(self, use: DiskUse, rows: Rows) -> BoolArray:
+        """bool[rows]: a pod there has the disk, and one of the two writes."""
+        against = [DiskUse(use.disk, read_only=False)]
+        if not use.read_only:
+            against.append(DiskUse(use.disk, read_only=True))
+        found: dict[int, int] = {}
+        for other in against:
+            found |= self._rows_with.get(other, {})
+        return mask_of(found, rows, self.tables.capacity)

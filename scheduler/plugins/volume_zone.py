@@ -1,0 +1,86 @@
+"""VolumeZone: a volume with a zone in its labels is used in that zone.
+
+Source: kube-scheduler, plugins/volumezone/volume_zone.go.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import ClassVar, Final
+
+import numpy as np
+
+from scheduler.framework.cycle_state import CycleState, StateKey
+from scheduler.framework.plugin import FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Rejected, Relevance
+from scheduler.pods.pod import Pod
+from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import BoolArray, Rows
+from scheduler.state.columns.labels import ABSENT
+from scheduler.state.columns.row_masks import count_of
+from scheduler.state.columns.selectors import Expression, Operator
+from scheduler.state.tables import Tables
+from scheduler.state.volumes.standing import Bound
+from scheduler.state.volumes.volume import BETA_KEYS, TOPOLOGY_KEYS, Zone
+
+REASON: Final = "node(s) had no available volume zone"
+_ZONES: Final[StateKey[tuple[Zone, ...]]] = StateKey("volume_zone.zones")
+
+
+class VolumeZone(PreFilterPlugin, FilterPlugin):
+    """Rejects nodes outside the zones and regions that the labels of the pod's bound volumes name.
+
+    The labels are `topology.kubernetes.io/zone` and `…/region`, and the older `failure-domain.beta.kubernetes.io/…`; a
+    label may name several zones, `a__b`. A node that has none of these labels takes every volume. Generic ephemeral
+    volumes are not looked at, as in kube-scheduler.
+
+    - `node(s) had no available volume zone`
+    - `persistentvolume "pv" not found`
+
+    Both are UnschedulableAndUnresolvable: no preemption helps.
+    Source: kube-scheduler, plugins/volumezone/volume_zone.go.
+    """
+
+    name: ClassVar[str] = "VolumeZone"
+    on_by_default: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.LABELS | Change.VOLUMES
+
+    def signature(self, pod: Pod, tables: Tables) -> Hashable:
+        """The zones of its volumes; which of them there are."""
+        if not pod.volumes.claims:
+            return None
+        return tuple((one.zones, "" if one.there else one.volume) for one in _bound(pod, tables))
+
+    def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:
+        """Find the zones of its volumes; reject a pod of which one does not exist."""
+        if not pod.volumes.claims:
+            return Relevance.SKIP
+        volumes = _bound(pod, tables)
+        for volume in volumes:
+            if not volume.there:
+                return Rejected(f'persistentvolume "{volume.volume}" not found', Change.VOLUMES)
+        zones = tuple(dict.fromkeys(zone for volume in volumes for zone in volume.zones))
+        state.write(_ZONES, zones)
+        return Relevance.JUDGE if zones else Relevance.SKIP
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002 - PreFilter has read it
+        """Nodes that are in another zone."""
+        somewhere: BoolArray = np.zeros(count_of(rows, tables.capacity), dtype=np.bool_)
+        for key in TOPOLOGY_KEYS:
+            somewhere |= tables.labels.column(key).codes[rows] != ABSENT
+        outside = np.zeros_like(somewhere)
+        for key, values in state.read(_ZONES):
+            outside |= ~_is_in(tables, key, values, rows)
+        return (Objection(somewhere & outside, REASON),)
+
+
+def _bound(pod: Pod, tables: Tables) -> list[Bound]:
+    standings = tables.volumes.standings(pod)
+    return [standing for used, standing in standings if isinstance(standing, Bound) and not used.ephemeral]
+
+
+def _is_in(tables: Tables, key: str, values: frozenset[str], rows: Rows) -> BoolArray:
+    """bool[rows]: the node has one of the values, under the name of old or, without that, under the name of today."""
+    column = tables.labels.column(key)
+    codes = column.codes[rows]
+    here: BoolArray = Expression(key, Operator.IN, values).verdicts(column)[codes]
+    if key in BETA_KEYS:
+        here = np.where(codes == ABSENT, _is_in(tables, BETA_KEYS[key], values, rows), here)
+    return here

@@ -1,0 +1,189 @@
+"""How many volumes of each CSI driver every node has attached, and how many it attaches at most.
+
+A volume counts once for a node, however many pods use it, and also when only the API server shows it as attached. What
+a claim counts for changes when it gets its volume. A fact: `fact` says who undoes what.
+Source: kube-scheduler, plugins/nodevolumelimits/csi.go.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from scheduler.kube.objects import Node
+from scheduler.pods.pod import Pod
+from scheduler.pods.pod_volumes import Attachable, ClaimKey
+from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows, resized
+from scheduler.state.columns.row_masks import count_of, mask_of
+from scheduler.state.facts.fact import Columns, NodeFact
+from scheduler.state.volumes.volumes import Changes
+
+UNLIMITED: Final = -1
+
+
+class PodUses(NamedTuple):
+    """What a pod has attached: by its claims, and disks that it names itself."""
+
+    claims: tuple[ClaimKey, ...]
+    disks: tuple[Attachable, ...]
+
+
+class AttachedVolumes(NodeFact[PodUses]):
+    """Holds an entry per volume and node in use, and a column per driver."""
+
+    def __init__(self, tables: Columns) -> None:
+        """Nothing attached, no limits."""
+        super().__init__(tables)
+        # By driver, int64[nodes]: distinct volumes attached; the most that the node attaches.
+        self._counts: dict[str, Int64Array] = {}
+        self._limits: dict[str, Int64Array] = {}
+        self._limited: Counter[str] = Counter()
+        # Of pods: volume -> row -> uses; claim -> row -> uses; what the claim counts for.
+        self._uses: dict[Attachable, Counter[int]] = {}
+        self._rows_of: dict[ClaimKey, Counter[int]] = {}
+        self._counted_as: dict[ClaimKey, Attachable | None] = {}
+        # By row: what the API server shows as attached; drivers with a limit.
+        self._shown: dict[int, frozenset[Attachable]] = {}
+        self._limited_on: dict[int, frozenset[str]] = {}
+        self._node_of: dict[int, str] = {}
+
+    def read(self, pod: Pod) -> PodUses | None:
+        """The claims and disks of a pod that has any."""
+        volumes = pod.volumes
+        if not (volumes.claims or volumes.attached):
+            return None
+        return PodUses(tuple(dict.fromkeys(pod.claim_keys)), tuple(dict.fromkeys(volumes.attached)))
+
+    def book(self, row: int, read: PodUses, sign: int) -> None:
+        """As NodeFact."""
+        for disk in read.disks:
+            self._use(disk, row, sign)
+        for key in read.claims:
+            rows = self._rows_of.get(key)
+            if rows is None:
+                rows = self._rows_of[key] = Counter()
+                self._counted_as[key] = self.tables.volumes.attached(key)
+            counted = self._counted_as[key]
+            rows[row] += sign
+            if not rows[row]:
+                del rows[row]
+            if not rows:
+                del self._rows_of[key], self._counted_as[key]
+            if counted is not None:
+                self._use(counted, row, sign)
+
+    def node_changed(self, row: int, node: Node | None) -> Change:
+        """The node came or went."""
+        if node is None:
+            self._node_of.pop(row, None)
+        else:
+            self._node_of[row] = node.metadata.name
+        self._look_at_node(row)
+        return Change(0)
+
+    def volumes_changed(self, changes: Changes) -> Collection[int]:
+        """As Fact."""
+        moved: set[int] = set()
+        for key in changes.claims:
+            if key in self._counted_as:
+                moved |= self._recount(key)
+        for node in changes.nodes:
+            row = self.tables.row_of.get(node)
+            if row is not None:
+                self._look_at_node(row)
+        return moved
+
+    def grow(self, capacity: int) -> None:
+        """As Fact."""
+        self._counts = {driver: resized(column, (capacity,), 0) for driver, column in self._counts.items()}
+        self._limits = {driver: resized(column, (capacity,), UNLIMITED) for driver, column in self._limits.items()}
+
+    def asked(self, pod: Pod) -> dict[str, list[Attachable]]:
+        """What the pod would have attached, by driver: of those that some node limits."""
+        found: dict[str, list[Attachable]] = {}
+        if not self._limited:
+            return found
+        uses = (*pod.volumes.attached, *(self.tables.volumes.attached(key) for key in pod.claim_keys))
+        for one in dict.fromkeys(uses):
+            if one is not None and one[0] in self._limited:
+                found.setdefault(one[0], []).append(one)
+        return found
+
+    def signature(self, pod: Pod) -> Hashable:
+        """Equal for pods that ask the same: volumes that no node has attached differ in nothing."""
+        return tuple(
+            (driver, len(asked), tuple(sorted(one for one in asked if one in self._uses)))
+            for driver, asked in sorted(self.asked(pod).items())
+        )
+
+    def exceeded(self, driver: str, asked: list[Attachable], rows: Rows) -> BoolArray:
+        """bool[rows]: with these volumes of the driver, the node would have more than it attaches."""
+        capacity = self.tables.capacity
+        here = np.zeros(count_of(rows, capacity), dtype=np.int64)
+        for one in asked:
+            if one in self._uses:
+                here += mask_of(self._uses[one], rows, capacity)
+        new = len(asked) - here
+        counts, limits = self._counts.get(driver), self._limits[driver][rows]
+        total = new if counts is None else counts[rows] + new
+        over: BoolArray = (limits != UNLIMITED) & (new > 0) & (total > limits)
+        return over
+
+    def _use(self, volume: Attachable, row: int, pods: int) -> None:
+        """So many pods of the row more (or fewer) have the volume attached."""
+        rows = self._uses.setdefault(volume, Counter())
+        before = rows[row]
+        rows[row] += pods
+        if not rows[row]:
+            del rows[row]
+        if not rows:
+            del self._uses[volume]
+        if bool(before) != bool(before + pods) and volume not in self._shown.get(row, ()):
+            self._count(volume[0], row, 1 if pods > 0 else -1)
+
+    def _count(self, driver: str, row: int, sign: int) -> None:
+        column = self._counts.get(driver)
+        if column is None:
+            column = self._counts[driver] = np.zeros(self.tables.capacity, dtype=np.int64)
+        column[row] += sign
+
+    def _recount(self, key: ClaimKey) -> set[int]:
+        """The claim counts for another volume, or for one at all."""
+        old, new = self._counted_as[key], self.tables.volumes.attached(key)
+        if old == new:
+            return set()
+        self._counted_as[key] = new
+        for row, uses in self._rows_of[key].items():
+            if old is not None:
+                self._use(old, row, -uses)
+            if new is not None:
+                self._use(new, row, uses)
+        return set(self._rows_of[key])
+
+    def _look_at_node(self, row: int) -> None:
+        """Its limits and what is shown as attached to it, as they are now."""
+        name, volumes = self._node_of.get(row), self.tables.volumes
+        self._limit(row, {} if name is None else volumes.attachments.limits(name))
+        shown = frozenset() if name is None else volumes.attached_to(name)
+        before = self._shown.pop(row, frozenset())
+        for one in before ^ shown:
+            if row not in self._uses.get(one, ()):
+                self._count(one[0], row, 1 if one in shown else -1)
+        if shown:
+            self._shown[row] = shown
+
+    def _limit(self, row: int, limits: Mapping[str, int]) -> None:
+        for driver in self._limited_on.pop(row, ()):
+            self._limits[driver][row] = UNLIMITED
+            self._limited[driver] -= 1
+            if not self._limited[driver]:
+                del self._limited[driver], self._limits[driver]
+        for driver, limit in limits.items():
+            self._limited[driver] += 1
+            if driver not in self._limits:
+                self._limits[driver] = np.full(self.tables.capacity, UNLIMITED, dtype=np.int64)
+            self._limits[driver][row] = limit
+        if limits:
+            self._limited_on[row] = frozenset(limits)

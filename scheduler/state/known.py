@@ -1,0 +1,59 @@
+"""What is known of each node and pod, as it was seen last; `tables` keeps it."""
+
+from collections.abc import Iterator
+
+from scheduler.kube.objects import Node
+from scheduler.pods.pod import Pod
+from scheduler.state.cards.node_inventory import NodeInventory
+from scheduler.state.changes import Openings
+from scheduler.state.columns.rows import Rowed
+from scheduler.state.pod_record import PodRecord
+
+
+class Known(Rowed):
+    """The reading side of the tables. openings: what `take_openings` will give."""
+
+    def __init__(self) -> None:
+        """Nothing."""
+        super().__init__()
+        self._pods: dict[str, PodRecord] = {}
+        self._pods_on: dict[str, dict[str, PodRecord]] = {}
+        self._nodes: dict[str, Node] = {}
+        self._inventories: dict[str, NodeInventory] = {}
+        self.openings = Openings()
+        self._pod_problems: dict[str, tuple[Pod, str]] = {}
+
+    def is_assumed(self, uid: str) -> bool:
+        """Whether we placed the pod and the API server has not shown it yet."""
+        record = self._pods.get(uid)
+        return record is not None and record.assumed
+
+    def record(self, uid: str) -> PodRecord | None:
+        """What is known of a pod with a node; read only."""
+        return self._pods.get(uid)
+
+    def records(self) -> Iterator[PodRecord]:
+        """Every pod with a node; read only."""
+        return iter(self._pods.values())
+
+    def records_on(self, node: str) -> list[PodRecord]:
+        """Every pod on a node."""
+        return list(self._pods_on.get(node, {}).values())
+
+    def node(self, name: str) -> Node:
+        """The node as it was seen last; KeyError when it is not there."""
+        return self._nodes[name]
+
+    def inventory(self, node: str) -> NodeInventory:
+        """What the node says of its cards; KeyError when it is not there."""
+        return self._inventories[node]
+
+    def take_pod_problems(self) -> list[tuple[Pod, str]]:
+        """Pods whose allocation cannot be followed on their node, and why: those noticed since the last call."""
+        found, self._pod_problems = list(self._pod_problems.values()), {}
+        return found
+
+    def take_openings(self) -> Openings:
+        """Where something may have become possible since the last call."""
+        found, self.openings = self.openings, Openings()
+        return found

@@ -1,0 +1,113 @@
+"""A PersistentVolumeClaim as the scheduler thinks of it.
+
+Source: k8s.io/component-helpers/storage/volume (GetPersistentVolumeClaimClass, AnnSelectedNode, AnnBindCompleted).
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from config.protocol import quantity
+from scheduler.kube import storage
+from scheduler.kube.budgets import (
+    SELECTOR_REQUIREMENTS,
+    SELECTOR_VALUES,
+    excess,
+)
+from scheduler.kube.objects import LabelSelector, Quantities
+from scheduler.pods.pod_volumes import ClaimKey
+from scheduler.state.columns.selectors import Expressions, of_label_selector
+
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+ONE_POD: Final = "ReadWriteOncePod"
+FILESYSTEM: Final = "Filesystem"
+_STORAGE: Final = "storage"
+
+
+class Wants(NamedTuple):
+    """What a claim asks of a volume. size: bytes. selector: of the volume's labels, None when it matches none."""
+
+    class_name: str
+    size: int
+    modes: frozenset[str]
+    volume_mode: str
+    attributes_class: str
+    selector: Expressions | None
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """One claim. volume: the volume's name, "" while it has none. bound: the binding of the two is complete.
+
+    has_size: whether it asks for a size at all. selected_node: for which a volume is being made, or "". owner_uid: of
+    its controller, or "". excess: what of it is more than is read, for people; "" nearly always.
+    """
+
+    uid: str
+    version: str
+    wants: Wants
+    has_size: bool
+    volume: str
+    bound: bool
+    selected_node: str
+    lost: bool
+    deleting: bool
+    one_pod: bool
+    owner_uid: str
+    excess: str
+
+
+def key_of(claim: storage.PersistentVolumeClaim) -> ClaimKey:
+    """Namespace and name."""
+    return claim.metadata.namespace, claim.metadata.name
+
+
+def claim_of(wire: storage.PersistentVolumeClaim) -> Claim:
+    """Raises QuantityError for a size that is none."""
+    meta, spec = wire.metadata, wire.spec
+    annotations = meta.annotations or {}
+    requests = spec.resources.requests if spec.resources is not None else None
+    too_much = "" if spec.selector is None else selector_excess(spec.selector)
+    selector: Expressions | None = ()
+    if spec.selector is not None:
+        selector = None if too_much else of_label_selector(spec.selector)
+    wants = Wants(
+        class_name=annotations.get(BETA_CLASS, spec.storage_class_name or ""),
+        size=size_of(requests),
+        modes=frozenset(spec.access_modes),
+        volume_mode=spec.volume_mode or FILESYSTEM,
+        attributes_class=spec.volume_attributes_class_name,
+        selector=selector,
+    )
+    return Claim(
+        uid=meta.uid,
+        version=meta.resource_version,
+        wants=wants,
+        has_size=_STORAGE in (requests or ()),
+        volume=spec.volume_name,
+        bound=bool(spec.volume_name) and BIND_COMPLETED in annotations,
+        selected_node=annotations.get(SELECTED_NODE, ""),
+        lost=wire.status.phase == "Lost",
+        deleting=bool(meta.deletion_timestamp),
+        one_pod=ONE_POD in spec.access_modes,
+        owner_uid=next((owner.uid for owner in meta.owner_references if owner.controller), ""),
+        excess=too_much,
+    )
+
+
+def size_of(amounts: Quantities | None) -> int:
+    """Bytes of storage, 0 when it says nothing. Raises QuantityError."""
+    text = (amounts or {}).get(_STORAGE)
+    return 0 if text is None else quantity.whole(str(text))
+
+
+def selector_excess(selector: LabelSelector) -> str:
+    """What of it is more than is read, "" when nothing is."""
+    requirements = len(selector.match_labels or ()) + len(selector.match_expressions)
+    values = max((len(one.values) for one in selector.match_expressions), default=0)
+    counted = (
+        ("selector requirements", requirements, SELECTOR_REQUIREMENTS),
+        ("selector values", values, SELECTOR_VALUES),
+    )
+    return ", ".join(excess(what, count, most) for what, count, most in counted if count > most)

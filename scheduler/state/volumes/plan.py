@@ -1,0 +1,17 @@
+"""What a pod's claims get on the node that it goes to."""
+
+import msgspec
+
+from scheduler.pods.pod_volumes import ClaimKey
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """taken: volumes that are there, each with its claim. made: claims for which a volume is to be made.
+
+    timeout_s: how long the pod waits for them at most, > 0.
+    """
+
+    node: str
+    taken: tuple[tuple[str, ClaimKey], ...]
+    made: tuple[ClaimKey, ...]
+    timeout_s: float

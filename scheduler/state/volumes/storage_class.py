@@ -1,0 +1,205 @@
+"""A StorageClass, with what can be had of it: volumes that are free, and capacity for new ones."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from config.protocol import quantity
+from scheduler.kube import storage
+from scheduler.pods.pod_volumes import ClaimKey
+from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, resized
+from scheduler.state.columns.labels import Labels
+from scheduler.state.columns.selectors import Expression, Matcher, Operator, of_label_selector
+from scheduler.state.volumes.claim import Wants
+from scheduler.state.volumes.reach import Reach, Reachable, reach_of
+from scheduler.state.volumes.volume import Volume
+
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+WAITS: Final = "WaitForFirstConsumer"
+
+
+class VolumeClass(msgspec.Struct, frozen=True, kw_only=True):
+    """waits: a claim of it gets its volume together with the node of its first pod.
+
+    topologies: terms of (label, values), in which new volumes can be made; none: everywhere.
+    """
+
+    provisioner: str
+    waits: bool
+    topologies: tuple[tuple[tuple[str, frozenset[str]], ...], ...]
+
+    @property
+    def provisions(self) -> bool:
+        """Whether new volumes can be made."""
+        return self.provisioner not in {"", NO_PROVISIONER}
+
+    def reach(self) -> Reach | None:
+        """Nodes for which a volume can be made; None for all. Source: MatchTopologySelectorTerms."""
+        if not self.topologies:
+            return None
+        terms = (term for term in self.topologies if term)
+        return reach_of(tuple(Expression(key, Operator.IN, values) for key, values in term) for term in terms)
+
+
+def class_of(wire: storage.StorageClass) -> VolumeClass:
+    """kube-apiserver writes the binding mode that is left out."""
+    return VolumeClass(
+        provisioner=wire.provisioner,
+        waits=wire.volume_binding_mode == WAITS,
+        topologies=tuple(
+            tuple((one.key, frozenset(one.values)) for one in term.match_label_expressions)
+            for term in wire.allowed_topologies
+        ),
+    )
+
+
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a volume can be made in some part of the cluster. bytes: -1 when it does not say."""
+
+    class_name: str
+    bytes: int
+    topology: tuple[Expression, ...] | None
+
+
+def capacity_of(wire: storage.CSIStorageCapacity) -> Capacity:
+    """Raises QuantityError for an amount that is none. topology: None for no node."""
+    said = wire.capacity if wire.maximum_volume_size is None else wire.maximum_volume_size
+    return Capacity(
+        class_name=wire.storage_class_name,
+        bytes=-1 if said is None else quantity.whole(str(said)),
+        topology=of_label_selector(wire.node_topology),
+    )
+
+
+class FreeVolumes:
+    """Volumes that nobody has, of one class. taken: of them, those that we have given to a claim."""
+
+    def __init__(self) -> None:
+        """None."""
+        self.reachable = Reachable()
+        self._slot_of: dict[str, int] = {}
+        self._name_of: dict[int, str] = {}
+        self._kinds: dict[tuple[frozenset[str], str, str], int] = {}
+        self._kind: np.ndarray[tuple[int], np.dtype[np.int32]] = np.zeros(self.reachable.slots, dtype=np.int32)
+        self._labels = Labels()
+        self._taken: BoolArray = np.zeros(self.reachable.slots, dtype=np.bool_)
+
+    def __len__(self) -> int:
+        """How many, taken ones included."""
+        return len(self._slot_of)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the volume is here, taken or not."""
+        return name in self._slot_of
+
+    def add(self, volume: Volume, reach: Reach | None) -> None:
+        """Nobody has it."""
+        slot = self.reachable.add(volume.name, volume.size, reach)
+        if slot >= len(self._kind):
+            self._kind = resized(self._kind, (self.reachable.slots,), 0)
+            self._taken = resized(self._taken, (self.reachable.slots,), 0)
+            self._labels.grow(self.reachable.slots)
+        kind = (volume.modes, volume.volume_mode, volume.attributes_class)
+        self._kind[slot] = self._kinds.setdefault(kind, len(self._kinds))
+        self._labels.set_row(slot, volume.labels)
+        self._slot_of[volume.name], self._name_of[slot] = slot, volume.name
+
+    def discard(self, name: str) -> bool:
+        """It is gone, or somebody has it; whether it was here."""
+        slot = self._slot_of.pop(name, None)
+        if slot is None:
+            return False
+        del self._name_of[slot]
+        self._taken[slot] = False
+        self._labels.set_row(slot, {})
+        self.reachable.remove(slot)
+        return True
+
+    def take(self, name: str, *, taken: bool) -> bool:
+        """We have given it to a claim, or take it back; whether it is here."""
+        slot = self._slot_of.get(name)
+        if slot is not None:
+            self._taken[slot] = taken
+        return slot is not None
+
+    def name(self, slot: int) -> str:
+        """Of the volume in a slot."""
+        return self._name_of[slot]
+
+    def candidates(self, wants: Wants) -> BoolArray | None:
+        """bool[slots]: volumes that suit a claim, apart from where it can be used; None when there are none."""
+        if not self._slot_of or wants.selector is None:
+            return None
+        found = (self.reachable.sizes >= wants.size) & ~self._taken[: self.reachable.slots]
+        kinds = np.zeros(len(self._kinds), dtype=np.bool_)
+        kinds[list(self._suiting(wants))] = True
+        found &= kinds[self._kind]
+        for expression in wants.selector:
+            found &= Matcher(expression).over(self._labels, ALL_ROWS)[: len(found)]
+        return found if found.any() else None
+
+    def _suiting(self, wants: Wants) -> Iterator[int]:
+        for (modes, volume_mode, attributes_class), kind in self._kinds.items():
+            if wants.modes <= modes and (volume_mode, attributes_class) == (wants.volume_mode, wants.attributes_class):
+                yield kind
+
+
+class Capacities:
+    """CSIStorageCapacity objects of one class, by namespace and name."""
+
+    def __init__(self) -> None:
+        """None."""
+        self.reachable = Reachable()
+        self._known: dict[str, tuple[Capacity, int]] = {}
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self._known)
+
+    def set(self, key: str, capacity: Capacity | None) -> bool:
+        """None: it is gone. Returns whether a volume can be made now that could not be before."""
+        old = self._known.pop(key, None)
+        if old is not None and old[1] >= 0:
+            self.reachable.remove(old[1])
+        if capacity is None:
+            return False
+        usable = capacity.topology is not None and capacity.bytes >= 0
+        slot = self.reachable.add(key, capacity.bytes, _reach(capacity)) if usable else -1
+        self._known[key] = (capacity, slot)
+        return usable and (old is None or old[0].topology != capacity.topology or old[0].bytes < capacity.bytes)
+
+    def at_least(self, size: int) -> BoolArray:
+        """bool[slots]: those in which a volume of that size can be made."""
+        enough: BoolArray = self.reachable.sizes >= size
+        return enough
+
+    def __getitem__(self, key: str) -> Capacity | None:
+        """As it was set."""
+        found = self._known.get(key)
+        return None if found is None else found[0]
+
+
+def _reach(capacity: Capacity) -> Reach | None:
+    return reach_of((capacity.topology,)) if capacity.topology else None
+
+
+@dataclass(slots=True)
+class OfClass:
+    """All of one class. known: None while there is no such StorageClass.
+
+    kept_for: claim -> volumes that are kept for it. version: moves when any of this does.
+    """
+
+    known: VolumeClass | None = None
+    version: int = 0
+    free: FreeVolumes = field(default_factory=FreeVolumes)
+    kept_for: dict[ClaimKey, set[str]] = field(default_factory=dict)
+    capacities: Capacities = field(default_factory=Capacities)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to remember."""
+        return self.known is None and not (self.free or self.kept_for or self.capacities)

@@ -1,0 +1,124 @@
+"""A PersistentVolume as the scheduler thinks of it.
+
+Sources: k8s.io/component-helpers/storage/volume (GetPersistentVolumeClass, FindMatchingVolume); kube-scheduler,
+plugins/volumezone (getPVTopologies); k8s.io/cloud-provider/volume/helpers/zones.go (LabelZonesToSet).
+"""
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+import msgspec
+
+from scheduler.kube import storage
+from scheduler.kube.objects import NodeSelector
+from scheduler.pods.pod_volumes import AWS, AZURE, CINDER, DRIVERS, GCE, PORTWORX, Attachable, Disk, handle
+from scheduler.state.volumes.claim import BETA_CLASS, FILESYSTEM, Wants, size_of
+from scheduler.state.volumes.reach import selector_excess
+
+ZONE: Final = "topology.kubernetes.io/zone"
+REGION: Final = "topology.kubernetes.io/region"
+# The names of old, and those that have taken their place.
+BETA_KEYS: Final = {
+    "failure-domain.beta.kubernetes.io/zone": ZONE,
+    "failure-domain.beta.kubernetes.io/region": REGION,
+}
+TOPOLOGY_KEYS: Final = (*BETA_KEYS, ZONE, REGION)
+_SEPARATOR: Final = "__"
+_NO_LABELS: Final[Mapping[str, str]] = {}
+
+# (label, values): a node with the label has one of the values.
+Zone: TypeAlias = tuple[str, frozenset[str]]
+
+
+class Volume(msgspec.Struct, frozen=True, kw_only=True):
+    """One volume. affinity: None when every node can use it. claim: who has it, or for whom it is kept; None nobody.
+
+    available: by its phase. zones: of its labels. attached: what a node attaches for it, None when no limit counts it;
+    by_csi: as the volume itself says.
+    excess: what of it is more than is read, for people; "" nearly always.
+    """
+
+    name: str
+    version: str
+    class_name: str
+    size: int
+    modes: frozenset[str]
+    volume_mode: str
+    attributes_class: str
+    affinity: NodeSelector | None
+    claim: storage.ClaimReference | None
+    available: bool
+    deleting: bool
+    labels: Mapping[str, str]
+    zones: tuple[Zone, ...]
+    attached: Attachable | None
+    by_csi: bool
+    excess: str
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a claim that it suits may take it."""
+        return self.available and self.claim is None and not self.deleting and not self.excess
+
+    def suits(self, wants: Wants) -> bool:
+        """Whether it may be bound to a claim that it is kept for already: whatever their classes and labels."""
+        return (
+            self.size >= wants.size
+            and self.volume_mode == wants.volume_mode
+            and self.attributes_class == wants.attributes_class
+            and not self.deleting
+        )
+
+
+def volume_of(wire: storage.PersistentVolume) -> Volume:
+    """Raises QuantityError for a size that is none."""
+    meta, spec = wire.metadata, wire.spec
+    annotations, labels = meta.annotations or {}, meta.labels or _NO_LABELS
+    affinity = None if spec.node_affinity is None else spec.node_affinity.required
+    free = wire.status.phase == "Available" and spec.claim_ref is None
+    too_much = "" if affinity is None else selector_excess(affinity)
+    return Volume(
+        name=meta.name,
+        version=meta.resource_version,
+        class_name=annotations.get(BETA_CLASS, spec.storage_class_name),
+        size=size_of(spec.capacity),
+        modes=frozenset(spec.access_modes),
+        volume_mode=spec.volume_mode or FILESYSTEM,
+        attributes_class=spec.volume_attributes_class_name,
+        affinity=None if too_much else affinity,
+        claim=spec.claim_ref,
+        available=wire.status.phase == "Available",
+        deleting=bool(meta.deletion_timestamp),
+        # Only a volume that is free is looked for by its labels.
+        labels=labels if free else _NO_LABELS,
+        zones=_zones(labels),
+        attached=_attached(spec),
+        by_csi=spec.csi is not None,
+        excess=too_much,
+    )
+
+
+def _zones(labels: Mapping[str, str]) -> tuple[Zone, ...]:
+    found = []
+    for key in TOPOLOGY_KEYS:
+        values = [value.strip() for value in labels.get(key, "").split(_SEPARATOR)]
+        # A label that cannot be read says nothing.
+        if all(values):
+            found.append((key, frozenset(values)))
+    return tuple(found)
+
+
+def _attached(spec: storage.PersistentVolumeSpec) -> Attachable | None:
+    if spec.csi is not None:
+        return spec.csi.driver, spec.csi.volume_handle
+    sources = {
+        AWS: spec.aws_elastic_block_store,
+        AZURE: spec.azure_disk,
+        CINDER: spec.cinder,
+        GCE: spec.gce_persistent_disk,
+        PORTWORX: spec.portworx_volume,
+    }
+    for kind, source in sources.items():
+        if source is not None:
+            return DRIVERS[kind], handle(kind, Disk(source.volume_id, source.pd_name, source.disk_uri))
+    return None

@@ -1,0 +1,388 @@
+"""The claims, volumes and storage classes of the cluster, and which of them we have given to pods.
+
+    free ──take──▶ TAKEN ──settle──▶ as the API server shows it
+      ▲              │
+      └───give_back──┘
+
+TAKEN: a pod that we have placed gets the volume, or gets one made on its node; the API server does not say so yet. For
+others it is as if it did. What the API server shows wins.
+Owned by the tables, and so by the event loop. No method awaits, so each one is atomic.
+Source: kube-scheduler, plugins/volumebinding/binder.go and assume_cache.go.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from scheduler.pods.pod import Pod
+from scheduler.pods.pod_volumes import DRIVERS, Attachable, ClaimKey, PodClaim
+from scheduler.state.volumes.attachments import Attachment, Attachments, drop
+from scheduler.state.volumes.claim import Claim
+from scheduler.state.volumes.plan import Plan
+from scheduler.state.volumes.reach import Reach, Reaches
+from scheduler.state.volumes.standing import Bound, Delayed, Immediate, Missing, Standing
+from scheduler.state.volumes.storage_class import Capacity, OfClass, VolumeClass
+from scheduler.state.volumes.volume import Volume
+
+# Plugins of old that make volumes: the drivers that have taken their place, "" where no limit counts their volumes.
+_PROVISIONERS: Final = {
+    "kubernetes.io/aws-ebs": DRIVERS["awsElasticBlockStore"],
+    "kubernetes.io/azure-disk": DRIVERS["azureDisk"],
+    "kubernetes.io/azure-file": "",
+    "kubernetes.io/cinder": DRIVERS["cinder"],
+    "kubernetes.io/gce-pd": DRIVERS["gcePersistentDisk"],
+    "kubernetes.io/portworx-volume": DRIVERS["portworxVolume"],
+    "kubernetes.io/vsphere-volume": "",
+}
+
+
+class Changes(NamedTuple):
+    """claims: that may stand otherwise now. nodes: of which the limits, or what is attached, are others.
+
+    opened: of some class something can be had now that could not be before.
+    """
+
+    claims: tuple[ClaimKey, ...]
+    nodes: tuple[str, ...]
+    opened: bool
+
+
+class Volumes:
+    """What changed, until `take_changes`; see `Changes`."""
+
+    def __init__(self) -> None:
+        """Nothing."""
+        self._touched: dict[ClaimKey, None] = {}
+        self._touched_nodes: dict[str, None] = {}
+        self._opened = False
+        self._claims: dict[ClaimKey, Claim] = {}
+        self._volumes: dict[str, Volume] = {}
+        self._classes: dict[str, OfClass] = {}
+        # Provisioners that tell how much they have left.
+        self._told_capacity: set[str] = set()
+        self._class_of_capacity: dict[str, str] = {}
+        self._claims_of: dict[str, set[ClaimKey]] = {}
+        self._reaches = Reaches()
+        self._plans: dict[str, Plan] = {}
+        # Volume -> the claim that it is taken for; claim -> the node that it is to be made on; and for how many pods.
+        self._taken: dict[str, ClaimKey] = {}
+        self._selected: dict[ClaimKey, str] = {}
+        self.attachments = Attachments()
+        self._pods_with: Counter[str | ClaimKey] = Counter()
+        self._versions = 0
+
+    # What the watches show
+
+    def set_claim(self, key: ClaimKey, claim: Claim | None) -> None:
+        """None: it is gone."""
+        old = self._claims.get(key)
+        if old is not None and claim is not None and replace(old, version=claim.version) == claim:
+            self._claims[key] = claim
+            return
+        if claim is None:
+            self._claims.pop(key, None)
+        else:
+            self._claims[key] = claim
+        before, after = ("" if one is None else one.volume for one in (old, claim))
+        if before != after:
+            self._name(before, key, named=False)
+            self._name(after, key, named=True)
+        self._touch(key)
+
+    def set_volume(self, name: str, volume: Volume | None) -> None:
+        """None: it is gone."""
+        old = self._volumes.get(name)
+        if old is not None:
+            self._forget(old)
+        if volume is None:
+            self._volumes.pop(name, None)
+        else:
+            self._volumes[name] = volume
+            self._note(volume, was_free=old is not None and old.is_free)
+        for key in self._claims_of.get(name, ()):
+            self._touch(key)
+        self._touch_nodes(self.attachments.nodes_with(name))
+
+    def set_class(self, name: str, known: VolumeClass | None) -> None:
+        """None: it is gone."""
+        if known is None and name not in self._classes:
+            return
+        of_class = self._of_class(name)
+        if of_class.known == known:
+            return
+        of_class.known = known
+        self._changed(name, opened=known is not None)
+
+    def set_driver(self, name: str, *, tells_capacity: bool) -> None:
+        """Whether the capacity that a driver has left is to be looked at."""
+        if (name in self._told_capacity) is tells_capacity:
+            return
+        (self._told_capacity.add if tells_capacity else self._told_capacity.discard)(name)
+        for class_name, of_class in list(self._classes.items()):
+            if of_class.known is not None and of_class.known.provisioner == name:
+                self._changed(class_name, opened=not tells_capacity)
+
+    def set_capacity(self, key: str, capacity: Capacity | None) -> None:
+        """key: namespace and name. capacity: None when it is gone."""
+        before = self._class_of_capacity.pop(key, None)
+        if before is not None and (capacity is None or capacity.class_name != before):
+            self._of_class(before).capacities.set(key, None)
+            self._changed(before, opened=False)
+        if capacity is None:
+            return
+        self._class_of_capacity[key] = capacity.class_name
+        of_class = self._of_class(capacity.class_name)
+        if of_class.capacities[key] != capacity:
+            self._changed(capacity.class_name, opened=of_class.capacities.set(key, capacity))
+
+    def set_limits(self, node: str, limits: Mapping[str, int]) -> None:
+        """How many volumes of each driver the node attaches; those that are not named without limit."""
+        self._touch_nodes(self.attachments.set_limits(node, limits))
+
+    def set_attachment(self, name: str, attachment: Attachment | None) -> None:
+        """None: it is gone."""
+        self._touch_nodes(self.attachments.set(name, attachment))
+
+    def take_changes(self) -> Changes:
+        """What has changed since the last call."""
+        found = Changes(tuple(self._touched), tuple(self._touched_nodes), self._opened)
+        self._touched, self._touched_nodes, self._opened = {}, {}, False
+        return found
+
+    # What we give
+
+    def take(self, uid: str, plan: Plan) -> None:
+        """A pod gets these volumes on its node."""
+        self._plans[uid] = plan
+        self._pods_with.update((*(volume for volume, _ in plan.taken), *plan.made))
+        for volume, key in plan.taken:
+            if volume not in self._taken:
+                self._taken[volume] = key
+                self._take(volume, key)
+        for key in plan.made:
+            self._selected[key] = plan.node
+            self._touch(key)
+
+    def plan(self, uid: str) -> Plan | None:
+        """What the pod has taken; None when that is nothing, or all settled."""
+        return self._plans.get(uid)
+
+    def settle(self, uid: str) -> None:
+        """The API server shows it all, or gives it to nobody. Nothing when the pod has taken nothing."""
+        plan = self._plans.pop(uid, None)
+        if plan is None:
+            return
+        for volume, key in plan.taken:
+            if self._is_last(volume) and self._taken.pop(volume, None) is not None:
+                self._untake(volume, key)
+        for key in plan.made:
+            if self._is_last(key):
+                self._selected.pop(key, None)
+                self._touch(key)
+
+    # What rules read
+
+    def claim(self, key: ClaimKey) -> Claim | None:
+        """As it was seen last."""
+        return self._claims.get(key)
+
+    def volume(self, name: str) -> Volume | None:
+        """As it was seen last."""
+        return self._volumes.get(name)
+
+    def claims_of(self, volume: str) -> tuple[ClaimKey, ...]:
+        """The claims that name it."""
+        return tuple(self._claims_of.get(volume, ()))
+
+    def reach(self, volume: Volume) -> Reach | None:
+        """From where a volume that is known can be used; None from everywhere."""
+        return None if volume.affinity is None else self._reaches.of(volume.affinity)
+
+    def of_class(self, name: str) -> OfClass | None:
+        """What can be had of a class; None when nothing is known of it."""
+        return self._classes.get(name)
+
+    def tells_capacity(self, provisioner: str) -> bool:
+        """Whether the capacity that it has left is to be looked at."""
+        return provisioner in self._told_capacity
+
+    def standings(self, pod: Pod) -> Iterator[tuple[PodClaim, Standing]]:
+        """Of each claim of a pod, in their order, each once."""
+        for used in dict.fromkeys(pod.volumes.claims):
+            yield used, self._standing(pod, used)
+
+    def signature(self, pod: Pod) -> Hashable:
+        """Equal for pods of one template whose claims every rule answers alike."""
+        return tuple(standing.alike for _, standing in self.standings(pod))
+
+    def attached(self, key: ClaimKey) -> Attachable | None:
+        """What a node attaches for a claim; None when no limit counts it. Without a volume yet: one that will be made.
+
+        Source: kube-scheduler, plugins/nodevolumelimits/csi.go, getCSIDriverInfo.
+        """
+        claim = self._claims.get(key)
+        if claim is None:
+            return None
+        volume = self._volumes.get(claim.volume) if claim.volume else None
+        if volume is not None:
+            return volume.attached
+        of_class = self._classes.get(claim.wants.class_name)
+        known = None if of_class is None else of_class.known
+        if known is None or not claim.wants.class_name:
+            return None
+        driver = _PROVISIONERS.get(known.provisioner, known.provisioner)
+        # No volume has such a handle: a space is in none.
+        return (driver, f"of claim {key[0]}/{key[1]}") if driver else None
+
+    def attached_to(self, node: str) -> frozenset[Attachable]:
+        """What the API server shows as attached to a node, whoever uses it. Source: getNodeVolumeAttachmentInfo."""
+        shown = ((one.driver, self._volumes.get(one.volume)) for one in self.attachments.of_node(node))
+        return frozenset(
+            (driver, volume.attached[1])
+            for driver, volume in shown
+            if volume is not None and volume.by_csi and volume.attached is not None
+        )
+
+    # The parts
+
+    def _standing(self, pod: Pod, used: PodClaim) -> Standing:
+        key = (pod.key.namespace, used.name)
+        claim = self._claims.get(key)
+        if claim is None or claim.lost or claim.deleting or claim.excess or used.ephemeral:
+            problem = _problem(pod, used, claim)
+            if problem or claim is None:
+                return Missing(problem)
+        if claim.bound:
+            return self._bound(claim)
+        of_class = self._classes.get(claim.wants.class_name) if claim.wants.class_name else None
+        if of_class is None or of_class.known is None or not of_class.known.waits or claim.volume:
+            return Immediate(claim.volume)
+        return Delayed(
+            key=key,
+            claim=claim,
+            selected=claim.selected_node or self._selected.get(key, ""),
+            kept=self._kept(key, claim, of_class),
+            version=of_class.version,
+        )
+
+    def _bound(self, claim: Claim) -> Bound:
+        volume = self._volumes.get(claim.volume)
+        if volume is None:
+            return Bound(claim.volume, there=False, reach=None, zones=(), excess="")
+        return Bound(claim.volume, there=True, reach=self.reach(volume), zones=volume.zones, excess=volume.excess)
+
+    def _kept(self, key: ClaimKey, claim: Claim, of_class: OfClass) -> str:
+        """The volume that is kept for the claim, or that we have taken for it."""
+        names = [name for name in of_class.kept_for.get(key, ()) if self._is_kept(self._volumes[name], claim)]
+        return min(names, default="")
+
+    def _is_kept(self, volume: Volume, claim: Claim) -> bool:
+        reference = volume.claim
+        mine = reference is None or reference.uid in {"", claim.uid}
+        return mine and volume.suits(claim.wants) and not volume.excess
+
+    def _name(self, volume: str, key: ClaimKey, *, named: bool) -> None:
+        """The claim names the volume, or no more."""
+        if not volume:
+            return
+        if named:
+            self._claims_of.setdefault(volume, set()).add(key)
+        else:
+            drop(self._claims_of, volume, key)
+
+    def _note(self, volume: Volume, *, was_free: bool) -> None:
+        if volume.affinity is not None:
+            self._reaches.take(volume.affinity)
+        of_class = self._of_class(volume.class_name)
+        if volume.claim is not None:
+            self._keep((volume.claim.namespace, volume.claim.name), volume.name, of_class)
+            # Whoever it was taken for has it now, or has lost it.
+            self._taken.pop(volume.name, None)
+        elif volume.is_free:
+            of_class.free.add(volume, self.reach(volume))
+            if volume.name in self._taken:
+                self._take(volume.name, self._taken[volume.name])
+            self._changed(volume.class_name, opened=not was_free)
+
+    def _forget(self, volume: Volume) -> None:
+        of_class = self._of_class(volume.class_name)
+        if of_class.free.discard(volume.name):
+            self._changed(volume.class_name, opened=False)
+        for reference in (volume.claim, self._taken.get(volume.name)):
+            if reference is not None:
+                key = reference if isinstance(reference, tuple) else (reference.namespace, reference.name)
+                self._unkeep(key, volume.name, of_class)
+        if volume.affinity is not None:
+            self._reaches.drop(volume.affinity)
+        if of_class.empty:
+            del self._classes[volume.class_name]
+
+    def _is_last(self, taken: str | ClaimKey) -> bool:
+        """One pod less has taken it; whether none is left."""
+        self._pods_with[taken] -= 1
+        if self._pods_with[taken]:
+            return False
+        del self._pods_with[taken]
+        return True
+
+    def _take(self, name: str, key: ClaimKey) -> None:
+        """A free volume is given to a claim. One that is not free any more is not ours to give."""
+        volume = self._volumes.get(name)
+        if volume is not None and volume.is_free:
+            of_class = self._of_class(volume.class_name)
+            of_class.free.take(name, taken=True)
+            self._keep(key, name, of_class)
+            self._changed(volume.class_name, opened=False)
+
+    def _untake(self, name: str, key: ClaimKey) -> None:
+        volume = self._volumes.get(name)
+        if volume is not None and volume.is_free:
+            of_class = self._of_class(volume.class_name)
+            of_class.free.take(name, taken=False)
+            self._unkeep(key, name, of_class)
+            self._changed(volume.class_name, opened=True)
+
+    def _keep(self, key: ClaimKey, name: str, of_class: OfClass) -> None:
+        of_class.kept_for.setdefault(key, set()).add(name)
+        self._touch(key)
+
+    def _unkeep(self, key: ClaimKey, name: str, of_class: OfClass) -> None:
+        drop(of_class.kept_for, key, name)
+        self._touch(key)
+
+    def _of_class(self, name: str) -> OfClass:
+        found = self._classes.get(name)
+        if found is None:
+            found = self._classes[name] = OfClass()
+            self._changed(name, opened=False)
+        return found
+
+    def _changed(self, class_name: str, *, opened: bool) -> None:
+        # No two states of any class have one version: a class may go and come back.
+        self._versions += 1
+        self._of_class(class_name).version = self._versions
+        self._opened |= opened
+
+    def _touch(self, key: ClaimKey) -> None:
+        self._touched[key] = None
+
+    def _touch_nodes(self, nodes: Iterable[str]) -> None:
+        self._touched_nodes.update(dict.fromkeys(nodes))
+
+
+def _problem(pod: Pod, used: PodClaim, claim: Claim | None) -> str:
+    """Why the pod cannot use the claim, "" when it can. Source: volume_binding.go, podHasPVCs."""
+    about, namespace = f'persistentvolumeclaim "{used.name}"', pod.key.namespace
+    if claim is None:
+        return (
+            f"waiting for ephemeral volume controller to create the {about}" if used.ephemeral else f"{about} not found"
+        )
+    if claim.lost:
+        return f'{about} bound to non-existent persistentvolume "{claim.volume}"'
+    if claim.deleting:
+        return f"{about} is being deleted"
+    if used.ephemeral and claim.owner_uid != pod.key.uid:
+        return f"PVC {namespace}/{used.name} was not created for pod {namespace}/{pod.key.name} (pod is not owner)"
+    return f"{about} has more than this scheduler reads: {claim.excess}" if claim.excess else ""

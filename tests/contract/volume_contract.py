@@ -1,0 +1,84 @@
+"""What is written into claims and volumes before a pod is bound, and how the two are watched."""
+
+import pytest
+
+from scheduler.kube.port import (
+    CLAIMS,
+    VOLUMES,
+    ApiConflict,
+    ApiNotFound,
+    Changed,
+    NodeForClaim,
+    VolumeForClaim,
+)
+from tests.contract.following import following
+from tests.contract.under_test import ClusterUnderTest, claim_manifest, volume_manifest
+
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+
+
+class VolumeContract:
+    """What `port.Cluster.give_volume` and `select_node` do."""
+
+    @pytest.mark.parametrize("kept", [False, True])
+    async def test_a_volume_gets_the_claim_and_its_new_version(
+        self, under_test: ClusterUnderTest, *, kept: bool
+    ) -> None:
+        name = f"{under_test.namespace}-pv"
+        claim = await under_test.operator.create_claim(claim_manifest(under_test.namespace, "data"))
+        made = await under_test.operator.create_volume(volume_manifest(name))
+        wanted = VolumeForClaim(
+            name, made.metadata.resource_version, under_test.namespace, "data", claim.metadata.uid, kept=kept
+        )
+        async with following(under_test.cluster, VOLUMES, under_test.namespace) as watch:
+            await watch.listed()
+            version = await under_test.cluster.give_volume(wanted)
+            event = await watch.next()
+
+        assert isinstance(event, Changed)
+        found = event.object
+        assert found.metadata.resource_version == version != made.metadata.resource_version
+        reference = found.spec.claim_ref
+        assert reference is not None
+        assert (reference.namespace, reference.name, reference.uid) == (
+            under_test.namespace,
+            "data",
+            claim.metadata.uid,
+        )
+        assert (BOUND_BY_CONTROLLER in (found.metadata.annotations or {})) is not kept
+        assert found.spec.capacity == made.spec.capacity
+
+    async def test_a_volume_that_has_changed_meanwhile_is_a_conflict(self, under_test: ClusterUnderTest) -> None:
+        name = f"{under_test.namespace}-pv"
+        claim = await under_test.operator.create_claim(claim_manifest(under_test.namespace, "data"))
+        made = await under_test.operator.create_volume(volume_manifest(name))
+        wanted = VolumeForClaim(
+            name, made.metadata.resource_version, under_test.namespace, "data", claim.metadata.uid, kept=False
+        )
+        await under_test.cluster.give_volume(wanted)
+        with pytest.raises(ApiConflict):
+            await under_test.cluster.give_volume(wanted)
+
+    async def test_a_claim_gets_the_node_and_its_new_version(self, under_test: ClusterUnderTest) -> None:
+        made = await under_test.operator.create_claim(claim_manifest(under_test.namespace, "data"))
+        wanted = NodeForClaim(under_test.namespace, "data", made.metadata.resource_version, "a")
+        async with following(under_test.cluster, CLAIMS, under_test.namespace) as watch:
+            await watch.listed()
+            version = await under_test.cluster.select_node(wanted)
+            event = await watch.next()
+
+        assert isinstance(event, Changed)
+        assert event.object.metadata.resource_version == version
+        assert (event.object.metadata.annotations or {})[SELECTED_NODE] == "a"
+        assert event.object.spec == made.spec
+        with pytest.raises(ApiConflict):
+            await under_test.cluster.select_node(wanted)
+
+    async def test_what_is_gone_is_not_found(self, under_test: ClusterUnderTest) -> None:
+        with pytest.raises(ApiNotFound):
+            await under_test.cluster.select_node(NodeForClaim(under_test.namespace, "nothing", "1", "a"))
+        with pytest.raises(ApiNotFound):
+            await under_test.cluster.give_volume(
+                VolumeForClaim(f"{under_test.namespace}-none", "1", under_test.namespace, "data", "u", kept=False)
+            )

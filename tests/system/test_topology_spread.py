@@ -1,0 +1,102 @@
+"""Pods that are spread over zones: where they go, what those who wait read, and when their place opens."""
+
+import asyncio
+from typing import Any
+
+from msgspec.structs import replace
+
+from scheduler.kube.objects import Taint
+from scheduler.simulation.world import World
+from tests.support.builders import wire_node
+from tests.system.looking import comes, condition, node_of
+from tests.system.process import in_virtual_time, scheduling, world
+
+A_SECOND_S = 1.0
+WEB = {"app": "web"}
+SKEWED = "node(s) didn't match pod topology spread constraints"
+
+
+def zones(**nodes: str) -> World:
+    """A node of one card per keyword, in that zone; "" is none."""
+    of = world()
+    for name, zone in nodes.items():
+        of.nodes.add(wire_node(name, [16], labels={"zone": zone} if zone else {}))
+    return of
+
+
+def spread(of: World, *names: str, gpu_mem: int = 1, **more: object) -> None:
+    """Web pods, spread over zones."""
+    constraint: dict[str, Any] = {
+        "topologyKey": "zone",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": WEB},
+        **more,
+    }
+    for name in names:
+        comes(of, name, gpu_mem, labels=WEB, topologySpreadConstraints=[constraint])
+
+
+@in_virtual_time
+async def test_pods_of_one_template_are_spread_and_the_one_too_many_says_why() -> None:
+    of = zones(a="east", b="west", c="")
+    async with scheduling(of):
+        comes(of, "large", 16, to="b")
+        spread(of, "first", "second")
+        await asyncio.sleep(A_SECOND_S)
+        assert [node_of(of, "first"), node_of(of, "second")] == ["a", ""]
+        short = "1 Insufficient GPU memory on one card: wants 1, most free 0 (of 16)"
+        why = f"{short}, 1 {SKEWED}, 1 {SKEWED} (missing required label)"
+        assert condition(of, "second") == f"False 0/3 nodes are available: {why}."
+
+
+@in_virtual_time
+async def test_a_pod_that_waits_is_bound_when_the_emptiest_zone_gets_a_pod() -> None:
+    of = zones(a="east", b="west")
+    async with scheduling(of):
+        comes(of, "large", 16, to="b")
+        spread(of, "first", "waits")
+        await asyncio.sleep(A_SECOND_S)
+        assert sorted([node_of(of, "first"), node_of(of, "waits")]) == ["", "a"]
+        comes(of, "web-on-b", labels=WEB, to="b")
+        await asyncio.sleep(A_SECOND_S)
+        assert [node_of(of, "first"), node_of(of, "waits")] == ["a", "a"]
+
+
+@in_virtual_time
+async def test_a_pod_that_waits_is_bound_when_the_emptiest_zone_is_gone() -> None:
+    of = zones(a="east", b="west")
+    async with scheduling(of):
+        comes(of, "large", 16, to="b")
+        spread(of, "first", "waits")
+        await asyncio.sleep(A_SECOND_S)
+        of.nodes.delete("b")
+        await asyncio.sleep(A_SECOND_S)
+        assert [node_of(of, "first"), node_of(of, "waits")] == ["a", "a"]
+
+
+@in_virtual_time
+async def test_a_pod_that_waits_is_bound_when_the_emptiest_zone_counts_no_more() -> None:
+    of = zones(a="east", b="west")
+    async with scheduling(of):
+        comes(of, "large", 16, to="b")
+        spread(of, "first", "waits", nodeTaintsPolicy="Honor")
+        await asyncio.sleep(A_SECOND_S)
+        closed = (Taint("closed", "NoSchedule"),)
+        of.nodes.update("b", lambda node: replace(node, spec=replace(node.spec, taints=closed)))
+        await asyncio.sleep(A_SECOND_S)
+        assert [node_of(of, "first"), node_of(of, "waits")] == ["a", "a"]
+
+
+@in_virtual_time
+async def test_of_equal_zones_the_one_with_fewer_such_pods_is_taken() -> None:
+    of = zones(a="east", b="west")
+    async with scheduling(of):
+        comes(of, "web-on-b", labels=WEB, to="b")
+        spread(of, "first", gpu_mem=0, whenUnsatisfiable="ScheduleAnyway")
+        await asyncio.sleep(A_SECOND_S)
+        comes(of, "web-on-a", labels=WEB, to="a")
+        comes(of, "web-on-a-too", labels=WEB, to="a")
+        spread(of, "second", gpu_mem=0, whenUnsatisfiable="ScheduleAnyway")
+        await asyncio.sleep(A_SECOND_S)
+        assert [node_of(of, "first"), node_of(of, "second")] == ["a", "b"]
