@@ -81,6 +81,7 @@ UNSEEN: Final[dict[str, str]] = {
     "_requestable": _CONFIGURED,
     "is_extended": _CONFIGURED,
     "with_pod": _CONFIGURED,
+    "most_allocated": _CONFIGURED,
     "NodeResourcesFitArgs.contradicting": _CONFIGURED,
     "NodeResourcesFit._requested": _KEPT,
     "NodeResourcesFit.score: if not weights or np.count_nonzero(allocatable) < allocatable.size:": _FASTER,
