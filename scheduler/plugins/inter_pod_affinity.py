@@ -93,21 +93,29 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """Nodes without the company that the pod requires, with company that it forbids, and where it is forbidden."""
-        found = []
+        found: list[Objection] = []
+        for rejected, reason in self._rejected(pod, tables, state, rows):
+            # As in kube-scheduler, the first reason is the only one that a node is counted under.
+            for before in found:
+                np.logical_and(rejected, ~before.rejected, out=rejected)
+            found.append(Objection(rejected, reason))
+        return found
+
+    def _rejected(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Iterator[tuple[BoolArray, str]]:
+        """bool[rows], the caller's own, and why."""
         if _writes_terms(pod):
             own = _own_of(pod, state)
             if own.impossible:
-                found.append(Objection(np.ones(count_of(rows, tables.capacity), dtype=np.bool_), NO_COMPANY))
+                yield np.ones(count_of(rows, tables.capacity), dtype=np.bool_), NO_COMPANY
             elif own.affinity:
-                found.append(Objection(~_with_company(pod, own, tables, rows), NO_COMPANY))
+                yield ~_with_company(pod, own, tables, rows), NO_COMPANY
             if own.anti_affinity:
-                found.append(Objection(_with_any(own.anti_affinity, tables, rows), BAD_COMPANY))
+                yield _with_any(own.anti_affinity, tables, rows), BAD_COMPANY
         existing = tables.fact(AntiAffinity)
         if existing:
             against = _matching(pod, existing, state, _AGAINST)
             if len(against):
-                found.append(Objection(existing.closed(against, rows), KEPT_OUT))
-        return found
+                yield existing.closed(against, rows), KEPT_OUT
 
     def opened_by(self, pod: Pod, tables: Tables, state: CycleState) -> int:
         """Pods that match its terms, as they come and go, and pods with a term that it matches, as they go."""

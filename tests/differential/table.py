@@ -81,7 +81,7 @@ GROUPS: Final[Mapping[str, Group]] = {
     "preemption": Group(preemption.preemption, 25, "DefaultPreemption"),
     "nominated": Group(preemption.nominated, 15, "nominated pods"),
     "plain": Group(everything.plain, 40),
-    "everything": Group(everything.everything, 40, "InterPodAffinity"),
+    "everything": Group(everything.everything, 40),
 }
 
 

@@ -218,3 +218,10 @@ def test_a_node_that_moves_into_the_domain_opens_it() -> None:
     assert decided(built) == ""
     built.node_changed(wire_node("a", labels={"zone": "west"}))
     assert decided(built) in {"a", "b"}
+
+
+def test_a_node_is_counted_under_the_first_reason_only() -> None:
+    tables = tables_of(wire_node("a", labels={"zone": "east"}))
+    tables.add(bound(keeping_away("there", term("zone", "x")), "a"))
+    lonely = of("p", "podAffinity", term("zone", "nobody"), labels={"app": "x"})
+    assert reasons(InterPodAffinity(), lonely, tables) == {"node(s) didn't match pod affinity rules": {"a"}}
