@@ -155,6 +155,8 @@ class _Replay:
             self._placed[uid] = replace(self._placed[uid], ended_s=self._now_s, ended=how)
 
     def _note_problem(self, problem: Problem) -> None:
+        if problem.happened:
+            return  # the report says what becomes of the cards
         self._problems[problem] = None
 
     # Decisions
