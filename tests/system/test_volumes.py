@@ -168,6 +168,27 @@ async def test_a_volume_that_could_not_be_written_is_free_again() -> None:
         assert node_of(of, "p") == "a"
 
 
+@in_virtual_time
+async def test_a_claim_that_was_bound_to_another_volume_takes_its_pod_there() -> None:
+    of, controller = zones(a="z1", b="z2")
+    controller.comes(
+        storage_class("local", provisioner="kubernetes.io/no-provisioner"),
+        volume("on-a", class_name="local", on=("a",)),
+        claim("data", class_name="local"),
+    )
+    async with scheduling(of):
+        comes(of, "p", 3, **with_claims("data"))
+        await asyncio.sleep(A_SECOND_S)
+        controller.comes(volume("on-b", class_name="local", on=("b",)))
+        controller.bind("data", "on-b")
+        await asyncio.sleep(A_MOMENT_S)
+        told = condition(of, "p")
+        await asyncio.sleep(5)
+
+        assert "persistentvolumeclaim default/data was bound to persistentvolume on-b, not to on-a" in told
+        assert node_of(of, "p") == "b"
+
+
 # WaitForFirstConsumer, volumes to be made
 
 
