@@ -33,6 +33,7 @@ class Subject:
     first: tuple[str, ...]
 
 
+_AFFINITY: Final = ("existing_anti_affinity", "required_affinity", "required_anti_affinity", "preferred_affinity")
 SUBJECTS: Final = (
     Subject("scheduler.plugins.node_unschedulable", ("unschedulable",)),
     Subject("scheduler.plugins.node_name", ("node_name",)),
@@ -40,7 +41,7 @@ SUBJECTS: Final = (
     Subject("scheduler.plugins.node_affinity", ("node_affinity", "node_fields")),
     Subject("scheduler.plugins.node_ports", ("node_ports",)),
     Subject("scheduler.plugins.node_resources_fit", ("resources", "several_resources", "balance")),
-    Subject("scheduler.plugins.inter_pod_affinity", ("existing_anti_affinity",)),
+    Subject("scheduler.plugins.inter_pod_affinity", _AFFINITY),
     Subject(
         "scheduler.plugins.pod_topology_spread", ("spread_hard", "spread_soft", "spread_label_keys", "spread_policies")
     ),
@@ -57,8 +58,9 @@ SUBJECTS: Final = (
     Subject("scheduler.pods.effective_requests", ("resources", "resized", "balance")),
     Subject(f"{_COLUMNS}.node_terms", ("node_affinity", "node_fields", "volume_bound")),
     Subject(f"{_COLUMNS}.selectors", ("node_affinity", "existing_anti_affinity")),
-    Subject("scheduler.state.facts.anti_affinity", ("existing_anti_affinity",)),
+    Subject("scheduler.state.facts.existing_terms", ("existing_anti_affinity", "preferred_affinity")),
 )
+_ONE_BY_ONE: Final = "classes of pods: the comparison asks about one pod at a time"
 _KEPT: Final = "when something is worked out again, and what keeping it costs: scheduler.testkit and its histories"
 _CONFIGURED: Final = "the default profile does not configure it"
 _ADMITTED: Final = "the API server admits no pod for which it matters"
@@ -70,9 +72,7 @@ UNSEEN: Final[dict[str, str]] = {
     "HostPorts.book: addresses[port.ip] += sign": _LEAVES,
     "HostPorts._rows_with": _FASTER,
     "_parsed_field": _ADMITTED,
-    (
-        "Required.over: if isinstance(rows, slice) and rows.stop is not None and rows.stop - (rows.start or 0) == 1:"
-    ): _FASTER,
+    "Required.over: if (row := only_row(rows)) is not None:": _FASTER,
     "Required.size_bytes": _KEPT,
     "Matcher.over": _KEPT,
     "Matcher.size_bytes": _KEPT,
@@ -85,8 +85,12 @@ UNSEEN: Final[dict[str, str]] = {
     "NodeResourcesFitArgs.contradicting": _CONFIGURED,
     "NodeResourcesFit._requested": _KEPT,
     "NodeResourcesFit.score: if not weights or np.count_nonzero(allocatable) < allocatable.size:": _FASTER,
-    "AwayTerm.count": _LEAVES,
-    "AntiAffinity.namespaces_changed": _LEAVES,
+    "ExistingTerms.namespaces_changed": _LEAVES,
+    "VolumeRestrictions.signature": _ONE_BY_ONE,
+    "VolumeZone.signature": _ONE_BY_ONE,
+    "VolumeBinding.signature": _ONE_BY_ONE,
+    "VolumeBinding.moment": _ONE_BY_ONE,
+    "NodeVolumeLimits.signature": _ONE_BY_ONE,
 }
 
 

@@ -168,6 +168,27 @@ async def test_a_volume_that_could_not_be_written_is_free_again() -> None:
         assert node_of(of, "p") == "a"
 
 
+@in_virtual_time
+async def test_a_claim_that_was_bound_to_another_volume_takes_its_pod_there() -> None:
+    of, controller = zones(a="z1", b="z2")
+    controller.comes(
+        storage_class("local", provisioner="kubernetes.io/no-provisioner"),
+        volume("on-a", class_name="local", on=("a",)),
+        claim("data", class_name="local"),
+    )
+    async with scheduling(of):
+        comes(of, "p", 3, **with_claims("data"))
+        await asyncio.sleep(A_SECOND_S)
+        controller.comes(volume("on-b", class_name="local", on=("b",)))
+        controller.bind("data", "on-b")
+        await asyncio.sleep(A_MOMENT_S)
+        told = condition(of, "p")
+        await asyncio.sleep(5)
+
+        assert "persistentvolumeclaim default/data was bound to persistentvolume on-b, not to on-a" in told
+        assert node_of(of, "p") == "b"
+
+
 # WaitForFirstConsumer, volumes to be made
 
 
@@ -448,3 +469,26 @@ def volume_for(claim_name: str) -> dict[str, object]:
     return volume(
         f"pv-{claim_name}", class_name="now", claimRef={"namespace": "default", "name": claim_name, "uid": "u"}
     )
+
+
+@in_virtual_time
+async def test_a_volume_that_comes_costs_a_question_whoever_waits_for_one() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(
+        storage_class("local", provisioner="kubernetes.io/no-provisioner"),
+        *(claim(f"data-{number}", class_name="local") for number in range(100)),
+    )
+    async with scheduling(of) as process:
+        for number in range(100):
+            comes(of, f"waits-{number}", **with_claims(f"data-{number}"))
+        await asyncio.sleep(10)
+        asked = process.cycle.asked
+        for number in range(5):
+            controller.comes(volume(f"pv-{number}", class_name="local", on=("a",)))
+            await asyncio.sleep(A_SECOND_S)
+            controller.bind_kept()
+            await asyncio.sleep(A_SECOND_S)
+
+        assert sum(bool(node_of(of, f"waits-{number}")) for number in range(100)) == 5
+        # For each volume: whether the class fits, its best pod, whether the next one does.
+        assert process.cycle.asked - asked <= 5 * 6

@@ -26,7 +26,7 @@ class VolumeController:
         done = []
         for found in list(self._of.of(VOLUMES)):
             reference = found.spec.claim_ref
-            if reference is not None and found.status.phase == "Available":
+            if reference is not None and found.status.phase == "Available" and self._is_unbound(reference.name):
                 self._of.bind(reference.namespace, reference.name, found.metadata.name)
                 done.append(reference.name)
         return done
@@ -46,6 +46,10 @@ class VolumeController:
             self._of.bind("default", found.metadata.name, name)
             done[found.metadata.name] = node
         return done
+
+    def _is_unbound(self, claim_name: str) -> bool:
+        found = self._of.of(CLAIMS).find("default", claim_name)
+        return found is not None and not found.spec.volume_name
 
     def selected(self, claim_name: str) -> str:
         """The node that the scheduler has written into the claim."""

@@ -63,6 +63,10 @@ def _is_taken(name: str, key: ClaimKey, volumes: Volumes, labels: Mapping[str, s
     if volume.claim is None or not volume.claim.uid:
         message = f"persistentvolume {name} was taken from persistentvolumeclaim {_said(key)} again"
         raise Failed(message)
+    if claim.bound and claim.volume != name:
+        # kube-scheduler does not look, and binds the pod where the other one may be out of reach.
+        message = f"persistentvolumeclaim {_said(key)} was bound to persistentvolume {claim.volume}, not to {name}"
+        raise Failed(message)
     return claim.bound
 
 
