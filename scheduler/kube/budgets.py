@@ -69,6 +69,8 @@ POD_BUDGETS: Final = (
         lambda pod: len(pod.spec.topology_spread_constraints),
         pod_parts.without_spread,
     ),
+    # Every node that has one of them is looked at.
+    Budget("image volumes", 64, pod_parts.image_volumes, pod_parts.without_image_volumes),
     # Every node on which one of them is taken is looked at.
     Budget("host ports", 128, pod_parts.host_ports, pod_parts.without_ports),
 )

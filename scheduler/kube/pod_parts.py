@@ -102,6 +102,11 @@ def pod_values(pod: Pod) -> int:
     return sum(len(one.values) for one in requirements) + sum(len(term.namespaces) for term in _written_pod_terms(pod))
 
 
+def image_volumes(pod: Pod) -> int:
+    """Volumes that are images."""
+    return sum("image" in volume for volume in pod.spec.volumes)
+
+
 def host_ports(pod: Pod) -> int:
     """Over all containers."""
     return sum(port.host_port > 0 for container in _all_containers(pod.spec) for port in container.ports)
@@ -132,6 +137,12 @@ def without_ports(pod: Pod) -> Pod:
 def without_tolerations(pod: Pod) -> Pod:
     """None at all."""
     return replace(pod, spec=replace(pod.spec, tolerations=()))
+
+
+def without_image_volumes(pod: Pod) -> Pod:
+    """Its other volumes stay."""
+    volumes = tuple(volume for volume in pod.spec.volumes if "image" not in volume)
+    return replace(pod, spec=replace(pod.spec, volumes=volumes))
 
 
 def without_spread(pod: Pod) -> Pod:

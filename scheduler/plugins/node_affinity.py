@@ -21,63 +21,19 @@ from scheduler.framework.plugin import (
     Relevance,
     ScorePlugin,
 )
-from scheduler.kube import objects
+from scheduler.plugins.added_affinity import NodeAffinityArgs
+from scheduler.plugins.node_terms import NAME_FIELD, NodeTerm, parsed_term
+from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod, Template
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows
-from scheduler.state.columns.row_masks import mask_of, only_row
-from scheduler.state.columns.selectors import Matcher, all_parsed, equalities
+from scheduler.state.columns.row_masks import only_row
+from scheduler.state.columns.selectors import Matcher, equalities
 from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) didn't match Pod's node affinity/selector"
 CONFLICT: Final = "pod affinity terms conflict"
-_NAME_FIELD: Final = "metadata.name"
-
-
-@dataclass(frozen=True, slots=True)
-class NodeField:
-    """One of `matchFields`: the node's name is `value`, or, `negated`, it is not."""
-
-    value: str
-    negated: bool
-
-    def accepts(self, name: str) -> bool:
-        """Whether the node of this name matches."""
-        return (name == self.value) is not self.negated
-
-    def over(self, tables: Tables, rows: Rows) -> BoolArray:
-        """bool[rows]: which of them match."""
-        row = tables.row_of.get(self.value)
-        named = mask_of(() if row is None else (row,), rows, tables.capacity)
-        return ~named if self.negated else named
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTerm:
-    """Expressions and fields, ANDed. At least one of them is there."""
-
-    expressions: tuple[Matcher, ...]
-    fields: tuple[NodeField, ...] = ()
-
-    def accepts(self, labels: Mapping[str, str], name: str) -> bool:
-        """Whether a node with these labels and this name matches."""
-        return all(each.expression.accepts(labels.get(each.expression.key)) for each in self.expressions) and all(
-            field.accepts(name) for field in self.fields
-        )
-
-    def over(self, tables: Tables, rows: Rows) -> BoolArray:
-        """bool[rows]: which of them match."""
-        masks = [matcher.over(tables.labels, rows) for matcher in self.expressions]
-        masks += [field.over(tables, rows) for field in self.fields]
-        matched = masks[0]
-        for mask in masks[1:]:
-            matched &= mask
-        return matched
-
-    @property
-    def size_bytes(self) -> int:
-        """What is kept of the verdicts."""
-        return sum(matcher.size_bytes for matcher in self.expressions)
+ENFORCED: Final = "node(s) didn't match scheduler-enforced node affinity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +89,8 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
     text) matches no node; no terms at all match no node. A preferred term that is not valid is left out, where
     kube-scheduler ends the attempt with an error. Nodes that a term excludes by name are counted under this rule's
     reason, where kube-scheduler writes `node(s) didn't satisfy plugin(s) [NodeAffinity]`.
+    The argument `addedAffinity` counts as if every pod of the profile had it beside its own; nodes that its required
+    terms leave out are counted under `node(s) didn't match scheduler-enforced node affinity`.
     Source: kube-scheduler, plugins/nodeaffinity/node_affinity.go.
     """
 
@@ -142,29 +100,46 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
     normalization: ClassVar[Normalization] = Normalization.BY_MAX
     default_weight: ClassVar[int] = 2
 
+    Args = NodeAffinityArgs
+    args: NodeAffinityArgs
+
+    def __init__(self, args: NodeAffinityArgs | None = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: B008 - immutable
+        """As Plugin."""
+        super().__init__(args, resources)
+        terms = self.args.required_terms()
+        self._added = None if terms is None else Required(None, terms)
+        self._added_preferred = self.args.preferred_terms()
+
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Work the required part out; reject terms that no node can meet."""
         wanted = required(pod.template)
         if wanted is None:
-            return Relevance.SKIP
+            return Relevance.SKIP if self._added is None else Relevance.JUDGE
         if names_conflict(pod.template):
             return Rejected(CONFLICT)
         state.write(_REQUIRED, wanted)
         return Relevance.JUDGE
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
-        """Nodes that do not match the selector and one of the required terms."""
-        return (Objection(~state.read(_REQUIRED).over(tables, rows), REASON),)
+        """Nodes that do not match what the profile adds, then those that do not match the pod's selector and terms."""
+        wanted = state.find(_REQUIRED)
+        if self._added is None:
+            return () if wanted is None else (Objection(~wanted.over(tables, rows), REASON),)
+        left_out = ~self._added.over(tables, rows)
+        if wanted is None:
+            return (Objection(left_out, ENFORCED),)
+        return Objection(left_out, ENFORCED), Objection(~wanted.over(tables, rows) & ~left_out, REASON)
 
     def scores(self, pod: Pod) -> bool:
-        """Pods that prefer something."""
+        """Pods that prefer something, or all of them where the profile does."""
         affinity = pod.template.node_affinity
-        return affinity is not None and bool(affinity.preferred_during_scheduling_ignored_during_execution)
+        own = affinity is not None and bool(affinity.preferred_during_scheduling_ignored_during_execution)
+        return own or bool(self._added_preferred)
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         """int64[rows]: the weights of the preferred terms that match, added up."""
         total = np.zeros(len(tables.valid[rows]), dtype=np.int64)
-        for weight, term in _preferred(pod, state):
+        for weight, term in (*self._added_preferred, *_preferred(pod, state)):
             total += weight * term.over(tables, rows)
         return total
 
@@ -194,16 +169,6 @@ def preferred(template: Template) -> Preferred:
     return tuple((weight, term) for weight, term in terms if term is not None)
 
 
-def parsed_term(term: objects.NodeSelectorTerm) -> NodeTerm | None:
-    """The term; None when it is empty or not valid: it matches no node."""
-    expressions = all_parsed(term.match_expressions)
-    fields = [_parsed_field(requirement) for requirement in term.match_fields]
-    valid = tuple(field for field in fields if field is not None)
-    if expressions is None or len(valid) < len(fields) or not (expressions or valid):
-        return None
-    return NodeTerm(tuple(Matcher(expression) for expression in expressions), valid)
-
-
 def names_conflict(template: Template) -> bool:
     """Whether every required term asks for node names that exclude each other."""
     affinity = template.node_affinity
@@ -211,16 +176,10 @@ def names_conflict(template: Template) -> bool:
     if wanted is None or not wanted.node_selector_terms:
         return False
     for term in wanted.node_selector_terms:
-        asked = [frozenset(r.values) for r in term.match_fields if r.key == _NAME_FIELD and r.operator == "In"]
+        asked = [frozenset(r.values) for r in term.match_fields if r.key == NAME_FIELD and r.operator == "In"]
         if not asked or frozenset.intersection(*asked):
             return False
     return True
-
-
-def _parsed_field(requirement: objects.Requirement) -> NodeField | None:
-    """The API server admits no other field, no other operator and no more values than one."""
-    valid = requirement.key == _NAME_FIELD and requirement.operator in {"In", "NotIn"} and len(requirement.values) == 1
-    return NodeField(requirement.values[0], requirement.operator == "NotIn") if valid else None
 
 
 def _preferred(pod: Pod, state: CycleState) -> Preferred:

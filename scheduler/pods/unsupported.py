@@ -27,7 +27,6 @@ _FREE_VOLUMES: Final = frozenset(
 )
 
 ANNOTATIONS_READ: Final = (names.CARD_POLICY, names.NODE_POLICY)
-_RESTART_ALL: Final = "restartPolicyRules with RestartAllContainers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,6 @@ def unsupported_rules(pod: objects.Pod) -> Unsupported:
             *_volumes(pod.spec),
             *_affinity(pod.spec),
             *_groups(pod.spec),
-            *_declared(pod.spec),
             *_gpu(pod),
         ),
         preferences=_preferences(pod.spec),
@@ -76,12 +74,6 @@ def _groups(spec: objects.PodSpec) -> tuple[str, ...]:
     if spec.scheduling_group is not None:
         found.append("pod groups")
     return tuple(found)
-
-
-def _declared(spec: objects.PodSpec) -> tuple[str, ...]:
-    # Source: component-helpers, nodedeclaredfeatures/features/restartallcontainers: only on nodes that declare it.
-    rules = (rule for c in (*spec.containers, *spec.init_containers) for rule in c.restart_policy_rules)
-    return (_RESTART_ALL,) if any(rule.action == "RestartAllContainers" for rule in rules) else ()
 
 
 def _gpu(pod: objects.Pod) -> tuple[str, ...]:

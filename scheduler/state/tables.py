@@ -29,6 +29,7 @@ from scheduler.state.cards.card_columns import CardColumns, Held
 from scheduler.state.cards.node_inventory import NodeInventory, node_differences, read_inventory
 from scheduler.state.changes import Change, ChangeLog, Openings
 from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, resized
+from scheduler.state.columns.images import Images
 from scheduler.state.columns.labels import Labels
 from scheduler.state.columns.resources import ResourceColumns
 from scheduler.state.columns.rows import Rowed
@@ -56,6 +57,7 @@ class Tables(Rowed):
         self.unschedulable: BoolArray = np.zeros(FIRST_CAPACITY, dtype=np.bool_)
         self.labels = Labels()
         self.taints = Taints()
+        self.images = Images()
         self.resources = ResourceColumns()
         self.cards = CardColumns()
         self.namespaces: dict[str, dict[str, str]] = {}
@@ -76,6 +78,7 @@ class Tables(Rowed):
         Raises QuantityError, with the tables as before, for an amount that is none. A node that reads as before
         changes nothing.
         """
+        node = self.images.shared(node)
         name = node.metadata.name
         old = self._nodes.get(name)
         kinds = _NODE if old is None else node_differences(old, node)
@@ -89,6 +92,7 @@ class Tables(Rowed):
         self.unschedulable[row] = node.spec.unschedulable
         self.labels.set_row(row, node.metadata.labels or {})
         self.taints.set_row(row, node.spec.taints)
+        self.images.set_row(row, node.status.images)
         self.resources.set_allocatable(row, allocatable)
         if self._inventories.get(name) != inventory:
             kinds |= _INVENTORY
@@ -111,6 +115,7 @@ class Tables(Rowed):
         self.unschedulable[row] = False
         self.labels.set_row(row, {})
         self.taints.set_row(row, ())
+        self.images.set_row(row, ())
         self.resources.clear(row)
         self.cards.clear(row)
         del self._inventories[name]

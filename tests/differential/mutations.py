@@ -40,13 +40,23 @@ SUBJECTS: Final = (
     Subject("scheduler.plugins.node_affinity", ("node_affinity", "node_fields")),
     Subject("scheduler.plugins.node_ports", ("node_ports",)),
     Subject("scheduler.plugins.node_resources_fit", ("resources", "several_resources", "balance")),
+    Subject("scheduler.plugins.node_terms", ("node_affinity", "node_fields")),
+    Subject("scheduler.plugins.resource_allocation", ("resources", "several_resources", "balance")),
+    Subject("scheduler.plugins.node_resources_balanced_allocation", ("balance", "resources")),
+    Subject("scheduler.plugins.image_locality", ("images",)),
+    Subject("scheduler.plugins.node_declared_features", ("declared_features",)),
+    Subject("scheduler.pods.declared_features", ("declared_features",)),
     Subject("scheduler.plugins.inter_pod_affinity", ("existing_anti_affinity",)),
     Subject("scheduler.pods.effective_requests", ("resources", "resized", "balance")),
     Subject(f"{_COLUMNS}.selectors", ("node_affinity", "existing_anti_affinity")),
+    Subject(f"{_COLUMNS}.images", ("images",)),
     Subject("scheduler.state.facts.anti_affinity", ("existing_anti_affinity",)),
 )
 # What no comparison with kube-scheduler can see. By function: all of it, or the lines that contain the text.
-UNSEEN: Final[dict[str, str]] = {}
+UNSEEN: Final[dict[str, str]] = {
+    "ImageLocality.standing": "when all rows are scored again: every probe is asked once",
+    "Images.shared": "which objects nodes share: they are equal",
+}
 
 
 class Comparison:

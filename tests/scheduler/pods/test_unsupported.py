@@ -6,7 +6,6 @@ from config.protocol import names
 from scheduler.pods.unsupported import Unsupported, unsupported_rules
 from tests.support.builders import wire_pod
 
-RESTART_ALL = "restartPolicyRules with RestartAllContainers"
 TERM = {"topologyKey": "zone", "labelSelector": {}}
 WEIGHTED = {"weight": 1, "podAffinityTerm": TERM}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -21,11 +20,6 @@ def of(**options: object) -> Unsupported:
 def spread(when: str) -> dict[str, object]:
     """A topology spread constraint."""
     return {"topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": when}]}
-
-
-def restarting(action: str) -> list[dict[str, object]]:
-    """A container with a rule of restart."""
-    return [{"name": "c", "restartPolicyRules": [{"action": action, "exitCodes": {"operator": "In", "values": [3]}}]}]
 
 
 @pytest.mark.parametrize(
@@ -46,8 +40,6 @@ def restarting(action: str) -> list[dict[str, object]]:
         pytest.param(spread("DoNotSchedule"), "topology spread with DoNotSchedule", id="spread"),
         pytest.param({"resourceClaims": [{"name": "r"}]}, "resource claims", id="claims"),
         pytest.param({"schedulingGroup": {"podGroupName": "g"}}, "pod groups", id="pod group"),
-        pytest.param({"containers": restarting("RestartAllContainers")}, RESTART_ALL, id="restart all"),
-        pytest.param({"initContainers": restarting("RestartAllContainers")}, RESTART_ALL, id="restart all, init"),
         pytest.param(
             {"annotations": {names.CARD_POLICY: "fragmentation"}}, "gpushare/card-policy: fragmentation", id="card"
         ),
@@ -80,7 +72,6 @@ def test_a_preference_is_named_and_keeps_nobody_waiting(options: dict[str, objec
     "options",
     [
         pytest.param({}, id="plain"),
-        pytest.param({"containers": restarting("Restart")}, id="a container that restarts alone"),
         pytest.param({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}}, id="node affinity"),
         pytest.param({"affinity": {"podAffinity": {}, "podAntiAffinity": {}}}, id="empty affinity"),
         pytest.param({"annotations": {names.CARD_POLICY: "spread"}}, id="a policy that is there"),
