@@ -22,6 +22,7 @@ from scheduler.framework.plugin import (
     PreEnqueuePlugin,
     PreFilterPlugin,
     ReservePlugin,
+    ScorePlugin,
 )
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import NOTHING, Amount
@@ -55,6 +56,11 @@ class Profile:
                 message = (
                     f"plugin {plugin.name}: a rule about cards depends on DOMAINS; expected the cards' own node only"
                 )
+                raise PluginError(message)
+        for plugin, _ in self.score:
+            by_itself = plugin.normalization is Normalization.NONE and not plugin.depends & ~Change.NODE
+            if type(plugin).standing is not ScorePlugin.standing and not by_itself:
+                message = f"plugin {plugin.name}: has a standing; expected no normalization, and fields of nodes alone"
                 raise PluginError(message)
         of_node = frozenset(plugin for plugin in judging if not plugin.depends & (Change.BOOKINGS | Change.DOMAINS))
         object.__setattr__(self, "_over_domains", over_domains)
@@ -103,6 +109,7 @@ class Profile:
             normalized=normalized,
             normalized_by_bookings=tuple(plugin not in of_node for plugin, _ in normalized),
             domain_scorers=tuple(pair for pair in scoring if pair[0] in over_domains),
+            of_cluster=tuple(p for p, _ in plain if type(p).standing is not ScorePlugin.standing),
         )
 
     def _of_cards(self) -> tuple[Plugin, ...]:

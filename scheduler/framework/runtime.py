@@ -92,6 +92,7 @@ class Runtime:
                 if changed.rows:
                     self._evaluate_changed(kept, pod, changed)
                 if changed.kinds & _NODE:
+                    self._follow_cluster(kept, pod)
                     # What is kept by value of a label, or by set of taints, may have grown.
                     self.cache.keep(signature, kept)
                 return kept
@@ -192,6 +193,7 @@ class Runtime:
         if fresh.scored:
             self._score_kept(pod, fresh, ALL_ROWS, node_changed=True)
         fresh.total = self._total(pod, fresh, ALL_ROWS, fresh.feasible).copy()
+        fresh.standing = self._standing(pod, rules)
         state.drop_passing()
         return fresh
 
@@ -220,6 +222,20 @@ class Runtime:
         if len(changed.rows) > 1:
             # What was worked out about one row is small, and the pod is likely to land there.
             kept.state.drop_passing()
+
+    def _standing(self, pod: Pod, rules: ClassRules) -> tuple[Hashable, ...]:
+        return tuple([plugin.standing(pod, self.tables) for plugin in rules.of_cluster])
+
+    def _follow_cluster(self, kept: Evaluation, pod: Pod) -> None:
+        """Where the cluster as a whole is another for some node scorer, its scores are others on every row."""
+        standing = self._standing(pod, kept.rules) if kept.rules.of_cluster else ()
+        if standing == kept.standing or kept.node_total is None:
+            return
+        kept.standing = standing
+        shape = kept.node_total.shape
+        node_total = np.asarray(sum(self._scored(pod, kept.state, kept.rules.node_scorers, ALL_ROWS, shape)))
+        kept.total = np.where(kept.feasible, kept.total + (node_total - kept.node_total), -1)
+        kept.node_total = node_total
 
     def _score_kept(self, pod: Pod, kept: Evaluation, rows: Rows, *, node_changed: bool) -> None:
         """The scores that are kept apart from the total. node_changed: those by the node's own fields, too."""

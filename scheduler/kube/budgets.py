@@ -69,6 +69,8 @@ POD_BUDGETS: Final = (
     # Each constraint counts the pods that its selector matches, and is held against every pod that comes and goes.
     Budget("topology spread requirements", 128, pod_parts.spread_requirements, pod_parts.without_spread),
     Budget("topology spread values", 1024, pod_parts.spread_values, pod_parts.without_spread),
+    # Every node that has one of them is looked at.
+    Budget("image volumes", 64, pod_parts.image_volumes, pod_parts.without_image_volumes),
     # Every node on which one of them is taken is looked at.
     Budget("host ports", 128, pod_parts.host_ports, pod_parts.without_ports),
     Budget("volumes", MOST_VOLUMES, lambda pod: len(pod.spec.volumes), pod_parts.without_volumes),

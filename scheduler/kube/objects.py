@@ -67,13 +67,14 @@ class RestartRule(_Wire, frozen=True):
 
 
 class Container(_Wire, frozen=True):
-    """An app or init container; `restart_policy` "Always" makes an init container a sidecar."""
+    """An app or init container; `restart_policy` "Always" makes an init container a sidecar. image: a reference."""
 
     name: str
     resources: ResourceRequirements | None = None
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""
     restart_policy_rules: tuple[RestartRule, ...] = ()
+    image: str = ""
 
 
 class Requirement(_Wire, frozen=True):
@@ -192,8 +193,8 @@ class VolumeSource(_Wire, frozen=True):
     """Where a volume comes from, in the spelling of its kind, the key that it stands under.
 
     claim_name: of a persistentVolumeClaim. The others name a disk: pd_name of gcePersistentDisk, disk_uri of azureDisk,
-    volume_id of awsElasticBlockStore, cinder and portworxVolume, iqn of iscsi; monitors, pool and image of rbd. Of the
-    other kinds nothing is read.
+    volume_id of awsElasticBlockStore, cinder and portworxVolume, iqn of iscsi; monitors, pool and image of rbd.
+    reference: of an image. Of the other kinds nothing is read.
     """
 
     claim_name: str = ""
@@ -205,6 +206,7 @@ class VolumeSource(_Wire, frozen=True):
     pool: str = ""
     image: str = ""
     read_only: bool = False
+    reference: str = ""
 
 
 class ResourceClaim(_Wire, frozen=True):
@@ -230,6 +232,8 @@ class PodSpec(_Wire, frozen=True):
     scheduling_group: SchedulingGroup | None = None
     volumes: tuple[dict[str, str | VolumeSource | None], ...] = ()
     resource_claims: tuple[ResourceClaim, ...] = ()
+    host_network: bool = False
+    host_users: bool | None = None
 
 
 class ContainerStatus(_Wire, frozen=True):
@@ -302,13 +306,22 @@ class NodeCondition(_Wire, frozen=True):
     last_heartbeat_time: str | None = None
 
 
+class ContainerImage(_Wire, frozen=True):
+    """An image that a node has, by all its names, with tag and with digest."""
+
+    names: tuple[str, ...] | None = None
+    size_bytes: int = 0
+
+
 class NodeStatus(_Wire, frozen=True):
-    """allocatable: what pods may request; capacity: what is there."""
+    """allocatable: what pods may request; capacity: what is there. declared_features: of the kubelet, sorted."""
 
     allocatable: Quantities | None = None
     capacity: Quantities | None = None
     node_info: NodeInfo | None = None
     conditions: tuple[NodeCondition, ...] = ()
+    images: tuple[ContainerImage, ...] = ()
+    declared_features: tuple[str, ...] = ()
 
     def reported_at(self) -> str:
         """When the kubelet has last written this, RFC 3339; "" where it does not say."""

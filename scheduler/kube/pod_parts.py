@@ -127,6 +127,11 @@ def _requirements(selector: LabelSelector) -> int:
     return len(selector.match_labels or ()) + len(selector.match_expressions)
 
 
+def image_volumes(pod: Pod) -> int:
+    """Volumes that are images."""
+    return sum("image" in volume for volume in pod.spec.volumes)
+
+
 def host_ports(pod: Pod) -> int:
     """Over all containers."""
     return sum(port.host_port > 0 for container in _all_containers(pod.spec) for port in container.ports)
@@ -162,6 +167,12 @@ def without_tolerations(pod: Pod) -> Pod:
 def without_volumes(pod: Pod) -> Pod:
     """None at all."""
     return replace(pod, spec=replace(pod.spec, volumes=()))
+
+
+def without_image_volumes(pod: Pod) -> Pod:
+    """Its other volumes stay."""
+    volumes = tuple(volume for volume in pod.spec.volumes if "image" not in volume)
+    return replace(pod, spec=replace(pod.spec, volumes=volumes))
 
 
 def without_spread(pod: Pod) -> Pod:

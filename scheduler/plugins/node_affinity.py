@@ -20,6 +20,8 @@ from scheduler.framework.plugin import (
     Relevance,
     ScorePlugin,
 )
+from scheduler.plugins.added_affinity import NodeAffinityArgs
+from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod, Template
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import Int64Array, Rows
@@ -29,6 +31,7 @@ from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) didn't match Pod's node affinity/selector"
 CONFLICT: Final = "pod affinity terms conflict"
+ENFORCED: Final = "node(s) didn't match scheduler-enforced node affinity"
 
 Preferred: TypeAlias = tuple[tuple[int, NodeTerm], ...]
 _REQUIRED: Final[StateKey[Required]] = StateKey("node_affinity.required")
@@ -50,6 +53,8 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
     text) matches no node; no terms at all match no node. A preferred term that is not valid is left out, where
     kube-scheduler ends the attempt with an error. Nodes that a term excludes by name are counted under this rule's
     reason, where kube-scheduler writes `node(s) didn't satisfy plugin(s) [NodeAffinity]`.
+    The argument `addedAffinity` counts as if every pod of the profile had it beside its own; nodes that its required
+    terms leave out are counted under `node(s) didn't match scheduler-enforced node affinity`.
     Source: kube-scheduler, plugins/nodeaffinity/node_affinity.go.
     """
 
@@ -59,29 +64,46 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
     normalization: ClassVar[Normalization] = Normalization.BY_MAX
     default_weight: ClassVar[int] = 2
 
+    Args = NodeAffinityArgs
+    args: NodeAffinityArgs
+
+    def __init__(self, args: NodeAffinityArgs | None = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: B008 - immutable
+        """As Plugin."""
+        super().__init__(args, resources)
+        terms = self.args.required_terms()
+        self._added = None if terms is None else Required(None, terms)
+        self._added_preferred = self.args.preferred_terms()
+
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Work the required part out; reject terms that no node can meet."""
         wanted = required(pod.template)
         if wanted is None:
-            return Relevance.SKIP
+            return Relevance.SKIP if self._added is None else Relevance.JUDGE
         if names_conflict(pod.template):
             return Rejected(CONFLICT)
         state.write(_REQUIRED, wanted)
         return Relevance.JUDGE
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
-        """Nodes that do not match the selector and one of the required terms."""
-        return (Objection(~state.read(_REQUIRED).over(tables, rows), REASON),)
+        """Nodes that do not match what the profile adds, then those that do not match the pod's selector and terms."""
+        wanted = state.find(_REQUIRED)
+        if self._added is None:
+            return () if wanted is None else (Objection(~wanted.over(tables, rows), REASON),)
+        left_out = ~self._added.over(tables, rows)
+        if wanted is None:
+            return (Objection(left_out, ENFORCED),)
+        return Objection(left_out, ENFORCED), Objection(~wanted.over(tables, rows) & ~left_out, REASON)
 
     def scores(self, pod: Pod) -> bool:
-        """Pods that prefer something."""
+        """Pods that prefer something, or all of them where the profile does."""
         affinity = pod.template.node_affinity
-        return affinity is not None and bool(affinity.preferred_during_scheduling_ignored_during_execution)
+        own = affinity is not None and bool(affinity.preferred_during_scheduling_ignored_during_execution)
+        return own or bool(self._added_preferred)
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         """int64[rows]: the weights of the preferred terms that match, added up."""
         total = np.zeros(len(tables.valid[rows]), dtype=np.int64)
-        for weight, term in _preferred(pod, state):
+        for weight, term in (*self._added_preferred, *_preferred(pod, state)):
             total += weight * term.over(tables, rows)
         return total
 

@@ -26,8 +26,10 @@ from scheduler.plugins.card_affinity import CardAffinity
 from scheduler.plugins.gpu_core import GpuCore
 from scheduler.plugins.gpu_share import GpuShare
 from scheduler.plugins.gpu_sharers_per_card import GpuSharersPerCard
+from scheduler.plugins.image_locality import ImageLocality
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler.plugins.node_affinity import NodeAffinity
+from scheduler.plugins.node_declared_features import NodeDeclaredFeatures
 from scheduler.plugins.node_name import NodeName
 from scheduler.plugins.node_ports import NodePorts
 from scheduler.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
@@ -63,6 +65,8 @@ PLUGINS: Final[tuple[type[Plugin], ...]] = (
     PodTopologySpread,
     InterPodAffinity,
     NodeResourcesBalancedAllocation,
+    ImageLocality,
+    NodeDeclaredFeatures,
 )
 
 PluginT = TypeVar("PluginT", bound=Plugin)

@@ -4,7 +4,7 @@ What is worked out for pods of one template is worked out from this alone, so it
 fingerprint does not hold: a reader of another label, annotation or field finds nothing until its owner declares it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -18,6 +18,7 @@ _EMPTY: Final[Mapping[str, str]] = {}
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _SOURCE: Final = objects.VolumeSource()
 _CLAIM: Final = objects.ResourceClaim()
+_IMAGE: Final = "image"
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True):
@@ -38,6 +39,9 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
     scheduling_group: objects.SchedulingGroup | None
     resource_claims: int
     volume_kinds: tuple[str, ...]
+    volume_images: tuple[str, ...]
+    host_network: bool
+    host_users: bool | None
     labels: dict[str, str]
     annotations: dict[str, str]
     resized: Resized | None
@@ -49,6 +53,8 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
 
     def as_pod(self) -> objects.Pod:
         """A pod that asks this, and of which there is nothing else to read."""
+        volumes: list[dict[str, str | objects.VolumeSource | None]] = [{kind: _SOURCE} for kind in self.volume_kinds]
+        volumes += [{_IMAGE: objects.VolumeSource(reference=reference)} for reference in self.volume_images]
         return objects.Pod(
             metadata=objects.ObjectMeta("", labels=self.labels, annotations=self.annotations),
             spec=objects.PodSpec(
@@ -61,11 +67,19 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
                 tolerations=self.tolerations,
                 topology_spread_constraints=self.topology_spread_constraints,
                 scheduling_group=self.scheduling_group,
-                volumes=tuple({kind: _SOURCE} for kind in self.volume_kinds),
+                volumes=tuple(volumes),
+                host_network=self.host_network,
+                host_users=self.host_users,
                 resource_claims=(_CLAIM,) * self.resource_claims,
             ),
             status=effective_requests.status_of(self.resized),
         )
+
+
+def image_references(spec: objects.PodSpec) -> Iterator[str]:
+    """Of volumes that are images."""
+    sources = (volume.get(_IMAGE) for volume in spec.volumes)
+    return (source.reference for source in sources if isinstance(source, objects.VolumeSource))
 
 
 class AskedReader:
@@ -93,7 +107,10 @@ class AskedReader:
             spec.topology_spread_constraints,
             spec.scheduling_group,
             len(spec.resource_claims),
-            tuple(sorted([kind for volume in spec.volumes for kind in volume if kind != "name"])),
+            tuple(sorted([kind for volume in spec.volumes for kind in volume if kind not in {"name", _IMAGE}])),
+            tuple(sorted(image_references(spec))),
+            spec.host_network,
+            spec.host_users,
             {key: labels[key] for key in self._labels if key in labels},
             {key: annotations[key] for key in self._annotations if key in annotations},
             effective_requests.resized(wire),

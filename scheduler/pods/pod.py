@@ -16,7 +16,8 @@ from config.protocol import names
 from scheduler.kube import objects
 from scheduler.kube.budgets import LONGEST_FOREIGN_VALUE, excesses, fitted, is_slim, kept_resources, slimmed
 from scheduler.kube.port import PodKey
-from scheduler.pods.asked import Asked, AskedReader
+from scheduler.pods.asked import Asked, AskedReader, image_references
+from scheduler.pods.declared_features import required_features
 from scheduler.pods.effective_requests import Amounts, effective_requests
 from scheduler.pods.gpu_request import GpuRequest, GpuRequestError, ResourceNames, gpu_request_of, gpu_units, sidecars
 from scheduler.pods.pod_volumes import NO_VOLUMES, ClaimKey, PodVolumes, volumes_of
@@ -51,6 +52,8 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     requests: all resources but gpu-mem, zero amounts left out (cpu in millis, others whole).
     gpu_units: effective ask of gpu-mem over all cards, also where `gpu_request` could not be read.
     gpu_request_error: why the GPU request is wrong; "" when it is right. unsupported: requirements without a rule.
+    images: of each container, init containers first; volume_images: of each volume that is an image; with their tags.
+    required_features: names of features that the node has to declare.
     over_budget: what the pod has more of than is read, and so was left out; see `scheduler.kube.budgets`. Of a pod that
     waits, nothing else is read then: it stays pending, whatever it asks.
     """
@@ -71,6 +74,9 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     affinity: objects.PodAffinity
     anti_affinity: objects.PodAffinity
     spread: tuple[objects.TopologySpreadConstraint, ...]
+    images: tuple[str, ...] = ()
+    volume_images: tuple[str, ...] = ()
+    required_features: frozenset[str] = frozenset()
 
 
 class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -220,7 +226,18 @@ class PodReader:
             affinity=affinity.pod_affinity or _NO_TERMS,
             anti_affinity=affinity.pod_anti_affinity or _NO_TERMS,
             spread=spec.topology_spread_constraints,
+            images=tuple(_full_name(each.image) for each in (*spec.init_containers, *spec.containers)),
+            volume_images=tuple(map(_full_name, image_references(spec))),
+            required_features=required_features(spec),
         )
+
+
+def _full_name(reference: str) -> str:
+    """With a tag: `a.b:5000/c` is `a.b:5000/c:latest`; one with a tag or digest is as it stands.
+
+    Source: kube-scheduler, plugins/imagelocality/image_locality.go, normalizedImageName.
+    """
+    return reference if reference.rfind(":") > reference.rfind("/") else f"{reference}:latest"
 
 
 def _host_ports(spec: objects.PodSpec) -> frozenset[HostPort]:

@@ -19,12 +19,11 @@ _FREE_VOLUMES: Final = frozenset(
     }
 )
 ANNOTATIONS_READ: Final = (names.CARD_POLICY, names.NODE_POLICY)
-_RESTART_ALL: Final = "restartPolicyRules with RestartAllContainers"
 
 
 def unsupported_rules(pod: objects.Pod) -> tuple[str, ...]:
     """What the pod asks that is not built: why it waits, for people."""
-    return (*_volumes(pod.spec), *_groups(pod.spec), *_declared(pod.spec), *_gpu(pod))
+    return (*_volumes(pod.spec), *_groups(pod.spec), *_gpu(pod))
 
 
 def _volumes(spec: objects.PodSpec) -> tuple[str, ...]:
@@ -39,12 +38,6 @@ def _groups(spec: objects.PodSpec) -> tuple[str, ...]:
     if spec.scheduling_group is not None:
         found.append("pod groups")
     return tuple(found)
-
-
-def _declared(spec: objects.PodSpec) -> tuple[str, ...]:
-    # Source: component-helpers, nodedeclaredfeatures/features/restartallcontainers: only on nodes that declare it.
-    rules = (rule for c in (*spec.containers, *spec.init_containers) for rule in c.restart_policy_rules)
-    return (_RESTART_ALL,) if any(rule.action == "RestartAllContainers" for rule in rules) else ()
 
 
 def _gpu(pod: objects.Pod) -> tuple[str, ...]:

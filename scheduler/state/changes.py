@@ -17,8 +17,9 @@ _LONGEST_LOG: Final = 65_536
 class Change(IntFlag):
     """What a rule may look at. A rule declares what can alter its answer; a change says what it has altered.
 
-    EXISTENCE: the node came or went, which concerns every rule without its saying so. LABELS to ANNOTATIONS are the
-    node's own fields; INVENTORY is its cards, and which of them may be given out.
+    EXISTENCE: the node came or went, which concerns every rule without its saying so. LABELS to IMAGES are the node's
+    own fields; INVENTORY is its cards, and which of them may be given out. FEATURES: those that its kubelet declares.
+    IMAGES: those that it has.
     PODS: a pod came to the row, left it, or reads differently now. PORTS, CARDS: so did one with host ports, with GPU
     memory. COMPANY: one that others may want to be with: the only change by which a pod that comes makes room.
     DOMAINS: rows other than the one that changed may be open or closed now.
@@ -33,6 +34,8 @@ class Change(IntFlag):
     ALLOCATABLE = auto()
     INVENTORY = auto()
     ANNOTATIONS = auto()
+    FEATURES = auto()
+    IMAGES = auto()
     PODS = auto()
     PORTS = auto()
     CARDS = auto()
@@ -41,7 +44,7 @@ class Change(IntFlag):
     ATTACHMENTS = auto()
     VOLUMES = auto()
 
-    NODE = EXISTENCE | LABELS | TAINTS | UNSCHEDULABLE | ALLOCATABLE | INVENTORY | ANNOTATIONS
+    NODE = EXISTENCE | LABELS | TAINTS | UNSCHEDULABLE | ALLOCATABLE | INVENTORY | ANNOTATIONS | FEATURES | IMAGES
     BOOKINGS = PODS | PORTS | CARDS | COMPANY
     ANY = NODE | BOOKINGS | DOMAINS | ATTACHMENTS | VOLUMES
 

@@ -30,6 +30,7 @@ from scheduler.state.cards.card_news import CardNews
 from scheduler.state.cards.node_inventory import node_differences, read_inventory
 from scheduler.state.changes import ANY_DOMAIN, Change, ChangeLog
 from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, resized
+from scheduler.state.columns.images import Images
 from scheduler.state.columns.labels import Labels
 from scheduler.state.columns.resources import ResourceColumns
 from scheduler.state.columns.taints import Taints
@@ -62,6 +63,7 @@ class Tables(Known):
         self.unschedulable: BoolArray = np.zeros(FIRST_CAPACITY, dtype=np.bool_)
         self.labels = Labels()
         self.taints = Taints()
+        self.images = Images()
         self.resources = ResourceColumns()
         self.cards = CardColumns()
         self.news = CardNews()
@@ -78,6 +80,7 @@ class Tables(Known):
         Raises QuantityError, with the tables as before, for an amount that is none. A node that reads as before
         changes nothing.
         """
+        node = self.images.shared(node)
         name = node.metadata.name
         old = self._nodes.get(name)
         kinds = _NODE if old is None else node_differences(old, node)
@@ -91,6 +94,7 @@ class Tables(Known):
         self.unschedulable[row] = node.spec.unschedulable
         self.labels.set_row(row, node.metadata.labels or {})
         self.taints.set_row(row, node.spec.taints)
+        self.images.set_row(row, node.status.images)
         self.resources.set_allocatable(row, allocatable)
         before = self._inventories.get(name)
         if before != inventory:
@@ -116,6 +120,7 @@ class Tables(Known):
         self.unschedulable[row] = False
         self.labels.set_row(row, {})
         self.taints.set_row(row, ())
+        self.images.set_row(row, ())
         self.resources.clear(row)
         self.cards.clear(row)
         del self._inventories[name]

@@ -14,6 +14,7 @@ UNIT_MIB: Final = 1024
 ZONE: Final = "zone"
 HOSTNAME: Final = "kubernetes.io/hostname"
 TAINT: Final = objects.Taint("dedicated", "NoSchedule", "gpu")
+_IMAGE_BYTES: Final = 2**29
 
 Texts = Mapping[str, str]
 PlanT = TypeVar("PlanT", "NodePlan", "PodPlan")
@@ -56,6 +57,7 @@ def with_settings(plan: PlanT, settings: tuple[Setting, ...]) -> PlanT:
 class NodePlan:
     """A node. cards: units of each. unhealthy, lost: indexes of cards. plugin_away: nothing of them is allocatable.
 
+    images: their names. features: that its kubelet declares.
     like: the user's own manifest that the rest is laid over.
     """
 
@@ -70,6 +72,8 @@ class NodePlan:
     lost: tuple[int, ...] = ()
     cordoned: str = ""
     plugin_away: bool = False
+    images: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
     like: objects.Node | None = None
 
     def wire(self, name: str) -> objects.Node:
@@ -91,7 +95,13 @@ class NodePlan:
         return objects.Node(
             metadata=objects.ObjectMeta(name, uid=f"uid-{name}", labels=labels, annotations=annotations),
             spec=objects.NodeSpec(self.unschedulable or of.spec.unschedulable, taints),
-            status=objects.NodeStatus(allocatable=amounts, capacity=amounts, node_info=of.status.node_info),
+            status=objects.NodeStatus(
+                allocatable=amounts,
+                capacity=amounts,
+                node_info=of.status.node_info,
+                images=(*of.status.images, *(objects.ContainerImage((image,), _IMAGE_BYTES) for image in self.images)),
+                declared_features=(*of.status.declared_features, *self.features),
+            ),
         )
 
     def _card(self, node: str, index: int, units: int) -> Card:
@@ -121,6 +131,8 @@ class PodPlan:
     host_port: int = 0
     keeps_away: str = ""
     gated: bool = False
+    image: str = ""
+    restarts_all: bool = False
     like: objects.Pod | None = None
 
     def wire(self, name: str, uid: str, node: str = "", written: Texts | None = None) -> objects.Pod:
@@ -149,8 +161,10 @@ class PodPlan:
         limits: objects.Quantities = {names.GPU_MEM: str(self.gpu_mem)} if self.gpu_mem else {}
         requests = {**limits, "cpu": self.cpu} if self.cpu else limits
         ports = (objects.ContainerPort(self.host_port),) if self.host_port else ()
+        rules = (objects.RestartRule("RestartAllContainers"),) if self.restarts_all else ()
+        resources = objects.ResourceRequirements(requests, limits)
         return objects.PodSpec(
-            containers=(objects.Container("main", objects.ResourceRequirements(requests, limits), ports),),
+            containers=(objects.Container("main", resources, ports, restart_policy_rules=rules, image=self.image),),
             priority=self.priority,
             node_selector={ZONE: self.selects} if self.selects else None,
             affinity=_away(self.keeps_away) if self.keeps_away else None,

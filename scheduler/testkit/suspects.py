@@ -26,6 +26,8 @@ _CHANGES: Final[Mapping[Change, str]] = {
     Change.PODS: "the pods on it",
     Change.INVENTORY: "its cards",
     Change.ALLOCATABLE: "what it has allocatable",
+    Change.IMAGES: "its images",
+    Change.FEATURES: "the features that it declares",
     Change.ANNOTATIONS: "its annotations",
     Change.UNSCHEDULABLE: "its cordon",
     Change.TAINTS: "its taints",

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from scheduler.kube import objects
+from scheduler.pods.declared_features import FEATURES
 from scheduler.testkit.plans import HOSTNAME, ZONE, Setting
 
 Values = Mapping[str, Sequence[str]]
@@ -21,6 +22,8 @@ _NODES: Final[Mapping[str, Sequence[Any]]] = {
     "lost": ((0,), ()),
     "cordoned": ("1", ""),
     "plugin_away": (True, False),
+    "images": (("web:1",), ()),
+    "features": (tuple(FEATURES), ()),
 }
 _PODS: Final[Mapping[str, Sequence[Any]]] = {
     "owner": ("o1", "o2"),
@@ -35,6 +38,8 @@ _PODS: Final[Mapping[str, Sequence[Any]]] = {
     "host_port": (8080,),
     "keeps_away": (HOSTNAME, ZONE),
     "gated": (True,),
+    "image": ("web:1",),
+    "restarts_all": (True,),
 }
 # What is set for a field of Pod or Template to vary.
 _BEHIND: Final[Mapping[str, str]] = {
@@ -46,6 +51,8 @@ _BEHIND: Final[Mapping[str, str]] = {
     "tolerations": "tolerates",
     "host_ports": "host_port",
     "anti_affinity": "keeps_away",
+    "images": "image",
+    "required_features": "restarts_all",
 }
 
 

@@ -14,16 +14,6 @@ from tests.differential.ours import Objecting, Ours, Verdicts
 from tests.differential.wire import Probe, Recorded, Scores, Verdict
 
 _PER_POINT: Final = 1_000
-# Ours less theirs, in thousandths of a point; a sum of floats may end one below. kube-scheduler rounds down, once.
-_ROUNDED_DOWN: Final = range(-1, 1_000)
-_WITHIN: Final[Mapping[str, range]] = {
-    # For each of the two resources, and their mean.
-    "NodeResourcesFit": range(-1, 1_500),
-    # 100 less a number that was rounded down.
-    "TaintToleration": range(-999, 2),
-}
-
-
 _NORMALIZED: Final = frozenset({"TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity"})
 _BY_NAME: Final = "nodes that PreFilter leaves out"
 _PREFERENCE: Final = "a preference that is not valid"
@@ -120,7 +110,6 @@ def _scores(plugin: str, theirs: Scores, ours: Mapping[str, int]) -> Iterator[tu
     if plugin in _NORMALIZED and alike(expected) and alike(ours):
         # Every feasible node gets the same: that decides nothing, and we leave it out.
         return
-    within = _WITHIN.get(plugin, _ROUNDED_DOWN)
     for name, points in expected.items():
-        if ours.get(name, 0) - points * _PER_POINT not in within:
+        if ours.get(name, 0) != points * _PER_POINT:
             yield f"{plugin}, score of {name}", points, ours.get(name, 0) / _PER_POINT

@@ -55,10 +55,16 @@ SUBJECTS: Final = (
     Subject("scheduler.plugins.volume_zone", ("volume_zone",)),
     Subject("scheduler.state.volumes.matching", ("volume_static", "volume_dynamic")),
     Subject("scheduler.state.volumes.reach", ("volume_static", "volume_dynamic", "volume_bound")),
+    Subject("scheduler.plugins.resource_allocation", ("resources", "several_resources", "balance")),
+    Subject("scheduler.plugins.node_resources_balanced_allocation", ("balance", "resources")),
+    Subject("scheduler.plugins.image_locality", ("images",)),
+    Subject("scheduler.plugins.node_declared_features", ("declared_features",)),
+    Subject("scheduler.pods.declared_features", ("declared_features",)),
     Subject("scheduler.pods.effective_requests", ("resources", "resized", "balance")),
     Subject(f"{_COLUMNS}.node_terms", ("node_affinity", "node_fields", "volume_bound")),
     Subject(f"{_COLUMNS}.selectors", ("node_affinity", "existing_anti_affinity")),
     Subject("scheduler.state.facts.existing_terms", ("existing_anti_affinity", "preferred_affinity")),
+    Subject(f"{_COLUMNS}.images", ("images",)),
 )
 _ONE_BY_ONE: Final = "classes of pods: the comparison asks about one pod at a time"
 _KEPT: Final = "when something is worked out again, and what keeping it costs: scheduler.testkit and its histories"
@@ -91,6 +97,8 @@ UNSEEN: Final[dict[str, str]] = {
     "VolumeBinding.signature": _ONE_BY_ONE,
     "VolumeBinding.moment": _ONE_BY_ONE,
     "NodeVolumeLimits.signature": _ONE_BY_ONE,
+    "ImageLocality.standing": "when all rows are scored again: every probe is asked once",
+    "Images.shared": "which objects nodes share: they are equal",
 }
 
 

@@ -42,7 +42,6 @@ class Group:
 NOT_BUILT: Final[frozenset[str]] = frozenset(
     {
         "DefaultPreemption",
-        "ImageLocality",
     }
 )
 
@@ -76,8 +75,8 @@ GROUPS: Final[Mapping[str, Group]] = {
     "volume_zone": Group(volumes.volume_zone, 20),
     "volume_restrictions": Group(volumes.volume_restrictions, 20),
     "volume_limits": Group(volumes.volume_limits, 20),
-    "images": Group(images.images, 25, "ImageLocality"),
-    "declared_features": Group(images.declared_features, 15, "NodeDeclaredFeatures"),
+    "images": Group(images.images),
+    "declared_features": Group(images.declared_features, 15),
     "preemption": Group(preemption.preemption, 25, "DefaultPreemption"),
     "nominated": Group(preemption.nominated, 15, "nominated pods"),
     "plain": Group(everything.plain, 40),

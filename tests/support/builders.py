@@ -35,12 +35,15 @@ def wire_node(
     unschedulable: bool = False,
     gpu_mem: int | None = None,
     unit_mib: int = UNIT_MIB,
+    images: Mapping[str, int] | None = None,
+    features: tuple[str, ...] = (),
     more: Mapping[str, str] | None = None,
     **allocatable: str,
 ) -> objects.Node:
     """A node of 64 cores and 256 GiB; `cards` in units, or as announced; more, allocatable: resources.
 
-    gpu_mem: what is allocatable, by default the sum of the cards that are not unhealthy.
+    gpu_mem: what is allocatable, by default the sum of the cards that are not unhealthy. images: name -> MiB.
+    features: that its kubelet declares.
     """
     amounts: dict[str, str | int | float] = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "1Ti"}
     amounts |= {key.replace("_", "-"): value for key, value in allocatable.items()} | dict(more or {})
@@ -55,7 +58,12 @@ def wire_node(
             name, uid=f"node-{name}", labels={"kubernetes.io/hostname": name, **(labels or {})}, annotations=written
         ),
         spec=objects.NodeSpec(unschedulable, taints),
-        status=objects.NodeStatus(allocatable=amounts, capacity=amounts),
+        status=objects.NodeStatus(
+            allocatable=amounts,
+            capacity=amounts,
+            images=tuple(objects.ContainerImage((name,), mib * 2**20) for name, mib in (images or {}).items()),
+            declared_features=features,
+        ),
     )
 
 

@@ -59,7 +59,7 @@ _NAMES: Final = "names and addresses that the pod sees"
 _ADMITTED: Final = "turned into other fields when the pod was admitted"
 _POD_SPEC: Final = (
     judged("affinity", "node affinity; the other kinds: see their parts"),
-    judged("containers", "what they request, and their host ports"),
+    judged("containers", "what they request, their host ports, and their images"),
     judged("initContainers", "what they request; sidecars count beside the containers"),
     judged("nodeName", "a pod that has one occupies that node, whoever bound it"),
     judged("nodeSelector", "NodeAffinity"),
@@ -93,9 +93,9 @@ _POD_SPEC: Final = (
         "a pod waits, whatever its priority, until there is place: nothing is preempted yet", "preemptionPolicy"
     ),
     *irrelevant(f"{_ADMITTED}: priority", "priorityClassName"),
-    *irrelevant(f"{_ADMITTED}: every port of a container becomes its host port", "hostNetwork"),
+    judged("hostNetwork", "NodeDeclaredFeatures, with hostUsers; every port of a container became its host port"),
+    judged("hostUsers", "NodeDeclaredFeatures: false with hostNetwork needs a feature of the node"),
     Field("os", Verdict.KUBELET, "nor does kube-scheduler look at it: a label selector chooses the system"),
-    *irrelevant("together with hostNetwork it would need a feature of the node that is off in 1.36", "hostUsers"),
     *irrelevant("requests nothing, and comes when the pod runs", "ephemeralContainers"),
     *irrelevant(
         _POD_INSIDE,
@@ -133,20 +133,14 @@ _CONTAINER: Final = (
     judged("ports", "host ports"),
     judged("resources", "requests; limits where there are none"),
     judged("restartPolicy", "Always makes an init container a sidecar"),
-    Field(
-        "restartPolicyRules",
-        Verdict.REFUSED,
-        "with the action RestartAllContainers, which needs a feature that nodes declare (beta in 1.36)",
-        {"containers": [{"name": "c", "restartPolicyRules": [{"action": "RestartAllContainers"}]}]},
-        "restartPolicyRules with RestartAllContainers",
-    ),
+    judged("image", "ImageLocality, as a score"),
+    judged("restartPolicyRules", "NodeDeclaredFeatures: RestartAllContainers needs a feature of the node"),
     *irrelevant(
         _INSIDE,
         "args",
         "command",
         "env",
         "envFrom",
-        "image",
         "imagePullPolicy",
         "lifecycle",
         "livenessProbe",
@@ -232,10 +226,10 @@ _PARTS: Final = {
             "downwardAPI",
             "emptyDir",
             "hostPath",
-            "image",
             "projected",
             "secret",
         ),
+        *irrelevant("made on whatever node the pod runs; ImageLocality prefers those that have it", "image"),
         *irrelevant(
             "mounted by the kubelet of whatever node the pod runs on; no rule of kube-scheduler looks at it",
             "azureFile",

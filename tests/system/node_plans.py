@@ -12,6 +12,8 @@ from tests.support.builders import UNIT_MIB, card, wire_node
 
 ZONE: Final = "zone"
 TAINT: Final = Taint("dedicated", "NoSchedule", "gpu")
+IMAGES_MIB: Final = {"train:1": 900, "proxy:latest": 60}
+RESTARTS: Final = "RestartAllContainersOnContainerExits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class NodePlan:
     pods: str = "110"
     unit_mib: int = UNIT_MIB
     inventory: str | None = None
+    images: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
 
     @property
     def announced(self) -> tuple[Card, ...]:
@@ -62,6 +66,8 @@ class NodePlan:
             unschedulable=self.unschedulable,
             gpu_mem=self.gpu_mem,
             unit_mib=self.unit_mib,
+            images={name: IMAGES_MIB[name] for name in self.images},
+            features=self.features,
             more=amounts,
         )
 
@@ -166,6 +172,11 @@ CHANGES: Final[Mapping[str, Change]] = {
     "much cpu": _with(cpu="64"),
     "few pods": _with(pods="2"),
     "many pods": _with(pods="110"),
+    "an image is pulled": _with(images=("train:1",)),
+    "all images are pulled": _with(images=tuple(IMAGES_MIB)),
+    "images are gone": _with(images=()),
+    "a feature is declared": _with(features=(RESTARTS,)),
+    "no feature is declared": _with(features=()),
 }
 
 

@@ -36,6 +36,8 @@ def _spread(key: str, **more: object) -> dict[str, Any]:
 
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
+_IMAGES: Final = [{"name": "c0", "image": "train:1"}, {"name": "c1", "image": "proxy"}]
+_RESTARTS_ALL: Final = [{"name": "c0", "restartPolicyRules": [{"action": "RestartAllContainers"}]}]
 _ON_PORT: Final = [{"name": "c0", "ports": [{"containerPort": 80, "hostPort": 8080}]}]
 
 
@@ -85,6 +87,8 @@ OURS: Final[Mapping[str, dict[str, Any]]] = {
     "cpu only": {"requests": {"cpu": "1"}},
     "much cpu": {"gpu_mem": 1, "requests": {"cpu": "40"}},
     "host port": {"containers": _ON_PORT},
+    "images": {"containers": _IMAGES},
+    "restarts all containers": {"containers": _RESTARTS_ALL},
     "with a finalizer": {"gpu_mem": 3},
     "gated": {"gpu_mem": 2, "schedulingGates": [{"name": "wait"}]},
     "larger than any card": {"gpu_mem": 1000},

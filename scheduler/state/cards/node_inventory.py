@@ -177,6 +177,10 @@ def node_differences(old: Node, new: Node) -> int:
         kinds |= Change.UNSCHEDULABLE
     if (old.status.allocatable, old.status.capacity) != (new.status.allocatable, new.status.capacity):
         kinds |= Change.ALLOCATABLE
+    if old.status.declared_features != new.status.declared_features:
+        kinds |= Change.FEATURES
+    if old.status.images != new.status.images:
+        kinds |= Change.IMAGES
     if held(old) != held(new):
         kinds |= Change.ANNOTATIONS
     return int(kinds)

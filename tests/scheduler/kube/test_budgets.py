@@ -107,6 +107,11 @@ def ports(count: int) -> list[dict[str, object]]:
             id="spread values",
         ),
         pytest.param({"containers": ports(MANY)}, f"{MANY} host ports (at most 128)", id="ports"),
+        pytest.param(
+            {"volumes": [{"name": str(n), "image": {"reference": f"i{n}"}} for n in range(65)]},
+            "65 image volumes (at most 64)",
+            id="image volumes",
+        ),
         pytest.param({"labels": numbered(MANY)}, f"{MANY} labels (at most 128)", id="labels"),
         pytest.param({"annotations": numbered(MANY)}, f"{MANY} annotations (at most 64)", id="annotations"),
         pytest.param(

@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import Rejected, Relevance
-from scheduler.plugins.node_affinity import CONFLICT, REASON, NodeAffinity
+from scheduler.plugins.added_affinity import NodeAffinityArgs
+from scheduler.plugins.node_affinity import CONFLICT, ENFORCED, REASON, NodeAffinity
 from scheduler.pods.pod import Pod
 from tests.support.builders import pod, wire_node
 from tests.support.judging import reasons, rejected, scored, state_of, tables_of
@@ -187,3 +189,46 @@ def test_any_selector_over_any_history_of_labels(
             )
         }
         assert set(nodes) - reasons(plugin, waiting, tables, state).get(REASON, set()) == expected
+
+
+def adding(**affinity: object) -> NodeAffinity:
+    """The rule of a profile that adds this to every pod."""
+    return NodeAffinity(NodeAffinityArgs.model_validate({"addedAffinity": affinity}))
+
+
+def zone(*values: str) -> dict[str, object]:
+    return {"matchExpressions": [{"key": "zone", "operator": "In", "values": list(values)}]}
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def test_a_profile_may_keep_its_pods_to_some_nodes_whatever_they_ask() -> None:
+    rule = adding(**{REQUIRED: {"nodeSelectorTerms": [zone("b")]}})
+    tables = tables_of(*(wire_node(name, labels={"zone": name, "disk": "ssd"}) for name in "ab"), wire_node("c"))
+    assert reasons(rule, pod("p"), tables) == {ENFORCED: {"a", "c"}}
+    selecting = pod("q", nodeSelector={"disk": "ssd", "zone": "a"})
+    assert reasons(rule, selecting, tables) == {ENFORCED: {"a", "c"}, REASON: {"b"}}
+
+
+def test_what_a_profile_prefers_counts_beside_what_the_pod_prefers() -> None:
+    rule = adding(**{PREFERRED: [{"weight": 5, "preference": zone("b")}]})
+    tables = tables_of(*(wire_node(name, labels={"zone": name}) for name in "ab"))
+    assert scored(rule, pod("p"), tables) == {"a": 0, "b": 5}
+    own = {"nodeAffinity": {PREFERRED: [{"weight": 7, "preference": zone("a", "b")}]}}
+    assert scored(rule, pod("q", affinity=own), tables) == {"a": 7, "b": 12}
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        pytest.param({}, id="empty"),
+        pytest.param({"matchExpressions": [{"key": "n", "operator": "Gt", "values": ["many"]}]}, id="no number"),
+        pytest.param({"matchFields": [{"key": "metadata.uid", "operator": "In", "values": ["u"]}]}, id="no such field"),
+        pytest.param({"matchExpressions": [{"key": "n", "operator": "Like", "values": ["x"]}]}, id="no such operator"),
+    ],
+)
+def test_an_added_term_that_nobody_can_read_is_refused(term: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        adding(**{REQUIRED: {"nodeSelectorTerms": [term]}})

@@ -6,7 +6,6 @@ from config.protocol import names
 from scheduler.pods.unsupported import unsupported_rules
 from tests.support.builders import wire_pod
 
-RESTART_ALL = "restartPolicyRules with RestartAllContainers"
 TERM = {"topologyKey": "zone", "labelSelector": {}}
 WEIGHTED = {"weight": 1, "podAffinityTerm": TERM}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -18,19 +17,12 @@ def of(**options: object) -> tuple[str, ...]:
     return unsupported_rules(wire_pod("p", **options))  # type: ignore[arg-type]
 
 
-def restarting(action: str) -> list[dict[str, object]]:
-    """A container with a rule of restart."""
-    return [{"name": "c", "restartPolicyRules": [{"action": action, "exitCodes": {"operator": "In", "values": [3]}}]}]
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         pytest.param({"volumes": [{"name": "v", "newDisk": {}}]}, "volumes of kind newDisk", id="one not looked up"),
         pytest.param({"resourceClaims": [{"name": "r"}]}, "resource claims", id="claims"),
         pytest.param({"schedulingGroup": {"podGroupName": "g"}}, "pod groups", id="pod group"),
-        pytest.param({"containers": restarting("RestartAllContainers")}, RESTART_ALL, id="restart all"),
-        pytest.param({"initContainers": restarting("RestartAllContainers")}, RESTART_ALL, id="restart all, init"),
         pytest.param(
             {"annotations": {names.CARD_POLICY: "fragmentation"}}, "gpushare/card-policy: fragmentation", id="card"
         ),
@@ -47,7 +39,6 @@ def test_a_requirement_is_named(options: dict[str, object], words: str) -> None:
     "options",
     [
         pytest.param({}, id="plain"),
-        pytest.param({"containers": restarting("Restart")}, id="a container that restarts alone"),
         pytest.param({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}}, id="node affinity"),
         pytest.param({"affinity": {"podAffinity": {REQUIRED: [TERM], PREFERRED: [WEIGHTED]}}}, id="pod affinity"),
         pytest.param({"affinity": {"podAntiAffinity": {REQUIRED: [TERM], PREFERRED: [WEIGHTED]}}}, id="anti-affinity"),

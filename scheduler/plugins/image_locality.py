@@ -1,0 +1,65 @@
+"""ImageLocality: prefers nodes that have the pod's container images already.
+
+Source: kube-scheduler, plugins/imagelocality/image_locality.go.
+"""
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import ClassVar, Final
+
+import numpy as np
+
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import POINT, ScorePlugin
+from scheduler.pods.pod import Pod, Template
+from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import Int64Array, Rows
+from scheduler.state.columns.row_masks import count_of
+from scheduler.state.tables import Tables
+
+_MIB: Final = 2**20
+# What a small image comes to is not worth a point, and a container's share is full with a large one.
+LEAST_BYTES: Final = 23 * _MIB
+MOST_BYTES_PER_CONTAINER: Final = 1000 * _MIB
+_FULL: Final = 100
+
+
+class ImageLocality(ScorePlugin):
+    """Prefers nodes that have images of the pod's containers and image volumes already.
+
+    Each image counts with its size, times the share of all nodes that have it: what only few have draws
+    less, so that not all pods go there. The sum is 0 points up to 23 MiB, and 100 from 1000 MiB for each container of
+    the pod. A name without tag or digest stands for `:latest`; names are compared as they are written. Of a node, the
+    first 512 names count.
+    Source: kube-scheduler, plugins/imagelocality/image_locality.go.
+    """
+
+    name: ClassVar[str] = "ImageLocality"
+    on_by_default: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.IMAGES
+
+    def scores(self, pod: Pod) -> bool:
+        """Pods with containers, which every pod has that the API server took."""
+        return bool(pod.template.images)
+
+    def standing(self, pod: Pod, tables: Tables) -> Hashable:
+        """How many nodes there are, and how many have each image; None where none has any: then every score is 0."""
+        found = [tables.images.count_and_size(name) for name in _wanted(pod.template)]
+        return (len(tables.row_of), *found) if any(count for count, _ in found) else None
+
+    def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:  # noqa: ARG002
+        """int64[rows]: 0..MAX_SCORE."""
+        template, images, nodes = pod.template, tables.images, len(tables.row_of)
+        found = [(name, times, *images.count_and_size(name)) for name, times in Counter(_wanted(template)).items()]
+        if not any(count for _, _, count, _ in found):
+            return np.zeros(count_of(rows, tables.capacity), dtype=np.int64)
+        size: Int64Array = np.zeros(tables.capacity, dtype=np.int64)
+        for name, times, count, of_one in found:
+            size[images.rows_with(name)] += times * int(of_one * (count / nodes))
+        most = MOST_BYTES_PER_CONTAINER * len(template.images)
+        points: Int64Array = (np.clip(size, LEAST_BYTES, most) - LEAST_BYTES) * _FULL // (most - LEAST_BYTES)
+        return points[rows] * POINT
+
+
+def _wanted(template: Template) -> tuple[str, ...]:
+    return (*template.images, *template.volume_images)
