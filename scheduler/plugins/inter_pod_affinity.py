@@ -21,6 +21,7 @@ from scheduler.state.columns.labels import ABSENT
 from scheduler.state.columns.row_masks import count_of
 from scheduler.state.facts.existing_terms import AntiAffinity, ExistingTerms, Preferences
 from scheduler.state.facts.matching_pods import MatchingPods, Query
+from scheduler.state.facts.node_domains import NodeDomains, label_bit
 from scheduler.state.facts.pod_terms import TermKey, term_key
 from scheduler.state.tables import Tables
 
@@ -89,7 +90,7 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
     on_by_default: ClassVar[bool] = True
     depends: ClassVar[Change] = Change.LABELS | Change.PODS | Change.DOMAINS
     default_weight: ClassVar[int] = 2
-    facts = (AntiAffinity, MatchingPods)
+    facts = (AntiAffinity, MatchingPods, NodeDomains)
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """Nodes without the company that the pod requires, with company that it forbids, and where it is forbidden."""
@@ -128,6 +129,9 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
                 bits |= pods.bit(company, came=True) | pods.bit(company, came=False)
             for term in own.anti_affinity:
                 bits |= pods.bit(Query.of(term), came=False)
+            for term in (*own.affinity, *own.anti_affinity):
+                # A node that moves takes its pods along.
+                bits |= label_bit(term.topology_key)
         return bits
 
     def scores(self, pod: Pod) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.framework.plugin import MAX_SCORE
+from scheduler.framework.plugin import MAX_SCORE, POINT
 from scheduler.kube import objects
 from scheduler.plugins.node_affinity import required
 from scheduler.plugins.taint_toleration import has_untolerated
@@ -27,6 +27,7 @@ from scheduler.state.tables import Tables
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _SOFT: Final = "ScheduleAnyway"
+_POINTS: Final = MAX_SCORE // POINT
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +169,13 @@ def points(spread: Spread, tables: Tables, feasible: BoolArray) -> Int64Array | 
     raw = np.zeros(tables.capacity, dtype=np.float64)
     for each, of_row in zip(spread.soft, places, strict=True):
         raw += _score(each, of_row, scored, _counted(having_all, each.written, spread, tables), tables)
-    rounded = np.rint(raw).astype(np.int64)
+    # As Go's math.Round: NumPy's takes halves to the even number.
+    rounded = np.floor(raw + 0.5).astype(np.int64)
     lowest, highest = int(rounded[scored].min()), int(rounded[scored].max())
     if lowest == highest and count == np.count_nonzero(feasible):
         return None
-    best = MAX_SCORE * (highest + lowest - rounded) // highest if highest else np.full_like(rounded, MAX_SCORE)
-    return np.where(scored, best, 0)
+    best = _POINTS * (highest + lowest - rounded) // highest if highest else np.full_like(rounded, _POINTS)
+    return np.where(scored, best * POINT, 0)
 
 
 def _score(each: Constraint, places: RowArray, scored: BoolArray, counted: BoolArray, tables: Tables) -> Int64Array:

@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 
 from cachetools import LRUCache
 
-from scheduler.kube.objects import Node
 from scheduler.pods.pod import Pod
-from scheduler.state.changes import Change, domain_bit
+from scheduler.state.changes import domain_bit
 from scheduler.state.columns.arrays import Int64Array, resized
 from scheduler.state.columns.selectors import Expressions, match
 from scheduler.state.facts.fact import Columns, NodeFact
@@ -81,7 +80,6 @@ class MatchingPods(NodeFact[_Read]):
     def __init__(self, tables: Columns) -> None:
         """No pods."""
         super().__init__(tables)
-        self._labels: dict[int, Mapping[str, str]] = {}
         self._pods = PodLabels()
         self._queries: PodTerms[Query] = PodTerms()
         self._asked: OrderedDict[Query, int] = OrderedDict()
@@ -110,15 +108,6 @@ class MatchingPods(NodeFact[_Read]):
             counts = self._counts.get(slot)
             if counts is not None:
                 counts[row] += sign
-
-    def node_changed(self, row: int, node: Node | None) -> Change:
-        """The node is in other domains, and with it the pods on it."""
-        labels = None if node is None else node.metadata.labels or {}
-        old = self._labels.pop(row, labels)
-        if labels is None:
-            return Change(0)
-        self._labels[row] = labels
-        return Change.DOMAINS if self._asked and old != labels else Change(0)
 
     def namespaces_changed(self) -> None:
         """As Fact."""

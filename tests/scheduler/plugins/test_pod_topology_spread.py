@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import MAX_SCORE, Relevance
+from scheduler.framework.plugin import MAX_SCORE, POINT, Relevance
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
 from scheduler.kube.objects import Taint
@@ -219,14 +219,14 @@ def test_by_hostname_each_node_counts_its_own_pods_whatever_the_policies_say() -
     put(tables, "b", 1)
     asking = waiting(soft(topologyKey=HOST), nodeSelector={"zone": "west"})
     # Three nodes weigh log(5): raw scores 3, 2, 0.
-    assert points(tables, asking) == {"a": 0, "b": MAX_SCORE // 3, "c": MAX_SCORE}
+    assert points(tables, asking) == {"a": 0, "b": 33 * POINT, "c": MAX_SCORE}
 
 
 def test_max_skew_waters_the_difference_down() -> None:
     tables = zoned(a="east", b="west")
     put(tables, "a", 2)
     # log(4) for each pod, and 4 for every zone: raw scores 7 and 4.
-    assert points(tables, waiting(soft(maxSkew=5))) == {"a": MAX_SCORE * 4 // 7, "b": MAX_SCORE}
+    assert points(tables, waiting(soft(maxSkew=5))) == {"a": 57 * POINT, "b": MAX_SCORE}
 
 
 def test_where_all_nodes_are_alike_none_is_preferred() -> None:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import MAX_SCORE
+from scheduler.framework.plugin import MAX_SCORE, POINT
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
 from scheduler.kube.objects import Taint
@@ -129,7 +129,7 @@ class Reading:
         lowest, highest = min(raw.values(), default=0), max(raw.values(), default=0)
         points = dict.fromkeys(feasible, 0)
         for name, score in raw.items():
-            points[name] = MAX_SCORE * (highest + lowest - score) // highest if highest else MAX_SCORE
+            points[name] = 100 * (highest + lowest - score) // highest * POINT if highest else MAX_SCORE
         return points
 
     def _raw(self, name: str, scored: set[str], constraints: list[dict[str, Any]]) -> float:
