@@ -60,7 +60,11 @@ UNSEEN: Final[dict[str, str]] = {
     "VolumeZone.signature": _ONE_BY_ONE,
     "VolumeBinding.signature": _ONE_BY_ONE,
     "VolumeBinding.moment": _ONE_BY_ONE,
+    "VolumeBinding.reserve": "which volume a pod gets is not compared",
     "NodeVolumeLimits.signature": _ONE_BY_ONE,
+    'name = claim.kept if count and matched[0] else ""': "which volume a pod gets is not compared",
+    "if of_class is None or of_class.known is None or not active.any():": "a claim that waits has a class",
+    "self._alive &= ~on | can": "seen by tests/scheduler/plugins/test_volume_binding.py",
     "self.users[key] += sign": _NOBODY_LEAVES,
     "rows[row] += sign": _NOBODY_LEAVES,
 }
