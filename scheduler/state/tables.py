@@ -79,8 +79,7 @@ class Tables(Rowed):
         changes nothing.
         """
         node = self.images.shared(node)
-        name = node.metadata.name
-        old = self._nodes.get(name)
+        old = self._nodes.get(name := node.metadata.name)
         kinds = _NODE if old is None else node_differences(old, node)
         if not kinds:
             return self._inventories[name].problem
@@ -135,8 +134,7 @@ class Tables(Rowed):
             self._marked_unhealthy[node] = indexes
         else:
             self._marked_unhealthy.pop(node, None)
-        row = self.row_of.get(node)
-        if row is not None:
+        if (row := self.row_of.get(node)) is not None:
             self._rebook(node, row)
             self._opened(row, _INVENTORY)
             self._note_turned()
@@ -245,8 +243,6 @@ class Tables(Rowed):
         found, self.openings = self.openings, Openings()
         return found
 
-    # Facts
-
     def fact(self, kind: type[FactT], *arguments: Hashable) -> FactT:
         """The fact of this kind and with these arguments, made at the first call; see `facts`."""
         fact = self._facts.made.get((kind, arguments))
@@ -290,8 +286,7 @@ class Tables(Rowed):
         self._enter(record)
 
     def _row_for(self, name: str) -> int:
-        row = self.row_of.get(name)
-        if row is not None:
+        if (row := self.row_of.get(name)) is not None:
             return row
         if self._rows.full:
             self._grow()

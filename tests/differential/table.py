@@ -46,9 +46,7 @@ _AFFINITY: Final = "InterPodAffinity: the pod's own terms"
 NOT_BUILT: Final[frozenset[str]] = frozenset(
     {
         "DefaultPreemption",
-        "ImageLocality",
         "InterPodAffinity",
-        "NodeResourcesBalancedAllocation",
         "PodTopologySpread",
     }
 )
