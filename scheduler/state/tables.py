@@ -81,8 +81,7 @@ class Tables(Known):
         changes nothing.
         """
         node = self.images.shared(node)
-        name = node.metadata.name
-        old = self._nodes.get(name)
+        old = self._nodes.get(name := node.metadata.name)
         kinds = _NODE if old is None else node_differences(old, node)
         if not kinds:
             return self._inventories[name].problem
@@ -135,8 +134,7 @@ class Tables(Known):
             self._marked_unhealthy[node] = indexes
         else:
             self._marked_unhealthy.pop(node, None)
-        row = self.row_of.get(node)
-        if row is not None:
+        if (row := self.row_of.get(node)) is not None:
             self._rebook(node, row)
             self._opened(row, _INVENTORY)
             self._note_turned()
@@ -236,8 +234,6 @@ class Tables(Known):
             self._leave(record)
         return record is not None
 
-    # Facts
-
     def fact(self, kind: type[FactT], *arguments: Hashable) -> FactT:
         """The fact of this kind and with these arguments, made at the first call; see `facts`."""
         fact = self._facts.made.get((kind, arguments))
@@ -286,8 +282,7 @@ class Tables(Known):
         self._enter(record)
 
     def _row_for(self, name: str) -> int:
-        row = self.row_of.get(name)
-        if row is not None:
+        if (row := self.row_of.get(name)) is not None:
             return row
         if self._rows.full:
             self._grow()

@@ -22,6 +22,7 @@ FILTERS = (
     "VolumeZone",
     "GpuShare",
     "InterPodAffinity",
+    "NodeDeclaredFeatures",
 )
 
 
@@ -39,7 +40,8 @@ def test_a_profile_that_says_nothing_runs_the_default_plugins() -> None:
     assert default.pre_enqueue == ("SchedulingGates",)
     assert default.queue_sort == ("PrioritySort",)
     assert default.filter == FILTERS
-    assert default.weights == {"GpuShare": 10, "TaintToleration": 3, "NodeAffinity": 2, "NodeResourcesFit": 1}
+    small = {"NodeResourcesFit": 1, "NodeResourcesBalancedAllocation": 1, "ImageLocality": 1}
+    assert default.weights == {"GpuShare": 10, "TaintToleration": 3, "NodeAffinity": 2, **small}
     assert set(default.score) == set(default.weights)
     assert default.bind == ("DefaultBinder",)
 

@@ -1,5 +1,6 @@
 """What docs/write-a-rule.md quotes is what the kit says of its rule."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -28,4 +29,5 @@ def test_the_kit_says_what_the_guide_quotes(left_out: Mapping[str, Any], quoted:
     assert quoted in TEXT
     with pytest.raises(RuleBroken) as broken:
         check_rule(rule, shrink_s=0.1)
-    assert quoted.replace("n1", "n") in str(broken.value).splitlines()[0].replace("n1", "n").replace("n2", "n")
+    # On which node it shows depends on how far the search came.
+    assert re.sub(r"n\d", "n", quoted) in re.sub(r"n\d", "n", str(broken.value).splitlines()[0])
