@@ -5,15 +5,17 @@ Nothing here awaits. What is wrong with an object is reported and costs that obj
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from config.protocol import names
 from config.protocol.quantity import QuantityError
 from scheduler.engine import Engine
 from scheduler.kube import objects
 from scheduler.kube.budgets import node_excess
-from scheduler.kube.port import Changed, Deleted, Undecodable, WatchEvent
+from scheduler.kube.port import SERVICES, Changed, Deleted, Kind, Undecodable, WatchEvent
 from scheduler.pods.pod import Pod, PodReader
+from scheduler.state.columns.selectors import Expressions, equalities, of_label_selector
+from scheduler.state.default_selectors import MOST_TERMS, size_of
 
 _LARGEST_INDEX: Final = 65_535
 _OVER_BUDGET: Final = "OverBudget"
@@ -84,6 +86,20 @@ class EventHandlers:
             elif isinstance(event, Deleted):
                 self._engine.namespace_changed(event.object.metadata.name, None)
 
+    def selecting(self, kind: Kind[Any], events: Iterable[WatchEvent[Any]]) -> None:
+        """Selectors of Services and controllers. kind: of `port.SELECTING`."""
+        for event in events:
+            if isinstance(event, Changed | Deleted):
+                meta = event.object.metadata
+                selector = () if isinstance(event, Deleted) else _selector_of(event.object.spec.selector)
+                if size_of(selector) > MOST_TERMS:
+                    selector = ()
+                    message = f"its selector has more than {MOST_TERMS} keys and values; no pods are spread by it"
+                    self._report(Problem(kind.type.__name__, f"{meta.namespace}/{meta.name}", message, on_object=False))
+                self._engine.selector_changed(meta.namespace, meta.uid, selector, of_service=kind is SERVICES)
+            elif isinstance(event, Undecodable):
+                self._report(Problem(kind.type.__name__, event.name, event.error, on_object=False))
+
     def config_maps(self, events: Iterable[WatchEvent[objects.ConfigMap]]) -> None:
         """The legacy lists of unhealthy cards; every other ConfigMap is ignored."""
         for event in events:
@@ -152,6 +168,12 @@ class EventHandlers:
         # Its pods may read differently on the cards, or in the unit, that it has now.
         for pod, problem in self._engine.tables.take_pod_problems():
             self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
+
+
+def _selector_of(selector: objects.LabelSelector | dict[str, str] | None) -> Expressions:
+    if isinstance(selector, objects.LabelSelector):
+        return of_label_selector(selector) or ()
+    return equalities(selector or {})
 
 
 def _indexes(text: str) -> tuple[frozenset[int], str]:

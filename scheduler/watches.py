@@ -97,6 +97,10 @@ class Watches:
             tasks.create_task(self._reflect(port.NAMESPACES, self._handlers.namespaces)),
             tasks.create_task(self._reflect(port.CONFIG_MAPS, self._handlers.config_maps)),
             *(
+                tasks.create_task(self._reflect(kind, partial(self._handlers.selecting, kind)))
+                for kind in port.SELECTING
+            ),
+            *(
                 tasks.create_task(self._reflect(kind, partial(self._volume_handlers.handle, kind)))
                 for kind in port.OF_STORAGE
             ),
