@@ -68,7 +68,7 @@ class SchedulingCycle:
     def __init__(self, runtime: Runtime) -> None:
         """runtime: the profile over the tables that this cycle also changes."""
         self._runtime = runtime
-        self._diagnoses: LRUCache[Signature, tuple[int, Diagnosis]] = LRUCache(maxsize=_MOST_DIAGNOSES)
+        self._diagnoses: LRUCache[Signature, tuple[int, Signature, Diagnosis]] = LRUCache(maxsize=_MOST_DIAGNOSES)
 
     def schedule(self, pod: Pod, now_ns: int) -> Outcome:
         """Place the pod (it is then assumed) or say why not. now_ns: Unix nanoseconds."""
@@ -141,14 +141,14 @@ class SchedulingCycle:
         """Words for a pod that fits nowhere, worked out once per class while the tables stay as they are."""
         tables = self._runtime.tables
         kept = self._diagnoses.get(key)
-        if kept is not None and kept[0] == tables.changes.version:
-            return kept[1]
+        if kept is not None and kept[:2] == (tables.changes.version, evaluation.moment):
+            return kept[2]
         nodes = len(tables.row_of)
         if evaluation.never:
             diagnosis = Diagnosis(nodes, rejected=evaluation.never)
         else:
             diagnosis = Diagnosis(nodes, count_reasons(tables.valid, self._runtime.objections(pod, evaluation)))
-        self._diagnoses[key] = (tables.changes.version, diagnosis)
+        self._diagnoses[key] = (tables.changes.version, evaluation.moment, diagnosis)
         return diagnosis
 
 

@@ -48,7 +48,8 @@ class ClassRules:
 class Evaluation:
     """One class.
 
-    never: why no node will ever do, or "". version, capacity: of the tables when the columns below were true.
+    moment: as `Runtime.moment`, when it was made. never: why no node will ever do, or "".
+    version, capacity: of the tables when the columns below were true.
     allowed: bool[nodes], what the node filters leave. feasible: bool[nodes], what the booking filters leave of that.
     node_total: int64[nodes], weighted sum of the node scorers, None without any. total: int64[nodes], of them and the
     booking scorers, -1 where not feasible. raw: int64[nodes] for each of `rules.normalized`.
@@ -59,6 +60,7 @@ class Evaluation:
 
     state: CycleState
     rules: ClassRules
+    moment: Hashable = ()
     never: str = ""
     version: int = 0
     capacity: int = 0

@@ -45,12 +45,14 @@ class Runtime:
     tables: Tables
     cache: EvaluationCache = field(default_factory=EvaluationCache)
     _signing: tuple[Plugin, ...] = field(init=False)
+    _dating: tuple[Plugin, ...] = field(init=False)
     _wakes_on: Mapping[Plugin, int] = field(init=False)
     _over_domains: frozenset[FilterPlugin] = field(init=False)
 
     def __post_init__(self) -> None:
         """What the plugins declare is asked once."""
         self._signing = tuple(p for p in self.profile.judging() if type(p).signature is not Plugin.signature)
+        self._dating = tuple(p for p in self.profile.judging() if type(p).moment is not Plugin.moment)
         self._over_domains = frozenset(plugin for plugin in self.profile.filter if plugin.depends & Change.DOMAINS)
         for plugin in self.profile.judging():
             for fact in plugin.facts:
@@ -64,17 +66,22 @@ class Runtime:
         tables = self.tables
         return (pod.template, *[plugin.signature(pod, tables) for plugin in self._signing])
 
+    def moment(self, pod: Pod) -> Hashable:
+        """Equal as long as the answers for the pod's class change with rows only."""
+        tables = self.tables
+        return tuple([plugin.moment(pod, tables) for plugin in self._dating])
+
     def needs(self, pod: Pod, signature: Signature) -> Needs:
         """What the pod needs of a row at least; which rows are allowed, if that was just worked out."""
         kept, tables = self.cache.get(signature), self.tables
         is_true = kept is not None and not kept.never and kept.version == tables.changes.version
-        allowed = kept.allowed if kept is not None and is_true else None
+        allowed = kept.allowed if kept is not None and is_true and kept.moment == self.moment(pod) else None
         return needs_of(self.profile.least(pod), pod.template.gpu_request, tables.cards.model_code, allowed)
 
     def evaluate(self, pod: Pod, signature: Signature) -> Evaluation:
         """What holds for the pod's class now: kept columns where they are still true, the rest worked out again."""
-        kept = self.cache.get(signature)
-        if kept is not None:
+        kept, moment = self.cache.get(signature), self.moment(pod)
+        if kept is not None and kept.moment == moment:
             if kept.never:
                 return kept
             changed = self.tables.changes.since(kept.version) if kept.capacity == self.tables.capacity else None
@@ -86,6 +93,7 @@ class Runtime:
                     self.cache.keep(signature, kept)
                 return kept
         fresh = self._evaluate_all(pod)
+        fresh.moment = moment
         self.cache.keep(signature, fresh)
         return fresh
 
@@ -126,7 +134,10 @@ class Runtime:
         A class that was not asked for long is judged on these rows alone, and nothing is kept.
         """
         signature = self.signature(pod)
-        if rows is not None and self._is_far_behind(self.cache.get(signature), len(rows)):
+        kept = self.cache.get(signature)
+        if rows is not None and (
+            kept is None or kept.moment != self.moment(pod) or self._is_far_behind(kept, len(rows))
+        ):
             return self._judged_on(pod, rows)
         evaluation = self.evaluate(pod, signature)
         if evaluation.never:
@@ -136,8 +147,8 @@ class Runtime:
         domains = evaluation.rules.domain_filters
         return bool(self._left(pod, evaluation, domains, rows, evaluation.feasible[rows]).any()), evaluation
 
-    def _is_far_behind(self, kept: Evaluation | None, rows: int) -> bool:
-        if kept is None or kept.capacity != self.tables.capacity:
+    def _is_far_behind(self, kept: Evaluation, rows: int) -> bool:
+        if kept.capacity != self.tables.capacity:
             return True
         behind = self.tables.changes.version - kept.version
         return not kept.never and behind > max(_FEW_CHANGES, rows)

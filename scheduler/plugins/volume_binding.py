@@ -85,6 +85,10 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
         """How its claims stand."""
         return tables.volumes.signature(pod) if pod.volumes.claims else None
 
+    def moment(self, pod: Pod, tables: Tables) -> Hashable:
+        """What can be had of the classes of its claims."""
+        return tables.volumes.moment(pod) if pod.volumes.claims else None
+
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the claims are looked up again
         """Reject a pod with a claim that no node can help."""
         if not pod.volumes.claims:

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from scheduler.kube import port
 from scheduler.simulation.faults import Break, Refuse, RequestFault, Silence, Verb
 from tests.system.looking import cluster, comes, node_of
 from tests.system.process import Process, in_virtual_time, scheduling, start
 from tests.system.wire import Posts, Wire
 
 UNAUTHORIZED = Refuse(401, "Unauthorized")
-KINDS = "configmaps, namespaces, nodes, pods"
+KINDS = ", ".join(sorted(kind.name for kind in port.KINDS))
 
 
 async def cut_off(process: Process, fault: RequestFault) -> None:

@@ -448,3 +448,26 @@ def volume_for(claim_name: str) -> dict[str, object]:
     return volume(
         f"pv-{claim_name}", class_name="now", claimRef={"namespace": "default", "name": claim_name, "uid": "u"}
     )
+
+
+@in_virtual_time
+async def test_a_volume_that_comes_costs_a_question_whoever_waits_for_one() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(
+        storage_class("local", provisioner="kubernetes.io/no-provisioner"),
+        *(claim(f"data-{number}", class_name="local") for number in range(100)),
+    )
+    async with scheduling(of) as process:
+        for number in range(100):
+            comes(of, f"waits-{number}", **with_claims(f"data-{number}"))
+        await asyncio.sleep(10)
+        asked = process.cycle.asked
+        for number in range(5):
+            controller.comes(volume(f"pv-{number}", class_name="local", on=("a",)))
+            await asyncio.sleep(A_SECOND_S)
+            controller.bind_kept()
+            await asyncio.sleep(A_SECOND_S)
+
+        assert sum(bool(node_of(of, f"waits-{number}")) for number in range(100)) == 5
+        # For each volume: whether the class fits, its best pod, whether the next one does.
+        assert process.cycle.asked - asked <= 5 * 6

@@ -54,7 +54,7 @@ class Delayed(NamedTuple):
     """It gets its volume together with the node of its first pod.
 
     selected: the only node that it may have it on, "" for any: a volume is being made there. kept: the volume that is
-    kept for it, "" for none. version: of what can be had of its class.
+    kept for it, "" for none. version: of what can be had of its class, which does not make two claims differ.
     """
 
     key: ClaimKey
@@ -66,7 +66,7 @@ class Delayed(NamedTuple):
     @property
     def alike(self) -> tuple[object, ...]:
         """As Missing."""
-        return ("delayed", self.claim.wants, self.claim.has_size, self.selected, self.kept, self.version)
+        return ("delayed", self.claim.wants, self.claim.has_size, self.selected, self.kept)
 
 
 Standing: TypeAlias = Missing | Immediate | Bound | Delayed

@@ -217,6 +217,10 @@ class Volumes:
         """Equal for pods of one template whose claims every rule answers alike."""
         return tuple(standing.alike for _, standing in self.standings(pod))
 
+    def moment(self, pod: Pod) -> Hashable:
+        """Moves when something else can be had of a class of which a claim of the pod waits for a volume."""
+        return tuple(one.version for _, one in self.standings(pod) if isinstance(one, Delayed))
+
     def attached(self, key: ClaimKey) -> Attachable | None:
         """What a node attaches for a claim; None when no limit counts it. Without a volume yet: one that will be made.
 
