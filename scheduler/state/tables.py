@@ -31,11 +31,8 @@ from scheduler.state.changes import ANY_DOMAIN, Change, ChangeLog
 from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, resized
 from scheduler.state.columns.labels import Labels
 from scheduler.state.columns.resources import ResourceColumns
-from scheduler.state.columns.selectors import Expressions
 from scheduler.state.columns.taints import Taints
-from scheduler.state.default_selectors import DefaultSelectors
 from scheduler.state.facts.fact_table import FactT, FactTable
-from scheduler.state.facts.node_domains import SELECTORS_BIT
 from scheduler.state.known import Known
 from scheduler.state.pod_record import NOTHING_SENT, PodRecord, booking_kinds, problem_of
 from scheduler.state.volumes.plan import Plan
@@ -68,7 +65,6 @@ class Tables(Known):
         self.cards = CardColumns()
         self.namespaces: dict[str, dict[str, str]] = {}
         self.volumes = Volumes()
-        self.default_selectors = DefaultSelectors()
         self._facts = FactTable(self)
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
 
@@ -150,15 +146,6 @@ class Tables(Known):
             self.namespaces[name] = labels
         self._facts.namespaces_changed()
         self.openings.note_everywhere(ANY_DOMAIN)
-
-    def set_selector(self, namespace: str, uid: str, selector: Expressions, *, of_service: bool) -> None:
-        """Of a Service or a controller; () when it selects nothing, or is gone."""
-        if of_service:
-            changed = self.default_selectors.set_service(namespace, uid, selector)
-        else:
-            changed = self.default_selectors.set_controller(uid, selector)
-        if changed:
-            self.openings.note_everywhere(SELECTORS_BIT)
 
     def change_volumes(self, change: Callable[[Volumes], None]) -> None:
         """Of claims, volumes, storage classes or what nodes attach."""

@@ -21,6 +21,7 @@ FILTERS = (
     "VolumeBinding",
     "VolumeZone",
     "GpuShare",
+    "PodTopologySpread",
     "InterPodAffinity",
 )
 
@@ -39,7 +40,8 @@ def test_a_profile_that_says_nothing_runs_the_default_plugins() -> None:
     assert default.pre_enqueue == ("SchedulingGates",)
     assert default.queue_sort == ("PrioritySort",)
     assert default.filter == FILTERS
-    assert default.weights == {"GpuShare": 10, "TaintToleration": 3, "NodeAffinity": 2, "NodeResourcesFit": 1}
+    weights = {"TaintToleration": 3, "NodeAffinity": 2, "NodeResourcesFit": 1, "PodTopologySpread": 2}
+    assert default.weights == {"GpuShare": 10, **weights}
     assert set(default.score) == set(default.weights)
     assert default.bind == ("DefaultBinder",)
 
