@@ -94,8 +94,7 @@ class EventHandlers:
                 selector = () if isinstance(event, Deleted) else _selector_of(event.object.spec.selector)
                 if size_of(selector) > MOST_TERMS:
                     selector = ()
-                    message = f"its selector has more than {MOST_TERMS} keys and values; no pods are spread by it"
-                    self._report(Problem(kind.type.__name__, f"{meta.namespace}/{meta.name}", message, on_object=False))
+                    self._long_selector(kind.type.__name__, f"{meta.namespace}/{meta.name}")
                 self._engine.selector_changed(meta.namespace, meta.uid, selector, of_service=kind is SERVICES)
             elif isinstance(event, Undecodable):
                 self._report(Problem(kind.type.__name__, event.name, event.error, on_object=False))
@@ -132,6 +131,12 @@ class EventHandlers:
     def _over_budget(self, pod: Pod, consequence: str, *, on_object: bool) -> None:
         message = f"has more than this scheduler reads: {', '.join(pod.template.over_budget)}; {consequence}"
         self._report(Problem("Pod", str(pod.key), message, pod.key.uid, on_object, _OVER_BUDGET))
+
+    def _long_selector(self, kind: str, name: str) -> None:
+        message = (
+            f"has more than this scheduler reads: a selector of over {MOST_TERMS} keys and values; it spreads no pods"
+        )
+        self._report(Problem(kind, name, message, on_object=False, reason=_OVER_BUDGET))
 
     def _assigned(self, pod: Pod) -> None:
         if pod.template.over_budget:

@@ -134,7 +134,7 @@ async def test_replicas_that_say_nothing_are_rather_on_different_nodes() -> None
 
 
 @in_virtual_time
-async def test_a_selector_that_is_too_long_spreads_nobody() -> None:
+async def test_a_selector_that_is_too_long_spreads_nobody_and_is_counted() -> None:
     of = zones(a="", b="")
     long = dict.fromkeys(map(str, range(200)), "x")
     meta = {"name": "long", "namespace": "default"}
@@ -142,6 +142,8 @@ async def test_a_selector_that_is_too_long_spreads_nobody() -> None:
     async with scheduling(of) as process:
         await asyncio.sleep(A_SECOND_S)
         assert process.engine.tables.default_selectors.of("default", long, "") == ()
+        bad = process.metrics.registry.get_sample_value("gpushare_scheduler_bad_objects_total", {"kind": "Service"})
+        assert bad == 1
         of.selecting.create(SERVICES, {"metadata": {**meta, "name": "short"}, "spec": {"selector": WEB}})
         await asyncio.sleep(A_SECOND_S)
         assert process.engine.tables.default_selectors.of("default", WEB, "") == equalities(WEB)
