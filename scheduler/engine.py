@@ -20,6 +20,7 @@ from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.scheduling_cycle import Judgement, NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.state.amounts import RowsLeft
 from scheduler.state.audit import NodeAudit, audit_node
+from scheduler.state.columns.selectors import Expressions
 from scheduler.state.tables import Tables
 from scheduler.state.volumes.volumes import Volumes
 
@@ -80,6 +81,10 @@ class Engine:
     def namespace_changed(self, name: str, labels: dict[str, str] | None) -> None:
         """Labels of a namespace; None when it is gone."""
         self.tables.set_namespace(name, labels)
+
+    def selector_changed(self, namespace: str, uid: str, selector: Expressions, *, of_service: bool) -> None:
+        """Of a Service or a controller; () when it selects nothing, or is gone."""
+        self.tables.set_selector(namespace, uid, selector, of_service=of_service)
 
     def change_volumes(self, change: Callable[[Volumes], None]) -> None:
         """Claims, volumes, storage classes, or what nodes attach."""

@@ -5,16 +5,18 @@ Nothing here awaits. What is wrong with an object is reported and costs that obj
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from config.protocol import names
 from config.protocol.quantity import QuantityError
 from scheduler.engine import Engine
 from scheduler.kube import objects
 from scheduler.kube.budgets import node_excess
-from scheduler.kube.port import Changed, Deleted, Undecodable, WatchEvent
+from scheduler.kube.port import SERVICES, Changed, Deleted, Kind, Undecodable, WatchEvent
 from scheduler.pods.mistakes import forgotten, mistakes, node_mistakes
 from scheduler.pods.pod import Pod, PodReader
+from scheduler.state.columns.selectors import Expressions, equalities, of_label_selector
+from scheduler.state.default_selectors import MOST_TERMS, size_of
 
 _LARGEST_INDEX: Final = 65_535
 _OVER_BUDGET: Final = "OverBudget"
@@ -89,6 +91,19 @@ class EventHandlers:
             elif isinstance(event, Deleted):
                 self._engine.namespace_changed(event.object.metadata.name, None)
 
+    def selecting(self, kind: Kind[Any], events: Iterable[WatchEvent[Any]]) -> None:
+        """Selectors of Services and controllers. kind: of `port.SELECTING`."""
+        for event in events:
+            if isinstance(event, Changed | Deleted):
+                meta = event.object.metadata
+                selector = () if isinstance(event, Deleted) else _selector_of(event.object.spec.selector)
+                if size_of(selector) > MOST_TERMS:
+                    selector = ()
+                    self._long_selector(kind.type.__name__, f"{meta.namespace}/{meta.name}")
+                self._engine.selector_changed(meta.namespace, meta.uid, selector, of_service=kind is SERVICES)
+            elif isinstance(event, Undecodable):
+                self._report(Problem(kind.type.__name__, event.name, event.error, on_object=False))
+
     def config_maps(self, events: Iterable[WatchEvent[objects.ConfigMap]]) -> None:
         """The legacy lists of unhealthy cards; every other ConfigMap is ignored."""
         for event in events:
@@ -140,6 +155,12 @@ class EventHandlers:
         message = f"has more than this scheduler reads: {', '.join(pod.template.over_budget)}; {consequence}"
         self._report(Problem("Pod", str(pod.key), message, pod.key.uid, on_object, _OVER_BUDGET))
 
+    def _long_selector(self, kind: str, name: str) -> None:
+        message = (
+            f"has more than this scheduler reads: a selector of over {MOST_TERMS} keys and values; it spreads no pods"
+        )
+        self._report(Problem(kind, name, message, on_object=False, reason=_OVER_BUDGET))
+
     def _assigned(self, pod: Pod) -> None:
         if pod.template.over_budget:
             self._over_budget(pod, "what it holds of cpu, memory, storage and GPUs counts", on_object=True)
@@ -178,6 +199,12 @@ class EventHandlers:
         # Its pods may read differently on the cards, or in the unit, that it has now.
         for pod, problem in self._engine.tables.take_pod_problems():
             self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
+
+
+def _selector_of(selector: objects.LabelSelector | dict[str, str] | None) -> Expressions:
+    if isinstance(selector, objects.LabelSelector):
+        return of_label_selector(selector) or ()
+    return equalities(selector or {})
 
 
 def _indexes(text: str) -> tuple[frozenset[int], str]:

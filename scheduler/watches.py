@@ -59,6 +59,7 @@ def watched(handlers: EventHandlers, volume_handlers: VolumeHandlers) -> tuple[W
         Watched(port.NODES, handlers.nodes),
         Watched(port.NAMESPACES, handlers.namespaces, needed=False),
         Watched(port.CONFIG_MAPS, handlers.config_maps, needed=False),
+        *(Watched(kind, partial(handlers.selecting, kind), needed=False) for kind in port.SELECTING),
         *(Watched(kind, partial(volume_handlers.handle, kind), needed=False) for kind in port.OF_STORAGE),
         Watched(port.PODS, handlers.pods),
     )

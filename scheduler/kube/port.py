@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from config.protocol import names
-from scheduler.kube import objects, storage
+from scheduler.kube import objects, selecting, storage
 
 # kube-apiserver asks for a second; a day would be a day without bindings.
 LONGEST_RETRY_AFTER_S: Final = 30.0
@@ -57,7 +57,14 @@ OF_STORAGE: Final[tuple[Kind[Any], ...]] = (
     CAPACITIES,
     ATTACHMENTS,
 )
-KINDS: Final[tuple[Kind[Any], ...]] = (PODS, NODES, NAMESPACES, CONFIG_MAPS, *OF_STORAGE)
+SERVICES: Final = Kind("services", selecting.Service, "/api/v1/services")
+REPLICATION_CONTROLLERS: Final = Kind(
+    "replicationcontrollers", selecting.ReplicationController, "/api/v1/replicationcontrollers"
+)
+REPLICA_SETS: Final = Kind("replicasets", selecting.ReplicaSet, "/apis/apps/v1/replicasets")
+STATEFUL_SETS: Final = Kind("statefulsets", selecting.StatefulSet, "/apis/apps/v1/statefulsets")
+SELECTING: Final[tuple[Kind[Any], ...]] = (SERVICES, REPLICATION_CONTROLLERS, REPLICA_SETS, STATEFUL_SETS)
+KINDS: Final[tuple[Kind[Any], ...]] = (PODS, NODES, NAMESPACES, CONFIG_MAPS, *OF_STORAGE, *SELECTING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Source: kube-scheduler, plugins/podtopologyspread/common.go, filtering.go and sc
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -21,7 +21,7 @@ from scheduler.state.columns.node_terms import Required
 from scheduler.state.columns.selectors import Expressions, equalities, match, of_label_selector
 from scheduler.state.columns.taints import Verdicts
 from scheduler.state.facts.matching_pods import MatchingPods, Query
-from scheduler.state.facts.node_domains import TAINTS_BIT, label_bit
+from scheduler.state.facts.node_domains import SELECTORS_BIT, TAINTS_BIT, label_bit
 from scheduler.state.facts.pod_terms import TermKey
 from scheduler.state.tables import Tables
 
@@ -69,14 +69,19 @@ class Spread:
     """All constraints of a class of pods, hard and soft, each in their order.
 
     required, untolerated: where the pod may go, for the constraints that honor it; required is None for everywhere.
-    everywhere: a node that lacks a key still counts for the others, as for kube-scheduler's own defaults.
+    by_default: they are not the pod's own. partial: a node that lacks a key still counts for the others, as with
+    kube-scheduler's own defaults.
     """
 
     hard: tuple[Constraint, ...]
     soft: tuple[Constraint, ...]
     required: Required | None
     untolerated: Verdicts
-    everywhere: bool = False
+    by_default: bool = False
+    partial: bool = False
+
+
+NOT_SPREAD: Final = Spread((), (), None, Verdicts(lambda _: False, np.bool_))
 
 
 @lru_cache(maxsize=1024)
@@ -110,14 +115,17 @@ def constraint_of(each: Written, namespace: str, labels: Mapping[str, str]) -> C
     return Constraint(each, query, each.takes(labels))
 
 
-def spread_of(constraints: Sequence[Constraint], template: Template, *, everywhere: bool = False) -> Spread:
-    """All constraints of a pod of this template. everywhere: as in Spread."""
+def spread_of(
+    constraints: Sequence[Constraint], template: Template, *, by_default: bool = False, partial: bool = False
+) -> Spread:
+    """All constraints of a pod of this template. by_default, partial: as in Spread."""
     return Spread(
         hard=tuple(each for each in constraints if not each.written.soft),
         soft=tuple(each for each in constraints if each.written.soft),
         required=required(template),
-        untolerated=Verdicts(partial(has_untolerated, tolerations=template.tolerations), np.bool_),
-        everywhere=everywhere,
+        untolerated=Verdicts(lambda taints: has_untolerated(taints, template.tolerations), np.bool_),
+        by_default=by_default,
+        partial=partial,
     )
 
 
@@ -144,7 +152,7 @@ def objecting(spread: Spread, tables: Tables, rows: Rows) -> tuple[BoolArray, Bo
 
 def opened_by(spread: Spread, pods: MatchingPods) -> int:
     """Bits of what can open a node for the pod: pods that are spread, and nodes that count or count no more."""
-    bits = 0
+    bits = SELECTORS_BIT if spread.by_default else 0
     for each in spread.hard:
         bits |= label_bit(each.written.topology_key)
         if each.query is not None:
@@ -161,7 +169,7 @@ def opened_by(spread: Spread, pods: MatchingPods) -> int:
 def points(spread: Spread, tables: Tables, feasible: BoolArray) -> Int64Array | None:
     """int64[nodes]: 0..MAX_SCORE, more where fewer pods are; None when no feasible node is better than another."""
     places = [_places(tables.labels.column(each.written.topology_key)) for each in spread.soft]
-    having_all = tables.valid if spread.everywhere else _having_all(places, tables)
+    having_all = tables.valid if spread.partial else _having_all(places, tables)
     scored = feasible & having_all
     count = int(np.count_nonzero(scored))
     if not count:

@@ -10,6 +10,7 @@ from scheduler.simulation.event_log import EventLog
 from scheduler.simulation.namespaces import ConfigMaps, Namespaces
 from scheduler.simulation.nodes import Nodes
 from scheduler.simulation.pods import Pods
+from scheduler.simulation.selecting import Selecting
 from scheduler.simulation.selection import resource_of
 from scheduler.simulation.storage import Storage
 from scheduler.simulation.store import Collection, Versions
@@ -35,7 +36,8 @@ class World:
         self.namespaces = Namespaces(namespaces, identity)
         self.storage = Storage(self._versions, history_limit, identity, self.namespaces)
         self._collections: dict[str, Collection[Any]] = {c.resource: c for c in (nodes, pods, namespaces, config_maps)}
-        self._collections |= self.storage.collections
+        self.selecting = Selecting(self._versions, history_limit, identity, self.namespaces)
+        self._collections |= self.storage.collections | self.selecting.collections
         self.config_maps = ConfigMaps(config_maps, identity, self.namespaces)
         self.nodes = Nodes(nodes, identity)
         self.pods = Pods(pods, identity, self.namespaces, self.nodes)
@@ -64,6 +66,7 @@ class World:
         for config_map in [found for found in self.config_maps if found.metadata.namespace == name]:
             self.config_maps.delete(name, config_map.metadata.name)
         self.storage.delete_all(name)
+        self.selecting.delete_all(name)
         self.namespaces.remove(name)
 
     def compact_history(self) -> None:

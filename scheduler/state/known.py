@@ -1,4 +1,4 @@
-"""What is known of each node and pod, as it was seen last; `tables` keeps it."""
+"""What is known of each node and pod, and of what selects pods, as it was seen last; `tables` keeps it."""
 
 from collections.abc import Iterator
 
@@ -7,11 +7,14 @@ from scheduler.pods.pod import Pod
 from scheduler.state.cards.node_inventory import NodeInventory
 from scheduler.state.changes import Openings
 from scheduler.state.columns.rows import Rowed
+from scheduler.state.columns.selectors import Expressions
+from scheduler.state.default_selectors import DefaultSelectors
+from scheduler.state.facts.node_domains import SELECTORS_BIT
 from scheduler.state.pod_record import PodRecord
 
 
 class Known(Rowed):
-    """The reading side of the tables. openings: what `take_openings` will give."""
+    """The reading side of the tables, and what stands in no column. openings: what `take_openings` will give."""
 
     def __init__(self) -> None:
         """Nothing."""
@@ -20,6 +23,7 @@ class Known(Rowed):
         self._pods_on: dict[str, dict[str, PodRecord]] = {}
         self._nodes: dict[str, Node] = {}
         self._inventories: dict[str, NodeInventory] = {}
+        self.default_selectors = DefaultSelectors()
         self.openings = Openings()
         self._pod_problems: dict[str, tuple[Pod, str]] = {}
 
@@ -57,3 +61,10 @@ class Known(Rowed):
         """Where something may have become possible since the last call."""
         found, self.openings = self.openings, Openings()
         return found
+
+    def set_selector(self, namespace: str, uid: str, selector: Expressions, *, of_service: bool) -> None:
+        """Of a Service or a controller; () when it selects nothing, or is gone."""
+        known = self.default_selectors
+        new = known.set_service(namespace, uid, selector) if of_service else known.set_controller(uid, selector)
+        if new:
+            self.openings.note_everywhere(SELECTORS_BIT)

@@ -28,6 +28,7 @@ _WATCHED: Final[Mapping[str, tuple[type[Any], Callable[[EventHandlers], Callable
     "Pod": (objects.Pod, lambda handlers: handlers.pods),
     "Namespace": (objects.Namespace, lambda handlers: handlers.namespaces),
 }
+_SELECTING: Final = {kind.type.__name__: kind for kind in port.SELECTING}
 _OF_STORAGE: Final = {kind.type.__name__: kind for kind in port.OF_STORAGE}
 # Nodes and what pods refer to come first.
 _LAST: Final = "Pod"
@@ -155,6 +156,9 @@ def _show(handlers: EventHandlers, volume_handlers: VolumeHandlers, raws: tuple[
             struct, handle = _WATCHED[kind]
             shown.append(msgspec.json.decode(raw, type=struct))
             handle(handlers)([Changed(shown[-1])])
+        elif kind in _SELECTING:
+            of = _SELECTING[kind]
+            handlers.selecting(of, [Changed(msgspec.json.decode(raw, type=of.type))])
         elif kind in _OF_STORAGE:
             of = _OF_STORAGE[kind]
             volume_handlers.handle(of, [Changed(msgspec.json.decode(raw, type=of.type))])

@@ -67,7 +67,7 @@ GROUPS: Final[Mapping[str, Group]] = {
     "spread_domains": Group(spread.spread_domains, 20),
     "spread_label_keys": Group(spread.spread_label_keys, 20),
     "spread_soft": Group(spread.spread_soft, 25),
-    "spread_by_default": Group(spread.spread_by_default, 20, "PodTopologySpread: the defaults for pods of a service"),
+    "spread_by_default": Group(spread.spread_by_default, 20),
     "volume_bound": Group(volumes.volume_bound, 20),
     "volume_static": Group(volumes.volume_static, 25),
     "volume_dynamic": Group(volumes.volume_dynamic, 25),

@@ -6,8 +6,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from scheduler.kube.objects import Taint
+from scheduler.kube.port import REPLICA_SETS, SERVICES
 from scheduler.simulation.world import World
-from tests.support.builders import wire_node
+from scheduler.state.columns.selectors import equalities
+from tests.support.builders import manifest, wire_node
 from tests.system.looking import comes, condition, node_of
 from tests.system.process import in_virtual_time, scheduling, world
 
@@ -100,3 +102,48 @@ async def test_of_equal_zones_the_one_with_fewer_such_pods_is_taken() -> None:
         spread(of, "second", gpu_mem=0, whenUnsatisfiable="ScheduleAnyway")
         await asyncio.sleep(A_SECOND_S)
         assert [node_of(of, "first"), node_of(of, "second")] == ["a", "b"]
+
+
+def replica(of: World, name: str, uid: str) -> None:
+    """A web pod of a ReplicaSet, which says nothing."""
+    made: dict[str, Any] = manifest(name, labels=WEB)
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid, "controller": True}
+    made["metadata"] |= {"ownerReferences": [owner]}
+    of.pods.create(made)
+
+
+@in_virtual_time
+async def test_replicas_that_say_nothing_are_rather_on_different_nodes() -> None:
+    of = zones(a="", b="", c="")
+    meta = {"name": "web", "namespace": "default"}
+    made = of.selecting.create(REPLICA_SETS, {"metadata": meta, "spec": {"selector": {"matchLabels": WEB}}})
+    async with scheduling(of):
+        for busy in "bc":
+            comes(of, f"busy-{busy}", requests={"cpu": "10"}, to=busy)
+        await asyncio.sleep(A_SECOND_S)
+        for name in "pqr":
+            replica(of, name, made.metadata.uid)
+        await asyncio.sleep(A_SECOND_S)
+        assert sorted(node_of(of, name) for name in "pqr") == ["a", "b", "c"]
+        of.selecting.delete(REPLICA_SETS, "default", "web")
+        await asyncio.sleep(A_SECOND_S)
+        for name in "stu":
+            replica(of, name, made.metadata.uid)
+        await asyncio.sleep(A_SECOND_S)
+        assert [node_of(of, name) for name in "stu"] == ["a", "a", "a"]
+
+
+@in_virtual_time
+async def test_a_selector_that_is_too_long_spreads_nobody_and_is_counted() -> None:
+    of = zones(a="", b="")
+    long = dict.fromkeys(map(str, range(200)), "x")
+    meta = {"name": "long", "namespace": "default"}
+    of.selecting.create(SERVICES, {"metadata": meta, "spec": {"selector": long}})
+    async with scheduling(of) as process:
+        await asyncio.sleep(A_SECOND_S)
+        assert process.engine.tables.default_selectors.of("default", long, "") == ()
+        bad = process.metrics.registry.get_sample_value("gpushare_scheduler_bad_objects_total", {"kind": "Service"})
+        assert bad == 1
+        of.selecting.create(SERVICES, {"metadata": {**meta, "name": "short"}, "spec": {"selector": WEB}})
+        await asyncio.sleep(A_SECOND_S)
+        assert process.engine.tables.default_selectors.of("default", WEB, "") == equalities(WEB)

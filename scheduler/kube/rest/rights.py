@@ -16,6 +16,7 @@ _PATH: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _KIND: Final = "SelfSubjectAccessReview"
 _EVENTS: Final = "events.k8s.io"
 _STORAGE: Final = "storage.k8s.io"
+_APPS: Final = "apps"
 _OF_STORAGE: Final = ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments")
 
 
@@ -46,6 +47,8 @@ NEEDED: Final = (
         for resource in ("persistentvolumes", "persistentvolumeclaims")
         for verb in ("list", "watch", "patch")
     ),
+    *(Right(verb, resource) for resource in ("services", "replicationcontrollers") for verb in ("list", "watch")),
+    *(Right(verb, resource, group=_APPS) for resource in ("replicasets", "statefulsets") for verb in ("list", "watch")),
     *(Right(verb, resource, group=_STORAGE) for resource in _OF_STORAGE for verb in ("list", "watch")),
     Right("create", "pods", "binding"),
     Right("patch", "pods", "status"),

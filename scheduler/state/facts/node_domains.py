@@ -27,6 +27,8 @@ def label_bit(key: str) -> int:
 
 TAINTS_BIT: Final = label_bit("taints of nodes")
 """What is noted when a node has other taints."""
+SELECTORS_BIT: Final = label_bit("selectors of Services and controllers")
+"""What is noted when a pod that says nothing may be spread with others."""
 
 
 class NodeDomains(NodeFact[None]):

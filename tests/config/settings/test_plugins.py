@@ -21,6 +21,7 @@ FILTERS = (
     "VolumeBinding",
     "VolumeZone",
     "GpuShare",
+    "PodTopologySpread",
     "InterPodAffinity",
     "NodeDeclaredFeatures",
 )
@@ -41,7 +42,8 @@ def test_a_profile_that_says_nothing_runs_the_default_plugins() -> None:
     assert default.queue_sort == ("PrioritySort",)
     assert default.filter == FILTERS
     small = {"NodeResourcesFit": 1, "NodeResourcesBalancedAllocation": 1, "ImageLocality": 1}
-    assert default.weights == {"GpuShare": 10, "TaintToleration": 3, "NodeAffinity": 2, **small}
+    of_domains = {"PodTopologySpread": 2, "InterPodAffinity": 2}
+    assert default.weights == {"GpuShare": 10, "TaintToleration": 3, "NodeAffinity": 2, **of_domains, **small}
     assert set(default.score) == set(default.weights)
     assert default.bind == ("DefaultBinder",)
 

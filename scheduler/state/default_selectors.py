@@ -1,0 +1,85 @@
+"""Which pods a pod is spread with when it says nothing: those of its Services, and of its controller.
+
+Source: kube-scheduler, plugins/helper/spread.go, DefaultSelector.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from scheduler.state.columns.selectors import Expression, Expressions
+from scheduler.state.facts.label_index import LabelIndex
+
+# Of one selector, with the values of all: what is beyond is not read, and the object counts as one without a selector.
+MOST_TERMS: Final = 256
+
+
+class DefaultSelectors:
+    """Selectors of Services, found by the labels of a pod, and of controllers, found by their uid."""
+
+    def __init__(self) -> None:
+        """None."""
+        self._of_controller: dict[str, Expressions] = {}
+        self._services: dict[str, _Services] = {}
+
+    def set_controller(self, uid: str, selector: Expressions) -> bool:
+        """() when it is gone, or selects nothing. Whether that is something new."""
+        if self._of_controller.get(uid, ()) == selector:
+            return False
+        if selector:
+            self._of_controller[uid] = selector
+        else:
+            del self._of_controller[uid]
+        return True
+
+    def set_service(self, namespace: str, uid: str, selector: Expressions) -> bool:
+        """As for a controller."""
+        services = self._services.setdefault(namespace, _Services())
+        changed = services.set(uid, selector)
+        if not services.slot_of:
+            del self._services[namespace]
+        return changed
+
+    def of(self, namespace: str, labels: Mapping[str, str], controller_uid: str) -> Expressions:
+        """What a pod there with these labels is spread with; () for nothing. controller_uid: "" for none."""
+        services = self._services.get(namespace)
+        found = () if services is None else services.matching(labels)
+        of_controller = self._of_controller.get(controller_uid)
+        if of_controller is None:
+            return found
+        return (*found, *(expression for expression in of_controller if expression not in found))
+
+
+class _Services:
+    """Those of one namespace. slot_of: by uid."""
+
+    def __init__(self) -> None:
+        self.slot_of: dict[str, int] = {}
+        self._selectors: dict[int, Expressions] = {}
+        self._free: list[int] = []
+        self._index = LabelIndex()
+
+    def set(self, uid: str, selector: Expressions) -> bool:
+        slot = self.slot_of.get(uid)
+        if selector == (() if slot is None else self._selectors[slot]):
+            return False
+        if slot is not None:
+            self._index.discard(slot, self._selectors.pop(slot))
+            self._free.append(slot)
+            del self.slot_of[uid]
+        if selector:
+            slot = self.slot_of[uid] = self._free.pop() if self._free else len(self._selectors)
+            self._selectors[slot] = selector
+            self._index.add(slot, selector)
+        return True
+
+    def matching(self, labels: Mapping[str, str]) -> Expressions:
+        """What the Services ask that select a pod, each once, in a fixed order: all of them are labels of the pod."""
+        asked: dict[str, Expression] = {}
+        for slot in self._index.matches(labels).tolist():
+            asked.update((expression.key, expression) for expression in self._selectors[slot])
+        return tuple(asked[key] for key in sorted(asked))
+
+
+def size_of(selector: Expressions) -> int:
+    """To be compared with MOST_TERMS."""
+    return sum(1 + len(expression.values) for expression in selector)
