@@ -65,10 +65,10 @@ POD_BUDGETS: Final = (
     # Each is held against each taint of each different set of taints.
     Budget("tolerations", 64, lambda pod: len(pod.spec.tolerations), pod_parts.without_tolerations),
     # At each decision the pods of every domain are added up for each of them.
-    Budget("topology spread constraints", 16, pod_parts.spread_constraints, pod_parts.without_spread),
+    Budget("topology spread constraints", 8, pod_parts.spread_constraints, pod_parts.without_spread),
     # Each constraint counts the pods that its selector matches, and is held against every pod that comes and goes.
-    Budget("topology spread requirements", 128, pod_parts.spread_requirements, pod_parts.without_spread),
-    Budget("topology spread values", 1024, pod_parts.spread_values, pod_parts.without_spread),
+    Budget("topology spread requirements", 32, pod_parts.spread_requirements, pod_parts.without_spread),
+    Budget("topology spread values", 256, pod_parts.spread_values, pod_parts.without_spread),
     # Every node on which one of them is taken is looked at.
     Budget("host ports", 128, pod_parts.host_ports, pod_parts.without_ports),
     Budget("volumes", MOST_VOLUMES, lambda pod: len(pod.spec.volumes), pod_parts.without_volumes),
