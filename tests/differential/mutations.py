@@ -61,6 +61,8 @@ SUBJECTS: Final = (
 )
 # What no comparison with kube-scheduler can see. By function: all of it, or the lines that contain the text.
 UNSEEN: Final[dict[str, str]] = {
+    "opened_by": "who waits is asked again: tests/scheduler/plugins/test_spread_histories.py",
+    "PodTopologySpread.opened_by": "as above",
     "if selector is not None and each.match_label_keys:": "the API server takes matchLabelKeys beside a selector only",
 }
 
