@@ -65,10 +65,10 @@ POD_BUDGETS: Final = (
     # Each is held against each taint of each different set of taints.
     Budget("tolerations", 64, lambda pod: len(pod.spec.tolerations), pod_parts.without_tolerations),
     # At each decision the pods of every domain are added up for each of them.
-    Budget("topology spread constraints", 16, pod_parts.spread_constraints, pod_parts.without_spread),
+    Budget("topology spread constraints", 8, pod_parts.spread_constraints, pod_parts.without_spread),
     # Each constraint counts the pods that its selector matches, and is held against every pod that comes and goes.
-    Budget("topology spread requirements", 128, pod_parts.spread_requirements, pod_parts.without_spread),
-    Budget("topology spread values", 1024, pod_parts.spread_values, pod_parts.without_spread),
+    Budget("topology spread requirements", 32, pod_parts.spread_requirements, pod_parts.without_spread),
+    Budget("topology spread values", 256, pod_parts.spread_values, pod_parts.without_spread),
     # Every node that has one of them is looked at.
     Budget("image volumes", 64, pod_parts.image_volumes, pod_parts.without_image_volumes),
     # Every node on which one of them is taken is looked at.

@@ -109,8 +109,7 @@ def constraint_of(each: Written, namespace: str, labels: Mapping[str, str]) -> C
     selector = each.selector
     if selector is not None and each.match_label_keys:
         # The API server has merged them into the selector already, unless its gate is off; saying it twice is harmless.
-        own = equalities({key: labels[key] for key in each.match_label_keys if key in labels})
-        selector = (*selector, *(expression for expression in own if expression not in selector))
+        selector += equalities({key: labels[key] for key in each.match_label_keys if key in labels})
     query = Query((TermKey("", frozenset({namespace}), None, selector),), living=True) if selector else None
     return Constraint(each, query, each.takes(labels))
 

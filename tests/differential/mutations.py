@@ -105,6 +105,9 @@ UNSEEN: Final[dict[str, str]] = {
     "self._alive &= ~on | can": "seen by tests/scheduler/plugins/test_volume_binding.py",
     "self.users[key] += sign": _LEAVES,
     "rows[row] += sign": _LEAVES,
+    "opened_by": "who waits is asked again: tests/scheduler/plugins/test_spread_histories.py",
+    "PodTopologySpread.opened_by": "who waits is asked again: tests/scheduler/plugins/test_spread_histories.py",
+    "if selector is not None and each.match_label_keys:": "the API server takes matchLabelKeys beside a selector only",
 }
 
 

@@ -80,18 +80,18 @@ def ports(count: int) -> list[dict[str, object]]:
             id="tolerations",
         ),
         pytest.param(
-            {"topologySpreadConstraints": [{"topologyKey": "zone"}] * 17},
-            "17 topology spread constraints (at most 16)",
+            {"topologySpreadConstraints": [{"topologyKey": "zone"}] * 9},
+            "9 topology spread constraints (at most 8)",
             id="spread",
         ),
         pytest.param(
             {"topologySpreadConstraints": [{"topologyKey": "zone", "labelSelector": {"matchLabels": numbered(MANY)}}]},
-            f"{MANY} topology spread requirements (at most 128)",
+            f"{MANY} topology spread requirements (at most 32)",
             id="spread requirements",
         ),
         pytest.param(
             {"topologySpreadConstraints": [{"topologyKey": "zone", "matchLabelKeys": [*numbered(MANY)]}]},
-            f"{MANY} topology spread requirements (at most 128)",
+            f"{MANY} topology spread requirements (at most 32)",
             id="keys of labels that spread requires",
         ),
         pytest.param(
@@ -103,7 +103,7 @@ def ports(count: int) -> list[dict[str, object]]:
                     }
                 ]
             },
-            f"{MANY} topology spread values (at most 1024)",
+            f"{MANY} topology spread values (at most 256)",
             id="spread values",
         ),
         pytest.param({"containers": ports(MANY)}, f"{MANY} host ports (at most 128)", id="ports"),
