@@ -46,7 +46,6 @@ SUBJECTS: Final = (
     Subject("scheduler.plugins.volume_binding", ("volume_bound", "volume_static", "volume_dynamic")),
     Subject("scheduler.plugins.volume_zone", ("volume_zone",)),
     Subject("scheduler.state.volumes.matching", ("volume_static", "volume_dynamic")),
-    Subject("scheduler.state.volumes.reach", ("volume_static", "volume_dynamic", "volume_bound")),
     Subject("scheduler.pods.effective_requests", ("resources", "resized", "balance")),
     Subject(f"{_COLUMNS}.node_terms", ("node_affinity", "node_fields", "volume_bound")),
     Subject(f"{_COLUMNS}.selectors", ("node_affinity", "existing_anti_affinity")),
