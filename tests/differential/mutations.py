@@ -54,7 +54,6 @@ SUBJECTS: Final = (
     Subject("scheduler.plugins.volume_binding", ("volume_bound", "volume_static", "volume_dynamic")),
     Subject("scheduler.plugins.volume_zone", ("volume_zone",)),
     Subject("scheduler.state.volumes.matching", ("volume_static", "volume_dynamic")),
-    Subject("scheduler.state.volumes.reach", ("volume_static", "volume_dynamic", "volume_bound")),
     Subject("scheduler.plugins.resource_allocation", ("resources", "several_resources", "balance")),
     Subject("scheduler.plugins.node_resources_balanced_allocation", ("balance", "resources")),
     Subject("scheduler.plugins.image_locality", ("images",)),
