@@ -19,6 +19,7 @@ _GIB: Final = 1024
 _NO_CARD_HAS_MIB: Final = 1 << 26
 _BYTES: Final = ("Mi", "Gi", "Ti", "Pi", "Ei")
 _LONGEST_SHOWN: Final = 32
+_DIGITS_OF_UNITS: Final = 4
 
 
 class GpuRequestError(ValueError):
@@ -162,6 +163,8 @@ def _refuse_bytes_and_fractions(container: Container, resource: str, unit_mib: i
     no mistake.
     """
     text = _written(container, resource)
+    if len(text) <= _DIGITS_OF_UNITS and text.isascii() and text.isdigit():
+        return
     units = max(0, quantity.whole(text))
     of, unit = f"{resource}: container {container.name} asks {text[:_LONGEST_SHOWN]}", unit_name(unit_mib)
     if units >= _NO_CARD_HAS_MIB // unit_mib or text.endswith(_BYTES):
