@@ -208,7 +208,7 @@ class PodReader:
             gpu_request_error = str(error)
         requests, cpu_millis, memory_bytes = effective_requests(pod)
         requests.pop(self._resources.gpu_mem, None)
-        affinity = spec.affinity or objects.Affinity()
+        affinity, containers = spec.affinity or objects.Affinity(), (*spec.init_containers, *spec.containers)
         return Template(
             requests=requests,
             scoring_cpu_millis=cpu_millis,
@@ -226,8 +226,9 @@ class PodReader:
             affinity=affinity.pod_affinity or _NO_TERMS,
             anti_affinity=affinity.pod_anti_affinity or _NO_TERMS,
             spread=spec.topology_spread_constraints,
-            images=tuple(_full_name(each.image) for each in (*spec.init_containers, *spec.containers)),
-            volume_images=tuple(map(_full_name, image_references(spec))),
+            # A pod over a budget is not scored, and may have thousands.
+            images=() if over_budget else tuple(_full_name(each.image) for each in containers),
+            volume_images=() if over_budget else tuple(map(_full_name, image_references(spec))),
             required_features=required_features(spec),
         )
 

@@ -41,7 +41,7 @@ class Newcomer:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
 
     def simulate(self, *changes: tuple[str, str]) -> subprocess.CompletedProcess[str]:

@@ -355,7 +355,7 @@ def test_pods_of_a_service_that_say_nothing_are_rather_on_other_nodes_and_in_oth
     assert points(tables, asking) is None
     owned(tables, app="web")
     # Three nodes weigh log(5); two zones, e and none, log(4). Raw scores 3 · 1.61 + 2 + 3 · 1.39 + 4, 6 + 4.16, and 2.
-    assert points(tables, asking) == {"a": MAX_SCORE * 2 // 15, "b": MAX_SCORE * 7 // 15, "c": MAX_SCORE}
+    assert points(tables, asking) == {"a": 13 * POINT, "b": 46 * POINT, "c": MAX_SCORE}
     assert against(tables, asking) == {}
 
 
