@@ -7,19 +7,24 @@
 The app and the simulator drive the same engine.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
 
 import msgspec
 import numpy as np
 
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.plugin import NotHelped, PostFilterResult, Preemption
 from scheduler.framework.runtime import Signature
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod
-from scheduler.queue.entry import QueuedPod
+from scheduler.queue.entry import QueuedPod, State
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.state.amounts import RowsLeft
 from scheduler.state.audit import NodeAudit, audit_node
+from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
 
 
@@ -28,6 +33,28 @@ class Decision(msgspec.Struct, frozen=True):
 
     queued: QueuedPod
     outcome: Outcome
+
+
+class Helped(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of looking for help for a pod that fits nowhere. diagnosis: what its user reads.
+
+    preemption: the place is kept already. displaced: pods of lower priority for which a place was kept on that node.
+    """
+
+    pod: Pod
+    diagnosis: Diagnosis
+    preemption: Preemption | None = None
+    displaced: tuple[Pod, ...] = ()
+
+
+class _Search(msgspec.Struct, frozen=True):
+    """steps: None, and at last what came of it."""
+
+    no_fit: NoFit
+    steps: Iterator[PostFilterResult | None]
+
+
+_UNHELPED: Final = NotHelped("")
 
 
 class Engine:
@@ -43,6 +70,8 @@ class Engine:
         self._cycles = cycles
         self.scheduler_names = frozenset(cycles)
         self._left = RowsLeft(tables)
+        self.nominations = Nominations(tables)
+        self._searches: dict[str, _Search] = {}
         # The pod that a check has woken last, and the version of the tables that it saw.
         self._shown = ("", -1)
 
@@ -52,19 +81,28 @@ class Engine:
         """A pod of ours without a node was seen. One that we have placed already is told apart by the tables."""
         if self.tables.record(pod.key.uid) is None or pod.key.uid in self.queue:
             self.queue.add_or_update(pod, now_s, self._key)
+        if self.tables.record(pod.key.uid) is None:
+            self._note_nomination(pod)
+
+    def pod_of_others(self, pod: Pod) -> None:
+        """A pod without a node was seen that another scheduler is to place."""
+        self._note_nomination(pod)
 
     def pod_assigned(self, pod: Pod) -> str:
         """A pod with a node was seen: nobody needs to place it. Returns what is wrong with its allocation, or ""."""
         if not self.tables.is_assumed(pod.key.uid):
             self.queue.delete(pod.key.uid)
+        self.nominations.remove(pod.key.uid)
         return self.tables.add(pod)
 
     def pod_terminating(self, uid: str) -> None:
         """A pod without a node is being deleted: nobody needs to place it any more."""
+        self.nominations.remove(uid)
         self.queue.delete(uid)
 
     def pod_gone(self, uid: str) -> None:
         """The pod is gone or finished: it holds nothing."""
+        self.nominations.remove(uid)
         self.tables.remove(uid)
         self.queue.delete(uid)
 
@@ -79,6 +117,18 @@ class Engine:
     def namespace_changed(self, name: str, labels: dict[str, str] | None) -> None:
         """Labels of a namespace; None when it is gone."""
         self.tables.set_namespace(name, labels)
+
+    def budget_changed(self, budget: objects.PodDisruptionBudget) -> str:
+        """A PodDisruptionBudget was seen. Returns why it is left out, or ""."""
+        return self.tables.budgets.set(budget)
+
+    def budget_gone(self, namespace: str, name: str) -> None:
+        """It protects nobody any more."""
+        self.tables.budgets.remove(namespace, name)
+
+    def budgets_listed(self) -> None:
+        """All of them are known."""
+        self.tables.budgets.listed = True
 
     def cards_marked_unhealthy(self, node: str, indexes: frozenset[int]) -> None:
         """The cards of `node`, by index, that the legacy ConfigMap takes out of use."""
@@ -99,8 +149,12 @@ class Engine:
             return None
         pod = queued.pod
         cycle = self._cycles[pod.scheduler_name]
-        outcome = cycle.schedule(pod, now_ns)
-        if isinstance(outcome, NoFit):
+        with self.nominations.seen_by(pod):
+            kept = self.nominations.of(pod.key.uid)
+            outcome = cycle.schedule(pod, now_ns, "" if kept is None else kept.node)
+        if isinstance(outcome, Placement):
+            self.nominations.remove(pod.key.uid)
+        else:
             # A pod that is shown its place again and again by a rule that then refuses it would be tried forever.
             shown = self._shown == (pod.key.uid, self.tables.changes.version)
             # What the attempt itself gave back (Permit said no) is no news for the pod that gave it back.
@@ -127,13 +181,57 @@ class Engine:
         if key != check.signature:
             self.queue.reclassify(check, key, cycle.needs(pod, key[1]))
             return True
-        fits, wakes_on = cycle.fits_on(pod, None if check.rows is None else np.array(sorted(check.rows), dtype=np.intp))
+        rows = None if check.rows is None else np.array(sorted(check.rows), dtype=np.intp)
+        with self.nominations.seen_by(pod):
+            fits, wakes_on = cycle.fits_on(pod, rows)
         if fits:
             self._shown = (pod.key.uid, self.tables.changes.version)
             self.queue.fits(check, now_s)
         else:
             self.queue.fits_not(check, wakes_on=wakes_on)
         return True
+
+    # Pods that fit nowhere
+
+    def seek_help(self, no_fit: NoFit) -> Helped | None:
+        """Look for what can be done for a pod that fits nowhere. None: not known yet, see `help_next`."""
+        pod = no_fit.pod
+        search = _Search(no_fit, self._cycles[pod.scheduler_name].post_filter(pod, self.nominations))
+        self._searches[pod.key.uid] = search
+        return self._step(search)
+
+    def help_next(self) -> Helped | None:
+        """One step for the best of the pods for which help is sought; what came of it, None: not known yet."""
+        return self._step(min(self._searches.values(), key=lambda search: -search.no_fit.pod.priority))
+
+    def _step(self, search: _Search) -> Helped | None:
+        pod = search.no_fit.pod
+        waits = self.queue.state(pod.key.uid) in {State.UNSCHEDULABLE, State.BACKING_OFF}
+        with self.nominations.seen_by(pod):
+            result = next(search.steps, _UNHELPED) if waits else _UNHELPED
+        if result is None:
+            return None
+        del self._searches[pod.key.uid]
+        diagnosis = search.no_fit.diagnosis
+        if isinstance(result, NotHelped):
+            told = replace(diagnosis, tail=result.message, tail_reasons=result.reasons)
+            return Helped(pod=pod, diagnosis=told)
+        displaced = [kept.pod for kept in self.nominations.on(result.node) if kept.pod.priority < pod.priority]
+        for other in displaced:
+            self.nominations.remove(other.key.uid)
+        victims = [victim.key.uid for victim in result.victims]
+        self.nominations.nominate(pod, result.node, result.cards, victims)
+        return Helped(pod=pod, diagnosis=diagnosis, preemption=result, displaced=tuple(displaced))
+
+    @property
+    def seeks_help(self) -> bool:
+        """Whether `help_next` has something to do."""
+        return bool(self._searches)
+
+    def preemption_failed(self, pod: Pod, now_s: float) -> None:
+        """The victims could not be removed: the place is kept no longer, and the pod is tried again by and by."""
+        self.nominations.remove(pod.key.uid)
+        self.queue.in_vain(pod.key.uid, now_s)
 
     def hold_back(self, holds: Callable[[str], bool], now_s: float) -> bool:
         """Let others pass the next pod to decide, if its namespace is one that `holds`; whether that was so."""
@@ -160,6 +258,19 @@ class Engine:
             self.queue.done(pod.key.uid)
         else:
             self.queue.failed(pod.key.uid, now_s, longest_s=longest_backoff_s)
+
+    def _note_nomination(self, pod: Pod) -> None:
+        """What the status of a pod without a node says. Of ours, a watch may be older than what we have decided."""
+        kept, said = self.nominations.of(pod.key.uid), pod.nominated_node
+        if kept is not None and kept.node == said:
+            kept.written = True
+        elif kept is None or kept.written:
+            if said:
+                nominated = self.nominations.nominate(pod, said, None)
+                if nominated is not None:
+                    nominated.written = True
+            else:
+                self.nominations.remove(pod.key.uid)
 
     def _key(self, pod: Pod) -> tuple[str, Signature]:
         return (pod.scheduler_name, self._cycles[pod.scheduler_name].signature(pod))

@@ -82,7 +82,8 @@ class Watches:
         self._rng = rng
         self._wake = wake
         self._unlisted = {kind.name for kind in (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)}
-        self.contact = Contact(self._unlisted, predecessor.now_s)
+        # Without the budgets nobody is preempted, and everything else goes on.
+        self.contact = Contact({*self._unlisted, port.DISRUPTION_BUDGETS.name}, predecessor.now_s)
         self.listed = asyncio.Event()
 
     def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
@@ -92,6 +93,7 @@ class Watches:
             tasks.create_task(self._reflect(port.NODES, self._handlers.nodes)),
             tasks.create_task(self._reflect(port.NAMESPACES, self._handlers.namespaces)),
             tasks.create_task(self._reflect(port.CONFIG_MAPS, self._handlers.config_maps)),
+            tasks.create_task(self._reflect(port.DISRUPTION_BUDGETS, self._handlers.disruption_budgets)),
         ]
 
     def not_ready(self, after_s: float) -> str:

@@ -16,8 +16,16 @@ from scheduler.kube import objects
 # kube-apiserver asks for a second; a day would be a day without bindings.
 LONGEST_RETRY_AFTER_S: Final = 30.0
 
-T = TypeVar("T", objects.Pod, objects.Node, objects.ConfigMap, objects.Namespace)
-T_co = TypeVar("T_co", objects.Pod, objects.Node, objects.ConfigMap, objects.Namespace, covariant=True)
+T = TypeVar("T", objects.Pod, objects.Node, objects.ConfigMap, objects.Namespace, objects.PodDisruptionBudget)
+T_co = TypeVar(
+    "T_co",
+    objects.Pod,
+    objects.Node,
+    objects.ConfigMap,
+    objects.Namespace,
+    objects.PodDisruptionBudget,
+    covariant=True,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,9 @@ class Kind(Generic[T]):
 PODS: Final = Kind("pods", objects.Pod, "/api/v1/pods", "status.phase!=Succeeded,status.phase!=Failed")
 NODES: Final = Kind("nodes", objects.Node, "/api/v1/nodes")
 NAMESPACES: Final = Kind("namespaces", objects.Namespace, "/api/v1/namespaces")
+DISRUPTION_BUDGETS: Final = Kind(
+    "poddisruptionbudgets", objects.PodDisruptionBudget, "/apis/policy/v1/poddisruptionbudgets"
+)
 CONFIG_MAPS: Final = Kind("configmaps", objects.ConfigMap, f"/api/v1/namespaces/{names.UNHEALTHY_NAMESPACE}/configmaps")
 
 
@@ -215,6 +226,14 @@ class Cluster(Protocol):
 
     async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
         """Merge one condition into the pod's status; ApiConflict when the pod has another uid now."""
+        ...
+
+    async def set_nominated_node(self, pod: PodKey, node: str) -> None:
+        """Say in the pod's status for which node it waits, "" for none. ApiConflict: it has another uid now."""
+        ...
+
+    async def delete_pod(self, pod: PodKey) -> None:
+        """Delete the pod, with its own grace period. ApiNotFound: it is gone; ApiConflict: it has another uid now."""
         ...
 
     async def create_event(self, event: EventRecord) -> None:

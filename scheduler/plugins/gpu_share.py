@@ -5,6 +5,7 @@ What a card or node has free is in `scheduler.state.cards.card_columns`; what a 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import ClassVar, Final, Literal, TypeAlias
 
@@ -34,6 +35,7 @@ from scheduler.plugins.card_choice import (
     by_width,
     card_numbers,
     chosen_slots,
+    could_hold,
     eligible,
     fitting,
     together,
@@ -135,11 +137,14 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         # A node that is not READY has no room.
         roomy, ready = cards.node_free[rows] >= _request(pod).units, cards.state[rows] == _READY
         states = _STATE_REASONS.items() if np.count_nonzero(ready) < len(ready) else ()
-        return (
+        found = (
             *(Objection(cards.state[rows] == s, reason) for s, reason in states),
             *self._card_objections(pod, tables, state, rows, ready & ~enough),
             self._node_objection(cards, _request(pod), rows, ready & enough & ~roomy),
         )
+        large_enough = by_width(cards, rows, lambda group: could_hold(cards, _request(pod), group))
+        stays = ~(ready & large_enough & (cards.allocatable[rows] >= _request(pod).units))
+        return [replace(objection, unresolvable=stays) for objection in found]
 
     def least(self, pod: Pod) -> Mapping[Amount, int]:
         """Its share on the best card, and all of it on the node."""

@@ -32,6 +32,9 @@ _PROTOCOL: Final = _SELECTORS.union(names.ALLOCATION_KEYS)
 _EMPTY: Final[Mapping[str, str]] = {}
 _NOTHING_ASKED: Final = objects.Pod(objects.ObjectMeta(""))
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_NEVER: Final = "Never"
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,11 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """One pod. created: RFC 3339, "" unknown. node_name: "" while it waits. owner_uid: of its controller, or ""."""
+    """One pod. created: RFC 3339, "" unknown. node_name: "" while it waits. owner_uid: of its controller, or "".
+
+    started: when a kubelet has seen it first, RFC 3339, "" before. nominated_node: as its status says, or "".
+    preempts: whether pods of lower priority may be removed for it. preempted: a scheduler is removing it for another.
+    """
 
     key: PodKey
     template: Template
@@ -88,6 +95,10 @@ class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     phase: str
     reason: str
     condition: objects.PodCondition | None
+    started: str = ""
+    nominated_node: str = ""
+    preempts: bool = True
+    preempted: bool = False
 
 
 class _Kept(NamedTuple):
@@ -153,6 +164,10 @@ class PodReader:
             phase=status.phase,
             reason=status.reason,
             condition=next((c for c in status.conditions if c.type == "PodScheduled"), None),
+            started=status.start_time,
+            nominated_node=status.nominated_node_name,
+            preempts=spec.preemption_policy != _NEVER,
+            preempted=any(map(_is_preemption, status.conditions)),
         )
 
     def _template(self, asked: Asked, node_name: str) -> Template:
@@ -207,6 +222,10 @@ class PodReader:
             host_ports=_host_ports(spec),
             anti_affinity=anti_affinity.required_during_scheduling_ignored_during_execution,
         )
+
+
+def _is_preemption(condition: objects.PodCondition) -> bool:
+    return (condition.type, condition.status, condition.reason) == (DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER)
 
 
 def _host_ports(spec: objects.PodSpec) -> frozenset[HostPort]:

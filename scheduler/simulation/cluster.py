@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from scheduler.kube.objects import Pod, PodCondition
 from scheduler.kube.port import (
     CONFIG_MAPS,
+    DISRUPTION_BUDGETS,
     NAMESPACES,
     NODES,
     PODS,
@@ -53,7 +54,7 @@ R = TypeVar("R")
 _THROTTLED: Final = "Too many requests, please try again later."
 _FAILED: Final = "an error on the server has prevented the request from succeeding"
 _TIMING: Final = WatchTiming()
-_EVERY_KIND: Final = frozenset(kind.name for kind in (PODS, NODES, NAMESPACES, CONFIG_MAPS))
+_EVERY_KIND: Final = frozenset(kind.name for kind in (PODS, NODES, NAMESPACES, CONFIG_MAPS, DISRUPTION_BUDGETS))
 
 
 class MemoryCluster:
@@ -121,6 +122,14 @@ class MemoryCluster:
     async def set_pod_condition(self, pod: PodKey, condition: PodCondition) -> None:
         """See `port.Cluster.set_pod_condition`."""
         await self._ask(Request(Verb.SET_CONDITION, str(pod)), lambda: self.world.pods.set_condition(pod, condition))
+
+    async def set_nominated_node(self, pod: PodKey, node: str) -> None:
+        """See `port.Cluster.set_nominated_node`."""
+        await self._ask(Request(Verb.NOMINATE, str(pod)), lambda: self.world.pods.nominate(pod, node))
+
+    async def delete_pod(self, pod: PodKey) -> None:
+        """See `port.Cluster.delete_pod`."""
+        await self._ask(Request(Verb.DELETE_POD, str(pod)), lambda: self.world.pods.delete_of(pod))
 
     async def create_event(self, event: EventRecord) -> None:
         """See `port.Cluster.create_event`."""

@@ -30,6 +30,8 @@ class Verb(Enum):
     BIND = "bind"
     READ_POD = "read pod"
     SET_CONDITION = "set condition"
+    NOMINATE = "nominate"
+    DELETE_POD = "delete pod"
     CREATE_EVENT = "create event"
     UPDATE_EVENT = "update event"
 

@@ -10,10 +10,11 @@ The first decision that is read of a pod stays for as long as it lives: an edite
 shown of an ASSUMED pod on its node, other than we chose it, is either edited or somebody else's: it counts on every
 card until its Binding is answered (`confirm`, `forget`).
 A pod may be seen before its node: it is booked when the node comes.
+A NOMINATED pod (`scheduler.state.nominations`) is booked like these, but is not on record.
 Owned by the event loop. No method awaits, so each one is atomic.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -24,17 +25,14 @@ from scheduler.pods.effective_requests import amounts
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
+from scheduler.state.bookings import Bookings
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
-from scheduler.state.cards.card_columns import CardColumns, Held
 from scheduler.state.cards.node_inventory import NodeInventory, node_differences, read_inventory
-from scheduler.state.changes import Change, ChangeLog, Openings
+from scheduler.state.changes import Change, Openings
 from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, resized
-from scheduler.state.columns.labels import Labels
-from scheduler.state.columns.resources import ResourceColumns
-from scheduler.state.columns.rows import Rowed
 from scheduler.state.columns.taints import Taints
-from scheduler.state.facts.fact_table import FactT, FactTable
-from scheduler.state.pod_record import NOTHING_SENT, PodRecord, booking_kinds, problem_of
+from scheduler.state.disruption_budgets import DisruptionBudgets
+from scheduler.state.pod_record import NOTHING_SENT, PodRecord, problem_of
 
 _NODE: Final = int(Change.NODE)
 _PODS: Final = int(Change.PODS)
@@ -44,28 +42,19 @@ _DOMAINS: Final = int(Change.DOMAINS)
 _INVENTORY: Final = int(Change.INVENTORY)
 
 
-class Tables(Rowed):
-    """All columns. Plugins read; only the verbs here change them. openings: what `take_openings` will give."""
+class Tables(Bookings):
+    """All columns. Plugins read; only the verbs here change them."""
 
     def __init__(self, resources: ResourceNames, memory_unit_mib: int = 1024) -> None:
         """resources: the configured names. memory_unit_mib: a node with another unit takes no gpu pod."""
         self._resource_names = resources
         self._unit_mib = memory_unit_mib
         super().__init__()
-        self.changes = ChangeLog()
         self.unschedulable: BoolArray = np.zeros(FIRST_CAPACITY, dtype=np.bool_)
-        self.labels = Labels()
         self.taints = Taints()
-        self.resources = ResourceColumns()
-        self.cards = CardColumns()
-        self.namespaces: dict[str, dict[str, str]] = {}
-        self._facts = FactTable(self)
-        self._pods: dict[str, PodRecord] = {}
-        self._pods_on: dict[str, dict[str, PodRecord]] = {}
-        self._nodes: dict[str, Node] = {}
         self._inventories: dict[str, NodeInventory] = {}
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
-        self.openings = Openings()
+        self.budgets = DisruptionBudgets()
         self._pod_problems: dict[str, tuple[Pod, str]] = {}
 
     # Nodes
@@ -218,10 +207,6 @@ class Tables(Rowed):
         """Every pod with a node; read only."""
         return iter(self._pods.values())
 
-    def records_on(self, node: str) -> list[PodRecord]:
-        """Every pod on a node."""
-        return list(self._pods_on.get(node, {}).values())
-
     def node(self, name: str) -> Node:
         """The node as it was seen last; KeyError when it is not there."""
         return self._nodes[name]
@@ -239,15 +224,6 @@ class Tables(Rowed):
         """Where something may have become possible since the last call."""
         found, self.openings = self.openings, Openings()
         return found
-
-    # Facts
-
-    def fact(self, kind: type[FactT], *arguments: Hashable) -> FactT:
-        """The fact of this kind and with these arguments, made at the first call; see `facts`."""
-        fact = self._facts.made.get((kind, arguments))
-        if fact is None:
-            return self._facts.make(kind, arguments, self._nodes, self._pods.values())
-        return fact  # type: ignore[return-value] # of that kind
 
     # The parts of the verbs
 
@@ -316,7 +292,7 @@ class Tables(Rowed):
         for record in records:
             record.held = self._hold(record, row)
             self._facts.book(record, row, 1, of_cards=True)
-            if record.held is not None and record.held.booked.problem:
+            if record.held is not None and record.held.booked.problem and not record.nominated:
                 self._pod_problems[record.pod.key.uid] = (record.pod, record.held.booked.problem)
 
     def _book_all(self, name: str, row: int, sign: int) -> int:
@@ -337,9 +313,7 @@ class Tables(Rowed):
         row = self.row_of.get(record.node)
         if row is None:
             return
-        self._book_resources(record, row, 1)
-        record.held = self._hold(record, row)
-        kinds = self._facts.book(record, row, 1) | booking_kinds(record)
+        kinds = self._book(record, row)
         self.changes.note(row, kinds)
         if self.cards.turned:
             self._note_turned()
@@ -356,24 +330,9 @@ class Tables(Rowed):
         row = self.row_of.get(record.node)
         if row is None:
             return
-        self._book_resources(record, row, -1)
-        kinds = self._facts.book(record, row, -1) | booking_kinds(record)
-        if record.held is not None:
-            self.cards.release(row, record.held)
-            record.held = None
-        self._opened(row, kinds)
+        self._opened(row, self._unbook(record, row))
         if self.cards.turned:
             self._note_turned()
-
-    def _hold(self, record: PodRecord, row: int) -> Held | None:
-        if not record.written.units:
-            return None
-        return self.cards.hold(row, record.written, exclusive=record.exclusive)
-
-    def _note_turned(self) -> None:
-        """Cards of other nodes may be used, or not any more, since they have a UUID in common."""
-        while self.cards.turned:
-            self._opened(self.cards.turned.pop(), _INVENTORY)
 
     def _reread(self, record: PodRecord, pod: Pod) -> None:
         """The pod reads differently now: what it is booked with moves, where it is booked."""
@@ -388,13 +347,3 @@ class Tables(Rowed):
         kinds |= self._facts.reread(record, pod, row)
         if kinds and row is not None:
             self._opened(row, kinds)
-
-    def _book_resources(self, record: PodRecord, row: int, sign: int) -> None:
-        template = record.pod.template
-        self.resources.add(row, template.requests, (template.scoring_cpu_millis, template.scoring_memory_bytes), sign)
-
-    def _opened(self, row: int, kinds: int) -> None:
-        self.changes.note(row, kinds)
-        self.openings.note(row, kinds)
-        if kinds & _DOMAINS:
-            self.openings.note_everywhere(_DOMAINS)

@@ -112,9 +112,7 @@ _POD_SPEC: Final = (
         {"schedulingGroup": {"podGroupName": "g"}},
         "pod groups",
     ),
-    *irrelevant(
-        "a pod waits, whatever its priority, until there is place: nothing is preempted yet", "preemptionPolicy"
-    ),
+    judged("preemptionPolicy", "`Never`: no pod is removed for it"),
     *irrelevant(f"{_ADMITTED}: priority", "priorityClassName"),
     *irrelevant(f"{_ADMITTED}: every port of a container becomes its host port", "hostNetwork"),
     Field("os", Verdict.KUBELET, "nor does kube-scheduler look at it: a label selector chooses the system"),

@@ -31,6 +31,7 @@ from scheduler.simulation.faults import Faults
 from scheduler.simulation.world import World
 
 _INTERNAL_ERROR: Final = 500
+_KINDS: Final = (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS, port.DISRUPTION_BUDGETS)
 # Seconds added in another order differ in their last bit.
 _ROUNDING_S: Final = 1e-6
 
@@ -105,7 +106,7 @@ class Wire(MemoryCluster):
     def __init__(self, world: World, posts: Posts, *, latency_s: float = 0.0, seed: int = 0) -> None:
         super().__init__(world, faults=Faults(seed), latency_s=latency_s)
         self.posts = posts
-        self.told = {kind.name: Told() for kind in (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)}
+        self.told = {kind.name: Told() for kind in _KINDS}
         self.garbled: set[str] = set()
         # uid -> the annotations that were the first to say on which cards the pod is, as this process learned it.
         self.first: dict[str, dict[str, str]] = {}
@@ -134,7 +135,8 @@ class Wire(MemoryCluster):
         told = next((found for found in self.told["pods"] if found.metadata.uid == pod.uid), None)
         has_place = pod.uid in self._placed or (told is not None and told.spec.node_name)
         assert not (condition.status == "False" and has_place), f"{pod} has a place, and is said to wait"
-        self.conditions.append((asyncio.get_running_loop().time(), pod.name, condition.message))
+        if condition.type == "PodScheduled":
+            self.conditions.append((asyncio.get_running_loop().time(), pod.name, condition.message))
         await super().set_pod_condition(pod, condition)
 
     async def pod(self, namespace: str, name: str) -> objects.Pod | None:

@@ -15,6 +15,7 @@ from scheduler.kube.rest.transport import Transport
 _PATH: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _KIND: Final = "SelfSubjectAccessReview"
 _EVENTS: Final = "events.k8s.io"
+_POLICY: Final = "policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ NEEDED: Final = (
     *(Right(verb, "configmaps", namespace=names.UNHEALTHY_NAMESPACE) for verb in ("list", "watch")),
     Right("create", "pods", "binding"),
     Right("patch", "pods", "status"),
+    Right("delete", "pods"),
+    *(Right(verb, "poddisruptionbudgets", group=_POLICY) for verb in ("list", "watch")),
     *(Right(verb, "events", group=_EVENTS) for verb in ("create", "patch")),
 )
 
