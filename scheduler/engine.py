@@ -193,18 +193,18 @@ class Engine:
 
     # Pods that fit nowhere
 
-    def seek_help(self, no_fit: NoFit) -> Helped | None:
+    def seek_help(self, no_fit: NoFit, now_s: float) -> Helped | None:
         """Look for what can be done for a pod that fits nowhere. None: not known yet, see `help_next`."""
         pod = no_fit.pod
         search = _Search(no_fit, self._cycles[pod.scheduler_name].post_filter(pod, self.nominations))
         self._searches[pod.key.uid] = search
-        return self._step(search)
+        return self._step(search, now_s)
 
-    def help_next(self) -> Helped | None:
+    def help_next(self, now_s: float) -> Helped | None:
         """One step for the best of the pods for which help is sought; what came of it, None: not known yet."""
-        return self._step(min(self._searches.values(), key=lambda search: -search.no_fit.pod.priority))
+        return self._step(min(self._searches.values(), key=lambda search: -search.no_fit.pod.priority), now_s)
 
-    def _step(self, search: _Search) -> Helped | None:
+    def _step(self, search: _Search, now_s: float) -> Helped | None:
         pod = search.no_fit.pod
         waits = self.queue.state(pod.key.uid) in {State.UNSCHEDULABLE, State.BACKING_OFF}
         with self.nominations.seen_by(pod):
@@ -214,6 +214,8 @@ class Engine:
         del self._searches[pod.key.uid]
         diagnosis = search.no_fit.diagnosis
         if isinstance(result, NotHelped):
+            if result.again:
+                self.queue.in_vain(pod.key.uid, now_s)
             told = replace(diagnosis, tail=result.message, tail_reasons=result.reasons)
             return Helped(pod=pod, diagnosis=told)
         displaced = [kept.pod for kept in self.nominations.on(result.node) if kept.pod.priority < pod.priority]

@@ -16,7 +16,7 @@ from scheduler.framework.diagnosis import Diagnosis, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.plugin import NotHelped, PostFilterResult, PreBindPlugin, Preemption, Rejected, Wait
 from scheduler.framework.runtime import NOWHERE, Runtime, Signature
-from scheduler.framework.what_if import WhatIf
+from scheduler.framework.what_if import RowMemo, WhatIf
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import Change
@@ -80,6 +80,7 @@ class SchedulingCycle:
         """runtime: the profile over the tables that this cycle also changes."""
         self._runtime = runtime
         self._diagnoses: LRUCache[Signature, _Diagnosed] = LRUCache(maxsize=_MOST_DIAGNOSES)
+        self._memo = RowMemo(runtime.tables)
         if runtime.profile.post_filter:
             # Made while nothing is there yet, which takes no time.
             runtime.tables.fact(Priorities)
@@ -93,7 +94,7 @@ class SchedulingCycle:
             return
         key = self._runtime.signature(pod)
         rows = self._diagnosed(pod, key, self._runtime.evaluate(pod, key)).resolvable
-        what_if = WhatIf(self._runtime, nominations, pod, rows)
+        what_if = WhatIf(self._runtime, nominations, pod, rows, self._memo)
         unhelped = []
         for plugin in self._runtime.profile.post_filter:
             result = yield from plugin.post_filter(pod, what_if)
@@ -104,6 +105,7 @@ class SchedulingCycle:
         yield NotHelped(
             ", ".join(result.message for result in unhelped),
             tuple(reason for result in unhelped for reason in result.reasons),
+            again=any(result.again for result in unhelped),
         )
 
     def schedule(self, pod: Pod, now_ns: int, nominated: str = "") -> Outcome:

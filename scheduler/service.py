@@ -235,7 +235,7 @@ class Service:
                 continue
             decision = engine.decide(began_s, clock.wall_ns())
             if decision is None and engine.seeks_help:
-                self._help(engine.help_next(), bindings)
+                self._help(engine.help_next(began_s), bindings)
                 continue
             if decision is None and engine.serve(self._binding.slots.held_back):
                 # Nobody else is ready: the owner is told why it waits.
@@ -267,7 +267,7 @@ class Service:
         if isinstance(outcome, Placement):
             self._binding.start(decision, outcome, bindings)
             return
-        helped = None if outcome.by_permit else self.engine.seek_help(outcome)
+        helped = None if outcome.by_permit else self.engine.seek_help(outcome, self._clock.monotonic_s())
         if helped is None:
             self.recorder.failed_scheduling(outcome.pod, outcome.diagnosis)
         self._help(helped, bindings)

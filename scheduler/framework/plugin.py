@@ -232,10 +232,14 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class NotHelped:
-    """Nothing can be done for the pod. message: for its user; reasons: what of it tells it from others."""
+    """Nothing can be done for the pod. message: for its user; reasons: what of it tells it from others.
+
+    again: it is worth another try by and by, whatever happens.
+    """
 
     message: str
     reasons: tuple[str, ...] = ()
+    again: bool = False
 
 
 PostFilterResult: TypeAlias = Preemption | NotHelped

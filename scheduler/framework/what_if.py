@@ -4,11 +4,13 @@ The pods are lifted from the tables themselves, the rules are asked about that o
 anybody else looks: whatever rules count is counted by the same code, and no copy of a node is ever made.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
+from cachetools import LRUCache
 
 from scheduler.framework.card_rules import CARD_RULES
 from scheduler.framework.cycle_state import CycleState
@@ -21,6 +23,8 @@ from scheduler.state.facts.priorities import Priorities
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
+
+_MOST_TEMPLATES: Final = 16
 
 
 class OnlyCards(CardFilterPlugin):
@@ -86,22 +90,54 @@ class Trial:
         return ()
 
 
+class RowMemo:
+    """What was worked out of rows by template, until the row changes."""
+
+    def __init__(self, tables: Tables) -> None:
+        """Nothing."""
+        self._tables = tables
+        self._kept: LRUCache[Hashable, tuple[int, dict[int, Any]]] = LRUCache(maxsize=_MOST_TEMPLATES)
+
+    def of(self, key: Hashable) -> dict[int, Any]:
+        """By row; the caller adds to it."""
+        version = self._tables.changes.version
+        since, rows = self._kept.get(key, (version, {}))
+        changed = self._tables.changes.since(since)
+        if changed is None:
+            rows = {}
+        else:
+            for row in changed.rows:
+                rows.pop(row, None)
+        self._kept[key] = (version, rows)
+        return rows
+
+
 class WhatIf:
     """Questions for one pod. rows: of the nodes where pods of lower priority may make room by leaving, by name.
 
     resolvable: how many there are where any pods could. Both as of the start.
+    least: int64[amounts], what the pod needs of a row at least.
     nominations: the tables show them as the pod sees them.
     """
 
-    def __init__(self, runtime: Runtime, nominations: Nominations, pod: Pod, rows: RowArray) -> None:
+    def __init__(self, runtime: Runtime, nominations: Nominations, pod: Pod, rows: RowArray, memo: "RowMemo") -> None:
         """rows: of the nodes where pods that leave may make room, in any order."""
         self.tables = runtime.tables
         self.nominations = nominations
         self.resolvable = len(rows)
+        self.least = runtime.profile.least(pod)
         rows = rows[self.tables.fact(Priorities).lowest[rows] < pod.priority]
         self.rows: list[int] = rows[self.tables.rank[rows].argsort(kind="stable")].tolist()
         self._runtime = runtime
         self._pod = pod
+        self._memo = memo
+
+    def memo(self) -> dict[int, Any]:
+        """What was worked out of rows for pods of this template and priority, as far as it is true.
+
+        To be asked for again after each `yield`.
+        """
+        return self._memo.of((self._pod.template, self._pod.priority, self.tables.budgets.version))
 
     @contextmanager
     def trial(self, row: int, only: Collection[int] | None = None) -> Iterator[Trial]:

@@ -6,12 +6,14 @@ Source: kube-scheduler, framework/preemption/preemption.go and plugins/defaultpr
 
 from collections import Counter
 from collections.abc import Generator
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field
 
 from scheduler.framework.plugin import NotHelped, PluginArgs, PostFilterPlugin, PostFilterResult, Preemption
-from scheduler.plugins.victims import Candidate, card_sets, lower, selected, shares_of
+from scheduler.plugins.victims import Candidate, agreed, shares_of
+from scheduler.plugins.victims_by_amounts import by_amounts
 from scheduler.pods.pod import Pod
 
 if TYPE_CHECKING:
@@ -23,7 +25,8 @@ NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
 NOT_LISTED: Final = "not eligible before the PodDisruptionBudgets are known."
 TOO_MANY: Final = "not eligible while so many pods wait for the place that is kept for them."
-_NEEDLESS: Final = "not needed any more."
+_CHANGED: Final = NotHelped("preemption: the victims are others by now.", ("changed",), again=True)
+_ROWS_PER_STEP: Final = 16
 
 
 class DefaultPreemptionArgs(PluginArgs):
@@ -63,28 +66,54 @@ class DefaultPreemption(PostFilterPlugin):
 
     def post_filter(self, pod: Pod, what_if: "WhatIf") -> Generator[None, None, PostFilterResult]:
         """As PostFilterPlugin; a step is one try on one node."""
-        if why := _not_eligible(pod, what_if):
-            return NotHelped(f"preemption: {why}", (why,))
-        found: list[Candidate] = []
+        if reason := _not_eligible(pod, what_if):
+            return NotHelped(f"preemption: {reason}", (reason,))
+        cheapest, reasons = yield from self._by_amounts(pod, what_if)
+        waiting = [(found[0].key, place, 0) for place, found in enumerate(cheapest)]
+        heapify(waiting)
+        best: Candidate | None = None
+        version = -1
+        while waiting and (best is None or waiting[0][0] < best.key):
+            _, place, number = heappop(waiting)
+            if number + 1 < len(cheapest[place]):
+                heappush(waiting, (cheapest[place][number + 1].key, place, number + 1))
+            found, why = agreed(pod, what_if, cheapest[place][number])
+            if found is not None and (best is None or found.key < best.key):
+                best, version = found, what_if.tables.changes.version
+            reasons.update(why)
+            if best is None or (waiting and waiting[0][0] < best.key):
+                yield
+        if best is None:
+            reasons[NO_VICTIMS] += what_if.resolvable - len(what_if.rows)
+            return _not_helped(len(what_if.tables.row_of), what_if.resolvable, reasons)
+        if version != what_if.tables.changes.version:
+            best, _ = agreed(pod, what_if, best)
+        return _CHANGED if best is None else _preemption(pod, what_if, best)
+
+    def _by_amounts(
+        self, pod: Pod, what_if: "WhatIf"
+    ) -> Generator[None, None, tuple[list[list[Candidate]], Counter[str]]]:
+        """Of the first nodes by name, as many as are compared, what plain amounts say; why others have no victims."""
+        found: list[list[Candidate]] = []
         reasons: Counter[str] = Counter()
-        most = max(len(what_if.rows) * self.args.min_candidate_nodes_percentage // 100, self._least())
+        clean, most = False, max(len(what_if.rows) * self.args.min_candidate_nodes_percentage // 100, self._least())
+        gpu_mem, worked_out = self.resource_names.gpu_mem, 0
+        kept = what_if.memo()
         for row in what_if.rows:
-            candidate, why_not = yield from _candidate(pod, what_if, row)
-            if candidate is not None:
-                found.append(candidate)
-                if len(found) >= most and not all(one.violations for one in found):
+            if row not in kept:
+                worked_out += 1
+                if worked_out % _ROWS_PER_STEP == 0:
+                    yield
+                    kept = what_if.memo()
+                kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem)
+            here, why = kept[row]
+            reasons.update(why)
+            if here:
+                found.append(here)
+                clean |= not here[0].violations
+                if clean and len(found) >= most:
                     break
-            else:
-                reasons.update(why_not)
-        for candidate in sorted(found, key=lambda one: one.key):
-            # What was found some steps ago may have changed since.
-            again = selected(pod, what_if, candidate.row, candidate.slots)[0]
-            if again is not None:
-                return _preemption(pod, what_if, again)
-        if found:
-            return NotHelped(f"preemption: {_NEEDLESS}", (_NEEDLESS,))
-        reasons[NO_VICTIMS] += what_if.resolvable - len(what_if.rows)
-        return _not_helped(len(what_if.tables.row_of), what_if.resolvable, reasons)
+        return found, reasons
 
     def _least(self) -> int:
         return max(1, self.args.min_candidate_nodes_absolute)
@@ -104,22 +133,6 @@ def _not_eligible(pod: Pod, what_if: "WhatIf") -> str:
         if going and other.priority < pod.priority and not record.nominated:
             return TERMINATING
     return ""
-
-
-def _candidate(
-    pod: Pod, what_if: "WhatIf", row: int
-) -> Generator[None, None, tuple[Candidate | None, tuple[str, ...]]]:
-    """The cheapest victims on one node; or None, and why there are none."""
-    if not lower(pod, what_if.tables, row):
-        return None, (NO_VICTIMS,)
-    best: Candidate | None = None
-    reasons: tuple[str, ...] = ()
-    for slots in card_sets(pod, what_if.tables, row):
-        found, reasons = selected(pod, what_if, row, slots)
-        if found is not None and (best is None or found.key < best.key):
-            best = found
-        yield
-    return best, reasons
 
 
 def _preemption(pod: Pod, what_if: "WhatIf", chosen: Candidate) -> Preemption:

@@ -227,13 +227,11 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         if request.models or request.uuids:
             too_few(left & eligible(cards, request, rows), "node(s) had too few cards of those the pod asks for")
         left = fitting(cards, request, rows)
-        how_many = "one card" if request.cards == 1 else f"{request.cards} cards"
-        alone = " without other pods" if request.exclusive else ""
 
         def numbers(counted: BoolArray) -> Numbers:
             return card_numbers(cards, request, rows, counted)
 
-        too_few(left, f"Insufficient GPU memory on {how_many}{alone}", numbers)
+        too_few(left, memory_reason(request), numbers)
         for objection in _card_rules(state).objections(pod, tables, state, rows, left.shape):
             left = left & ~objection.rejected
             too_few(left, objection.reason)
@@ -246,6 +244,12 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             return Numbers(request.units, int(free[best]), int(cards.allocatable[rows][counted][best]))
 
         return Objection(scarce, f"Insufficient {self.resource_names.gpu_mem}", numbers)
+
+
+def memory_reason(request: GpuRequest) -> str:
+    """Of nodes where too few cards have the memory."""
+    how_many = "one card" if request.cards == 1 else f"{request.cards} cards"
+    return f"Insufficient GPU memory on {how_many}{' without other pods' if request.exclusive else ''}"
 
 
 def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:

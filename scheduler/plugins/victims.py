@@ -1,16 +1,15 @@
 """The pods of one node that have to go for another: all of lower priority, less those that can come back.
 
+What pods hold of cpu, memory, places for pods and cards is added up as plain numbers first (`by_amounts`), for all
+nodes that are compared; the rules are asked about the cheapest of what comes of that, until one agrees.
 Source: kube-scheduler, plugins/defaultpreemption/default_preemption.go (SelectVictimsOnNode), framework/preemption/
 preemption.go (pickOneNodeForPreemption), pkg/scheduler/util/utils.go (MoreImportantPod, GetEarliestPodStartTime).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from math import comb
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from scheduler.pods.gpu_request import GpuRequest
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.pod_record import PodRecord
@@ -24,61 +23,66 @@ Key: TypeAlias = tuple[int, int, int, int, int]
 # So that a few victims with negative priorities are not worse than many.
 _ABOVE_ALL: Final = 2**31
 _NOT_STARTED: Final = 10**14
-# Of one node; those that hold something that the pod lacks, the least important first.
+_LAST: Final = "~"
+# Of one node the least important so many: everything that is asked of them is asked within one step.
 MOST_VICTIMS: Final = 256
-# Sets of cards that are tried on one node, of so many that are compared.
-_MOST_TRIED: Final = 16
-_MOST_COMPARED: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One node. victims: the most important one first. slots: the cards that they free, None where none is asked."""
+    """One node. victims: the most important one first. slots: the cards that they free, None where none is asked.
+
+    violations: victims that a disruption budget protects. key: the least is chosen.
+    """
 
     row: int
     slots: tuple[int, ...] | None
     victims: tuple[PodRecord, ...]
     violations: int
+    key: Key
 
-    @property
-    def key(self) -> Key:
-        """The least is chosen."""
-        return key_of(self.victims, self.violations)
+
+def candidate(row: int, slots: tuple[int, ...] | None, victims: Iterable[PodRecord], violations: int) -> Candidate:
+    """victims: in any order."""
+    ordered = tuple(sorted(victims, key=importance))
+    return Candidate(row=row, slots=slots, victims=ordered, violations=violations, key=key_of(ordered, violations))
 
 
 def key_of(victims: Sequence[PodRecord], violations: int) -> Key:
-    """victims: at least one."""
+    """No victims are less than any."""
+    if not victims:
+        return (-1, 0, 0, 0, 0)
     highest = max(record.pod.priority for record in victims)
-    earliest = min(started(record.pod) for record in victims if record.pod.priority == highest)
+    earliest = min(record.pod.started or _LAST for record in victims if record.pod.priority == highest)
     total = sum(record.pod.priority + _ABOVE_ALL for record in victims)
-    return violations, highest, total, len(victims), -earliest
+    return violations, highest, total, len(victims), -moment(earliest)
 
 
-def started(pod: Pod) -> int:
-    """A number that is larger for a pod that has started later; the largest while it has not."""
-    digits = "".join(filter(str.isdigit, pod.started[:19]))
+def moment(started: str) -> int:
+    """A number that is larger for a later time, the largest for one that is none. started: RFC 3339, whole seconds."""
+    digits = "".join(filter(str.isdigit, started[:19]))
     return int(digits) if len(digits) == len(str(_NOT_STARTED)) - 1 else _NOT_STARTED
 
 
-def importance(record: PodRecord) -> tuple[int, int, str]:
+def importance(record: PodRecord) -> tuple[int, str, str, str]:
     """The most important pod has the least: the highest priority, then the longest running, then by name."""
-    return -record.pod.priority, started(record.pod), str(record.pod.key)
+    pod = record.pod
+    return -pod.priority, pod.started or _LAST, pod.key.namespace, pod.key.name
 
 
 def lower(pod: Pod, tables: Tables, row: int) -> list[PodRecord]:
-    """The pods of a node that may be removed for the pod."""
-    return [
-        record
-        for record in tables.records_on(tables.names[row])
-        if record.pod.priority < pod.priority and not record.nominated
-    ]
+    """The pods of a node that may be removed for the pod, the most important one first."""
+    priority = pod.priority
+    records = tables.records_on(tables.names[row])
+    found = [record for record in records if record.pod.priority < priority and not record.nominated]
+    return sorted(found, key=importance)[-MOST_VICTIMS:]
 
 
-def selected(
+def by_rules(
     pod: Pod, what_if: "WhatIf", row: int, slots: tuple[int, ...] | None
 ) -> tuple[Candidate | None, tuple[str, ...]]:
-    """The victims on one node, for a place on certain cards; or None and why there are none."""
-    potential = sorted(lower(pod, what_if.tables, row), key=importance)
+    """The victims on one node, for a place on certain cards; or None, and why the rules have none."""
+    potential = lower(pod, what_if.tables, row)
     with what_if.trial(row, slots) as trial:
         for record in potential:
             trial.lift(record)
@@ -86,21 +90,21 @@ def selected(
             return None, trial.reasons()
         violating, others = what_if.tables.budgets.split(potential)
         protected = _cannot_come_back(trial, violating)
-        victims = sorted((*protected, *_cannot_come_back(trial, others)), key=importance)
-    if not victims:
-        return None, ()
-    return Candidate(row=row, slots=slots, victims=tuple(victims), violations=len(protected)), ()
+        victims = (*protected, *_cannot_come_back(trial, others))
+    return (candidate(row, slots, victims, len(protected)) if victims else None), ()
 
 
-def _cannot_come_back(trial: "Trial", records: Iterable[PodRecord]) -> list[PodRecord]:
-    """In order: each that the pod leaves no room for."""
-    victims = []
-    for record in records:
-        trial.put_back(record)
-        if not trial.fits():
-            trial.lift(record)
-            victims.append(record)
-    return victims
+def agreed(pod: Pod, what_if: "WhatIf", found: Candidate) -> tuple[Candidate | None, tuple[str, ...]]:
+    """The victims that the rules want on a node and its cards: those of `found`, or others; or None, and why."""
+    tables = what_if.tables
+    there = all(tables.record(record.pod.key.uid) is record for record in found.victims)
+    if found.victims and there:
+        with what_if.trial(found.row, found.slots) as trial:
+            for record in found.victims:
+                trial.lift(record)
+            if trial.fits():
+                return found, ()
+    return by_rules(pod, what_if, found.row, found.slots)
 
 
 def shares_of(pod: Pod, tables: Tables, chosen: Candidate) -> tuple[CardShare, ...]:
@@ -113,62 +117,12 @@ def shares_of(pod: Pod, tables: Tables, chosen: Candidate) -> tuple[CardShare, .
     return tuple(CardShare(card.index, card.uuid if has_uuids else "", request.units_per_card) for card in announced)
 
 
-def card_sets(pod: Pod, tables: Tables, row: int) -> list[tuple[int, ...] | None]:
-    """The sets of cards of a node that are worth a try for the pod, the cheapest first; [None] where any will do.
-
-    What a set costs is worked out from the memory of its cards alone; what else stands in the way, the try shows.
-    """
-    request = pod.template.gpu_request
-    if request is None:
-        return [None]
-    potential = sorted(lower(pod, tables, row), key=importance)
-    violating = {record.pod.key.uid for record in tables.budgets.split(potential)[0]}
-    victims: dict[int, list[PodRecord]] = {}
-    for slot in range(len(tables.cards.slots[row])):
-        found = _on_card(request, tables, row, slot, potential)
-        if found is not None:
-            victims[slot] = found
-
-    def cost(slots: Iterable[int]) -> Key | tuple[()]:
-        all_of_them = {record.pod.key.uid: record for slot in slots for record in victims[slot]}
-        return key_of([*all_of_them.values()], len(violating & all_of_them.keys())) if all_of_them else ()
-
-    if len(victims) < request.cards:
-        return [None]
-    if comb(len(victims), request.cards) <= _MOST_COMPARED:
-        sets = sorted(combinations(victims, request.cards), key=lambda slots: (cost(slots), slots))
-        return [*sets[:_MOST_TRIED]]
-    return [_one_by_one(victims, request.cards, cost)]
-
-
-def _one_by_one(slots: Iterable[int], cards: int, cost: Callable[[Iterable[int]], Key | tuple[()]]) -> tuple[int, ...]:
-    """So many cards: always the one that makes the set least dear."""
-    left, chosen = set(slots), list[int]()
-    for _ in range(cards):
-        cheapest = min(left, key=lambda slot: (cost((*chosen, slot)), slot))
-        left.discard(cheapest)
-        chosen.append(cheapest)
-    return tuple(sorted(chosen))
-
-
-def _on_card(
-    request: GpuRequest, tables: Tables, row: int, slot: int, potential: Sequence[PodRecord]
-) -> list[PodRecord] | None:
-    """Who has to leave one card, as far as its memory goes; None where that is not enough, or the card not given."""
-    stored = tables.cards.stored
-    there = [(record, units) for record in potential for place, units in _places(record) if place == slot]
-    room = int(stored.units[slot, row]) - int(stored.taken[slot, row]) + sum(units for _, units in there)
-    room -= request.units_per_card
-    if room < 0 or not stored.usable[slot, row]:
-        return None
+def _cannot_come_back(trial: "Trial", records: Iterable[PodRecord]) -> list[PodRecord]:
+    """In order: each that the pod leaves no room for."""
     victims = []
-    for record, units in there:
-        if request.exclusive or record.exclusive or units > room:
+    for record in records:
+        trial.put_back(record)
+        if not trial.fits():
+            trial.lift(record)
             victims.append(record)
-        else:
-            room -= units
     return victims
-
-
-def _places(record: PodRecord) -> tuple[tuple[int, int], ...]:
-    return () if record.held is None else record.held.places

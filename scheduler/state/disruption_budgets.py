@@ -26,16 +26,21 @@ class _Budget(msgspec.Struct, frozen=True):
 
 
 class DisruptionBudgets:
-    """Those that protect somebody, by namespace. listed: whether all are known. Owned by the event loop."""
+    """Those that protect somebody, by namespace. Owned by the event loop.
+
+    listed: whether all are known. version: moves when one changes.
+    """
 
     def __init__(self) -> None:
         """None."""
         self.listed = False
+        self.version = 0
         self._budgets: dict[str, dict[str, _Budget]] = {}
 
     def set(self, budget: objects.PodDisruptionBudget) -> str:
         """Add or replace one. Returns why it protects nobody although it selects somebody, or ""."""
         meta, problem = budget.metadata, ""
+        self.version += 1
         selector = of_label_selector(budget.spec.selector)
         if selector is not None and len(selector) > MOST_REQUIREMENTS:
             problem = f"its selector has {len(selector)} requirements (at most {MOST_REQUIREMENTS} are read)"
@@ -54,6 +59,7 @@ class DisruptionBudgets:
 
     def remove(self, namespace: str, name: str) -> None:
         """One is gone."""
+        self.version += 1
         own = self._budgets.get(namespace, {})
         if own.pop(name, None) is not None and not own:
             del self._budgets[namespace]
