@@ -152,9 +152,9 @@ class Engine:
         with self.nominations.seen_by(pod):
             kept = self.nominations.of(pod.key.uid)
             outcome = cycle.schedule(pod, now_ns, "" if kept is None else kept.node)
-        if isinstance(outcome, Placement):
-            self.nominations.remove(pod.key.uid)
-        else:
+            if isinstance(outcome, Placement):
+                self.nominations.remove(pod.key.uid)
+        if isinstance(outcome, NoFit):
             # A pod that is shown its place again and again by a rule that then refuses it would be tried forever.
             shown = self._shown == (pod.key.uid, self.tables.changes.version)
             # What the attempt itself gave back (Permit said no) is no news for the pod that gave it back.

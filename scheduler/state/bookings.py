@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from scheduler.kube.objects import Node
 
 _DOMAINS: Final = int(Change.DOMAINS)
+_BOOKINGS: Final = int(Change.BOOKINGS)
 _INVENTORY: Final = int(Change.INVENTORY)
 
 
@@ -83,6 +84,12 @@ class Bookings(Rowed):
             self._note_turned()
         else:
             self._changed(row, kinds)
+
+    def open_again(self, node: str) -> None:
+        """A nominated pod that is hidden keeps its place no longer."""
+        row = self.row_of.get(node)
+        if row is not None:
+            self._opened(row, _BOOKINGS)
 
     def lift(self, record: PodRecord) -> None:
         """Ask as if the pod were not there. Nobody is told: `put_back` comes before anything else changes."""

@@ -113,8 +113,11 @@ class Nominations:
         if kept is None:
             return None
         del self._order[bisect_left(self._order, kept.order)]
-        self._show(kept, shown=True)
-        self._tables.hide(kept.record, for_good=True)
+        if kept.shown:
+            self._tables.hide(kept.record, for_good=True)
+        else:
+            # It is not booked now, as whoever was decided last did not see it; others did.
+            self._tables.open_again(kept.node)
         return kept
 
     @contextmanager

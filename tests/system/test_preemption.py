@@ -58,6 +58,14 @@ async def test_victims_on_one_card_go_and_their_card_is_taken() -> None:
         assert nominated(of, "urgent") == ""
         assert len(process.engine.nominations) == 0
 
+        comes(of, "next", 4)
+        await asyncio.sleep(A_MOMENT_S)
+        assert node_of(of, "next") == ""
+        of.pods.remove("default", "urgent")
+        await asyncio.sleep(A_MOMENT_S)
+        assert node_of(of, "next") == "a"
+        assert process.free == {"GPU-a-0": 12, "GPU-a-1": 0}
+
 
 @in_virtual_time
 async def test_the_place_is_kept_from_pods_of_equal_and_lower_priority() -> None:
