@@ -26,7 +26,8 @@ TERMINATING: Final = "not eligible due to a terminating pod on the nominated nod
 NOT_LISTED: Final = "not eligible before the PodDisruptionBudgets are known."
 TOO_MANY: Final = "not eligible while so many pods wait for the place that is kept for them."
 _CHANGED: Final = NotHelped("preemption: the victims are others by now.", ("changed",), again=True)
-_ROWS_PER_STEP: Final = 16
+# A few milliseconds.
+_PODS_PER_STEP: Final = 256
 
 
 class DefaultPreemptionArgs(PluginArgs):
@@ -97,14 +98,14 @@ class DefaultPreemption(PostFilterPlugin):
         found: list[list[Candidate]] = []
         reasons: Counter[str] = Counter()
         clean, most = False, max(len(what_if.rows) * self.args.min_candidate_nodes_percentage // 100, self._least())
-        gpu_mem, worked_out = self.resource_names.gpu_mem, 0
+        gpu_mem, looked_at = self.resource_names.gpu_mem, 0
         kept = what_if.memo()
         for row in what_if.rows:
             if row not in kept:
-                worked_out += 1
-                if worked_out % _ROWS_PER_STEP == 0:
+                if looked_at > _PODS_PER_STEP:
                     yield
-                    kept = what_if.memo()
+                    looked_at, kept = 0, what_if.memo()
+                looked_at += what_if.tables.pods_on(row)
                 kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem)
             here, why = kept[row]
             reasons.update(why)

@@ -47,6 +47,10 @@ class Bookings(Rowed):
         """Every pod that is booked on a node, nominated ones too."""
         return list(self._pods_on.get(node, {}).values())
 
+    def pods_on(self, row: int) -> int:
+        """How many those are."""
+        return len(self._pods_on.get(self.names[row], ()))
+
     @property
     def any_nominated(self) -> bool:
         """Whether `nominated_on` has any for some row."""

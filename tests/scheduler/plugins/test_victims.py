@@ -13,10 +13,12 @@ from scheduler.engine import Engine, Helped
 from scheduler.framework.plugin import Preemption
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import NoFit
+from scheduler.state.bookings import Bookings
 from scheduler.state.ledger import of_tables
 from scheduler.state.pod_record import PodRecord
-from tests.support.builders import bound, engine, pod
+from tests.support.builders import bound, engine, pod, wire_node
 from tests.support.placing import NOW_NS, on_card
+from tests.support.preempting import chosen, helped, sought
 
 MINUTES: Final = [f"2026-01-01T00:{minute:02d}:00Z" for minute in range(60)]
 
@@ -30,21 +32,8 @@ def runs(built: Engine, name: str, node: str, *, priority: int = 1, minute: int 
     return placed
 
 
-def sought(built: Engine, waiting: Pod) -> Helped:
-    """What comes of a pod that fits nowhere."""
-    built.budgets_listed()
-    built.pod_waiting(waiting, 0.0)
-    decision = built.decide(0.0, NOW_NS)
-    assert decision is not None
-    assert isinstance(decision.outcome, NoFit)
-    helped = built.seek_help(decision.outcome, 0.0)
-    while helped is None:
-        helped = built.help_next(0.0)
-    return helped
-
-
-def victims(helped: Helped) -> list[str]:
-    return [] if helped.preemption is None else [victim.key.name for victim in helped.preemption.victims]
+def victims(of: Helped) -> list[str]:
+    return [] if of.preemption is None else [victim.key.name for victim in of.preemption.victims]
 
 
 def test_the_card_with_the_least_important_pods_is_freed() -> None:
@@ -52,11 +41,11 @@ def test_the_card_with_the_least_important_pods_is_freed() -> None:
     for name, card, priority in (("v0", 0, 5), ("v1", 0, 1), ("v2", 1, 2), ("v3", 1, 3)):
         runs(built, name, "a", card=card, units=8, priority=priority)
 
-    helped = sought(built, pod("p", 16, priority=10))
+    found = sought(built, pod("p", 16, priority=10))
 
-    assert victims(helped) == ["v3", "v2"]
-    assert helped.preemption is not None
-    assert [share.index for share in helped.preemption.cards] == [1]
+    assert victims(found) == ["v3", "v2"]
+    assert found.preemption is not None
+    assert [share.index for share in found.preemption.cards] == [1]
 
 
 def test_who_does_not_stand_in_the_way_stays() -> None:
@@ -89,10 +78,10 @@ def test_pods_of_equal_priority_stay() -> None:
     built = engine(a=[16])
     runs(built, "v", "a", units=16, priority=10)
 
-    helped = sought(built, pod("p", 16, priority=10))
+    found = sought(built, pod("p", 16, priority=10))
 
-    assert victims(helped) == []
-    assert helped.diagnosis.tail == (
+    assert victims(found) == []
+    assert found.diagnosis.tail == (
         "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
     )
 
@@ -102,9 +91,9 @@ def test_what_no_pod_that_leaves_can_change_is_not_tried() -> None:
     runs(built, "v", "a", units=16)
     runs(built, "w", "b", units=32, priority=20)
 
-    helped = sought(built, pod("p", 20, priority=10))
+    found = sought(built, pod("p", 20, priority=10))
 
-    assert helped.diagnosis.tail == (
+    assert found.diagnosis.tail == (
         "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, "
         "1 Preemption is not helpful for scheduling."
     )
@@ -124,10 +113,10 @@ def test_the_node_is_chosen_by_its_victims(first: dict[str, int], second: dict[s
     runs(built, "v", "a", units=16, **first)
     runs(built, "w", "b", units=16, **second)
 
-    helped = sought(built, pod("p", 16, priority=10))
+    found = sought(built, pod("p", 16, priority=10))
 
-    assert helped.preemption is not None
-    assert helped.preemption.node == expected
+    assert found.preemption is not None
+    assert found.preemption.node == expected
 
 
 # Against every choice
@@ -144,8 +133,8 @@ class Tried:
         request = self.waiting.template.gpu_request
         for node in self.tables.row_of:
             slots = range(len(self.tables.inventory(node).cards))
-            for chosen in combinations(slots, request.cards) if request else [()]:
-                found = self._victims(node, set(chosen))
+            for some in combinations(slots, request.cards) if request else [()]:
+                found = self._victims(node, set(some))
                 if found:
                     yield _key(found)
 
@@ -232,15 +221,13 @@ def test_no_other_node_and_cards_have_cheaper_victims(
         return
     expected = min(Tried(built, waiting).keys(), default=None)
     built.budgets_listed()
-    helped = built.seek_help(decision.outcome, 0.0)
-    while helped is None:
-        helped = built.help_next(0.0)
+    preemption = helped(built, decision.outcome).preemption
 
-    found = None if helped.preemption is None else _key(list(helped.preemption.victims))
+    found = None if preemption is None else _key(list(preemption.victims))
     assert found == expected
     built.nominations.remove(waiting.key.uid)
     assert of_tables(built.tables) == before
-    assert_it_helps(built, waiting, helped.preemption)
+    assert_it_helps(built, waiting, preemption)
 
 
 def assert_it_helps(built: Engine, waiting: Pod, preemption: Preemption | None) -> None:
@@ -254,3 +241,40 @@ def assert_it_helps(built: Engine, waiting: Pod, preemption: Preemption | None) 
     assert decision is not None
     assert not isinstance(decision.outcome, NoFit), f"{waiting.key} still fits nowhere"
     assert decision.outcome.node == preemption.node
+
+
+def test_a_node_full_of_small_pods_can_be_freed_of_those_that_matter() -> None:
+    built = engine()
+    built.node_changed(wire_node("a", [16], pods="1000"))
+    for number in range(300):
+        runs(built, f"small-{number}", "a", priority=0, requests={"memory": "1Mi"})
+    runs(built, "large", "a", priority=3, requests={"cpu": "60"})
+
+    assert chosen(built, pod("p", requests={"cpu": "20"}, priority=10)).victims == ("default/large",)
+
+
+def test_a_step_looks_at_a_bounded_number_of_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = engine(**{f"n{number:03}": [16] for number in range(60)})
+    for number in range(60):
+        for card in range(10):
+            runs(built, f"v{number}-{card}", f"n{number:03}", units=1, priority=card % 3)
+    steps = [0]
+    lift = Bookings.lift
+
+    def counted(tables: Bookings, record: PodRecord) -> None:
+        steps[-1] += 1
+        lift(tables, record)
+
+    monkeypatch.setattr(Bookings, "lift", counted)
+    built.budgets_listed()
+    built.pod_waiting(pod("p", 12, priority=10), 0.0)
+    decision = built.decide(0.0, NOW_NS)
+    assert decision is not None
+    assert isinstance(decision.outcome, NoFit)
+    found = built.seek_help(decision.outcome, 0.0)
+    while found is None:
+        steps.append(0)
+        found = built.help_next(0.0)
+
+    assert len(steps) > 2
+    assert max(steps) <= 2 * 10
