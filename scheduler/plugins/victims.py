@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Less is better: violations, highest priority, sum of priorities, victims, when the most important one has started.
 Key: TypeAlias = tuple[int, int, int, int, int]
 # So that a few victims with negative priorities are not worse than many.
-_ABOVE_ALL: Final = 2**31
+ABOVE_ALL: Final = 2**31
 _NOT_STARTED: Final = 10**14
 _LAST: Final = "~"
 # Of one node, those that hold most of what the pod asks: all that is asked of them is asked within one step.
@@ -55,7 +55,7 @@ def key_of(victims: Sequence[PodRecord], violations: int) -> Key:
         return (-1, 0, 0, 0, 0)
     highest = max(record.pod.priority for record in victims)
     earliest = min(record.pod.started or _LAST for record in victims if record.pod.priority == highest)
-    total = sum(record.pod.priority + _ABOVE_ALL for record in victims)
+    total = sum(record.pod.priority + ABOVE_ALL for record in victims)
     return violations, highest, total, len(victims), -moment(earliest)
 
 

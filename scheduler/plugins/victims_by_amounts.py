@@ -2,29 +2,35 @@
 
 As kube-scheduler does it (`scheduler.plugins.victims`): all pods of lower priority are taken away, and come back one
 after the other as long as the pod still fits, those first that a disruption budget protects. With cards, once for each
-set of as many cards as the pod asks: memory that is freed on other cards is no help.
+set of as many cards as the pod asks: memory that is freed on other cards is no help. On cards, a few large pods and
+many small ones often free as much: there, every choice of a few pods is compared.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from itertools import combinations
 from math import comb
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from scheduler.plugins.gpu_share import memory_reason
 from scheduler.plugins.node_resources_fit import TOO_MANY_PODS
-from scheduler.plugins.victims import Candidate, Key, candidate, key_of, lower
+from scheduler.plugins.victims import ABOVE_ALL, Candidate, Key, candidate, key_of, lower, moment
 from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.pods.gpu_request import GpuRequest
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import NOTHING, Amount
-from scheduler.state.columns.arrays import Int64Array
+from scheduler.state.columns.arrays import BoolArray, Int64Array
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
 # Sets of cards of one node that are worked out, of so many that are compared by their cards alone.
 _MOST_SETS: Final = 16
 _MOST_COMPARED: Final = 256
+_FEWEST_OPEN: Final = 2
+_MOST_OPEN: Final = 10
 _NAMES: Final = {
     Amount.CPU_MILLIS: CPU,
     Amount.MEMORY_BYTES: MEMORY,
@@ -76,7 +82,7 @@ def by_amounts(
     found = []
     for slots in _sets(request, holders, on_cards):
         own = {slot: on_cards[slot] for slot in slots}
-        found.append(_candidate(row, slots, _victims(holders, rooms, own, exclusive=request.exclusive)))
+        found.append(_candidate(row, slots, _fewest(holders, rooms, own, exclusive=request.exclusive)))
     return sorted(found, key=attrgetter("key", "slots")), ()
 
 
@@ -106,15 +112,31 @@ def _reason(amount: Amount, gpu_mem: str) -> str:
 
 
 def _rooms_on_cards(tables: Tables, row: int, request: GpuRequest, holders: Sequence[_Holder]) -> dict[int, int]:
-    """By slot: the units that are over with the pod on the card and its holders gone; where they are enough."""
+    """By slot: the units that are over with the pod on the card and its holders gone; of those that will do then."""
     stored, rooms = tables.cards.stored, dict[int, int]()
     for slot in range(len(tables.cards.slots[row])):
-        if stored.usable[slot, row]:
+        if _may_be_given(tables, row, slot, request, holders):
             free = int(stored.units[slot, row]) - int(stored.taken[slot, row])
             room = free + sum(holder.on.get(slot, 0) for holder in holders) - request.units_per_card
             if room >= 0:
                 rooms[slot] = room
     return rooms
+
+
+def _may_be_given(tables: Tables, row: int, slot: int, request: GpuRequest, holders: Sequence[_Holder]) -> bool:
+    """Whether the card is one that the pod asks for, and can be given to it once the holders are gone."""
+    stored, card = tables.cards.stored, tables.cards.slots[row][slot].card
+    going = [holder.record for holder in holders if slot in holder.on]
+    if request.exclusive:
+        alone = int(stored.holders[slot, row]) == len(going)
+    else:
+        alone = int(stored.exclusive[slot, row]) == sum(record.exclusive for record in going)
+    return (
+        alone
+        and bool(stored.usable[slot, row])
+        and request.models.accepts(card.model)
+        and request.uuids.accepts(card.uuid)
+    )
 
 
 def _candidate(row: int, slots: tuple[int, ...] | None, victims: Sequence[_Holder]) -> Candidate:
@@ -140,6 +162,53 @@ def _victims(
         if not plenty:
             rooms = [room - amount for room, amount in zip(rooms, holder.amounts, strict=True)]
     return victims
+
+
+def _fewest(
+    holders: Sequence[_Holder], rooms: Sequence[int], on_cards: dict[int, int], *, exclusive: bool
+) -> list[_Holder]:
+    """The victims with the least key, where that is one of a few choices; else those that cannot come back."""
+    greedy = _victims(holders, rooms, on_cards, exclusive=exclusive)
+    short = [place for place, room in enumerate(rooms) if room < sum(holder.amounts[place] for holder in holders)]
+    forced, open_to = [], []
+    for holder in holders:
+        here = any(slot in on_cards for slot in holder.on)
+        if here and (exclusive or holder.record.exclusive):
+            forced.append(holder)
+        elif here or any(holder.amounts[place] for place in short):
+            open_to.append(holder)
+    # Of two, the less important one is always the better choice, if it is one.
+    if not _FEWEST_OPEN < len(open_to) <= _MOST_OPEN:
+        return greedy
+    held = np.array(
+        [[*(h.on.get(slot, 0) for slot in on_cards), *(h.amounts[place] for place in short)] for h in open_to],
+        dtype=np.int64,
+    )
+    room = np.array([*on_cards.values(), *(rooms[place] for place in short)], dtype=np.int64)
+    goes = _choices(len(open_to))
+    goes = goes[((~goes).astype(np.int64) @ held <= room).all(axis=1)]
+    best = goes[_least_key([*open_to, *forced], np.hstack((goes, np.ones((len(goes), len(forced)), dtype=np.bool_))))]
+    return [*forced, *(holder for holder, gone in zip(open_to, best.tolist(), strict=True) if gone)]
+
+
+@cache
+def _choices(count: int) -> BoolArray:
+    """bool[2 ** count, count]: each choice of so many pods; of two as dear, that of the less important comes first."""
+    numbers = np.arange(2**count)[::-1, np.newaxis]
+    return np.asarray(numbers >> np.arange(count) & 1, dtype=np.bool_)
+
+
+def _least_key(holders: Sequence[_Holder], goes: BoolArray) -> int:
+    """Which row of `goes` has the least `key_of`. goes: bool[choices, holders], one at least."""
+    priorities = np.array([holder.record.pod.priority for holder in holders], dtype=np.int64)
+    moments = np.array([moment(holder.record.pod.started) for holder in holders], dtype=np.int64)
+    violations = np.count_nonzero(goes & [holder.protected for holder in holders], axis=1)
+    highest = np.where(goes, priorities, NOTHING).max(axis=1)
+    of_highest = goes & (priorities == highest[:, np.newaxis])
+    earliest = np.where(of_highest, moments, np.iinfo(np.int64).max).min(axis=1)
+    count = np.count_nonzero(goes, axis=1)
+    total = goes @ priorities + count * ABOVE_ALL
+    return int(np.lexsort((-earliest, count, total, highest, violations))[0])
 
 
 def _sets(request: GpuRequest, holders: Sequence[_Holder], on_cards: dict[int, int]) -> list[tuple[int, ...]]:
