@@ -135,7 +135,7 @@ async def test_a_new_pod_is_bound_soon_after_etcd_is_back_behind_a_server_that_a
 async def test_lists_are_spread_out_while_the_server_is_overloaded() -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
-        process.wire.faults.add(Verb.WATCH, Refuse(410), count=4)
+        process.wire.faults.add(Verb.WATCH, Refuse(410), count=5)
         overloaded = process.wire.faults.add(Verb.WATCH, Throttle(0.0), when=lambda request: request.about == "pods")
         process.wire.break_watches(Break.LOST)
         await asyncio.sleep(600.0)

@@ -13,7 +13,7 @@ from tests.system.process import Process, in_virtual_time, scheduling, start
 from tests.system.wire import Posts, Wire
 
 UNAUTHORIZED = Refuse(401, "Unauthorized")
-KINDS = "configmaps, namespaces, nodes, pods"
+KINDS = "configmaps, namespaces, nodes, poddisruptionbudgets, pods"
 
 
 async def cut_off(process: Process, fault: RequestFault) -> None:
