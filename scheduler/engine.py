@@ -38,7 +38,7 @@ class Decision(msgspec.Struct, frozen=True):
 class Helped(msgspec.Struct, frozen=True, kw_only=True):
     """What came of looking for help for a pod that fits nowhere. diagnosis: what its user reads.
 
-    preemption: the place is kept already. displaced: pods of lower priority for which a place was kept on that node.
+    preemption: the place is kept already. displaced: pods for which a place was kept, and is no longer.
     """
 
     pod: Pod
@@ -54,7 +54,7 @@ class _Search(msgspec.Struct, frozen=True):
     steps: Iterator[PostFilterResult | None]
 
 
-_UNHELPED: Final = NotHelped("")
+_UNHELPED: Final = NotHelped("", keeps=True)
 
 
 class Engine:
@@ -72,6 +72,8 @@ class Engine:
         self._left = RowsLeft(tables)
         self.nominations = Nominations(tables)
         self._searches: dict[str, _Search] = {}
+        # Pods that fit nowhere, for which an attempt may do more than a check: their place is free, or kept no longer.
+        self._try_again: list[Pod] = []
         # The pod that a check has woken last, and the version of the tables that it saw.
         self._shown = ("", -1)
 
@@ -105,6 +107,7 @@ class Engine:
         self.nominations.remove(uid)
         self.tables.remove(uid)
         self.queue.delete(uid)
+        self._try_again += self.nominations.pod_gone(uid)
 
     def node_changed(self, node: objects.Node) -> str:
         """A node was seen. Returns what is wrong with its inventory, or "". QuantityError: as Tables.upsert_node."""
@@ -113,6 +116,9 @@ class Engine:
     def node_gone(self, name: str) -> None:
         """The node is gone, or cannot be read: nothing new is placed there."""
         self.tables.remove_node(name)
+        for kept in list(self.nominations.on(name)):
+            self.nominations.remove(kept.pod.key.uid)
+            self._try_again.append(kept.pod)
 
     def namespace_changed(self, name: str, labels: dict[str, str] | None) -> None:
         """Labels of a namespace; None when it is gone."""
@@ -173,6 +179,8 @@ class Engine:
     def check(self, now_s: float) -> bool:
         """Ask one class of waiting pods that sorts before the next pod to decide; False when there is none to ask."""
         self._note_openings()
+        while self._try_again:
+            self.queue.try_again(self._try_again.pop().key.uid, now_s)
         check = self.queue.next_check(self._left)
         if check is None:
             return False
@@ -217,10 +225,12 @@ class Engine:
             if result.again:
                 self.queue.in_vain(pod.key.uid, now_s)
             told = replace(diagnosis, tail=result.message, tail_reasons=result.reasons)
-            return Helped(pod=pod, diagnosis=told)
+            given_up = None if result.keeps else self.nominations.remove(pod.key.uid)
+            return Helped(pod=pod, diagnosis=told, displaced=() if given_up is None else (pod,))
         displaced = [kept.pod for kept in self.nominations.on(result.node) if kept.pod.priority < pod.priority]
         for other in displaced:
             self.nominations.remove(other.key.uid)
+            self._try_again.append(other)
         victims = [victim.key.uid for victim in result.victims]
         self.nominations.nominate(pod, result.node, result.cards, victims)
         return Helped(pod=pod, diagnosis=diagnosis, preemption=result, displaced=tuple(displaced))

@@ -25,6 +25,8 @@ from scheduler.telemetry.recorder import Recorder
 # Requests on the wire, of all preemptions together.
 _MOST_REQUESTS: Final = 16
 _TRIES: Final = 4
+# In one line of the log.
+_MOST_NAMED: Final = 8
 
 log = structlog.get_logger()
 
@@ -50,24 +52,27 @@ class PreemptionTasks:
         self._wake = wake
         self._slots = asyncio.Semaphore(_MOST_REQUESTS)
 
-    def start(self, helped: Helped, preemption: Preemption, tasks: asyncio.TaskGroup) -> asyncio.Task[None]:
+    def start(self, helped: Helped, tasks: asyncio.TaskGroup) -> None:
         """Do what was decided."""
+        tasks.create_task(self._carry_out(helped))
+
+    async def _carry_out(self, helped: Helped) -> None:
+        for other in helped.displaced:
+            await self._nominate(other, "")
+        if helped.preemption is not None:
+            await self._preempt(helped.preemption)
+
+    async def _preempt(self, preemption: Preemption) -> None:
         pod = preemption.pod
         log.info(
             "pod.preempts",
             pod=str(pod.key),
             node=preemption.node,
             cards={share.index: share.units for share in preemption.cards},
-            victims=[str(victim.key) for victim in preemption.victims[:_MOST_REQUESTS]],
+            victims=[str(victim.key) for victim in preemption.victims[:_MOST_NAMED]],
             number=len(preemption.victims),
             violations=preemption.violations,
         )
-        return tasks.create_task(self._preempt(helped, preemption))
-
-    async def _preempt(self, helped: Helped, preemption: Preemption) -> None:
-        pod = preemption.pod
-        for other in helped.displaced:
-            await self._nominate(other, "")
         await self._nominate(pod, preemption.node)
         try:
             for victim in preemption.victims:
@@ -89,7 +94,7 @@ class PreemptionTasks:
 
     async def _nominate(self, pod: Pod, node: str) -> None:
         """What the status says is for others to see; the place is kept by ourselves, whether it is written or not."""
-        if pod.nominated_node == node:
+        if node and pod.nominated_node == node:
             return
         try:
             await self._patiently(lambda: self._cluster.set_nominated_node(pod.key, node))

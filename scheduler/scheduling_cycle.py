@@ -106,6 +106,7 @@ class SchedulingCycle:
             ", ".join(result.message for result in unhelped),
             tuple(reason for result in unhelped for reason in result.reasons),
             again=any(result.again for result in unhelped),
+            keeps=any(result.keeps for result in unhelped),
         )
 
     def schedule(self, pod: Pod, now_ns: int, nominated: str = "") -> Outcome:

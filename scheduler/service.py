@@ -276,8 +276,8 @@ class Service:
         if helped is None:
             return
         self.recorder.failed_scheduling(helped.pod, helped.diagnosis)
-        if helped.preemption is not None:
-            self._preemption.start(helped, helped.preemption, tasks)
+        if helped.preemption is not None or helped.displaced:
+            self._preemption.start(helped, tasks)
 
     def _retried(self, binding: Binding, status: int, reason: str) -> None:
         self._observer.bind_retried(binding, status, reason)

@@ -234,12 +234,13 @@ class Preemption:
 class NotHelped:
     """Nothing can be done for the pod. message: for its user; reasons: what of it tells it from others.
 
-    again: it is worth another try by and by, whatever happens.
+    again: it is worth another try by and by, whatever happens. keeps: the place that is kept for it stays so.
     """
 
     message: str
     reasons: tuple[str, ...] = ()
     again: bool = False
+    keeps: bool = False
 
 
 PostFilterResult: TypeAlias = Preemption | NotHelped

@@ -25,7 +25,7 @@ NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
 NOT_LISTED: Final = "not eligible before the PodDisruptionBudgets are known."
 TOO_MANY: Final = "not eligible while so many pods wait for the place that is kept for them."
-_CHANGED: Final = NotHelped("preemption: the victims are others by now.", ("changed",), again=True)
+_CHANGED: Final = NotHelped("preemption: the victims are others by now.", ("changed",), again=True, keeps=True)
 # A few milliseconds.
 _PODS_PER_STEP: Final = 256
 
@@ -68,7 +68,7 @@ class DefaultPreemption(PostFilterPlugin):
     def post_filter(self, pod: Pod, what_if: "WhatIf") -> Generator[None, None, PostFilterResult]:
         """As PostFilterPlugin; a step is one try on one node."""
         if reason := _not_eligible(pod, what_if):
-            return NotHelped(f"preemption: {reason}", (reason,))
+            return NotHelped(f"preemption: {reason}", (reason,), keeps=True)
         cheapest, reasons = yield from self._by_amounts(pod, what_if)
         waiting = [(found[0].key, place, 0) for place, found in enumerate(cheapest)]
         heapify(waiting)

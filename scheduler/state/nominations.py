@@ -63,6 +63,7 @@ class Nominations:
         """None."""
         self._tables = tables
         self._kept: dict[str, Nomination] = {}
+        self._waits_for: dict[str, set[str]] = {}  # uid of a victim -> uids of the pods that it goes for
         self._order: list[tuple[int, str]] = []
         # Of the pods whose view the tables show: nominations of at least this priority are booked.
         self._priority: float = -inf
@@ -103,6 +104,8 @@ class Nominations:
             pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=False, nominated=True
         )
         kept = self._kept[pod.key.uid] = Nomination(record=record, victims=frozenset(victims))
+        for victim in victims:
+            self._waits_for.setdefault(victim, set()).add(pod.key.uid)
         insort(self._order, kept.order)
         self._show(kept, shown=pod.priority >= self._priority)
         return kept
@@ -113,12 +116,20 @@ class Nominations:
         if kept is None:
             return None
         del self._order[bisect_left(self._order, kept.order)]
+        for victim in kept.victims:
+            self._waits_for.get(victim, set()).discard(uid)
         if kept.shown:
             self._tables.hide(kept.record, for_good=True)
         else:
             # It is not booked now, as whoever was decided last did not see it; others did.
             self._tables.open_again(kept.node)
         return kept
+
+    def pod_gone(self, uid: str) -> list[Pod]:
+        """A pod is on no node any more. For whom it was the last that had to go."""
+        waiting = [self._kept[other] for other in sorted(self._waits_for.pop(uid, ()))]
+        there = self._tables.record
+        return [kept.pod for kept in waiting if all(there(victim) is None for victim in kept.victims)]
 
     @contextmanager
     def seen_by(self, pod: Pod) -> Iterator[None]:

@@ -7,6 +7,8 @@ from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import PodKey
 from scheduler.simulation.faults import Fail, Refuse, Verb
 from scheduler.simulation.world import World
+from tests.support.builders import wire_node
+from tests.support.placing import on_card
 from tests.system.looking import card_of, cluster, comes, condition, events, node_of
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
 
@@ -200,3 +202,67 @@ async def test_a_place_that_another_scheduler_keeps_is_not_taken() -> None:
         await asyncio.sleep(A_MOMENT_S)
 
         assert [node_of(of, name) for name in ("lower", "higher")] == ["", "a"]
+
+
+@in_virtual_time
+async def test_whoever_takes_the_freed_place_is_not_waited_for() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of):
+        await runs(of, "low", 16, 1)
+        await runs(of, "urgent", 16, 10)
+        # Another scheduler does not know whose place it is.
+        comes(of, "theirs", 16, scheduler="other", priority=2)
+        of.pods.bind("default", "theirs", "a", on_card(0, 16))
+        of.pods.remove("default", "low")
+        await asyncio.sleep(1.0)
+
+        assert is_going(of, "theirs")
+
+
+@in_virtual_time
+async def test_a_nomination_that_leads_to_nothing_is_taken_away() -> None:
+    of = cluster(a=[16])
+    comes(of, "high", 16, priority=20)
+    async with scheduling(of) as process:
+        comes(of, "urgent", 16, priority=10)
+        urgent = of.pods.collection.existing("default", "urgent").metadata
+        of.pods.nominate(PodKey("default", "urgent", urgent.uid), "a")
+        await asyncio.sleep(1.0)
+
+        assert nominated(of, "urgent") == ""
+        assert len(process.engine.nominations) == 0
+
+
+@in_virtual_time
+async def test_a_pod_of_lower_priority_loses_its_place_and_finds_another() -> None:
+    of = cluster(a=[16])
+    of.nodes.add(wire_node("b", [16]))
+    async with scheduling(of):
+        await runs(of, "low-a", 16, 1)
+        await runs(of, "low-b", 16, 2)
+        await runs(of, "middle", 16, 5)
+        assert nominated(of, "middle") == "a"
+        of.nodes.patch("b", unschedulable=True)
+        await runs(of, "urgent", 16, 10)
+        assert (nominated(of, "urgent"), nominated(of, "middle")) == ("a", "")
+        of.nodes.patch("b", unschedulable=False)
+        await asyncio.sleep(310)
+
+        assert nominated(of, "middle") == "b"
+        assert is_going(of, "low-b")
+
+
+@in_virtual_time
+async def test_the_place_on_a_node_that_goes_is_looked_for_elsewhere() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of):
+        await runs(of, "low-a", 16, 1)
+        await runs(of, "urgent", 16, 10)
+        assert nominated(of, "urgent") == "a"
+        of.nodes.add(wire_node("b", [16]))
+        comes(of, "high", 16, to="b", priority=5)
+        await asyncio.sleep(0.5)
+        of.nodes.delete("a")
+        await asyncio.sleep(1)
+
+        assert node_of(of, "urgent") == "b"
