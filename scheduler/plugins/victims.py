@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from heapq import nlargest
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from scheduler.pods.pod import Pod
+from scheduler.pods.pod import Pod, Template
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
@@ -77,13 +77,14 @@ def lower(pod: Pod, tables: Tables, row: int) -> list[PodRecord]:
     records = tables.records_on(tables.names[row])
     found = [record for record in records if record.pod.priority < priority and not record.nominated]
     if len(found) > MOST_VICTIMS:
-        found = nlargest(MOST_VICTIMS, found, key=lambda record: (_share(record.pod, pod), importance(record)))
+        templates = {record.pod.template for record in found}
+        shares = {template: _share(template, pod.template) for template in templates}
+        found = nlargest(MOST_VICTIMS, found, key=lambda record: (shares[record.pod.template], -record.pod.priority))
     return sorted(found, key=importance)
 
 
-def _share(victim: Pod, pod: Pod) -> float:
-    """How much of what the pod asks the victim holds: of the resource of which that is most."""
-    asked, held = pod.template, victim.template
+def _share(held: Template, asked: Template) -> float:
+    """How much of what is asked is held: of the resource of which that is most."""
     shares = [held.requests.get(name, 0) / amount for name, amount in asked.requests.items()]
     return max((*shares, held.gpu_units / max(1, asked.gpu_units)))
 
