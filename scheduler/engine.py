@@ -7,20 +7,25 @@
 The app and the simulator drive the same engine.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
 
 import msgspec
 import numpy as np
 
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.plugin import NotHelped, PostFilterResult, Preemption
 from scheduler.framework.runtime import Signature
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod
-from scheduler.queue.entry import QueuedPod
+from scheduler.queue.entry import QueuedPod, State
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.scheduling_cycle import Judgement, NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.state.amounts import RowsLeft
 from scheduler.state.audit import NodeAudit, audit_node
 from scheduler.state.columns.selectors import Expressions
+from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
 from scheduler.state.volumes.volumes import Volumes
 
@@ -30,6 +35,28 @@ class Decision(msgspec.Struct, frozen=True):
 
     queued: QueuedPod
     outcome: Outcome
+
+
+class Helped(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of looking for help for a pod that fits nowhere. diagnosis: what its user reads.
+
+    preemption: the place is kept already. displaced: pods for which a place was kept, and is no longer.
+    """
+
+    pod: Pod
+    diagnosis: Diagnosis
+    preemption: Preemption | None = None
+    displaced: tuple[Pod, ...] = ()
+
+
+class _Search(msgspec.Struct, frozen=True):
+    """steps: None, and at last what came of it."""
+
+    no_fit: NoFit
+    steps: Iterator[PostFilterResult | None]
+
+
+_UNHELPED: Final = NotHelped("", keeps=True)
 
 
 class Engine:
@@ -45,6 +72,10 @@ class Engine:
         self._cycles = cycles
         self.scheduler_names = frozenset(cycles)
         self._left = RowsLeft(tables)
+        self.nominations = Nominations(tables)
+        self._searches: dict[str, _Search] = {}
+        # Pods that fit nowhere, for which an attempt may do more than a check: their place is free, or kept no longer.
+        self._try_again: list[Pod] = []
         # The pod that a check has woken last, and the version of the tables that it saw.
         self._shown = ("", -1)
 
@@ -54,21 +85,31 @@ class Engine:
         """A pod of ours without a node was seen. One that we have placed already is told apart by the tables."""
         if self.tables.record(pod.key.uid) is None or pod.key.uid in self.queue:
             self.queue.add_or_update(pod, now_s, self._key)
+        if self.tables.record(pod.key.uid) is None:
+            self._note_nomination(pod)
+
+    def pod_of_others(self, pod: Pod) -> None:
+        """A pod without a node was seen that another scheduler is to place."""
+        self._note_nomination(pod)
 
     def pod_assigned(self, pod: Pod) -> str:
         """A pod with a node was seen: nobody needs to place it. Returns what is wrong with its allocation, or ""."""
         if not self.tables.is_assumed(pod.key.uid):
             self.queue.delete(pod.key.uid)
+        self.nominations.remove(pod.key.uid)
         return self.tables.add(pod)
 
     def pod_terminating(self, uid: str) -> None:
         """A pod without a node is being deleted: nobody needs to place it any more."""
+        self.nominations.remove(uid)
         self.queue.delete(uid)
 
     def pod_gone(self, uid: str) -> None:
         """The pod is gone or finished: it holds nothing."""
+        self.nominations.remove(uid)
         self.tables.remove(uid)
         self.queue.delete(uid)
+        self._try_again += self.nominations.pod_gone(uid)
 
     def node_changed(self, node: objects.Node) -> str:
         """A node was seen. Returns what is wrong with its inventory, or "". QuantityError: as Tables.upsert_node."""
@@ -77,6 +118,9 @@ class Engine:
     def node_gone(self, name: str) -> None:
         """The node is gone, or cannot be read: nothing new is placed there."""
         self.tables.remove_node(name)
+        for kept in list(self.nominations.on(name)):
+            self.nominations.remove(kept.pod.key.uid)
+            self._try_again.append(kept.pod)
 
     def namespace_changed(self, name: str, labels: dict[str, str] | None) -> None:
         """Labels of a namespace; None when it is gone."""
@@ -89,6 +133,18 @@ class Engine:
     def change_volumes(self, change: Callable[[Volumes], None]) -> None:
         """Claims, volumes, storage classes, or what nodes attach."""
         self.tables.change_volumes(change)
+
+    def budget_changed(self, budget: objects.PodDisruptionBudget) -> str:
+        """A PodDisruptionBudget was seen. Returns why it is left out, or ""."""
+        return self.tables.budgets.set(budget)
+
+    def budget_gone(self, namespace: str, name: str) -> None:
+        """It protects nobody any more."""
+        self.tables.budgets.remove(namespace, name)
+
+    def budgets_listed(self) -> None:
+        """All of them are known."""
+        self.tables.budgets.listed = True
 
     def cards_marked_unhealthy(self, node: str, indexes: frozenset[int]) -> None:
         """The cards of `node`, by index, that the legacy ConfigMap takes out of use."""
@@ -109,7 +165,11 @@ class Engine:
             return None
         pod = queued.pod
         cycle = self._cycles[pod.scheduler_name]
-        outcome = cycle.schedule(pod, now_ns)
+        with self.nominations.seen_by(pod):
+            kept = self.nominations.of(pod.key.uid)
+            outcome = cycle.schedule(pod, now_ns, "" if kept is None else kept.node)
+            if isinstance(outcome, Placement):
+                self.nominations.remove(pod.key.uid)
         if isinstance(outcome, NoFit):
             # A pod that is shown its place again and again by a rule that then refuses it would be tried forever.
             shown = self._shown == (pod.key.uid, self.tables.changes.version)
@@ -129,6 +189,8 @@ class Engine:
     def check(self, now_s: float) -> bool:
         """Ask one class of waiting pods that sorts before the next pod to decide; False when there is none to ask."""
         self._note_openings()
+        while self._try_again:
+            self.queue.try_again(self._try_again.pop().key.uid, now_s)
         check = self.queue.next_check(self._left)
         if check is None:
             return False
@@ -141,7 +203,9 @@ class Engine:
             else:
                 self.queue.reclassify(check, key, cycle.needs(pod, key[1]))
             return True
-        fits, wakes_on = cycle.fits_on(pod, None if check.rows is None else np.array(sorted(check.rows), dtype=np.intp))
+        rows = None if check.rows is None else np.array(sorted(check.rows), dtype=np.intp)
+        with self.nominations.seen_by(pod):
+            fits, wakes_on = cycle.fits_on(pod, rows)
         if fits:
             self._shown = (pod.key.uid, self.tables.changes.version)
             self.queue.fits(check, now_s)
@@ -162,6 +226,52 @@ class Engine:
     def attempt(self, pod: Pod, now_ns: int) -> Outcome:
         """Place a pod that is in no queue, or say why not."""
         return self._cycles[pod.scheduler_name].schedule(pod, now_ns)
+
+    # Pods that fit nowhere
+
+    def seek_help(self, no_fit: NoFit, now_s: float) -> Helped | None:
+        """Look for what can be done for a pod that fits nowhere. None: not known yet, see `help_next`."""
+        pod = no_fit.pod
+        search = _Search(no_fit, self._cycles[pod.scheduler_name].post_filter(pod, self.nominations))
+        self._searches[pod.key.uid] = search
+        return self._step(search, now_s)
+
+    def help_next(self, now_s: float) -> Helped | None:
+        """One step for the best of the pods for which help is sought; what came of it, None: not known yet."""
+        return self._step(min(self._searches.values(), key=lambda search: -search.no_fit.pod.priority), now_s)
+
+    def _step(self, search: _Search, now_s: float) -> Helped | None:
+        pod = search.no_fit.pod
+        waits = self.queue.state(pod.key.uid) in {State.UNSCHEDULABLE, State.BACKING_OFF}
+        with self.nominations.seen_by(pod):
+            result = next(search.steps, _UNHELPED) if waits else _UNHELPED
+        if result is None:
+            return None
+        del self._searches[pod.key.uid]
+        diagnosis = search.no_fit.diagnosis
+        if isinstance(result, NotHelped):
+            if result.again:
+                self.queue.in_vain(pod.key.uid, now_s)
+            told = replace(diagnosis, tail=result.message, tail_reasons=result.reasons)
+            given_up = None if result.keeps else self.nominations.remove(pod.key.uid)
+            return Helped(pod=pod, diagnosis=told, displaced=() if given_up is None else (pod,))
+        displaced = [kept.pod for kept in self.nominations.on(result.node) if kept.pod.priority < pod.priority]
+        for other in displaced:
+            self.nominations.remove(other.key.uid)
+            self._try_again.append(other)
+        victims = [victim.key.uid for victim in result.victims]
+        self.nominations.nominate(pod, result.node, result.cards, victims)
+        return Helped(pod=pod, diagnosis=diagnosis, preemption=result, displaced=tuple(displaced))
+
+    @property
+    def seeks_help(self) -> bool:
+        """Whether `help_next` has something to do."""
+        return bool(self._searches)
+
+    def preemption_failed(self, pod: Pod, now_s: float) -> None:
+        """The victims could not be removed: the place is kept no longer, and the pod is tried again by and by."""
+        self.nominations.remove(pod.key.uid)
+        self.queue.in_vain(pod.key.uid, now_s)
 
     def hold_back(self, holds: Callable[[str], bool], now_s: float) -> bool:
         """Let others pass the next pod to decide, if its namespace is one that `holds`; whether that was so."""
@@ -188,6 +298,19 @@ class Engine:
             self.queue.done(pod.key.uid)
         else:
             self.queue.failed(pod.key.uid, now_s, longest_s=longest_backoff_s)
+
+    def _note_nomination(self, pod: Pod) -> None:
+        """What the status of a pod without a node says. Of ours, a watch may be older than what we have decided."""
+        kept, said = self.nominations.of(pod.key.uid), pod.nominated_node
+        if kept is not None and kept.node == said:
+            kept.written = True
+        elif kept is None or kept.written:
+            if said:
+                nominated = self.nominations.nominate(pod, said, None)
+                if nominated is not None:
+                    nominated.written = True
+            else:
+                self.nominations.remove(pod.key.uid)
 
     def _key(self, pod: Pod) -> tuple[str, Signature]:
         return (pod.scheduler_name, self._cycles[pod.scheduler_name].signature(pod))

@@ -12,7 +12,7 @@ from config.protocol.quantity import QuantityError
 from scheduler.engine import Engine
 from scheduler.kube import objects
 from scheduler.kube.budgets import node_excess
-from scheduler.kube.port import SERVICES, Changed, Deleted, Kind, Undecodable, WatchEvent
+from scheduler.kube.port import SERVICES, Changed, Deleted, Kind, ListEnds, Undecodable, WatchEvent
 from scheduler.pods.mistakes import forgotten, mistakes, node_mistakes
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.state.columns.selectors import Expressions, equalities, of_label_selector
@@ -119,6 +119,21 @@ class EventHandlers:
                 message = f"key {names.UNHEALTHY_KEY}: {wrong[:64]!r} is not a card index; expected a list such as 0,2"
                 self._report(Problem("ConfigMap", f"{meta.namespace}/{meta.name}", message, on_object=False))
 
+    def disruption_budgets(self, events: Iterable[WatchEvent[objects.PodDisruptionBudget]]) -> None:
+        """Whom a preemption should rather spare."""
+        for event in events:
+            if isinstance(event, Changed):
+                meta = event.object.metadata
+                problem = self._engine.budget_changed(event.object)
+                if problem:
+                    name = f"{meta.namespace}/{meta.name}"
+                    message = f"{problem}; it does not keep pods from being preempted"
+                    self._report(Problem("PodDisruptionBudget", name, message, on_object=False))
+            elif isinstance(event, Deleted):
+                self._engine.budget_gone(event.object.metadata.namespace, event.object.metadata.name)
+            elif isinstance(event, ListEnds):
+                self._engine.budgets_listed()
+
     def _pod_changed(self, wire: objects.Pod) -> None:
         try:
             pod = self._reader.read(wire)
@@ -134,8 +149,12 @@ class EventHandlers:
             self._waiting(pod)
             if not pod.template.over_budget:
                 self._tell_mistakes(pod, wire)
-        elif pod.scheduler_name == _FORGOTTEN and pod.template.gpu_units:
-            self._tell_forgotten(pod)
+        elif pod.terminating:
+            self._engine.pod_terminating(pod.key.uid)
+        else:
+            self._engine.pod_of_others(pod)
+            if pod.scheduler_name == _FORGOTTEN and pod.template.gpu_units:
+                self._tell_forgotten(pod)
 
     def _tell_mistakes(self, pod: Pod, wire: objects.Pod) -> None:
         found = mistakes(wire, self._reader.resources)

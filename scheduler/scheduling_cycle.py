@@ -3,23 +3,36 @@
 PreFilter → Filter → Score → pick → assume → Reserve → Permit. Nothing here awaits, so nothing can change under it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import msgspec
+import numpy as np
 from cachetools import LRUCache
 
 from scheduler.framework.diagnosis import Diagnosis, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
-from scheduler.framework.plugin import CardVerdict, Objection, PreBindPlugin, Rejected, Wait
+from scheduler.framework.plugin import (
+    CardVerdict,
+    NotHelped,
+    Objection,
+    PostFilterResult,
+    PreBindPlugin,
+    Preemption,
+    Rejected,
+    Wait,
+)
 from scheduler.framework.runtime import NOWHERE, Runtime, Signature
+from scheduler.framework.what_if import RowMemo, WhatIf
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import ANYTHING, Change
 from scheduler.state.columns.arrays import RowArray
+from scheduler.state.facts.priorities import Priorities
 from scheduler.state.needs import Needs
+from scheduler.state.nominations import Nominations
 from scheduler.state.volumes.plan import Plan
 
 
@@ -77,21 +90,62 @@ class Judgement:
     verdicts: Callable[[int], list[CardVerdict]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Diagnosed:
+    """At a version of the tables and a moment. resolvable: intp[…], rows of which pods that leave may make room."""
+
+    version: int
+    moment: Signature
+    diagnosis: Diagnosis
+    resolvable: RowArray
+
+
 class SchedulingCycle:
     """Decides, for one profile."""
 
     def __init__(self, runtime: Runtime) -> None:
         """runtime: the profile over the tables that this cycle also changes."""
         self._runtime = runtime
-        self._diagnoses: LRUCache[Signature, tuple[int, Signature, Diagnosis]] = LRUCache(maxsize=_MOST_DIAGNOSES)
+        self._diagnoses: LRUCache[Signature, _Diagnosed] = LRUCache(maxsize=_MOST_DIAGNOSES)
+        self._memo = RowMemo(runtime.tables)
+        if runtime.profile.post_filter:
+            # Made while nothing is there yet, which takes no time.
+            runtime.tables.fact(Priorities)
 
-    def schedule(self, pod: Pod, now_ns: int) -> Outcome:
-        """Place the pod (it is then assumed) or say why not. now_ns: Unix nanoseconds."""
+    def post_filter(self, pod: Pod, nominations: Nominations) -> Iterator[PostFilterResult | None]:
+        """What can be done for a pod that fits nowhere, in steps: None, and at last the result; nothing without a rule.
+
+        Other things may happen between two steps. The caller sees to it that the tables are as the pod sees them.
+        """
+        if not self._runtime.profile.post_filter:
+            return
+        key = self._runtime.signature(pod)
+        rows = self._diagnosed(pod, key, self._runtime.evaluate(pod, key)).resolvable
+        what_if = WhatIf(self._runtime, nominations, pod, rows, self._memo)
+        unhelped = []
+        for plugin in self._runtime.profile.post_filter:
+            result = yield from plugin.post_filter(pod, what_if)
+            if isinstance(result, Preemption):
+                yield result
+                return
+            unhelped.append(result)
+        yield NotHelped(
+            ", ".join(result.message for result in unhelped),
+            tuple(reason for result in unhelped for reason in result.reasons),
+            again=any(result.again for result in unhelped),
+            keeps=any(result.keeps for result in unhelped),
+        )
+
+    def schedule(self, pod: Pod, now_ns: int, nominated: str = "") -> Outcome:
+        """Place the pod (it is then assumed) or say why not. now_ns: Unix nanoseconds.
+
+        nominated: the node that is taken if it fits, whatever others score; "" for none.
+        """
         key = self._runtime.signature(pod)
         evaluation = self._runtime.evaluate(pod, key)
-        row = NOWHERE if evaluation.never else self._runtime.best_row(pod, evaluation)
+        row = NOWHERE if evaluation.never else self._row(pod, evaluation, nominated)
         if row == NOWHERE:
-            return NoFit(pod, self._diagnose(pod, key, evaluation), _wakes_on(evaluation))
+            return NoFit(pod, self._diagnosed(pod, key, evaluation).diagnosis, _wakes_on(evaluation))
         return self._take(pod, evaluation, row, now_ns)
 
     def judge(self, pod: Pod) -> Judgement:
@@ -100,7 +154,7 @@ class SchedulingCycle:
         evaluation = runtime.evaluate(pod, key)
         nowhere = evaluation.never or runtime.best_row(pod, evaluation) == NOWHERE
         return Judgement(
-            diagnosis=self._diagnose(pod, key, evaluation) if nowhere else None,
+            diagnosis=self._diagnosed(pod, key, evaluation).diagnosis if nowhere else None,
             never=evaluation.never,
             rules=tuple(runtime.objections_by_rule(pod, evaluation)),
             verdicts=lambda row: runtime.verdicts(pod, evaluation, row),
@@ -129,6 +183,13 @@ class SchedulingCycle:
             plugin.unreserve(pod)
         if self._runtime.tables.is_assumed(pod.key.uid):
             self._runtime.tables.forget(pod.key.uid)
+
+    def _row(self, pod: Pod, evaluation: Evaluation, nominated: str) -> int:
+        # Source: kube-scheduler, schedule_one.go, evaluateNominatedNode.
+        row = self._runtime.tables.row_of.get(nominated, NOWHERE) if nominated else NOWHERE
+        if row != NOWHERE and self._runtime.feasible(pod, evaluation)[row]:
+            return row
+        return self._runtime.best_row(pod, evaluation)
 
     def _take(self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int) -> Outcome:
         tables, profile = self._runtime.tables, self._runtime.profile
@@ -164,23 +225,26 @@ class SchedulingCycle:
             pre_bind=profile.pre_bind,
         )
 
-    def _diagnose(self, pod: Pod, key: Signature, evaluation: Evaluation) -> Diagnosis:
-        """Words for a pod that fits nowhere, worked out once per class while the tables stay as they are."""
+    def _diagnosed(self, pod: Pod, key: Signature, evaluation: Evaluation) -> _Diagnosed:
+        """Of a pod that fits nowhere, worked out once per class while the tables stay as they are."""
         tables = self._runtime.tables
+        version, nodes = tables.changes.version, len(tables.row_of)
         kept = self._diagnoses.get(key)
-        if kept is not None and kept[:2] == (tables.changes.version, evaluation.moment):
-            return kept[2]
-        nodes = len(tables.row_of)
+        if kept is not None and (kept.version, kept.moment) == (version, evaluation.moment):
+            return kept
         if evaluation.never:
-            diagnosis = Diagnosis(nodes, rejected=evaluation.never)
+            found = _Diagnosed(version, evaluation.moment, Diagnosis(nodes, rejected=evaluation.never), _NO_ROWS)
         else:
-            objections = self._runtime.objections(pod, evaluation)
-            diagnosis = Diagnosis(nodes, count_reasons(tables.valid, objections, tables.names))
-        self._diagnoses[key] = (tables.changes.version, evaluation.moment, diagnosis)
-        return diagnosis
+            groups = list(self._runtime.objections(pod, evaluation))
+            rows = np.flatnonzero(self._runtime.resolvable(evaluation, groups))
+            diagnosis = Diagnosis(nodes, count_reasons(tables.valid, groups, tables.names))
+            found = _Diagnosed(version, evaluation.moment, diagnosis, rows)
+        self._diagnoses[key] = found
+        return found
 
 
 _MOST_DIAGNOSES: Final = 1024
+_NO_ROWS: Final = np.zeros(0, dtype=np.intp)
 _EXISTENCE: Final = int(Change.EXISTENCE)
 
 

@@ -23,15 +23,16 @@ from tenacity.wait import wait_exponential
 from scheduler.bind_slots import BindSlots
 from scheduler.binding_cycle import Binder, WaitingPods
 from scheduler.binding_tasks import BindingTasks
-from scheduler.engine import Decision, Engine
+from scheduler.engine import Decision, Engine, Helped
 from scheduler.event_handlers import EventHandlers, Problem
 from scheduler.kube.port import Binding, Changed, Cluster
 from scheduler.kube.reflector import Backoff
 from scheduler.ledger_audit import LedgerAudit
 from scheduler.pods.pod import PodReader
+from scheduler.preemption_tasks import PreemptionTasks
 from scheduler.process.contact import Contact
 from scheduler.queue.entry import State
-from scheduler.scheduling_cycle import NoFit
+from scheduler.scheduling_cycle import Placement
 from scheduler.telemetry.observer import ServiceObserver
 from scheduler.telemetry.recorder import Recorder
 from scheduler.volume_binder import VolumeBinder
@@ -112,6 +113,15 @@ class Service:
             self.contact,
             volume_binder=volume_binder,
             found=lambda pod: handlers.pods((Changed(pod),)),
+            wake=self._wake.set,
+        )
+
+        self._preemption = PreemptionTasks(
+            engine,
+            cluster,
+            self.recorder,
+            now_s=self._clock.monotonic_s,
+            backoff_s=Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s,
             wake=self._wake.set,
         )
 
@@ -244,6 +254,9 @@ class Service:
             if engine.hold_back(self._binding.slots.lets_pass, began_s):
                 continue
             decision = engine.decide(began_s, clock.wall_ns())
+            if decision is None and engine.seeks_help:
+                self._help(engine.help_next(began_s), bindings)
+                continue
             if decision is None and engine.serve(self._binding.slots.held_back):
                 # Nobody else is ready: the owner is told why it waits.
                 until_s = min(until_s, began_s + _CHECKS_SLICE_S)
@@ -271,10 +284,20 @@ class Service:
 
     def _follow_up(self, decision: Decision, bindings: asyncio.TaskGroup) -> None:
         outcome = decision.outcome
-        if isinstance(outcome, NoFit):
-            self.recorder.failed_scheduling(outcome.pod, outcome.diagnosis)
-        else:
+        if isinstance(outcome, Placement):
             self._binding.start(decision, outcome, bindings)
+            return
+        helped = None if outcome.by_permit else self.engine.seek_help(outcome, self._clock.monotonic_s())
+        if helped is None:
+            self.recorder.failed_scheduling(outcome.pod, outcome.diagnosis)
+        self._help(helped, bindings)
+
+    def _help(self, helped: Helped | None, tasks: asyncio.TaskGroup) -> None:
+        if helped is None:
+            return
+        self.recorder.failed_scheduling(helped.pod, helped.diagnosis)
+        if helped.preemption is not None or helped.displaced:
+            self._preemption.start(helped, tasks)
 
     def _retried(self, binding: Binding, status: int, reason: str) -> None:
         self._observer.bind_retried(binding, status, reason)

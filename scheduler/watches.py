@@ -59,6 +59,7 @@ def watched(handlers: EventHandlers, volume_handlers: VolumeHandlers) -> tuple[W
         Watched(port.NODES, handlers.nodes),
         Watched(port.NAMESPACES, handlers.namespaces, needed=False),
         Watched(port.CONFIG_MAPS, handlers.config_maps, needed=False),
+        Watched(port.DISRUPTION_BUDGETS, handlers.disruption_budgets, needed=False),
         *(Watched(kind, partial(handlers.selecting, kind), needed=False) for kind in port.SELECTING),
         *(Watched(kind, partial(volume_handlers.handle, kind), needed=False) for kind in port.OF_STORAGE),
         Watched(port.PODS, handlers.pods),
@@ -106,8 +107,9 @@ class Watches:
         self._rng = rng
         self._wake = wake
         self._watched = watched(handlers, volume_handlers)
-        self._unlisted = {one.kind.name for one in self._watched}
-        self.contact = Contact(self._unlisted, predecessor.now_s)
+        # Without the budgets nobody is preempted, and everything else goes on.
+        self._unlisted = {one.kind.name for one in self._watched if one.kind is not port.DISRUPTION_BUDGETS}
+        self.contact = Contact({one.kind.name for one in self._watched}, predecessor.now_s)
         self.listed = asyncio.Event()
 
     def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:

@@ -35,6 +35,7 @@ POINTS: Final = (
     Point("preEnqueue", "pre_enqueue"),
     Point("queueSort", "queue_sort"),
     Point("filter", "filter"),
+    Point("postFilter", "post_filter"),
     Point("score", "score"),
     Point("cardFilter", "card_filter"),
     Point("cardScore", "card_score"),
@@ -105,6 +106,7 @@ class Plugins(Section):
     pre_enqueue: PluginSet[str, str] = PluginSet()
     queue_sort: PluginSet[str, str] = PluginSet()
     filter: PluginSet[str, str] = PluginSet()
+    post_filter: PluginSet[str, str] = PluginSet()
     score: WeightedPluginSet[str, str] = WeightedPluginSet()
     card_filter: PluginSet[str, str] = PluginSet()
     card_score: PluginSet[str, str] = PluginSet()
@@ -152,6 +154,7 @@ class ChosenPlugins:
     card_score: tuple[str, ...]
     card_set: tuple[str, ...]
     permit: tuple[str, ...]
+    post_filter: tuple[str, ...]
     pre_bind: tuple[str, ...]
     bind: tuple[str, ...]
     weights: Mapping[str, int]

@@ -91,7 +91,16 @@ async def test_it_schedules_and_writes_events_and_lacks_no_right(
 
 
 @pytest.mark.parametrize(
-    "right", ["create pods/binding", "patch pods/status", "create events.events.k8s.io", "watch nodes", "get pods"]
+    "right",
+    [
+        "create pods/binding",
+        "patch pods/status",
+        "delete pods",
+        "list poddisruptionbudgets.policy",
+        "create events.events.k8s.io",
+        "watch nodes",
+        "get pods",
+    ],
 )
 async def test_a_right_that_is_missing_is_named(kubeconfig: Path, admin: Admin, tmp_path: Path, right: str) -> None:
     verb, _, resource = right.partition(" ")
@@ -122,7 +131,6 @@ async def test_pods_wait_for_the_right_to_bind_them_and_are_bound_when_it_is_the
 FORBIDDEN = [
     pytest.param("PUT", POD, id="update a pod"),
     pytest.param("PATCH", POD, id="patch a pod"),
-    pytest.param("DELETE", POD, id="delete a pod"),
     pytest.param("DELETE", "/api/v1/namespaces/default/pods", id="delete all pods"),
     pytest.param("POST", "/api/v1/namespaces/default/pods", id="create a pod"),
     pytest.param("PUT", f"{POD}/status", id="replace a pod's status"),
@@ -183,6 +191,19 @@ async def test_what_it_does_not_need_is_forbidden(account: Admin, method: str, p
 
     assert status == HTTPStatus.FORBIDDEN
     assert f'User "system:serviceaccount:{manifests.NAMESPACE}:{manifests.SCHEDULER}" cannot' in body["message"]
+
+
+PREEMPTION = [
+    pytest.param("DELETE", POD, HTTPStatus.NOT_FOUND, id="delete a pod"),
+    pytest.param("GET", "/apis/policy/v1/poddisruptionbudgets", HTTPStatus.OK, id="list disruption budgets"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "expected"), PREEMPTION)
+async def test_what_preemption_needs_is_granted(account: Admin, method: str, path: str, expected: HTTPStatus) -> None:
+    status, _ = await asked(account, method, path)
+
+    assert status == expected
 
 
 @pytest.mark.parametrize(

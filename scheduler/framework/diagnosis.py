@@ -31,11 +31,16 @@ class ReasonCount:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why a pod fits nowhere. nodes: how many there are. rejected: a reason that holds for every node, or ""."""
+    """Why a pod fits nowhere. nodes: how many there are. rejected: a reason that holds for every node, or "".
+
+    tail: why PostFilter does not help either, or ""; tail_reasons: what of it tells it from others.
+    """
 
     nodes: int
     reasons: tuple[ReasonCount, ...] = ()
     rejected: str = ""
+    tail: str = ""
+    tail_reasons: tuple[str, ...] = ()
 
     @property
     def message(self) -> str:
@@ -43,7 +48,8 @@ class Diagnosis:
         if self.nodes == 0 and not self.rejected:
             return "no nodes available to schedule pods"
         text = self.rejected or ", ".join(sorted(str(reason) for reason in self.reasons))
-        return f"0/{self.nodes} nodes are available: {text}."
+        tail = f" {self.tail}" if self.tail else ""
+        return f"0/{self.nodes} nodes are available: {text}.{tail}"
 
     @property
     def by_node(self) -> dict[str, list[str]]:
@@ -57,7 +63,7 @@ class Diagnosis:
     @property
     def constant_text(self) -> tuple[str, ...]:
         """The message without its numbers: while this stays, the condition need not be patched often."""
-        return (self.rejected, *sorted(reason.reason for reason in self.reasons))
+        return (self.rejected, *sorted(reason.reason for reason in self.reasons), *self.tail_reasons)
 
 
 def count_reasons(
@@ -81,3 +87,19 @@ def count_reasons(
                 counts.append(ReasonCount(objection.reason, nodes, numbers, examples))
                 left = left & ~counted
     return tuple(counts)
+
+
+def resolvable(valid: BoolArray, objections: Iterable[tuple[bool, Iterable[Objection]]]) -> BoolArray:
+    """bool[nodes]: where pods that leave may make room: the first rule that objects there may change its mind.
+
+    valid: bool[nodes]. objections: as `count_reasons`; with each group, whether its rule looks at bookings at all.
+    """
+    left, found = valid, np.zeros_like(valid)
+    for looks_at_bookings, group in objections:
+        rejected, stays = np.zeros_like(valid), np.zeros_like(valid)
+        for objection in group:
+            rejected |= objection.rejected
+            stays |= objection.rejected & objection.unresolvable
+        found |= left & rejected & ~stays if looks_at_bookings else False
+        left = left & ~rejected
+    return found

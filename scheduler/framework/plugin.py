@@ -1,7 +1,8 @@
 """The extension points: what a plugin is called for, and what it may answer.
 
     PreEnqueue → PreFilter → Filter → Score → Reserve → Permit → PreBind → Bind
-                               └─ cards: CardFilter → CardScore → CardSet, applied by GpuShare
+                               │└─ cards: CardFilter → CardScore → CardSet, applied by GpuShare
+                               └─ fits nowhere: PostFilter
 
 Plugins judge rows of the tables, not nodes one by one. Each extension point has its own answer type, so that
 an illegal outcome cannot be written. A plugin inherits one class per extension point that it has; it keeps nothing of
@@ -11,7 +12,7 @@ Source of the vocabulary: kube-scheduler, pkg/scheduler/framework/interface.go.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
@@ -30,6 +31,7 @@ from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.volumes.plan import Plan
 
 if TYPE_CHECKING:
+    from scheduler.framework.what_if import WhatIf
     from scheduler.state.facts.fact import Fact
     from scheduler.state.tables import Tables
 
@@ -85,12 +87,14 @@ class Objection:
 
     rejected: bool[rows judged]. reason: constant text, as kube-scheduler words it where it has the rule.
     numbers: asked only when a message is written, with the mask (same shape) of the rows that the message
-    counts under this reason.
+    counts under this reason. unresolvable: bool[rows judged], or for all of them: it stays, whatever pods leave the
+    node; of a rule that depends on no bookings it always does. Source: kube-scheduler, UnschedulableAndUnresolvable.
     """
 
     rejected: BoolArray
     reason: str
     numbers: Callable[[BoolArray], Detail] | None = None
+    unresolvable: BoolArray | bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +279,45 @@ class FilterPlugin(Plugin):
         Only makes the waiting of many pods cheaper: nodes that have less are not asked about.
         """
         return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemption:
+    """Pods that have to go, so that one of higher priority fits on a node.
+
+    cards: those that it is to get there. victims: of `node`, the most important one first. violations: how many of them
+    a disruption budget protects.
+    """
+
+    pod: Pod
+    node: str
+    cards: tuple[CardShare, ...]
+    victims: tuple[Pod, ...]
+    violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotHelped:
+    """Nothing can be done for the pod. message: for its user; reasons: what of it tells it from others.
+
+    again: it is worth another try by and by, whatever happens. keeps: the place that is kept for it stays so.
+    """
+
+    message: str
+    reasons: tuple[str, ...] = ()
+    again: bool = False
+    keeps: bool = False
+
+
+PostFilterResult: TypeAlias = Preemption | NotHelped
+
+
+class PostFilterPlugin(Plugin):
+    """Does something for a pod that fits nowhere."""
+
+    @abstractmethod
+    def post_filter(self, pod: Pod, what_if: "WhatIf") -> Generator[None, None, PostFilterResult]:
+        """What to do. At each `yield` others have their turn, and the cluster may change; a step takes milliseconds."""
 
 
 class ScorePlugin(Plugin):

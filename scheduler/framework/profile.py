@@ -18,6 +18,7 @@ from scheduler.framework.plugin import (
     Normalization,
     PermitPlugin,
     Plugin,
+    PostFilterPlugin,
     PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
@@ -37,6 +38,7 @@ class Profile:
     pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()
     pre_filter: tuple[PreFilterPlugin, ...] = ()
     filter: tuple[FilterPlugin, ...] = ()
+    post_filter: tuple[PostFilterPlugin, ...] = ()
     score: tuple[Weighted, ...] = ()
     card_filter: tuple[CardFilterPlugin, ...] = ()
     card_score: tuple[CardScorePlugin, ...] = ()

@@ -9,6 +9,7 @@ import numpy as np
 from scheduler.framework.answers import check_objection, checked_scores
 from scheduler.framework.card_rules import CARD_RULES
 from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.diagnosis import resolvable
 from scheduler.framework.evaluation_cache import ClassRules, Evaluation, EvaluationCache, Weighted
 from scheduler.framework.plugin import (
     MAX_SCORE,
@@ -124,7 +125,7 @@ class Runtime:
 
     def feasible(self, pod: Pod, evaluation: Evaluation) -> BoolArray:
         """bool[nodes]: rows that no rule rejects now, domain rules included; never to be changed."""
-        return self._left(pod, evaluation, evaluation.rules.domain_filters, ALL_ROWS, evaluation.feasible)
+        return self.left(pod, evaluation, evaluation.rules.domain_filters, ALL_ROWS, evaluation.feasible)
 
     def objections(self, pod: Pod, evaluation: Evaluation) -> Iterator[list[Objection]]:
         """For each rule in order, its objections over all rows."""
@@ -141,6 +142,12 @@ class Runtime:
         """What the rules that judge cards say of each card of the node."""
         rules = evaluation.rules.filters
         return [verdict for plugin in rules for verdict in plugin.verdicts(pod, self.tables, evaluation.state, row)]
+
+    def resolvable(self, evaluation: Evaluation, objections: Sequence[Sequence[Objection]]) -> BoolArray:
+        """bool[nodes]: rows of which pods that leave may make room. objections: as `objections` has given them."""
+        rules, of_node = evaluation.rules.filters, set(evaluation.rules.node_filters)
+        groups = zip((rule not in of_node for rule in rules), objections, strict=True)
+        return resolvable(self.tables.valid, groups) & evaluation.allowed
 
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, Evaluation]:
         """Whether some of `rows` take the pod now, and what was worked out for that. rows: None for all of them.
@@ -159,7 +166,7 @@ class Runtime:
         if rows is None:
             return bool(self.feasible(pod, evaluation).any()), evaluation
         domains = evaluation.rules.domain_filters
-        return bool(self._left(pod, evaluation, domains, rows, evaluation.feasible[rows]).any()), evaluation
+        return bool(self.left(pod, evaluation, domains, rows, evaluation.feasible[rows]).any()), evaluation
 
     def _is_far_behind(self, kept: Evaluation, rows: int) -> bool:
         if kept.capacity != self.tables.capacity:
@@ -169,23 +176,23 @@ class Runtime:
 
     def _judged_on(self, pod: Pod, rows: RowArray) -> tuple[bool, Evaluation]:
         state = CycleState()
-        skipped, never = self._pre_filter(pod, state)
+        skipped, never = self.pre_filter(pod, state)
         if never is not None:
             return False, _never(state, never)
         state.write(CARD_RULES, self.profile.card_rules(skipped))
         judged = Evaluation(state=state, rules=self.profile.class_rules(pod, skipped))
-        return bool(self._left(pod, judged, judged.rules.filters, rows, self.tables.valid[rows]).any()), judged
+        return bool(self.left(pod, judged, judged.rules.filters, rows, self.tables.valid[rows]).any()), judged
 
     def _evaluate_all(self, pod: Pod) -> Evaluation:
         tables, state = self.tables, CycleState()
-        skipped, never = self._pre_filter(pod, state)
+        skipped, never = self.pre_filter(pod, state)
         if never is not None:
             return _never(state, never)
         state.write(CARD_RULES, self.profile.card_rules(skipped))
         rules = self.profile.class_rules(pod, skipped)
         fresh = Evaluation(state=state, rules=rules, version=tables.changes.version, capacity=tables.capacity)
-        fresh.allowed = self._left(pod, fresh, rules.node_filters, ALL_ROWS, tables.valid).copy()
-        fresh.feasible = self._left(pod, fresh, rules.booking_filters, ALL_ROWS, fresh.allowed).copy()
+        fresh.allowed = self.left(pod, fresh, rules.node_filters, ALL_ROWS, tables.valid).copy()
+        fresh.feasible = self.left(pod, fresh, rules.booking_filters, ALL_ROWS, fresh.allowed).copy()
         fresh.scored = bool(np.count_nonzero(fresh.feasible))
         shape = (tables.capacity,)
         fresh.node_total = np.zeros(shape, dtype=np.int64) if rules.node_scorers else None
@@ -197,7 +204,8 @@ class Runtime:
         state.drop_passing()
         return fresh
 
-    def _pre_filter(self, pod: Pod, state: CycleState) -> tuple[set[Plugin], Rejected | None]:
+    def pre_filter(self, pod: Pod, state: CycleState) -> tuple[set[Plugin], Rejected | None]:
+        """(plugins to leave out, why no node will ever do); what Filter and Score read is in `state`."""
         skipped: set[Plugin] = set()
         for plugin in self.profile.pre_filter:
             result = plugin.pre_filter(pod, self.tables, state)
@@ -213,8 +221,8 @@ class Runtime:
         rows: Rows = slice(first, first + 1) if len(changed.rows) == 1 else np.array(changed.rows, dtype=np.intp)
         rules, node_changed = kept.rules, changed.kinds & _NODE
         if node_changed:
-            kept.allowed[rows] = self._left(pod, kept, rules.node_filters, rows, self.tables.valid[rows])
-        feasible = self._left(pod, kept, rules.booking_filters, rows, kept.allowed[rows])
+            kept.allowed[rows] = self.left(pod, kept, rules.node_filters, rows, self.tables.valid[rows])
+        feasible = self.left(pod, kept, rules.booking_filters, rows, kept.allowed[rows])
         kept.feasible[rows] = feasible
         self._score_kept(pod, kept, rows, node_changed=bool(node_changed) or not kept.scored)
         kept.total[rows] = self._total(pod, kept, rows, feasible)
@@ -247,7 +255,7 @@ class Runtime:
             if node_changed or by_bookings:
                 raw[rows] = checked_scores(plugin, plugin.score(pod, self.tables, kept.state, rows), raw[rows].shape)
 
-    def _left(
+    def left(
         self, pod: Pod, evaluation: Evaluation, filters: Sequence[FilterPlugin], rows: Rows, left: BoolArray
     ) -> BoolArray:
         """bool[rows]: `left`, itself or a copy, less what the filters reject. Notes what can make room there again."""

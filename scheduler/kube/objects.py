@@ -214,7 +214,10 @@ class ResourceClaim(_Wire, frozen=True):
 
 
 class PodSpec(_Wire, frozen=True):
-    """What a pod specifies. volumes: each has its name and, under its kind, its source."""
+    """What a pod specifies. volumes: each has its name and, under its kind, its source.
+
+    preemption_policy: PreemptLowerPriority (also when "") or Never.
+    """
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -222,6 +225,7 @@ class PodSpec(_Wire, frozen=True):
     scheduler_name: str = ""
     runtime_class_name: str = ""
     priority: int = 0
+    preemption_policy: str = ""
     overhead: Quantities | None = None
     resources: ResourceRequirements | None = None
     node_selector: dict[str, str] | None = None
@@ -258,11 +262,15 @@ class PodCondition(_Wire, frozen=True):
 
 
 class PodStatus(_Wire, frozen=True):
-    """phase: Pending, Running, Succeeded, Failed or Unknown. resources, allocated_resources: of the pod as a whole."""
+    """phase: Pending, Running, Succeeded, Failed or Unknown. resources, allocated_resources: of the pod as a whole.
+
+    start_time: when a kubelet has seen the pod first, RFC 3339; "" before.
+    """
 
     phase: str = ""
     reason: str = ""
     message: str = ""
+    start_time: str = ""
     nominated_node_name: str = ""
     resources: ResourceRequirements | None = None
     allocated_resources: Quantities | None = None
@@ -343,3 +351,23 @@ class ConfigMap(ApiObject, frozen=True):
 
 class Namespace(ApiObject, frozen=True):
     """v1.Namespace, read for its labels."""
+
+
+class DisruptionBudgetSpec(_Wire, frozen=True):
+    """Whom a budget protects: the pods of its namespace that `selector` matches."""
+
+    selector: LabelSelector | None = None
+
+
+class DisruptionBudgetStatus(_Wire, frozen=True):
+    """disruptions_allowed: how many more pods may be disrupted. disrupted_pods: by name, those counted already."""
+
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, str] | None = None
+
+
+class PodDisruptionBudget(ApiObject, frozen=True):
+    """policy/v1.PodDisruptionBudget."""
+
+    spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
+    status: DisruptionBudgetStatus = DisruptionBudgetStatus()

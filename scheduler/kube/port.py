@@ -39,6 +39,9 @@ class Kind(Generic[T]):
 PODS: Final = Kind("pods", objects.Pod, "/api/v1/pods", "status.phase!=Succeeded,status.phase!=Failed")
 NODES: Final = Kind("nodes", objects.Node, "/api/v1/nodes")
 NAMESPACES: Final = Kind("namespaces", objects.Namespace, "/api/v1/namespaces")
+DISRUPTION_BUDGETS: Final = Kind(
+    "poddisruptionbudgets", objects.PodDisruptionBudget, "/apis/policy/v1/poddisruptionbudgets"
+)
 CONFIG_MAPS: Final = Kind("configmaps", objects.ConfigMap, f"/api/v1/namespaces/{names.UNHEALTHY_NAMESPACE}/configmaps")
 CLAIMS: Final = Kind("persistentvolumeclaims", storage.PersistentVolumeClaim, "/api/v1/persistentvolumeclaims")
 VOLUMES: Final = Kind("persistentvolumes", storage.PersistentVolume, "/api/v1/persistentvolumes")
@@ -64,7 +67,8 @@ REPLICATION_CONTROLLERS: Final = Kind(
 REPLICA_SETS: Final = Kind("replicasets", selecting.ReplicaSet, "/apis/apps/v1/replicasets")
 STATEFUL_SETS: Final = Kind("statefulsets", selecting.StatefulSet, "/apis/apps/v1/statefulsets")
 SELECTING: Final[tuple[Kind[Any], ...]] = (SERVICES, REPLICATION_CONTROLLERS, REPLICA_SETS, STATEFUL_SETS)
-KINDS: Final[tuple[Kind[Any], ...]] = (PODS, NODES, NAMESPACES, CONFIG_MAPS, *OF_STORAGE, *SELECTING)
+_OF_EVERY_POD: Final[tuple[Kind[Any], ...]] = (PODS, NODES, NAMESPACES, CONFIG_MAPS, DISRUPTION_BUDGETS)
+KINDS: Final = (*_OF_EVERY_POD, *OF_STORAGE, *SELECTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +283,14 @@ class Cluster(Protocol):
 
     async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
         """Merge one condition into the pod's status; ApiConflict when the pod has another uid now."""
+        ...
+
+    async def set_nominated_node(self, pod: PodKey, node: str) -> None:
+        """Say in the pod's status for which node it waits, "" for none. ApiConflict: it has another uid now."""
+        ...
+
+    async def delete_pod(self, pod: PodKey) -> None:
+        """Delete the pod, with its own grace period. ApiNotFound: it is gone; ApiConflict: it has another uid now."""
         ...
 
     async def create_event(self, event: EventRecord) -> None:

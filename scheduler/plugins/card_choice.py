@@ -127,6 +127,14 @@ def eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
     return may
 
 
+def could_hold(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
+    """bool[rows]: enough cards would do if no pod were on them."""
+    would_do = cards.usable[:, rows] & (cards.units[:, rows] >= request.units_per_card)
+    if request.models or request.uuids:
+        would_do = would_do & selected(cards, request, rows)
+    return np.asarray(np.count_nonzero(would_do, axis=0) >= request.cards, dtype=np.bool_)
+
+
 def selected(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
     """Cards of the models and UUIDs that the pod asks for."""
     found = np.ones(cards.units[:, rows].shape, dtype=np.bool_)

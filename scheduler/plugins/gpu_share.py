@@ -5,6 +5,7 @@ What a card or node has free is in `scheduler.state.cards.card_columns`; what a 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import ClassVar, Final, Literal, TypeAlias
 
@@ -35,6 +36,7 @@ from scheduler.plugins.card_choice import (
     binpack_score,
     by_width,
     chosen_slots,
+    could_hold,
     fitting,
     selected,
     together,
@@ -150,7 +152,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         # Whose cards are all unhealthy has nothing allocatable for that reason.
         unhealthy = by_width(cards, rows, partial(_all_unhealthy, cards)) if states else np.zeros_like(ready)
         away = partial(away_since, tables, rows)
-        return (
+        found = (
             *(
                 Objection((cards.state[rows] == s) & ~unhealthy, reason, away if s == _NOT_ALLOCATABLE else None)
                 for s, reason in states
@@ -158,6 +160,9 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             *self._card_objections(pod, tables, state, rows, (ready & ~enough) | unhealthy),
             self._node_objection(cards, _request(pod), rows, ready & enough & ~roomy),
         )
+        large_enough = by_width(cards, rows, lambda group: could_hold(cards, _request(pod), group))
+        stays = ~(ready & large_enough & (cards.allocatable[rows] >= _request(pod).units))
+        return [replace(objection, unresolvable=stays) for objection in found]
 
     def verdicts(self, pod: Pod, tables: Tables, state: CycleState, row: int) -> Sequence[CardVerdict]:
         """Each card by itself; the node's state and total are in `diagnose`."""
@@ -252,9 +257,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         found += _out_of_use(cards, request, rows, there, short)
         short = short & ~np.logical_or.reduce([objection.rejected for objection in found])
         left = fitting(cards, request, rows)
-        how_many = "one card" if request.cards == 1 else f"{request.cards} cards"
-        alone = " without other pods" if request.exclusive else ""
-        too_few(left, f"Insufficient GPU memory on {how_many}{alone}", partial(card_numbers, cards, request, rows))
+        too_few(left, memory_reason(request), partial(card_numbers, cards, request, rows))
         for objection in _card_rules(state).objections(pod, tables, state, rows, left.shape):
             left = left & ~objection.rejected
             too_few(left, objection.reason)
@@ -267,6 +270,12 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             return Numbers(request.units, max(0, int(free[best])), int(cards.allocatable[rows][counted][best]))
 
         return Objection(scarce, f"Insufficient {self.resource_names.gpu_mem}", numbers)
+
+
+def memory_reason(request: GpuRequest) -> str:
+    """Of nodes where too few cards have the memory."""
+    how_many = "one card" if request.cards == 1 else f"{request.cards} cards"
+    return f"Insufficient GPU memory on {how_many}{' without other pods' if request.exclusive else ''}"
 
 
 def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:

@@ -99,7 +99,8 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
             # As in kube-scheduler, the first reason is the only one that a node is counted under.
             for before in found:
                 np.logical_and(rejected, ~before.rejected, out=rejected)
-            found.append(Objection(rejected, reason))
+            # Company that is not there does not come of pods that leave.
+            found.append(Objection(rejected, reason, unresolvable=reason == NO_COMPANY))
         return found
 
     def _rejected(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Iterator[tuple[BoolArray, str]]:

@@ -235,12 +235,15 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
         short = free(tables.resources, requested.indexes, rows) < requested.amounts
         if not requested.missing and not np.count_nonzero(short):
             return ()
-        masks = iter(short)
+        beyond = tables.resources.allocatable[requested.indexes][:, rows] < requested.amounts
+        masks = zip(short, beyond, strict=True)
         objections = []
         for name in requested.names:
-            mask = np.ones(short.shape[1], dtype=np.bool_) if name in requested.missing else next(masks)
+            missing = name in requested.missing
+            mask, hopeless = (np.ones(short.shape[1], dtype=np.bool_), True) if missing else next(masks)
             if mask.any():
-                objections.append(Objection(mask, TOO_MANY_PODS if name == PODS else f"Insufficient {name}"))
+                reason, stays = (TOO_MANY_PODS, False) if name == PODS else (f"Insufficient {name}", hopeless)
+                objections.append(Objection(mask, reason, unresolvable=stays))
         return objections
 
     def least(self, pod: Pod) -> Mapping[Amount, int]:

@@ -130,7 +130,7 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """Nodes that lack a label, and nodes in domains that are too full."""
         lacking, skewed = spread_constraints.objecting(self._spread(pod, tables, state), tables, rows)
-        return Objection(lacking, LACKING), Objection(skewed, SKEWED)
+        return Objection(lacking, LACKING, unresolvable=True), Objection(skewed, SKEWED)
 
     def opened_by(self, pod: Pod, tables: Tables, state: CycleState) -> int:
         """Pods that are spread and nodes that count, as they come, go and change."""

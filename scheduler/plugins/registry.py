@@ -15,6 +15,7 @@ from scheduler.framework.plugin import (
     PermitPlugin,
     Plugin,
     PluginArgs,
+    PostFilterPlugin,
     PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
@@ -23,6 +24,7 @@ from scheduler.framework.plugin import (
 )
 from scheduler.framework.profile import Profile
 from scheduler.plugins.card_affinity import CardAffinity
+from scheduler.plugins.default_preemption import DefaultPreemption
 from scheduler.plugins.gpu_core import GpuCore
 from scheduler.plugins.gpu_share import GpuShare
 from scheduler.plugins.gpu_sharers_per_card import GpuSharersPerCard
@@ -67,6 +69,7 @@ PLUGINS: Final[tuple[type[Plugin], ...]] = (
     NodeResourcesBalancedAllocation,
     ImageLocality,
     NodeDeclaredFeatures,
+    DefaultPreemption,
 )
 
 PluginT = TypeVar("PluginT", bound=Plugin)
@@ -75,6 +78,7 @@ _POINTS: Final[Mapping[type[Plugin], str]] = {
     PreEnqueuePlugin: "preEnqueue",
     PreFilterPlugin: "filter",
     FilterPlugin: "filter",
+    PostFilterPlugin: "postFilter",
     ScorePlugin: "score",
     CardFilterPlugin: "cardFilter",
     CardScorePlugin: "cardScore",
@@ -120,6 +124,7 @@ def build(profile: ResolvedProfile, resources: ResourceNames, plugins: Sequence[
         pre_enqueue=at(chosen.pre_enqueue, PreEnqueuePlugin),
         pre_filter=at((*chosen.filter, *at_cards), PreFilterPlugin),
         filter=at(chosen.filter, FilterPlugin),
+        post_filter=at(chosen.post_filter, PostFilterPlugin),
         score=tuple((plugin, chosen.weights[plugin.name]) for plugin in at(chosen.score, ScorePlugin)),
         card_filter=at(chosen.card_filter, CardFilterPlugin),
         card_score=at(chosen.card_score, CardScorePlugin),

@@ -68,7 +68,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
         outside = np.zeros_like(somewhere)
         for key, values in state.read(_ZONES):
             outside |= ~_is_in(tables, key, values, rows)
-        return (Objection(somewhere & outside, REASON),)
+        return (Objection(somewhere & outside, REASON, unresolvable=True),)
 
 
 def _bound(pod: Pod, tables: Tables) -> list[Bound]:

@@ -35,6 +35,9 @@ _EMPTY: Final[Mapping[str, str]] = {}
 _NO_TERMS: Final = objects.PodAffinity()
 _NOTHING_ASKED: Final = objects.Pod(objects.ObjectMeta(""))
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_NEVER: Final = "Never"
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,8 @@ class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """One pod. created: RFC 3339, "" unknown. node_name: "" while it waits. owner_uid: of its controller, or "".
 
     volumes: its own, in which the pods of one template may differ.
+    started: when a kubelet has seen it first, RFC 3339, "" before. nominated_node: as its status says, or "".
+    preempts: whether pods of lower priority may be removed for it. preempted: a scheduler is removing it for another.
     """
 
     key: PodKey
@@ -101,6 +106,11 @@ class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     reason: str
     condition: objects.PodCondition | None
     volumes: PodVolumes = NO_VOLUMES
+
+    started: str = ""
+    nominated_node: str = ""
+    preempts: bool = True
+    preempted: bool = False
 
     @property
     def claim_keys(self) -> list[ClaimKey]:
@@ -174,6 +184,10 @@ class PodReader:
             reason=status.reason,
             condition=next((c for c in status.conditions if c.type == "PodScheduled"), None),
             volumes=volumes_of(wire) if spec.volumes else NO_VOLUMES,
+            started=status.start_time,
+            nominated_node=status.nominated_node_name,
+            preempts=spec.preemption_policy != _NEVER,
+            preempted=any(map(_is_preemption, status.conditions)),
         )
 
     def _template(self, asked: Asked, node_name: str) -> Template:
@@ -239,6 +253,10 @@ def _full_name(reference: str) -> str:
     Source: kube-scheduler, plugins/imagelocality/image_locality.go, normalizedImageName.
     """
     return reference if reference.rfind(":") > reference.rfind("/") else f"{reference}:latest"
+
+
+def _is_preemption(condition: objects.PodCondition) -> bool:
+    return (condition.type, condition.status, condition.reason) == (DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER)
 
 
 def _host_ports(spec: objects.PodSpec) -> frozenset[HostPort]:

@@ -185,6 +185,20 @@ class SchedulingQueue:
         else:
             self._no_fit.add(entry, signature if wakes_on else None, now_s, wakes_on, needs)
 
+    def in_vain(self, uid: str, now_s: float) -> None:
+        """A place was to be made for an UNSCHEDULABLE pod, and could not be: it backs off. Else nothing."""
+        entry = self._entries.get(uid)
+        if entry is not None and entry.state is State.UNSCHEDULABLE:
+            self._no_fit.remove(entry)
+            self._no_fit.back_off(entry, now_s)
+
+    def try_again(self, uid: str, now_s: float) -> None:
+        """An UNSCHEDULABLE pod is ACTIVE, whatever it waits for; else nothing."""
+        entry = self._entries.get(uid)
+        if entry is not None and entry.state is State.UNSCHEDULABLE:
+            self._no_fit.remove(entry)
+            self._activate(entry, now_s)
+
     def failed(self, uid: str, now_s: float, *, longest_s: float = 0.0) -> None:
         """The attempt in flight ended in an error, such as a refused bind. Backs off, whatever else happens.
 

@@ -130,6 +130,14 @@ class MemoryCluster:
         """See `port.Cluster.set_pod_condition`."""
         await self._ask(Request(Verb.SET_CONDITION, str(pod)), lambda: self.world.pods.set_condition(pod, condition))
 
+    async def set_nominated_node(self, pod: PodKey, node: str) -> None:
+        """See `port.Cluster.set_nominated_node`."""
+        await self._ask(Request(Verb.NOMINATE, str(pod)), lambda: self.world.pods.nominate(pod, node))
+
+    async def delete_pod(self, pod: PodKey) -> None:
+        """See `port.Cluster.delete_pod`."""
+        await self._ask(Request(Verb.DELETE_POD, str(pod)), lambda: self.world.pods.delete_of(pod))
+
     async def create_event(self, event: EventRecord) -> None:
         """See `port.Cluster.create_event`."""
         request = Request(Verb.CREATE_EVENT, f"{event.namespace}/{event.object_name}")

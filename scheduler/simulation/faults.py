@@ -32,6 +32,8 @@ class Verb(Enum):
     GIVE_VOLUME = "give volume"
     SELECT_NODE = "select node"
     SET_CONDITION = "set condition"
+    NOMINATE = "nominate"
+    DELETE_POD = "delete pod"
     CREATE_EVENT = "create event"
     UPDATE_EVENT = "update event"
 

@@ -92,6 +92,17 @@ class Pods:
         conditions = merged(pod.status.conditions, condition)
         return self.collection.replace(replace(pod, status=replace(pod.status, conditions=conditions)))
 
+    def nominate(self, key: PodKey, node: str) -> Pod:
+        """Write status.nominatedNodeName; raises ApiNotFound, ApiConflict when the uid is another."""
+        pod = self.collection.existing(key.namespace, key.name)
+        check_uid(pod, key.uid)
+        return self.collection.replace(replace(pod, status=replace(pod.status, nominated_node_name=node)))
+
+    def delete_of(self, key: PodKey) -> None:
+        """As `delete`, of the pod with this uid; raises ApiNotFound, ApiConflict when it is another."""
+        check_uid(self.collection.existing(key.namespace, key.name), key.uid)
+        self.delete(key.namespace, key.name)
+
     def set_phase(self, namespace: str, name: str, phase: str, *, reason: str = "", message: str = "") -> Pod:
         """Report as the kubelet does: `Running`, or `Failed` with `reason` "OutOfcpu"; raises ApiNotFound."""
         pod = self.collection.existing(namespace, name)

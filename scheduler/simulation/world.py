@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from scheduler.kube.objects import ConfigMap, Namespace, Node, Pod
+from scheduler.kube.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget
 from scheduler.kube.port import ApiNotFound, Kind, T
 from scheduler.simulation.defaults import Identity
+from scheduler.simulation.disruption_budgets import DisruptionBudgets
 from scheduler.simulation.event_log import EventLog
 from scheduler.simulation.namespaces import ConfigMaps, Namespaces
 from scheduler.simulation.nodes import Nodes
@@ -33,12 +34,15 @@ class World:
         pods = Collection[Pod]("pods", self._versions, history_limit)
         namespaces = Collection[Namespace]("namespaces", self._versions, history_limit)
         config_maps = Collection[ConfigMap]("configmaps", self._versions, history_limit)
+        budgets = Collection[PodDisruptionBudget]("poddisruptionbudgets", self._versions, history_limit)
         self.namespaces = Namespaces(namespaces, identity)
         self.storage = Storage(self._versions, history_limit, identity, self.namespaces)
-        self._collections: dict[str, Collection[Any]] = {c.resource: c for c in (nodes, pods, namespaces, config_maps)}
+        own = (nodes, pods, namespaces, config_maps, budgets)
+        self._collections: dict[str, Collection[Any]] = {collection.resource: collection for collection in own}
         self.selecting = Selecting(self._versions, history_limit, identity, self.namespaces)
         self._collections |= self.storage.collections | self.selecting.collections
         self.config_maps = ConfigMaps(config_maps, identity, self.namespaces)
+        self.disruption_budgets = DisruptionBudgets(budgets, identity, self.namespaces)
         self.nodes = Nodes(nodes, identity)
         self.pods = Pods(pods, identity, self.namespaces, self.nodes)
         self.events = EventLog(self.namespaces.exists)

@@ -10,9 +10,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.state.cards.card_arrays import per_row
-from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows
+from scheduler.state.cards.card_columns import MOST_UNITS
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.columns.resources import NATIVE
+from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
 
@@ -73,12 +76,25 @@ class RowsLeft:
         """tables: read only."""
         self._tables = tables
 
-    def amounts(self, rows: Rows) -> Int64Array:
-        """As `left`."""
-        return left(self._tables, rows)
+    def amounts(self, rows: RowArray) -> Int64Array:
+        """As `left`; on rows where nominated pods are booked, as much as that could be for anybody."""
+        amounts = left(self._tables, rows)
+        for place, row in enumerate(rows.tolist() if self._tables.any_nominated else ()):
+            for record in self._tables.nominated_on(row):
+                amounts[:, place] += _given_back(record)
+        return amounts
 
     def cards(self, row: int) -> CardsLeft:
-        """Of one row."""
+        """Of one row; where nominated pods are booked, without them."""
+        nominated = list(self._tables.nominated_on(row))
+        for record in nominated:
+            self._tables.lift(record)
+        found = self._cards(row)
+        for record in nominated:
+            self._tables.put_back(record)
+        return found
+
+    def _cards(self, row: int) -> CardsLeft:
         columns = self._tables.cards
         stored, slots = columns.stored, columns.slots[row]
         given = np.flatnonzero(stored.available[: len(slots), row])
@@ -88,6 +104,14 @@ class RowsLeft:
             models=np.array([model_bit(code) for code in stored.model[given, row].tolist()], dtype=np.int64),
             uuids=np.array([uuid_bit(slots[slot].card.uuid) for slot in given.tolist()], dtype=np.int64),
         )
+
+
+def _given_back(record: PodRecord) -> Int64Array:
+    """int64[amounts]: what is left more of each at most without the pod."""
+    template = record.pod.template
+    native = [template.requests.get(name, 0) for name in (CPU, MEMORY, EPHEMERAL_STORAGE)]
+    on_one_card = MOST_UNITS if record.exclusive else template.gpu_units
+    return np.array([*native, 1, on_one_card, template.gpu_units], dtype=np.int64)
 
 
 def left(tables: Tables, rows: Rows) -> Int64Array:

@@ -70,7 +70,11 @@ def audit_node(tables: Tables, name: str) -> NodeAudit | None:
 
 
 def _overcommitted(units: Mapping[str, int], records: list[PodRecord]) -> tuple[OvercommittedCard, ...]:
-    """By what pods are known to hold: one whose card is not known counts on each, and is on one at most."""
+    """By what pods are known to hold: one whose card is not known counts on each, and is on one at most.
+
+    What is kept for a nominated pod may still be held by those that have to go.
+    """
+    records = [record for record in records if not record.nominated]
     booked: Counter[str] = Counter()
     for record in records:
         if record.held is not None:

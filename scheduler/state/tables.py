@@ -10,10 +10,11 @@ The first decision that is read of a pod stays for as long as it lives: an edite
 shown of an ASSUMED pod on its node, other than we chose it, is either edited or somebody else's: it counts on every
 card until its Binding is answered (`confirm`, `forget`).
 A pod may be seen before its node: it is booked when the node comes.
+A NOMINATED pod (`scheduler.state.nominations`) is booked like these, but is not on record.
 Owned by the event loop. No method awaits, so each one is atomic.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
@@ -24,19 +25,16 @@ from scheduler.pods.effective_requests import amounts
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError
+from scheduler.state.bookings import Bookings
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_decision, unknown, written_of
-from scheduler.state.cards.card_columns import CardColumns, Held
 from scheduler.state.cards.card_news import CardNews
 from scheduler.state.cards.node_inventory import node_differences, read_inventory
-from scheduler.state.changes import ANY_DOMAIN, Change, ChangeLog
+from scheduler.state.changes import ANY_DOMAIN, Change
 from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, resized
 from scheduler.state.columns.images import Images
-from scheduler.state.columns.labels import Labels
-from scheduler.state.columns.resources import ResourceColumns
 from scheduler.state.columns.taints import Taints
-from scheduler.state.facts.fact_table import FactT, FactTable
-from scheduler.state.known import Known
-from scheduler.state.pod_record import NOTHING_SENT, PodRecord, booking_kinds, problem_of
+from scheduler.state.disruption_budgets import DisruptionBudgets
+from scheduler.state.pod_record import NOTHING_SENT, PodRecord, problem_of
 from scheduler.state.volumes.plan import Plan
 from scheduler.state.volumes.volumes import Volumes
 
@@ -51,7 +49,7 @@ _ATTACHMENTS: Final = int(Change.ATTACHMENTS)
 _VOLUMES: Final = int(Change.VOLUMES)
 
 
-class Tables(Known):
+class Tables(Bookings):
     """All columns. Plugins read; only the verbs here change them."""
 
     def __init__(self, resources: ResourceNames, memory_unit_mib: int = 1024) -> None:
@@ -59,18 +57,12 @@ class Tables(Known):
         self._resource_names = resources
         self._unit_mib = memory_unit_mib
         super().__init__()
-        self.changes = ChangeLog()
         self.unschedulable: BoolArray = np.zeros(FIRST_CAPACITY, dtype=np.bool_)
-        self.labels = Labels()
         self.taints = Taints()
         self.images = Images()
-        self.resources = ResourceColumns()
-        self.cards = CardColumns()
         self.news = CardNews()
-        self.namespaces: dict[str, dict[str, str]] = {}
-        self.volumes = Volumes()
-        self._facts = FactTable(self)
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
+        self.budgets = DisruptionBudgets()
 
     # Nodes
 
@@ -234,13 +226,6 @@ class Tables(Known):
             self._leave(record)
         return record is not None
 
-    def fact(self, kind: type[FactT], *arguments: Hashable) -> FactT:
-        """The fact of this kind and with these arguments, made at the first call; see `facts`."""
-        fact = self._facts.made.get((kind, arguments))
-        if fact is None:
-            return self._facts.make(kind, arguments, self._nodes, self._pods.values())
-        return fact  # type: ignore[return-value] # of that kind
-
     # The parts of the verbs
 
     def _settle(self, uid: str) -> None:
@@ -306,7 +291,7 @@ class Tables(Known):
         for record in records:
             record.held = self._hold(record, row)
             self._facts.book(record, row, 1, of_cards=True)
-            if record.held is not None and record.held.booked.problem:
+            if record.held is not None and record.held.booked.problem and not record.nominated:
                 self._pod_problems[record.pod.key.uid] = (record.pod, record.held.booked.problem)
 
     def _book_all(self, name: str, row: int, sign: int) -> int:
@@ -327,9 +312,7 @@ class Tables(Known):
         row = self.row_of.get(record.node)
         if row is None:
             return
-        self._book_resources(record, row, 1)
-        record.held = self._hold(record, row)
-        kinds = self._facts.book(record, row, 1) | booking_kinds(record)
+        kinds = self._book(record, row)
         self.changes.note(row, kinds)
         self._note_turned()
         if kinds & _COMPANY:
@@ -348,23 +331,8 @@ class Tables(Known):
         row = self.row_of.get(record.node)
         if row is None:
             return
-        self._book_resources(record, row, -1)
-        kinds = self._facts.book(record, row, -1) | booking_kinds(record)
-        if record.held is not None:
-            self.cards.release(row, record.held)
-            record.held = None
-        self._opened(row, kinds)
+        self._opened(row, self._unbook(record, row))
         self._note_turned()
-
-    def _hold(self, record: PodRecord, row: int) -> Held | None:
-        if not record.written.units:
-            return None
-        return self.cards.hold(row, record.written, exclusive=record.exclusive)
-
-    def _note_turned(self) -> None:
-        """Cards of other nodes may be used, or not any more, since they have a UUID in common."""
-        while self.cards.turned:
-            self._opened(self.cards.turned.pop(), _INVENTORY)
 
     def _reread(self, record: PodRecord, pod: Pod) -> None:
         """The pod reads differently now: what it is booked with moves, where it is booked."""
@@ -379,12 +347,3 @@ class Tables(Known):
         kinds |= self._facts.reread(record, pod, row)
         if kinds and row is not None:
             self._opened(row, kinds)
-
-    def _book_resources(self, record: PodRecord, row: int, sign: int) -> None:
-        template = record.pod.template
-        self.resources.add(row, template.requests, (template.scoring_cpu_millis, template.scoring_memory_bytes), sign)
-
-    def _opened(self, row: int, kinds: int) -> None:
-        self.changes.note(row, kinds)
-        self.openings.note(row, kinds)
-        self.openings.note_everywhere(ANY_DOMAIN if kinds & _DOMAINS else kinds & _SOME_DOMAINS)

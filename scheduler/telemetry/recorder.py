@@ -94,6 +94,10 @@ class Recorder:
         """The pod had a place, and could not be bound to it. reasons: equal for errors that mean the same."""
         self._hear(pod, "SchedulerError", message, reasons)
 
+    def preempted(self, victim: Pod, note: str) -> None:
+        """The pod is removed for another one."""
+        self._put(self._event(_regarding(victim.key), "Preempted", "Preempting", note, warning=False))
+
     def about(self, kind: str, name: str, uid: str, reason: str, note: str) -> None:
         """A warning on a Pod (`namespace/name`) or a Node.
 

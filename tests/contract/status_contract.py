@@ -1,4 +1,4 @@
-"""Conditions of pods."""
+"""Conditions of pods, nominations, deletions."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def conditions(pod: Pod) -> dict[str, PodCondition]:
 
 
 class StatusContract:
-    """What `port.Cluster.set_pod_condition` does."""
+    """What `port.Cluster.set_pod_condition`, `set_nominated_node` and `delete_pod` do."""
 
     async def test_a_condition_is_added_and_the_others_stay(self, under_test: ClusterUnderTest) -> None:
         key = key_of(await under_test.pod())
@@ -44,3 +44,44 @@ class StatusContract:
     async def test_the_condition_of_a_pod_that_is_gone_is_not_found(self, under_test: ClusterUnderTest) -> None:
         with pytest.raises(ApiNotFound):
             await under_test.cluster.set_pod_condition(PodKey(under_test.namespace, "nobody", "u"), WAITS)
+
+    async def test_a_nomination_is_written_and_taken_away(self, under_test: ClusterUnderTest) -> None:
+        key = key_of(await under_test.pod())
+        await under_test.cluster.set_pod_condition(key, WAITS)
+        await under_test.cluster.set_nominated_node(key, "node-a")
+        written = await under_test.read()
+        await under_test.cluster.set_nominated_node(key, "")
+
+        assert written.status.nominated_node_name == "node-a"
+        assert (await under_test.read()).status.nominated_node_name == ""
+        assert conditions(written) == {"PodScheduled": WAITS}
+
+    async def test_the_nomination_of_another_uid_is_a_conflict(self, under_test: ClusterUnderTest) -> None:
+        pod = await under_test.pod()
+        other = PodKey(under_test.namespace, "p", "00000000-0000-0000-0000-000000000000")
+
+        with pytest.raises(ApiConflict):
+            await under_test.cluster.set_nominated_node(other, "node-a")
+
+        assert await under_test.read() == pod
+
+    async def test_a_deleted_pod_is_gone_or_going(self, under_test: ClusterUnderTest) -> None:
+        key = key_of(await under_test.pod())
+
+        await under_test.cluster.delete_pod(key)
+
+        found = await under_test.cluster.pod(key.namespace, key.name)
+        assert found is None or found.metadata.deletion_timestamp
+
+    async def test_the_deletion_of_another_uid_is_a_conflict(self, under_test: ClusterUnderTest) -> None:
+        pod = await under_test.pod()
+        other = PodKey(under_test.namespace, "p", "00000000-0000-0000-0000-000000000000")
+
+        with pytest.raises(ApiConflict):
+            await under_test.cluster.delete_pod(other)
+
+        assert await under_test.read() == pod
+
+    async def test_the_deletion_of_a_pod_that_is_gone_is_not_found(self, under_test: ClusterUnderTest) -> None:
+        with pytest.raises(ApiNotFound):
+            await under_test.cluster.delete_pod(PodKey(under_test.namespace, "nobody", "u"))

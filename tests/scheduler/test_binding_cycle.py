@@ -70,6 +70,12 @@ class Script:
     async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
         raise NotImplementedError
 
+    async def set_nominated_node(self, pod: PodKey, node: str) -> None:
+        raise NotImplementedError
+
+    async def delete_pod(self, pod: PodKey) -> None:
+        raise NotImplementedError
+
     async def create_event(self, event: port.EventRecord) -> None:
         raise NotImplementedError
 

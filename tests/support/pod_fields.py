@@ -89,9 +89,7 @@ _POD_SPEC: Final = (
         {"schedulingGroup": {"podGroupName": "g"}},
         "pod groups",
     ),
-    *irrelevant(
-        "a pod waits, whatever its priority, until there is place: nothing is preempted yet", "preemptionPolicy"
-    ),
+    judged("preemptionPolicy", "`Never`: no pod is removed for it"),
     *irrelevant(f"{_ADMITTED}: priority", "priorityClassName"),
     judged("hostNetwork", "NodeDeclaredFeatures, with hostUsers; every port of a container became its host port"),
     judged("hostUsers", "NodeDeclaredFeatures: false with hostNetwork needs a feature of the node"),

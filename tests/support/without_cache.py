@@ -22,13 +22,15 @@ def evaluation(profile: Profile, tables: Tables, pod: Pod) -> tuple[Runtime, Eva
     return runtime, runtime.evaluate(pod, runtime.signature(pod))
 
 
-def decision(profile: Profile, tables: Tables, pod: Pod, now_ns: int) -> Outcome:
+def decision(profile: Profile, tables: Tables, pod: Pod, now_ns: int, nominated: str = "") -> Outcome:
     """What `SchedulingCycle.schedule` has to answer; the tables stay as they are."""
     runtime, judged = evaluation(profile, tables, pod)
     nodes = len(tables.row_of)
     if judged.never:
         return NoFit(pod, Diagnosis(nodes, rejected=judged.never), judged.wakes_on)
-    row = runtime.best_row(pod, judged)
+    row = tables.row_of.get(nominated, NOWHERE)
+    if row == NOWHERE or not runtime.feasible(pod, judged)[row]:
+        row = runtime.best_row(pod, judged)
     if row == NOWHERE:
         reasons = count_reasons(tables.valid, runtime.objections(pod, judged))
         return NoFit(pod, Diagnosis(nodes, reasons), judged.wakes_on | int(Change.EXISTENCE))

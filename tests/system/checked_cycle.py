@@ -48,7 +48,7 @@ class CheckedCycle(SchedulingCycle):
         self.refused = 0
         self.asked = 0
 
-    def schedule(self, pod: Pod, now_ns: int) -> Outcome:
+    def schedule(self, pod: Pod, now_ns: int, nominated: str = "") -> Outcome:
         self.asked += 1
         seen = self._seen(pod.key.uid)
         as_seen = READER.read(seen)
@@ -56,9 +56,9 @@ class CheckedCycle(SchedulingCycle):
         assert not seen.spec.node_name, f"{pod.key} has a place"
         read = (as_seen.labels, as_seen.annotations)
         assert (pod.labels, pod.annotations) == read, f"{pod.key} has changed"
-        expected = decision(self.profile, self._tables, pod, now_ns)
+        expected = decision(self.profile, self._tables, pod, now_ns, nominated)
         before = self._ledger()
-        outcome = super().schedule(pod, now_ns)
+        outcome = super().schedule(pod, now_ns, nominated)
         if isinstance(outcome, NoFit) and isinstance(expected, NoFit):
             # What rejected the class at any time may wake it: more than is needed, never less.
             assert outcome.wakes_on & expected.wakes_on == expected.wakes_on, (

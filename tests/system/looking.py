@@ -11,6 +11,9 @@ from tests.support.builders import manifest, wire_node
 from tests.system.process import world
 
 A_SECOND_S = 1.0
+# The end of a message: what preemption cannot do about it.
+NOT_HELPFUL = " preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+NO_VICTIMS = " preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
 HOSTNAME = "kubernetes.io/hostname"
 
 

@@ -81,7 +81,10 @@ class Process:
         reader = PodReader(ResourceNames())
         pods = _readable(reader.read, self.wire.told["pods"])
         nodes = _readable(_checked, self.wire.told["nodes"])
-        assumed = {r.pod.key.uid: (r.pod, r.node, r.written) for r in self.engine.tables.records() if r.assumed}
+        tables = self.engine.tables
+        nominated = [r for row in tables.row_of.values() for r in tables.nominated_on(row)]
+        on_record = [*(r for r in tables.records() if r.assumed), *nominated]
+        assumed = {r.pod.key.uid: (r.pod, r.node, r.written) for r in on_record}
         first = self.wire.first
         bound = [
             (pod, pod.node_name, written_of(replace(pod, annotations=first[pod.key.uid])))

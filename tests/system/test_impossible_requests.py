@@ -7,7 +7,7 @@ import pytest
 
 from config.protocol import names
 from tests.support.builders import wire_node
-from tests.system.looking import HOSTNAME, comes, condition, node_of, warnings
+from tests.system.looking import HOSTNAME, NOT_HELPFUL, comes, condition, node_of, warnings
 from tests.system.process import in_virtual_time, scheduling, world
 
 _UNKNOWN_OPERATOR = {
@@ -106,7 +106,8 @@ async def test_a_request_that_cannot_be_met_waits_with_a_reason_and_one_warning(
         await asyncio.sleep(1)
 
         assert node_of(of, "p") == ""
-        assert condition(of, "p") == f"False 0/1 nodes are available: {message}."
-        assert warnings(of, "p") == [("FailedScheduling", f"0/1 nodes are available: {message}.")]
+        told = f"0/1 nodes are available: {message}.{NOT_HELPFUL}"
+        assert condition(of, "p") == f"False {told}"
+        assert warnings(of, "p") == [("FailedScheduling", told)]
         assert process.cycle.refused > 10
         assert process.cycle.placed == 60

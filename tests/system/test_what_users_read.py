@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.simulation.faults import Overtaken, Refuse, Throttle, Verb
-from tests.system.looking import A_SECOND_S, cluster, comes, condition, events, node_of, touch
+from tests.system.looking import A_SECOND_S, NO_VICTIMS, NOT_HELPFUL, cluster, comes, condition, events, node_of, touch
 from tests.system.process import in_virtual_time, scheduling
 
 
@@ -43,8 +43,9 @@ async def test_a_condition_is_patched_when_its_message_changes() -> None:
         await asyncio.sleep(310)
 
         assert [message for _, name, message in process.wire.conditions if name == "waits"] == [
-            "0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 8, most free 6 (of 16).",
-            "0/1 nodes are available: 1 node(s) were unschedulable.",
+            "0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 8, most free 6 (of 16)."
+            + NO_VICTIMS,
+            "0/1 nodes are available: 1 node(s) were unschedulable." + NOT_HELPFUL,
         ]
 
 
@@ -74,7 +75,7 @@ async def test_an_overcommitted_card_has_nothing_free_in_the_message() -> None:
         comes(of, "waits", 4)
         await asyncio.sleep(A_SECOND_S)
 
-        assert condition(of, "waits").endswith("wants 4, most free 0 (of 16).")
+        assert condition(of, "waits").endswith("wants 4, most free 0 (of 16)." + NO_VICTIMS)
 
 
 @in_virtual_time

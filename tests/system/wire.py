@@ -31,6 +31,7 @@ from scheduler.simulation.faults import Faults
 from scheduler.simulation.world import World
 
 _INTERNAL_ERROR: Final = 500
+_KINDS: Final = (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS, port.DISRUPTION_BUDGETS)
 # Seconds added in another order differ in their last bit.
 _ROUNDING_S: Final = 1e-6
 
@@ -134,7 +135,8 @@ class Wire(MemoryCluster):
         told = next((found for found in self.told["pods"] if found.metadata.uid == pod.uid), None)
         has_place = pod.uid in self._placed or (told is not None and told.spec.node_name)
         assert not (condition.status == "False" and has_place), f"{pod} has a place, and is said to wait"
-        self.conditions.append((asyncio.get_running_loop().time(), pod.name, condition.message))
+        if condition.type == "PodScheduled":
+            self.conditions.append((asyncio.get_running_loop().time(), pod.name, condition.message))
         await super().set_pod_condition(pod, condition)
 
     async def pod(self, namespace: str, name: str) -> objects.Pod | None:

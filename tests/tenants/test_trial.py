@@ -41,10 +41,10 @@ def test_a_scheduler_that_takes_ten_milliseconds_for_each_pod_of_the_attacker_is
 ) -> None:
     decide = SchedulingCycle.schedule
 
-    def slowly(self: SchedulingCycle, found: Pod, now_ns: int) -> Outcome:
+    def slowly(self: SchedulingCycle, found: Pod, now_ns: int, nominated: str = "") -> Outcome:
         if found.key.namespace == NAMESPACE:
             works_for(0.01)
-        return decide(self, found, now_ns)
+        return decide(self, found, now_ns, nominated)
 
     monkeypatch.setattr(SchedulingCycle, "schedule", slowly)
     figures = run_trial(ORDINARY)

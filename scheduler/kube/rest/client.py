@@ -79,15 +79,17 @@ class KubeCluster:
         """As the port."""
         written = (pod.uid, condition.type)
         changed_s = None if self._written.get(written) == condition.status else time.time()
-        body = writing.condition_patch(pod, condition, changed_s)
-        try:
-            await self._patch(f"{writing.pod_path(pod.namespace, pod.name)}/status", body, "Pod")
-        except port.ApiRefused as error:
-            # In a patch, another uid is not a failed precondition but a field that may not change.
-            if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and _UID_DIFFERS in error.message:
-                raise port.ApiConflict(error.message, error.status) from error
-            raise
+        await self._patch_status(pod, writing.condition_patch(pod, condition, changed_s))
         self._written[written] = condition.status
+
+    async def set_nominated_node(self, pod: PodKey, node: str) -> None:
+        """As the port."""
+        await self._patch_status(pod, writing.nomination_patch(pod, node))
+
+    async def delete_pod(self, pod: PodKey) -> None:
+        """As the port."""
+        path, body = writing.pod_path(pod.namespace, pod.name), writing.deletion_body(pod)
+        await self._transport.send(HTTPMethod.DELETE, path, body, answers="Pod", timeout_s=self._timeout_s)
 
     async def create_event(self, event: port.EventRecord) -> None:
         """As the port."""
@@ -105,6 +107,15 @@ class KubeCluster:
     async def close(self) -> None:
         """As the port."""
         await self._transport.close()
+
+    async def _patch_status(self, pod: PodKey, body: bytes) -> None:
+        try:
+            await self._patch(f"{writing.pod_path(pod.namespace, pod.name)}/status", body, "Pod")
+        except port.ApiRefused as error:
+            # In a patch, another uid is not a failed precondition but a field that may not change.
+            if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and _UID_DIFFERS in error.message:
+                raise port.ApiConflict(error.message, error.status) from error
+            raise
 
     async def _patch(self, path: str, body: bytes, kind: str) -> bytes:
         return await self._transport.send(

@@ -18,6 +18,7 @@ _EVENTS: Final = "events.k8s.io"
 _STORAGE: Final = "storage.k8s.io"
 _APPS: Final = "apps"
 _OF_STORAGE: Final = ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments")
+_POLICY: Final = "policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ NEEDED: Final = (
     *(Right(verb, resource, group=_STORAGE) for resource in _OF_STORAGE for verb in ("list", "watch")),
     Right("create", "pods", "binding"),
     Right("patch", "pods", "status"),
+    Right("delete", "pods"),
+    *(Right(verb, "poddisruptionbudgets", group=_POLICY) for verb in ("list", "watch")),
     *(Right(verb, "events", group=_EVENTS) for verb in ("create", "patch")),
 )
 

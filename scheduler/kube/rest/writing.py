@@ -59,6 +59,21 @@ class _StatusPatch(msgspec.Struct):
     status: _Conditions
 
 
+class _Nominated(msgspec.Struct, rename="camel"):
+    nominated_node_name: str | None
+
+
+class _NominationPatch(msgspec.Struct):
+    metadata: _Uid
+    status: _Nominated
+
+
+class _DeleteOptions(msgspec.Struct, rename="camel"):
+    preconditions: _Uid
+    kind: str = "DeleteOptions"
+    api_version: str = "v1"
+
+
 class _EventMeta(msgspec.Struct):
     name: str
     namespace: str
@@ -182,6 +197,16 @@ def condition_patch(pod: PodKey, condition: objects.PodCondition, changed_s: flo
         "" if changed_s is None else _time(changed_s, "seconds"),
     )
     return _ENCODER.encode(_StatusPatch(_Uid(pod.uid), _Conditions((written,))))
+
+
+def nomination_patch(pod: PodKey, node: str) -> bytes:
+    """Strategic merge patch of status.nominatedNodeName of the pod with this uid and of no other; "" takes it away."""
+    return _ENCODER.encode(_NominationPatch(_Uid(pod.uid), _Nominated(node or None)))
+
+
+def deletion_body(pod: PodKey) -> bytes:
+    """Encode DeleteOptions: the pod with this uid and no other, with the grace period that it has."""
+    return _ENCODER.encode(_DeleteOptions(_Uid(pod.uid)))
 
 
 def event_body(event: EventRecord) -> bytes:

@@ -16,12 +16,16 @@ _PODS: Final = int(Change.PODS)
 
 
 class Booked(Protocol):
-    """A pod on a node, as far as facts see it. read: what each fact that counts pods read of it, in their order."""
+    """A pod on a node, as far as facts see it. read: what each fact that counts pods read of it, in their order.
+
+    lifted: it is not booked for the moment.
+    """
 
     pod: Pod
     node: str
     read: list[Any]
     held: Held | None
+    lifted: bool
 
 
 class FactTable:
@@ -54,7 +58,7 @@ class FactTable:
         for record in records:
             read = fact.read(record.pod)
             record.read.append(read)
-            if read is not None and record.node in row_of:
+            if read is not None and record.node in row_of and not record.lifted:
                 _book(fact, record, row_of[record.node], read, 1)
         return made
 

@@ -126,7 +126,7 @@ def test_a_weight_may_be_set(points: dict[str, object], weight: int) -> None:
         pytest.param({"filter": {"enabled": [{"name": "NodeName", "weight": 2}]}}, "weight", id="a filter's weight"),
         pytest.param({"score": {"enabled": [{"name": "GpuShare", "weight": 0}]}}, "weight", id="weight 0"),
         pytest.param({"score": {"enabled": [{"name": "GpuShare", "weight": 101}]}}, "weight", id="weight 101"),
-        pytest.param({"postFilter": {}}, "postFilter", id="a point without plugins"),
+        pytest.param({"postBind": {}}, "postBind", id="a point without plugins"),
     ],
 )
 def test_plugins_that_make_no_sense_are_refused(points: dict[str, object], complaint: str) -> None:

@@ -356,6 +356,8 @@ async def test_every_verb_can_fail_without_the_others(verb: Verb) -> None:
         Verb.CREATE_EVENT: cluster.create_event(event("new")),
         Verb.UPDATE_EVENT: cluster.update_event(event("old"), EventSeries(2, 0.0)),
         Verb.BIND: cluster.bind(binding(of, "a"), 4.0),
+        Verb.NOMINATE: cluster.set_nominated_node(binding(of, "a").pod, "node-a"),
+        Verb.DELETE_POD: cluster.delete_pod(binding(of, "a").pod),
     }
 
     assert [other for other, request in requests.items() if await fails(request)] == [verb]

@@ -69,6 +69,12 @@ class Written:
     async def bind(self, binding: Binding, timeout_s: float) -> None:
         raise NotImplementedError
 
+    async def set_nominated_node(self, pod: PodKey, node: str) -> None:
+        raise NotImplementedError
+
+    async def delete_pod(self, pod: PodKey) -> None:
+        raise NotImplementedError
+
     async def pod(self, namespace: str, name: str) -> objects.Pod | None:
         raise NotImplementedError
 

@@ -1,0 +1,154 @@
+"""What the rules would say of one node without some of its pods. For PostFilter.
+
+The pods are lifted from the tables themselves, the rules are asked about that one row, and the pods are put back before
+anybody else looks: whatever rules count is counted by the same code, and no copy of a node is ever made.
+"""
+
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from cachetools import LRUCache
+
+from scheduler.framework.card_rules import CARD_RULES
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.evaluation_cache import ClassRules, Evaluation
+from scheduler.framework.plugin import CardFilterPlugin, CardObjection
+from scheduler.framework.runtime import Runtime
+from scheduler.pods.pod import Pod
+from scheduler.state.columns.arrays import RowArray, Rows
+from scheduler.state.facts.priorities import Priorities
+from scheduler.state.nominations import Nominations
+from scheduler.state.pod_record import PodRecord
+from scheduler.state.tables import Tables
+
+_MOST_TEMPLATES: Final = 16
+
+
+class OnlyCards(CardFilterPlugin):
+    """Objects to every card but these, of whatever row."""
+
+    name = "OnlyCards"
+
+    def __init__(self, slots: frozenset[int]) -> None:
+        """slots: of `tables.cards`."""
+        super().__init__()
+        self._slots = slots
+
+    def filter_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[CardObjection]:  # noqa: ARG002 - as asked
+        """As CardFilterPlugin."""
+        rejected = np.ones(tables.cards.units[:, rows].shape, dtype=np.bool_)
+        rejected[[slot for slot in self._slots if slot < len(rejected)]] = False
+        return (CardObjection(rejected, "Insufficient GPU memory on one card"),)
+
+
+@dataclass(slots=True)
+class Trial:
+    """One node, and pods that are lifted from it; all are back when the `with` ends that gave it.
+
+    only: slots of the cards that count, None for all.
+    """
+
+    runtime: Runtime
+    pod: Pod
+    row: int
+    state: CycleState
+    rules: ClassRules
+    lifted: dict[str, PodRecord]
+
+    def lift(self, record: PodRecord) -> None:
+        """Ask without this pod."""
+        self.runtime.tables.lift(record)
+        self.lifted[record.pod.key.uid] = record
+
+    def put_back(self, record: PodRecord) -> None:
+        """Ask with it again."""
+        del self.lifted[record.pod.key.uid]
+        self.runtime.tables.put_back(record)
+
+    def fits(self) -> bool:
+        """Whether the node takes the pod as it is now. That its own fields allow it is known."""
+        self.state.drop_passing()
+        judged, rows = Evaluation(state=self.state, rules=self.rules), slice(self.row, self.row + 1)
+        left = self.runtime.tables.valid[rows]
+        for filters in (self.rules.booking_filters, self.rules.domain_filters):
+            left = self.runtime.left(self.pod, judged, filters, rows, left)
+            if not left[0]:
+                return False
+        return True
+
+    def reasons(self) -> tuple[str, ...]:
+        """Why it does not take the pod: what the first rule that objects says, each once."""
+        self.state.drop_passing()
+        rows = slice(self.row, self.row + 1)
+        for plugin in self.rules.filters:
+            found = plugin.diagnose(self.pod, self.runtime.tables, self.state, rows)
+            if reasons := tuple(objection.reason for objection in found if objection.rejected[0]):
+                return reasons
+        return ()
+
+
+class RowMemo:
+    """What was worked out of rows by template, until the row changes."""
+
+    def __init__(self, tables: Tables) -> None:
+        """Nothing."""
+        self._tables = tables
+        self._kept: LRUCache[Hashable, tuple[int, dict[int, Any]]] = LRUCache(maxsize=_MOST_TEMPLATES)
+
+    def of(self, key: Hashable) -> dict[int, Any]:
+        """By row; the caller adds to it."""
+        version = self._tables.changes.version
+        since, rows = self._kept.get(key, (version, {}))
+        changed = self._tables.changes.since(since)
+        if changed is None:
+            rows = {}
+        else:
+            for row in changed.rows:
+                rows.pop(row, None)
+        self._kept[key] = (version, rows)
+        return rows
+
+
+class WhatIf:
+    """Questions for one pod. rows: of the nodes where pods of lower priority may make room by leaving, by name.
+
+    resolvable: how many there are where any pods could. Both as of the start.
+    least: int64[amounts], what the pod needs of a row at least.
+    nominations: the tables show them as the pod sees them.
+    """
+
+    def __init__(self, runtime: Runtime, nominations: Nominations, pod: Pod, rows: RowArray, memo: "RowMemo") -> None:
+        """rows: of the nodes where pods that leave may make room, in any order."""
+        self.tables = runtime.tables
+        self.nominations = nominations
+        self.resolvable = len(rows)
+        self.least = runtime.profile.least(pod)
+        rows = rows[self.tables.fact(Priorities).lowest[rows] < pod.priority]
+        self.rows: list[int] = rows[self.tables.rank[rows].argsort(kind="stable")].tolist()
+        self._runtime = runtime
+        self._pod = pod
+        self._memo = memo
+
+    def memo(self) -> dict[int, Any]:
+        """What was worked out of rows for pods of this template and priority, as far as it is true.
+
+        To be asked for again after each `yield`.
+        """
+        return self._memo.of((self._pod.template, self._pod.priority, self.tables.budgets.version))
+
+    @contextmanager
+    def trial(self, row: int, only: Collection[int] | None = None) -> Iterator[Trial]:
+        """One node. only: slots of its cards, when no other will do."""
+        state, runtime = CycleState(), self._runtime
+        skipped, _ = runtime.pre_filter(self._pod, state)
+        rules = runtime.profile.card_rules(skipped)
+        if only is not None:
+            rules = replace(rules, filters=(*rules.filters, OnlyCards(frozenset(only))))
+        state.write(CARD_RULES, rules)
+        trial = Trial(runtime, self._pod, row, state, runtime.profile.class_rules(self._pod, skipped), {})
+        yield trial
+        for record in list(trial.lifted.values()):
+            trial.put_back(record)

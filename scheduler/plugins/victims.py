@@ -1,0 +1,139 @@
+"""The pods of one node that have to go for another: all of lower priority, less those that can come back.
+
+What pods hold of cpu, memory, places for pods and cards is added up as plain numbers first (`by_amounts`), for all
+nodes that are compared; the rules are asked about the cheapest of what comes of that, until one agrees.
+Source: kube-scheduler, plugins/defaultpreemption/default_preemption.go (SelectVictimsOnNode), framework/preemption/
+preemption.go (pickOneNodeForPreemption), pkg/scheduler/util/utils.go (MoreImportantPod, GetEarliestPodStartTime).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from scheduler.pods.pod import Pod, Template
+from scheduler.state.cards.booking import CardShare
+from scheduler.state.pod_record import PodRecord
+from scheduler.state.tables import Tables
+
+if TYPE_CHECKING:
+    from scheduler.framework.what_if import Trial, WhatIf
+
+# Less is better: violations, highest priority, sum of priorities, victims, when the most important one has started.
+Key: TypeAlias = tuple[int, int, int, int, int]
+# So that a few victims with negative priorities are not worse than many.
+ABOVE_ALL: Final = 2**31
+_NOT_STARTED: Final = 10**14
+_LAST: Final = "~"
+# Of one node, those that hold most of what the pod asks: all that is asked of them is asked within one step.
+MOST_VICTIMS: Final = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One node. victims: the most important one first. slots: the cards that they free, None where none is asked.
+
+    violations: victims that a disruption budget protects. key: the least is chosen.
+    """
+
+    row: int
+    slots: tuple[int, ...] | None
+    victims: tuple[PodRecord, ...]
+    violations: int
+    key: Key
+
+
+def candidate(row: int, slots: tuple[int, ...] | None, victims: Iterable[PodRecord], violations: int) -> Candidate:
+    """victims: in any order."""
+    ordered = tuple(sorted(victims, key=importance))
+    return Candidate(row=row, slots=slots, victims=ordered, violations=violations, key=key_of(ordered, violations))
+
+
+def key_of(victims: Sequence[PodRecord], violations: int) -> Key:
+    """No victims are less than any."""
+    if not victims:
+        return (-1, 0, 0, 0, 0)
+    highest = max(record.pod.priority for record in victims)
+    earliest = min(record.pod.started or _LAST for record in victims if record.pod.priority == highest)
+    total = sum(record.pod.priority + ABOVE_ALL for record in victims)
+    return violations, highest, total, len(victims), -moment(earliest)
+
+
+def moment(started: str) -> int:
+    """A number that is larger for a later time, the largest for one that is none. started: RFC 3339, whole seconds."""
+    digits = "".join(filter(str.isdigit, started[:19]))
+    return int(digits) if len(digits) == len(str(_NOT_STARTED)) - 1 else _NOT_STARTED
+
+
+def importance(record: PodRecord) -> tuple[int, str, str, str]:
+    """The most important pod has the least: the highest priority, then the longest running, then by name."""
+    pod = record.pod
+    return -pod.priority, pod.started or _LAST, pod.key.namespace, pod.key.name
+
+
+def lower(pod: Pod, tables: Tables, row: int) -> list[PodRecord]:
+    """The pods of a node that may be removed for the pod, the most important one first; MOST_VICTIMS at most."""
+    priority = pod.priority
+    records = tables.records_on(tables.names[row])
+    found = [record for record in records if record.pod.priority < priority and not record.nominated]
+    if len(found) > MOST_VICTIMS:
+        templates = {record.pod.template for record in found}
+        shares = {template: _share(template, pod.template) for template in templates}
+        found = nlargest(MOST_VICTIMS, found, key=lambda record: (shares[record.pod.template], -record.pod.priority))
+    return sorted(found, key=importance)
+
+
+def _share(held: Template, asked: Template) -> float:
+    """How much of what is asked is held: of the resource of which that is most."""
+    shares = [held.requests.get(name, 0) / amount for name, amount in asked.requests.items()]
+    return max((*shares, held.gpu_units / max(1, asked.gpu_units)))
+
+
+def by_rules(
+    pod: Pod, what_if: "WhatIf", row: int, slots: tuple[int, ...] | None
+) -> tuple[Candidate | None, tuple[str, ...]]:
+    """The victims on one node, for a place on certain cards; or None, and why the rules have none."""
+    potential = lower(pod, what_if.tables, row)
+    with what_if.trial(row, slots) as trial:
+        for record in potential:
+            trial.lift(record)
+        if not trial.fits():
+            return None, trial.reasons()
+        violating, others = what_if.tables.budgets.split(potential)
+        protected = _cannot_come_back(trial, violating)
+        victims = (*protected, *_cannot_come_back(trial, others))
+    return (candidate(row, slots, victims, len(protected)) if victims else None), ()
+
+
+def agreed(pod: Pod, what_if: "WhatIf", found: Candidate) -> tuple[Candidate | None, tuple[str, ...]]:
+    """The victims that the rules want on a node and its cards: those of `found`, or others; or None, and why."""
+    tables = what_if.tables
+    there = all(tables.record(record.pod.key.uid) is record for record in found.victims)
+    if found.victims and there:
+        with what_if.trial(found.row, found.slots) as trial:
+            for record in found.victims:
+                trial.lift(record)
+            if trial.fits():
+                return found, ()
+    return by_rules(pod, what_if, found.row, found.slots)
+
+
+def shares_of(pod: Pod, tables: Tables, chosen: Candidate) -> tuple[CardShare, ...]:
+    """The cards that the pod is to get."""
+    request = pod.template.gpu_request
+    if request is None or chosen.slots is None:
+        return ()
+    announced = [tables.cards.slots[chosen.row][slot].card for slot in sorted(chosen.slots)]
+    has_uuids = tables.inventory(tables.names[chosen.row]).has_uuids
+    return tuple(CardShare(card.index, card.uuid if has_uuids else "", request.units_per_card) for card in announced)
+
+
+def _cannot_come_back(trial: "Trial", records: Iterable[PodRecord]) -> list[PodRecord]:
+    """In order: each that the pod leaves no room for."""
+    victims = []
+    for record in records:
+        trial.put_back(record)
+        if not trial.fits():
+            trial.lift(record)
+            victims.append(record)
+    return victims

@@ -1,0 +1,45 @@
+"""PodDisruptionBudgets, as their users and the controller that counts for them change them."""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from scheduler.kube.objects import (
+    DisruptionBudgetSpec,
+    DisruptionBudgetStatus,
+    LabelSelector,
+    ObjectMeta,
+    PodDisruptionBudget,
+)
+from scheduler.simulation.defaults import Identity
+from scheduler.simulation.namespaces import Namespaces
+from scheduler.simulation.store import Collection
+
+
+class DisruptionBudgets:
+    """Verbs on one collection of budgets. No controller counts here: `allow` says what it would."""
+
+    def __init__(self, collection: Collection[PodDisruptionBudget], identity: Identity, namespaces: Namespaces) -> None:
+        self.collection = collection
+        self._identity = identity
+        self._namespaces = namespaces
+
+    def create(self, namespace: str, name: str, labels: Mapping[str, str], allowed: int) -> PodDisruptionBudget:
+        """Make one for the pods with these labels, and its namespace if that is missing; raises ApiConflict."""
+        self._namespaces.ensure(namespace)
+        return self.collection.create(
+            PodDisruptionBudget(
+                self._identity.given_to(ObjectMeta(name=name, namespace=namespace)),
+                DisruptionBudgetSpec(LabelSelector(match_labels=dict(labels))),
+                DisruptionBudgetStatus(allowed),
+            )
+        )
+
+    def allow(self, namespace: str, name: str, disruptions: int) -> PodDisruptionBudget:
+        """So many more pods may be disrupted; raises ApiNotFound."""
+        old = self.collection.existing(namespace, name)
+        return self.collection.replace(replace(old, status=replace(old.status, disruptions_allowed=disruptions)))
+
+    def delete(self, namespace: str, name: str) -> None:
+        """Take it away; raises ApiNotFound."""
+        self.collection.remove(namespace, name)

@@ -1,0 +1,153 @@
+"""What is booked where: the columns that pods change, and which pod is on which row. The inner part of the tables.
+
+a pod on a node, assumed or bound    in both: on record, and booked
+a nominated pod (`nominations`)      booked, while it is shown; not on record
+a pod that is lifted                 on record, and not booked: for the length of a question, see `lift`
+"""
+
+from collections.abc import Collection, Hashable
+from itertools import chain
+from typing import Final
+
+from scheduler.state.cards.card_columns import CardColumns, Held
+from scheduler.state.changes import ANY_DOMAIN, Change, ChangeLog
+from scheduler.state.columns.labels import Labels
+from scheduler.state.columns.resources import ResourceColumns
+from scheduler.state.facts.fact_table import FactT, FactTable
+from scheduler.state.known import Known
+from scheduler.state.pod_record import PodRecord, booking_kinds
+from scheduler.state.volumes.volumes import Volumes
+
+_DOMAINS: Final = int(Change.DOMAINS)
+_BOOKINGS: Final = int(Change.BOOKINGS)
+_SOME_DOMAINS: Final = ANY_DOMAIN & ~_DOMAINS
+_INVENTORY: Final = int(Change.INVENTORY)
+
+
+class Bookings(Known):
+    """Owned by the tables."""
+
+    def __init__(self) -> None:
+        """No nodes, no pods."""
+        super().__init__()
+        self.changes = ChangeLog()
+        self.labels = Labels()
+        self.resources = ResourceColumns()
+        self.cards = CardColumns()
+        self.namespaces: dict[str, dict[str, str]] = {}
+        self.volumes = Volumes()
+        self._facts = FactTable(self)
+        self._nominated_on: dict[str, dict[str, PodRecord]] = {}
+
+    def pods_on(self, row: int) -> int:
+        """How many pods are booked on a row, nominated ones too."""
+        return len(self._pods_on.get(self.names[row], ()))
+
+    @property
+    def any_nominated(self) -> bool:
+        """Whether `nominated_on` has any for some row."""
+        return bool(self._nominated_on)
+
+    def nominated_on(self, row: int) -> Collection[PodRecord]:
+        """The nominated pods that are booked on a row."""
+        return self._nominated_on.get(self.names[row], {}).values()
+
+    # Nominated pods, and what-if
+
+    def show(self, record: PodRecord) -> None:
+        """Book a nominated pod. Nobody is woken: no place comes of it."""
+        record.read = self._facts.read(record.pod)
+        for pods_on in (self._pods_on, self._nominated_on):
+            pods_on.setdefault(record.node, {})[record.pod.key.uid] = record
+        row = self.row_of.get(record.node)
+        if row is not None:
+            self._changed(row, self._book(record, row))
+
+    def hide(self, record: PodRecord, *, for_good: bool) -> None:
+        """Undo `show`. for_good: its place is open for everybody."""
+        uid = record.pod.key.uid
+        for pods_on in (self._pods_on, self._nominated_on):
+            others = pods_on[record.node]
+            del others[uid]
+            if not others:
+                del pods_on[record.node]
+        row = self.row_of.get(record.node)
+        if row is None:
+            return
+        kinds = self._unbook(record, row)
+        if for_good:
+            self._opened(row, kinds)
+            self._note_turned()
+        else:
+            self._changed(row, kinds)
+
+    def open_again(self, node: str) -> None:
+        """A nominated pod that is hidden keeps its place no longer."""
+        row = self.row_of.get(node)
+        if row is not None:
+            self._opened(row, _BOOKINGS)
+
+    def lift(self, record: PodRecord) -> None:
+        """Ask as if the pod were not there. Nobody is told: `put_back` comes before anything else changes."""
+        row = self.row_of[record.node]
+        self._unbook(record, row)
+        record.lifted = True
+        self.cards.turned.clear()
+
+    def put_back(self, record: PodRecord) -> None:
+        """Undo `lift`."""
+        row = self.row_of[record.node]
+        self._book(record, row)
+        record.lifted = False
+        self.cards.turned.clear()
+
+    # Facts
+
+    def fact(self, kind: type[FactT], *arguments: Hashable) -> FactT:
+        """The fact of this kind and with these arguments, made at the first call; see `facts`."""
+        fact = self._facts.made.get((kind, arguments))
+        if fact is None:
+            nominated = (record for records in self._nominated_on.values() for record in records.values())
+            return self._facts.make(kind, arguments, self._nodes, chain(self._pods.values(), nominated))
+        return fact  # type: ignore[return-value] # of that kind
+
+    # The parts of the verbs
+
+    def _book(self, record: PodRecord, row: int) -> int:
+        """Into the columns. Bits of what changes."""
+        self._book_resources(record, row, 1)
+        record.held = self._hold(record, row)
+        return self._facts.book(record, row, 1) | booking_kinds(record)
+
+    def _unbook(self, record: PodRecord, row: int) -> int:
+        self._book_resources(record, row, -1)
+        kinds = self._facts.book(record, row, -1) | booking_kinds(record)
+        if record.held is not None:
+            self.cards.release(row, record.held)
+            record.held = None
+        return kinds
+
+    def _changed(self, row: int, kinds: int) -> None:
+        """As `_opened`, where nothing becomes possible for anybody."""
+        self.changes.note(row, kinds)
+        while self.cards.turned:
+            self.changes.note(self.cards.turned.pop(), _INVENTORY)
+
+    def _hold(self, record: PodRecord, row: int) -> Held | None:
+        if not record.written.units:
+            return None
+        return self.cards.hold(row, record.written, exclusive=record.exclusive)
+
+    def _note_turned(self) -> None:
+        """Cards of other nodes may be used, or not any more, since they have a UUID in common."""
+        while self.cards.turned:
+            self._opened(self.cards.turned.pop(), _INVENTORY)
+
+    def _book_resources(self, record: PodRecord, row: int, sign: int) -> None:
+        template = record.pod.template
+        self.resources.add(row, template.requests, (template.scoring_cpu_millis, template.scoring_memory_bytes), sign)
+
+    def _opened(self, row: int, kinds: int) -> None:
+        self.changes.note(row, kinds)
+        self.openings.note(row, kinds)
+        self.openings.note_everywhere(ANY_DOMAIN if kinds & _DOMAINS else kinds & _SOME_DOMAINS)

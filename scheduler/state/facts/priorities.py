@@ -1,0 +1,42 @@
+"""The lowest priority of the pods on each node: where somebody could go for a pod of a higher one."""
+
+from collections import Counter
+from typing import Final
+
+import numpy as np
+
+from scheduler.pods.pod import Pod
+from scheduler.state.columns.arrays import Int64Array, resized
+from scheduler.state.facts.fact import Columns, NodeFact
+
+NOBODY: Final = int(np.iinfo(np.int64).max)
+
+
+class Priorities(NodeFact[int]):
+    """lowest: int64[nodes], NOBODY where no pod is. Nominated pods count while they are booked."""
+
+    def __init__(self, tables: Columns) -> None:
+        """No pods."""
+        super().__init__(tables)
+        self.lowest: Int64Array = np.full(tables.capacity, NOBODY, dtype=np.int64)
+        self._on: dict[int, Counter[int]] = {}
+
+    def read(self, pod: Pod) -> int:
+        """Its priority."""
+        return pod.priority
+
+    def book(self, row: int, read: int, sign: int) -> None:
+        """As NodeFact."""
+        counts = self._on.setdefault(row, Counter())
+        counts[read] += sign
+        if counts[read]:
+            self.lowest[row] = min(read, int(self.lowest[row]))
+            return
+        del counts[read]
+        if not counts:
+            del self._on[row]
+        self.lowest[row] = min(counts, default=NOBODY)
+
+    def grow(self, capacity: int) -> None:
+        """As Fact."""
+        self.lowest = resized(self.lowest, (capacity,), NOBODY)

@@ -1,0 +1,161 @@
+"""Places that are kept for pods which have none yet: kube-scheduler's nominated pods.
+
+    absent --nominate--> KEPT --remove--> absent         (placed, gone, or its nomination cleared)
+                          |  ^
+                          seen_by: booked for pods of its priority or a lower one, for nobody else
+
+A pod that has made others go, or that another scheduler says will come, counts on its node for pods of equal or lower
+priority; one of a higher priority, and the pod itself, see the node without it. The tables show one such view at a
+time. Pods are decided by priority, so from one to the next the view moves by few nominations.
+kube-scheduler filters twice, with and without the nominated pods of a node, since a rule may let a pod in for the sake
+of one that is not there yet (`RunFilterPluginsWithNominatedPods`); here they count as pods that are on their way.
+Owned by the event loop. No method awaits, so each one is atomic.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from math import inf
+from typing import Final
+
+import msgspec
+
+from scheduler.pods.pod import Pod
+from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, unknown, written_of
+from scheduler.state.pod_record import PodRecord
+from scheduler.state.tables import Tables
+
+# What is beyond this many keeps no place: every decision for a pod of another priority may have to move them all.
+MOST_NOMINATIONS: Final = 1024
+
+
+class Nomination(msgspec.Struct, eq=False, kw_only=True):
+    """One pod. record: as it is booked. victims: uids of the pods that have to go first.
+
+    written: whether a watch has shown the pod's status with it. shown: whether it is booked now.
+    """
+
+    record: PodRecord
+    victims: frozenset[str]
+    written: bool = False
+    shown: bool = False
+
+    @property
+    def pod(self) -> Pod:
+        """For which the place is kept."""
+        return self.record.pod
+
+    @property
+    def node(self) -> str:
+        """Where."""
+        return self.record.node
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """By priority; equals by uid."""
+        return self.pod.priority, self.pod.key.uid
+
+
+class Nominations:
+    """By uid of the pod."""
+
+    def __init__(self, tables: Tables) -> None:
+        """None."""
+        self._tables = tables
+        self._kept: dict[str, Nomination] = {}
+        self._waits_for: dict[str, set[str]] = {}  # uid of a victim -> uids of the pods that it goes for
+        self._order: list[tuple[int, str]] = []
+        # Of the pods whose view the tables show: nominations of at least this priority are booked.
+        self._priority: float = -inf
+
+    def __len__(self) -> int:
+        """How many places are kept."""
+        return len(self._kept)
+
+    @property
+    def full(self) -> bool:
+        """Whether no other place can be kept."""
+        return len(self._kept) >= MOST_NOMINATIONS
+
+    def of(self, uid: str) -> Nomination | None:
+        """The place that is kept for a pod."""
+        return self._kept.get(uid)
+
+    def on(self, node: str) -> Iterator[Nomination]:
+        """Those on a node."""
+        return (kept for kept in self._kept.values() if kept.node == node)
+
+    def nominate(
+        self, pod: Pod, node: str, shares: tuple[CardShare, ...] | None, victims: Collection[str] = ()
+    ) -> Nomination | None:
+        """Keep a place for the pod, instead of the one before. None when too many are kept already.
+
+        shares: its cards; None where they are not known. victims: uids of pods that are to go first.
+        """
+        self.remove(pod.key.uid)
+        if self.full:
+            return None
+        if shares is None:
+            written = unknown(written_of(pod))
+        else:
+            there = node in self._tables.row_of
+            written = chosen(pod, shares, self._tables.inventory(node).unit_mib if there else 0)
+        record = PodRecord(
+            pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=False, nominated=True
+        )
+        kept = self._kept[pod.key.uid] = Nomination(record=record, victims=frozenset(victims))
+        for victim in victims:
+            self._waits_for.setdefault(victim, set()).add(pod.key.uid)
+        insort(self._order, kept.order)
+        self._show(kept, shown=pod.priority >= self._priority)
+        return kept
+
+    def remove(self, uid: str) -> Nomination | None:
+        """The place is kept no longer; what it was."""
+        kept = self._kept.pop(uid, None)
+        if kept is None:
+            return None
+        del self._order[bisect_left(self._order, kept.order)]
+        for victim in kept.victims:
+            self._waits_for.get(victim, set()).discard(uid)
+        if kept.shown:
+            self._tables.hide(kept.record, for_good=True)
+        else:
+            # It is not booked now, as whoever was decided last did not see it; others did.
+            self._tables.open_again(kept.node)
+        return kept
+
+    def pod_gone(self, uid: str) -> list[Pod]:
+        """A pod is on no node any more. For whom it was the last that had to go."""
+        waiting = [self._kept[other] for other in sorted(self._waits_for.pop(uid, ()))]
+        there = self._tables.record
+        return [kept.pod for kept in waiting if all(there(victim) is None for victim in kept.victims)]
+
+    @contextmanager
+    def seen_by(self, pod: Pod) -> Iterator[None]:
+        """The tables as they are for this pod."""
+        self._see(pod.priority)
+        own = self._kept.get(pod.key.uid)
+        if own is not None:
+            self._show(own, shown=False)
+        yield
+        if own is not None and self._kept.get(pod.key.uid) is own:
+            self._show(own, shown=True)
+
+    def _see(self, priority: int) -> None:
+        if priority == self._priority or not self._order:
+            self._priority = priority
+            return
+        low, high = sorted((priority, self._priority))
+        for _, uid in self._order[bisect_left(self._order, (low, "")) : bisect_left(self._order, (high, ""))]:
+            self._show(self._kept[uid], shown=priority <= self._kept[uid].pod.priority)
+        self._priority = priority
+
+    def _show(self, kept: Nomination, *, shown: bool) -> None:
+        if kept.shown is shown:
+            return
+        kept.shown = shown
+        if shown:
+            self._tables.show(kept.record)
+        else:
+            self._tables.hide(kept.record, for_good=False)

@@ -1,0 +1,274 @@
+"""Which pods go: on small clusters, held against every choice of node and cards."""
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from scheduler.engine import Engine, Helped
+from scheduler.framework.plugin import Preemption
+from scheduler.pods.pod import Pod
+from scheduler.scheduling_cycle import NoFit
+from scheduler.state.bookings import Bookings
+from scheduler.state.ledger import of_tables
+from scheduler.state.pod_record import PodRecord
+from tests.support.builders import bound, engine, pod, wire_node
+from tests.support.placing import NOW_NS, on_card
+from tests.support.preempting import chosen, helped, sought
+
+MINUTES: Final = [f"2026-01-01T00:{minute:02d}:00Z" for minute in range(60)]
+
+
+def runs(built: Engine, name: str, node: str, *, priority: int = 1, minute: int = 0, **options: Any) -> Pod:  # noqa: ANN401 - as `pod`
+    """A pod is there, and has been since."""
+    card, units = options.pop("card", 0), options.pop("units", 0)
+    written = on_card(card, units) if units else {}
+    placed = replace(bound(pod(name, units, priority=priority, **options), node, written), started=MINUTES[minute])
+    built.pod_assigned(placed)
+    return placed
+
+
+def victims(of: Helped) -> list[str]:
+    return [] if of.preemption is None else [victim.key.name for victim in of.preemption.victims]
+
+
+def test_the_card_with_the_least_important_pods_is_freed() -> None:
+    built = engine(a=[16, 16])
+    for name, card, priority in (("v0", 0, 5), ("v1", 0, 1), ("v2", 1, 2), ("v3", 1, 3)):
+        runs(built, name, "a", card=card, units=8, priority=priority)
+
+    found = sought(built, pod("p", 16, priority=10))
+
+    assert victims(found) == ["v3", "v2"]
+    assert found.preemption is not None
+    assert [share.index for share in found.preemption.cards] == [1]
+
+
+def test_who_does_not_stand_in_the_way_stays() -> None:
+    built = engine(a=[16])
+    for name, units in (("v0", 4), ("v1", 8), ("v2", 4)):
+        runs(built, name, "a", units=units)
+
+    assert victims(sought(built, pod("p", 4, priority=10))) == ["v2"]
+
+
+def test_several_cards_are_freed_for_a_pod_that_asks_several() -> None:
+    built = engine(a=[16, 16, 16])
+    for name, card, priority in (("v0", 0, 5), ("v1", 1, 1), ("v2", 2, 2)):
+        runs(built, name, "a", card=card, units=16, priority=priority)
+
+    waiting = pod("p", 20, priority=10, annotations={"aliyun.com/gpu-count": "2"})
+
+    assert victims(sought(built, waiting)) == ["v2", "v1"]
+
+
+def test_pods_that_hold_cpu_go_for_a_pod_that_lacks_cpu() -> None:
+    built = engine(a=[16], b=[16])
+    for name, node, cpu, priority in (("v0", "a", "40", 3), ("v1", "a", "20", 1), ("v2", "b", "60", 2)):
+        runs(built, name, node, requests={"cpu": cpu}, priority=priority)
+
+    assert victims(sought(built, pod("p", requests={"cpu": "20"}, priority=10))) == ["v1"]
+
+
+def test_pods_of_equal_priority_stay() -> None:
+    built = engine(a=[16])
+    runs(built, "v", "a", units=16, priority=10)
+
+    found = sought(built, pod("p", 16, priority=10))
+
+    assert victims(found) == []
+    assert found.diagnosis.tail == (
+        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    )
+
+
+def test_what_no_pod_that_leaves_can_change_is_not_tried() -> None:
+    built = engine(a=[16], b=[32])
+    runs(built, "v", "a", units=16)
+    runs(built, "w", "b", units=32, priority=20)
+
+    found = sought(built, pod("p", 20, priority=10))
+
+    assert found.diagnosis.tail == (
+        "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, "
+        "1 Preemption is not helpful for scheduling."
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        pytest.param({"priority": 2}, {"priority": 1}, "b", id="the lower highest priority"),
+        pytest.param({"minute": 1}, {"minute": 2}, "b", id="the latest start"),
+        pytest.param({"minute": 2}, {"minute": 1}, "a", id="the latest start, the other way"),
+        pytest.param({}, {}, "a", id="by name"),
+    ],
+)
+def test_the_node_is_chosen_by_its_victims(first: dict[str, int], second: dict[str, int], expected: str) -> None:
+    built = engine(a=[16], b=[16])
+    runs(built, "v", "a", units=16, **first)
+    runs(built, "w", "b", units=16, **second)
+
+    found = sought(built, pod("p", 16, priority=10))
+
+    assert found.preemption is not None
+    assert found.preemption.node == expected
+
+
+# Against every choice
+
+
+class Tried:
+    """Every node, every set of cards, every choice of victims, the slow way."""
+
+    def __init__(self, built: Engine, waiting: Pod) -> None:
+        self.tables = built.tables
+        self.waiting = waiting
+
+    def keys(self) -> Iterator[tuple[int, ...]]:
+        request = self.waiting.template.gpu_request
+        for node in self.tables.row_of:
+            slots = range(len(self.tables.inventory(node).cards))
+            for some in combinations(slots, request.cards) if request else [()]:
+                yield from self._keys(node, set(some))
+
+    def _keys(self, node: str, slots: set[int]) -> Iterator[tuple[int, ...]]:
+        there = self.tables.records_on(node)
+        potential = [record for record in there if record.pod.priority < self.waiting.priority]
+        for number in range(1, len(potential) + 1):
+            for gone in combinations(potential, number):
+                if self._fits(node, slots, [record for record in there if record not in gone]):
+                    yield _key(list(gone))
+
+    def _fits(self, node: str, slots: set[int], there: list[PodRecord]) -> bool:
+        """By what the pods of these tests ask: units of cards and of the node, and cpu."""
+        template, cards = self.waiting.template, self.tables.inventory(node).cards
+        cpu = sum(record.pod.template.requests.get("cpu", 0) for record in there) + template.requests.get("cpu", 0)
+        if cpu > 64_000:
+            return False
+        if template.gpu_request is None:
+            return True
+        total = sum(record.pod.template.gpu_units for record in there) + template.gpu_request.units
+        if total > self.tables.inventory(node).allocatable:
+            return False
+        return all(
+            cards[slot].units - sum(record.written.per_card.get(slot, 0) for record in there)
+            >= template.gpu_request.units_per_card
+            for slot in slots
+        )
+
+
+def _key(gone: list[PodRecord] | list[Pod]) -> tuple[int, ...]:
+    pods = [one.pod if isinstance(one, PodRecord) else one for one in gone]
+    highest = max(pod.priority for pod in pods)
+    earliest = min(MINUTES.index(pod.started) for pod in pods if pod.priority == highest)
+    return highest, sum(pod.priority + 2**31 for pod in pods), len(pods), -earliest
+
+
+UNITS = st.integers(1, 12)
+VICTIMS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 3), UNITS, st.integers(0, 4), st.integers(0, 5), st.integers(0, 20)),
+    min_size=4,
+    max_size=16,
+)
+
+
+@settings(max_examples=150)
+@given(VICTIMS, st.integers(1, 2), st.integers(6, 16), st.integers(0, 40))
+def test_no_other_node_cards_and_pods_are_cheaper(
+    there: list[tuple[int, ...]], cards: int, units: int, cpu: int
+) -> None:
+    built = engine(a=[16, 16], b=[16, 16, 16, 16], c=[16, 12])
+    on_node = [0, 0, 0]
+    for number, (node, card, held, priority, minute, cores) in enumerate(there):
+        name, most = "abc"[node], (2, 4, 2)[node]
+        on_node[node] += 1
+        if on_node[node] > 8:
+            # Of more, those that cannot come back one by one are taken.
+            continue
+        runs(
+            built,
+            f"v{number}",
+            name,
+            card=card % most,
+            units=held,
+            priority=priority,
+            minute=minute,
+            requests={"cpu": str(cores)},
+        )
+    waiting = pod(
+        "p",
+        units * cards,
+        priority=4,
+        requests={"cpu": str(cpu)},
+        annotations={"aliyun.com/gpu-count": str(cards)},
+    )
+    before = of_tables(built.tables)
+    built.pod_waiting(waiting, 0.0)
+    decision = built.decide(0.0, NOW_NS)
+    assert decision is not None
+    if not isinstance(decision.outcome, NoFit):
+        return
+    expected = min(Tried(built, waiting).keys(), default=None)
+    built.budgets_listed()
+    preemption = helped(built, decision.outcome).preemption
+
+    found = None if preemption is None else _key(list(preemption.victims))
+    assert found == expected
+    built.nominations.remove(waiting.key.uid)
+    assert of_tables(built.tables) == before
+    assert_it_helps(built, waiting, preemption)
+
+
+def assert_it_helps(built: Engine, waiting: Pod, preemption: Preemption | None) -> None:
+    if preemption is None:
+        return
+    for victim in preemption.victims:
+        built.pod_gone(victim.key.uid)
+    while built.check(1.0):
+        pass
+    decision = built.decide(1.0, NOW_NS)
+    assert decision is not None
+    assert not isinstance(decision.outcome, NoFit), f"{waiting.key} still fits nowhere"
+    assert decision.outcome.node == preemption.node
+
+
+def test_a_node_full_of_small_pods_can_be_freed_of_those_that_matter() -> None:
+    built = engine()
+    built.node_changed(wire_node("a", [16], pods="1000"))
+    for number in range(300):
+        runs(built, f"small-{number}", "a", priority=0, requests={"memory": "1Mi"})
+    runs(built, "large", "a", priority=3, requests={"cpu": "60"})
+
+    assert chosen(built, pod("p", requests={"cpu": "20"}, priority=10)).victims == ("default/large",)
+
+
+def test_a_step_looks_at_a_bounded_number_of_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = engine(**{f"n{number:03}": [16] for number in range(60)})
+    for number in range(60):
+        for card in range(10):
+            runs(built, f"v{number}-{card}", f"n{number:03}", units=1, priority=card % 3)
+    steps = [0]
+    lift = Bookings.lift
+
+    def counted(tables: Bookings, record: PodRecord) -> None:
+        steps[-1] += 1
+        lift(tables, record)
+
+    monkeypatch.setattr(Bookings, "lift", counted)
+    built.budgets_listed()
+    built.pod_waiting(pod("p", 12, priority=10), 0.0)
+    decision = built.decide(0.0, NOW_NS)
+    assert decision is not None
+    assert isinstance(decision.outcome, NoFit)
+    found = built.seek_help(decision.outcome, 0.0)
+    while found is None:
+        steps.append(0)
+        found = built.help_next(0.0)
+
+    assert len(steps) > 2
+    assert max(steps) <= 2 * 10

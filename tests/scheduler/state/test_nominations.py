@@ -1,0 +1,204 @@
+"""Places that are kept: for whom the tables show them, and what is left when they go."""
+
+from typing import TYPE_CHECKING, Final
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import Pod
+from scheduler.state.amounts import Amount, RowsLeft
+from scheduler.state.audit import audit_node
+from scheduler.state.cards.booking import CardShare
+from scheduler.state.ledger import of_tables, recompute
+from scheduler.state.nominations import MOST_NOMINATIONS, Nominations
+from scheduler.state.tables import Tables
+from tests.support.builders import bound, cluster, pod, wire_node
+from tests.support.placing import on_card
+
+if TYPE_CHECKING:
+    from config.protocol.booked_cards import Written
+
+NODES: Final = ("a", "b")
+CARDS: Final = [16, 16]
+
+
+def share(card: int, units: int, node: str = "a") -> tuple[CardShare, ...]:
+    return (CardShare(card, f"GPU-{node}-{card}", units),)
+
+
+def free(tables: Tables) -> list[int]:
+    return [int(units) for units in tables.cards.free[:2, 0]]
+
+
+def test_a_place_counts_for_equal_and_lower_priorities_and_for_nobody_else() -> None:
+    tables = cluster(a=CARDS)
+    kept = Nominations(tables)
+    preemptor = pod("p", 12, priority=5)
+    kept.nominate(preemptor, "a", share(0, 12))
+
+    for name, priority, expected in (("lower", 4, [4, 16]), ("equal", 5, [4, 16]), ("higher", 6, [16, 16])):
+        with kept.seen_by(pod(name, 1, priority=priority)):
+            assert free(tables) == expected
+    with kept.seen_by(preemptor):
+        assert free(tables) == [16, 16]
+    with kept.seen_by(pod("lower", 1, priority=4)):
+        assert free(tables) == [4, 16]
+
+
+def test_a_place_that_is_kept_no_longer_is_an_opening_whoever_was_decided_last() -> None:
+    tables = cluster(a=CARDS)
+    kept = Nominations(tables)
+    for last in (0, 9):
+        kept.nominate(pod("p", 12, priority=5), "a", share(0, 12))
+        with kept.seen_by(pod("last", 1, priority=last)):
+            pass
+        tables.take_openings()
+        kept.remove("uid-default-p")
+        assert list(tables.take_openings().rows) == [0]
+
+
+def test_what_is_looked_at_from_another_priority_is_no_opening() -> None:
+    tables = cluster(a=CARDS)
+    kept = Nominations(tables)
+    kept.nominate(pod("p", 12, priority=5), "a", share(0, 12))
+    tables.take_openings()
+    for priority in (9, 1, 9, 5):
+        with kept.seen_by(pod("p" if priority == 5 else "other", 1, priority=priority)):
+            pass
+
+    assert not tables.openings
+
+
+def test_rows_with_kept_places_have_as_much_left_as_anybody_could_have() -> None:
+    tables = cluster(a=CARDS)
+    kept = Nominations(tables)
+    kept.nominate(pod("p", 12, priority=5, requests={"cpu": "60"}), "a", share(0, 12))
+    kept.nominate(pod("q", 16, priority=5), "a", share(1, 16))
+    left = RowsLeft(tables)
+
+    amounts = left.amounts(tables.rank[:1])
+    assert amounts[Amount.CPU_MILLIS, 0] == 64_000
+    assert amounts[Amount.CARD_UNITS, 0] >= 16
+    assert amounts[Amount.NODE_UNITS, 0] == 32
+    assert left.cards(0).free.tolist() == [16, 16]
+    assert free(tables) == [4, 0]
+
+
+def test_no_more_places_are_kept_than_can_be_moved_at_once() -> None:
+    kept = Nominations(cluster(a=CARDS))
+    for number in range(MOST_NOMINATIONS):
+        assert kept.nominate(pod(f"p{number}", priority=5), "a", ()) is not None
+
+    assert kept.nominate(pod("one-more", priority=5), "a", ()) is None
+    assert kept.nominate(pod("p0", priority=5), "a", ()) is not None
+
+
+def test_a_card_that_waits_for_its_victims_is_not_called_over_committed() -> None:
+    tables = cluster(a=CARDS)
+    tables.add(bound(pod("victim", 16), "a", on_card(0, 16)))
+    Nominations(tables).nominate(pod("p", 16, priority=5), "a", share(0, 16))
+
+    found = audit_node(tables, "a")
+
+    assert found is not None
+    assert (found.difference, found.overcommitted) == ("", ())
+
+
+def test_a_place_whose_cards_are_not_known_counts_on_each() -> None:
+    tables = cluster(a=CARDS)
+    Nominations(tables).nominate(pod("p", 12, priority=5), "a", None)
+
+    assert free(tables) == [4, 4]
+
+
+class Kept(RuleBasedStateMachine):
+    """Pods and nodes come and go, places are kept and given up, and pods of all priorities look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = Tables(ResourceNames(), 1024)
+        self.kept = Nominations(self.tables)
+        self.nodes: set[str] = set()
+        self.bound: dict[str, Pod] = {}
+        self.places: dict[str, tuple[Pod, str, Written]] = {}
+        self.priority = -100
+        self.made = 0
+
+    def new(self, units: int, priority: int) -> Pod:
+        self.made += 1
+        return pod(f"p{self.made}", units, priority=priority, requests={"cpu": "1"})
+
+    @rule(name=st.sampled_from(NODES), cards=st.lists(st.just(16), min_size=1, max_size=3))
+    def node_comes(self, name: str, cards: list[int]) -> None:
+        self.tables.upsert_node(wire_node(name, cards))
+        self.nodes.add(name)
+        self.node = {**getattr(self, "node", {}), name: wire_node(name, cards)}
+
+    @rule(name=st.sampled_from(NODES))
+    def node_goes(self, name: str) -> None:
+        self.tables.remove_node(name)
+        self.nodes.discard(name)
+
+    @rule(name=st.sampled_from(NODES), card=st.integers(0, 2), units=st.integers(1, 16))
+    def pod_comes(self, name: str, card: int, units: int) -> None:
+        placed = bound(self.new(units, 0), name, on_card(card, units))
+        self.tables.add(placed)
+        self.bound[placed.key.uid] = placed
+
+    @rule()
+    def pod_goes(self) -> None:
+        if self.bound:
+            uid = next(iter(self.bound))
+            self.tables.remove(uid)
+            del self.bound[uid]
+
+    @rule(
+        name=st.sampled_from(NODES),
+        card=st.integers(0, 1),
+        units=st.integers(0, 16),
+        priority=st.integers(-2, 3),
+        known=st.booleans(),
+    )
+    def nominates(self, name: str, card: int, units: int, priority: int, known: bool) -> None:  # noqa: FBT001 - drawn
+        waiting = self.new(units, priority)
+        shares = share(card, units, name) if units else ()
+        kept = self.kept.nominate(waiting, name, shares if known else None)
+        assert kept is not None
+        self.places[waiting.key.uid] = (waiting, name, kept.record.written)
+
+    @rule(data=st.data())
+    def gives_up(self, data: st.DataObject) -> None:
+        if self.places:
+            uid = data.draw(st.sampled_from(sorted(self.places)))
+            self.kept.remove(uid)
+            del self.places[uid]
+
+    @rule(priority=st.integers(-3, 4))
+    def looks(self, priority: int) -> None:
+        self.priority = priority
+        with self.kept.seen_by(self.new(0, priority)):
+            self.agrees(None)
+
+    @rule(data=st.data())
+    def looks_itself(self, data: st.DataObject) -> None:
+        if self.places:
+            own, _, _ = self.places[data.draw(st.sampled_from(sorted(self.places)))]
+            self.priority = own.priority
+            with self.kept.seen_by(own):
+                self.agrees(own.key.uid)
+
+    @invariant()
+    def is_as_it_was(self) -> None:
+        self.agrees(None)
+
+    def agrees(self, own: str | None) -> None:
+        places = [place for uid, place in self.places.items() if place[0].priority >= self.priority and uid != own]
+        pods = [*((placed, placed.node_name, None) for placed in self.bound.values()), *places]
+        nodes = [self.node[name] for name in sorted(self.nodes)]
+        assert of_tables(self.tables) == recompute(nodes, pods, ResourceNames())
+
+
+Kept.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+TestKept = Kept.TestCase

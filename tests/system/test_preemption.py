@@ -1,0 +1,268 @@
+"""Pods of lower priority go for one that fits nowhere: the running service, on a cluster in memory."""
+
+import asyncio
+from typing import Any
+
+from scheduler.kube.objects import PodCondition
+from scheduler.kube.port import PodKey
+from scheduler.simulation.faults import Fail, Refuse, Verb
+from scheduler.simulation.world import World
+from tests.support.builders import wire_node
+from tests.support.placing import on_card
+from tests.system.looking import card_of, cluster, comes, condition, events, node_of
+from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
+
+
+async def runs(of: World, name: str, gpu_mem: int, priority: int = 0, **options: Any) -> None:  # noqa: ANN401 - as `manifest`
+    """A pod comes, and its kubelet starts it."""
+    comes(of, name, gpu_mem, priority=priority, **options)
+    await asyncio.sleep(A_MOMENT_S)
+    if node_of(of, name):
+        of.pods.set_phase("default", name, "Running")
+
+
+def is_going(of: World, name: str) -> bool:
+    found = of.pods.find("default", name)
+    return found is not None and bool(found.metadata.deletion_timestamp)
+
+
+def nominated(of: World, name: str) -> str:
+    return of.pods.collection.existing("default", name).status.nominated_node_name
+
+
+@in_virtual_time
+async def test_victims_on_one_card_go_and_their_card_is_taken() -> None:
+    of = cluster(a=[16, 16])
+    async with scheduling(of) as process:
+        for name, priority in (("low-0", 1), ("low-1", 2), ("low-2", 3), ("low-3", 4)):
+            await runs(of, name, 8, priority)
+        assert [card_of(of, f"low-{n}") for n in (0, 1)] == ['{"0":"GPU-a-0"}'] * 2
+
+        await runs(of, "urgent", 16, 10)
+
+        assert [is_going(of, f"low-{n}") for n in range(4)] == [True, True, False, False]
+        assert (node_of(of, "urgent"), nominated(of, "urgent")) == ("", "a")
+        assert events(of, "low-0") == [
+            ("Scheduled", "Successfully assigned default/low-0 to a"),
+            ("Preempted", "Preempted by pod default/urgent on node a, which needs 16 units of card 0"),
+        ]
+        low = of.pods.collection.existing("default", "low-1").status.conditions
+        message = "gpushare-scheduler: preempting to accommodate a higher priority pod"
+        assert PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", message) in low
+
+        of.pods.remove("default", "low-0")
+        await asyncio.sleep(1.0)
+        assert node_of(of, "urgent") == ""
+        of.pods.remove("default", "low-1")
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert (node_of(of, "urgent"), card_of(of, "urgent")) == ("a", '{"0":"GPU-a-0"}')
+        assert nominated(of, "urgent") == ""
+        assert len(process.engine.nominations) == 0
+
+        comes(of, "next", 4)
+        await asyncio.sleep(A_MOMENT_S)
+        assert node_of(of, "next") == ""
+        of.pods.remove("default", "urgent")
+        await asyncio.sleep(A_MOMENT_S)
+        assert node_of(of, "next") == "a"
+        assert process.free == {"GPU-a-0": 12, "GPU-a-1": 0}
+
+
+@in_virtual_time
+async def test_the_place_is_kept_from_pods_of_equal_and_lower_priority() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of):
+        await runs(of, "low", 16, 1)
+        await runs(of, "urgent", 12, 10)
+        comes(of, "equal", 8, priority=10)
+        comes(of, "lower", 8, priority=5)
+        comes(of, "small", 4, priority=5)
+        await asyncio.sleep(A_MOMENT_S)
+
+        of.pods.remove("default", "low")
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert [node_of(of, name) for name in ("urgent", "equal", "lower", "small")] == ["a", "", "", "a"]
+
+
+@in_virtual_time
+async def test_the_place_is_anybodys_when_the_preemptor_is_gone() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of):
+        await runs(of, "low", 16, 1)
+        await runs(of, "urgent", 16, 10)
+        comes(of, "other", 16, priority=5)
+        await asyncio.sleep(A_MOMENT_S)
+        of.pods.remove("default", "low")
+        of.pods.delete("default", "urgent")
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert node_of(of, "other") == "a"
+
+
+@in_virtual_time
+async def test_nobody_goes_where_that_does_not_help() -> None:
+    of = cluster(a=[16, 16])
+    async with scheduling(of):
+        for name, priority in (("low-0", 1), ("high-0", 20), ("low-1", 1), ("high-1", 20)):
+            await runs(of, name, 8, priority)
+        assert [card_of(of, name)[2] for name in ("low-0", "high-0", "low-1", "high-1")] == ["0", "0", "1", "1"]
+
+        await runs(of, "urgent", 12, 10)
+
+        assert not any(is_going(of, name) for name in ("low-0", "low-1"))
+        assert condition(of, "urgent") == (
+            "False 0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 12, most free 0 (of 16). "
+            "preemption: 0/1 nodes are available: 1 Insufficient GPU memory on one card."
+        )
+
+
+@in_virtual_time
+async def test_a_pod_that_never_preempts_waits() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of):
+        await runs(of, "low", 16, 1)
+        await runs(of, "polite", 16, 10, preemptionPolicy="Never")
+
+        assert not is_going(of, "low")
+        assert condition(of, "polite").endswith("preemption: not eligible due to preemptionPolicy=Never.")
+
+
+@in_virtual_time
+async def test_nobody_else_goes_while_victims_are_going() -> None:
+    of = cluster(a=[16], b=[16])
+    async with scheduling(of):
+        await runs(of, "low-a", 16, 1)
+        await runs(of, "low-b", 16, 1)
+        await runs(of, "urgent", 16, 10)
+        going = [name for name in ("low-a", "low-b") if is_going(of, name)]
+        assert len(going) == 1
+        # What can help others wakes nobody here, but a change of its own makes it be tried again.
+        of.nodes.patch("a", annotations={"x": "y"})
+        await asyncio.sleep(400)
+
+        assert [name for name in ("low-a", "low-b") if is_going(of, name)] == going
+
+
+@in_virtual_time
+async def test_a_pod_that_a_budget_protects_goes_last() -> None:
+    of = cluster(a=[16], b=[16])
+    of.disruption_budgets.create("default", "guard", {"app": "db"}, 0)
+    async with scheduling(of):
+        await runs(of, "guarded", 16, 1, labels={"app": "db"})
+        await runs(of, "free", 16, 5)
+        await runs(of, "urgent", 16, 10)
+
+        assert [is_going(of, name) for name in ("guarded", "free")] == [False, True]
+
+
+@in_virtual_time
+async def test_victims_that_cannot_be_removed_cost_a_back_off_and_a_word() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of, latency_s=0.002) as process:
+        await runs(of, "low", 16, 1)
+        rule = process.wire.faults.add(Verb.DELETE_POD, Refuse(403, "pods is forbidden"))
+        await runs(of, "urgent", 16, 10)
+        await asyncio.sleep(5)
+        assert not is_going(of, "low")
+        assert rule.hits <= 5
+        note = "pods of lower priority on node a could not be removed: pods is forbidden"
+        assert ("FailedPreemption", note) in events(of, "urgent")
+
+        process.wire.faults.clear()
+        await asyncio.sleep(20)
+        assert is_going(of, "low")
+
+
+@in_virtual_time
+async def test_a_request_without_an_answer_is_sent_again() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        await runs(of, "low", 16, 1)
+        for verb in (Verb.DELETE_POD, Verb.NOMINATE, Verb.SET_CONDITION):
+            process.wire.faults.add(verb, Fail(503), count=2)
+        await runs(of, "urgent", 16, 10)
+        await asyncio.sleep(5)
+
+        assert is_going(of, "low")
+        assert nominated(of, "urgent") == "a"
+
+
+@in_virtual_time
+async def test_a_place_that_another_scheduler_keeps_is_not_taken() -> None:
+    of = cluster(a=[16])
+    of.nodes.patch("a", allocatable={"cpu": "4"})
+    comes(of, "theirs", requests={"cpu": "3"}, scheduler="default-scheduler", priority=10)
+    theirs = of.pods.collection.existing("default", "theirs").metadata
+    of.pods.nominate(PodKey("default", "theirs", theirs.uid), "a")
+    async with scheduling(of):
+        comes(of, "lower", requests={"cpu": "2"}, priority=5)
+        comes(of, "higher", requests={"cpu": "2"}, priority=11)
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert [node_of(of, name) for name in ("lower", "higher")] == ["", "a"]
+
+
+@in_virtual_time
+async def test_whoever_takes_the_freed_place_is_not_waited_for() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of):
+        await runs(of, "low", 16, 1)
+        await runs(of, "urgent", 16, 10)
+        # Another scheduler does not know whose place it is.
+        comes(of, "theirs", 16, scheduler="other", priority=2)
+        of.pods.bind("default", "theirs", "a", on_card(0, 16))
+        of.pods.remove("default", "low")
+        await asyncio.sleep(1.0)
+
+        assert is_going(of, "theirs")
+
+
+@in_virtual_time
+async def test_a_nomination_that_leads_to_nothing_is_taken_away() -> None:
+    of = cluster(a=[16])
+    comes(of, "high", 16, priority=20)
+    async with scheduling(of) as process:
+        comes(of, "urgent", 16, priority=10)
+        urgent = of.pods.collection.existing("default", "urgent").metadata
+        of.pods.nominate(PodKey("default", "urgent", urgent.uid), "a")
+        await asyncio.sleep(1.0)
+
+        assert nominated(of, "urgent") == ""
+        assert len(process.engine.nominations) == 0
+
+
+@in_virtual_time
+async def test_a_pod_of_lower_priority_loses_its_place_and_finds_another() -> None:
+    of = cluster(a=[16])
+    of.nodes.add(wire_node("b", [16]))
+    async with scheduling(of):
+        await runs(of, "low-a", 16, 1)
+        await runs(of, "low-b", 16, 2)
+        await runs(of, "middle", 16, 5)
+        assert nominated(of, "middle") == "a"
+        of.nodes.patch("b", unschedulable=True)
+        await runs(of, "urgent", 16, 10)
+        assert (nominated(of, "urgent"), nominated(of, "middle")) == ("a", "")
+        of.nodes.patch("b", unschedulable=False)
+        await asyncio.sleep(310)
+
+        assert nominated(of, "middle") == "b"
+        assert is_going(of, "low-b")
+
+
+@in_virtual_time
+async def test_the_place_on_a_node_that_goes_is_looked_for_elsewhere() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of):
+        await runs(of, "low-a", 16, 1)
+        await runs(of, "urgent", 16, 10)
+        assert nominated(of, "urgent") == "a"
+        of.nodes.add(wire_node("b", [16]))
+        comes(of, "high", 16, to="b", priority=5)
+        await asyncio.sleep(0.5)
+        of.nodes.delete("a")
+        await asyncio.sleep(1)
+
+        assert node_of(of, "urgent") == "b"
