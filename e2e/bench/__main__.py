@@ -41,8 +41,7 @@ A backlog of pods waits on a fresh kube-apiserver and etcd (no fsync, no priorit
 scheduler is started. The pods look like those of Deployments: owner, labels, two containers, a projected token volume,
 tolerations. Rate: from the first pod that a separate watch sees with a node to the last. CPU: user and system time of
 the scheduler's process, from its start to the last `Scheduled` event. Both write events and conditions as shipped.
-kube-scheduler has its client limits lifted and, of its score plugins, those off that have no counterpart here (image
-locality, inter-pod affinity, balanced allocation, topology spread); the rest is as shipped, so it looks at a part of
+kube-scheduler has its client limits lifted; the rest is as shipped, all its plugins too, so it looks at a part of
 the nodes only, and it counts card memory per node and knows no cards. Medians of runs in turn (minimum - maximum).
 """
 

@@ -11,14 +11,6 @@ from e2e.programs.scheduler_process import NO_PREDECESSOR, command, environment
 OURS: Final = "gpushare-scheduler"
 YARDSTICK: Final = "kube-scheduler"
 
-# Score plugins that have no counterpart in ours; each would only add work.
-_WITHOUT_COUNTERPART: Final = (
-    "ImageLocality",
-    "InterPodAffinity",
-    "NodeResourcesBalancedAllocation",
-    "PodTopologySpread",
-)
-
 Start: TypeAlias = Callable[[ControlPlane], Child]
 
 
@@ -34,11 +26,9 @@ def start_kube_scheduler(cluster: ControlPlane) -> Child:
     return cluster.start_scheduler(
         {
             "clientConnection": {"qps": 5000, "burst": 5000},
-            "profiles": [{"schedulerName": names.SCHEDULER_NAME, "plugins": {"score": _OFF, "preScore": _OFF}}],
+            "profiles": [{"schedulerName": names.SCHEDULER_NAME}],
         }
     )
 
-
-_OFF: Final = {"disabled": [{"name": name} for name in _WITHOUT_COUNTERPART]}
 
 CONTENDERS: Final[dict[str, Start]] = {OURS: start_ours, YARDSTICK: start_kube_scheduler}
