@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.plugin import NotHelped, PostFilterResult, Preemption
+from scheduler.framework.preemption import NotHelped, PostFilterResult, Preemption
 from scheduler.framework.runtime import Signature
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod

@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from scheduler.engine import Engine, Helped
-from scheduler.framework.plugin import Preemption
+from scheduler.framework.preemption import Preemption
 from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import ApiConflict, ApiError, ApiNotFound, ApiRefused, ApiThrottled, Cluster
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod

@@ -14,16 +14,8 @@ from cachetools import LRUCache
 
 from scheduler.framework.diagnosis import Diagnosis, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
-from scheduler.framework.plugin import (
-    CardVerdict,
-    NotHelped,
-    Objection,
-    PostFilterResult,
-    PreBindPlugin,
-    Preemption,
-    Rejected,
-    Wait,
-)
+from scheduler.framework.plugin import CardVerdict, Objection, PreBindPlugin, Rejected, Wait
+from scheduler.framework.preemption import NotHelped, PostFilterResult, Preemption
 from scheduler.framework.runtime import NOWHERE, Runtime, Signature
 from scheduler.framework.what_if import RowMemo, WhatIf
 from scheduler.pods.pod import Pod

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field
 
-from scheduler.framework.plugin import NotHelped, PluginArgs, PostFilterPlugin, PostFilterResult, Preemption
+from scheduler.framework.plugin import PluginArgs, PostFilterPlugin
+from scheduler.framework.preemption import NotHelped, PostFilterResult, Preemption
 from scheduler.plugins.victims import Candidate, agreed, shares_of
 from scheduler.plugins.victims_by_amounts import by_amounts
 from scheduler.pods.pod import Pod

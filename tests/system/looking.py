@@ -49,6 +49,11 @@ def condition(of: World, name: str) -> str:
     return next((f"{c.status} {c.message}".strip() for c in found if c.type == "PodScheduled"), "")
 
 
+def objections(of: World, name: str) -> str:
+    """The same without what preemption says."""
+    return condition(of, name).partition(" preemption: ")[0]
+
+
 def touch(of: World, name: str, number: int) -> None:
     """Change something of a pod that waits which some rule reads, so that it is tried again."""
     written = {names.CARD_POLICY: ("binpack", "spread")[number % 2]}

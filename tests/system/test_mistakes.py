@@ -12,7 +12,7 @@ from config.protocol.inventory import Card, Health, Inventory, encode
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.simulation.world import World
 from tests.support.builders import UNIT_MIB, card, wire_node
-from tests.system.looking import A_SECOND_S, cluster, comes, condition, events, node_of, warnings
+from tests.system.looking import A_SECOND_S, cluster, comes, events, node_of, objections, warnings
 from tests.system.process import in_virtual_time, scheduling, world
 
 
@@ -167,7 +167,7 @@ async def test_bytes_and_fractions_are_answered_with_what_to_write(amount: str, 
         comes(of, "p", containers=limits(gpu_mem=amount))
         await asyncio.sleep(A_SECOND_S)
 
-        assert condition(of, "p").endswith(words)
+        assert objections(of, "p").endswith(words)
 
 
 @in_virtual_time

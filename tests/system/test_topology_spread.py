@@ -10,7 +10,7 @@ from scheduler.kube.port import REPLICA_SETS, SERVICES
 from scheduler.simulation.world import World
 from scheduler.state.columns.selectors import equalities
 from tests.support.builders import manifest, wire_node
-from tests.system.looking import comes, condition, node_of
+from tests.system.looking import comes, node_of, objections
 from tests.system.process import in_virtual_time, scheduling, world
 
 A_SECOND_S = 1.0
@@ -49,7 +49,7 @@ async def test_pods_of_one_template_are_spread_and_the_one_too_many_says_why() -
         assert [node_of(of, "first"), node_of(of, "second")] == ["a", ""]
         short = "1 Insufficient GPU memory on one card: wants 1, most free 0 (of 16)"
         why = f"{short}, 1 {SKEWED}, 1 {SKEWED} (missing required label)"
-        assert condition(of, "second") == f"False 0/3 nodes are available: {why}."
+        assert objections(of, "second") == f"False 0/3 nodes are available: {why}."
 
 
 @in_virtual_time

@@ -11,7 +11,7 @@ from scheduler.simulation.faults import Break, Fail, Refuse, Verb
 from scheduler.simulation.world import World
 from tests.support.builders import wire_node
 from tests.support.volumes import ZONE, claim, storage_class, volume, with_claims
-from tests.system.looking import A_SECOND_S, cluster, comes, condition, node_of
+from tests.system.looking import A_SECOND_S, cluster, comes, node_of, objections
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling, start
 from tests.system.volume_controller import VolumeController
 from tests.system.wire import Posts, Wire
@@ -49,7 +49,7 @@ async def test_a_pod_is_told_that_no_node_can_use_its_volume_and_is_placed_when_
     async with scheduling(of):
         comes(of, "p", 3, **with_claims("data"))
         await asyncio.sleep(A_SECOND_S)
-        assert (node_of(of, "p"), condition(of, "p")) == (
+        assert (node_of(of, "p"), objections(of, "p")) == (
             "",
             f"False 0/1 nodes are available: 1 {PV_CONFLICT}.",
         )
@@ -66,10 +66,10 @@ async def test_a_pod_waits_for_its_claim_to_come_and_to_be_bound() -> None:
     async with scheduling(of):
         comes(of, "p", 3, **with_claims("data"))
         await asyncio.sleep(A_SECOND_S)
-        told = [condition(of, "p")]
+        told = [objections(of, "p")]
         controller.comes(claim("data"), volume("pv"))
         await asyncio.sleep(A_SECOND_S)
-        told.append(condition(of, "p"))
+        told.append(objections(of, "p"))
         controller.bind("data", "pv")
         await asyncio.sleep(A_MOMENT_S)
 
@@ -135,7 +135,7 @@ async def test_two_pods_never_get_one_volume_and_the_second_is_placed_when_anoth
         assert controller.bind_kept() == ["one"]
         await asyncio.sleep(A_MOMENT_S)
         assert (node_of(of, "p1"), node_of(of, "p2")) == ("a", "")
-        told = condition(of, "p2")
+        told = objections(of, "p2")
 
         controller.comes(volume("pv-b", class_name="local", on=("b",)))
         await asyncio.sleep(A_MOMENT_S)
@@ -158,7 +158,7 @@ async def test_a_volume_that_could_not_be_written_is_free_again() -> None:
         rule = process.wire.faults.add(Verb.GIVE_VOLUME, Refuse(403, "no"))
         comes(of, "p", 3, **with_claims("data"))
         await asyncio.sleep(A_SECOND_S)
-        assert "giving persistentvolume pv to persistentvolumeclaim default/data: no" in condition(of, "p")
+        assert "giving persistentvolume pv to persistentvolumeclaim default/data: no" in objections(of, "p")
 
         process.wire.faults.remove(rule)
         await asyncio.sleep(5)
@@ -182,7 +182,7 @@ async def test_a_claim_that_was_bound_to_another_volume_takes_its_pod_there() ->
         controller.comes(volume("on-b", class_name="local", on=("b",)))
         controller.bind("data", "on-b")
         await asyncio.sleep(A_MOMENT_S)
-        told = condition(of, "p")
+        told = objections(of, "p")
         await asyncio.sleep(5)
 
         assert "persistentvolumeclaim default/data was bound to persistentvolume on-b, not to on-a" in told
@@ -219,7 +219,7 @@ async def test_a_node_on_which_no_volume_can_be_made_is_given_up_at_once() -> No
         await asyncio.sleep(A_SECOND_S)
         controller.reject("data")
         await asyncio.sleep(A_MOMENT_S)
-        told = condition(of, "p")
+        told = objections(of, "p")
         await asyncio.sleep(5)
         assert controller.selected("data") == "a"
         controller.provision()
@@ -239,7 +239,7 @@ async def test_a_pod_whose_volumes_do_not_come_gives_its_place_back() -> None:
         assert process.free == {"GPU-a-0": 6}
         await asyncio.sleep(1.1)
 
-        assert "its volumes were not bound within 600 s" in condition(of, "p")
+        assert "its volumes were not bound within 600 s" in objections(of, "p")
         assert process.free == {"GPU-a-0": 16}
 
 
@@ -291,7 +291,7 @@ async def test_a_pod_with_a_claim_that_has_a_node_waits_for_that_node() -> None:
         of.storage.annotate_claim("default", "data", {"volume.kubernetes.io/selected-node": "b"})
         comes(of, "p", 3, **with_claims("data"))
         await asyncio.sleep(A_SECOND_S)
-        told = condition(of, "p")
+        told = objections(of, "p")
         of.pods.remove("default", "fills")
         await asyncio.sleep(A_SECOND_S)
         controller.provision()
@@ -326,7 +326,7 @@ async def test_a_pod_waits_for_its_storage_class() -> None:
     async with scheduling(of):
         comes(of, "p", 3, **with_claims("data"))
         await asyncio.sleep(A_SECOND_S)
-        told = condition(of, "p")
+        told = objections(of, "p")
         of.storage.create(STORAGE_CLASSES, storage_class("fast"))
         await asyncio.sleep(A_SECOND_S)
 
@@ -349,7 +349,7 @@ async def test_a_pod_waits_for_room_for_its_volume() -> None:
     async with scheduling(of):
         comes(of, "p", 3, **with_claims("data"))
         await asyncio.sleep(A_SECOND_S)
-        told = condition(of, "p")
+        told = objections(of, "p")
         of.storage.update(CAPACITIES, "kube-system", "room", lambda found: replace(found, capacity="5Gi"))
         await asyncio.sleep(A_SECOND_S)
 
@@ -367,7 +367,7 @@ async def test_an_ephemeral_volume_is_waited_for_from_the_claim_on() -> None:
     async with scheduling(of):
         comes(of, "p", 3, volumes=[{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}])
         await asyncio.sleep(A_SECOND_S)
-        told = condition(of, "p")
+        told = objections(of, "p")
         made = claim("p-scratch", class_name="fast")
         uid = of.pods.collection.existing("default", "p").metadata.uid
         made["metadata"]["ownerReferences"] = [{"uid": uid, "kind": "Pod", "name": "p", "controller": True}]
@@ -397,7 +397,7 @@ async def test_a_claim_for_one_pod_goes_to_the_next_pod_when_the_first_is_gone()
         comes(of, "second", 3, **with_claims("data"))
         await asyncio.sleep(A_SECOND_S)
         assert (node_of(of, "first"), node_of(of, "second")) == ("a", "")
-        told = condition(of, "second")
+        told = objections(of, "second")
 
         of.pods.remove("default", "first")
         await asyncio.sleep(A_MOMENT_S)
@@ -423,7 +423,7 @@ async def test_a_pod_waits_until_a_node_attaches_one_more_volume() -> None:
         comes(of, "second", 3, **with_claims("two"))
         await asyncio.sleep(A_SECOND_S)
         assert node_of(of, "first") == "a"
-        told = condition(of, "second")
+        told = objections(of, "second")
 
         more = storage.CsiNodeSpec((storage.CsiNodeDriver("d", storage.CsiNodeAllocatable(2)),))
         of.storage.update(CSI_NODES, "", "a", lambda found: replace(found, spec=more))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from scheduler.engine import Engine, Helped
-from scheduler.framework.plugin import Preemption
+from scheduler.framework.preemption import Preemption
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import NoFit
 from scheduler.state.bookings import Bookings

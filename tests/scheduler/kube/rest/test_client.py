@@ -269,16 +269,16 @@ async def test_the_rights_that_are_missing_are_named(api: ApiServer, cluster: Ku
 
 
 @pytest.mark.parametrize(
-    ("index", "words"),
+    "words",
     [
-        pytest.param(0, "list pods", id="plain"),
-        pytest.param(7, "list configmaps in namespace kube-system", id="one namespace"),
-        pytest.param(33, "create pods/binding", id="subresource"),
-        pytest.param(35, "create events.events.k8s.io", id="group"),
+        pytest.param("list pods", id="plain"),
+        pytest.param("list configmaps in namespace kube-system", id="one namespace"),
+        pytest.param("create pods/binding", id="subresource"),
+        pytest.param("create events.events.k8s.io", id="group"),
     ],
 )
-def test_a_right_reads_like_a_sentence(index: int, words: str) -> None:
-    assert str(NEEDED[index]) == words
+def test_a_right_reads_like_a_sentence(words: str) -> None:
+    assert words in {str(right) for right in NEEDED}
 
 
 async def test_a_review_that_is_refused_is_an_error(api: ApiServer, cluster: KubeCluster) -> None:
