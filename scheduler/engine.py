@@ -223,6 +223,12 @@ class Engine:
         """Whether the node takes the pod as the tables are."""
         return self._cycles[pod.scheduler_name].fits_on(pod, np.array([self.tables.row_of[node]], dtype=np.intp))[0]
 
+    def preemption_for(self, pod: Pod) -> PostFilterResult | None:
+        """What could be done for a pod that fits nowhere; None when the profile does nothing. Nobody goes."""
+        with self.nominations.seen_by(pod):
+            steps = self._cycles[pod.scheduler_name].post_filter(pod, self.nominations)
+            return next((result for result in steps if result is not None), None)
+
     def attempt(self, pod: Pod, now_ns: int) -> Outcome:
         """Place a pod that is in no queue, or say why not."""
         return self._cycles[pod.scheduler_name].schedule(pod, now_ns)

@@ -71,11 +71,19 @@ class Place(Answer, frozen=True):
     cards: dict[int, int]
 
 
+class Preempting(Answer, frozen=True):
+    """Pods of lower priority that would be removed from a node, and the cards that the pod then gets: index -> units."""
+
+    node: str
+    cards: dict[int, int]
+    victims: tuple[str, ...]
+
+
 class Explanation(Answer, frozen=True):
     """state: one word, see `scheduler.explain.standing`. words: what there is to say and to do, in sentences.
 
     message: what the scheduler writes on the pod, "" when it fits. place: where it is, or would go now; None when
-    nowhere. nearest: the nodes that lack least, nearest first.
+    nowhere. nearest: the nodes that lack least, nearest first. preemption: what makes room for it, None for nothing.
     """
 
     pod: str
@@ -86,6 +94,7 @@ class Explanation(Answer, frozen=True):
     nodes: int
     reasons: tuple[ReasonGroup, ...]
     nearest: tuple[ExplainedNode, ...]
+    preemption: Preempting | None = None
 
 
 class WhatIf(Answer, frozen=True):

@@ -1,11 +1,15 @@
 """How a pod stands, in words: what its owner has to know before any node is looked at."""
 
+import dataclasses
+
 from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.engine import Engine
-from scheduler.explain.answers import ExplainedNode, Explanation, Place
+from scheduler.explain.answers import ExplainedNode, Explanation, Place, Preempting
 from scheduler.explain.explanation import explained_node, nearest, reasons
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.preemption import Preemption
 from scheduler.pods.gpu_request import unit_name
 from scheduler.pods.mistakes import forgotten
 from scheduler.pods.pod import Pod
@@ -70,20 +74,33 @@ def judged(engine: Engine, pod: Pod, words: tuple[str, ...], *, state: str, node
         shown = (explained_node(engine, pod, judgement, node),)
     elif judgement.diagnosis is not None and not judgement.never:
         shown = nearest(engine, pod, judgement)
-    place = None
+    place, preemption, message = None, None, ""
     if judgement.diagnosis is None:
         place = would_take(engine, pod)
         state = "fits" if state == "waits" else state
+    else:
+        message, preemption = _helped(engine, pod, judgement.diagnosis)
     return Explanation(
         pod=str(pod.key),
         state=state,
         words=words,
-        message="" if judgement.diagnosis is None else judgement.diagnosis.message,
+        message=message,
         place=place,
         nodes=len(engine.tables.row_of),
         reasons=reasons(engine.tables, judgement) if judgement.diagnosis is not None else (),
         nearest=shown,
+        preemption=preemption,
     )
+
+
+def _helped(engine: Engine, pod: Pod, diagnosis: Diagnosis) -> tuple[str, Preempting | None]:
+    """(what the scheduler writes on the pod, whom it would make go)."""
+    result = engine.preemption_for(pod)
+    if isinstance(result, Preemption):
+        cards = {share.index: share.units for share in result.cards}
+        victims = tuple(str(victim.key) for victim in result.victims)
+        return diagnosis.message, Preempting(node=result.node, cards=cards, victims=victims)
+    return diagnosis.message if result is None else dataclasses.replace(diagnosis, tail=result.message).message, None
 
 
 def would_take(engine: Engine, pod: Pod) -> Place | None:

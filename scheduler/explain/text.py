@@ -2,10 +2,10 @@
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from scheduler.explain.answers import ExplainedCard, ExplainedNode, Explanation, Place, WhatIf, listed
+from scheduler.explain.answers import ExplainedCard, ExplainedNode, Explanation, WhatIf, listed
 
 _GAP: Final = "  "
 _MOST_GROUPS: Final = 8
@@ -31,7 +31,7 @@ def what_if_text(answer: WhatIf, width: int) -> str:
     lines = _wrapped(f"{answer.fit} of {answer.replicas} copies of {answer.pod} would fit now{beside}.", width)
     for sentence in answer.words:
         lines += _wrapped(sentence, width)
-    places = Counter((place.node, _cards(place)) for place in answer.places)
+    places = Counter((place.node, _cards(place.cards)) for place in answer.places)
     if places:
         rows = [(node, cards, str(number)) for (node, cards), number in places.most_common(_MOST_PLACES)]
         lines += ["", *_table(("NODE", "CARDS", "COPIES"), rows, width, right=(2,))]
@@ -52,7 +52,7 @@ def _headline(answer: Explanation) -> str:
     if answer.state in {"bound", "finished", "terminating"}:
         return f"is {answer.state}."
     if answer.place is not None:
-        cards = _cards(answer.place)
+        cards = _cards(answer.place.cards)
         where = f"on node {answer.place.node}{f', card {cards}' if cards else ''}"
         without = {"gated": "without its gate ", "foreign": "with this scheduler "}.get(answer.state, "")
         return f"would {without}be placed now: {where}."
@@ -79,6 +79,11 @@ def _verdict(answer: Explanation, width: int) -> Iterator[str]:
     if answer.nearest:
         yield ""
         yield from _node(answer, answer.nearest[0], width)
+    if answer.preemption is not None:
+        found, cards = answer.preemption, _cards(answer.preemption.cards)
+        victims = listed(found.victims, _MOST_PODS)
+        onto = f" and give it card {cards}" if cards else ""
+        yield from _wrapped(f"Preemption would remove {victims} from node {found.node}{onto}.", width)
 
 
 def _groups(answer: Explanation, width: int) -> Iterator[str]:
@@ -125,8 +130,9 @@ def _card(card: ExplainedCard, namespace: str, *, mixed: bool) -> tuple[str, ...
     return (str(card.index), *model, *numbers, (card.why or "nothing")[:_LONGEST_WHY], listed(pods, _MOST_PODS) or "-")
 
 
-def _cards(place: Place) -> str:
-    return " and ".join(f"{index} ({units})" for index, units in sorted(place.cards.items()))
+def _cards(cards: Mapping[int, int]) -> str:
+    """By index, units."""
+    return " and ".join(f"{index} ({units})" for index, units in sorted(cards.items()))
 
 
 def _wrapped(sentence: str, width: int) -> list[str]:

@@ -16,7 +16,7 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.cli.asking import Site, Unanswerable, manifest, site
 from scheduler.cli.explain import text
 from scheduler.cli.main import cli
-from scheduler.explain.answers import ExplainedNode, Explanation, WhatIf, as_json
+from scheduler.explain.answers import ExplainedNode, Explanation, Preempting, WhatIf, as_json
 from scheduler.kube.port import KINDS, ApiForbidden, Kind, T, WatchEvent
 from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.world import World
@@ -94,7 +94,26 @@ def test_each_card_says_what_is_free_what_is_in_the_way_and_why_not() -> None:
             "Insufficient GPU memory on one card: wants 40, most free 44 (of 80), on a card held exclusively",
         )
     ]
-    assert (answer.state, answer.message) == ("waits", f"0/1 nodes are available: 1 {node.rules[0].reason}.")
+    preemption = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    assert (answer.state, answer.message, answer.preemption) == (
+        "waits",
+        f"0/1 nodes are available: 1 {node.rules[0].reason}. {preemption}",
+        None,
+    )
+
+
+def test_whom_preemption_would_remove_is_said() -> None:
+    of = world(a=[16, 16], b=[16])
+    there(of, "small", 6, "a", 0)
+    there(of, "large", 12, "a", 1)
+    there(of, "same", 12, "b", 0, priority=9)
+    waits(of, "urgent", 12, priority=9)
+    answer = explained(of, "urgent")
+    assert answer.preemption == Preempting(node="a", cards={0: 12}, victims=("default/small",))
+    assert answer.message == (
+        "0/2 nodes are available: 2 Insufficient GPU memory on one card: wants 12, most free 10 (of 16)."
+    )
+    assert lines(answer)[-1] == "Preemption would remove default/small from node a and give it card 0 (12)."
 
 
 def test_the_table_of_one_node_with_eight_cards_fits_a_screen() -> None:
