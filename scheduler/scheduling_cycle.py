@@ -4,7 +4,6 @@ PreFilter → Filter → Score → pick → assume → Reserve → Permit. Nothi
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -184,29 +183,34 @@ class SchedulingCycle:
         return self._runtime.best_row(pod, evaluation)
 
     def _take(self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int) -> Outcome:
+        try:
+            outcome = self._place(pod, evaluation, row, now_ns)
+        except BaseException:
+            self.unreserve(pod)
+            raise
+        if isinstance(outcome, NoFit):
+            self.unreserve(pod)
+        return outcome
+
+    def _place(self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int) -> Outcome:
+        """The place, reserved and assumed; or what Permit has against it."""
         tables, profile = self._runtime.tables, self._runtime.profile
         cards: tuple[CardShare, ...] = ()
         annotations: dict[str, str] = {}
         plan: Plan | None = None
+        for reserver in profile.reserve:
+            reservation = reserver.reserve(pod, tables, evaluation.state, row, now_ns)
+            cards += reservation.cards
+            annotations.update(reservation.annotations or {})
+            plan = plan or reservation.volumes
+        tables.assume(pod, row, cards, annotations, plan)
         holds = []
-        with ExitStack() as undo:
-            for reserver in profile.reserve:
-                reservation = reserver.reserve(pod, tables, evaluation.state, row, now_ns)
-                undo.callback(reserver.unreserve, pod)
-                cards += reservation.cards
-                annotations.update(reservation.annotations or {})
-                plan = plan or reservation.volumes
-            tables.assume(pod, row, cards, annotations, plan)
-            undo.callback(tables.forget, pod.key.uid)
-            for permitter in profile.permit:
-                answer = permitter.permit(pod, tables.names[row])
-                if isinstance(answer, Rejected):
-                    nodes = len(tables.row_of)
-                    diagnosis = Diagnosis(nodes, rejected=answer.reason)
-                    return NoFit(pod, diagnosis, ANYTHING, by_permit=True)
-                if isinstance(answer, Wait):
-                    holds.append(Hold(permitter.name, answer.timeout_s))
-            undo.pop_all()
+        for permitter in profile.permit:
+            answer = permitter.permit(pod, tables.names[row])
+            if isinstance(answer, Rejected):
+                return NoFit(pod, Diagnosis(len(tables.row_of), rejected=answer.reason), ANYTHING, by_permit=True)
+            if isinstance(answer, Wait):
+                holds.append(Hold(permitter.name, answer.timeout_s))
         return Placement(
             pod=pod,
             node=tables.names[row],

@@ -72,7 +72,7 @@ class Place(Answer, frozen=True):
 
 
 class Preempting(Answer, frozen=True):
-    """Pods of lower priority that would be removed from a node, and the cards that the pod then gets: index -> units."""
+    """Pods of lower priority that would be removed from a node; cards: what the pod then gets, index to units."""
 
     node: str
     cards: dict[int, int]

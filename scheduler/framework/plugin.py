@@ -364,7 +364,7 @@ class ReservePlugin(Plugin):
         """What the pod takes of `row`; the caller books it. now_ns: Unix nanoseconds."""
 
     def unreserve(self, pod: Pod) -> None:
-        """Give back what the plugin itself keeps for the pod."""
+        """Give back what the plugin itself keeps for the pod; nothing, where its `reserve` was not reached."""
 
 
 class PermitPlugin(Plugin):

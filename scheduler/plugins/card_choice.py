@@ -16,7 +16,7 @@ from scheduler.pods.gpu_request import GpuRequest, Policy, Selection
 from scheduler.state.cards.card_arrays import RowGroup, per_row
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
-from scheduler.state.columns.row_masks import count_of
+from scheduler.state.columns.row_masks import count_of, only_row
 
 AnyT = TypeVar("AnyT", bound=np.generic)
 # Binpack, in shares of MAX_SCORE: a card in use before a free card, a node in use before an empty node,
@@ -109,12 +109,21 @@ def binpack_score(cards: CardColumns, request: GpuRequest, rows: Rows, slots: Ro
     Half for landing on cards in use, a fifth for a node in use, the rest by how full the node's usable cards are with
     the pod on them. slots: as `chosen_slots`; rows without enough fitting cards get any number.
     """
+    if (row := only_row(rows)) is not None:
+        return np.array([_binpack_score_of(cards, request, row, slots[:, 0].tolist())], dtype=np.int64)
     used = cards.holders[:, rows][slots, np.arange(slots.shape[1])] > 0
     on_used_cards = used[0] if request.cards == 1 else used.all(axis=0)
     total = np.maximum(cards.total[rows], 1)
     full: Int64Array = np.minimum((cards.booked[rows] + request.units) * _FULLNESS // total, _FULLNESS)
     score: Int64Array = full + on_used_cards * _USED_CARDS + (cards.held[rows] > 0) * _USED_NODE
     return score
+
+
+def _binpack_score_of(cards: CardColumns, request: GpuRequest, row: int, slots: Sequence[int]) -> int:
+    """The same of one row: with Python's numbers, in a fifth of the time."""
+    on_used_cards = all(cards.holders.item(slot, row) for slot in slots)
+    full = (cards.booked.item(row) + request.units) * _FULLNESS // max(cards.total.item(row), 1)
+    return min(full, _FULLNESS) + on_used_cards * _USED_CARDS + (cards.held.item(row) > 0) * _USED_NODE
 
 
 def eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:

@@ -59,6 +59,7 @@ from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.cards.node_inventory import GpuState, Out
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.columns.row_masks import only_row
 from scheduler.state.tables import Tables
 
 PolicyName: TypeAlias = Literal["binpack", "spread"]
@@ -73,6 +74,7 @@ _STATE_REASONS: Final[Mapping[int, str]] = {
     int(GpuState.NOT_REGISTERED): "node(s) whose kubelet or device plugin is starting",
 }
 _Fits: TypeAlias = tuple[Rows, int, BoolArray]
+_Chosen: TypeAlias = tuple[Rows, int, RowArray]
 
 
 class GpuShareArgs(PluginArgs):
@@ -213,7 +215,21 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return binpack_score(tables.cards, _request(pod), rows, slots)
 
     def _chosen(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
-        """intp[request.cards, rows]: the slots that the pod would take; rows without enough fitting cards: any."""
+        """intp[request.cards, rows]: the slots that the pod would take; rows without enough fitting cards: any.
+
+        Of a row that was scored alone last, as after a booking, the choice is kept: mostly, the pod goes there.
+        """
+        if only_row(rows) is None:
+            return self._choose(pod, tables, state, rows)
+        key, version = _chosen_key(tables.cards.width), tables.changes.version
+        last = state.find(key)
+        if last is not None and last[:2] == (rows, version):
+            return last[2]
+        slots = self._choose(pod, tables, state, rows)
+        state.write_passing(key, (rows, version, slots))
+        return slots
+
+    def _choose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
         request, rules = _request(pod), _card_rules(state)
         fits = _fits(pod, tables, state, rows)
         slots = rules.chosen(pod, tables, state, rows, fits)
@@ -326,6 +342,11 @@ def _out_of_use(
 @cache
 def _fits_key(width: int) -> StateKey[_Fits]:
     return StateKey(f"gpu_share.fits.{width}")
+
+
+@cache
+def _chosen_key(width: int) -> StateKey[_Chosen]:
+    return StateKey(f"gpu_share.chosen.{width}")
 
 
 def _same_slice(one: Rows, other: Rows) -> bool:

@@ -96,6 +96,10 @@ class AskedReader:
         """over_budget: as in Asked."""
         meta, spec = wire.metadata, wire.spec
         labels, annotations = meta.labels or _EMPTY, meta.annotations or _EMPTY
+        kinds = [kind for volume in spec.volumes for kind in volume if kind != "name"]
+        images: tuple[str, ...] = ()
+        if _IMAGE in kinds:
+            kinds, images = [kind for kind in kinds if kind != _IMAGE], tuple(sorted(image_references(spec)))
         return Asked(
             spec.containers,
             spec.init_containers,
@@ -107,8 +111,8 @@ class AskedReader:
             spec.topology_spread_constraints,
             spec.scheduling_group,
             len(spec.resource_claims),
-            tuple(sorted([kind for volume in spec.volumes for kind in volume if kind not in {"name", _IMAGE}])),
-            tuple(sorted(image_references(spec))),
+            tuple(sorted(kinds)),
+            images,
             spec.host_network,
             spec.host_users,
             {key: labels[key] for key in self._labels if key in labels},

@@ -48,13 +48,17 @@ def forgotten(scheduler_name: str, ours: str) -> str:
 
 def _found(wire: objects.Pod, resources: ResourceNames) -> Iterator[str]:
     meta = wire.metadata
-    yield from _of_keys("annotation", meta.annotations or _EMPTY, names.POD_ANNOTATIONS | {resources.gpu_count})
-    yield from _of_keys("label", meta.labels or _EMPTY, names.POD_LABELS | {resources.gpu_count})
+    for kind, written, read in (
+        ("annotation", meta.annotations, names.POD_ANNOTATIONS),
+        ("label", meta.labels, names.POD_LABELS),
+    ):
+        # Nearly no key of nearly any pod is one of those that could be meant for us.
+        if written and _LIKE in "".join(written).lower():
+            yield from _of_keys(kind, written, read | {resources.gpu_count})
     yield from _of_resources(wire.spec, resources)
 
 
 def _of_keys(kind: str, written: Iterable[str], read: Collection[str]) -> Iterator[str]:
-    # Nearly no key of nearly any pod is one.
     suspects = (key for key in written if _LIKE in key.lower() and key not in read and key not in names.LEGACY_KEYS)
     for key in islice(suspects, _MOST_SUSPECTS):
         if key in _POD_KEYS:

@@ -32,7 +32,7 @@ _NO_PORTS: Final[frozenset["HostPort"]] = frozenset()
 _SELECTORS: Final = frozenset({names.CARD_AFFINITY, names.CARD_ANTI_AFFINITY})
 _PROTOCOL: Final = _SELECTORS.union(names.ALLOCATION_KEYS)
 _EMPTY: Final[Mapping[str, str]] = {}
-_NO_TERMS: Final = objects.PodAffinity()
+NO_TERMS: Final = objects.PodAffinity()
 _NOTHING_ASKED: Final = objects.Pod(objects.ObjectMeta(""))
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _NEVER: Final = "Never"
@@ -237,8 +237,8 @@ class PodReader:
             node_affinity=affinity.node_affinity,
             tolerations=self._tolerations.setdefault(spec.tolerations, spec.tolerations),
             host_ports=_host_ports(spec),
-            affinity=affinity.pod_affinity or _NO_TERMS,
-            anti_affinity=affinity.pod_anti_affinity or _NO_TERMS,
+            affinity=affinity.pod_affinity or NO_TERMS,
+            anti_affinity=affinity.pod_anti_affinity or NO_TERMS,
             spread=spec.topology_spread_constraints,
             # A pod over a budget is not scored, and may have thousands.
             images=() if over_budget else tuple(_full_name(each.image) for each in containers),

@@ -61,6 +61,10 @@ class Vocabulary(Generic[ValueT]):
         code = self._code_of.get(value)
         return 0 if code is None else self._uses[code]
 
+    def uses_of(self, code: int) -> int:
+        """How often the value of a code is used, 0 for a code that is free."""
+        return self._uses[code]
+
     def items(self) -> ItemsView[ValueT, int]:
         """(value, code) of everything in use."""
         return self._code_of.items()

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from scheduler.kube.objects import Node, PodAffinityTerm
-from scheduler.pods.pod import Pod, Template
+from scheduler.pods.pod import NO_TERMS, Pod, Template
 from scheduler.state.changes import Change, domain_bit
 from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows, resized
 from scheduler.state.columns.row_masks import count_of
@@ -51,7 +51,10 @@ class ExistingTerms(NodeFact[_Read]):
 
     def read(self, pod: Pod) -> _Read | None:
         """The namespace and the terms of a pod that has any."""
-        terms = tuple(self.terms_of(pod.template))
+        template = pod.template
+        if template.affinity is NO_TERMS and template.anti_affinity is NO_TERMS:
+            return None
+        terms = tuple(self.terms_of(template))
         return (pod.key.namespace, terms) if terms else None
 
     def book(self, row: int, read: _Read, sign: int) -> None:

@@ -1,6 +1,5 @@
 """The lowest priority of the pods on each node: where somebody could go for a pod of a higher one."""
 
-from collections import Counter
 from typing import Final
 
 import numpy as np
@@ -19,7 +18,7 @@ class Priorities(NodeFact[int]):
         """No pods."""
         super().__init__(tables)
         self.lowest: Int64Array = np.full(tables.capacity, NOBODY, dtype=np.int64)
-        self._on: dict[int, Counter[int]] = {}
+        self._on: dict[int, dict[int, int]] = {}
 
     def read(self, pod: Pod) -> int:
         """Its priority."""
@@ -27,10 +26,12 @@ class Priorities(NodeFact[int]):
 
     def book(self, row: int, read: int, sign: int) -> None:
         """As NodeFact."""
-        counts = self._on.setdefault(row, Counter())
-        counts[read] += sign
-        if counts[read]:
-            self.lowest[row] = min(read, int(self.lowest[row]))
+        counts = self._on.setdefault(row, {})
+        pods = counts.get(read, 0) + sign
+        if pods:
+            counts[read] = pods
+            if pods == 1 and read < self.lowest.item(row):
+                self.lowest[row] = read
             return
         del counts[read]
         if not counts:
