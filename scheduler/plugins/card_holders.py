@@ -8,10 +8,9 @@ import numpy as np
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import ALL_ROWS, FIRST_CAPACITY, BoolArray, Int32Array, Rows, resized
-from scheduler.state.columns.labels import Labels
+from scheduler.state.columns.label_sets import LabelSets
 from scheduler.state.columns.row_masks import count_of, places_of
-from scheduler.state.columns.selectors import Expression, Expressions, match
-from scheduler.state.columns.vocabulary import Vocabulary
+from scheduler.state.columns.selectors import Expressions, match
 from scheduler.state.facts.fact import CardFact
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ _Holder: TypeAlias = tuple[str, Mapping[str, str]]
 _MOST_ANSWERS: Final = 4
 # Fewer rows are looked at one by one.
 _FEW_ROWS: Final = 64
-# A key that fewer of the sets have than this share gets no column: there may be as many keys as labels.
-_RARE: Final = 8
 _NOBODY: Final = -1
 
 
@@ -73,14 +70,12 @@ class _Namespace:
     """Who of one namespace is where: one entry for each pod on each card.
 
     code_at, row_at, slot_at: int32[entries]: which labels, where; code _NOBODY for an entry that is free. on: row ->
-    slot -> its entries. Pods with the same labels have the same code, by which their labels are columns.
+    slot -> its entries. Pods with the same labels have the same code.
     """
 
     def __init__(self) -> None:
         self.on: dict[int, dict[int, list[int]]] = {}
-        self._sets: Vocabulary[frozenset[tuple[str, str]]] = Vocabulary()
-        self._labels = Labels()
-        self._codes = FIRST_CAPACITY
+        self._sets = LabelSets()
         self._code_at: Int32Array = np.full(FIRST_CAPACITY, _NOBODY, dtype=np.int32)
         self._row_at: Int32Array = np.zeros(FIRST_CAPACITY, dtype=np.int32)
         self._slot_at: Int32Array = np.zeros(FIRST_CAPACITY, dtype=np.int32)
@@ -90,22 +85,16 @@ class _Namespace:
     def enter(self, row: int, slot: int, labels: Mapping[str, str]) -> None:
         """A pod with these labels comes to the card."""
         self._everywhere.clear()
-        code = self._sets.take(frozenset(labels.items()))
-        if code >= self._codes:
-            self._codes *= 2
-            self._labels.grow(self._codes)
-        self._labels.set_row(code, labels)
         if not self._free:
             self._grow()
         entry = self._free.pop()
-        self._code_at[entry], self._row_at[entry], self._slot_at[entry] = code, row, slot
+        self._code_at[entry], self._row_at[entry], self._slot_at[entry] = self._sets.take(labels), row, slot
         self.on.setdefault(row, {}).setdefault(slot, []).append(entry)
 
     def leave(self, row: int, slot: int, labels: Mapping[str, str]) -> None:
         """One with these labels leaves it."""
         self._everywhere.clear()
-        as_set = frozenset(labels.items())
-        code = self._sets.code(as_set)
+        code = self._sets.code(labels)
         if code is None:
             return
         on_cards = self.on[row]
@@ -118,8 +107,6 @@ class _Namespace:
         if not on_cards:
             del self.on[row]
         self._sets.drop(code)
-        if not self._sets.uses(as_set):
-            self._labels.set_row(code, {})
 
     def everywhere(self, selector: Expressions, shape: tuple[int, int]) -> BoolArray:
         """bool[cards, nodes], not to be changed."""
@@ -128,8 +115,8 @@ class _Namespace:
             if len(self._everywhere) >= _MOST_ANSWERS:
                 self._everywhere.clear()
             found = self._everywhere[selector] = np.zeros(shape, dtype=np.bool_)
-            matched = self._matched(selector)
-            there = np.flatnonzero(matched[self._code_at] & (self._slot_at < shape[0]))
+            there = np.flatnonzero((self._code_at != _NOBODY) & (self._slot_at < shape[0]))
+            there = there[self._sets.accepted(selector, self._code_at[there])]
             found[self._slot_at[there], self._row_at[there]] = True
         return found
 
@@ -143,44 +130,7 @@ class _Namespace:
         return found
 
     def _labels_of(self, entries: list[int]) -> Iterator[Mapping[str, str]]:
-        return (self._labels.of_row(code) for code in dict.fromkeys(self._code_at[entries].tolist()))
-
-    def _matched(self, selector: Expressions) -> BoolArray:
-        """bool[codes + 1]: which of the sets of labels match; the last, which _NOBODY indexes, does not.
-
-        Makes one column: that takes as long as ten keys set by set, and a selector may name many that are new.
-        """
-        matched = np.ones(self._codes + 1, dtype=np.bool_)
-        matched[_NOBODY] = False
-        without = []
-        makes = next((one.key for one in selector if self._lacks_column(one.key)), None)
-        for expression in selector:
-            if expression.key == makes or self._labels.has_column(expression.key):
-                column = self._labels.column(expression.key)
-                matched[:-1] &= expression.verdicts(column)[column.codes]
-            else:
-                without.append(expression)
-        if without:
-            matched[self._refused(without, np.flatnonzero(matched[: len(self._sets)]).tolist())] = False
-        return matched
-
-    def _refused(self, selector: list[Expression], codes: list[int]) -> list[int]:
-        """Those that do not match, set by set: 10,000 sets and 16 keys that have no column take 10 to 20 ms."""
-        listed = [(one.key, *found) for one in selector if (found := one.listed) is not None]
-        refused = []
-        for code in codes:
-            value_of = self._labels.of_row(code).get
-            for key, values, wanted in listed:
-                if (value_of(key) in values) is not wanted:
-                    refused.append(code)
-                    break
-        return refused
-
-    def _lacks_column(self, key: str) -> bool:
-        return not self._labels.has_column(key) and self._is_common(key)
-
-    def _is_common(self, key: str) -> bool:
-        return self._labels.count(key) * _RARE >= len(self._sets)
+        return (self._sets.labels(code) for code in dict.fromkeys(self._code_at[entries].tolist()))
 
     def _grow(self) -> None:
         entries = len(self._code_at)

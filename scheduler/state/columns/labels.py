@@ -133,17 +133,9 @@ class Labels:
         column = self._columns[key] = LabelColumn.of([labels.get(key) for labels in self._of_row])
         return column
 
-    def has_column(self, key: str) -> bool:
-        """Whether `column` has nothing to make."""
-        return key in self._columns or key not in self._rows_with
-
     def asked(self) -> KeysView[str]:
         """The keys of which there are columns."""
         return self._columns.keys()
-
-    def count(self, key: str) -> int:
-        """How many rows have the key."""
-        return self._rows_with[key]
 
     def _count_keys(self, old: Mapping[str, str], new: Mapping[str, str]) -> None:
         self._rows_with.update(new.keys() - old.keys())

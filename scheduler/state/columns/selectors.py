@@ -18,7 +18,6 @@ from scheduler.pods.selector_text import SelectorError, requirements
 from scheduler.state.columns.arrays import BoolArray, Rows
 from scheduler.state.columns.labels import LabelColumn, Labels, integer
 
-_LACKS: Final[frozenset[str | None]] = frozenset({None})
 _LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
 
@@ -60,16 +59,6 @@ class Expression:
         if number is None:
             return False
         return number > self.bound if self.operator is Operator.GT else number < self.bound
-
-    @property
-    def listed(self) -> tuple[frozenset[str | None], bool] | None:
-        """(values, wanted): it accepts a value that is one of them, or one that is none; None: it compares numbers."""
-        match self.operator:
-            case Operator.IN | Operator.NOT_IN:
-                return self.values, self.operator is Operator.IN
-            case Operator.EXISTS | Operator.DOES_NOT_EXIST:
-                return _LACKS, self.operator is Operator.DOES_NOT_EXIST
-        return None
 
     def verdicts(self, column: LabelColumn) -> BoolArray:
         """bool[codes + 1]: `accepts` by code; the last one, which ABSENT indexes, is for rows that lack the key."""
