@@ -105,6 +105,8 @@ class DefaultPreemption(PostFilterPlugin):
                 if looked_at > _PODS_PER_STEP:
                     yield
                     looked_at, kept = 0, what_if.memo()
+                if not what_if.is_there(row):
+                    continue
                 looked_at += what_if.tables.pods_on(row)
                 kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem)
             here, why = kept[row]

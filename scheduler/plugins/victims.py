@@ -108,6 +108,8 @@ def by_rules(
 def agreed(pod: Pod, what_if: "WhatIf", found: Candidate) -> tuple[Candidate | None, tuple[str, ...]]:
     """The victims that the rules want on a node and its cards: those of `found`, or others; or None, and why."""
     tables = what_if.tables
+    if not what_if.is_there(found.row):
+        return None, ()
     there = all(tables.record(record.pod.key.uid) is record for record in found.victims)
     if found.victims and there:
         with what_if.trial(found.row, found.slots) as trial:
