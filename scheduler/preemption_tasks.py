@@ -5,20 +5,22 @@
 
 The decisions go on meanwhile; the place is kept in the tables. A victim whose DELETE fails ends it: the place is kept
 no longer, and the pod is tried again after a back-off. So does a pod that is gone, or has another place: victims that
-are left stay.
+are left stay. Only the watch says that a victim is gone: a 404 or 409 while it is still shown is no answer.
 Source: kube-scheduler, framework/preemption/executor.go.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
+from weakref import WeakValueDictionary
 
 import structlog
 
 from scheduler.engine import Engine, Helped
 from scheduler.framework.plugin import Preemption
 from scheduler.kube.objects import PodCondition
-from scheduler.kube.port import ApiConflict, ApiError, ApiNotFound, ApiRefused, ApiThrottled, Cluster
+from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiNotFound, ApiRefused, ApiThrottled, Cluster
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod
 from scheduler.telemetry.recorder import Recorder
 
@@ -51,16 +53,15 @@ class PreemptionTasks:
         self._backoff_s = backoff_s
         self._wake = wake
         self._slots = asyncio.Semaphore(_MOST_REQUESTS)
+        # By uid of the pod: of two nominations, the later one has to be in its status in the end.
+        self._nominating: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def start(self, helped: Helped, tasks: asyncio.TaskGroup) -> None:
         """Do what was decided."""
-        tasks.create_task(self._carry_out(helped))
-
-    async def _carry_out(self, helped: Helped) -> None:
         for other in helped.displaced:
-            await self._nominate(other, "")
+            tasks.create_task(self._nominate(other))
         if helped.preemption is not None:
-            await self._preempt(helped.preemption)
+            tasks.create_task(self._preempt(helped.preemption))
 
     async def _preempt(self, preemption: Preemption) -> None:
         pod = preemption.pod
@@ -73,7 +74,7 @@ class PreemptionTasks:
             number=len(preemption.victims),
             violations=preemption.violations,
         )
-        await self._nominate(pod, preemption.node)
+        await self._nominate(pod)
         try:
             for victim in preemption.victims:
                 if not self._is_kept(preemption):
@@ -89,30 +90,45 @@ class PreemptionTasks:
             self._wake()
 
     def _is_kept(self, preemption: Preemption) -> bool:
-        kept = self._engine.nominations.of(preemption.pod.key.uid)
-        return kept is not None and kept.node == preemption.node
+        kept, victims = self._engine.nominations.of(preemption.pod.key.uid), preemption.victims
+        return kept is not None and kept.node == preemption.node and kept.victims == {one.key.uid for one in victims}
 
-    async def _nominate(self, pod: Pod, node: str) -> None:
+    async def _nominate(self, pod: Pod) -> None:
         """What the status says is for others to see; the place is kept by ourselves, whether it is written or not."""
-        if node and pod.nominated_node == node:
-            return
-        try:
-            await self._patiently(lambda: self._cluster.set_nominated_node(pod.key, node))
-        except (ApiNotFound, ApiConflict):
-            return
-        except ApiError as error:
-            log.warning("nomination.lost", pod=str(pod.key), node=node, reason=error.message)
+        async with self._nominating.setdefault(pod.key.uid, asyncio.Lock()):
+            kept = self._engine.nominations.of(pod.key.uid)
+            node = "" if kept is None else kept.node
+            if node and pod.nominated_node == node:
+                return
+            try:
+                await self._patiently(lambda: self._cluster.set_nominated_node(pod.key, node))
+            except (ApiNotFound, ApiConflict):
+                return
+            except ApiError as error:
+                log.warning("nomination.lost", pod=str(pod.key), node=node, reason=error.message)
 
     async def _remove(self, victim: Pod, preemption: Preemption) -> None:
         pod = preemption.pod
         why = f"{pod.scheduler_name}: preempting to accommodate a higher priority pod"
         condition = PodCondition(DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER, why)
-        try:
+        with suppress(ApiNotFound, ApiConflict):
             await self._patiently(lambda: self._cluster.set_pod_condition(victim.key, condition))
-            await self._patiently(lambda: self._cluster.delete_pod(victim.key))
+        # The condition may have taken long.
+        if not self._is_kept(preemption):
+            return
+        try:
+            await self._patiently(lambda: self._delete(victim))
         except (ApiNotFound, ApiConflict):
             return  # gone, and perhaps another of its name is there
         self._recorder.preempted(victim, note_of(preemption))
+
+    async def _delete(self, victim: Pod) -> None:
+        try:
+            await self._cluster.delete_pod(victim.key)
+        except (ApiNotFound, ApiConflict) as error:
+            if self._engine.tables.record(victim.key.uid) is None:
+                raise
+            raise ApiFailed(error.message, error.status) from error
 
     async def _patiently(self, request: Callable[[], Awaitable[None]]) -> None:
         """Send it; again, a few times, while the answer leaves open what became of it: each can be repeated."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import PodKey
-from scheduler.simulation.faults import Fail, Refuse, Verb
+from scheduler.simulation.faults import Fail, Refuse, Request, Slow, Verb
 from scheduler.simulation.world import World
 from tests.support.builders import wire_node
 from tests.support.placing import on_card
@@ -187,6 +187,56 @@ async def test_a_request_without_an_answer_is_sent_again() -> None:
 
         assert is_going(of, "low")
         assert nominated(of, "urgent") == "a"
+
+
+@in_virtual_time
+async def test_only_the_watch_says_that_a_victim_is_gone() -> None:
+    def of_low(request: Request) -> bool:
+        return request.about == "default/low"
+
+    for verb in (Verb.SET_CONDITION, Verb.DELETE_POD):
+        for status in (404, 409):
+            of = cluster(a=[16])
+            async with scheduling(of) as process:
+                await runs(of, "low", 16, 1)
+                rule = process.wire.faults.add(verb, Refuse(status), count=1, when=of_low)
+                await runs(of, "urgent", 16, 10)
+                await asyncio.sleep(5)
+
+                assert (rule.hits, is_going(of, "low")) == (1, True)
+
+
+@in_virtual_time
+async def test_victims_that_are_left_stay_when_the_preemptor_goes() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        for number in range(4):
+            await runs(of, f"low-{number}", 4, 1 + number)
+        slow = Slow(before_s=1.0)
+        process.wire.faults.add(Verb.SET_CONDITION, slow, when=lambda request: "low" in request.about)
+        comes(of, "urgent", 16, priority=10)
+        await asyncio.sleep(1.5)
+        assert [is_going(of, f"low-{number}") for number in range(4)] == [False, False, False, True]
+        of.pods.delete("default", "urgent")
+        await asyncio.sleep(30)
+
+        assert [is_going(of, f"low-{number}") for number in range(4)] == [False, False, False, True]
+
+
+@in_virtual_time
+async def test_a_late_answer_about_the_place_before_does_not_cost_the_next_one() -> None:
+    of = cluster(a=[16], b=[16])
+    async with scheduling(of) as process:
+        await runs(of, "low-a", 16, 1)
+        await runs(of, "low-b", 16, 2)
+        await runs(of, "middle", 16, 5)
+        late = Slow(before_s=3.0)
+        process.wire.faults.add(Verb.NOMINATE, late, count=1, when=lambda request: request.about == "default/middle")
+        await runs(of, "urgent", 16, 10)
+        assert (nominated(of, "urgent"), len(process.engine.nominations)) == ("a", 2)
+        await asyncio.sleep(5)
+
+        assert (nominated(of, "middle"), is_going(of, "low-b"), len(process.engine.nominations)) == ("b", True, 2)
 
 
 @in_virtual_time
