@@ -75,12 +75,11 @@ class PreemptionTasks:
             violations=preemption.violations,
         )
         await self._nominate(pod)
+        left = list(reversed(preemption.victims))
         try:
-            for victim in preemption.victims:
-                if not self._is_kept(preemption):
-                    return
-                if not victim.terminating:
-                    await self._remove(victim, preemption)
+            while left and self._is_kept(preemption):
+                if left[-1].terminating or await self._remove(left[-1], preemption):
+                    left.pop()
         except ApiError as error:
             if self._is_kept(preemption):
                 self._engine.preemption_failed(pod, self._now_s())
@@ -88,6 +87,8 @@ class PreemptionTasks:
             note = f"pods of lower priority on node {preemption.node} could not be removed: {error.message}"
             self._recorder.about("Pod", str(pod.key), pod.key.uid, "FailedPreemption", note)
             self._wake()
+        finally:
+            self._engine.victims_spared(left)
 
     def _is_kept(self, preemption: Preemption) -> bool:
         kept, victims = self._engine.nominations.of(preemption.pod.key.uid), preemption.victims
@@ -107,7 +108,8 @@ class PreemptionTasks:
             except ApiError as error:
                 log.warning("nomination.lost", pod=str(pod.key), node=node, reason=error.message)
 
-    async def _remove(self, victim: Pod, preemption: Preemption) -> None:
+    async def _remove(self, victim: Pod, preemption: Preemption) -> bool:
+        """Whether it is being removed; else the place is kept no longer."""
         pod = preemption.pod
         why = f"{pod.scheduler_name}: preempting to accommodate a higher priority pod"
         condition = PodCondition(DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER, why)
@@ -115,12 +117,13 @@ class PreemptionTasks:
             await self._patiently(lambda: self._cluster.set_pod_condition(victim.key, condition))
         # The condition may have taken long.
         if not self._is_kept(preemption):
-            return
+            return False
         try:
             await self._patiently(lambda: self._delete(victim))
         except (ApiNotFound, ApiConflict):
-            return  # gone, and perhaps another of its name is there
+            return True  # gone, and perhaps another of its name is there
         self._recorder.preempted(victim, note_of(preemption))
+        return True
 
     async def _delete(self, victim: Pod) -> None:
         try:

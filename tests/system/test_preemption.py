@@ -158,6 +158,36 @@ async def test_a_pod_that_a_budget_protects_goes_last() -> None:
 
 
 @in_virtual_time
+async def test_one_disruption_that_a_budget_allows_is_not_spent_twice() -> None:
+    of = cluster(**{name: [16] for name in "abcd"})
+    of.disruption_budgets.create("default", "guard", {"app": "db"}, 1)
+    async with scheduling(of):
+        for number in range(2):
+            await runs(of, f"db-{number}", 16, 1, labels={"app": "db"})
+            await runs(of, f"free-{number}", 16, 5)
+        for number in range(2):
+            comes(of, f"urgent-{number}", 16, priority=10)
+        await asyncio.sleep(1.0)
+
+        assert [is_going(of, f"db-{number}") for number in range(2)].count(True) == 1
+        assert [is_going(of, f"free-{number}") for number in range(2)].count(True) == 1
+
+
+@in_virtual_time
+async def test_what_a_budget_allows_comes_back_when_its_pod_could_not_be_removed() -> None:
+    of = cluster(a=[16], b=[16])
+    of.disruption_budgets.create("default", "guard", {"app": "db"}, 1)
+    async with scheduling(of) as process:
+        await runs(of, "guarded", 16, 1, labels={"app": "db"})
+        await runs(of, "free", 16, 5)
+        process.wire.faults.add(Verb.DELETE_POD, Refuse(403), count=1)
+        await runs(of, "urgent", 16, 10)
+        await asyncio.sleep(30)
+
+        assert [is_going(of, name) for name in ("guarded", "free")] == [True, False]
+
+
+@in_virtual_time
 async def test_victims_that_cannot_be_removed_cost_a_back_off_and_a_word() -> None:
     of = cluster(a=[16])
     async with scheduling(of, latency_s=0.002) as process:
