@@ -87,6 +87,19 @@ async def test_the_place_is_kept_from_pods_of_equal_and_lower_priority() -> None
 
 
 @in_virtual_time
+async def test_who_goes_already_for_one_goes_for_the_next_too_rather_than_others() -> None:
+    of = cluster(a=[16, 16, 16])
+    async with scheduling(of):
+        for name, priority in (("a0", 3), ("a1", 3), ("b0", 1), ("b1", 4), ("c0", 2), ("c1", 4)):
+            await runs(of, name, 8, priority)
+        await runs(of, "urgent-0", 16, 10)
+        await runs(of, "urgent-1", 16, 10)
+
+        # Until a0 and a1 have gone, the node lacks the memory of both.
+        assert [name for name in ("a0", "a1", "b0", "b1", "c0", "c1") if is_going(of, name)] == ["a0", "a1", "b0", "b1"]
+
+
+@in_virtual_time
 async def test_the_place_is_anybodys_when_the_preemptor_is_gone() -> None:
     of = cluster(a=[16])
     async with scheduling(of):
