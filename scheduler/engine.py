@@ -270,9 +270,20 @@ class Engine:
         return bool(self._searches)
 
     def preemption_failed(self, pod: Pod, now_s: float) -> None:
-        """The victims could not be removed: the place is kept no longer, and the pod is tried again by and by."""
+        """A victim could not be removed: the place is kept no longer, and the pod is tried again by and by."""
         self.nominations.remove(pod.key.uid)
         self.queue.in_vain(pod.key.uid, now_s)
+
+    def victim_refused(self, victim: Pod) -> None:
+        """It could not be removed: rather others are, from now on."""
+        record = self.tables.record(victim.key.uid)
+        if record is not None:
+            record.refused = True
+
+    def is_refused(self, victim: Pod) -> bool:
+        """Whether it could not be removed before."""
+        record = self.tables.record(victim.key.uid)
+        return record is not None and record.refused
 
     def victims_spared(self, victims: Iterable[Pod]) -> None:
         """Of a preemption that has ended: those that were not removed."""

@@ -75,12 +75,15 @@ class PreemptionTasks:
             violations=preemption.violations,
         )
         await self._nominate(pod)
-        left = list(reversed(preemption.victims))
+        # If one stays again that has stayed before, nobody else is to go in vain.
+        left = [*reversed(preemption.victims)]
+        left.sort(key=self._engine.is_refused)
         try:
             while left and self._is_kept(preemption):
                 if left[-1].terminating or await self._remove(left[-1], preemption):
                     left.pop()
         except ApiError as error:
+            self._engine.victim_refused(left[-1])
             if self._is_kept(preemption):
                 self._engine.preemption_failed(pod, self._now_s())
             log.warning("preemption.failed", pod=str(pod.key), node=preemption.node, reason=error.message)

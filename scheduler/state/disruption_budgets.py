@@ -69,12 +69,15 @@ class DisruptionBudgets:
             del self._budgets[namespace]
 
     def split(self, records: Iterable[PodRecord]) -> tuple[list[PodRecord], list[PodRecord]]:
-        """(those that may not go if all of them go, the others), each in order. records: the first are spared last."""
+        """(those that may not go if all of them go, the others), each in order. records: the first are spared last.
+
+        What the API server has refused to remove it will hardly remove now.
+        """
         left: dict[tuple[str, str], int] = {}
         violating: list[PodRecord] = []
         others: list[PodRecord] = []
         for record in records:
-            within = True
+            within = not record.refused
             for budget in self._of(record.pod):
                 key = (record.pod.key.namespace, budget.name)
                 left[key] = left.get(key, budget.allowed - len(budget.going)) - 1

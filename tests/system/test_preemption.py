@@ -187,15 +187,19 @@ async def test_one_disruption_that_a_budget_allows_is_not_spent_twice() -> None:
 
 
 @in_virtual_time
-async def test_what_a_budget_allows_comes_back_when_its_pod_could_not_be_removed() -> None:
+async def test_what_a_budget_allows_comes_back_when_its_pod_stays() -> None:
     of = cluster(a=[16], b=[16])
     of.disruption_budgets.create("default", "guard", {"app": "db"}, 1)
     async with scheduling(of) as process:
         await runs(of, "guarded", 16, 1, labels={"app": "db"})
         await runs(of, "free", 16, 5)
-        process.wire.faults.add(Verb.DELETE_POD, Refuse(403), count=1)
+        late = Slow(before_s=1.0)
+        process.wire.faults.add(Verb.SET_CONDITION, late, count=1, when=lambda request: "guarded" in request.about)
         await runs(of, "urgent", 16, 10)
-        await asyncio.sleep(30)
+        of.pods.delete("default", "urgent")
+        await asyncio.sleep(2)
+        assert not is_going(of, "guarded")
+        await runs(of, "next", 16, 10)
 
         assert [is_going(of, name) for name in ("guarded", "free")] == [True, False]
 
@@ -216,6 +220,30 @@ async def test_victims_that_cannot_be_removed_cost_a_back_off_and_a_word() -> No
         process.wire.faults.clear()
         await asyncio.sleep(20)
         assert is_going(of, "low")
+
+
+@in_virtual_time
+async def test_a_victim_whose_deletion_is_refused_costs_others_once() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        await runs(of, "innocent", 12, 2)
+        await runs(of, "locked", 4, 1)
+        refuse = Refuse(403, "a webhook says no")
+        process.wire.faults.add(Verb.DELETE_POD, refuse, when=lambda request: request.about == "default/locked")
+        await runs(of, "urgent", 16, 10)
+        assert is_going(of, "innocent")
+        of.pods.remove("default", "innocent")
+        comes(of, "innocent", 12, priority=2, uid="anew")
+        await asyncio.sleep(20)
+        assert node_of(of, "innocent") == "a"
+        await asyncio.sleep(400)
+        assert not is_going(of, "innocent")
+
+        # Another choice is dearer, and possible.
+        of.nodes.add(wire_node("b", [16]))
+        comes(of, "dear", 16, to="b", priority=5)
+        await asyncio.sleep(400)
+        assert is_going(of, "dear")
 
 
 @in_virtual_time
