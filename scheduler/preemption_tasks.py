@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from scheduler.bind_slots import BindSlots, Stopped
 from scheduler.engine import Engine, Helped
 from scheduler.framework.plugin import Preemption
 from scheduler.kube.objects import PodCondition
@@ -24,8 +25,6 @@ from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiNotFound, A
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod
 from scheduler.telemetry.recorder import Recorder
 
-# Requests on the wire, of all preemptions together.
-_MOST_REQUESTS: Final = 16
 _TRIES: Final = 4
 # In one line of the log.
 _MOST_NAMED: Final = 8
@@ -34,13 +33,17 @@ log = structlog.get_logger()
 
 
 class PreemptionTasks:
-    """now_s: monotonic seconds. backoff_s: before each repetition of a request. wake: after each failure."""
+    """slots: of these requests. now_s: monotonic seconds.
+
+    backoff_s: before each repetition of a request. wake: after each failure.
+    """
 
     def __init__(
         self,
         engine: Engine,
         cluster: Cluster,
         recorder: Recorder,
+        slots: BindSlots,
         *,
         now_s: Callable[[], float],
         backoff_s: Callable[[int], float],
@@ -52,16 +55,24 @@ class PreemptionTasks:
         self._now_s = now_s
         self._backoff_s = backoff_s
         self._wake = wake
-        self._slots = asyncio.Semaphore(_MOST_REQUESTS)
+        self._slots = slots
         # By uid of the pod: of two nominations, the later one has to be in its status in the end.
         self._nominating: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def start(self, helped: Helped, tasks: asyncio.TaskGroup) -> None:
         """Do what was decided."""
         for other in helped.displaced:
-            tasks.create_task(self._nominate(other))
+            tasks.create_task(self._until_stop(self._nominate(other)))
         if helped.preemption is not None:
-            tasks.create_task(self._preempt(helped.preemption))
+            tasks.create_task(self._until_stop(self._preempt(helped.preemption)))
+
+    def stop(self) -> None:
+        """Send no other request; those on the wire are answered. The next process decides anew."""
+        self._slots.stop()
+
+    async def _until_stop(self, work: Awaitable[None]) -> None:
+        with suppress(Stopped):
+            await work
 
     async def _preempt(self, preemption: Preemption) -> None:
         pod = preemption.pod
@@ -105,7 +116,7 @@ class PreemptionTasks:
             if node and pod.nominated_node == node:
                 return
             try:
-                await self._patiently(lambda: self._cluster.set_nominated_node(pod.key, node))
+                await self._patiently(pod, lambda: self._cluster.set_nominated_node(pod.key, node))
             except (ApiNotFound, ApiConflict):
                 return
             except ApiError as error:
@@ -117,12 +128,12 @@ class PreemptionTasks:
         why = f"{pod.scheduler_name}: preempting to accommodate a higher priority pod"
         condition = PodCondition(DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER, why)
         with suppress(ApiNotFound, ApiConflict):
-            await self._patiently(lambda: self._cluster.set_pod_condition(victim.key, condition))
+            await self._patiently(victim, lambda: self._cluster.set_pod_condition(victim.key, condition))
         # The condition may have taken long.
         if not self._is_kept(preemption):
             return False
         try:
-            await self._patiently(lambda: self._delete(victim))
+            await self._patiently(victim, lambda: self._delete(victim))
         except (ApiNotFound, ApiConflict):
             return True  # gone, and perhaps another of its name is there
         self._recorder.preempted(victim, note_of(preemption))
@@ -136,12 +147,15 @@ class PreemptionTasks:
                 raise
             raise ApiFailed(error.message, error.status) from error
 
-    async def _patiently(self, request: Callable[[], Awaitable[None]]) -> None:
-        """Send it; again, a few times, while the answer leaves open what became of it: each can be repeated."""
+    async def _patiently(self, about: Pod, request: Callable[[], Awaitable[None]]) -> None:
+        """Send it; again, a few times, while the answer leaves open what became of it: each can be repeated.
+
+        A namespace that gives no answers, such as while a webhook hangs, leaves the slots to others.
+        """
+        namespace = about.key.namespace
         for attempt in range(1, _TRIES):
             try:
-                async with self._slots:
-                    await request()
+                await self._send(namespace, request)
             except ApiThrottled as throttled:
                 await asyncio.sleep(max(throttled.retry_after_s, self._backoff_s(attempt)))
             except ApiRefused:
@@ -150,7 +164,10 @@ class PreemptionTasks:
                 await asyncio.sleep(self._backoff_s(attempt))
             else:
                 return
-        async with self._slots:
+        await self._send(namespace, request)
+
+    async def _send(self, namespace: str, request: Callable[[], Awaitable[None]]) -> None:
+        async with self._slots.binding(namespace), self._slots.slot(namespace):
             await request()
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import PodKey
-from scheduler.simulation.faults import Fail, Refuse, Request, Slow, Verb
+from scheduler.simulation.faults import Fail, Refuse, Request, Silence, Slow, Verb
 from scheduler.simulation.world import World
 from tests.support.builders import wire_node
 from tests.support.placing import on_card
@@ -258,6 +258,27 @@ async def test_a_request_without_an_answer_is_sent_again() -> None:
 
         assert is_going(of, "low")
         assert nominated(of, "urgent") == "a"
+
+
+@in_virtual_time
+async def test_victims_of_a_namespace_without_answers_do_not_delay_others() -> None:
+    crowd = 24
+    of = cluster(**{f"n{number}": [16] for number in range(crowd + 1)})
+    async with scheduling(of) as process:
+        for number in range(crowd):
+            comes(of, f"low-{number}", 16, to=f"n{number}", priority=1, namespace="other")
+        await runs(of, "low", 16, 1)
+        await asyncio.sleep(1)
+        for verb in (Verb.SET_CONDITION, Verb.DELETE_POD):
+            hangs = Silence(after_s=10)
+            process.wire.faults.add(verb, hangs, when=lambda request: request.about.startswith("other/"))
+        for number in range(crowd):
+            comes(of, f"urgent-{number}", 16, to=f"n{number}", priority=5, namespace="other")
+        await asyncio.sleep(15)
+        comes(of, "urgent", 16, priority=10, to=node_of(of, "low"))
+        await asyncio.sleep(1)
+
+        assert is_going(of, "low")
 
 
 @in_virtual_time
