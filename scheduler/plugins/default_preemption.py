@@ -130,6 +130,9 @@ def _not_eligible(pod: Pod, what_if: "WhatIf") -> str:
     kept = what_if.nominations.of(pod.key.uid)
     if kept is None:
         return TOO_MANY if what_if.nominations.full else ""
+    if what_if.tables.row_of.get(kept.node) not in what_if.rows:
+        # Whoever leaves there, the pod will not be let in: the node is tainted by now, say, since it is lost.
+        return ""
     for record in what_if.tables.records_on(kept.node):
         other = record.pod
         going = other.key.uid in kept.victims or (other.terminating and other.preempted)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from scheduler.kube.objects import PodCondition
+from scheduler.kube.objects import PodCondition, Taint
 from scheduler.kube.port import PodKey
 from scheduler.simulation.faults import Fail, Refuse, Request, Silence, Slow, Verb
 from scheduler.simulation.world import World
@@ -329,6 +329,20 @@ async def test_a_late_answer_about_the_place_before_does_not_cost_the_next_one()
         await asyncio.sleep(5)
 
         assert (nominated(of, "middle"), is_going(of, "low-b"), len(process.engine.nominations)) == ("b", True, 2)
+
+
+@in_virtual_time
+async def test_victims_on_a_node_that_is_lost_are_not_waited_for() -> None:
+    of = cluster(a=[16], b=[16])
+    async with scheduling(of):
+        await runs(of, "low-a", 16, 1)
+        await runs(of, "low-b", 16, 2)
+        await runs(of, "urgent", 16, 10)
+        assert nominated(of, "urgent") == "a"
+        of.nodes.patch("a", taints=(Taint(key="node.kubernetes.io/unreachable", effect="NoSchedule"),))
+        await asyncio.sleep(310)
+
+        assert (nominated(of, "urgent"), is_going(of, "low-b")) == ("b", True)
 
 
 @in_virtual_time
