@@ -7,7 +7,7 @@
 The app and the simulator drive the same engine.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -266,7 +266,8 @@ class Engine:
             self.nominations.remove(other.key.uid)
             self._try_again.append(other)
         victims = [victim.key.uid for victim in result.victims]
-        self.nominations.nominate(pod, result.node, result.cards, victims)
+        if self.nominations.nominate(pod, result.node, result.cards, victims) is not None:
+            self.tables.budgets.spend(result.victims)
         return Helped(pod=pod, diagnosis=diagnosis, preemption=result, displaced=tuple(displaced))
 
     @property
@@ -275,9 +276,24 @@ class Engine:
         return bool(self._searches)
 
     def preemption_failed(self, pod: Pod, now_s: float) -> None:
-        """The victims could not be removed: the place is kept no longer, and the pod is tried again by and by."""
+        """A victim could not be removed: the place is kept no longer, and the pod is tried again by and by."""
         self.nominations.remove(pod.key.uid)
         self.queue.in_vain(pod.key.uid, now_s)
+
+    def victim_refused(self, victim: Pod) -> None:
+        """It could not be removed: rather others are, from now on."""
+        record = self.tables.record(victim.key.uid)
+        if record is not None:
+            record.refused = True
+
+    def is_refused(self, victim: Pod) -> bool:
+        """Whether it could not be removed before."""
+        record = self.tables.record(victim.key.uid)
+        return record is not None and record.refused
+
+    def victims_spared(self, victims: Iterable[Pod]) -> None:
+        """Of a preemption that has ended: those that were not removed."""
+        self.tables.budgets.spare(victims)
 
     def hold_back(self, holds: Callable[[str], bool], now_s: float) -> bool:
         """Let others pass the next pod to decide, if its namespace is one that `holds`; whether that was so."""

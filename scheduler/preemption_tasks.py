@@ -5,25 +5,26 @@
 
 The decisions go on meanwhile; the place is kept in the tables. A victim whose DELETE fails ends it: the place is kept
 no longer, and the pod is tried again after a back-off. So does a pod that is gone, or has another place: victims that
-are left stay.
+are left stay. Only the watch says that a victim is gone: a 404 or 409 while it is still shown is no answer.
 Source: kube-scheduler, framework/preemption/executor.go.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
+from weakref import WeakValueDictionary
 
 import structlog
 
+from scheduler.bind_slots import BindSlots, Stopped
 from scheduler.engine import Engine, Helped
 from scheduler.framework.preemption import Preemption
 from scheduler.kube.objects import PodCondition
-from scheduler.kube.port import ApiConflict, ApiError, ApiNotFound, ApiRefused, ApiThrottled, Cluster
+from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiNotFound, ApiRefused, ApiThrottled, Cluster
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod
 from scheduler.telemetry.recorder import Recorder
 
-# Requests on the wire, of all preemptions together.
-_MOST_REQUESTS: Final = 16
 _TRIES: Final = 4
 # In one line of the log.
 _MOST_NAMED: Final = 8
@@ -32,13 +33,17 @@ log = structlog.get_logger()
 
 
 class PreemptionTasks:
-    """now_s: monotonic seconds. backoff_s: before each repetition of a request. wake: after each failure."""
+    """slots: of these requests. now_s: monotonic seconds.
+
+    backoff_s: before each repetition of a request. wake: after each failure.
+    """
 
     def __init__(
         self,
         engine: Engine,
         cluster: Cluster,
         recorder: Recorder,
+        slots: BindSlots,
         *,
         now_s: Callable[[], float],
         backoff_s: Callable[[int], float],
@@ -50,17 +55,24 @@ class PreemptionTasks:
         self._now_s = now_s
         self._backoff_s = backoff_s
         self._wake = wake
-        self._slots = asyncio.Semaphore(_MOST_REQUESTS)
+        self._slots = slots
+        # By uid of the pod: of two nominations, the later one has to be in its status in the end.
+        self._nominating: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def start(self, helped: Helped, tasks: asyncio.TaskGroup) -> None:
         """Do what was decided."""
-        tasks.create_task(self._carry_out(helped))
-
-    async def _carry_out(self, helped: Helped) -> None:
         for other in helped.displaced:
-            await self._nominate(other, "")
+            tasks.create_task(self._until_stop(self._nominate(other)))
         if helped.preemption is not None:
-            await self._preempt(helped.preemption)
+            tasks.create_task(self._until_stop(self._preempt(helped.preemption)))
+
+    def stop(self) -> None:
+        """Send no other request; those on the wire are answered. The next process decides anew."""
+        self._slots.stop()
+
+    async def _until_stop(self, work: Awaitable[None]) -> None:
+        with suppress(Stopped):
+            await work
 
     async def _preempt(self, preemption: Preemption) -> None:
         pod = preemption.pod
@@ -73,53 +85,77 @@ class PreemptionTasks:
             number=len(preemption.victims),
             violations=preemption.violations,
         )
-        await self._nominate(pod, preemption.node)
+        await self._nominate(pod)
+        # If one stays again that has stayed before, nobody else is to go in vain.
+        left = [*reversed(preemption.victims)]
+        left.sort(key=self._engine.is_refused)
         try:
-            for victim in preemption.victims:
-                if not self._is_kept(preemption):
-                    return
-                if not victim.terminating:
-                    await self._remove(victim, preemption)
+            while left and self._is_kept(preemption):
+                if left[-1].terminating or await self._remove(left[-1], preemption):
+                    left.pop()
         except ApiError as error:
+            self._engine.victim_refused(left[-1])
             if self._is_kept(preemption):
                 self._engine.preemption_failed(pod, self._now_s())
             log.warning("preemption.failed", pod=str(pod.key), node=preemption.node, reason=error.message)
             note = f"pods of lower priority on node {preemption.node} could not be removed: {error.message}"
             self._recorder.about("Pod", str(pod.key), pod.key.uid, "FailedPreemption", note)
             self._wake()
+        finally:
+            self._engine.victims_spared(left)
 
     def _is_kept(self, preemption: Preemption) -> bool:
-        kept = self._engine.nominations.of(preemption.pod.key.uid)
-        return kept is not None and kept.node == preemption.node
+        kept, victims = self._engine.nominations.of(preemption.pod.key.uid), preemption.victims
+        return kept is not None and kept.node == preemption.node and kept.victims == {one.key.uid for one in victims}
 
-    async def _nominate(self, pod: Pod, node: str) -> None:
+    async def _nominate(self, pod: Pod) -> None:
         """What the status says is for others to see; the place is kept by ourselves, whether it is written or not."""
-        if node and pod.nominated_node == node:
-            return
-        try:
-            await self._patiently(lambda: self._cluster.set_nominated_node(pod.key, node))
-        except (ApiNotFound, ApiConflict):
-            return
-        except ApiError as error:
-            log.warning("nomination.lost", pod=str(pod.key), node=node, reason=error.message)
+        async with self._nominating.setdefault(pod.key.uid, asyncio.Lock()):
+            kept = self._engine.nominations.of(pod.key.uid)
+            node = "" if kept is None else kept.node
+            if node and pod.nominated_node == node:
+                return
+            try:
+                await self._patiently(pod, lambda: self._cluster.set_nominated_node(pod.key, node))
+            except (ApiNotFound, ApiConflict):
+                return
+            except ApiError as error:
+                log.warning("nomination.lost", pod=str(pod.key), node=node, reason=error.message)
 
-    async def _remove(self, victim: Pod, preemption: Preemption) -> None:
+    async def _remove(self, victim: Pod, preemption: Preemption) -> bool:
+        """Whether it is being removed; else the place is kept no longer."""
         pod = preemption.pod
         why = f"{pod.scheduler_name}: preempting to accommodate a higher priority pod"
         condition = PodCondition(DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER, why)
+        with suppress(ApiNotFound, ApiConflict):
+            await self._patiently(victim, lambda: self._cluster.set_pod_condition(victim.key, condition))
+        # The condition may have taken long.
+        if not self._is_kept(preemption):
+            return False
         try:
-            await self._patiently(lambda: self._cluster.set_pod_condition(victim.key, condition))
-            await self._patiently(lambda: self._cluster.delete_pod(victim.key))
+            await self._patiently(victim, lambda: self._delete(victim))
         except (ApiNotFound, ApiConflict):
-            return  # gone, and perhaps another of its name is there
+            return True  # gone, and perhaps another of its name is there
         self._recorder.preempted(victim, note_of(preemption))
+        return True
 
-    async def _patiently(self, request: Callable[[], Awaitable[None]]) -> None:
-        """Send it; again, a few times, while the answer leaves open what became of it: each can be repeated."""
+    async def _delete(self, victim: Pod) -> None:
+        try:
+            await self._cluster.delete_pod(victim.key)
+        except (ApiNotFound, ApiConflict) as error:
+            if self._engine.tables.record(victim.key.uid) is None:
+                raise
+            raise ApiFailed(error.message, error.status) from error
+
+    async def _patiently(self, about: Pod, request: Callable[[], Awaitable[None]]) -> None:
+        """Send it; again, a few times, while the answer leaves open what became of it: each can be repeated.
+
+        A namespace that gives no answers, such as while a webhook hangs, leaves the slots to others.
+        """
+        namespace = about.key.namespace
         for attempt in range(1, _TRIES):
             try:
-                async with self._slots:
-                    await request()
+                await self._send(namespace, request)
             except ApiThrottled as throttled:
                 await asyncio.sleep(max(throttled.retry_after_s, self._backoff_s(attempt)))
             except ApiRefused:
@@ -128,7 +164,10 @@ class PreemptionTasks:
                 await asyncio.sleep(self._backoff_s(attempt))
             else:
                 return
-        async with self._slots:
+        await self._send(namespace, request)
+
+    async def _send(self, namespace: str, request: Callable[[], Awaitable[None]]) -> None:
+        async with self._slots.binding(namespace), self._slots.slot(namespace):
             await request()
 
 

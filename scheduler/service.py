@@ -44,6 +44,8 @@ _SLICE_S: Final = 0.005
 _CHECKS_SLICE_S: Final = 0.001
 _MOST_REPORTED: Final = 4096
 _BINDS_PER_VOLUME_WRITE: Final = 4
+# On the wire at once, of all preemptions together.
+_PREEMPTION_REQUESTS: Final = 16
 _LAG_EVERY_S: Final = 0.25
 
 log = structlog.get_logger()
@@ -116,14 +118,7 @@ class Service:
             wake=self._wake.set,
         )
 
-        self._preemption = PreemptionTasks(
-            engine,
-            cluster,
-            self.recorder,
-            now_s=self._clock.monotonic_s,
-            backoff_s=Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s,
-            wake=self._wake.set,
-        )
+        self._preemption = self._preemption_tasks(rng)
 
     def _recorder(self) -> Recorder:
         options = self._options
@@ -155,6 +150,19 @@ class Service:
         most = max(1, self._options.max_binds_in_flight // _BINDS_PER_VOLUME_WRITE)
         slots = BindSlots(most, self._clock.monotonic_s, backoff_s, on_free=lambda: None)
         return VolumeBinder(self._cluster, self.engine.tables, slots, gone=self._is_gone)
+
+    def _preemption_tasks(self, rng: random.Random) -> PreemptionTasks:
+        now_s, backoff_s = self._clock.monotonic_s, Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
+        slots = BindSlots(_PREEMPTION_REQUESTS, now_s, backoff_s)
+        return PreemptionTasks(
+            self.engine,
+            self._cluster,
+            self.recorder,
+            slots,
+            now_s=now_s,
+            backoff_s=backoff_s,
+            wake=self._wake.set,
+        )
 
     def _is_gone(self, uid: str) -> bool:
         return self.engine.tables.record(uid) is None
@@ -221,6 +229,7 @@ class Service:
         for task in self._until_stop:
             task.cancel()
         self._binding.stop()
+        self._preemption.stop()
 
     def _ledger_audit(self) -> LedgerAudit:
         return LedgerAudit(

@@ -16,6 +16,11 @@ except ImportError:  # pragma: no cover
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
+# The C parser recurses, and ends the process when its stack does. No object of Kubernetes is a fifth as deep.
+_DEEPEST: Final = 200
+# A value takes a character at least, unless an anchor repeats it: nine of nine of nine ... fill any memory.
+_MOST_REPEATED: Final = 16
+_ALWAYS: Final = 4096
 
 
 class DocumentError(ValueError):
@@ -27,6 +32,21 @@ class _PlainLoader(_Loader):
         first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
         for first, resolvers in _Loader.yaml_implicit_resolvers.items()
     }
+
+    _depth = 0
+
+    def descend_resolver(self, current_node: yaml.Node | None, current_index: object) -> None:
+        """Called before each node."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            message = f"is nested more than {_DEEPEST} deep"
+            raise DocumentError(message)
+        super().descend_resolver(current_node, current_index)
+
+    def ascend_resolver(self) -> None:
+        """Called after each node."""
+        self._depth -= 1
+        super().ascend_resolver()
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:  # noqa: FBT001, FBT002  (PyYAML's signature)
         seen: set[str] = set()
@@ -47,8 +67,9 @@ class _PlainLoader(_Loader):
 
 def parse(text: str) -> list[object]:
     """Every document in `text`, in order; empty ones are left out. Raises DocumentError."""
+    most = _ALWAYS + _MOST_REPEATED * len(text)
     try:
-        return [_without_nulls(document) for document in yaml.load_all(text, _PlainLoader) if document is not None]
+        found = [document for document in yaml.load_all(text, _PlainLoader) if document is not None]
     except DocumentError:
         raise
     except yaml.MarkedYAMLError as error:
@@ -58,6 +79,21 @@ def parse(text: str) -> list[object]:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         message = f"is not YAML: {str(error)[:200]}"
         raise DocumentError(message) from error
+    if _size(found, most) > most:
+        message = f"its anchors make more than {most} values of it"
+        raise DocumentError(message)
+    return [_without_nulls(document) for document in found]
+
+
+def _size(value: object, most: int) -> int:
+    """How many values it is, repeated ones counted each time; counting ends above `most`."""
+    count, left = 0, [value]
+    while left and count <= most:
+        one = left.pop()
+        count += 1
+        if isinstance(one, list | dict):
+            left.extend(one.values() if isinstance(one, dict) else one)
+    return count
 
 
 def _without_nulls(value: object) -> object:

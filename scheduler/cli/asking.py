@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from config.protocol.quantity import QuantityError
 from config.settings.plainyaml import DocumentError, parse
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine, installed_plugins
@@ -25,7 +26,7 @@ from scheduler.explain.what_if import what_if
 from scheduler.kube import objects
 from scheduler.kube.port import ApiError, ApiForbidden, Cluster, ListEnds
 from scheduler.pods.mistakes import forgotten, mistakes
-from scheduler.pods.pod import PodReader
+from scheduler.pods.pod import Pod, PodReader
 from scheduler.simulation.defaults import new_pod
 from scheduler.volume_handlers import VolumeHandlers
 from scheduler.watches import Watched, watched
@@ -58,11 +59,11 @@ class Site:
             message = f"there is no node {node}{_or(near)}"
             raise Unanswerable(message)
         mistaken = mistakes(found, self.reader.resources)
-        return explain(self.engine, self.reader.read(found), self.unit_mib, node, mistaken)
+        return explain(self.engine, self._read(found), self.unit_mib, node, mistaken)
 
     def what_if(self, wire: objects.Pod, replicas: int) -> WhatIf:
         """Of a pod that does not exist."""
-        pod = self.reader.read(new_pod(wire))
+        pod = self._read(new_pod(wire))
         words = tuple(sentence(mistake) for mistake in mistakes(wire, self.reader.resources))
         if pod.scheduler_name not in self.engine.scheduler_names:
             ours = own_name(self.engine)
@@ -70,6 +71,13 @@ class Site:
                 words += (sentence(forgotten(pod.scheduler_name, ours)),)
             pod = msgspec.structs.replace(pod, scheduler_name=ours)
         return what_if(self.engine, pod, replicas, self.unit_mib, words)
+
+    def _read(self, wire: objects.Pod) -> Pod:
+        try:
+            return self.reader.read(wire)
+        except QuantityError as error:
+            message = f"pod {wire.metadata.name} cannot be read: {error}"
+            raise Unanswerable(message) from error
 
     def _unknown(self, namespace: str, name: str) -> str:
         records = list(self.engine.tables.records())
@@ -154,10 +162,13 @@ def _pod_in(document: Mapping[str, Any]) -> dict[str, Any] | None:
         return dict(document)
     metadata, spec = document.get("metadata"), document.get("spec")
     if document.get("kind") == "CronJob" and isinstance(spec, dict):
-        spec = (spec.get("jobTemplate") or {}).get("spec")
+        job = spec.get("jobTemplate")
+        spec = job.get("spec") if isinstance(job, dict) else None
     template = spec.get("template") if isinstance(spec, dict) else None
     if not isinstance(template, dict) or not isinstance(metadata, dict):
         return None
     own = template.get("metadata") or {}
+    if not isinstance(own, dict):
+        return None
     named = {"name": metadata.get("name", "pod"), "namespace": metadata.get("namespace", "default")}
     return {"metadata": {**own, **named}, "spec": template.get("spec") or {}}

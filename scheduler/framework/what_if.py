@@ -128,9 +128,14 @@ class WhatIf:
         self.least = runtime.profile.least(pod)
         rows = rows[self.tables.fact(Priorities).lowest[rows] < pod.priority]
         self.rows: list[int] = rows[self.tables.rank[rows].argsort(kind="stable")].tolist()
+        self._names = {row: self.tables.names[row] for row in self.rows}
         self._runtime = runtime
         self._pod = pod
         self._memo = memo
+
+    def is_there(self, row: int) -> bool:
+        """Whether a row of `rows` is still the same node's: between two steps nodes come and go."""
+        return self.tables.row_of.get(self._names[row]) == row
 
     def memo(self) -> dict[int, Any]:
         """What was worked out of rows for pods of this template and priority, as far as it is true.

@@ -106,6 +106,8 @@ class DefaultPreemption(PostFilterPlugin):
                 if looked_at > _PODS_PER_STEP:
                     yield
                     looked_at, kept = 0, what_if.memo()
+                if not what_if.is_there(row):
+                    continue
                 looked_at += what_if.tables.pods_on(row)
                 kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem)
             here, why = kept[row]
@@ -129,6 +131,9 @@ def _not_eligible(pod: Pod, what_if: "WhatIf") -> str:
     kept = what_if.nominations.of(pod.key.uid)
     if kept is None:
         return TOO_MANY if what_if.nominations.full else ""
+    if what_if.tables.row_of.get(kept.node) not in what_if.rows:
+        # Whoever leaves there, the pod will not be let in: the node is tainted by now, say, since it is lost.
+        return ""
     for record in what_if.tables.records_on(kept.node):
         other = record.pod
         going = other.key.uid in kept.victims or (other.terminating and other.preempted)

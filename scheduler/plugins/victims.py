@@ -9,6 +9,7 @@ preemption.go (pickOneNodeForPreemption), pkg/scheduler/util/utils.go (MoreImpor
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from scheduler.pods.pod import Pod, Template
@@ -44,9 +45,10 @@ class Candidate:
 
 
 def candidate(row: int, slots: tuple[int, ...] | None, victims: Iterable[PodRecord], violations: int) -> Candidate:
-    """victims: in any order."""
+    """victims: in any order. Those that go already for another's card cost nothing."""
     ordered = tuple(sorted(victims, key=importance))
-    return Candidate(row=row, slots=slots, victims=ordered, violations=violations, key=key_of(ordered, violations))
+    costly = ordered if slots is None else tuple(record for record in ordered if not record.going)
+    return Candidate(row=row, slots=slots, victims=ordered, violations=violations, key=key_of(costly, violations))
 
 
 def key_of(victims: Sequence[PodRecord], violations: int) -> Key:
@@ -72,7 +74,10 @@ def importance(record: PodRecord) -> tuple[int, str, str, str]:
 
 
 def lower(pod: Pod, tables: Tables, row: int) -> list[PodRecord]:
-    """The pods of a node that may be removed for the pod, the most important one first; MOST_VICTIMS at most."""
+    """The pods of a node that may be removed for the pod, the most important one first; MOST_VICTIMS at most.
+
+    For a pod that asks for cards, those that go already for another's card come last: nobody has to go in their stead.
+    """
     priority = pod.priority
     records = tables.records_on(tables.names[row])
     found = [record for record in records if record.pod.priority < priority and not record.nominated]
@@ -80,7 +85,10 @@ def lower(pod: Pod, tables: Tables, row: int) -> list[PodRecord]:
         templates = {record.pod.template for record in found}
         shares = {template: _share(template, pod.template) for template in templates}
         found = nlargest(MOST_VICTIMS, found, key=lambda record: (shares[record.pod.template], -record.pod.priority))
-    return sorted(found, key=importance)
+    found.sort(key=importance)
+    if pod.template.gpu_request is not None:
+        found.sort(key=attrgetter("going"))
+    return found
 
 
 def _share(held: Template, asked: Template) -> float:
@@ -108,6 +116,8 @@ def by_rules(
 def agreed(pod: Pod, what_if: "WhatIf", found: Candidate) -> tuple[Candidate | None, tuple[str, ...]]:
     """The victims that the rules want on a node and its cards: those of `found`, or others; or None, and why."""
     tables = what_if.tables
+    if not what_if.is_there(found.row):
+        return None, ()
     there = all(tables.record(record.pod.key.uid) is record for record in found.victims)
     if found.victims and there:
         with what_if.trial(found.row, found.slots) as trial:

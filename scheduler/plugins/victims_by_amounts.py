@@ -199,7 +199,9 @@ def _choices(count: int) -> BoolArray:
 
 
 def _least_key(holders: Sequence[_Holder], goes: BoolArray) -> int:
-    """Which row of `goes` has the least `key_of`. goes: bool[choices, holders], one at least."""
+    """Which row of `goes` has the least `key_of`, and then the fewest. goes: bool[choices, holders], one at least."""
+    everybody = np.count_nonzero(goes, axis=1)
+    goes = goes & [not holder.record.going for holder in holders]
     priorities = np.array([holder.record.pod.priority for holder in holders], dtype=np.int64)
     moments = np.array([moment(holder.record.pod.started) for holder in holders], dtype=np.int64)
     violations = np.count_nonzero(goes & [holder.protected for holder in holders], axis=1)
@@ -208,7 +210,7 @@ def _least_key(holders: Sequence[_Holder], goes: BoolArray) -> int:
     earliest = np.where(of_highest, moments, np.iinfo(np.int64).max).min(axis=1)
     count = np.count_nonzero(goes, axis=1)
     total = goes @ priorities + count * ABOVE_ALL
-    return int(np.lexsort((-earliest, count, total, highest, violations))[0])
+    return int(np.lexsort((everybody, -earliest, count, total, highest, violations))[0])
 
 
 def _sets(request: GpuRequest, holders: Sequence[_Holder], on_cards: dict[int, int]) -> list[tuple[int, ...]]:
@@ -225,7 +227,8 @@ def _sets(request: GpuRequest, holders: Sequence[_Holder], on_cards: dict[int, i
 
     def cost(slots: Iterable[int]) -> Key:
         victims = {id(holder): holder for slot in slots for holder in alone[slot]}.values()
-        return key_of([holder.record for holder in victims], sum(holder.protected for holder in victims))
+        costly = [holder for holder in victims if not holder.record.going]
+        return key_of([holder.record for holder in costly], sum(holder.protected for holder in costly))
 
     if comb(len(alone), request.cards) <= _MOST_COMPARED:
         return sorted(combinations(alone, request.cards), key=lambda slots: (cost(slots), slots))[:_MOST_SETS]

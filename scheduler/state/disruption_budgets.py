@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from scheduler.kube import objects
+from scheduler.pods.pod import Pod
 from scheduler.state.columns.selectors import Expressions, match, of_label_selector
 from scheduler.state.pod_record import PodRecord
 
@@ -19,10 +20,13 @@ MOST_REQUIREMENTS: Final = 64
 
 
 class _Budget(msgspec.Struct, frozen=True):
+    """counted, going: names of pods whose end its status counts already, and of those that we remove meanwhile."""
+
     name: str
     selector: Expressions
     allowed: int
     counted: frozenset[str]
+    going: set[str]
 
 
 class DisruptionBudgets:
@@ -54,7 +58,7 @@ class DisruptionBudgets:
             return f"its namespace has more than the {MOST_BUDGETS} PodDisruptionBudgets that are read"
         status = budget.status
         counted = frozenset(status.disrupted_pods or ())
-        own[meta.name] = _Budget(meta.name, selector, status.disruptions_allowed, counted)
+        own[meta.name] = _Budget(meta.name, selector, status.disruptions_allowed, counted, set())
         return ""
 
     def remove(self, namespace: str, name: str) -> None:
@@ -65,22 +69,40 @@ class DisruptionBudgets:
             del self._budgets[namespace]
 
     def split(self, records: Iterable[PodRecord]) -> tuple[list[PodRecord], list[PodRecord]]:
-        """(those that may not go if all of them go, the others), each in order. records: the first are spared last."""
+        """(those that may not go if all of them go, the others), each in order. records: the first are spared last.
+
+        What the API server has refused to remove it will hardly remove now.
+        """
         left: dict[tuple[str, str], int] = {}
         violating: list[PodRecord] = []
         others: list[PodRecord] = []
         for record in records:
-            within = True
-            for budget in self._of(record):
+            within = not record.refused
+            for budget in self._of(record.pod):
                 key = (record.pod.key.namespace, budget.name)
-                left[key] = left.get(key, budget.allowed) - 1
+                left[key] = left.get(key, budget.allowed - len(budget.going)) - 1
                 within &= left[key] >= 0
             (others if within else violating).append(record)
         return violating, others
 
-    def _of(self, record: PodRecord) -> Iterable[_Budget]:
-        pod = record.pod
+    def spend(self, victims: Iterable[Pod]) -> None:
+        """These are about to be removed. What a budget allows is that much less, until its status is next written."""
+        for pod in victims:
+            for budget in () if pod.terminating else self._of(pod):
+                budget.going.add(pod.key.name)
+                self.version += 1
+
+    def spare(self, pods: Iterable[Pod]) -> None:
+        """These stay after all."""
+        for pod in pods:
+            for budget in self._budgets.get(pod.key.namespace, {}).values():
+                if pod.key.name in budget.going:
+                    budget.going.remove(pod.key.name)
+                    self.version += 1
+
+    def _of(self, pod: Pod) -> Iterable[_Budget]:
         own = self._budgets.get(pod.key.namespace)
         if own is None or not pod.labels:
             return ()
-        return [b for b in own.values() if pod.key.name not in b.counted and match(b.selector, pod.labels)]
+        name = pod.key.name
+        return [b for b in own.values() if not (name in b.counted or name in b.going) and match(b.selector, pod.labels)]

@@ -106,6 +106,7 @@ class Nominations:
         kept = self._kept[pod.key.uid] = Nomination(record=record, victims=frozenset(victims))
         for victim in victims:
             self._waits_for.setdefault(victim, set()).add(pod.key.uid)
+            self._mark(victim)
         insort(self._order, kept.order)
         self._show(kept, shown=pod.priority >= self._priority)
         return kept
@@ -118,6 +119,7 @@ class Nominations:
         del self._order[bisect_left(self._order, kept.order)]
         for victim in kept.victims:
             self._waits_for.get(victim, set()).discard(uid)
+            self._mark(victim)
         if kept.shown:
             self._tables.hide(kept.record, for_good=True)
         else:
@@ -141,6 +143,11 @@ class Nominations:
         yield
         if own is not None and self._kept.get(pod.key.uid) is own:
             self._show(own, shown=True)
+
+    def _mark(self, victim: str) -> None:
+        record = self._tables.record(victim)
+        if record is not None:
+            record.going = bool(self._waits_for.get(victim))
 
     def _see(self, priority: int) -> None:
         if priority == self._priority or not self._order:

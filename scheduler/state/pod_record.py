@@ -23,7 +23,8 @@ class PodRecord(msgspec.Struct, eq=False, kw_only=True):
     rivals: (what we chose, what is shown) while it is not known which of them is so. confirmed: the API server has
     answered that it is what we chose. sent: the annotations of our Binding while the pod is assumed.
     nominated: the pod has no node yet; the place is kept for it, see `scheduler.state.nominations`.
-    lifted: it is not booked for the moment, see `Bookings.lift`.
+    lifted: it is not booked for the moment, see `Bookings.lift`. going: it has to go for a pod whose place is kept.
+    refused: the API server has refused to remove it.
     """
 
     pod: Pod
@@ -38,6 +39,8 @@ class PodRecord(msgspec.Struct, eq=False, kw_only=True):
     held: Held | None = None
     nominated: bool = False
     lifted: bool = False
+    going: bool = False
+    refused: bool = False
 
     def shows_what_was_sent(self, pod: Pod) -> bool:
         """Whether the pod, as it is seen now, carries every annotation of our Binding, and asks what it asked then."""

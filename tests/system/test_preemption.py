@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
-from scheduler.kube.objects import PodCondition
+from scheduler.kube.objects import PodCondition, Taint
 from scheduler.kube.port import PodKey
-from scheduler.simulation.faults import Fail, Refuse, Verb
+from scheduler.simulation.faults import Fail, Refuse, Request, Silence, Slow, Verb
 from scheduler.simulation.world import World
 from tests.support.builders import wire_node
 from tests.support.placing import on_card
@@ -87,6 +87,19 @@ async def test_the_place_is_kept_from_pods_of_equal_and_lower_priority() -> None
 
 
 @in_virtual_time
+async def test_who_goes_already_for_one_goes_for_the_next_too_rather_than_others() -> None:
+    of = cluster(a=[16, 16, 16])
+    async with scheduling(of):
+        for name, priority in (("a0", 3), ("a1", 3), ("b0", 1), ("b1", 4), ("c0", 2), ("c1", 4)):
+            await runs(of, name, 8, priority)
+        await runs(of, "urgent-0", 16, 10)
+        await runs(of, "urgent-1", 16, 10)
+
+        # Until a0 and a1 have gone, the node lacks the memory of both.
+        assert [name for name in ("a0", "a1", "b0", "b1", "c0", "c1") if is_going(of, name)] == ["a0", "a1", "b0", "b1"]
+
+
+@in_virtual_time
 async def test_the_place_is_anybodys_when_the_preemptor_is_gone() -> None:
     of = cluster(a=[16])
     async with scheduling(of):
@@ -158,6 +171,40 @@ async def test_a_pod_that_a_budget_protects_goes_last() -> None:
 
 
 @in_virtual_time
+async def test_one_disruption_that_a_budget_allows_is_not_spent_twice() -> None:
+    of = cluster(**{name: [16] for name in "abcd"})
+    of.disruption_budgets.create("default", "guard", {"app": "db"}, 1)
+    async with scheduling(of):
+        for number in range(2):
+            await runs(of, f"db-{number}", 16, 1, labels={"app": "db"})
+            await runs(of, f"free-{number}", 16, 5)
+        for number in range(2):
+            comes(of, f"urgent-{number}", 16, priority=10)
+        await asyncio.sleep(1.0)
+
+        assert [is_going(of, f"db-{number}") for number in range(2)].count(True) == 1
+        assert [is_going(of, f"free-{number}") for number in range(2)].count(True) == 1
+
+
+@in_virtual_time
+async def test_what_a_budget_allows_comes_back_when_its_pod_stays() -> None:
+    of = cluster(a=[16], b=[16])
+    of.disruption_budgets.create("default", "guard", {"app": "db"}, 1)
+    async with scheduling(of) as process:
+        await runs(of, "guarded", 16, 1, labels={"app": "db"})
+        await runs(of, "free", 16, 5)
+        late = Slow(before_s=1.0)
+        process.wire.faults.add(Verb.SET_CONDITION, late, count=1, when=lambda request: "guarded" in request.about)
+        await runs(of, "urgent", 16, 10)
+        of.pods.delete("default", "urgent")
+        await asyncio.sleep(2)
+        assert not is_going(of, "guarded")
+        await runs(of, "next", 16, 10)
+
+        assert [is_going(of, name) for name in ("guarded", "free")] == [True, False]
+
+
+@in_virtual_time
 async def test_victims_that_cannot_be_removed_cost_a_back_off_and_a_word() -> None:
     of = cluster(a=[16])
     async with scheduling(of, latency_s=0.002) as process:
@@ -176,6 +223,30 @@ async def test_victims_that_cannot_be_removed_cost_a_back_off_and_a_word() -> No
 
 
 @in_virtual_time
+async def test_a_victim_whose_deletion_is_refused_costs_others_once() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        await runs(of, "innocent", 12, 2)
+        await runs(of, "locked", 4, 1)
+        refuse = Refuse(403, "a webhook says no")
+        process.wire.faults.add(Verb.DELETE_POD, refuse, when=lambda request: request.about == "default/locked")
+        await runs(of, "urgent", 16, 10)
+        assert is_going(of, "innocent")
+        of.pods.remove("default", "innocent")
+        comes(of, "innocent", 12, priority=2, uid="anew")
+        await asyncio.sleep(20)
+        assert node_of(of, "innocent") == "a"
+        await asyncio.sleep(400)
+        assert not is_going(of, "innocent")
+
+        # Another choice is dearer, and possible.
+        of.nodes.add(wire_node("b", [16]))
+        comes(of, "dear", 16, to="b", priority=5)
+        await asyncio.sleep(400)
+        assert is_going(of, "dear")
+
+
+@in_virtual_time
 async def test_a_request_without_an_answer_is_sent_again() -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
@@ -187,6 +258,91 @@ async def test_a_request_without_an_answer_is_sent_again() -> None:
 
         assert is_going(of, "low")
         assert nominated(of, "urgent") == "a"
+
+
+@in_virtual_time
+async def test_victims_of_a_namespace_without_answers_do_not_delay_others() -> None:
+    crowd = 24
+    of = cluster(**{f"n{number}": [16] for number in range(crowd + 1)})
+    async with scheduling(of) as process:
+        for number in range(crowd):
+            comes(of, f"low-{number}", 16, to=f"n{number}", priority=1, namespace="other")
+        await runs(of, "low", 16, 1)
+        await asyncio.sleep(1)
+        for verb in (Verb.SET_CONDITION, Verb.DELETE_POD):
+            hangs = Silence(after_s=10)
+            process.wire.faults.add(verb, hangs, when=lambda request: request.about.startswith("other/"))
+        for number in range(crowd):
+            comes(of, f"urgent-{number}", 16, to=f"n{number}", priority=5, namespace="other")
+        await asyncio.sleep(15)
+        comes(of, "urgent", 16, priority=10, to=node_of(of, "low"))
+        await asyncio.sleep(1)
+
+        assert is_going(of, "low")
+
+
+@in_virtual_time
+async def test_only_the_watch_says_that_a_victim_is_gone() -> None:
+    def of_low(request: Request) -> bool:
+        return request.about == "default/low"
+
+    for verb in (Verb.SET_CONDITION, Verb.DELETE_POD):
+        for status in (404, 409):
+            of = cluster(a=[16])
+            async with scheduling(of) as process:
+                await runs(of, "low", 16, 1)
+                rule = process.wire.faults.add(verb, Refuse(status), count=1, when=of_low)
+                await runs(of, "urgent", 16, 10)
+                await asyncio.sleep(5)
+
+                assert (rule.hits, is_going(of, "low")) == (1, True)
+
+
+@in_virtual_time
+async def test_victims_that_are_left_stay_when_the_preemptor_goes() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        for number in range(4):
+            await runs(of, f"low-{number}", 4, 1 + number)
+        slow = Slow(before_s=1.0)
+        process.wire.faults.add(Verb.SET_CONDITION, slow, when=lambda request: "low" in request.about)
+        comes(of, "urgent", 16, priority=10)
+        await asyncio.sleep(1.5)
+        assert [is_going(of, f"low-{number}") for number in range(4)] == [False, False, False, True]
+        of.pods.delete("default", "urgent")
+        await asyncio.sleep(30)
+
+        assert [is_going(of, f"low-{number}") for number in range(4)] == [False, False, False, True]
+
+
+@in_virtual_time
+async def test_a_late_answer_about_the_place_before_does_not_cost_the_next_one() -> None:
+    of = cluster(a=[16], b=[16])
+    async with scheduling(of) as process:
+        await runs(of, "low-a", 16, 1)
+        await runs(of, "low-b", 16, 2)
+        await runs(of, "middle", 16, 5)
+        late = Slow(before_s=3.0)
+        process.wire.faults.add(Verb.NOMINATE, late, count=1, when=lambda request: request.about == "default/middle")
+        await runs(of, "urgent", 16, 10)
+        assert (nominated(of, "urgent"), len(process.engine.nominations)) == ("a", 2)
+        await asyncio.sleep(5)
+
+        assert (nominated(of, "middle"), is_going(of, "low-b"), len(process.engine.nominations)) == ("b", True, 2)
+
+
+@in_virtual_time
+async def test_victims_on_a_node_that_is_lost_are_not_waited_for() -> None:
+    of = cluster(a=[16], b=[16])
+    async with scheduling(of):
+        await runs(of, "low-a", 16, 1)
+        await runs(of, "low-b", 16, 2)
+        await runs(of, "urgent", 16, 10)
+        assert nominated(of, "urgent") == "a"
+        of.nodes.patch("a", taints=(Taint(key="node.kubernetes.io/unreachable", effect="NoSchedule"),))
+        await asyncio.sleep(310)
+
+        assert (nominated(of, "urgent"), is_going(of, "low-b")) == ("b", True)
 
 
 @in_virtual_time

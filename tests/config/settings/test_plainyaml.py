@@ -35,8 +35,14 @@ def test_documents_are_plain_values(text: str, documents: list[object]) -> None:
         pytest.param("a: [1\n", "line 2: ", id="an open bracket"),
         pytest.param("\ta: 1\n", "line 1: ", id="a tab"),
         pytest.param("a: !!python/object:os.system x\n", "line 1: ", id="a Python object"),
-        pytest.param("&a [*a]", "is not YAML", id="a list in itself"),
+        pytest.param("&a [*a]", "its anchors make more than", id="a list in itself"),
         pytest.param("a: \x00", "is not YAML", id="a control character"),
+        pytest.param("[" * 100_000, "nested more than 200 deep", id="depth"),
+        pytest.param(
+            "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
+            "its anchors make more than",
+            id="anchors of anchors",
+        ),
     ],
 )
 def test_what_is_not_plain_yaml_is_refused_with_its_line(text: str, complaint: str) -> None:

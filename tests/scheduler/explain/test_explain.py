@@ -300,6 +300,11 @@ def test_what_if_knows_a_forgotten_scheduler_name() -> None:
     assert (answer.fit, "add `schedulerName: gpushare-scheduler`" in answer.words[0]) == (1, True)
 
 
+def test_what_if_an_amount_is_none_is_told_in_words() -> None:
+    with pytest.raises(Unanswerable, match="pod serve cannot be read: '1e999999' is not a quantity"):
+        asked(world(a=[16])).what_if(wire_pod("serve", 7, requests={"cpu": "1e999999"}), 1)
+
+
 POD = "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, resources: {limits: {aliyun.com/gpu-mem: 3}}}]}\n"
 DEPLOYMENT = """
 kind: Deployment
@@ -328,6 +333,8 @@ def test_the_pod_of_a_manifest_is_found(tmp_path: Path) -> None:
         pytest.param("kind: Service\n", "holds no pods", id="no pod"),
         pytest.param(f"{POD}---\n{POD}", "holds 2 pods", id="two"),
         pytest.param("kind: Pod\nmetadata: {name: [1]}\n", "is no pod", id="malformed"),
+        pytest.param("kind: CronJob\nmetadata: {}\nspec: {jobTemplate: 5}\n", "holds no pods", id="no job"),
+        pytest.param("kind: Job\nmetadata: {}\nspec: {template: {metadata: 5}}\n", "holds no pods", id="no metadata"),
     ],
 )
 def test_a_file_without_one_pod_is_refused_in_words(tmp_path: Path, written: str, words: str) -> None:

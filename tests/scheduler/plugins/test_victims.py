@@ -74,6 +74,35 @@ def test_pods_that_hold_cpu_go_for_a_pod_that_lacks_cpu() -> None:
     assert victims(sought(built, pod("p", requests={"cpu": "20"}, priority=10))) == ["v1"]
 
 
+def test_a_node_that_goes_during_the_search_is_left_out() -> None:
+    built = engine(a=[16], b=[16], c=[16], d=[16])
+    apart = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+        ]
+    }
+    for number, node in enumerate("abcd"):
+        runs(built, f"v-{node}", node, units=16, priority=1 + number)
+        if node != "d":
+            runs(built, f"x-{node}", node, priority=50, labels={"app": "x"})
+    built.budgets_listed()
+    built.pod_waiting(pod("p", 16, priority=10, affinity={"podAntiAffinity": apart}), 0.0)
+    decision = built.decide(0.0, NOW_NS)
+    assert decision is not None
+    assert isinstance(decision.outcome, NoFit)
+    assert built.seek_help(decision.outcome, 0.0) is None
+
+    # The row of b is another node's by then, and c has none.
+    built.node_gone("b")
+    built.node_changed(wire_node("e"))
+    built.node_gone("c")
+    found = built.help_next(0.0)
+    while found is None:
+        found = built.help_next(0.0)
+
+    assert victims(found) == ["v-d"]
+
+
 def test_pods_of_equal_priority_stay() -> None:
     built = engine(a=[16])
     runs(built, "v", "a", units=16, priority=10)
