@@ -15,11 +15,12 @@ from typing import Final
 
 import structlog
 
-from scheduler.engine import Engine, Helped
+from scheduler.engine import Engine
 from scheduler.framework.plugin import Preemption
 from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import ApiConflict, ApiError, ApiNotFound, ApiRefused, ApiThrottled, Cluster
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod
+from scheduler.preemption_searches import Helped
 from scheduler.telemetry.recorder import Recorder
 
 # Requests on the wire, of all preemptions together.

@@ -149,6 +149,21 @@ class Runtime:
         groups = zip((rule not in of_node for rule in rules), objections, strict=True)
         return resolvable(self.tables.valid, groups) & evaluation.allowed
 
+    def resolvable_on(self, pod: Pod, rows: RowArray) -> tuple[RowArray, int]:
+        """Those of `rows` of which pods that leave may make room, and bits of Change that can help on the others."""
+        state, tables = CycleState(), self.tables
+        skipped, never = self.pre_filter(pod, state)
+        if never is not None:
+            return rows[:0], int(never.wakes_on)
+        state.write(CARD_RULES, self.profile.card_rules(skipped))
+        judged = Evaluation(state=state, rules=self.profile.class_rules(pod, skipped))
+        rules, valid = judged.rules, tables.valid[rows]
+        allowed = self.left(pod, judged, rules.node_filters, rows, valid)
+        groups = (
+            (plugin not in rules.node_filters, plugin.diagnose(pod, tables, state, rows)) for plugin in rules.filters
+        )
+        return rows[resolvable(valid, groups) & allowed], judged.wakes_on
+
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, Evaluation]:
         """Whether some of `rows` take the pod now, and what was worked out for that. rows: None for all of them.
 

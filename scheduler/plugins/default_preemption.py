@@ -13,7 +13,7 @@ from pydantic import Field
 
 from scheduler.framework.plugin import NotHelped, PluginArgs, PostFilterPlugin, PostFilterResult, Preemption
 from scheduler.plugins.victims import Candidate, agreed, shares_of
-from scheduler.plugins.victims_by_amounts import by_amounts
+from scheduler.plugins.victims_by_amounts import by_amounts, promising
 from scheduler.pods.pod import Pod
 
 if TYPE_CHECKING:
@@ -96,11 +96,13 @@ class DefaultPreemption(PostFilterPlugin):
     ) -> Generator[None, None, tuple[list[list[Candidate]], Counter[str]]]:
         """Of the first nodes by name, as many as are compared, what plain amounts say; why others have no victims."""
         found: list[list[Candidate]] = []
-        reasons: Counter[str] = Counter()
-        clean, most = False, max(len(what_if.rows) * self.args.min_candidate_nodes_percentage // 100, self._least())
+        while not what_if.count(_PODS_PER_STEP):
+            yield
         gpu_mem, looked_at = self.resource_names.gpu_mem, 0
+        rows, reasons = promising(pod, what_if.least, what_if.left, what_if.rows, gpu_mem)
+        clean, most = False, max(len(what_if.rows) * self.args.min_candidate_nodes_percentage // 100, self._least())
         kept = what_if.memo()
-        for row in what_if.rows:
+        for row in what_if.by_name(rows):
             if row not in kept:
                 if looked_at > _PODS_PER_STEP:
                     yield
@@ -130,7 +132,7 @@ def _not_eligible(pod: Pod, what_if: "WhatIf") -> str:
         return TOO_MANY if what_if.nominations.full else ""
     for record in what_if.tables.records_on(kept.node):
         other = record.pod
-        going = other.key.uid in kept.victims or (other.terminating and other.preempted)
+        going = what_if.nominations.goes(other.key.uid) or (other.terminating and other.preempted)
         if going and other.priority < pod.priority and not record.nominated:
             return TERMINATING
     return ""

@@ -6,6 +6,7 @@ set of as many cards as the pod asks: memory that is freed on other cards is no 
 many small ones often free as much: there, every choice of a few pods is compared.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import combinations
@@ -22,7 +23,8 @@ from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.pods.gpu_request import GpuRequest
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import NOTHING, Amount
-from scheduler.state.columns.arrays import BoolArray, Int64Array
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray
+from scheduler.state.left_above import LeftAbove
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
@@ -84,6 +86,28 @@ def by_amounts(
         own = {slot: on_cards[slot] for slot in slots}
         found.append(_candidate(row, slots, _fewest(holders, rooms, own, exclusive=request.exclusive)))
     return sorted(found, key=attrgetter("key", "slots")), ()
+
+
+def promising(
+    pod: Pod, least: Int64Array, left: LeftAbove, rows: RowArray, gpu_mem: str
+) -> tuple[RowArray, Counter[str]]:
+    """Those of `rows` where enough would be left without all pods of lower priority; of what others have too little.
+
+    The arguments as `by_amounts`, and rows that `left` has counted.
+    """
+    reasons: Counter[str] = Counter()
+    enough = np.ones(len(rows), dtype=np.bool_)
+    for amount in Amount:
+        if amount is not Amount.CARD_UNITS and least[amount] != NOTHING:
+            lacks = left.left[amount, rows] < least[amount]
+            reasons[_reason(amount, gpu_mem)] += int(np.count_nonzero(lacks))
+            enough &= ~lacks
+    request = pod.template.gpu_request
+    if request is not None and least[Amount.CARD_UNITS] != NOTHING:
+        served = left.serves(rows, request)
+        reasons[memory_reason(request)] += int(np.count_nonzero(enough & ~served))
+        enough &= served
+    return rows[enough], +reasons
 
 
 def _left(tables: Tables, row: int, amount: Amount) -> int:

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Final
 
 from scheduler.state.cards.card_columns import CardColumns, Held
-from scheduler.state.changes import ANY_DOMAIN, Change, ChangeLog
+from scheduler.state.changes import ANY_DOMAIN, ANY_PRIORITY, Change, ChangeLog
 from scheduler.state.columns.labels import Labels
 from scheduler.state.columns.resources import ResourceColumns
 from scheduler.state.facts.fact_table import FactT, FactTable
@@ -76,16 +76,16 @@ class Bookings(Known):
             return
         kinds = self._unbook(record, row)
         if for_good:
-            self._opened(row, kinds)
+            self._opened(row, kinds, record.pod.priority)
             self._note_turned()
         else:
             self._changed(row, kinds)
 
-    def open_again(self, node: str) -> None:
+    def open_again(self, record: PodRecord) -> None:
         """A nominated pod that is hidden keeps its place no longer."""
-        row = self.row_of.get(node)
+        row = self.row_of.get(record.node)
         if row is not None:
-            self._opened(row, _BOOKINGS)
+            self._opened(row, _BOOKINGS, record.pod.priority)
 
     def lift(self, record: PodRecord) -> None:
         """Ask as if the pod were not there. Nobody is told: `put_back` comes before anything else changes."""
@@ -147,7 +147,8 @@ class Bookings(Known):
         template = record.pod.template
         self.resources.add(row, template.requests, (template.scoring_cpu_millis, template.scoring_memory_bytes), sign)
 
-    def _opened(self, row: int, kinds: int) -> None:
+    def _opened(self, row: int, kinds: int, up_to: int = ANY_PRIORITY) -> None:
+        """up_to: as `Openings`."""
         self.changes.note(row, kinds)
-        self.openings.note(row, kinds)
+        self.openings.note(row, kinds, up_to)
         self.openings.note_everywhere(ANY_DOMAIN if kinds & _DOMAINS else kinds & _SOME_DOMAINS)

@@ -1,6 +1,6 @@
 """A scheduling cycle that proves each of its decisions before it is used."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -13,11 +13,13 @@ from scheduler.framework.runtime import Runtime
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod
 from scheduler.queue.class_table import ClassTable
-from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
+from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle, Sought
 from scheduler.state.amounts import RowsLeft
 from scheduler.state.columns.arrays import ALL_ROWS, RowArray
 from scheduler.state.ledger import NodeLedger
+from scheduler.state.left_above import LeftAboves
 from scheduler.state.needs import needs_of
+from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
 from tests.support.builders import READER
 from tests.support.without_cache import decision, evaluation
@@ -47,6 +49,13 @@ class CheckedCycle(SchedulingCycle):
         self.placed = 0
         self.refused = 0
         self.asked = 0
+        self.searches = 0
+
+    def post_filter(
+        self, pod: Pod, nominations: Nominations, lefts: LeftAboves, rows: RowArray | None = None
+    ) -> Iterator[Sought | None]:
+        self.searches += 1
+        return super().post_filter(pod, nominations, lefts, rows)
 
     def schedule(self, pod: Pod, now_ns: int, nominated: str = "") -> Outcome:
         self.asked += 1
