@@ -224,6 +224,11 @@ class Engine:
         """Whether `help_next` has something to do."""
         return self._searches.any
 
+    @property
+    def searches(self) -> int:
+        """How many searches for help have begun, ever."""
+        return self._searches.begun
+
     def helps_first(self) -> bool:
         """Whether `help_next` comes before `decide`: for a better pod, or for one as good in its turn."""
         if not self._searches.any:

@@ -57,7 +57,7 @@ _WAITING: Final = frozenset({State.UNSCHEDULABLE, State.BACKING_OFF})
 
 
 class Searches:
-    """See the module. Owned by the event loop; no method awaits."""
+    """See the module. begun: how many, ever. Owned by the event loop; no method awaits."""
 
     def __init__(
         self, tables: Tables, queue: SchedulingQueue, cycles: Mapping[str, SchedulingCycle], nominations: Nominations
@@ -71,6 +71,7 @@ class Searches:
         self._preemptors = Preemptors()
         self._search: _Search | None = None
         self._turn = False
+        self.begun = 0
 
     @property
     def any(self) -> bool:
@@ -147,6 +148,7 @@ class Searches:
 
     def _begin(self, pod: Pod, question: Question | None, no_fit: NoFit | None) -> _Search:
         some = None if question is None or question.rows is None else np.array(sorted(question.rows), dtype=np.intp)
+        self.begun += 1
         steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts, some)
         return _Search(pod=pod, question=question, no_fit=no_fit, steps=steps)
 
@@ -188,7 +190,9 @@ class Searches:
         for other in displaced:
             self._nominations.remove(other.key.uid)
         victims = [victim.key.uid for victim in result.victims]
-        self._nominations.nominate(pod, result.node, result.cards, victims)
+        kept = self._nominations.nominate(pod, result.node, result.cards, victims)
+        if kept is not None:
+            kept.written = pod.nominated_node == result.node
         self._preemptors.discard(pod.key.uid)
         return Helped(pod=pod, diagnosis=diagnosis, preemption=result, displaced=tuple(displaced))
 

@@ -297,6 +297,7 @@ class Service:
         self._help(helped, bindings)
 
     def _help(self, helped: Helped | None, tasks: asyncio.TaskGroup) -> None:
+        self._observer.sought(self.engine.searches, helped)
         if helped is None:
             return
         self.recorder.failed_scheduling(helped.pod, helped.diagnosis)

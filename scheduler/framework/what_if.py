@@ -27,6 +27,8 @@ from scheduler.state.tables import Tables
 
 _MOST_TEMPLATES: Final = 16
 _FEW_ROWS: Final = 64
+# To gather more of them takes longer than a step may.
+_MOST_CHANGES: Final = 4096
 
 
 class OnlyCards(CardFilterPlugin):
@@ -106,7 +108,7 @@ class RowMemo:
         """By row; the caller adds to it."""
         version = self._tables.changes.version
         since, rows = self._kept.get(key, (version, {}))
-        changed = self._tables.changes.since(since)
+        changed = self._tables.changes.since(since) if version - since <= _MOST_CHANGES else None
         if changed is None:
             rows = {}
         else:

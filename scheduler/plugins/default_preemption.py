@@ -5,7 +5,7 @@ Source: kube-scheduler, framework/preemption/preemption.go and plugins/defaultpr
 """
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -13,8 +13,9 @@ from pydantic import Field
 
 from scheduler.framework.plugin import NotHelped, PluginArgs, PostFilterPlugin, PostFilterResult, Preemption
 from scheduler.plugins.victims import Candidate, agreed, shares_of
-from scheduler.plugins.victims_by_amounts import by_amounts, promising
+from scheduler.plugins.victims_by_amounts import by_amounts, kept_place, promising
 from scheduler.pods.pod import Pod
+from scheduler.state.pod_record import PodRecord
 
 if TYPE_CHECKING:
     from scheduler.framework.what_if import WhatIf
@@ -67,7 +68,10 @@ class DefaultPreemption(PostFilterPlugin):
 
     def post_filter(self, pod: Pod, what_if: "WhatIf") -> Generator[None, None, PostFilterResult]:
         """As PostFilterPlugin; a step is one try on one node."""
-        if reason := _not_eligible(pod, what_if):
+        going = _going(pod, what_if)
+        if going and (resumed := kept_place(pod, what_if, going, self.resource_names.gpu_mem)) is not None:
+            return _preemption(pod, what_if, resumed)
+        if reason := _not_eligible(pod, what_if, going):
             return NotHelped(f"preemption: {reason}", (reason,), keeps=True)
         cheapest, reasons = yield from self._by_amounts(pod, what_if)
         waiting = [(found[0].key, place, 0) for place, found in enumerate(cheapest)]
@@ -108,9 +112,10 @@ class DefaultPreemption(PostFilterPlugin):
                     yield
                     looked_at, kept = 0, what_if.memo()
                 looked_at += what_if.tables.pods_on(row)
-                kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem)
+                kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=gpu_mem)
             here, why = kept[row]
-            reasons.update(why)
+            if why:
+                reasons.update(why)
             if here:
                 found.append(here)
                 clean |= not here[0].violations
@@ -122,7 +127,7 @@ class DefaultPreemption(PostFilterPlugin):
         return max(1, self.args.min_candidate_nodes_absolute)
 
 
-def _not_eligible(pod: Pod, what_if: "WhatIf") -> str:
+def _not_eligible(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord]) -> str:
     if not pod.preempts:
         return NEVER
     if not what_if.tables.budgets.listed:
@@ -130,12 +135,20 @@ def _not_eligible(pod: Pod, what_if: "WhatIf") -> str:
     kept = what_if.nominations.of(pod.key.uid)
     if kept is None:
         return TOO_MANY if what_if.nominations.full else ""
-    for record in what_if.tables.records_on(kept.node):
-        other = record.pod
-        going = what_if.nominations.goes(other.key.uid) or (other.terminating and other.preempted)
-        if going and other.priority < pod.priority and not record.nominated:
-            return TERMINATING
-    return ""
+    return TERMINATING if going and not kept.lacks_cards else ""
+
+
+def _going(pod: Pod, what_if: "WhatIf") -> list[PodRecord]:
+    """On the node where a place is kept for the pod: pods of lower priority that a preemption has told to go."""
+    kept = what_if.nominations.of(pod.key.uid)
+    records = () if kept is None else what_if.tables.records_on(kept.node)
+    return [record for record in records if record.pod.priority < pod.priority and _goes(record, what_if)]
+
+
+def _goes(record: PodRecord, what_if: "WhatIf") -> bool:
+    pod = record.pod
+    told = what_if.nominations.goes(pod.key.uid) or (pod.terminating and pod.preempted)
+    return told and not record.nominated
 
 
 def _preemption(pod: Pod, what_if: "WhatIf", chosen: Candidate) -> Preemption:

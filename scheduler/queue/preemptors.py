@@ -79,6 +79,7 @@ class Preemptors:
         self._class_of: dict[str, _Class] = {}
         self._table = ClassTable(measured_by=_MEASURED_BY)
         self._noted = Openings()
+        self._places_spent = False
         self._arrivals = 0
 
     def __len__(self) -> int:
@@ -131,8 +132,8 @@ class Preemptors:
 
     def settle(self, left_for: LeftFor) -> None:
         """Find the classes for which something has opened. left_for: for a pod of each priority."""
-        if not self._noted:
-            return
+        if self._places_spent:
+            self._screen_again(left_for)
         noted, self._noted = self._noted, Openings()
         for kinds, up_to, rows in _alike(noted):
             if kinds & _NODE:
@@ -175,6 +176,7 @@ class Preemptors:
     def again(self, question: Question) -> None:
         """What has helped the pod, or has not been found out, may help others of its class."""
         self.open(question.key, question.rows)
+        self._places_spent = True
 
     def open(self, key: Hashable, rows: _SomeRows = None) -> None:
         """The class, if there is one, is due. key: as of a Question."""
@@ -217,11 +219,29 @@ class Preemptors:
 
     def _screen(self, slots: BoolArray, rows: RowArray, left_for: LeftFor) -> None:
         """Those of `slots` are due for which enough would be left on some of `rows`."""
-        for priority in np.unique(self._table.order[0, slots]).tolist():
+        for priority in sorted(set(self._table.order[0, slots].tolist())):
             of_priority = slots & (self._table.order[0] == priority)
             one = self._at[int(of_priority.argmax())]
             with left_for(next(iter(one.pods.values()))) as left:
                 self._open(self._table.rule_out(of_priority, rows, left), frozenset(rows.tolist()))
+
+    def _screen_again(self, left_for: LeftFor) -> None:
+        """Of what had opened, too little may be left for some."""
+        self._places_spent = False
+        found: dict[frozenset[int], list[int]] = {}
+        for slot in np.flatnonzero(self._table.due).tolist():
+            one = self._at[slot]
+            if one.rows and not one.seeks:
+                found.setdefault(one.rows, []).append(slot)
+                one.rows = _NOTHING
+                self._mark(one)
+        for rows, slots in found.items():
+            of_rows = np.zeros_like(self._table.due)
+            of_rows[slots] = True
+            if len(rows) > _MOST_ROWS:
+                self._open(of_rows, rows)
+            else:
+                self._screen(of_rows, np.array(sorted(rows), dtype=np.intp), left_for)
 
 
 def _alike(noted: Openings) -> Iterator[tuple[int, int, RowArray]]:

@@ -19,6 +19,8 @@ from scheduler.state.tables import Tables
 # Of a node with more cards, what pods hold is compared in sums only.
 _MOST_CARDS: Final = 16
 _NONE: Final = -1
+# To gather more of them takes longer than a step may.
+_MOST_CHANGES: Final = 4096
 # Each holds some hundred bytes per node.
 _MOST_PRIORITIES: Final = 8
 
@@ -36,7 +38,7 @@ class LeftAbove:
         self._priority = priority
         self._version = 0
         self._uncounted: set[int] = set()
-        self._make(0)
+        self._begin()
 
     def follow(self, most_pods: int) -> bool:
         """Count what has changed, until about so many pods were looked at; whether that was all."""
@@ -81,12 +83,16 @@ class LeftAbove:
         if request.exclusive:
             fits &= self.empty[:, rows]
         if request.models:
-            codes = [code for model, code in cards.model_code.items() if request.models.accepts(model)]
+            accepted = np.zeros(1 + len(cards.model_code), dtype=np.bool_)
+            accepted[[code for model, code in cards.model_code.items() if request.models.accepts(model)]] = True
             shown = cards.stored.model[:_MOST_CARDS, rows]
-            fits[: len(shown)] &= np.isin(shown, codes)
+            fits[: len(shown)] &= accepted[shown]
         return np.asarray((np.count_nonzero(fits, axis=0) >= request.cards) | self._wide[rows], dtype=np.bool_)
 
-    def _make(self, capacity: int) -> None:
+    def _begin(self) -> None:
+        tables, capacity = self._tables, self._tables.capacity
+        self._version = tables.changes.version
+        self._uncounted = set(np.flatnonzero(tables.valid).tolist())
         self.left: Int64Array = np.zeros((len(Amount), capacity), dtype=np.int64)
         self.free: Int64Array = np.full((_MOST_CARDS, capacity), _NONE, dtype=np.int64)
         self.empty: BoolArray = np.zeros((_MOST_CARDS, capacity), dtype=np.bool_)
@@ -94,12 +100,12 @@ class LeftAbove:
 
     def _note_changes(self) -> None:
         tables = self._tables
-        changed = tables.changes.since(self._version)
-        self._version = tables.changes.version
+        recent = tables.changes.version - self._version <= _MOST_CHANGES
+        changed = tables.changes.since(self._version) if recent else None
         if changed is None or len(self._wide) != tables.capacity:
-            self._make(tables.capacity)
-            self._uncounted = set(np.flatnonzero(tables.valid).tolist())
+            self._begin()
         else:
+            self._version = tables.changes.version
             self._uncounted.update(changed.rows)
         if self._uncounted:
             rows = np.fromiter(self._uncounted, dtype=np.intp, count=len(self._uncounted))

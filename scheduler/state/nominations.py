@@ -52,6 +52,11 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
         return self.record.node
 
     @property
+    def lacks_cards(self) -> bool:
+        """Whether it counts on every card of its node, as nobody knows which it is to get."""
+        return bool(self.record.written.units) and not self.record.written.decided
+
+    @property
     def order(self) -> tuple[int, str]:
         """By priority; equals by uid."""
         return self.pod.priority, self.pod.key.uid
