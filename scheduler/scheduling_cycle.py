@@ -224,10 +224,12 @@ class SchedulingCycle:
 
     def _row(self, pod: Pod, evaluation: Evaluation, nominated: str) -> int:
         # Source: kube-scheduler, schedule_one.go, evaluateNominatedNode.
-        row = self._runtime.tables.row_of.get(nominated, NOWHERE) if nominated else NOWHERE
-        if row != NOWHERE and self._runtime.feasible(pod, evaluation)[row]:
+        runtime = self._runtime
+        among = runtime.feasible_alone(pod, evaluation) if runtime.seeks_company(pod, evaluation) else None
+        row = runtime.tables.row_of.get(nominated, NOWHERE) if nominated else NOWHERE
+        if row != NOWHERE and (runtime.feasible(pod, evaluation) if among is None else among)[row]:
             return row
-        return self._runtime.best_row(pod, evaluation)
+        return runtime.best_row(pod, evaluation, among)
 
     def _take(self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int) -> Outcome:
         tables, profile = self._runtime.tables, self._runtime.profile
@@ -275,6 +277,7 @@ class SchedulingCycle:
         else:
             groups = list(self._runtime.objections(pod, evaluation))
             rows = np.flatnonzero(self._runtime.resolvable(evaluation, groups))
+            groups += self._runtime.objections_alone(pod, evaluation)
             diagnosis = Diagnosis(nodes, count_reasons(tables.valid, groups, tables.names))
             found = _Diagnosed(version, evaluation.moment, diagnosis, rows)
         self._diagnoses[key] = found

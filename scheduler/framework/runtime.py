@@ -20,6 +20,7 @@ from scheduler.framework.plugin import (
     Normalization,
     Objection,
     Plugin,
+    PreFilterPlugin,
     Rejected,
     Relevance,
     ReservePlugin,
@@ -102,9 +103,14 @@ class Runtime:
         self.cache.keep(signature, fresh)
         return fresh
 
-    def best_row(self, pod: Pod, evaluation: Evaluation) -> int:
-        """The feasible row with the highest score, ties by node name; NOWHERE when none is feasible."""
+    def best_row(self, pod: Pod, evaluation: Evaluation, among: BoolArray | None = None) -> int:
+        """The feasible row with the highest score, ties by node name; NOWHERE when none is feasible.
+
+        among: bool[nodes], None for all.
+        """
         total = self.totals(pod, evaluation)
+        if among is not None:
+            total = np.where(among, total, -1)
         best = total[total.argmax()]
         if best < 0:
             return NOWHERE
@@ -127,6 +133,25 @@ class Runtime:
         """bool[nodes]: rows that no rule rejects now, domain rules included; never to be changed."""
         return self.left(pod, evaluation, evaluation.rules.domain_filters, ALL_ROWS, evaluation.feasible)
 
+    def seeks_company(self, pod: Pod, evaluation: Evaluation) -> bool:
+        """Whether a nominated pod that may never come could let the pod in: by required affinity, or hard spread."""
+        if not self.tables.any_nominated:
+            return False
+        required = pod.template.affinity.required_during_scheduling_ignored_during_execution
+        return bool(required) or any(isinstance(rule, PreFilterPlugin) for rule in evaluation.rules.domain_filters)
+
+    def feasible_alone(self, pod: Pod, evaluation: Evaluation) -> BoolArray:
+        """bool[nodes]: as `feasible`, and feasible too if none of the nominated pods comes.
+
+        Source: kube-scheduler, framework/runtime/framework.go, RunFilterPluginsWithNominatedPods.
+        """
+        feasible, domains = self.feasible(pod, evaluation), evaluation.rules.domain_filters
+        with self.tables.without_nominated():
+            evaluation.state.drop_passing()
+            alone = self.left(pod, evaluation, domains, ALL_ROWS, feasible)
+            evaluation.state.drop_passing()
+        return alone
+
     def objections(self, pod: Pod, evaluation: Evaluation) -> Iterator[list[Objection]]:
         """For each rule in order, its objections over all rows."""
         for _, objections in self.objections_by_rule(pod, evaluation):
@@ -137,6 +162,13 @@ class Runtime:
         for plugin in evaluation.rules.filters:
             yield plugin.name, list(plugin.diagnose(pod, self.tables, evaluation.state, ALL_ROWS))
         evaluation.state.drop_passing()
+
+    def objections_alone(self, pod: Pod, evaluation: Evaluation) -> list[list[Objection]]:
+        """As `objections`, if none of the nominated pods comes; empty where that makes no difference."""
+        if not self.seeks_company(pod, evaluation):
+            return []
+        with self.tables.without_nominated():
+            return list(self.objections(pod, evaluation))
 
     def verdicts(self, pod: Pod, evaluation: Evaluation, row: int) -> list[CardVerdict]:
         """What the rules that judge cards say of each card of the node."""

@@ -5,7 +5,8 @@ a nominated pod (`nominations`)      booked, while it is shown; not on record
 a pod that is lifted                 on record, and not booked: for the length of a question, see `lift`
 """
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import Final
 
@@ -100,6 +101,17 @@ class Bookings(Known):
         self._book(record, row)
         record.lifted = False
         self.cards.turned.clear()
+
+    @contextmanager
+    def without_nominated(self) -> Iterator[None]:
+        """Ask as if no nominated pod were there, see `lift`."""
+        booked = [record for records in self._nominated_on.values() for record in records.values()]
+        booked = [record for record in booked if record.node in self.row_of]
+        for record in booked:
+            self.lift(record)
+        yield
+        for record in booked:
+            self.put_back(record)
 
     # Facts
 

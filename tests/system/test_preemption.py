@@ -307,3 +307,27 @@ async def test_searches_and_victims_are_counted() -> None:
         assert counted("scheduler_preemption_attempts_total") == 2
         assert counted("scheduler_preemption_victims_count") == 1
         assert counted("scheduler_preemption_victims_sum") == 3
+
+
+@in_virtual_time
+async def test_a_pod_is_not_let_in_for_the_sake_of_one_that_may_never_come() -> None:
+    of = cluster(a=[16], b=[16])
+    for node in ("a", "b"):
+        of.nodes.patch(node, labels={"zone": node})
+    web = {"labels": {"app": "web"}}
+    about = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [about]}}
+    async with scheduling(of):
+        await runs(of, "low", 16, 1)
+        await runs(of, "high", 16, 20)
+        await runs(of, "urgent", 16, 10, **web)
+        assert nominated(of, "urgent") == "a"
+
+        comes(of, "follower", affinity=near)
+        await asyncio.sleep(A_MOMENT_S)
+        assert node_of(of, "follower") == ""
+        assert "didn't match pod affinity rules" in condition(of, "follower")
+
+        of.pods.remove("default", "low")
+        await asyncio.sleep(A_SECOND_S)
+        assert [node_of(of, name) for name in ("urgent", "follower")] == ["a", "a"]
