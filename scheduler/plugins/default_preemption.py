@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from pydantic import Field
 
 from scheduler.framework.plugin import NotHelped, PluginArgs, PostFilterPlugin, PostFilterResult, Preemption
-from scheduler.plugins.victims import Candidate, agreed, shares_of
+from scheduler.plugins.victims import PODS_PER_STEP, Candidate, agreed, by_rules, shares_of, still_agreed
 from scheduler.plugins.victims_by_amounts import by_amounts, kept_place, promising
 from scheduler.pods.pod import Pod
 from scheduler.state.pod_record import PodRecord
@@ -27,8 +27,6 @@ TERMINATING: Final = "not eligible due to a terminating pod on the nominated nod
 NOT_LISTED: Final = "not eligible before the PodDisruptionBudgets are known."
 TOO_MANY: Final = "not eligible while so many pods wait for the place that is kept for them."
 _CHANGED: Final = NotHelped("preemption: the victims are others by now.", ("changed",), again=True, keeps=True)
-# A few milliseconds.
-_PODS_PER_STEP: Final = 256
 
 
 class DefaultPreemptionArgs(PluginArgs):
@@ -82,7 +80,7 @@ class DefaultPreemption(PostFilterPlugin):
             _, place, number = heappop(waiting)
             if number + 1 < len(cheapest[place]):
                 heappush(waiting, (cheapest[place][number + 1].key, place, number + 1))
-            found, why = agreed(pod, what_if, cheapest[place][number])
+            found, why = yield from agreed(pod, what_if, cheapest[place][number])
             if found is not None and (best is None or found.key < best.key):
                 best, version = found, what_if.tables.changes.version
             reasons.update(why)
@@ -91,8 +89,8 @@ class DefaultPreemption(PostFilterPlugin):
         if best is None:
             reasons[NO_VICTIMS] += what_if.resolvable - len(what_if.rows)
             return _not_helped(len(what_if.tables.row_of), what_if.resolvable, reasons)
-        if version != what_if.tables.changes.version:
-            best, _ = agreed(pod, what_if, best)
+        if version != what_if.tables.changes.version and not still_agreed(what_if, best):
+            best, _ = by_rules(pod, what_if, best.row, best.slots)
         return _CHANGED if best is None else _preemption(pod, what_if, best)
 
     def _by_amounts(
@@ -100,7 +98,7 @@ class DefaultPreemption(PostFilterPlugin):
     ) -> Generator[None, None, tuple[list[list[Candidate]], Counter[str]]]:
         """Of the first nodes by name, as many as are compared, what plain amounts say; why others have no victims."""
         found: list[list[Candidate]] = []
-        while not what_if.count(_PODS_PER_STEP):
+        while not what_if.count(PODS_PER_STEP):
             yield
         gpu_mem, looked_at = self.resource_names.gpu_mem, 0
         rows, reasons = promising(pod, what_if.least, what_if.left, what_if.rows, gpu_mem)
@@ -108,10 +106,10 @@ class DefaultPreemption(PostFilterPlugin):
         kept = what_if.memo()
         for row in what_if.by_name(rows):
             if row not in kept:
-                if looked_at > _PODS_PER_STEP:
+                looked_at += what_if.tables.pods_on(row)
+                if looked_at > PODS_PER_STEP:
                     yield
                     looked_at, kept = 0, what_if.memo()
-                looked_at += what_if.tables.pods_on(row)
                 kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=gpu_mem)
             here, why = kept[row]
             if why:

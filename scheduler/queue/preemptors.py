@@ -93,7 +93,7 @@ class Preemptors:
     @property
     def any_due(self) -> bool:
         """Whether `take` may have something, once what was noted is settled."""
-        return bool(self._noted) or bool(self._table.due.any())
+        return bool(self._classes) and (bool(self._noted) or bool(self._table.due.any()))
 
     def add(self, key: Hashable, pod: Pod, *, wakes_on: int, needs: Needs, seeks: bool) -> None:
         """A pod fits nowhere. key: equal for pods that every rule answers alike. The rest: as `SchedulingQueue`."""
