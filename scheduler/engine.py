@@ -7,19 +7,17 @@
 The app and the simulator drive the same engine.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 import numpy as np
 
-from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.preemption import NotHelped, PostFilterResult, Preemption
+from scheduler.framework.preemption import PostFilterResult
 from scheduler.framework.runtime import Signature
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod
-from scheduler.queue.entry import QueuedPod, State
+from scheduler.preemption_searches import Helped, Searches
+from scheduler.queue.entry import QueuedPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.scheduling_cycle import Judgement, NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.state.amounts import RowsLeft
@@ -37,28 +35,6 @@ class Decision(msgspec.Struct, frozen=True):
     outcome: Outcome
 
 
-class Helped(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of looking for help for a pod that fits nowhere. diagnosis: what its user reads.
-
-    preemption: the place is kept already. displaced: pods for which a place was kept, and is no longer.
-    """
-
-    pod: Pod
-    diagnosis: Diagnosis
-    preemption: Preemption | None = None
-    displaced: tuple[Pod, ...] = ()
-
-
-class _Search(msgspec.Struct, frozen=True):
-    """steps: None, and at last what came of it."""
-
-    no_fit: NoFit
-    steps: Iterator[PostFilterResult | None]
-
-
-_UNHELPED: Final = NotHelped("", keeps=True)
-
-
 class Engine:
     """The one door to tables and queue: whoever changes them calls a method here; others only read them.
 
@@ -73,7 +49,7 @@ class Engine:
         self.scheduler_names = frozenset(cycles)
         self._left = RowsLeft(tables)
         self.nominations = Nominations(tables)
-        self._searches: dict[str, _Search] = {}
+        self._searches = Searches(tables, queue, cycles, self.nominations)
         # Pods that fit nowhere, for which an attempt may do more than a check: their place is free, or kept no longer.
         self._try_again: list[Pod] = []
         # The pod that a check has woken last, and the version of the tables that it saw.
@@ -96,16 +72,19 @@ class Engine:
         """A pod with a node was seen: nobody needs to place it. Returns what is wrong with its allocation, or ""."""
         if not self.tables.is_assumed(pod.key.uid):
             self.queue.delete(pod.key.uid)
+        self._searches.left(pod.key.uid)
         self.nominations.remove(pod.key.uid)
         return self.tables.add(pod)
 
     def pod_terminating(self, uid: str) -> None:
         """A pod without a node is being deleted: nobody needs to place it any more."""
+        self._searches.left(uid)
         self.nominations.remove(uid)
         self.queue.delete(uid)
 
     def pod_gone(self, uid: str) -> None:
         """The pod is gone or finished: it holds nothing."""
+        self._searches.left(uid)
         self.nominations.remove(uid)
         self.tables.remove(uid)
         self.queue.delete(uid)
@@ -145,6 +124,7 @@ class Engine:
     def budgets_listed(self) -> None:
         """All of them are known."""
         self.tables.budgets.listed = True
+        self._searches.everybody()
 
     def cards_marked_unhealthy(self, node: str, indexes: frozenset[int]) -> None:
         """The cards of `node`, by index, that the legacy ConfigMap takes out of use."""
@@ -164,6 +144,7 @@ class Engine:
         if queued is None:
             return None
         pod = queued.pod
+        self._searches.left(pod.key.uid)
         cycle = self._cycles[pod.scheduler_name]
         with self.nominations.seen_by(pod):
             kept = self.nominations.of(pod.key.uid)
@@ -201,7 +182,9 @@ class Engine:
                 # Its claims stand otherwise than its owner was told, and still no node can help.
                 self.queue.fits(check, now_s)
             else:
-                self.queue.reclassify(check, key, cycle.needs(pod, key[1]))
+                needs = cycle.needs(pod, key[1])
+                self.queue.reclassify(check, key, needs)
+                self._searches.reclassified(pod, key, needs)
             return True
         rows = None if check.rows is None else np.array(sorted(check.rows), dtype=np.intp)
         with self.nominations.seen_by(pod):
@@ -225,9 +208,7 @@ class Engine:
 
     def preemption_for(self, pod: Pod) -> PostFilterResult | None:
         """What could be done for a pod that fits nowhere; None when the profile does nothing. Nobody goes."""
-        with self.nominations.seen_by(pod):
-            steps = self._cycles[pod.scheduler_name].post_filter(pod, self.nominations)
-            return next((result for result in steps if result is not None), None)
+        return self._searches.result_for(pod)
 
     def attempt(self, pod: Pod, now_ns: int) -> Outcome:
         """Place a pod that is in no queue, or say why not."""
@@ -237,43 +218,33 @@ class Engine:
 
     def seek_help(self, no_fit: NoFit, now_s: float) -> Helped | None:
         """Look for what can be done for a pod that fits nowhere. None: not known yet, see `help_next`."""
-        pod = no_fit.pod
-        search = _Search(no_fit, self._cycles[pod.scheduler_name].post_filter(pod, self.nominations))
-        self._searches[pod.key.uid] = search
-        return self._step(search, now_s)
+        return self._noted(self._searches.seek(no_fit, now_s))
 
     def help_next(self, now_s: float) -> Helped | None:
-        """One step for the best of the pods for which help is sought; what came of it, None: not known yet."""
-        return self._step(min(self._searches.values(), key=lambda search: -search.no_fit.pod.priority), now_s)
-
-    def _step(self, search: _Search, now_s: float) -> Helped | None:
-        pod = search.no_fit.pod
-        waits = self.queue.state(pod.key.uid) in {State.UNSCHEDULABLE, State.BACKING_OFF}
-        with self.nominations.seen_by(pod):
-            result = next(search.steps, _UNHELPED) if waits else _UNHELPED
-        if result is None:
-            return None
-        del self._searches[pod.key.uid]
-        diagnosis = search.no_fit.diagnosis
-        if isinstance(result, NotHelped):
-            if result.again:
-                self.queue.in_vain(pod.key.uid, now_s)
-            told = replace(diagnosis, tail=result.message, tail_reasons=result.reasons)
-            given_up = None if result.keeps else self.nominations.remove(pod.key.uid)
-            return Helped(pod=pod, diagnosis=told, displaced=() if given_up is None else (pod,))
-        displaced = [kept.pod for kept in self.nominations.on(result.node) if kept.pod.priority < pod.priority]
-        for other in displaced:
-            self.nominations.remove(other.key.uid)
-            self._try_again.append(other)
-        victims = [victim.key.uid for victim in result.victims]
-        if self.nominations.nominate(pod, result.node, result.cards, victims) is not None:
-            self.tables.budgets.spend(result.victims)
-        return Helped(pod=pod, diagnosis=diagnosis, preemption=result, displaced=tuple(displaced))
+        """One step for the best of the pods for which help is sought; None: nothing came of it, or it is not known."""
+        return self._noted(self._searches.next(now_s))
 
     @property
     def seeks_help(self) -> bool:
         """Whether `help_next` has something to do."""
-        return bool(self._searches)
+        return self._searches.any
+
+    @property
+    def searches(self) -> int:
+        """How many searches for help have begun, ever."""
+        return self._searches.begun
+
+    def helps_first(self) -> bool:
+        """Whether `help_next` comes before `decide`: for a better pod, or for one as good in its turn."""
+        if not self._searches.any:
+            return False
+        first = self.queue.first()
+        return first is not None and self._searches.comes_before(first.priority)
+
+    def _noted(self, helped: Helped | None) -> Helped | None:
+        if helped is not None:
+            self._try_again += [pod for pod in helped.displaced if pod is not helped.pod]
+        return helped
 
     def preemption_failed(self, pod: Pod, now_s: float) -> None:
         """A victim could not be removed: the place is kept no longer, and the pod is tried again by and by."""
@@ -340,4 +311,9 @@ class Engine:
     def _note_openings(self) -> None:
         """Tell the queue where something may have become possible."""
         if self.tables.openings:
-            self.queue.opened(self.tables.take_openings())
+            openings = self.tables.take_openings()
+            self.queue.opened(openings)
+            self._searches.opened(openings)
+            for row in openings.rows if len(self.nominations) else ():
+                # It did not fit while others were to go there, too; its class is asked on behalf of another pod.
+                self._try_again += self.nominations.free_on(self.tables.names[row])

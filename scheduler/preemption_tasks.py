@@ -18,11 +18,12 @@ from weakref import WeakValueDictionary
 import structlog
 
 from scheduler.bind_slots import BindSlots, Stopped
-from scheduler.engine import Engine, Helped
+from scheduler.engine import Engine
 from scheduler.framework.preemption import Preemption
 from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiNotFound, ApiRefused, ApiThrottled, Cluster
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod
+from scheduler.preemption_searches import Helped
 from scheduler.telemetry.recorder import Recorder
 
 _TRIES: Final = 4

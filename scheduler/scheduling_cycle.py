@@ -3,7 +3,7 @@
 PreFilter → Filter → Score → pick → assume → Reserve → Permit. Nothing here awaits, so nothing can change under it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -22,6 +22,7 @@ from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import ANYTHING, Change
 from scheduler.state.columns.arrays import RowArray
 from scheduler.state.facts.priorities import Priorities
+from scheduler.state.left_above import LeftAboves
 from scheduler.state.needs import Needs
 from scheduler.state.nominations import Nominations
 from scheduler.state.volumes.plan import Plan
@@ -67,6 +68,14 @@ class NoFit:
 Outcome: TypeAlias = Placement | NoFit
 
 
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What PostFilter has found. wakes_on: bits of Change that can alter it, as far as rules were asked."""
+
+    result: PostFilterResult
+    wakes_on: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """What every rule says of every node about one pod, for `explain`. Valid while the tables stay as they are.
@@ -99,33 +108,48 @@ class SchedulingCycle:
         self._runtime = runtime
         self._diagnoses: LRUCache[Signature, _Diagnosed] = LRUCache(maxsize=_MOST_DIAGNOSES)
         self._memo = RowMemo(runtime.tables)
+        # At which version of the tables and of the budgets.
+        self._unhelped: LRUCache[Hashable, tuple[tuple[int, int], Sought]] = LRUCache(maxsize=_MOST_DIAGNOSES)
         if runtime.profile.post_filter:
             # Made while nothing is there yet, which takes no time.
             runtime.tables.fact(Priorities)
 
-    def post_filter(self, pod: Pod, nominations: Nominations) -> Iterator[PostFilterResult | None]:
+    def post_filter(
+        self, pod: Pod, nominations: Nominations, lefts: LeftAboves, rows: RowArray | None = None
+    ) -> Iterator[Sought | None]:
         """What can be done for a pod that fits nowhere, in steps: None, and at last the result; nothing without a rule.
 
-        Other things may happen between two steps. The caller sees to it that the tables are as the pod sees them.
+        rows: the only ones where something can; None: anywhere. Other things may happen between two steps. The caller
+        sees to it that the tables are as the pod sees them.
         """
-        if not self._runtime.profile.post_filter:
+        runtime, tables = self._runtime, self._runtime.tables
+        if not runtime.profile.post_filter:
             return
+        key = runtime.signature(pod)
+        asked = (key, pod.priority, pod.preempts)
+        version = (tables.changes.version, tables.budgets.version)
+        kept = self._unhelped.get(asked)
+        if rows is None and kept is not None and kept[0] == version and nominations.of(pod.key.uid) is None:
+            yield kept[1]
+            return
+        if rows is None:
+            evaluation = runtime.evaluate(pod, key)
+            found, wakes_on = self._diagnosed(pod, key, evaluation).resolvable, evaluation.wakes_on
+        else:
+            found, wakes_on = runtime.resolvable_on(pod, rows)
+        left = lefts.of(pod.priority)
+        what_if = WhatIf(runtime, pod, found, nominations=nominations, left=left, memo=self._memo)
+        result = yield from self._helped(pod, what_if)
+        sought = Sought(result, wakes_on | what_if.wakes_on)
+        if rows is None and isinstance(result, NotHelped) and not result.keeps and not result.again:
+            self._unhelped[asked] = (version, sought)
+        yield sought
+
+    def no_fit(self, pod: Pod) -> NoFit:
+        """Of a pod that fits nowhere as the tables are."""
         key = self._runtime.signature(pod)
-        rows = self._diagnosed(pod, key, self._runtime.evaluate(pod, key)).resolvable
-        what_if = WhatIf(self._runtime, nominations, pod, rows, self._memo)
-        unhelped = []
-        for plugin in self._runtime.profile.post_filter:
-            result = yield from plugin.post_filter(pod, what_if)
-            if isinstance(result, Preemption):
-                yield result
-                return
-            unhelped.append(result)
-        yield NotHelped(
-            ", ".join(result.message for result in unhelped),
-            tuple(reason for result in unhelped for reason in result.reasons),
-            again=any(result.again for result in unhelped),
-            keeps=any(result.keeps for result in unhelped),
-        )
+        evaluation = self._runtime.evaluate(pod, key)
+        return NoFit(pod, self._diagnosed(pod, key, evaluation).diagnosis, _wakes_on(evaluation))
 
     def schedule(self, pod: Pod, now_ns: int, nominated: str = "") -> Outcome:
         """Place the pod (it is then assumed) or say why not. now_ns: Unix nanoseconds.
@@ -175,12 +199,28 @@ class SchedulingCycle:
         if self._runtime.tables.is_assumed(pod.key.uid):
             self._runtime.tables.forget(pod.key.uid)
 
+    def _helped(self, pod: Pod, what_if: WhatIf) -> Generator[None, None, PostFilterResult]:
+        unhelped = []
+        for plugin in self._runtime.profile.post_filter:
+            result = yield from plugin.post_filter(pod, what_if)
+            if isinstance(result, Preemption):
+                return result
+            unhelped.append(result)
+        return NotHelped(
+            ", ".join(result.message for result in unhelped),
+            tuple(reason for result in unhelped for reason in result.reasons),
+            again=any(result.again for result in unhelped),
+            keeps=any(result.keeps for result in unhelped),
+        )
+
     def _row(self, pod: Pod, evaluation: Evaluation, nominated: str) -> int:
         # Source: kube-scheduler, schedule_one.go, evaluateNominatedNode.
-        row = self._runtime.tables.row_of.get(nominated, NOWHERE) if nominated else NOWHERE
-        if row != NOWHERE and self._runtime.feasible(pod, evaluation)[row]:
+        runtime = self._runtime
+        among = runtime.feasible_alone(pod, evaluation) if runtime.seeks_company(pod, evaluation) else None
+        row = runtime.tables.row_of.get(nominated, NOWHERE) if nominated else NOWHERE
+        if row != NOWHERE and (runtime.feasible(pod, evaluation) if among is None else among)[row]:
             return row
-        return self._runtime.best_row(pod, evaluation)
+        return runtime.best_row(pod, evaluation, among)
 
     def _take(self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int) -> Outcome:
         try:
@@ -233,6 +273,7 @@ class SchedulingCycle:
         else:
             groups = list(self._runtime.objections(pod, evaluation))
             rows = np.flatnonzero(self._runtime.resolvable(evaluation, groups))
+            groups += self._runtime.objections_alone(pod, evaluation)
             diagnosis = Diagnosis(nodes, count_reasons(tables.valid, groups, tables.names))
             found = _Diagnosed(version, evaluation.moment, diagnosis, rows)
         self._diagnoses[key] = found

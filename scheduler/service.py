@@ -23,12 +23,13 @@ from tenacity.wait import wait_exponential
 from scheduler.bind_slots import BindSlots
 from scheduler.binding_cycle import Binder, WaitingPods
 from scheduler.binding_tasks import BindingTasks
-from scheduler.engine import Decision, Engine, Helped
+from scheduler.engine import Decision, Engine
 from scheduler.event_handlers import EventHandlers, Problem
 from scheduler.kube.port import Binding, Changed, Cluster
 from scheduler.kube.reflector import Backoff
 from scheduler.ledger_audit import LedgerAudit
 from scheduler.pods.pod import PodReader
+from scheduler.preemption_searches import Helped
 from scheduler.preemption_tasks import PreemptionTasks
 from scheduler.process.contact import Contact
 from scheduler.queue.entry import State
@@ -262,6 +263,9 @@ class Service:
                 continue
             if engine.hold_back(self._binding.slots.lets_pass, began_s):
                 continue
+            if engine.helps_first():
+                self._help(engine.help_next(began_s), bindings)
+                continue
             decision = engine.decide(began_s, clock.wall_ns())
             if decision is None and engine.seeks_help:
                 self._help(engine.help_next(began_s), bindings)
@@ -302,6 +306,7 @@ class Service:
         self._help(helped, bindings)
 
     def _help(self, helped: Helped | None, tasks: asyncio.TaskGroup) -> None:
+        self._observer.sought(self.engine.searches, helped)
         if helped is None:
             return
         self.recorder.failed_scheduling(helped.pod, helped.diagnosis)

@@ -20,11 +20,15 @@ from scheduler.framework.runtime import Runtime
 from scheduler.pods.pod import Pod
 from scheduler.state.columns.arrays import RowArray, Rows
 from scheduler.state.facts.priorities import Priorities
+from scheduler.state.left_above import LeftAbove
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
 _MOST_TEMPLATES: Final = 16
+_FEW_ROWS: Final = 64
+# To gather more of them takes longer than a step may.
+_MOST_CHANGES: Final = 4096
 
 
 class OnlyCards(CardFilterPlugin):
@@ -48,7 +52,7 @@ class OnlyCards(CardFilterPlugin):
 class Trial:
     """One node, and pods that are lifted from it; all are back when the `with` ends that gave it.
 
-    only: slots of the cards that count, None for all.
+    wakes_on: bits of Change that can alter what was rejected.
     """
 
     runtime: Runtime
@@ -57,6 +61,7 @@ class Trial:
     state: CycleState
     rules: ClassRules
     lifted: dict[str, PodRecord]
+    wakes_on: int = 0
 
     def lift(self, record: PodRecord) -> None:
         """Ask without this pod."""
@@ -76,6 +81,7 @@ class Trial:
         for filters in (self.rules.booking_filters, self.rules.domain_filters):
             left = self.runtime.left(self.pod, judged, filters, rows, left)
             if not left[0]:
+                self.wakes_on |= judged.wakes_on
                 return False
         return True
 
@@ -102,7 +108,7 @@ class RowMemo:
         """By row; the caller adds to it."""
         version = self._tables.changes.version
         since, rows = self._kept.get(key, (version, {}))
-        changed = self._tables.changes.since(since)
+        changed = self._tables.changes.since(since) if version - since <= _MOST_CHANGES else None
         if changed is None:
             rows = {}
         else:
@@ -113,22 +119,26 @@ class RowMemo:
 
 
 class WhatIf:
-    """Questions for one pod. rows: of the nodes where pods of lower priority may make room by leaving, by name.
+    """Questions for one pod. rows: intp[…], of the nodes where pods of lower priority may make room by leaving.
 
     resolvable: how many there are where any pods could. Both as of the start.
-    least: int64[amounts], what the pod needs of a row at least.
+    least: int64[amounts], what the pod needs of a row at least. left: what rows have left without pods of lower
+    priority, see `count`. wakes_on: bits of Change that can alter what rules said of trials.
     nominations: the tables show them as the pod sees them.
     """
 
-    def __init__(self, runtime: Runtime, nominations: Nominations, pod: Pod, rows: RowArray, memo: "RowMemo") -> None:
+    def __init__(
+        self, runtime: Runtime, pod: Pod, rows: RowArray, *, nominations: Nominations, left: LeftAbove, memo: "RowMemo"
+    ) -> None:
         """rows: of the nodes where pods that leave may make room, in any order."""
         self.tables = runtime.tables
         self.nominations = nominations
+        self.left = left
         self.resolvable = len(rows)
         self.least = runtime.profile.least(pod)
-        rows = rows[self.tables.fact(Priorities).lowest[rows] < pod.priority]
-        self.rows: list[int] = rows[self.tables.rank[rows].argsort(kind="stable")].tolist()
-        self._names = {row: self.tables.names[row] for row in self.rows}
+        self.rows = rows[self.tables.fact(Priorities).lowest[rows] < pod.priority]
+        self.wakes_on = 0
+        self._names = list(self.tables.names)
         self._runtime = runtime
         self._pod = pod
         self._memo = memo
@@ -136,6 +146,18 @@ class WhatIf:
     def is_there(self, row: int) -> bool:
         """Whether a row of `rows` is still the same node's: between two steps nodes come and go."""
         return self.tables.row_of.get(self._names[row]) == row
+
+    def count(self, most_pods: int) -> bool:
+        """Count what `rows` have left, or about so many pods of that; whether all is counted."""
+        if len(self.rows) > _FEW_ROWS:
+            return self.left.follow(most_pods)
+        self.left.amounts(self.rows)
+        return True
+
+    def by_name(self, rows: RowArray) -> list[int]:
+        """In the order of the nodes' names."""
+        found: list[int] = rows[self.tables.rank[rows].argsort(kind="stable")].tolist()
+        return found
 
     def memo(self) -> dict[int, Any]:
         """What was worked out of rows for pods of this template and priority, as far as it is true.
@@ -157,3 +179,4 @@ class WhatIf:
         yield trial
         for record in list(trial.lifted.values()):
             trial.put_back(record)
+        self.wakes_on |= trial.wakes_on

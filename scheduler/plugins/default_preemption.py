@@ -5,7 +5,7 @@ Source: kube-scheduler, framework/preemption/preemption.go and plugins/defaultpr
 """
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -13,9 +13,10 @@ from pydantic import Field
 
 from scheduler.framework.plugin import PluginArgs, PostFilterPlugin
 from scheduler.framework.preemption import NotHelped, PostFilterResult, Preemption
-from scheduler.plugins.victims import Candidate, agreed, shares_of
-from scheduler.plugins.victims_by_amounts import by_amounts
+from scheduler.plugins.victims import PODS_PER_STEP, Candidate, agreed, by_rules, shares_of, still_agreed
+from scheduler.plugins.victims_by_amounts import by_amounts, kept_place, promising
 from scheduler.pods.pod import Pod
+from scheduler.state.pod_record import PodRecord
 
 if TYPE_CHECKING:
     from scheduler.framework.what_if import WhatIf
@@ -27,8 +28,6 @@ TERMINATING: Final = "not eligible due to a terminating pod on the nominated nod
 NOT_LISTED: Final = "not eligible before the PodDisruptionBudgets are known."
 TOO_MANY: Final = "not eligible while so many pods wait for the place that is kept for them."
 _CHANGED: Final = NotHelped("preemption: the victims are others by now.", ("changed",), again=True, keeps=True)
-# A few milliseconds.
-_PODS_PER_STEP: Final = 256
 
 
 class DefaultPreemptionArgs(PluginArgs):
@@ -68,7 +67,10 @@ class DefaultPreemption(PostFilterPlugin):
 
     def post_filter(self, pod: Pod, what_if: "WhatIf") -> Generator[None, None, PostFilterResult]:
         """As PostFilterPlugin; a step is one try on one node."""
-        if reason := _not_eligible(pod, what_if):
+        going = _going(pod, what_if)
+        if going and (resumed := kept_place(pod, what_if, going, self.resource_names.gpu_mem)) is not None:
+            return _preemption(pod, what_if, resumed)
+        if reason := _not_eligible(pod, what_if, going):
             return NotHelped(f"preemption: {reason}", (reason,), keeps=True)
         cheapest, reasons = yield from self._by_amounts(pod, what_if)
         waiting = [(found[0].key, place, 0) for place, found in enumerate(cheapest)]
@@ -79,7 +81,7 @@ class DefaultPreemption(PostFilterPlugin):
             _, place, number = heappop(waiting)
             if number + 1 < len(cheapest[place]):
                 heappush(waiting, (cheapest[place][number + 1].key, place, number + 1))
-            found, why = agreed(pod, what_if, cheapest[place][number])
+            found, why = yield from agreed(pod, what_if, cheapest[place][number])
             if found is not None and (best is None or found.key < best.key):
                 best, version = found, what_if.tables.changes.version
             reasons.update(why)
@@ -88,8 +90,8 @@ class DefaultPreemption(PostFilterPlugin):
         if best is None:
             reasons[NO_VICTIMS] += what_if.resolvable - len(what_if.rows)
             return _not_helped(len(what_if.tables.row_of), what_if.resolvable, reasons)
-        if version != what_if.tables.changes.version:
-            best, _ = agreed(pod, what_if, best)
+        if version != what_if.tables.changes.version and not still_agreed(what_if, best):
+            best, _ = by_rules(pod, what_if, best.row, best.slots)
         return _CHANGED if best is None else _preemption(pod, what_if, best)
 
     def _by_amounts(
@@ -97,21 +99,24 @@ class DefaultPreemption(PostFilterPlugin):
     ) -> Generator[None, None, tuple[list[list[Candidate]], Counter[str]]]:
         """Of the first nodes by name, as many as are compared, what plain amounts say; why others have no victims."""
         found: list[list[Candidate]] = []
-        reasons: Counter[str] = Counter()
-        clean, most = False, max(len(what_if.rows) * self.args.min_candidate_nodes_percentage // 100, self._least())
+        while not what_if.count(PODS_PER_STEP):
+            yield
         gpu_mem, looked_at = self.resource_names.gpu_mem, 0
+        rows, reasons = promising(pod, what_if.least, what_if.left, what_if.rows, gpu_mem)
+        clean, most = False, max(len(what_if.rows) * self.args.min_candidate_nodes_percentage // 100, self._least())
         kept = what_if.memo()
-        for row in what_if.rows:
+        for row in what_if.by_name(rows):
             if row not in kept:
-                if looked_at > _PODS_PER_STEP:
+                looked_at += what_if.tables.pods_on(row)
+                if looked_at > PODS_PER_STEP:
                     yield
                     looked_at, kept = 0, what_if.memo()
                 if not what_if.is_there(row):
                     continue
-                looked_at += what_if.tables.pods_on(row)
-                kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem)
+                kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=gpu_mem)
             here, why = kept[row]
-            reasons.update(why)
+            if why:
+                reasons.update(why)
             if here:
                 found.append(here)
                 clean |= not here[0].violations
@@ -123,7 +128,7 @@ class DefaultPreemption(PostFilterPlugin):
         return max(1, self.args.min_candidate_nodes_absolute)
 
 
-def _not_eligible(pod: Pod, what_if: "WhatIf") -> str:
+def _not_eligible(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord]) -> str:
     if not pod.preempts:
         return NEVER
     if not what_if.tables.budgets.listed:
@@ -134,12 +139,20 @@ def _not_eligible(pod: Pod, what_if: "WhatIf") -> str:
     if what_if.tables.row_of.get(kept.node) not in what_if.rows:
         # Whoever leaves there, the pod will not be let in: the node is tainted by now, say, since it is lost.
         return ""
-    for record in what_if.tables.records_on(kept.node):
-        other = record.pod
-        going = other.key.uid in kept.victims or (other.terminating and other.preempted)
-        if going and other.priority < pod.priority and not record.nominated:
-            return TERMINATING
-    return ""
+    return TERMINATING if going and not kept.lacks_cards else ""
+
+
+def _going(pod: Pod, what_if: "WhatIf") -> list[PodRecord]:
+    """On the node where a place is kept for the pod: pods of lower priority that a preemption has told to go."""
+    kept = what_if.nominations.of(pod.key.uid)
+    records = () if kept is None else what_if.tables.records_on(kept.node)
+    return [record for record in records if record.pod.priority < pod.priority and _goes(record, what_if)]
+
+
+def _goes(record: PodRecord, what_if: "WhatIf") -> bool:
+    pod = record.pod
+    told = what_if.nominations.goes(pod.key.uid) or (pod.terminating and pod.preempted)
+    return told and not record.nominated
 
 
 def _preemption(pod: Pod, what_if: "WhatIf", chosen: Candidate) -> Preemption:

@@ -6,12 +6,13 @@ set of as many cards as the pod asks: memory that is freed on other cards is no 
 many small ones often free as much: there, every choice of a few pods is compared.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import combinations
 from math import comb
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -22,9 +23,13 @@ from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.pods.gpu_request import GpuRequest
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import NOTHING, Amount
-from scheduler.state.columns.arrays import BoolArray, Int64Array
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray
+from scheduler.state.left_above import LeftAbove
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
+
+if TYPE_CHECKING:
+    from scheduler.framework.what_if import WhatIf
 
 # Sets of cards of one node that are worked out, of so many that are compared by their cards alone.
 _MOST_SETS: Final = 16
@@ -53,14 +58,40 @@ class _Holder(NamedTuple):
     protected: bool
 
 
+def kept_place(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord], gpu_mem: str) -> Candidate | None:
+    """The cards for a pod whose node is known, and the cards are not, as after a restart: where pods go already.
+
+    None when they are known, or it asks for none, or what goes is not enough.
+    """
+    kept = what_if.nominations.of(pod.key.uid)
+    if kept is None or not kept.lacks_cards or kept.node not in what_if.tables.row_of:
+        return None
+    row = what_if.tables.row_of[kept.node]
+    found, _ = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=gpu_mem, potential=going)
+    for place in found:
+        with what_if.trial(row, place.slots) as trial:
+            for record in going:
+                trial.lift(record)
+            if trial.fits():
+                return candidate(row, place.slots, going, 0)
+    return None
+
+
 def by_amounts(
-    pod: Pod, least: Int64Array, tables: Tables, row: int, gpu_mem: str
+    pod: Pod,
+    least: Int64Array,
+    tables: Tables,
+    row: int,
+    *,
+    gpu_mem: str,
+    potential: Sequence[PodRecord] | None = None,
 ) -> tuple[list[Candidate], tuple[str, ...]]:
     """The victims for each set of cards, the cheapest first; or none, and what there is too little of.
 
-    least: int64[amounts], what the pod needs of the row. gpu_mem: the resource's name. The rules may want more victims.
+    least: int64[amounts], what the pod needs of the row. gpu_mem: the resource's name. potential: who may go, None:
+    whoever has a lower priority. The rules may want more victims.
     """
-    potential = lower(pod, tables, row)
+    potential = lower(pod, tables, row) if potential is None else potential
     asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and least[amount] != NOTHING]
     violating, others = tables.budgets.split(potential)
     holders = [
@@ -84,6 +115,28 @@ def by_amounts(
         own = {slot: on_cards[slot] for slot in slots}
         found.append(_candidate(row, slots, _fewest(holders, rooms, own, exclusive=request.exclusive)))
     return sorted(found, key=attrgetter("key", "slots")), ()
+
+
+def promising(
+    pod: Pod, least: Int64Array, left: LeftAbove, rows: RowArray, gpu_mem: str
+) -> tuple[RowArray, Counter[str]]:
+    """Those of `rows` where enough would be left without all pods of lower priority; of what others have too little.
+
+    The arguments as `by_amounts`, and rows that `left` has counted.
+    """
+    reasons: Counter[str] = Counter()
+    enough = np.ones(len(rows), dtype=np.bool_)
+    for amount in Amount:
+        if amount is not Amount.CARD_UNITS and least[amount] != NOTHING:
+            lacks = left.left[amount, rows] < least[amount]
+            reasons[_reason(amount, gpu_mem)] += int(np.count_nonzero(lacks))
+            enough &= ~lacks
+    request = pod.template.gpu_request
+    if request is not None and least[Amount.CARD_UNITS] != NOTHING:
+        served = left.serves(rows, request)
+        reasons[memory_reason(request)] += int(np.count_nonzero(enough & ~served))
+        enough &= served
+    return rows[enough], +reasons
 
 
 def _left(tables: Tables, row: int, amount: Amount) -> int:

@@ -131,6 +131,11 @@ class SchedulingQueue:
         entry.changed = False
         return QueuedPod(entry.pod, entry.attempts, entry.first_queued_s, entry.queued_s)
 
+    def first(self) -> Pod | None:
+        """The pod that `pop` would give now, if nothing is flushed; None when none is ready."""
+        first = self._active.first()
+        return None if first is None else first[1].pod
+
     def hold_back(self, holds: Callable[[str], bool], now_s: float) -> bool:
         """Let others pass the next pod to decide, if `holds` its namespace; whether that was so."""
         self.flush(now_s)

@@ -5,12 +5,13 @@ a nominated pod (`nominations`)      booked, while it is shown; not on record
 a pod that is lifted                 on record, and not booked: for the length of a question, see `lift`
 """
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import Final
 
 from scheduler.state.cards.card_columns import CardColumns, Held
-from scheduler.state.changes import ANY_DOMAIN, Change, ChangeLog
+from scheduler.state.changes import ANY_DOMAIN, ANY_PRIORITY, Change, ChangeLog
 from scheduler.state.columns.labels import Labels
 from scheduler.state.columns.resources import ResourceColumns
 from scheduler.state.facts.fact_table import FactT, FactTable
@@ -76,16 +77,16 @@ class Bookings(Known):
             return
         kinds = self._unbook(record, row)
         if for_good:
-            self._opened(row, kinds)
+            self._opened(row, kinds, record.pod.priority)
             self._note_turned()
         else:
             self._changed(row, kinds)
 
-    def open_again(self, node: str) -> None:
+    def open_again(self, record: PodRecord) -> None:
         """A nominated pod that is hidden keeps its place no longer."""
-        row = self.row_of.get(node)
+        row = self.row_of.get(record.node)
         if row is not None:
-            self._opened(row, _BOOKINGS)
+            self._opened(row, _BOOKINGS, record.pod.priority)
 
     def lift(self, record: PodRecord) -> None:
         """Ask as if the pod were not there. Nobody is told: `put_back` comes before anything else changes."""
@@ -100,6 +101,17 @@ class Bookings(Known):
         self._book(record, row)
         record.lifted = False
         self.cards.turned.clear()
+
+    @contextmanager
+    def without_nominated(self) -> Iterator[None]:
+        """Ask as if no nominated pod were there, see `lift`."""
+        booked = [record for records in self._nominated_on.values() for record in records.values()]
+        booked = [record for record in booked if record.node in self.row_of]
+        for record in booked:
+            self.lift(record)
+        yield
+        for record in booked:
+            self.put_back(record)
 
     # Facts
 
@@ -147,7 +159,8 @@ class Bookings(Known):
         template = record.pod.template
         self.resources.add(row, template.requests, (template.scoring_cpu_millis, template.scoring_memory_bytes), sign)
 
-    def _opened(self, row: int, kinds: int) -> None:
+    def _opened(self, row: int, kinds: int, up_to: int = ANY_PRIORITY) -> None:
+        """up_to: as `Openings`."""
         self.changes.note(row, kinds)
-        self.openings.note(row, kinds)
+        self.openings.note(row, kinds, up_to)
         self.openings.note_everywhere(ANY_DOMAIN if kinds & _DOMAINS else kinds & _SOME_DOMAINS)

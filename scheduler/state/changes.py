@@ -12,6 +12,9 @@ from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.columns.arrays import RowArray
 
 _LONGEST_LOG: Final = 65_536
+# Above and below what the API server allows.
+ANY_PRIORITY: Final = 2**32
+_NO_PRIORITY: Final = -(2**32)
 
 
 class Change(IntFlag):
@@ -110,17 +113,22 @@ class Openings:
 
     rows: row -> bits of Change. everywhere: bits that hold for every row. claims: for pods that use one of them, for
     whatever reason they wait.
+    up_to: row -> the highest priority of a pod for which more is possible there once all pods of lower priority have
+    gone. Of a pod that leaves, its own: whoever has a higher priority could have made it go before.
     """
 
     def __init__(self) -> None:
         """Nowhere."""
         self.rows: dict[int, int] = {}
+        self.up_to: dict[int, int] = {}
         self.everywhere = 0
         self.claims: dict[ClaimKey, None] = {}
 
-    def note(self, row: int, kinds: int) -> None:
+    def note(self, row: int, kinds: int, up_to: int = ANY_PRIORITY) -> None:
         """On one row."""
         self.rows[row] = self.rows.get(row, 0) | kinds
+        if up_to > self.up_to.get(row, _NO_PRIORITY):
+            self.up_to[row] = up_to
 
     def note_everywhere(self, kinds: int) -> None:
         """On any row."""
@@ -133,7 +141,7 @@ class Openings:
     def add(self, other: "Openings") -> None:
         """What is noted there too."""
         for row, kinds in other.rows.items():
-            self.note(row, kinds)
+            self.note(row, kinds, other.up_to[row])
         self.note_everywhere(other.everywhere)
         self.claims.update(other.claims)
 

@@ -27,6 +27,7 @@ from scheduler.state.tables import Tables
 
 # What is beyond this many keeps no place: every decision for a pod of another priority may have to move them all.
 MOST_NOMINATIONS: Final = 1024
+_MOST_IN_TURN: Final = 16
 
 
 class Nomination(msgspec.Struct, eq=False, kw_only=True):
@@ -51,6 +52,11 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
         return self.record.node
 
     @property
+    def lacks_cards(self) -> bool:
+        """Whether it counts on every card of its node, as nobody knows which it is to get."""
+        return bool(self.record.written.units) and not self.record.written.decided
+
+    @property
     def order(self) -> tuple[int, str]:
         """By priority; equals by uid."""
         return self.pod.priority, self.pod.key.uid
@@ -64,6 +70,7 @@ class Nominations:
         self._tables = tables
         self._kept: dict[str, Nomination] = {}
         self._waits_for: dict[str, set[str]] = {}  # uid of a victim -> uids of the pods that it goes for
+        self._on: dict[str, dict[str, Nomination]] = {}
         self._order: list[tuple[int, str]] = []
         # Of the pods whose view the tables show: nominations of at least this priority are booked.
         self._priority: float = -inf
@@ -81,9 +88,13 @@ class Nominations:
         """The place that is kept for a pod."""
         return self._kept.get(uid)
 
-    def on(self, node: str) -> Iterator[Nomination]:
+    def on(self, node: str) -> list[Nomination]:
         """Those on a node."""
-        return (kept for kept in self._kept.values() if kept.node == node)
+        return list(self._on.get(node, {}).values())
+
+    def goes(self, uid: str) -> bool:
+        """Whether the pod is to go for one that waits."""
+        return bool(self._waits_for.get(uid))
 
     def nominate(
         self, pod: Pod, node: str, shares: tuple[CardShare, ...] | None, victims: Collection[str] = ()
@@ -104,6 +115,7 @@ class Nominations:
             pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=False, nominated=True
         )
         kept = self._kept[pod.key.uid] = Nomination(record=record, victims=frozenset(victims))
+        self._on.setdefault(node, {})[pod.key.uid] = kept
         for victim in victims:
             self._waits_for.setdefault(victim, set()).add(pod.key.uid)
             self._mark(victim)
@@ -117,21 +129,35 @@ class Nominations:
         if kept is None:
             return None
         del self._order[bisect_left(self._order, kept.order)]
+        on_node = self._on[kept.node]
+        del on_node[uid]
+        if not on_node:
+            del self._on[kept.node]
         for victim in kept.victims:
-            self._waits_for.get(victim, set()).discard(uid)
+            waiting = self._waits_for.get(victim, set())
+            waiting.discard(uid)
+            if not waiting:
+                self._waits_for.pop(victim, None)
             self._mark(victim)
         if kept.shown:
             self._tables.hide(kept.record, for_good=True)
         else:
             # It is not booked now, as whoever was decided last did not see it; others did.
-            self._tables.open_again(kept.node)
+            self._tables.open_again(kept.record)
         return kept
 
     def pod_gone(self, uid: str) -> list[Pod]:
         """A pod is on no node any more. For whom it was the last that had to go."""
         waiting = [self._kept[other] for other in sorted(self._waits_for.pop(uid, ()))]
-        there = self._tables.record
-        return [kept.pod for kept in waiting if all(there(victim) is None for victim in kept.victims)]
+        return [kept.pod for kept in waiting if self._is_free(kept)]
+
+    def free_on(self, node: str) -> list[Pod]:
+        """For whom nobody has to go any more, of the pods for which a place is kept there: a few, in turn."""
+        here = self._on.get(node, {})
+        free = [kept for kept in here.values() if self._is_free(kept)][:_MOST_IN_TURN]
+        for kept in free:
+            here[kept.pod.key.uid] = here.pop(kept.pod.key.uid)
+        return [kept.pod for kept in free]
 
     @contextmanager
     def seen_by(self, pod: Pod) -> Iterator[None]:
@@ -147,7 +173,10 @@ class Nominations:
     def _mark(self, victim: str) -> None:
         record = self._tables.record(victim)
         if record is not None:
-            record.going = bool(self._waits_for.get(victim))
+            record.going = self.goes(victim)
+
+    def _is_free(self, kept: Nomination) -> bool:
+        return all(self._tables.record(victim) is None for victim in kept.victims)
 
     def _see(self, priority: int) -> None:
         if priority == self._priority or not self._order:

@@ -331,7 +331,7 @@ class Tables(Bookings):
         row = self.row_of.get(record.node)
         if row is None:
             return
-        self._opened(row, self._unbook(record, row))
+        self._opened(row, self._unbook(record, row), record.pod.priority)
         self._note_turned()
 
     def _reread(self, record: PodRecord, pod: Pod) -> None:
@@ -346,4 +346,4 @@ class Tables(Bookings):
                 self._book_resources(record, row, 1)
         kinds |= self._facts.reread(record, pod, row)
         if kinds and row is not None:
-            self._opened(row, kinds)
+            self._opened(row, kinds, max(record.pod.priority, pod.priority))

@@ -15,6 +15,8 @@ from scheduler.telemetry.cluster_series import copied
 
 _FAST: Final = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1)
 _SLOW: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
+# As kube-scheduler's.
+_VICTIMS: Final = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
@@ -42,6 +44,12 @@ class Metrics:
             "Attempts until a pod was bound.",
             buckets=(1, 2, 4, 8, 16),
             registry=r,
+        )
+        self.preemption_attempts = Counter(
+            "scheduler_preemption_attempts", "Searches for pods of lower priority that could go.", registry=r
+        )
+        self.preemption_victims = Histogram(
+            "scheduler_preemption_victims", "Pods that go for one pod.", buckets=_VICTIMS, registry=r
         )
         self.bind_retries = Counter(
             "gpushare_scheduler_bind_retries", "Bind requests sent again for want of a definite answer.", registry=r

@@ -17,6 +17,7 @@ from scheduler.engine import Decision
 from scheduler.kube import port
 from scheduler.kube.port import Binding, Kind, T
 from scheduler.ledger_audit import AuditRound
+from scheduler.preemption_searches import Helped
 from scheduler.queue.entry import QueuedPod
 from scheduler.scheduling_cycle import NoFit, Placement
 from scheduler.telemetry.metrics import Metrics
@@ -36,6 +37,7 @@ class ServiceObserver:
         """metrics: where to count. clock_s: monotonic seconds, for lines that stand for many."""
         self._metrics = metrics
         self._tally = Tally(clock_s)
+        self._searches = 0
         self._scheduled: dict[str, Counter] = {}
         self._sli_s: dict[int, Histogram] = {}
         # When the server as a whole is unreachable, every watch fails: one line is enough for all of them.
@@ -57,6 +59,15 @@ class ServiceObserver:
             if log.is_enabled_for(logging.DEBUG):
                 nodes = outcome.diagnosis.by_node
                 log.debug("pod.rejected", pod=str(pod.key), attempt=decision.queued.attempts, nodes=nodes)
+
+    def sought(self, begun: int, helped: Helped | None) -> None:
+        """Help was sought for pods that fit nowhere. begun: searches so far, ever."""
+        self._metrics.preemption_attempts.inc(begun - self._searches)
+        self._searches = begun
+        victims = () if helped is None or helped.preemption is None else helped.preemption.victims
+        going = sum(not victim.terminating for victim in victims)
+        if going:
+            self._metrics.preemption_victims.observe(going)
 
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
         """The API server has bound the pod."""

@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
-from scheduler.engine import Engine, Helped
+from scheduler.engine import Engine
 from scheduler.pods.pod import Pod
+from scheduler.preemption_searches import Helped
 from scheduler.scheduling_cycle import NoFit
 from tests.support.placing import NOW_NS
 

@@ -1,6 +1,6 @@
 """A scheduling cycle that proves each of its decisions before it is used."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -13,11 +13,13 @@ from scheduler.framework.runtime import Runtime
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod
 from scheduler.queue.class_table import ClassTable
-from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
+from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle, Sought
 from scheduler.state.amounts import RowsLeft
 from scheduler.state.columns.arrays import ALL_ROWS, RowArray
 from scheduler.state.ledger import NodeLedger
+from scheduler.state.left_above import LeftAboves
 from scheduler.state.needs import needs_of
+from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
 from tests.support.builders import READER
 from tests.support.without_cache import decision, evaluation
@@ -28,8 +30,8 @@ _OPEN: Final = frozenset({Health.HEALTHY, Health.CORDONED})
 class CheckedCycle(SchedulingCycle):
     """Each decision is for the pod as it was last seen, is the one without the cache, and takes only what is free.
 
-    seen: uid -> the pod that was told last. ledger: what there is free, counted from scratch, by what the process was
-    told, and has assumed itself.
+    seen: uid -> the pod that was told last. nominations: of the engine. ledger: what there is free, counted from
+    scratch, by what the process was told, and has assumed itself.
     """
 
     def __init__(
@@ -38,15 +40,24 @@ class CheckedCycle(SchedulingCycle):
         tables: Tables,
         seen: Callable[[str], objects.Pod],
         ledger: Callable[[], Mapping[str, NodeLedger]],
+        nominations: Callable[[], Nominations],
     ) -> None:
         super().__init__(Runtime(profile, tables))
         self._seen = seen
         self.profile = profile
         self._tables = tables
         self._ledger = ledger
+        self._nominations = nominations
         self.placed = 0
         self.refused = 0
         self.asked = 0
+        self.searches = 0
+
+    def post_filter(
+        self, pod: Pod, nominations: Nominations, lefts: LeftAboves, rows: RowArray | None = None
+    ) -> Iterator[Sought | None]:
+        self.searches += 1
+        return super().post_filter(pod, nominations, lefts, rows)
 
     def schedule(self, pod: Pod, now_ns: int, nominated: str = "") -> Outcome:
         self.asked += 1
@@ -68,6 +79,7 @@ class CheckedCycle(SchedulingCycle):
         assert outcome == expected, f"{outcome} with the cache, {expected} without"
         if isinstance(outcome, Placement):
             self.placed += 1
+            self._assert_kept(outcome)
             self._assert_free(outcome, before[outcome.node])
         else:
             self.refused += 1
@@ -95,6 +107,13 @@ class CheckedCycle(SchedulingCycle):
         slots[slot] = True
         for row in rows:
             assert table.rule_out(slots, np.array([row]), left)[slot], f"{pod.key} fits where too little is left"
+
+    def _assert_kept(self, placement: Placement) -> None:
+        """What is kept for others counts as taken: for equals and better ones, whoever has made room."""
+        pod = placement.pod
+        for kept in self._nominations().on(placement.node):
+            if kept.pod.key != pod.key and kept.pod.priority >= pod.priority:
+                assert kept.shown, f"{pod.key} does not see what is kept for {kept.pod.key}"
 
     def _assert_free(self, placement: Placement, before: NodeLedger) -> None:
         gpu_request, announced = placement.pod.template.gpu_request, self._tables.inventory(placement.node)

@@ -76,6 +76,7 @@ POSSIBLE: Final = [
     *((Verb.READ_POD, fault) for fault in ANYWHERE),
     *((verb, fault) for verb in (Verb.SET_CONDITION, Verb.CREATE_EVENT, Verb.UPDATE_EVENT) for fault in ANYWHERE),
     *((verb, fault) for verb in (Verb.SET_CONDITION, Verb.CREATE_EVENT) for fault in WRITES),
+    *((verb, fault) for verb in (Verb.NOMINATE, Verb.DELETE_POD) for fault in (*ANYWHERE, *WRITES)),
 ]
 
 

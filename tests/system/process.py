@@ -128,6 +128,7 @@ def start(wire: Wire, configuration: SchedulerConfiguration = AT_ONCE, *, seed: 
         built.tables,
         wire.pod_told,
         lambda: process.expected_ledger(),  # noqa: PLW0108 - made below
+        lambda: process.engine.nominations,
     )
     engine = Engine(built.tables, built.queue, dict.fromkeys(built.scheduler_names, cycle))
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=False)

@@ -9,7 +9,7 @@ from scheduler.simulation.faults import Fail, Refuse, Request, Silence, Slow, Ve
 from scheduler.simulation.world import World
 from tests.support.builders import wire_node
 from tests.support.placing import on_card
-from tests.system.looking import card_of, cluster, comes, condition, events, node_of
+from tests.system.looking import A_SECOND_S, card_of, cluster, comes, condition, events, node_of
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
 
 
@@ -422,3 +422,68 @@ async def test_the_place_on_a_node_that_goes_is_looked_for_elsewhere() -> None:
         await asyncio.sleep(1)
 
         assert node_of(of, "urgent") == "b"
+
+
+@in_virtual_time
+async def test_after_a_restart_the_place_is_kept_on_its_card_and_nowhere_else() -> None:
+    of = cluster(a=[16, 16, 16, 16])
+    async with scheduling(of):
+        await runs(of, "low", 16, 1)
+        for number in range(3):
+            await runs(of, f"high-{number}", 9, 20)
+        await runs(of, "urgent", 16, 10)
+        assert is_going(of, "low")
+
+    async with scheduling(of) as process:
+        # Of the node's 64 units 43 are held, and 16 kept.
+        comes(of, "small", 5, priority=5)
+        comes(of, "large", 12, priority=5)
+        await asyncio.sleep(A_SECOND_S)
+        assert (node_of(of, "small"), node_of(of, "urgent"), nominated(of, "urgent")) == ("a", "", "a")
+        assert [kept.lacks_cards for kept in process.engine.nominations.on("a")] == [False]
+
+        of.pods.remove("default", "low")
+        await asyncio.sleep(A_SECOND_S)
+
+        assert card_of(of, "urgent") == '{"0":"GPU-a-0"}'
+        assert node_of(of, "large") == ""
+        assert not any(is_going(of, f"high-{number}") for number in range(3))
+
+
+@in_virtual_time
+async def test_searches_and_victims_are_counted() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        for number in range(3):
+            await runs(of, f"low-{number}", 5, 1)
+        await runs(of, "huge", 17, 10)
+        await runs(of, "urgent", 12, 10)
+
+        counted = process.metrics.registry.get_sample_value
+        assert counted("scheduler_preemption_attempts_total") == 2
+        assert counted("scheduler_preemption_victims_count") == 1
+        assert counted("scheduler_preemption_victims_sum") == 3
+
+
+@in_virtual_time
+async def test_a_pod_is_not_let_in_for_the_sake_of_one_that_may_never_come() -> None:
+    of = cluster(a=[16], b=[16])
+    for node in ("a", "b"):
+        of.nodes.patch(node, labels={"zone": node})
+    web = {"labels": {"app": "web"}}
+    about = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [about]}}
+    async with scheduling(of):
+        await runs(of, "low", 16, 1)
+        await runs(of, "high", 16, 20)
+        await runs(of, "urgent", 16, 10, **web)
+        assert nominated(of, "urgent") == "a"
+
+        comes(of, "follower", affinity=near)
+        await asyncio.sleep(A_MOMENT_S)
+        assert node_of(of, "follower") == ""
+        assert "didn't match pod affinity rules" in condition(of, "follower")
+
+        of.pods.remove("default", "low")
+        await asyncio.sleep(A_SECOND_S)
+        assert [node_of(of, name) for name in ("urgent", "follower")] == ["a", "a"]

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from scheduler.engine import Engine, Helped
+from scheduler.engine import Engine
 from scheduler.framework.preemption import Preemption
 from scheduler.pods.pod import Pod
+from scheduler.preemption_searches import Helped
 from scheduler.scheduling_cycle import NoFit
 from scheduler.state.bookings import Bookings
 from scheduler.state.ledger import of_tables

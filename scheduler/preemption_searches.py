@@ -1,0 +1,231 @@
+"""What can be done for pods that fit nowhere: one search at a time, in steps, the best pod first. Pure.
+
+    seek ── a step ──▶ answered                                       a pod's own attempt has found no fit
+              └──────▶ searching ── next ──▶ answered                 the rest of its steps
+    opened ──▶ due ── next ──▶ searching, on the rows that have opened
+
+A class of pods that waits is searched for again when something opens that preemption can use, see
+`scheduler.queue.preemptors`. Its pods keep the messages that they have, until a search helps one of them.
+While as many places are kept as can be, nobody is searched for; those who were turned away have their turn after that.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.preemption import NotHelped, PostFilterResult, Preemption
+from scheduler.pods.pod import Pod
+from scheduler.queue.entry import State
+from scheduler.queue.preemptors import Preemptors, Question
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.scheduling_cycle import NoFit, SchedulingCycle, Sought
+from scheduler.state.changes import ANYTHING, Openings
+from scheduler.state.left_above import LeftAbove, LeftAboves
+from scheduler.state.needs import Needs
+from scheduler.state.nominations import Nominations
+from scheduler.state.tables import Tables
+
+
+class Helped(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of looking for help for a pod that fits nowhere. diagnosis: what its user reads.
+
+    preemption: the place is kept already. displaced: pods for which a place was kept, and is no longer.
+    """
+
+    pod: Pod
+    diagnosis: Diagnosis
+    preemption: Preemption | None = None
+    displaced: tuple[Pod, ...] = ()
+
+
+class _Search(msgspec.Struct, frozen=True, kw_only=True):
+    """steps: None, and at last what came of it. no_fit: None where the pod's user has been told."""
+
+    pod: Pod
+    question: Question | None
+    no_fit: NoFit | None
+    steps: Iterator[Sought | None]
+
+
+_UNHELPED: Final = Sought(NotHelped("", keeps=True), 0)
+_WAITING: Final = frozenset({State.UNSCHEDULABLE, State.BACKING_OFF})
+
+
+class Searches:
+    """See the module. begun: how many, ever. Owned by the event loop; no method awaits."""
+
+    def __init__(
+        self, tables: Tables, queue: SchedulingQueue, cycles: Mapping[str, SchedulingCycle], nominations: Nominations
+    ) -> None:
+        """cycles: by scheduler name."""
+        self._tables = tables
+        self._queue = queue
+        self._cycles = cycles
+        self._nominations = nominations
+        self._lefts = LeftAboves(tables)
+        self._preemptors = Preemptors()
+        self._search: _Search | None = None
+        self._turn = False
+        self.begun = 0
+
+    @property
+    def any(self) -> bool:
+        """Whether `next` has something to do."""
+        return self._search is not None or (self._preemptors.any_due and not self._nominations.full)
+
+    def comes_before(self, priority: int) -> bool:
+        """Whether a step of a search comes before the decision for a pod of this priority; equals take turns."""
+        first = self._first_priority() if self.any else None
+        if first is None or first < priority:
+            return False
+        self._turn = first > priority or not self._turn
+        return self._turn
+
+    def opened(self, openings: Openings) -> None:
+        """Something may have become possible there."""
+        self._preemptors.note(openings)
+
+    def everybody(self) -> None:
+        """What keeps a search from beginning for anybody is over."""
+        self._preemptors.open_all()
+
+    def left(self, uid: str) -> None:
+        """The pod waits no longer, or is being decided."""
+        self._preemptors.discard(uid)
+        if self._search is not None and self._search.pod.key.uid == uid:
+            if self._search.question is not None:
+                self._preemptors.again(self._search.question)
+            self._search = None
+
+    def reclassified(self, pod: Pod, key: Hashable, needs: Needs) -> None:
+        """What rules read of a pod that waits is other than it was. key: its class."""
+        if pod.key.uid in self._preemptors:
+            self._preemptors.add(key, pod, wakes_on=ANYTHING, needs=needs, seeks=False)
+            self._preemptors.open(self._preemptors.key_of(pod.key.uid))
+
+    def seek(self, no_fit: NoFit, now_s: float) -> Helped | None:
+        """Look for help for a pod whose attempt has found no fit. None: not known yet, see `next`."""
+        pod = no_fit.pod
+        if pod.preempts:
+            self._wait(no_fit, seeks=False)
+        if self._search is None or self._nominations.full:
+            begun = self._begin(pod, None, no_fit)
+            helped, ended = self._step(begun, now_s)
+            if ended:
+                return helped
+            if self._search is None:
+                self._search = begun
+                return None
+        self._wait(no_fit, seeks=True)
+        return None
+
+    def result_for(self, pod: Pod) -> PostFilterResult | None:
+        """What could be done for a pod that fits nowhere; None when its profile does nothing. It is not done."""
+        with self._nominations.seen_by(pod):
+            steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts)
+            return next((sought.result for sought in steps if sought is not None), None)
+
+    def next(self, now_s: float) -> Helped | None:
+        """One step; what came of it that has to be told or done, None: nothing, or not known yet."""
+        if self._search is None:
+            self._preemptors.settle(self._left_for)
+            self._search = self._next_search()
+        if self._search is None:
+            return None
+        helped, ended = self._step(self._search, now_s)
+        if ended:
+            self._search = None
+        return helped
+
+    def _first_priority(self) -> int | None:
+        return self._preemptors.first_priority() if self._search is None else self._search.pod.priority
+
+    def _next_search(self) -> _Search | None:
+        question = None if self._nominations.full else self._preemptors.take()
+        if question is None:
+            return None
+        pod = question.pod
+        return self._begin(pod, question, self._no_fit(pod) if question.seeks else None)
+
+    def _begin(self, pod: Pod, question: Question | None, no_fit: NoFit | None) -> _Search:
+        some = None if question is None or question.rows is None else np.array(sorted(question.rows), dtype=np.intp)
+        self.begun += 1
+        steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts, some)
+        return _Search(pod=pod, question=question, no_fit=no_fit, steps=steps)
+
+    def _step(self, search: _Search, now_s: float) -> tuple[Helped | None, bool]:
+        """(what there is to tell or to do, whether the search has ended)."""
+        pod, question = search.pod, search.question
+        waits = self._queue.state(pod.key.uid) in _WAITING
+        with self._nominations.seen_by(pod):
+            sought = next(search.steps, _UNHELPED) if waits else _UNHELPED
+        if sought is None:
+            return None, False
+        result = sought.result
+        if question is not None and (not waits or isinstance(result, Preemption) or result.again):
+            self._preemptors.again(question)
+        if isinstance(result, Preemption):
+            return self._helped(search, result), True
+        self._learn(pod, sought.wakes_on)
+        return self._unhelped(search, result, now_s), True
+
+    def _unhelped(self, search: _Search, result: NotHelped, now_s: float) -> Helped | None:
+        pod = search.pod
+        if result.again:
+            self._queue.in_vain(pod.key.uid, now_s)
+        given_up = None if result.keeps else self._nominations.remove(pod.key.uid)
+        if self._nominations.of(pod.key.uid) is not None:
+            # It waits for its place, and for nothing else.
+            self._preemptors.discard(pod.key.uid)
+        displaced = () if given_up is None else (pod,)
+        if search.no_fit is None and not displaced:
+            return None
+        no_fit = search.no_fit or self._no_fit(pod)
+        told = replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
+        return Helped(pod=pod, diagnosis=told, displaced=displaced)
+
+    def _helped(self, search: _Search, result: Preemption) -> Helped:
+        pod = search.pod
+        diagnosis = (search.no_fit or self._no_fit(pod)).diagnosis
+        displaced = [kept.pod for kept in self._nominations.on(result.node) if kept.pod.priority < pod.priority]
+        for other in displaced:
+            self._nominations.remove(other.key.uid)
+        victims = [victim.key.uid for victim in result.victims]
+        kept = self._nominations.nominate(pod, result.node, result.cards, victims)
+        if kept is not None:
+            kept.written = pod.nominated_node == result.node
+            self._tables.budgets.spend(result.victims)
+        self._preemptors.discard(pod.key.uid)
+        return Helped(pod=pod, diagnosis=diagnosis, preemption=result, displaced=tuple(displaced))
+
+    def _learn(self, pod: Pod, wakes_on: int) -> None:
+        key = self._preemptors.key_of(pod.key.uid)
+        if key is not None:
+            self._preemptors.learn(key, wakes_on)
+            if self._nominations.full:
+                self._preemptors.open(key)
+
+    def _no_fit(self, pod: Pod) -> NoFit:
+        with self._nominations.seen_by(pod):
+            return self._cycles[pod.scheduler_name].no_fit(pod)
+
+    def _wait(self, no_fit: NoFit, *, seeks: bool) -> None:
+        pod, cycle = no_fit.pod, self._cycles[no_fit.pod.scheduler_name]
+        signature = cycle.signature(pod)
+        self._preemptors.add(
+            (pod.scheduler_name, signature),
+            pod,
+            wakes_on=no_fit.wakes_on,
+            needs=cycle.needs(pod, signature),
+            seeks=seeks,
+        )
+
+    @contextmanager
+    def _left_for(self, pod: Pod) -> Iterator[LeftAbove]:
+        with self._nominations.seen_by(pod):
+            yield self._lefts.of(pod.priority)

@@ -1,0 +1,154 @@
+"""Which classes of waiting pods are searched for when something opens."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace as replace_fields
+from typing import Final
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from scheduler.pods.pod import Pod
+from scheduler.queue.preemptors import Preemptors, Question
+from scheduler.state.amounts import Amount, CardsLeft
+from scheduler.state.changes import Change, Openings
+from scheduler.state.columns.arrays import Int64Array, RowArray
+from scheduler.state.needs import NOTHING_NEEDED, Needs
+from tests.support.builders import pod
+
+PODS: Final = int(Change.PODS)
+LABELS: Final = int(Change.LABELS)
+
+
+class Left:
+    """So much cpu is left on every row without pods of lower priority."""
+
+    def __init__(self, cpu: int) -> None:
+        self.cpu = cpu
+        self.asked = 0
+
+    def amounts(self, rows: RowArray) -> Int64Array:
+        self.asked += 1
+        found = np.zeros((len(Amount), len(rows)), dtype=np.int64)
+        found[Amount.CPU_MILLIS] = self.cpu
+        return found
+
+    def cards(self, row: int) -> CardsLeft:
+        raise AssertionError(row)
+
+    @contextmanager
+    def seen_by(self, _pod: Pod) -> Iterator["Left"]:
+        yield self
+
+
+def cpu(millis: int) -> Needs:
+    least = NOTHING_NEEDED.least.copy()
+    least[Amount.CPU_MILLIS] = millis
+    return replace_fields(NOTHING_NEEDED, least=least)
+
+
+def waiting(*names: str, priority: int = 10, needs: Needs = NOTHING_NEEDED) -> Preemptors:
+    preemptors = Preemptors()
+    for name in names:
+        add(preemptors, name, priority=priority, needs=needs)
+    return preemptors
+
+
+def add(preemptors: Preemptors, name: str, *, priority: int = 10, needs: Needs = NOTHING_NEEDED) -> None:
+    one = replace(pod(name), priority=priority)
+    preemptors.add(name.partition("-")[0], one, wakes_on=PODS, needs=needs, seeks=False)
+
+
+def opened(row: int = 3, kinds: int = PODS, **up_to: int) -> Openings:
+    openings = Openings()
+    openings.note(row, kinds, **up_to)
+    return openings
+
+
+def questions(preemptors: Preemptors, left_for: Callable[[Pod], AbstractContextManager[Left]]) -> list[Question]:
+    preemptors.settle(left_for)
+    found = []
+    while (question := preemptors.take()) is not None:
+        found.append(question)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("openings", "rows"),
+    [
+        pytest.param(opened(), [frozenset({3})], id="a node changes"),
+        pytest.param(opened(up_to=10), [frozenset({3})], id="a pod of the same priority leaves"),
+        pytest.param(opened(up_to=9), [], id="a pod of lower priority leaves"),
+        pytest.param(opened(kinds=LABELS), [], id="nothing that rules look at"),
+    ],
+)
+def test_a_class_is_asked_about_what_lower_pods_do_not_stand_for(
+    openings: Openings, rows: list[frozenset[int]]
+) -> None:
+    preemptors = waiting("a-1", "a-2")
+
+    preemptors.note(openings)
+
+    assert [question.rows for question in questions(preemptors, Left(0).seen_by)] == rows
+
+
+def test_classes_for_which_too_little_is_left_are_not_asked() -> None:
+    preemptors = waiting("a-1", needs=cpu(200))
+    add(preemptors, "b-1", needs=cpu(100))
+
+    preemptors.note(opened())
+
+    assert [question.pod.key.name for question in questions(preemptors, Left(150).seen_by)] == ["b-1"]
+
+
+def test_after_a_pod_was_helped_the_others_are_held_against_what_is_left() -> None:
+    preemptors, left = waiting("a-1", "a-2"), Left(100)
+    add(preemptors, "b-1", priority=9, needs=cpu(100))
+    preemptors.note(opened())
+    preemptors.settle(left.seen_by)
+    first = preemptors.take()
+    assert first is not None
+
+    preemptors.again(first)
+    preemptors.discard("uid-default-a-1")
+    left.cpu = 50
+
+    assert [question.pod.key.name for question in questions(preemptors, left.seen_by)] == ["a-2"]
+
+
+def test_the_best_class_comes_first_and_a_pod_without_an_answer_before_the_others_of_its_class() -> None:
+    preemptors = waiting("a-1", "a-2", priority=5)
+    add(preemptors, "b-1", priority=7)
+    preemptors.note(opened())
+    preemptors.add("a", replace(pod("a-2"), priority=5), wakes_on=PODS, needs=NOTHING_NEEDED, seeks=True)
+
+    found = questions(preemptors, Left(0).seen_by)
+
+    assert [(question.pod.key.name, question.seeks) for question in found] == [("b-1", False), ("a-2", True)]
+
+
+def test_fifty_thousand_pods_are_one_question_for_each_class() -> None:
+    preemptors, left = Preemptors(), Left(0)
+    template = pod("p")
+    for number in range(50_000):
+        key = replace(template.key, name=f"p{number}", uid=f"p{number}")
+        one = replace(template, key=key, priority=10)
+        preemptors.add(number % 500, one, wakes_on=PODS, needs=NOTHING_NEEDED, seeks=False)
+    for row in range(8):
+        preemptors.note(opened(row))
+
+    assert len(questions(preemptors, left.seen_by)) == 500
+    assert left.asked == 1
+    assert questions(preemptors, left.seen_by) == []
+
+
+def test_who_has_left_leaves_nothing_behind() -> None:
+    preemptors = waiting("a-1", "a-2")
+    for name in ("a-1", "a-2", "a-2"):
+        preemptors.discard(f"uid-default-{name}")
+
+    preemptors.note(opened())
+
+    assert len(preemptors) == 0
+    assert not preemptors.any_due

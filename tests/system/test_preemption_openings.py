@@ -1,0 +1,193 @@
+"""What starts another search for a pod that waits, and what does not: the running service, on a cluster in memory."""
+
+import asyncio
+
+from msgspec.structs import replace
+
+from config.protocol import names
+from config.protocol.inventory import Health, Inventory, encode
+from scheduler.simulation.world import World
+from scheduler.state.nominations import MOST_NOMINATIONS
+from tests.support.builders import UNIT_MIB, card, pod, wire_node
+from tests.support.placing import on_card
+from tests.system.looking import A_SECOND_S, cluster, comes, condition, node_of
+from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
+from tests.system.test_preemption import is_going, nominated
+
+
+def comes_bound(of: World, name: str, node: str, gpu_mem: int, priority: int = 0) -> None:
+    """A pod that somebody else has put on the first card of the node."""
+    comes(of, name, gpu_mem, scheduler="other", priority=priority)
+    of.pods.bind("default", name, node, on_card(0, gpu_mem))
+
+
+@in_virtual_time
+async def test_a_node_that_becomes_schedulable_is_searched() -> None:
+    of = cluster(a=[16], b=[16])
+    comes_bound(of, "high", "a", 16, priority=20)
+    comes_bound(of, "low", "b", 16)
+    of.nodes.patch("b", unschedulable=True)
+    async with scheduling(of):
+        comes(of, "urgent", 16, priority=10)
+        await asyncio.sleep(A_MOMENT_S)
+        assert not is_going(of, "low")
+
+        of.nodes.patch("b", unschedulable=False)
+        await asyncio.sleep(A_SECOND_S)
+
+        assert is_going(of, "low")
+        assert nominated(of, "urgent") == "b"
+
+
+@in_virtual_time
+async def test_a_node_that_comes_full_is_searched() -> None:
+    of = cluster(a=[16])
+    comes_bound(of, "high", "a", 16, priority=20)
+    async with scheduling(of):
+        comes(of, "urgent", 16, priority=10)
+        comes_bound(of, "low", "b", 16)
+        await asyncio.sleep(A_SECOND_S)
+        of.nodes.add(wire_node("b", [16]))
+        await asyncio.sleep(A_SECOND_S)
+
+        assert is_going(of, "low")
+
+
+@in_virtual_time
+async def test_a_card_that_is_healthy_again_is_searched() -> None:
+    of = cluster()
+    of.nodes.add(wire_node("a", [card(0, 16, health=Health.UNHEALTHY)], gpu_mem=16))
+    comes_bound(of, "low", "a", 16)
+    async with scheduling(of):
+        comes(of, "urgent", 16, priority=10)
+        await asyncio.sleep(A_SECOND_S)
+        assert not is_going(of, "low")
+
+        of.nodes.patch("a", annotations={names.INVENTORY: encode(Inventory(UNIT_MIB, "", (card(0, 16),)))})
+        await asyncio.sleep(A_SECOND_S)
+
+        assert is_going(of, "low")
+
+
+@in_virtual_time
+async def test_what_a_pod_of_higher_priority_leaves_is_enough_with_what_lower_ones_hold() -> None:
+    of = cluster(a=[16])
+    comes_bound(of, "high", "a", 8, priority=20)
+    comes_bound(of, "low", "a", 8)
+    async with scheduling(of):
+        comes(of, "urgent", 16, priority=10)
+        await asyncio.sleep(A_SECOND_S)
+        assert not is_going(of, "low")
+
+        of.pods.remove("default", "high")
+        await asyncio.sleep(A_SECOND_S)
+
+        assert is_going(of, "low")
+
+
+@in_virtual_time
+async def test_a_rule_that_rejects_no_longer_is_enough_for_a_search() -> None:
+    of = cluster(a=[16])
+    one_zone = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "high"}}}]
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": one_zone}}
+    comes(of, "high", scheduler="other", labels={"app": "high"}, priority=20)
+    of.pods.bind("default", "high", "a")
+    comes_bound(of, "low", "a", 16)
+    async with scheduling(of):
+        comes(of, "urgent", 16, priority=10, affinity=apart)
+        await asyncio.sleep(A_SECOND_S)
+        assert not is_going(of, "low")
+
+        of.pods.remove("default", "high")
+        await asyncio.sleep(A_SECOND_S)
+
+        assert is_going(of, "low")
+
+
+@in_virtual_time
+async def test_what_cannot_help_starts_no_search() -> None:
+    of = cluster(a=[16], b=[16], c=[16])
+    of.disruption_budgets.create("default", "guard", {"app": "db"}, 0)
+    for node, high in (("a", 8), ("b", 8), ("c", 16)):
+        comes_bound(of, f"high-{node}", node, high, priority=20)
+    comes_bound(of, "low-a", "a", 8)
+    comes_bound(of, "low-b", "b", 4)
+    async with scheduling(of) as process:
+        comes(of, "urgent", 12, priority=10)
+        await asyncio.sleep(A_SECOND_S)
+        searched = process.cycle.searches
+
+        # Pods of lower priority come and go: they have been in nobody's way.
+        of.pods.remove("default", "low-a")
+        comes_bound(of, "new-b", "b", 4)
+        # What the budgets allow decides who goes, not whether that helps.
+        of.disruption_budgets.allow("default", "guard", 1)
+        of.disruption_budgets.delete("default", "guard")
+        # Nobody could go there, and too little is left.
+        of.nodes.patch("c", labels={"zone": "z"})
+        await asyncio.sleep(A_SECOND_S)
+
+        assert process.cycle.searches == searched
+        assert not is_going(of, "low-b")
+
+
+@in_virtual_time
+async def test_a_place_that_opens_is_searched_for_the_best_pod_only() -> None:
+    of = cluster(a=[16], b=[16])
+    comes_bound(of, "high-a", "a", 16, priority=20)
+    comes_bound(of, "high-b", "b", 4, priority=20)
+    comes_bound(of, "low-b", "b", 12)
+    async with scheduling(of) as process:
+        for template in range(8):
+            for number in range(25):
+                # More of the node's cpu than there is: the cards would do.
+                comes(of, f"p-{template}-{number}", 12, priority=10, requests={"cpu": f"{65 + template}"})
+        await asyncio.sleep(A_SECOND_S)
+        before = process.cycle.searches
+
+        of.nodes.patch("b", allocatable={"cpu": "80"})
+        await asyncio.sleep(A_SECOND_S)
+
+        assert is_going(of, "low-b")
+        # One pod has the place; for the other classes too little is left, which is seen without a search.
+        assert process.cycle.searches - before == 1
+
+
+@in_virtual_time
+async def test_a_pod_whose_place_is_free_is_not_kept_waiting_by_another_of_its_class() -> None:
+    of = cluster(a=[16], b=[16, 16])
+    for name, node in (("low-a", "a"), ("low-b", "b")):
+        comes_bound(of, name, node, 16)
+    comes(of, "low-c", 16, scheduler="other")
+    of.pods.bind("default", "low-c", "b", on_card(1, 16))
+    async with scheduling(of):
+        for name in ("first", "second", "third"):
+            comes(of, name, 16, priority=10)
+            await asyncio.sleep(A_MOMENT_S)
+        assert [nominated(of, name) for name in ("first", "second", "third")] == ["a", "b", "b"]
+
+        # The kubelet counts all that is on the node: second has to wait for both to be gone, and first for neither.
+        of.pods.remove("default", "low-b")
+        await asyncio.sleep(A_SECOND_S)
+        of.pods.remove("default", "low-c")
+        await asyncio.sleep(A_SECOND_S)
+
+        assert [node_of(of, name) for name in ("first", "second", "third")] == ["", "b", "b"]
+
+
+@in_virtual_time
+async def test_what_too_many_kept_places_have_delayed_is_looked_for_later() -> None:
+    of = cluster(a=[16])
+    comes_bound(of, "low", "a", 16)
+    async with scheduling(of) as process:
+        for number in range(MOST_NOMINATIONS):
+            process.engine.pod_of_others(replace(pod(f"theirs-{number}"), nominated_node="elsewhere"))
+        comes(of, "urgent", 16, priority=10)
+        await asyncio.sleep(A_SECOND_S)
+        assert condition(of, "urgent").endswith("while so many pods wait for the place that is kept for them.")
+
+        process.engine.pod_gone("uid-default-theirs-0")
+        comes(of, "other", 99)
+        await asyncio.sleep(A_SECOND_S)
+
+        assert is_going(of, "low")
