@@ -9,10 +9,12 @@ from e2e.bench.contenders import OURS, YARDSTICK
 from e2e.bench.document import with_section
 from e2e.bench.ledger import Audit
 from e2e.bench.race import Run
-from e2e.bench.report import Goals
+from e2e.bench.rows import Goals
 
 CLEAN = Audit(placed=101, unannotated=0, misbooked=0, overcommitted_cards=0, overcommitted_nodes=0)
-SAMPLE = Run(OURS, pods=101, seconds=1.0, start_s=0.5, cpu_s=0.0303, peak_mib=90.0, events=101, verdict=CLEAN)
+SAMPLE = Run(
+    OURS, pods=101, seconds=1.0, start_s=0.5, cpu_s=0.0303, peak_mib=90.0, events=101, verdict=CLEAN, counts=()
+)
 
 
 def ours(seconds: float) -> Run:
