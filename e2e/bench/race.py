@@ -19,7 +19,6 @@ from e2e.control_plane.admin import Admin, NotSeen, seen
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Child
 
-STALLED_AFTER_S: Final = 20.0
 _STARTED_WITHIN_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.02
 # Where the pod is made that shows that the scheduler works, before a late backlog comes.
@@ -80,7 +79,7 @@ async def _race(scheduler: str, row: Row, cluster: ControlPlane) -> Run:
             child = CONTENDERS[scheduler](cluster)
             try:
                 late = await _come_late(admin, row, child) if row.late else None
-                cpu_s = await _finished(child, observer, row.size.pods)
+                cpu_s = await _finished(child, observer, row)
                 peak_mib = process.peak_mib(child.pid)
             finally:
                 child.stop()
@@ -142,11 +141,12 @@ async def _observing(admin: Admin, row: Row) -> AsyncIterator[Observer]:
             task.cancel()
 
 
-async def _finished(child: Child, observer: Observer, pods: int) -> float:
+async def _finished(child: Child, observer: Observer, row: Row) -> float:
     """Wait until every pod has a node and an event, or nothing moves any more; CPU at the last event.
 
     Events may be lost (kube-scheduler's are best effort), so their absence ends the wait, not the run.
     """
+    pods = row.size.pods
     announced, cpu_s, moved_s, bound = 0, 0.0, time.monotonic(), 0
     while len(observer.bound) < pods or len(observer.announced) < pods:
         await asyncio.sleep(_LOOK_EVERY_S)
@@ -154,7 +154,7 @@ async def _finished(child: Child, observer: Observer, pods: int) -> float:
         if (len(observer.bound), len(observer.announced)) != (bound, announced):
             bound, announced, moved_s = len(observer.bound), len(observer.announced), time.monotonic()
             cpu_s = process.cpu_s(child.pid)
-        elif time.monotonic() - moved_s > STALLED_AFTER_S:
+        elif time.monotonic() - moved_s > row.stalled_after_s:
             break
     if len(observer.bound) < pods:
         raise RaceStalled(_with_log(child, f"{len(observer.bound)} of {pods} pods have a node, then nothing moved"))

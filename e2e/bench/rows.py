@@ -48,7 +48,8 @@ class Row:
     """One table.
 
     before: what is there before the backlog. checks: of the row's own rule. late: the backlog comes when the scheduler
-    has bound its first pod, else it waits for the scheduler. beside: runs while the race does.
+    has bound its first pod, else it waits for the scheduler. beside: runs while the race does. stalled_after_s: the
+    race is over when no pod has got a node, or an event, for so long.
     """
 
     size: Size
@@ -59,6 +60,7 @@ class Row:
     goals: Goals | None = None
     late: bool = False
     beside: Callable[[Admin], Coroutine[None, None, None]] | None = None
+    stalled_after_s: float = 20.0
 
     @property
     def title(self) -> str:
@@ -111,6 +113,8 @@ ROWS: Final[dict[str, Row]] = {
         goals=_TWICE,
         late=True,
         beside=preempting.end_terminating,
+        # kube-scheduler tries each pod once before it comes back to the first whose victim is gone.
+        stalled_after_s=120.0,
     ),
     "claims": Row(
         size=_OF_RULES,
