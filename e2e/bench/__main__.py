@@ -41,6 +41,27 @@ kube-scheduler has its client limits lifted; the rest is as shipped, all its plu
 the nodes only, and it counts card memory per node and knows no cards. Medians of runs in turn (minimum - maximum).
 """
 
+_RULES_OF_ROWS: Final = """\
+## One rule at a time, beside kube-scheduler
+
+Backlogs as above, on 5,000 nodes in three zones; the pods of each Deployment ask one thing more:
+
+- hard topology spread: over the zones, `maxSkew: 1`, `DoNotSchedule`;
+- required anti-affinity: no two of a Deployment on one node;
+- preferred affinity: a zone (node affinity), the zone where the others are (pod affinity), and nodes where none is (pod
+  anti-affinity). In our scores, cards that are in use already count more: pods that end in another zone are counted,
+  and are no error;
+- bound claims: a volume of a CSI driver for each pod, which nodes of one zone reach; a node attaches 24 at most.
+
+Preemption: every card of every node is full of one pod of priority 0. When the scheduler has bound a first pod, which
+asks for no card, 500 pods of a higher priority come that need one card each. Rate: from the creation of the first of
+them to the node of the last. No kubelet runs: the benchmark deletes each pod for good as soon as it sees that it is
+being deleted, for both schedulers alike. Pods that are evicted beyond one for each that comes are counted.
+
+After each run nodes and pods are read from the API server, and besides what is on nodes and cards the row's own rule is
+checked.
+"""
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the races that were asked for, print their tables, write them where asked."""
@@ -89,6 +110,7 @@ def _made_on(runs: int) -> str:
 def _write(path: Path, key: str, section: str) -> None:
     text = path.read_text() if path.exists() else _INTRODUCTION
     text = document.with_section(text, "race-rules", _RULES)
+    text = document.with_section(text, "race-rows", _RULES_OF_ROWS)
     path.write_text(document.with_section(text, f"race-{key}", section))
 
 

@@ -90,7 +90,7 @@ ROWS: Final[dict[str, Row]] = {
         checks=(Check("templates with a skew above maxSkew", rule_pods.skewed),),
         goals=_TWICE,
     ),
-    "apart": Row(
+    "anti-affinity": Row(
         size=_OF_RULES,
         about="required anti-affinity by hostname",
         pods=rule_pods.apart,
