@@ -1,13 +1,15 @@
 """Race ours against kube-scheduler on real API servers.
 
-    python -m e2e.bench                                    the standard sizes, into docs/benchmarks.md
-    python -m e2e.bench --nodes 200 --pods 500 --runs 1    one size of your own, printed only
+    python -m e2e.bench                                    every row, into docs/benchmarks.md
+    python -m e2e.bench --row spread claims                some of them
+    python -m e2e.bench --nodes 200 --pods 500 --runs 1    one size of your own, printed only; with --row, of that row
 
 Each run has a fresh etcd and kube-apiserver; the schedulers take turns. Exit codes: 0 measured,
 whatever the figures; 1 a run did not end, or its result is wrong.
 """
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,16 +18,10 @@ from typing import Final
 from e2e.bench import document, race, report
 from e2e.bench.contenders import CONTENDERS
 from e2e.bench.race import Run
-from e2e.bench.report import Goals
+from e2e.bench.rows import ROWS, Row
 from e2e.bench.workload import Size
 from e2e.control_plane import binaries
 from e2e.control_plane.processes import Died
-
-STANDARD: Final[dict[Size, Goals]] = {
-    Size(nodes=1000, pods=5000, templates=1): Goals(rate_at_least=2.5, cpu_at_most=0.35),
-    Size(nodes=1000, pods=5000, templates=50): Goals(rate_at_least=2.5, cpu_at_most=0.35),
-    Size(nodes=5000, pods=5000, templates=1): Goals(rate_at_least=3.5, cpu_at_most=0.35),
-}
 
 _INTRODUCTION: Final = """\
 # Benchmarks
@@ -45,52 +41,77 @@ kube-scheduler has its client limits lifted; the rest is as shipped, all its plu
 the nodes only, and it counts card memory per node and knows no cards. Medians of runs in turn (minimum - maximum).
 """
 
+_RULES_OF_ROWS: Final = """\
+## One rule at a time, beside kube-scheduler
+
+Backlogs as above, on 5,000 nodes in three zones; the pods of each Deployment ask one thing more:
+
+- hard topology spread: over the zones, `maxSkew: 1`, `DoNotSchedule`;
+- required anti-affinity: no two of a Deployment on one node;
+- preferred affinity: a zone (node affinity), the zone where the others are (pod affinity), and nodes where none is (pod
+  anti-affinity). In our scores, cards that are in use already count more: pods that end in another zone are counted,
+  and are no error;
+- bound claims: a volume of a CSI driver for each pod, which nodes of one zone reach; a node attaches 24 at most.
+
+Preemption: every card of every node is full of one pod of priority 0. When the scheduler has bound a first pod, which
+asks for no card, 500 pods of a higher priority come that need one card each. Rate: from the creation of the first of
+them to the node of the last. No kubelet runs: the benchmark deletes each pod for good as soon as it sees that it is
+being deleted, for both schedulers alike. Pods that are evicted beyond one for each that comes are counted.
+
+After each run nodes and pods are read from the API server, and besides what is on nodes and cards the row's own rule is
+checked.
+"""
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the races that were asked for, print their tables, write them where asked."""
     chosen = _parser().parse_args(arguments)
-    sizes = _sizes(chosen)
     output: Path | None = chosen.output or (None if chosen.nodes else document.PATH)
     binaries.ensure(["etcd", "kube-apiserver", "kube-scheduler"])
     wrong: list[str] = []
-    for size in sizes:
+    for key, row in _rows(chosen).items():
         try:
-            runs = list(_races(size, chosen.schedulers, chosen.runs))
+            runs = list(_races(row, chosen.schedulers, chosen.runs))
         except (race.RaceStalled, Died) as failure:
-            _tell(f"{report.title(size)}: {failure}")
+            _tell(f"{row.title}: {failure}")
             return 1
-        section = f"### {report.title(size)}\n\n{report.table(runs, STANDARD.get(size))}"
+        section = f"### {row.title}\n\n{report.table(runs, row.goals)}"
         sys.stdout.write(f"{section}\n\n")
-        wrong += [f"{report.title(size)}: {problem}" for run in runs for problem in report.problems(run)]
+        wrong += [f"{row.title}: {problem}" for run in runs for problem in report.problems(run)]
         if output is not None:
-            _write(output, size, f"{section}\n\n{_made_on(chosen.runs)}")
+            _write(output, key, f"{section}\n\n{_made_on(chosen.runs)}")
     for problem in wrong:
         _tell(f"WRONG: {problem}")
     return 1 if wrong else 0
 
 
-def _races(size: Size, schedulers: Sequence[str], times: int) -> Iterator[Run]:
+def _races(row: Row, schedulers: Sequence[str], times: int) -> Iterator[Run]:
     for number in range(1, times + 1):
         for scheduler in schedulers:
-            run = race.run(scheduler, size)
-            _tell(f"{report.title(size)}, run {number} of {times}: {report.line(run)}")
+            run = race.run(scheduler, row)
+            _tell(f"{row.title}, run {number} of {times}: {report.line(run)}")
             yield run
 
 
-def _sizes(chosen: argparse.Namespace) -> list[Size]:
+def _rows(chosen: argparse.Namespace) -> dict[str, Row]:
+    """Those that were asked for, by key. Of a size of one's own, no goals are asked."""
     if chosen.nodes is None:
-        return list(STANDARD)
-    return [Size(chosen.nodes, chosen.pods, chosen.templates)]
+        return {key: ROWS[key] for key in chosen.row or ROWS}
+    size = Size(chosen.nodes, chosen.pods, chosen.templates)
+    if not chosen.row:
+        return {f"{size.nodes}-{size.pods}-{size.templates}": Row(size=size)}
+    return {key: dataclasses.replace(ROWS[key], size=size, goals=None) for key in chosen.row}
 
 
 def _made_on(runs: int) -> str:
     return f"{runs} runs each, {document.today()}. {document.description()}. {document.versions()}."
 
 
-def _write(path: Path, size: Size, section: str) -> None:
+def _write(path: Path, key: str, section: str) -> None:
     text = path.read_text() if path.exists() else _INTRODUCTION
     text = document.with_section(text, "race-rules", _RULES)
-    path.write_text(document.with_section(text, f"race-{size.nodes}-{size.pods}-{size.templates}", section))
+    text = document.with_section(text, "race-rows", _RULES_OF_ROWS)
+    path.write_text(document.with_section(text, f"race-{key}", section))
 
 
 def _tell(line: str) -> None:
@@ -100,12 +121,13 @@ def _tell(line: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m e2e.bench", description="Race schedulers on real API servers.")
-    parser.add_argument("--nodes", type=int, help="one size only, with this many nodes (default: the standard sizes)")
+    parser.add_argument("--row", nargs="+", choices=ROWS, help="of the standard rows these only")
+    parser.add_argument("--nodes", type=int, help="a size of your own, with this many nodes")
     parser.add_argument("--pods", type=int, default=5000, help="with --nodes: pods in the backlog")
     parser.add_argument("--templates", type=int, default=1, help="with --nodes: templates that the pods come from")
-    parser.add_argument("--runs", type=int, default=3, help="of each scheduler, for each size")
+    parser.add_argument("--runs", type=int, default=3, help="of each scheduler, for each row")
     parser.add_argument("--schedulers", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
-    parser.add_argument("--output", type=Path, help="Markdown file to write into (standard sizes: docs/benchmarks.md)")
+    parser.add_argument("--output", type=Path, help="Markdown file to write into (standard rows: docs/benchmarks.md)")
     return parser
 
 

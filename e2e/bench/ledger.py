@@ -22,7 +22,7 @@ _FINISHED: Final = ("Succeeded", "Failed")
 class Audit:
     """What was found; all zero but `placed` is what should be.
 
-    placed: pods with a node. unannotated: of those, pods without every allocation key.
+    placed: pods with a node that ask for units. unannotated: of those, pods without every allocation key.
     misbooked: pods whose booked units are not what they ask, or lie on a card that their node lacks.
     overcommitted_cards, overcommitted_nodes: with more units booked, or asked, than they have.
     """
@@ -35,9 +35,9 @@ class Audit:
 
 
 def judged(nodes: Iterable[Json], pods: Iterable[Json]) -> Audit:
-    """Judge the pods that have a node and have not finished."""
+    """Judge the pods that ask for units, have a node and have not finished."""
     known = {node["metadata"]["name"]: node for node in nodes}
-    live = [pod for pod in pods if pod["spec"].get("nodeName") and pod["status"].get("phase") not in _FINISHED]
+    live = [pod for pod in pods if asked(pod) and _holds_a_place(pod)]
     annotated = [pod for pod in live if all(key in _annotations(pod) for key in names.ALLOCATION_KEYS)]
     announced = {(name, uuid): units for name, node in known.items() for uuid, units in card_units(node).items()}
     on_nodes: Counter[str] = Counter()
@@ -56,6 +56,10 @@ def judged(nodes: Iterable[Json], pods: Iterable[Json]) -> Audit:
         overcommitted_cards=sum(units > announced.get(card, 0) for card, units in on_cards.items()),
         overcommitted_nodes=sum(units > _allocatable(known.get(name)) for name, units in on_nodes.items()),
     )
+
+
+def _holds_a_place(pod: Json) -> bool:
+    return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in _FINISHED
 
 
 def card_units(node: Json) -> dict[str, int]:

@@ -48,7 +48,7 @@ class Observer:
     """What has been seen so far. Times are `time.monotonic()`, taken when the watch event came in.
 
     bound, announced: names of the pods with a node, with a Scheduled event. first_s, last_s: of the
-    pods seen with a node; 0.0 before there was one. caught_up: set once `backlog` pods were seen.
+    pods seen with a node; 0.0 before there was one. caught_up: set once `backlog` pods were seen, for 0 from the start.
     """
 
     def __init__(self, backlog: int) -> None:
@@ -58,6 +58,8 @@ class Observer:
         self.first_s = 0.0
         self.last_s = 0.0
         self._backlog = backlog
+        if not backlog:
+            self.caught_up.set()
 
     async def watch_pods(self, admin: Admin) -> None:
         """Run until cancelled."""

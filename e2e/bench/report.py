@@ -2,22 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Final
 
 from e2e.bench.contenders import OURS, YARDSTICK
 from e2e.bench.race import Run
-from e2e.bench.workload import CARDS_PER_NODE, Size
+from e2e.bench.rows import Goals
 
 EVENTS_AT_LEAST: Final = 0.99
-
-
-@dataclass(frozen=True, slots=True)
-class Goals:
-    """What ours ÷ kube-scheduler has to reach: pods per second at least, CPU per pod at most."""
-
-    rate_at_least: float
-    cpu_at_most: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,26 +36,21 @@ _MEMORY: Final = RaceFigure("peak memory of the scheduler, MiB", lambda run: run
 _START: Final = RaceFigure("from its start to the first pod bound, s", lambda run: run.start_s, ".1f")
 
 
-def title(size: Size) -> str:
-    """A size as text."""
-    templates = "one template" if size.templates == 1 else f"{size.templates} templates"
-    return f"{size.nodes:,} nodes x {CARDS_PER_NODE} cards, {size.pods:,} pods of {templates}"
-
-
 def line(run: Run) -> str:
     """One run in one line, for progress."""
     figures = [f"{run.pods_per_s:,.0f} pods/s", f"{run.cpu_ms_per_pod:.2f} ms CPU per pod", f"{run.peak_mib:,.0f} MiB"]
-    return f"{run.scheduler}: {', '.join([*figures, *problems(run)])}"
+    counted = [f"{counted.number} {counted.label}" for counted in run.counts if not counted.wrong]
+    return f"{run.scheduler}: {', '.join([*figures, *counted, *problems(run)])}"
 
 
 def table(runs: Sequence[Run], goals: Goals | None) -> str:
-    """Markdown table of all runs of one size; ratios only where both schedulers ran."""
+    """Markdown table of all runs of one row; ratios only where both schedulers ran."""
     by_scheduler = {name: [run for run in runs if run.scheduler == name] for name in (OURS, YARDSTICK)}
     ran = {name: own for name, own in by_scheduler.items() if own}
     ratio = " ÷ ".join(ran) if len(ran) > 1 else "ratio"
     lines = [f"| | {' | '.join(ran)} | {ratio} | must reach |", "|---|" + "---:|" * (len(ran) + 2)]
     lines.append(_measured(RATE, ran, _at_least(goals.rate_at_least) if goals else None))
-    lines.append(_measured(CPU, ran, _at_most(goals.cpu_at_most) if goals else None))
+    lines.append(_measured(CPU, ran, _at_most(goals.cpu_at_most) if goals and goals.cpu_at_most else None))
     lines += [_measured(row, ran, None) for row in (_MEMORY, _START)]
     lines += [f"| {label} | {' | '.join(cells)} | | |" for label, cells in _checks(ran)]
     return "\n".join(lines)
@@ -70,7 +58,7 @@ def table(runs: Sequence[Run], goals: Goals | None) -> str:
 
 def problems(run: Run) -> list[str]:
     """What makes the figures of a run worthless; empty: nothing."""
-    found = []
+    found = [f"{counted.number} {counted.label}" for counted in run.counts if counted.wrong]
     if run.events < EVENTS_AT_LEAST * run.pods:
         found.append(f"only {run.events} of {run.pods} pods have a Scheduled event")
     if run.verdict.overcommitted_nodes:
@@ -115,9 +103,16 @@ def _checks(ran: dict[str, list[Run]]) -> list[tuple[str, list[str]]]:
     def worst(of: Callable[[Run], int], *, ours_only: bool) -> list[str]:
         return ["-" if ours_only and name != OURS else f"{max(of(run) for run in runs)}" for name, runs in ran.items()]
 
+    labels = [counted.label for counted in next(iter(ran.values()))[0].counts]
+    own = [(label, worst(partial(_number_of, label), ours_only=False)) for label in labels]
     return [
+        *own,
         ("pods without a Scheduled event", worst(lambda run: run.pods - run.events, ours_only=False)),
         ("nodes over-committed", worst(lambda run: run.verdict.overcommitted_nodes, ours_only=False)),
         ("cards over-committed", worst(lambda run: run.verdict.overcommitted_cards, ours_only=True)),
         ("pods without all their annotations", worst(lambda run: run.verdict.unannotated, ours_only=True)),
     ]
+
+
+def _number_of(label: str, run: Run) -> int:
+    return next(counted.number for counted in run.counts if counted.label == label)

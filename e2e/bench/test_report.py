@@ -9,10 +9,12 @@ from e2e.bench.contenders import OURS, YARDSTICK
 from e2e.bench.document import with_section
 from e2e.bench.ledger import Audit
 from e2e.bench.race import Run
-from e2e.bench.report import Goals
+from e2e.bench.rows import Counted, Goals
 
 CLEAN = Audit(placed=101, unannotated=0, misbooked=0, overcommitted_cards=0, overcommitted_nodes=0)
-SAMPLE = Run(OURS, pods=101, seconds=1.0, start_s=0.5, cpu_s=0.0303, peak_mib=90.0, events=101, verdict=CLEAN)
+SAMPLE = Run(
+    OURS, pods=101, seconds=1.0, start_s=0.5, cpu_s=0.0303, peak_mib=90.0, events=101, verdict=CLEAN, counts=()
+)
 
 
 def ours(seconds: float) -> Run:
@@ -72,6 +74,17 @@ def test_a_run_whose_result_is_wrong_says_so(run: Run, label: str) -> None:
     (problem,) = report.problems(run)
     assert problem.startswith(label)
     assert problem in report.line(run)
+
+
+def test_what_a_row_counts_is_told_for_both_and_wrong_for_whoever_breaks_its_rule() -> None:
+    found = [Counted("pods on a bad node", 2, wrong=True), Counted("pods on a good node", 3, wrong=False)]
+    broken = dataclasses.replace(theirs(1.0), counts=tuple(found))
+    kept = dataclasses.replace(ours(1.0), counts=tuple(each._replace(number=0, wrong=False) for each in found))
+
+    assert report.problems(broken) == ["2 pods on a bad node"]
+    assert report.problems(kept) == []
+    assert cells([kept, broken], "pods on a bad node")[1:3] == ["0", "2"]
+    assert "3 pods on a good node" in report.line(broken)
 
 
 def test_a_section_is_added_once_and_then_replaced() -> None:

@@ -15,9 +15,12 @@ CARDS_PER_NODE: Final = 8
 UNITS_PER_CARD: Final = 79
 NAMESPACE: Final = "race"
 
+ZONE: Final = "topology.kubernetes.io/zone"
+ZONES: Final = ("r1-a", "r1-b", "r1-c")
+HOSTNAME: Final = "kubernetes.io/hostname"
+
 _MODEL: Final = "NVIDIA-A100-SXM4-80GB"
 _MEMORY_MIB: Final = 81_559
-_ZONES: Final = "abc"
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # of generated names: no vowels, nothing that looks alike
 
 Json: TypeAlias = dict[str, Any]
@@ -91,6 +94,12 @@ def pod(number: int, of: WorkloadTemplate) -> Json:
     }
 
 
+def cpu_pod(name: str) -> Json:
+    """A small pod that asks for no card."""
+    container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "10m"}}}
+    return {"metadata": {"name": name}, "spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [container]}}
+
+
 def _app(of: WorkloadTemplate) -> Json:
     asked = {"cpu": f"{of.cpu_millis}m", "memory": f"{of.memory_mib}Mi"}
     probe = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10}
@@ -162,12 +171,12 @@ def _node(number: int) -> Json:
 
 def _node_labels(number: int, name: str) -> dict[str, str]:
     return {
-        "kubernetes.io/hostname": name,
+        HOSTNAME: name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
         "node.kubernetes.io/instance-type": "gpu.8xa100",
         "topology.kubernetes.io/region": "r1",
-        "topology.kubernetes.io/zone": f"r1-{_ZONES[number % len(_ZONES)]}",
+        ZONE: ZONES[number % len(ZONES)],
         "nvidia.com/gpu.product": _MODEL,
         "gpushare": "true",
     }

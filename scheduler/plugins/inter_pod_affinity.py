@@ -153,7 +153,8 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
                 total = here if total is None else total + here
         if total is None or not feasible.any():
             return None
-        lowest, highest = int(total[feasible].min()), int(total[feasible].max())
+        among = total[feasible]
+        lowest, highest = int(among.min()), int(among.max())
         return (total - lowest) * _POINTS // (highest - lowest) * POINT if highest > lowest else None
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
@@ -254,7 +255,10 @@ def _with_any(terms: tuple[TermKey, ...], tables: Tables, rows: Rows) -> BoolArr
 
 def _in_domain(counts: Int64Array, tables: Tables, topology_key: str) -> Int64Array:
     """int64[nodes]: `counts`, by row, added up over the row's domain; 0 where the node lacks the key."""
-    places = tables.labels.column(topology_key).codes - ABSENT
-    sums = np.bincount(places, weights=counts)
+    column = tables.labels.column(topology_key)
+    places = column.codes - ABSENT
+    # Few rows have any, and those that do are found quickest by their truth. `take` is quicker than an index of int32.
+    (rows,) = (counts != 0).nonzero()
+    sums = np.bincount(places.take(rows), weights=counts.take(rows), minlength=len(column.values) + 1)
     sums[0] = 0
-    return sums.astype(np.int64)[places]
+    return sums.astype(np.int64).take(places)

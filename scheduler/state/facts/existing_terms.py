@@ -146,7 +146,7 @@ class AntiAffinity(ExistingTerms):
         wanted = np.zeros(self.terms.size, dtype=np.bool_)
         wanted[against] = True
         for domains in self._domains.values():
-            closed |= domains.among(wanted)[domains.column.codes[rows]]
+            closed |= domains.among(wanted).take(domains.column.codes[rows])
         return closed
 
 
@@ -177,7 +177,7 @@ class Preferences(ExistingTerms):
         weights = np.zeros(self.terms.size, dtype=np.int64)
         weights[matching] = self._weights[matching]
         for domains in self._domains.values():
-            total += domains.sums(weights)[domains.column.codes]
+            total += domains.sums(weights).take(domains.column.codes)
         return total
 
     def _enter(self, row: int, key: TermKey) -> int:

@@ -61,9 +61,11 @@ class TermDomains:
         weights: int64[slots].
         """
         pairs = len(self._place_of)
-        each = weights[self._slots[:pairs]] * self._holders[:pairs]
+        each = weights.take(self._slots[:pairs]) * self._holders[:pairs]
+        # Most pairs are of terms that do not match.
+        (some,) = (each != 0).nonzero()
         # Exact: the sums of what pods may write stay far below 2^53.
-        sums = np.bincount(self._codes[:pairs], weights=each, minlength=len(self._column.values) + 1)
+        sums = np.bincount(self._codes.take(some), weights=each.take(some), minlength=len(self._column.values) + 1)
         return sums.astype(np.int64)
 
     def _enter(self, slot: int, code: int) -> int:
