@@ -83,7 +83,9 @@ def questions(preemptors: Preemptors, left_for: Callable[[Pod], AbstractContextM
         pytest.param(opened(kinds=LABELS), [], id="nothing that rules look at"),
     ],
 )
-def test_a_class_is_asked_about_what_lower_pods_do_not_stand_for(openings: Openings, rows: list[frozenset[int]]) -> None:
+def test_a_class_is_asked_about_what_lower_pods_do_not_stand_for(
+    openings: Openings, rows: list[frozenset[int]]
+) -> None:
     preemptors = waiting("a-1", "a-2")
 
     preemptors.note(openings)
