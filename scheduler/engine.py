@@ -61,6 +61,7 @@ class Engine:
         """A pod of ours without a node was seen. One that we have placed already is told apart by the tables."""
         if self.tables.record(pod.key.uid) is None or pod.key.uid in self.queue:
             self.queue.add_or_update(pod, now_s, self._key)
+            self._searches.updated(pod)
         if self.tables.record(pod.key.uid) is None:
             self._note_nomination(pod)
 

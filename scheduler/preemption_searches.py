@@ -80,6 +80,8 @@ class Searches:
 
     def comes_before(self, priority: int) -> bool:
         """Whether a step of a search comes before the decision for a pod of this priority; equals take turns."""
+        if self._search is None and self.any:
+            self._preemptors.settle(self._left_for)
         first = self._first_priority() if self.any else None
         if first is None or first < priority:
             return False
@@ -93,6 +95,10 @@ class Searches:
     def everybody(self) -> None:
         """What keeps a search from beginning for anybody is over."""
         self._preemptors.open_all()
+
+    def updated(self, pod: Pod) -> None:
+        """A pod that waits was seen again."""
+        self._preemptors.update(pod)
 
     def left(self, uid: str) -> None:
         """The pod waits no longer, or is being decided."""
@@ -150,7 +156,15 @@ class Searches:
         if question is None:
             return None
         pod = question.pod
+        if self._queue.state(pod.key.uid) not in _WAITING:
+            self._give_up(question)
+            return None
         return self._begin(pod, question, self._no_fit(pod) if question.seeks else None)
+
+    def _give_up(self, question: Question) -> None:
+        """The pod has its own attempt before it; what has opened is for others of its class."""
+        self._preemptors.discard(question.pod.key.uid)
+        self._preemptors.again(question)
 
     def _begin(self, pod: Pod, question: Question | None, no_fit: NoFit | None) -> _Search:
         some = None if question is None or question.rows is None else np.array(sorted(question.rows), dtype=np.intp)
@@ -167,7 +181,9 @@ class Searches:
         if sought is None:
             return None, False
         result = sought.result
-        if question is not None and (not waits or isinstance(result, Preemption) or result.again):
+        if question is not None and not waits:
+            self._give_up(question)
+        elif question is not None and (isinstance(result, Preemption) or result.again):
             self._preemptors.again(question)
         if isinstance(result, Preemption):
             return self._helped(search, result), True

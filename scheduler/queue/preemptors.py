@@ -111,6 +111,12 @@ class Preemptors:
         self._table.wakes_on[found.slot] |= wakes_on | _MEASURED_BY
         self._mark(found)
 
+    def update(self, pod: Pod) -> None:
+        """The pod as it was seen last; nothing when it is none of them."""
+        found = self._class_of.get(pod.key.uid)
+        if found is not None:
+            found.pods[pod.key.uid] = pod
+
     def discard(self, uid: str) -> None:
         """The pod waits no longer, or has a place that is kept for it; nothing when it is none of them."""
         found = self._class_of.pop(uid, None)

@@ -1,0 +1,112 @@
+"""Searches among pods that come, wait and leave: which one is next, and that none goes on for a pod that has left."""
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler.engine import Engine
+from scheduler.scheduling_cycle import NoFit
+from tests.support.builders import bound, engine, pod, wire_node
+from tests.support.placing import NOW_NS, on_card
+from tests.support.preempting import sought
+
+
+def waits(built: Engine, name: str, priority: int, gpu_mem: int = 16) -> None:
+    """A pod has found no fit, and preemption has not helped."""
+    assert sought(built, pod(name, gpu_mem, priority=priority)).preemption is None
+
+
+def full(*priorities: int) -> Engine:
+    """Nodes n0, n1, ... with a pod each, and closed."""
+    built = engine()
+    for number, priority in enumerate(priorities):
+        built.node_changed(wire_node(f"n{number}", [16], unschedulable=True))
+        built.pod_assigned(bound(pod(f"low-{number}", 16, priority=priority), f"n{number}", on_card(0, 16)))
+    return built
+
+
+def opens(built: Engine, number: int) -> None:
+    built.node_changed(wire_node(f"n{number}", [16]))
+    while built.check(0.0):
+        pass
+
+
+def steps(built: Engine) -> list[str]:
+    """For whom the searches find something, in order; an endless one fails."""
+    found: list[str] = []
+    for _ in range(100):
+        if not built.seeks_help:
+            return found
+        helped = built.help_next(0.0)
+        if helped is not None and helped.preemption is not None:
+            found.append(f"{helped.pod.key.name} on {helped.preemption.node}")
+    raise AssertionError(found)
+
+
+def test_the_best_pod_has_the_first_place_that_opens() -> None:
+    built = full(0, 0)
+    for name, priority in (("second", 5), ("first", 7), ("third", 5)):
+        waits(built, name, priority)
+
+    opens(built, 0)
+    assert steps(built) == ["first on n0"]
+    opens(built, 1)
+    assert steps(built) == ["second on n1"]
+
+
+def test_a_pod_that_is_about_to_be_decided_is_passed_by_others_of_its_class() -> None:
+    built = full(0)
+    for name in ("held", "next"):
+        waits(built, name, 5)
+    built.queue.try_again("uid-default-held", 0.0)
+    assert built.queue.hold_back(lambda _: True, 0.0)
+
+    opens(built, 0)
+
+    assert steps(built) == ["next on n0"]
+
+
+def test_a_pod_that_is_gone_is_searched_for_no_longer() -> None:
+    built = full(0)
+    waits(built, "urgent", 5)
+    opens(built, 0)
+
+    built.pod_gone("uid-default-urgent")
+
+    assert steps(built) == []
+    assert len(built.nominations) == 0
+
+
+def test_the_place_is_kept_for_the_pod_as_it_was_seen_last() -> None:
+    built = full(0)
+    waits(built, "urgent", 5)
+    built.pod_waiting(replace(pod("urgent", 16, priority=5), labels={"seen": "later"}), 0.0)
+    opens(built, 0)
+    while (decision := built.decide(0.0, NOW_NS)) is not None:
+        assert isinstance(decision.outcome, NoFit)
+        built.seek_help(decision.outcome, 0.0)
+    steps(built)
+
+    kept = built.nominations.of("uid-default-urgent")
+    assert kept is not None
+    assert kept.pod.labels == {"seen": "later"}
+
+
+@pytest.mark.parametrize(
+    ("priority", "first"),
+    [
+        pytest.param(4, [True, True, True], id="lesser"),
+        pytest.param(5, [True, False, True], id="equal"),
+        pytest.param(6, [False, False, False], id="better"),
+    ],
+)
+def test_searches_come_before_decisions_for_lesser_pods_and_in_turn_with_equal_ones(
+    priority: int, first: list[bool]
+) -> None:
+    built = full(0)
+    waits(built, "urgent", 5)
+    built.pod_waiting(pod("other", 99, priority=priority), 0.0)
+    assert not built.helps_first()
+
+    opens(built, 0)
+
+    assert [built.helps_first() for _ in first] == first
