@@ -6,6 +6,9 @@ namespace  a fresh one, gone after the test
 node_ready the machine can have nodes (`e2e.node.local_node`): for tests that start their own
 node       a real node `n1`, one for the whole run, in a cluster of its own: `node.cluster`
 on_node    a client of that cluster
+controlled a cluster with the controllers of Kubernetes, one for the whole run
+operator   a client of that cluster
+place      a namespace there of the test's own, with the account that pods run as
 shared     our scheduler and our device plugin there, with simulated cards of 15, 15 and 80 GiB
 
 A test on a node is skipped, with the reason, where this machine or this user cannot have one; with
@@ -23,7 +26,7 @@ from http import HTTPStatus
 import pytest
 
 from e2e.control_plane import provider
-from e2e.control_plane.admin import Admin, UnexpectedAnswer
+from e2e.control_plane.admin import Admin, UnexpectedAnswer, seen
 from e2e.control_plane.cluster import ControlPlane
 from e2e.node.local_node import LocalNode, NodeUnavailable, require
 from e2e.suites.shared_node import SharedNode, shared_node
@@ -108,6 +111,26 @@ def shared(node: LocalNode) -> Iterator[SharedNode]:
 async def on_node(node: LocalNode) -> AsyncIterator[Admin]:
     async with Admin(node.cluster.access()) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def controlled() -> Iterator[ControlPlane]:
+    with ControlPlane(controller_manager=True) as started:
+        yield started
+
+
+@pytest.fixture
+async def operator(controlled: ControlPlane) -> AsyncIterator[Admin]:
+    async with Admin(controlled.access()) as client:
+        yield client
+
+
+@pytest.fixture
+async def place(operator: Admin) -> str:
+    name = await _make_namespace(operator)
+    path = f"/api/v1/namespaces/{name}/serviceaccounts"
+    await seen(operator, path, lambda found: found["metadata"]["name"] == "default", {}, within_s=45.0)
+    return name
 
 
 async def _make_namespace(admin: Admin) -> str:

@@ -16,6 +16,11 @@ PLUGIN: Final = "gpushare-scheduler-device-plugin"
 _SERVICE_ACCOUNTS: Final = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
 _PLURALS: Final[Mapping[str, str]] = {
     "ServiceAccount": "serviceaccounts",
+    "Pod": "pods",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "Service": "services",
+    "StatefulSet": "statefulsets",
+    "Job": "jobs",
     "ConfigMap": "configmaps",
     "Deployment": "deployments",
     "DaemonSet": "daemonsets",

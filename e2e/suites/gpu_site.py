@@ -86,9 +86,13 @@ class GpuSite:
 
     async def nodes(self, **cards: Sequence[int]) -> None:
         """Make nodes, `nodes(a=[16, 16], b=[80])`, and return when the scheduler knows them."""
-        for name, units in cards.items():
-            self._nodes.append(name)
-            await self.admin.create(NODES, gpu_node(name, units))
+        await self.add_nodes(*(gpu_node(name, units) for name, units in cards.items()))
+
+    async def add_nodes(self, *manifests: Json) -> None:
+        """Make these nodes, and return when the scheduler knows them."""
+        for manifest in manifests:
+            self._nodes.append(manifest["metadata"]["name"])
+            await self.admin.create(NODES, manifest)
         await self._until(lambda known: known == set(self._nodes), "nodes known")
 
     async def annotate_node(self, name: str, **annotations: str | None) -> None:

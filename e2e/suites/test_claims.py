@@ -4,39 +4,17 @@ The scheduler has exactly the rights of deploy/manifests.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
 
-from e2e.control_plane.admin import Admin, Json, done, seen
+from e2e.control_plane.admin import Admin, Json, done
 from e2e.control_plane.cluster import ControlPlane
 from e2e.programs import manifests
 from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
-from e2e.suites.gpu_site import NODES, GpuSite, gpu_pod, gpu_site, is_bound
-from scheduler.state.volumes.claim import BIND_COMPLETED
-from tests.support.volumes import HOSTNAME, SELECTED_NODE, claim, storage_class, volume, with_claims
-
-VOLUMES: Final = "/api/v1/persistentvolumes"
-CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
-LOCAL: Final = storage_class("local", provisioner="kubernetes.io/no-provisioner")
-FAST: Final = storage_class("fast", provisioner="example.com/test")
-_SOON_S: Final = 45.0
-
-
-@pytest.fixture(scope="module")
-def controlled() -> Iterator[ControlPlane]:
-    """A cluster with the controllers of Kubernetes."""
-    with ControlPlane(controller_manager=True) as made:
-        yield made
-
-
-@pytest.fixture
-async def operator(controlled: ControlPlane) -> AsyncIterator[Admin]:
-    async with Admin(controlled.access()) as client:
-        yield client
+from e2e.suites.claims_site import VOLUMES, claim_is_bound, claims_site, selected_node
+from e2e.suites.gpu_site import gpu_pod, is_bound
+from tests.support.volumes import HOSTNAME, volume, with_claims
 
 
 @pytest.fixture
@@ -45,97 +23,6 @@ async def kubeconfig(controlled: ControlPlane, operator: Admin) -> Path:
     for document in manifests.documents("rbac.yaml"):
         await manifests.apply(operator, document)
     return controlled.kubeconfig_for(await manifests.token(operator), "service-account")
-
-
-class Site:
-    """One namespace, in which claims are."""
-
-    def __init__(self, of: GpuSite) -> None:
-        self.of = of
-        self.admin = of.admin
-        self._made: list[str] = []
-
-    @property
-    def claims_path(self) -> str:
-        return f"/api/v1/namespaces/{self.of.namespace}/persistentvolumeclaims"
-
-    async def comes(self, path: str, manifest: Json) -> None:
-        """Of no namespace; it is gone after the test."""
-        await self.admin.create(path, manifest)
-        self._made.append(f"{path}/{manifest['metadata']['name']}")
-
-    async def claim(self, name: str, **options: Any) -> None:  # noqa: ANN401 - as `claim`
-        made = claim(name, **options)
-        await self.admin.create(self.claims_path, {**made, "metadata": {"name": name}})
-
-    async def read(self, name: str) -> Json:
-        return done(await self.admin.get(f"{self.claims_path}/{name}")).body
-
-    async def selected(self, name: str) -> str:
-        """Wait for the scheduler to write a node into the claim."""
-        query = {"fieldSelector": f"metadata.name={name}"}
-        found = await seen(self.admin, self.claims_path, lambda one: bool(_selected(one)), query, within_s=_SOON_S)
-        return _selected(found)
-
-    async def bound(self, name: str) -> Json:
-        return await self.of.seen(name, is_bound, within_s=_SOON_S)
-
-    async def provision(self) -> None:
-        """Make a volume for every claim that has a node, for as long as nobody stops this: as a provisioner does."""
-        while True:
-            for found in await self.admin.items(self.claims_path):
-                if _selected(found) and not found["spec"].get("volumeName"):
-                    await self._make(found)
-            await asyncio.sleep(0.1)
-
-    async def clear(self) -> None:
-        await self.admin.delete(self.of.pods_path, {"gracePeriodSeconds": 0})
-        await self.admin.delete(self.claims_path)
-        for path in self._made:
-            await self.admin.delete(path)
-
-    async def _make(self, found: Json) -> None:
-        meta, name = found["metadata"], f"pvc-{found['metadata']['uid']}"
-        made = volume(name, class_name="fast", on=(_selected(found),), hostPath={"path": "/made"})
-        made["spec"]["claimRef"] = {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
-        if f"{VOLUMES}/{name}" not in self._made:
-            await self.comes(VOLUMES, made)
-
-
-def _is_bound(found: Json) -> bool:
-    """As schedulers see it: the controller writes the phase of the claim after that, in a request of its own."""
-    return bool(found["spec"].get("volumeName")) and BIND_COMPLETED in found["metadata"].get("annotations", {})
-
-
-def _selected(found: Json) -> str:
-    selected: str = found["metadata"].get("annotations", {}).get(SELECTED_NODE, "")
-    return selected
-
-
-@asynccontextmanager
-async def claims_site(operator: Admin, namespace: str, scheduler: SchedulerProcess) -> AsyncIterator[Site]:
-    """Nodes a and b, and the two classes."""
-    async with gpu_site(operator, namespace, scheduler) as of:
-        site = Site(of)
-        await of.nodes(a=[16], b=[16])
-        for name in ("a", "b"):
-            done(await operator.patch(f"{NODES}/{name}", {"metadata": {"labels": {HOSTNAME: name}}}))
-        for one in (LOCAL, FAST):
-            await site.comes(CLASSES, one)
-        try:
-            yield site
-        finally:
-            await site.clear()
-
-
-@pytest.fixture
-async def place(operator: Admin, request: pytest.FixtureRequest) -> str:
-    """A namespace of the test's own, with the account that pods run as."""
-    name = f"claims-{abs(hash(request.node.name)) % 10**8}"
-    await operator.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    path = f"/api/v1/namespaces/{name}/serviceaccounts"
-    await seen(operator, path, lambda found: found["metadata"]["name"] == "default", {}, within_s=_SOON_S)
-    return name
 
 
 def local(name: str, node: str, size: str = "1Gi") -> Json:
@@ -156,7 +43,7 @@ async def test_a_volume_that_is_there_takes_its_pod_to_its_node(
             lines = scheduler.lines()
 
     assert bound["spec"]["nodeName"] == "b"
-    assert (_is_bound(found), found["spec"]["volumeName"]) == (True, f"{place}-b")
+    assert (claim_is_bound(found), found["spec"]["volumeName"]) == (True, f"{place}-b")
     assert kept["spec"]["claimRef"]["uid"] == found["metadata"]["uid"]
     assert [line for line in lines if line["level"] in {"warning", "error"}] == []
 
@@ -191,8 +78,8 @@ async def test_a_volume_is_made_where_the_pod_goes(
             bound, found = await site.bound("p"), await site.read("data")
             provisioner.cancel()
 
-    assert bound["spec"]["nodeName"] == _selected(found) == "b"
-    assert _is_bound(found)
+    assert bound["spec"]["nodeName"] == selected_node(found) == "b"
+    assert claim_is_bound(found)
 
 
 async def test_nothing_is_lost_when_the_scheduler_is_killed_between_selected_node_and_binding(
@@ -213,7 +100,7 @@ async def test_nothing_is_lost_when_the_scheduler_is_killed_between_selected_nod
             provisioner.cancel()
 
     assert not is_bound(before)
-    assert (bound["spec"]["nodeName"], _is_bound(found)) == (node, True)
+    assert (bound["spec"]["nodeName"], claim_is_bound(found)) == (node, True)
 
 
 async def test_the_claims_of_a_stateful_set_and_of_an_ephemeral_volume(
@@ -248,5 +135,5 @@ async def test_the_claims_of_a_stateful_set_and_of_an_ephemeral_volume(
     for pod in bound:
         name = pod["metadata"]["name"]
         for one in (f"data-{name}", f"{name}-scratch"):
-            assert _is_bound(claims[one])
-            assert _selected(claims[one]) == pod["spec"]["nodeName"]
+            assert claim_is_bound(claims[one])
+            assert selected_node(claims[one]) == pod["spec"]["nodeName"]

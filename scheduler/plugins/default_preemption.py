@@ -28,6 +28,8 @@ TERMINATING: Final = "not eligible due to a terminating pod on the nominated nod
 NOT_LISTED: Final = "not eligible before the PodDisruptionBudgets are known."
 TOO_MANY: Final = "not eligible while so many pods wait for the place that is kept for them."
 _CHANGED: Final = NotHelped("preemption: the victims are others by now.", ("changed",), again=True, keeps=True)
+# A node costs about as much as so many of its pods.
+_PODS_OF_A_NODE: Final = 16
 
 
 class DefaultPreemptionArgs(PluginArgs):
@@ -107,7 +109,7 @@ class DefaultPreemption(PostFilterPlugin):
         kept = what_if.memo()
         for row in what_if.by_name(rows):
             if row not in kept:
-                looked_at += what_if.tables.pods_on(row)
+                looked_at += _PODS_OF_A_NODE + what_if.tables.pods_on(row)
                 if looked_at > PODS_PER_STEP:
                     yield
                     looked_at, kept = 0, what_if.memo()

@@ -9,10 +9,12 @@ import msgspec
 from msgspec.structs import replace
 
 from scheduler.kube import objects
+from scheduler.kube.port import CLAIMS
 from scheduler.simulation.faults import RequestFault, Rule, Verb
 from scheduler.simulation.world import World
 from tests.support.builders import manifest
-from tests.tenants.cluster import Connection
+from tests.support.volumes import claim
+from tests.tenants.cluster import SLOW, Connection
 
 NAMESPACE: Final = "hostile"
 # What one user's clients get through to an API server and its etcd.
@@ -65,6 +67,29 @@ class Tenant:
         """One write."""
         await self._paced(self.world.pods.update(NAMESPACE, name, change))
 
+    async def claims(self, names: Iterable[str]) -> None:
+        """Claims of the class whose provisioner never answers, one after the other."""
+        for name in names:
+            made = claim(name, class_name=SLOW)
+            made["metadata"]["namespace"] = NAMESPACE
+            self.world.storage.create(CLAIMS, made)
+            await self._paced()
+
+    async def annotates_claim(self, name: str, annotations: Mapping[str, str]) -> None:
+        """One write."""
+        self.world.storage.annotate_claim(NAMESPACE, name, annotations)
+        await self._paced()
+
+    async def protects(self, name: str, labels: Mapping[str, str], *, allowed: int = 0) -> None:
+        """A PodDisruptionBudget for its pods with these labels."""
+        self.world.disruption_budgets.create(NAMESPACE, name, labels, allowed)
+        await self._paced()
+
+    async def allows(self, name: str, disruptions: int) -> None:
+        """What the controller writes into a budget, as the tenant's pods become ready or not."""
+        self.world.disruption_budgets.allow(NAMESPACE, name, disruptions)
+        await self._paced()
+
     async def deletes(self, name: str, *, grace_s: float = 0.0) -> None:
         """Ask for the end of a pod."""
         self.world.pods.delete(NAMESPACE, name, grace_s=grace_s)
@@ -81,6 +106,9 @@ class Tenant:
         """Nothing is left of it."""
         for pod in self.pods():
             self.world.pods.remove(NAMESPACE, pod.metadata.name)
+        self.world.storage.delete_all(NAMESPACE)
+        for budget in list(self.world.disruption_budgets.collection):
+            self.world.disruption_budgets.delete(NAMESPACE, budget.metadata.name)
         for rule in self._rules:
             self._connection.faults.remove(rule)
         self._rules.clear()

@@ -15,31 +15,48 @@ import msgspec
 from e2e.bench import workload
 from scheduler.kube import objects
 from scheduler.kube.objects import PodCondition
-from scheduler.kube.port import Binding, Changed, Deleted, EventRecord, EventSeries, Kind, PodKey, T, WatchEvent
+from scheduler.kube.port import (
+    STORAGE_CLASSES,
+    Binding,
+    Changed,
+    Deleted,
+    EventRecord,
+    EventSeries,
+    Kind,
+    NodeForClaim,
+    PodKey,
+    T,
+    WatchEvent,
+)
 from scheduler.kube.rest.decoding import Decoder
 from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.faults import RequestFault
 from scheduler.simulation.world import World
+from tests.support.volumes import storage_class
 from tests.support.working_time import working_loop
 from tests.system.process import EPOCH_S
 
 # Of an API server with its etcd on an SSD: from a request to its answer, and from a write to those who watch.
 ANSWERS_AFTER_S: Final = 0.01
 TELLS_AFTER_S: Final = 0.002
+# A storage class whose provisioner makes no volume, ever.
+SLOW: Final = "slow"
 
 
 def cluster(nodes: int) -> World:
-    """So many nodes of eight cards of 79 units each."""
+    """So many nodes of eight cards of 79 units each, and the class `SLOW`."""
     loop = working_loop()
     of = World(lambda: EPOCH_S + loop.time())
     for manifest in workload.nodes(workload.Size(nodes=nodes, pods=1, templates=1)):
         of.nodes.add(msgspec.convert(manifest, objects.Node))
+    of.storage.create(STORAGE_CLASSES, storage_class(SLOW))
     return of
 
 
 class Connection(MemoryCluster):
-    """Counts what is written: `binding`, `condition`, `event`, `series`, each with the namespace that it is about.
+    """Counts what is written, with the namespace that it is about.
 
+    writes: `binding`, `condition`, `event`, `series`, `nomination`, `delete`, `node of a claim`.
     bound: bindings that were answered well, by the UID of the pod.
     """
 
@@ -67,6 +84,18 @@ class Connection(MemoryCluster):
     async def set_pod_condition(self, pod: PodKey, condition: PodCondition) -> None:
         self.writes["condition", pod.namespace] += 1
         await super().set_pod_condition(pod, condition)
+
+    async def set_nominated_node(self, pod: PodKey, node: str) -> None:
+        self.writes["nomination", pod.namespace] += 1
+        await super().set_nominated_node(pod, node)
+
+    async def delete_pod(self, pod: PodKey) -> None:
+        self.writes["delete", pod.namespace] += 1
+        await super().delete_pod(pod)
+
+    async def select_node(self, wanted: NodeForClaim) -> str:
+        self.writes["node of a claim", wanted.namespace] += 1
+        return await super().select_node(wanted)
 
     async def create_event(self, event: EventRecord) -> None:
         self.writes["event", event.namespace] += 1
