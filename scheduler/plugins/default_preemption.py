@@ -26,8 +26,9 @@ TERMINATING: Final = "not eligible due to a terminating pod on the nominated nod
 NOT_LISTED: Final = "not eligible before the PodDisruptionBudgets are known."
 TOO_MANY: Final = "not eligible while so many pods wait for the place that is kept for them."
 _CHANGED: Final = NotHelped("preemption: the victims are others by now.", ("changed",), again=True, keeps=True)
-# A few milliseconds.
-_PODS_PER_STEP: Final = 256
+# A few milliseconds: a node costs about as much as so many of its pods.
+_PODS_PER_STEP: Final = 128
+_PODS_OF_A_NODE: Final = 16
 
 
 class DefaultPreemptionArgs(PluginArgs):
@@ -105,7 +106,7 @@ class DefaultPreemption(PostFilterPlugin):
                 if looked_at > _PODS_PER_STEP:
                     yield
                     looked_at, kept = 0, what_if.memo()
-                looked_at += what_if.tables.pods_on(row)
+                looked_at += _PODS_OF_A_NODE + what_if.tables.pods_on(row)
                 kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem)
             here, why = kept[row]
             reasons.update(why)

@@ -1,6 +1,6 @@
 """One pod in the queue, and the states that it can be in."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from enum import Enum, auto
 from math import inf
 from typing import TypeAlias
@@ -8,6 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from scheduler.pods.pod import Pod
+from scheduler.pods.pod_volumes import ClaimKey
 
 # (-priority, place in the order of arrival): the least comes first.
 SortKey: TypeAlias = tuple[int, int]
@@ -43,7 +44,7 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     attempts: pops. no_fits: attempts that found no node. errors: failures in a row since then; above 0 in
     BACKING_OFF means that the back-off is for an error.
     changes: of the pod itself that led to attempts in short order; changed_s: when the last one did, or will.
-    gate: PreEnqueue's message, "" when not GATED. signature: None when in no class.
+    gate: PreEnqueue's message, "" when not GATED. signature: None when in no class. claims: those that bring it back.
     ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is tried again whatever happens.
     gone: deleted in flight. changed: updated in flight, in a way that may matter.
     """
@@ -57,6 +58,7 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     errors: int = 0
     gate: str = ""
     signature: Hashable = None
+    claims: Sequence[ClaimKey] = ()
     ready_s: float = 0.0
     leftover_s: float = 0.0
     first_queued_s: float = inf

@@ -16,6 +16,7 @@ Where kube-scheduler differs: its queueing hints judge pod by pod, and an event 
 Owned by the scheduling queue. No method awaits, so each one is atomic.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Final
 
@@ -55,7 +56,8 @@ class UnschedulablePods:
         self._max_s = max_backoff_s
         self._classes: dict[Hashable, PodClass] = {}
         self._at: dict[int, PodClass] = {}
-        self._using: dict[ClaimKey, dict[Entry, None]] = {}
+        # By claim, the slots of classes, and how many of each one's pods use it.
+        self._using: dict[ClaimKey, Counter[int]] = {}
         self._table = ClassTable(measured_by=_MEASURED_BY)
         self._open = OpenRows()
         self._noted = Openings()
@@ -89,7 +91,7 @@ class UnschedulablePods:
         pod_class = self._classes.get(entry.signature)
         entry.signature = None
         if pod_class is not None:
-            self._index(entry, waits=False)
+            self._unindex(entry, pod_class.slot)
             if pod_class.discard(entry):
                 self._table.order[:, pod_class.slot] = pod_class.best.sort_key
             else:
@@ -187,9 +189,11 @@ class UnschedulablePods:
         hopeless = sum(entry.signature is None for entry in self.unschedulable)
         expect(waiting + hopeless == len(self.unschedulable), f"{waiting} pods wait in classes")
         expect(len(self._at) == len(self._classes), f"{len(self._at)} slots are in use")
-        indexed = {entry for users in self._using.values() for entry in users}
-        using = {entry for one in self._classes.values() for entry in one.pods() if entry.pod.volumes.claims}
-        expect(indexed == using, f"{len(indexed)} pods are found by their claims, {len(using)} use some")
+        using = Counter(
+            (claim, one.slot) for one in self._classes.values() for entry in one.pods() for claim in entry.claims
+        )
+        indexed = {(claim, slot): count for claim, users in self._using.items() for slot, count in users.items()}
+        expect(indexed == using, f"{len(indexed)} classes are found by claims, {len(using)} use some")
         due = np.flatnonzero(self._table.due).tolist()
         expect(set(due) <= self._at.keys(), f"slots {due} are due")
         expect(self._any_due or not due, f"slots {due} are due and nobody knows")
@@ -229,23 +233,26 @@ class UnschedulablePods:
 
     def _ask_users(self, claims: Iterable[ClaimKey]) -> None:
         """Classes of pods that use one of these are to be asked, whatever they wait for: it may be another class."""
-        for claim in claims:
-            for entry in self._using.get(claim, ()):
-                slot = self._classes[entry.signature].slot
-                self._table.due[slot] = True
-                self._table.since[slot] = EVERYWHERE
+        slots = list({slot for claim in claims for slot in self._using.get(claim, ())})
+        self._table.due[slots] = True
+        self._table.since[slots] = EVERYWHERE
 
-    def _index(self, entry: Entry, *, waits: bool) -> None:
+    def _index(self, entry: Entry, slot: int) -> None:
         """By the claims that the pod uses."""
-        if not entry.pod.volumes.claims:
-            return
-        for claim in entry.pod.claim_keys:
-            if waits:
-                self._using.setdefault(claim, {})[entry] = None
-            elif (users := self._using.get(claim)) is not None:
-                users.pop(entry, None)
-                if not users:
-                    del self._using[claim]
+        if entry.pod.volumes.claims:
+            entry.claims = entry.pod.claim_keys
+            for claim in entry.claims:
+                self._using.setdefault(claim, Counter())[slot] += 1
+
+    def _unindex(self, entry: Entry, slot: int) -> None:
+        for claim in entry.claims:
+            users = self._using[claim]
+            users[slot] -= 1
+            if not users[slot]:
+                del users[slot]
+            if not users:
+                del self._using[claim]
+        entry.claims = ()
 
     def _rule_out_again(self, left: Left) -> None:
         """Drop the classes for which too little is left of what had opened."""
@@ -265,7 +272,7 @@ class UnschedulablePods:
             self._classes[signature] = self._at[pod_class.slot] = pod_class
         else:
             pod_class.add(entry)
-        self._index(entry, waits=True)
+        self._index(entry, pod_class.slot)
         self._table.need(pod_class.slot, needs)
         self._table.order[:, pod_class.slot] = pod_class.best.sort_key
         return pod_class

@@ -54,9 +54,9 @@ def cluster(nodes: int) -> World:
 
 
 class Connection(MemoryCluster):
-    """Counts what is written: `binding`, `condition`, `event`, `series`, `nomination`, `delete` and `node of a claim`, each
-    with the namespace that it is about.
+    """Counts what is written, with the namespace that it is about.
 
+    writes: `binding`, `condition`, `event`, `series`, `nomination`, `delete`, `node of a claim`.
     bound: bindings that were answered well, by the UID of the pod.
     """
 

@@ -1,14 +1,17 @@
 """Attacks by claims that never get a volume, by PodDisruptionBudgets, and by priorities."""
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from tests.support.volumes import with_claims
-from tests.tenants.attack import Attack, Tenant, pod
+from tests.tenants.attack import Attack, Manifest, Tenant, pod
 
 _FITS_NOWHERE: Final = 1_000
 _CLAIMS_OF_A_POD: Final = 64
 _CARD: Final = 79
 _CARDS: Final = 8
+_OF_A_NODE: Final = 128_000
+_STAYS: Final = "8"
 
 
 async def many_claims(tenant: Tenant) -> None:
@@ -46,19 +49,23 @@ def _labels(number: int, count: int = 64) -> dict[str, str]:
     return {f"k{label}": "v" for label in range(count)} | {"own": str(number)}
 
 
-async def _low_priority(tenant: Tenant, nodes: int, per_node: int, **options: Any) -> None:  # noqa: ANN401 - as `pod`
-    """Pods by hand on some nodes, which take most of the memory of their cards."""
+async def _low_priority(tenant: Tenant, nodes: int, per_node: int) -> None:
+    """Pods by hand on some nodes that may be made to go; and one on each that may not, so that it would be in vain."""
     for number in range(nodes * per_node):
         node = tenant.node(number % nodes)
-        await tenant.creates([pod(f"low-{number}", priority=-10, node=node, labels=_labels(number), **options)])
+        low = pod(f"low-{number}", priority=-10, node=node, labels=_labels(number), requests={"cpu": "500m"})
+        await tenant.creates([low])
+    await tenant.creates(
+        pod(f"stays-{number}", node=tenant.node(number), requests={"cpu": _STAYS}) for number in range(nodes)
+    )
 
 
 async def budgets(tenant: Tenant) -> None:
     """Ten thousand of them, each with a long selector, and pods that would make others go."""
-    await _low_priority(tenant, 4, 32, requests={"cpu": "2"})
+    await _low_priority(tenant, 4, 32)
     for number in range(tenant.many(10_000)):
         await tenant.protects(f"b-{number}", _labels(number, 500))
-    await tenant.creates(_preemptors(tenant.many(1_000)))
+    await tenant.creates(_preemptors(tenant, tenant.many(1_000), 4))
 
 
 async def budgets_that_match(tenant: Tenant) -> None:
@@ -66,46 +73,56 @@ async def budgets_that_match(tenant: Tenant) -> None:
     shared = {f"k{label}": "v" for label in range(64)}
     for number in range(100):
         await tenant.protects(f"b-{number}", shared)
-    await _low_priority(tenant, 4, 128, requests={"cpu": "500m"})
-    await tenant.creates(_preemptors(tenant.many(1_000)))
+    await _low_priority(tenant, 4, 128)
+    await tenant.creates(_preemptors(tenant, tenant.many(1_000), 4))
 
 
 async def budget_churn(tenant: Tenant) -> None:
     """What budgets allow changes all the time, while pods wait that nobody's leaving would help."""
     for number in range(20):
         await tenant.protects(f"b-{number}", {"k0": "v"})
-    await _low_priority(tenant, 300, 4, requests={"cpu": "500m"})
-    await tenant.creates(_preemptors(tenant.many(500)))
+    await _low_priority(tenant, 60, 20)
+    await tenant.creates(_preemptors(tenant, tenant.many(500), 60))
     for number in range(tenant.many(5_000)):
         await tenant.allows(f"b-{number % 20}", number % 7)
 
 
-def _preemptors(count: int, **options: Any) -> Any:  # noqa: ANN401 - as `pod`
-    """No two ask the same, and all need more cpu than any node has: but only a little more."""
-    return (
-        pod(f"high-{number}", 1, priority=-5, requests={"cpu": f"{128_000 + number}m"}, **options)
-        for number in range(count)
-    )
+def _preemptors(tenant: Tenant, count: int, nodes: int) -> Iterator[Manifest]:
+    """No two ask the same, and each fits on none of the nodes, whoever goes."""
+    for number in range(count):
+        asked = {"cpu": f"{_OF_A_NODE - number}m"}
+        yield pod(f"high-{number}", 1, priority=-5, requests=asked, affinity=_on(tenant, nodes))
+
+
+def _on(tenant: Tenant, nodes: int) -> dict[str, Any]:
+    """A node affinity to so many nodes."""
+    expressions = ({"key": "metadata.name", "operator": "In", "values": [tenant.node(n)]} for n in range(nodes))
+    terms = [{"matchFields": [each]} for each in expressions]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
 async def low_priorities(tenant: Tenant) -> None:
     """Pods of low priority on every node, and pods of every template that could make them go: half of them may not."""
-    await _low_priority(tenant, 300, 10, requests={"cpu": "500m"})
-    for number in range(tenant.many(3_000)):
-        policy = {"preemptionPolicy": "Never"} if number % 2 else {}
-        await tenant.creates(
-            [pod(f"high-{number}", _CARD, requests={"cpu": f"{60_000 + number}m"}, priority=-5, **policy)]
-        )
+    await _low_priority(tenant, 60, 50)
+    for number, made in enumerate(_preemptors(tenant, tenant.many(3_000), 60)):
+        if number % 2:
+            made["spec"] |= {"preemptionPolicy": "Never"}  # type: ignore[operator]
+        await tenant.creates([made])
 
 
 async def victims_that_stay(tenant: Tenant) -> None:
-    """Pods of low priority fill the cards of the cluster and never end; others make them go."""
-    for number in range(tenant.many(2_400)):
-        made = pod(f"low-{number}", _CARD, priority=-10)
+    """Pods of low priority fill the cards of some nodes and never end; others make them go, again and again."""
+    nodes = tenant.many(60)
+    affinity = _on(tenant, nodes)
+    for number in range(nodes * _CARDS):
+        made = pod(f"low-{number}", _CARD, priority=-10, affinity=affinity)
         made["metadata"] |= {"finalizers": ["example.com/never"]}  # type: ignore[operator]
         await tenant.creates([made])
     await tenant.waits(2)
-    await tenant.creates(pod(f"high-{number}", _CARD - number % 8, priority=-5) for number in range(tenant.many(3_000)))
+    await tenant.creates(
+        pod(f"high-{number}", _CARD - number % 8, priority=-5, affinity=affinity)
+        for number in range(tenant.many(3_000))
+    )
 
 
 ATTACKS: Final = (
