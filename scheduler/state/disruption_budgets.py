@@ -3,12 +3,14 @@
 Source: kube-scheduler 1.36, plugins/defaultpreemption/default_preemption.go, filterPodsWithPDBViolation.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
+from cachetools import LRUCache
 
 from scheduler.kube import objects
+from scheduler.pods.pod import Pod
 from scheduler.state.columns.selectors import Expressions, match, of_label_selector
 from scheduler.state.pod_record import PodRecord
 
@@ -16,6 +18,8 @@ from scheduler.state.pod_record import PodRecord
 MOST_BUDGETS: Final = 64
 # Of all their selectors together: 128 pods of a node that match them all take 5 ms. Mostly a selector has one or two.
 MOST_REQUIREMENTS: Final = 256
+# Of the budgets that match a pod: some ten thousand pods.
+_KEPT_BYTES: Final = 4_000_000
 
 
 class _Budget(msgspec.Struct, frozen=True):
@@ -23,6 +27,26 @@ class _Budget(msgspec.Struct, frozen=True):
     selector: Expressions
     allowed: int
     counted: frozenset[str]
+
+
+class _Budgets(msgspec.Struct):
+    """Of one namespace. selectors: the version at which one of them was last another."""
+
+    by_name: dict[str, _Budget] = msgspec.field(default_factory=dict)
+    selectors: int = 0
+
+
+class _Matching(msgspec.Struct, frozen=True):
+    """The names of the budgets that match a pod with these labels."""
+
+    labels: Mapping[str, str]
+    selectors: int
+    names: tuple[str, ...]
+
+
+def _size(kept: _Matching) -> int:
+    """Bytes, with its place in the cache; the labels and names are others'."""
+    return 320 + 8 * len(kept.names)
 
 
 class DisruptionBudgets:
@@ -35,38 +59,35 @@ class DisruptionBudgets:
         """None."""
         self.listed = False
         self.version = 0
-        self._budgets: dict[str, dict[str, _Budget]] = {}
+        self._budgets: dict[str, _Budgets] = {}
+        self._matching: LRUCache[str, _Matching] = LRUCache(_KEPT_BYTES, getsizeof=_size)
 
     def set(self, budget: objects.PodDisruptionBudget) -> str:
         """Add or replace one. Returns why it protects nobody although it selects somebody, or ""."""
-        meta, problem = budget.metadata, ""
+        meta = budget.metadata
         self.version += 1
         selector = of_label_selector(budget.spec.selector)
-        own = self._budgets.get(meta.namespace, {})
-        others = sum(len(other.selector) for other in own.values() if other.name != meta.name)
-        if selector is not None and others + len(selector) > MOST_REQUIREMENTS:
-            problem = (
-                f"its selector has {len(selector)} requirements, and others of its namespace have {others} "
-                f"(at most {MOST_REQUIREMENTS} are read)"
-            )
-            selector = None
-        if not selector:
-            # In 1.36 an empty selector matches nothing, as an absent one does.
+        # In 1.36 an empty selector matches nothing, as an absent one does.
+        problem = self._too_much(meta.namespace, meta.name, selector) if selector else ""
+        if not selector or problem:
             self.remove(meta.namespace, meta.name)
             return problem
-        own = self._budgets.setdefault(meta.namespace, {})
-        if meta.name not in own and len(own) >= MOST_BUDGETS:
-            return f"its namespace has more than the {MOST_BUDGETS} PodDisruptionBudgets that are read"
-        status = budget.status
-        counted = frozenset(status.disrupted_pods or ())
-        own[meta.name] = _Budget(meta.name, selector, status.disruptions_allowed, counted)
+        own = self._budgets.setdefault(meta.namespace, _Budgets())
+        known = own.by_name.get(meta.name)
+        if known is None or known.selector != selector:
+            own.selectors = self.version
+        counted = frozenset(budget.status.disrupted_pods or ())
+        own.by_name[meta.name] = _Budget(meta.name, selector, budget.status.disruptions_allowed, counted)
         return ""
 
     def remove(self, namespace: str, name: str) -> None:
         """One is gone."""
         self.version += 1
-        own = self._budgets.get(namespace, {})
-        if own.pop(name, None) is not None and not own:
+        own = self._budgets.get(namespace)
+        if own is None or own.by_name.pop(name, None) is None:
+            return
+        own.selectors = self.version
+        if not own.by_name:
             del self._budgets[namespace]
 
     def split(self, records: Iterable[PodRecord]) -> tuple[list[PodRecord], list[PodRecord]]:
@@ -76,16 +97,33 @@ class DisruptionBudgets:
         others: list[PodRecord] = []
         for record in records:
             within = True
-            for budget in self._of(record):
+            for budget in self._of(record.pod):
                 key = (record.pod.key.namespace, budget.name)
                 left[key] = left.get(key, budget.allowed) - 1
                 within &= left[key] >= 0
             (others if within else violating).append(record)
         return violating, others
 
-    def _of(self, record: PodRecord) -> Iterable[_Budget]:
-        pod = record.pod
+    def _of(self, pod: Pod) -> Iterable[_Budget]:
         own = self._budgets.get(pod.key.namespace)
         if own is None or not pod.labels:
             return ()
-        return [b for b in own.values() if pod.key.name not in b.counted and match(b.selector, pod.labels)]
+        kept = self._matching.get(pod.key.uid)
+        if kept is None or kept.labels is not pod.labels or kept.selectors != own.selectors:
+            found = tuple(b.name for b in own.by_name.values() if match(b.selector, pod.labels))
+            kept = self._matching[pod.key.uid] = _Matching(pod.labels, own.selectors, found)
+        budgets = map(own.by_name.__getitem__, kept.names)
+        return [budget for budget in budgets if pod.key.name not in budget.counted]
+
+    def _too_much(self, namespace: str, name: str, selector: Expressions) -> str:
+        """Why no more of the namespace is read; ""."""
+        own = self._budgets.get(namespace, _Budgets()).by_name
+        others = [len(other.selector) for other in own.values() if other.name != name]
+        if len(others) >= MOST_BUDGETS:
+            return f"its namespace has more than the {MOST_BUDGETS} PodDisruptionBudgets that are read"
+        if sum(others) + len(selector) <= MOST_REQUIREMENTS:
+            return ""
+        return (
+            f"its selector has {len(selector)} requirements, and those before it in its namespace have {sum(others)} "
+            f"(at most {MOST_REQUIREMENTS} in all are read)"
+        )
