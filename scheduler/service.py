@@ -255,6 +255,7 @@ class Service:
                 continue
             decision = engine.decide(began_s, clock.wall_ns())
             if decision is None and engine.seeks_help:
+                until_s = min(until_s, began_s + _CHECKS_SLICE_S)
                 self._help(engine.help_next(began_s), bindings)
                 continue
             if decision is None and engine.serve(self._binding.slots.held_back):

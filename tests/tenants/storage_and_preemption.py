@@ -29,7 +29,7 @@ async def claims_without_volumes(tenant: Tenant) -> None:
         await tenant.creates([pod(f"p-{number}", 1, **with_claims(f"c-{number}"))])
 
 
-async def claims_that_are_not_there(tenant: Tenant) -> None:
+async def claims_that_come_one_by_one(tenant: Tenant) -> None:
     """Pods whose claims come one by one: each new one is looked at, and the next is missing."""
     names = [f"c-{claim}" for claim in range(_CLAIMS_OF_A_POD)]
     await tenant.creates(pod(f"p-{number}", 1, **with_claims(*names)) for number in range(tenant.many(2_000)))
@@ -37,10 +37,10 @@ async def claims_that_are_not_there(tenant: Tenant) -> None:
 
 
 async def claim_churn(tenant: Tenant) -> None:
-    """Claims that change all the time, while hundreds of pods that fit nowhere wait with them."""
+    """Claims that change all the time, while a hundred pods that fit nowhere wait with them."""
     names = [f"c-{claim}" for claim in range(_CLAIMS_OF_A_POD)]
     await tenant.claims(names)
-    await tenant.creates(pod(f"p-{number}", _FITS_NOWHERE, **with_claims(*names)) for number in range(300))
+    await tenant.creates(pod(f"p-{number}", _FITS_NOWHERE, **with_claims(*names)) for number in range(100))
     for number in range(tenant.many(5_000)):
         await tenant.annotates_claim(names[number % len(names)], {"example.com/text": str(number)})
 
@@ -81,8 +81,8 @@ async def budget_churn(tenant: Tenant) -> None:
     """What budgets allow changes all the time, while pods wait that nobody's leaving would help."""
     for number in range(20):
         await tenant.protects(f"b-{number}", {"k0": "v"})
-    await _low_priority(tenant, 60, 20)
-    await tenant.creates(_preemptors(tenant, tenant.many(500), 60))
+    await _low_priority(tenant, 30, 12)
+    await tenant.creates(_preemptors(tenant, tenant.many(500), 30))
     for number in range(tenant.many(5_000)):
         await tenant.allows(f"b-{number % 20}", number % 7)
 
@@ -103,7 +103,7 @@ def _on(tenant: Tenant, nodes: int) -> dict[str, Any]:
 
 async def low_priorities(tenant: Tenant) -> None:
     """Pods of low priority on every node, and pods of every template that could make them go: half of them may not."""
-    await _low_priority(tenant, 60, 50)
+    await _low_priority(tenant, 60, 12)
     for number, made in enumerate(_preemptors(tenant, tenant.many(3_000), 60)):
         if number % 2:
             made["spec"] |= {"preemptionPolicy": "Never"}  # type: ignore[operator]
@@ -126,13 +126,17 @@ async def victims_that_stay(tenant: Tenant) -> None:
 
 
 ATTACKS: Final = (
-    Attack(name="pods of 64 claims that never get a volume", acts=many_claims, scale=1),
-    Attack(name="10,000 pods that wait for a volume with a card in hand", acts=claims_without_volumes),
-    Attack(name="2,000 pods whose 64 claims come one by one", acts=claims_that_are_not_there),
-    Attack(name="claims of waiting pods that change all the time", acts=claim_churn),
-    Attack(name="10,000 PodDisruptionBudgets of 500 labels", acts=budgets),
-    Attack(name="PodDisruptionBudgets of 64 labels that match all victims", acts=budgets_that_match),
-    Attack(name="PodDisruptionBudgets that change all the time", acts=budget_churn),
-    Attack(name="3,000 templates that could make pods of low priority go", acts=low_priorities),
-    Attack(name="preemption of pods that never end", acts=victims_that_stay),
+    Attack(name="pods of 64 claims that never get a volume", acts=many_claims, scale=0.05),
+    Attack(name="10,000 pods that wait for a volume with a card in hand", acts=claims_without_volumes, scale=0.05),
+    Attack(name="2,000 pods whose 64 claims come one by one", acts=claims_that_come_one_by_one, scale=0.05),
+    Attack(name="claims of waiting pods that change all the time", acts=claim_churn, scale=0.05),
+    Attack(name="10,000 PodDisruptionBudgets of 500 labels", acts=budgets, scale=0.05),
+    Attack(name="PodDisruptionBudgets of 64 labels that match all victims", acts=budgets_that_match, scale=0.05),
+    Attack(
+        name="PodDisruptionBudgets that change all the time",
+        acts=budget_churn,
+        server="lets a tenant change how many of its pods are ready, and so what a controller writes",
+    ),
+    Attack(name="3,000 templates that could make pods of low priority go", acts=low_priorities, scale=0.05),
+    Attack(name="preemption of pods that never end", acts=victims_that_stay, scale=0.05),
 )

@@ -4,11 +4,11 @@ from functools import cache
 
 import pytest
 
-from tests.tenants import changes, crowds, huge_objects
+from tests.tenants import changes, crowds, huge_objects, storage_and_preemption
 from tests.tenants.attack import Attack, Tenant, pod
 from tests.tenants.trial import Figures, run_trial
 
-ATTACKS = (*huge_objects.ATTACKS, *crowds.ATTACKS, *changes.ATTACKS)
+ATTACKS = (*storage_and_preemption.ATTACKS, *huge_objects.ATTACKS, *crowds.ATTACKS, *changes.ATTACKS)
 MOST_S = 0.1
 MOST_TIMES_QUIET = 2.0
 MOST_TIMES_ORDINARY = 1.2
@@ -22,17 +22,40 @@ SLOWER_YET = {
     # 20 to 28 ms, each new template costs a first reading and a first decision; a machine twice as slow is saturated.
     "10,000 pods of 10,000 templates that fit nowhere": 0.08,
     "10,000 small pods of 10,000 templates that fit": 0.08,
+    # Of the neighbour's own priority and older: each is placed in vain a few times, since all write the same claims.
+    "2,000 pods whose 64 claims come one by one": 1.5,
+    # Each change of a claim is read, and asks about its pods: 33 to 48 ms.
+    "claims of waiting pods that change all the time": 0.1,
+    # Each template that could make others go looks at its nodes once, at 0.5 to 5 ms a node: 30 to 62 ms.
+    "10,000 PodDisruptionBudgets of 500 labels": 0.1,
+    "PodDisruptionBudgets of 64 labels that match all victims": 0.15,
+    "PodDisruptionBudgets that change all the time": 0.15,
+    "3,000 templates that could make pods of low priority go": 0.12,
+    "preemption of pods that never end": 0.1,
 }
 # The same of memory: times that of as many ordinary pods.
 LARGER_YET = {
     # 64 terms a pod, each 0.4 kB of the pod and 0.7 kB of what finds it: an ordinary pod is 3 kB in all.
     "anti-affinity to whatever lacks one of ten thousand labels": 1.6,
     "anti-affinity over all namespaces to whatever lacks one of ten thousand labels": 1.7,
+    # 64 claims a pod, 2 kB each with its name, in the pod and in the queue; the claims of a namespace are kept, too.
+    "pods of 64 claims that never get a volume": 1.5,
+    "2,000 pods whose 64 claims come one by one": 1.9,
+    "claims of waiting pods that change all the time": 1.8,
+    # 65 labels a pod.
+    "PodDisruptionBudgets of 64 labels that match all victims": 1.5,
+    "PodDisruptionBudgets that change all the time": 1.5,
+    "3,000 templates that could make pods of low priority go": 2.0,
+}
+# What is worked out of a node's victims, by template and node: a kilobyte each, of 16 templates.
+UNCOUNTED_YET = {
+    "PodDisruptionBudgets that change all the time": 800_000,
+    "3,000 templates that could make pods of low priority go": 2_000_000,
 }
 # Dicts that were larger once, the log of changes, counters whose numbers have grown: bounded, and of no object.
-MOST_LEFT_BYTES = 600_000
+MOST_LEFT_BYTES = 900_000
 # Of caches that count entries, each of which is short.
-MOST_UNCOUNTED_BYTES = 200_000
+MOST_UNCOUNTED_BYTES = 300_000
 ORDINARY = 500
 
 
@@ -69,8 +92,9 @@ def test_the_neighbour_does_not_notice(attack: Attack) -> None:
     assert figures.during_s <= most_s, str(figures)
     assert figures.during <= allowed_bytes(figures), str(figures)
     assert figures.after <= figures.before + MOST_LEFT_BYTES, str(figures)
-    assert figures.cached <= figures.counted + MOST_UNCOUNTED_BYTES, str(figures)
+    uncounted = UNCOUNTED_YET.get(attack.name, MOST_UNCOUNTED_BYTES)
+    assert figures.cached <= figures.counted + uncounted, str(figures)
 
 
 def test_what_is_slower_yet_is_among_the_attacks() -> None:
-    assert {*SLOWER_YET, *LARGER_YET} <= {attack.name for attack in ATTACKS}
+    assert {*SLOWER_YET, *LARGER_YET, *UNCOUNTED_YET} <= {attack.name for attack in ATTACKS}

@@ -7,7 +7,9 @@ from types import FrameType
 import numpy as np
 from msgspec.structs import replace
 
+from scheduler.pods.pod_volumes import PodClaim, PodVolumes
 from scheduler.state.amounts import Amount
+from scheduler.state.changes import Openings
 from scheduler.state.needs import NOTHING_NEEDED, Needs
 from tests.scheduler.queue.toy_cluster import ANY, ToyCluster, full, opened, pod
 
@@ -114,3 +116,24 @@ def _asked_in_vain(cluster: ToyCluster) -> None:
     check = cluster.next_check()
     assert check is not None
     cluster.queue.fits_not(check, wakes_on=ANY)
+
+
+def _using(pods: int, claims: int) -> ToyCluster:
+    """Pods of one class that all use the same claims."""
+    cluster = ToyCluster(0)
+    volumes = PodVolumes(claims=tuple(PodClaim(f"c{number}", ephemeral=False) for number in range(claims)))
+    for index in range(pods):
+        cluster.add(replace(pod(f"p{index}"), volumes=volumes))
+        cluster.queue.pop(0.0)
+        cluster.queue.unschedulable(f"p{index}", "one class", 0.0, wakes_on=ANY, needs=NOTHING_NEEDED)
+    return cluster
+
+
+def test_claims_that_change_cost_the_same_however_many_pods_of_a_class_use_them() -> None:
+    def asking(pods: int) -> int:
+        cluster, openings = _using(pods, 8), Openings()
+        openings.note_claims(("default", f"c{number}") for number in range(8))
+        cluster.queue.opened(openings)
+        return _cost(lambda: cluster.next_check() is not None)
+
+    assert asking(1) == asking(300)

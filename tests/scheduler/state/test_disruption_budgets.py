@@ -1,0 +1,117 @@
+"""Which pods budgets protect, how many of them are read, and how often pods are held against them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from config.protocol.booked_cards import Written
+from scheduler.kube import objects
+from scheduler.pods.pod import Pod
+from scheduler.simulation.defaults import decoded
+from scheduler.state import disruption_budgets
+from scheduler.state.columns.selectors import Expressions, match
+from scheduler.state.disruption_budgets import MOST_BUDGETS, MOST_REQUIREMENTS, DisruptionBudgets
+from scheduler.state.pod_record import PodRecord
+from tests.support.builders import pod
+
+NOTHING_WRITTEN = Written(units=0, per_card={}, uuids={}, allocation=None)
+WEB = {"app": "web"}
+
+
+def budget(name: str, labels: Mapping[str, str], allowed: int = 0) -> objects.PodDisruptionBudget:
+    document: dict[str, Any] = {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": dict(labels)}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    return decoded(document, objects.PodDisruptionBudget)
+
+
+def record(found: Pod) -> PodRecord:
+    return PodRecord(pod=found, node="a", written=NOTHING_WRITTEN, exclusive=False, assumed=False)
+
+
+def protected(budgets: DisruptionBudgets, *pods: Pod) -> list[str]:
+    violating, _ = budgets.split(map(record, pods))
+    return [found.pod.key.name for found in violating]
+
+
+def numbered(count: int) -> dict[str, str]:
+    return {f"k{number}": "v" for number in range(count)}
+
+
+def test_a_budget_protects_as_many_pods_as_it_says() -> None:
+    budgets = DisruptionBudgets()
+    budgets.set(budget("guard", WEB, allowed=1))
+    assert protected(budgets, pod("a", labels=WEB), pod("b", labels=WEB), pod("c")) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        pytest.param(budget("guard", {"app": "db"}), ["db"], id="its selector"),
+        pytest.param(budget("guard", WEB, allowed=1), [], id="what it allows"),
+        pytest.param(budget("another", {"app": "db"}), ["web", "db"], id="another one comes"),
+    ],
+)
+def test_a_change_of_a_budget_is_seen(change: objects.PodDisruptionBudget, names: list[str]) -> None:
+    budgets, pods = DisruptionBudgets(), (pod("web", labels=WEB), pod("db", labels={"app": "db"}))
+    budgets.set(budget("guard", WEB))
+    assert protected(budgets, *pods) == ["web"]
+
+    budgets.set(change)
+
+    assert protected(budgets, *pods) == names
+
+
+def test_other_labels_of_a_pod_are_seen() -> None:
+    budgets = DisruptionBudgets()
+    budgets.set(budget("guard", WEB))
+    assert protected(budgets, pod("p", labels={"app": "db"})) == []
+    assert protected(budgets, pod("p", labels=WEB)) == ["p"]
+
+
+def test_a_budget_that_comes_again_is_seen() -> None:
+    budgets, found = DisruptionBudgets(), pod("p", labels=WEB)
+    budgets.set(budget("guard", WEB))
+    assert protected(budgets, found) == ["p"]
+    budgets.remove("default", "guard")
+    assert protected(budgets, found) == []
+    budgets.set(budget("guard", {"app": "db"}))
+    assert protected(budgets, found) == []
+
+
+def test_the_selectors_of_a_namespace_have_a_limit_together() -> None:
+    budgets, labels = DisruptionBudgets(), numbered(MOST_REQUIREMENTS // 4)
+    assert [bool(budgets.set(budget(f"b-{number}", labels))) for number in range(5)] == [False] * 4 + [True]
+    assert not budgets.set(budget("b-0", labels, allowed=1))
+    problem = f"its selector has 64 requirements, and those before it in its namespace have {MOST_REQUIREMENTS}"
+    assert budgets.set(budget("b-4", labels)).startswith(problem)
+    budgets.remove("default", "b-0")
+    assert not budgets.set(budget("b-4", labels))
+
+
+def test_the_budgets_of_a_namespace_have_a_limit() -> None:
+    budgets = DisruptionBudgets()
+    problems = [budgets.set(budget(f"b-{number}", WEB)) for number in range(MOST_BUDGETS + 1)]
+    assert [bool(problem) for problem in problems] == [False] * MOST_BUDGETS + [True]
+
+
+def test_pods_are_held_against_selectors_again_only_when_these_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def counting(expressions: Expressions, labels: Mapping[str, str]) -> bool:
+        asked.append(labels)
+        return match(expressions, labels)
+
+    monkeypatch.setattr(disruption_budgets, "match", counting)
+    budgets, pods = DisruptionBudgets(), [pod(f"p-{number}", labels=WEB) for number in range(10)]
+    budgets.set(budget("guard", WEB))
+    for allowed in range(20):
+        budgets.set(budget("guard", WEB, allowed))
+        assert len(protected(budgets, *pods)) == max(0, 10 - allowed)
+    assert len(asked) == len(pods)
+    budgets.set(budget("guard", {"app": "db"}))
+    protected(budgets, *pods)
+    assert len(asked) == 2 * len(pods)
