@@ -221,7 +221,6 @@ def _fewest(
     holders: Sequence[_Holder], rooms: Sequence[int], on_cards: dict[int, int], *, exclusive: bool
 ) -> list[_Holder]:
     """The victims with the least key, where that is one of a few choices; else those that cannot come back."""
-    greedy = _victims(holders, rooms, on_cards, exclusive=exclusive)
     short = [place for place, room in enumerate(rooms) if room < sum(holder.amounts[place] for holder in holders)]
     forced, open_to = [], []
     for holder in holders:
@@ -232,16 +231,29 @@ def _fewest(
             open_to.append(holder)
     # Of two, the less important one is always the better choice, if it is one.
     if not _FEWEST_OPEN < len(open_to) <= _MOST_OPEN:
-        return greedy
+        return _victims(holders, rooms, on_cards, exclusive=exclusive)
     held = np.array(
         [[*(h.on.get(slot, 0) for slot in on_cards), *(h.amounts[place] for place in short)] for h in open_to],
         dtype=np.int64,
     )
     room = np.array([*on_cards.values(), *(rooms[place] for place in short)], dtype=np.int64)
+    if not forced and (one := _only_one(open_to, (held >= held.sum(axis=0) - room).all(axis=1).tolist())) is not None:
+        return [one]
     goes = _choices(len(open_to))
     goes = goes[((~goes).astype(np.int64) @ held <= room).all(axis=1)]
     best = goes[_least_key([*open_to, *forced], np.hstack((goes, np.ones((len(goes), len(forced)), dtype=np.bool_))))]
     return [*forced, *(holder for holder, gone in zip(open_to, best.tolist(), strict=True) if gone)]
+
+
+def _only_one(holders: Sequence[_Holder], enough: Sequence[bool]) -> _Holder | None:
+    """Whose going alone is enough, where no choice of others can be less dear: nobody ranks below that pod."""
+    if any(holder.record.going for holder in holders):
+        return None
+    ranks = [(holder.protected, holder.record.pod.priority) for holder in holders]
+    lowest = min(ranks)
+    alone = [holder for holder, rank, does in zip(holders, ranks, enough, strict=True) if does and rank == lowest]
+    # The latest start; of equal ones the least important, which comes last.
+    return max(reversed(alone), key=lambda holder: moment(holder.record.pod.started), default=None)
 
 
 @cache
