@@ -45,12 +45,7 @@ class Metrics:
             buckets=(1, 2, 4, 8, 16),
             registry=r,
         )
-        self.preemption_attempts = Counter(
-            "scheduler_preemption_attempts", "Searches for pods of lower priority that could go.", registry=r
-        )
-        self.preemption_victims = Histogram(
-            "scheduler_preemption_victims", "Pods that go for one pod.", buckets=_VICTIMS, registry=r
-        )
+        self.preemption = PreemptionMetrics(r)
         self.bind_retries = Counter(
             "gpushare_scheduler_bind_retries", "Bind requests sent again for want of a definite answer.", registry=r
         )
@@ -80,6 +75,19 @@ class Metrics:
         """What `/metrics` shows, of this moment. Call it on the event loop; the text is for another thread."""
         cluster = copied(self._tables, self._queue_lengths(), per_card=self._per_card)
         return chain(exposition(self.registry), cluster.text())
+
+
+class PreemptionMetrics:
+    """What was sought for pods that fit nowhere, and who goes for them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """registry: where they are shown."""
+        self.attempts = Counter(
+            "scheduler_preemption_attempts", "Searches for pods of lower priority that could go.", registry=registry
+        )
+        self.victims = Histogram(
+            "scheduler_preemption_victims", "Pods that go for one pod.", buckets=_VICTIMS, registry=registry
+        )
 
 
 class AuditMetrics:

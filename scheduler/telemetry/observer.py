@@ -62,12 +62,12 @@ class ServiceObserver:
 
     def sought(self, begun: int, helped: Helped | None) -> None:
         """Help was sought for pods that fit nowhere. begun: searches so far, ever."""
-        self._metrics.preemption_attempts.inc(begun - self._searches)
+        self._metrics.preemption.attempts.inc(begun - self._searches)
         self._searches = begun
         victims = () if helped is None or helped.preemption is None else helped.preemption.victims
         going = sum(not victim.terminating for victim in victims)
         if going:
-            self._metrics.preemption_victims.observe(going)
+            self._metrics.preemption.victims.observe(going)
 
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
         """The API server has bound the pod."""
