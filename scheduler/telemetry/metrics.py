@@ -78,7 +78,7 @@ class Metrics:
 
 
 class PreemptionMetrics:
-    """What was done for pods that fit nowhere."""
+    """What was sought for pods that fit nowhere, and who goes for them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """registry: where they are shown."""

@@ -74,6 +74,14 @@ class ClusterRules(History):
             self.world.pods.create(ours(template, name, uid, namespace))
         self.pass_time()
 
+    @happens(6, copies=st.integers(1, 3))
+    def important_pods_come(self, copies: int) -> None:
+        """Pods of lower priority go for them where nothing is left."""
+        for _ in range(copies):
+            name, uid = self.new_name()
+            self.world.pods.create(ours("important", name, uid, "default"))
+        self.pass_time()
+
     @happens(2, lambda self: self.gated(), pick=PICK)
     def gates_open(self, pick: int) -> None:
         self.update(nth(self.gated(), pick), lambda pod: replace(pod, spec=replace(pod.spec, scheduling_gates=())))

@@ -227,6 +227,8 @@ class History(RuleBasedStateMachine):
         self.happened["placed"] += self.process.cycle.placed
         self.happened["no fit"] += self.process.cycle.refused
         self.happened["bound"] += sum(self.posts.are_ours(pod) for pod in self.world.pods)
+        preempted = self.process.metrics.registry.get_sample_value("scheduler_preemption_victims_count")
+        self.happened["preemptions"] += int(preempted or 0)
         self.happened["waiting at the end"] += len(self.pods(assigned=False, ours=True))
 
     async def cancel_everything(self) -> None:

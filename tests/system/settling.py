@@ -42,6 +42,12 @@ def places_left(engine: Engine) -> list[str]:
 
 def views(profile: Profile, tables: Tables) -> Views:
     """What the tables say of one pod of each template: equal for tables that stand for the same world."""
+    # On which cards a place is kept is known to the process that has chosen them.
+    with tables.without_nominated():
+        return _views(profile, tables)
+
+
+def _views(profile: Profile, tables: Tables) -> Views:
     seen: Views = {}
     for name, probe in _PROBES.items():
         _, judged = evaluation(profile, tables, probe)

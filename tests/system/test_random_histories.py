@@ -43,6 +43,7 @@ def test_whatever_happens_no_card_is_given_twice_and_no_pod_is_lost() -> None:
     assert happened["steps"] >= 10_000
     assert happened["placed"] >= 500
     assert happened["no fit"] >= 500
+    assert happened["preemptions"] >= 10
     wanted = [*(h.name for h in happenings(Histories)), *(f"bind: {fault}" for fault in FAULTS_OF_BINDS)]
     # A rare thing may be missing from one draw of histories; a rule that never applies any more would be several.
     assert len([what for what in wanted if not happened[what]]) <= MOST_MISSING
