@@ -92,12 +92,16 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class _Diagnosed:
-    """At a version of the tables and a moment. resolvable: intp[…], rows of which pods that leave may make room."""
+    """At a version of the tables and a moment. resolvable: intp[…], rows of which pods that leave may make room.
+
+    ruled_out: those of them that the node's own fields rule out besides.
+    """
 
     version: int
     moment: Signature
     diagnosis: Diagnosis
     resolvable: RowArray
+    ruled_out: frozenset[int] = frozenset()
 
 
 class SchedulingCycle:
@@ -120,8 +124,8 @@ class SchedulingCycle:
         if not self._runtime.profile.post_filter:
             return
         key = self._runtime.signature(pod)
-        rows = self._diagnosed(pod, key, self._runtime.evaluate(pod, key)).resolvable
-        what_if = WhatIf(self._runtime, nominations, pod, rows, self._memo)
+        found = self._diagnosed(pod, key, self._runtime.evaluate(pod, key))
+        what_if = WhatIf(self._runtime, nominations, pod, found.resolvable, found.ruled_out, self._memo)
         unhelped = []
         for plugin in self._runtime.profile.post_filter:
             result = yield from plugin.post_filter(pod, what_if)
@@ -238,7 +242,8 @@ class SchedulingCycle:
             groups = list(self._runtime.objections(pod, evaluation))
             rows = np.flatnonzero(self._runtime.resolvable(evaluation, groups))
             diagnosis = Diagnosis(nodes, count_reasons(tables.valid, groups, tables.names))
-            found = _Diagnosed(version, evaluation.moment, diagnosis, rows)
+            ruled_out = frozenset(rows[~evaluation.allowed[rows]].tolist())
+            found = _Diagnosed(version, evaluation.moment, diagnosis, rows, ruled_out)
         self._diagnoses[key] = found
         return found
 

@@ -144,10 +144,13 @@ class Runtime:
         return [verdict for plugin in rules for verdict in plugin.verdicts(pod, self.tables, evaluation.state, row)]
 
     def resolvable(self, evaluation: Evaluation, objections: Sequence[Sequence[Objection]]) -> BoolArray:
-        """bool[nodes]: rows of which pods that leave may make room. objections: as `objections` has given them."""
+        """bool[nodes]: where the first rule that objects may change its mind as pods leave.
+
+        objections: as `objections` has given them. Another rule may rule the node out for good: `evaluation.allowed`.
+        """
         rules, of_node = evaluation.rules.filters, set(evaluation.rules.node_filters)
         groups = zip((rule not in of_node for rule in rules), objections, strict=True)
-        return resolvable(self.tables.valid, groups) & evaluation.allowed
+        return resolvable(self.tables.valid, groups)
 
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, Evaluation]:
         """Whether some of `rows` take the pod now, and what was worked out for that. rows: None for all of them.

@@ -4,7 +4,7 @@ The pods are lifted from the tables themselves, the rules are asked about that o
 anybody else looks: whatever rules count is counted by the same code, and no copy of a node is ever made.
 """
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -68,6 +68,16 @@ class Trial:
         del self.lifted[record.pod.key.uid]
         self.runtime.tables.put_back(record)
 
+    def lift_all(self, records: Iterable[PodRecord]) -> None:
+        """Ask without these pods."""
+        for record in records:
+            self.lift(record)
+
+    def put_back_all(self, records: Iterable[PodRecord]) -> None:
+        """Ask with them again."""
+        for record in records:
+            self.put_back(record)
+
     def fits(self) -> bool:
         """Whether the node takes the pod as it is now. That its own fields allow it is known."""
         self.state.drop_passing()
@@ -115,16 +125,27 @@ class RowMemo:
 class WhatIf:
     """Questions for one pod. rows: of the nodes where pods of lower priority may make room by leaving, by name.
 
-    resolvable: how many there are where any pods could. Both as of the start.
+    resolvable: how many there are where any pods could. ruled_out: rows of those that the node's own fields rule out
+    besides. All as of the start.
     least: int64[amounts], what the pod needs of a row at least.
     nominations: the tables show them as the pod sees them.
     """
 
-    def __init__(self, runtime: Runtime, nominations: Nominations, pod: Pod, rows: RowArray, memo: "RowMemo") -> None:
-        """rows: of the nodes where pods that leave may make room, in any order."""
+    def __init__(  # noqa: PLR0917 - made in one place
+        self,
+        runtime: Runtime,
+        nominations: Nominations,
+        pod: Pod,
+        rows: RowArray,
+        ruled_out: frozenset[int],
+        memo: "RowMemo",
+    ) -> None:
+        """rows: of the nodes where the first rule that objects may change its mind as pods leave, in any order."""
         self.tables = runtime.tables
         self.nominations = nominations
         self.resolvable = len(rows)
+        self.ruled_out = ruled_out
+        self._resolvable = frozenset(rows.tolist())
         self.least = runtime.profile.least(pod)
         rows = rows[self.tables.fact(Priorities).lowest[rows] < pod.priority]
         self.rows: list[int] = rows[self.tables.rank[rows].argsort(kind="stable")].tolist()
@@ -139,6 +160,10 @@ class WhatIf:
         """
         return self._memo.of((self._pod.template, self._pod.priority, self.tables.budgets.version))
 
+    def may_help_on(self, node: str) -> bool:
+        """Whether pods that leave the node may make room there, or the pod fits there as it is."""
+        return self.tables.row_of.get(node) in self._resolvable
+
     @contextmanager
     def trial(self, row: int, only: Collection[int] | None = None) -> Iterator[Trial]:
         """One node. only: slots of its cards, when no other will do."""
@@ -150,5 +175,4 @@ class WhatIf:
         state.write(CARD_RULES, rules)
         trial = Trial(runtime, self._pod, row, state, runtime.profile.class_rules(self._pod, skipped), {})
         yield trial
-        for record in list(trial.lifted.values()):
-            trial.put_back(record)
+        trial.put_back_all(list(trial.lifted.values()))

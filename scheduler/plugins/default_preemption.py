@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from pydantic import Field
 
 from scheduler.framework.plugin import NotHelped, PluginArgs, PostFilterPlugin, PostFilterResult, Preemption
-from scheduler.plugins.victims import Candidate, agreed, shares_of
-from scheduler.plugins.victims_by_amounts import by_amounts
+from scheduler.plugins.victims import Candidate, agreed, shares_of, without_all
+from scheduler.plugins.victims_by_amounts import by_amounts, say_all
 from scheduler.pods.pod import Pod
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
 NOT_LISTED: Final = "not eligible before the PodDisruptionBudgets are known."
 TOO_MANY: Final = "not eligible while so many pods wait for the place that is kept for them."
+_RULED_OUT: Final = (NOT_HELPFUL,)
 _CHANGED: Final = NotHelped("preemption: the victims are others by now.", ("changed",), again=True, keeps=True)
 # A few milliseconds.
 _PODS_PER_STEP: Final = 256
@@ -98,22 +99,26 @@ class DefaultPreemption(PostFilterPlugin):
         found: list[list[Candidate]] = []
         reasons: Counter[str] = Counter()
         clean, most = False, max(len(what_if.rows) * self.args.min_candidate_nodes_percentage // 100, self._least())
-        gpu_mem, looked_at = self.resource_names.gpu_mem, 0
+        looked_at, asked, vague = 0, 0, not say_all(pod)
         kept = what_if.memo()
         for row in what_if.rows:
-            if row not in kept:
-                if looked_at > _PODS_PER_STEP:
-                    yield
-                    looked_at, kept = 0, what_if.memo()
+            if looked_at > _PODS_PER_STEP:
+                yield
+                looked_at, kept = 0, what_if.memo()
+            ruled_out = row in what_if.ruled_out
+            if row not in kept and not ruled_out:
                 looked_at += what_if.tables.pods_on(row)
-                kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem)
-            here, why = kept[row]
-            reasons.update(why)
+                kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, self.resource_names.gpu_mem)
+            here, why = ([], _RULED_OUT) if ruled_out else kept[row]
             if here:
                 found.append(here)
                 clean |= not here[0].violations
                 if clean and len(found) >= most:
                     break
+            elif (vague or ruled_out) and asked < most:
+                looked_at += what_if.tables.pods_on(row)
+                why, asked = without_all(pod, what_if, row), asked + 1
+            reasons.update(why)
         return found, reasons
 
     def _least(self) -> int:
@@ -128,6 +133,8 @@ def _not_eligible(pod: Pod, what_if: "WhatIf") -> str:
     kept = what_if.nominations.of(pod.key.uid)
     if kept is None:
         return TOO_MANY if what_if.nominations.full else ""
+    if not what_if.may_help_on(kept.node):
+        return ""
     for record in what_if.tables.records_on(kept.node):
         other = record.pod
         going = other.key.uid in kept.victims or (other.terminating and other.preempted)

@@ -89,33 +89,33 @@ def _share(held: Template, asked: Template) -> float:
     return max((*shares, held.gpu_units / max(1, asked.gpu_units)))
 
 
-def by_rules(
-    pod: Pod, what_if: "WhatIf", row: int, slots: tuple[int, ...] | None
-) -> tuple[Candidate | None, tuple[str, ...]]:
-    """The victims on one node, for a place on certain cards; or None, and why the rules have none."""
-    potential = lower(pod, what_if.tables, row)
-    with what_if.trial(row, slots) as trial:
-        for record in potential:
-            trial.lift(record)
+def agreed(pod: Pod, what_if: "WhatIf", found: Candidate) -> tuple[Candidate | None, tuple[str, ...]]:
+    """The victims that the rules want on a node and its cards: those of `found`, or others; or None, and why.
+
+    The pod has to fit without any pod of lower priority, as with kube-scheduler: company of those is no help.
+    """
+    potential = lower(pod, what_if.tables, found.row)
+    with what_if.trial(found.row, found.slots) as trial:
+        trial.lift_all(potential)
         if not trial.fits():
             return None, trial.reasons()
+        stay = [record for record in potential if record not in found.victims]
+        if 0 < len(found.victims) == len(potential) - len(stay):
+            trial.put_back_all(stay)
+            if trial.fits():
+                return found, ()
+            trial.lift_all(stay)
         violating, others = what_if.tables.budgets.split(potential)
         protected = _cannot_come_back(trial, violating)
         victims = (*protected, *_cannot_come_back(trial, others))
-    return (candidate(row, slots, victims, len(protected)) if victims else None), ()
+    return (candidate(found.row, found.slots, victims, len(protected)) if victims else None), ()
 
 
-def agreed(pod: Pod, what_if: "WhatIf", found: Candidate) -> tuple[Candidate | None, tuple[str, ...]]:
-    """The victims that the rules want on a node and its cards: those of `found`, or others; or None, and why."""
-    tables = what_if.tables
-    there = all(tables.record(record.pod.key.uid) is record for record in found.victims)
-    if found.victims and there:
-        with what_if.trial(found.row, found.slots) as trial:
-            for record in found.victims:
-                trial.lift(record)
-            if trial.fits():
-                return found, ()
-    return by_rules(pod, what_if, found.row, found.slots)
+def without_all(pod: Pod, what_if: "WhatIf", row: int) -> tuple[str, ...]:
+    """Why the rules do not let the pod onto a node without any pod of lower priority; () where they do."""
+    with what_if.trial(row) as trial:
+        trial.lift_all(lower(pod, what_if.tables, row))
+        return trial.reasons()
 
 
 def shares_of(pod: Pod, tables: Tables, chosen: Candidate) -> tuple[CardShare, ...]:

@@ -36,6 +36,7 @@ _NAMES: Final = {
     Amount.MEMORY_BYTES: MEMORY,
     Amount.EPHEMERAL_STORAGE_BYTES: EPHEMERAL_STORAGE,
 }
+_NATIVE: Final = frozenset(_NAMES.values())
 _COLUMN: Final = {
     Amount.CPU_MILLIS: 0,
     Amount.MEMORY_BYTES: 1,
@@ -84,6 +85,11 @@ def by_amounts(
         own = {slot: on_cards[slot] for slot in slots}
         found.append(_candidate(row, slots, _fewest(holders, rooms, own, exclusive=request.exclusive)))
     return sorted(found, key=attrgetter("key", "slots")), ()
+
+
+def say_all(pod: Pod) -> bool:
+    """Whether no rule has more to say of a node where there is too little even without the pods that may go."""
+    return not pod.template.host_ports and pod.template.requests.keys() <= _NATIVE
 
 
 def _left(tables: Tables, row: int, amount: Amount) -> int:

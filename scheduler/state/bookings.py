@@ -5,10 +5,11 @@ a nominated pod (`nominations`)      booked, while it is shown; not on record
 a pod that is lifted                 on record, and not booked: for the length of a question, see `lift`
 """
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterator
 from itertools import chain
 from typing import Final
 
+from scheduler.pods.pod import Pod
 from scheduler.state.cards.card_columns import CardColumns, Held
 from scheduler.state.changes import ANY_DOMAIN, Change, ChangeLog
 from scheduler.state.columns.labels import Labels
@@ -47,6 +48,12 @@ class Bookings(Known):
     def any_nominated(self) -> bool:
         """Whether `nominated_on` has any for some row."""
         return bool(self._nominated_on)
+
+    def nominated(self) -> Iterator[tuple[int, Pod]]:
+        """(row, pod) of the nominated pods that are booked."""
+        for node, records in self._nominated_on.items():
+            if (row := self.row_of.get(node)) is not None:
+                yield from ((row, record.pod) for record in records.values())
 
     def nominated_on(self, row: int) -> Collection[PodRecord]:
         """The nominated pods that are booked on a row."""
