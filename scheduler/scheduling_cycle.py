@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import msgspec
-import numpy as np
 from cachetools import LRUCache
 
-from scheduler.framework.diagnosis import Diagnosis, count_reasons
+from scheduler.framework.diagnosis import NOT_RESOLVABLE, Diagnosis, Resolvable, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.plugin import CardVerdict, Objection, PreBindPlugin, Rejected, Wait
 from scheduler.framework.preemption import NotHelped, PostFilterResult, Preemption
@@ -92,12 +91,12 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class _Diagnosed:
-    """At a version of the tables and a moment. resolvable: intp[…], rows of which pods that leave may make room."""
+    """At a version of the tables and a moment."""
 
     version: int
     moment: Signature
     diagnosis: Diagnosis
-    resolvable: RowArray
+    resolvable: Resolvable
 
 
 class SchedulingCycle:
@@ -215,12 +214,10 @@ class SchedulingCycle:
 
     def _row(self, pod: Pod, evaluation: Evaluation, nominated: str) -> int:
         # Source: kube-scheduler, schedule_one.go, evaluateNominatedNode.
-        runtime = self._runtime
-        among = runtime.feasible_alone(pod, evaluation) if runtime.seeks_company(pod, evaluation) else None
-        row = runtime.tables.row_of.get(nominated, NOWHERE) if nominated else NOWHERE
-        if row != NOWHERE and (runtime.feasible(pod, evaluation) if among is None else among)[row]:
+        row = self._runtime.tables.row_of.get(nominated, NOWHERE) if nominated else NOWHERE
+        if row != NOWHERE and self._runtime.feasible(pod, evaluation)[row]:
             return row
-        return runtime.best_row(pod, evaluation, among)
+        return self._runtime.best_row(pod, evaluation)
 
     def _take(self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int) -> Outcome:
         try:
@@ -269,11 +266,10 @@ class SchedulingCycle:
         if kept is not None and (kept.version, kept.moment) == (version, evaluation.moment):
             return kept
         if evaluation.never:
-            found = _Diagnosed(version, evaluation.moment, Diagnosis(nodes, rejected=evaluation.never), _NO_ROWS)
+            found = _Diagnosed(version, evaluation.moment, Diagnosis(nodes, rejected=evaluation.never), NOT_RESOLVABLE)
         else:
             groups = list(self._runtime.objections(pod, evaluation))
-            rows = np.flatnonzero(self._runtime.resolvable(evaluation, groups))
-            groups += self._runtime.objections_alone(pod, evaluation)
+            rows = self._runtime.resolvable(evaluation, groups)
             diagnosis = Diagnosis(nodes, count_reasons(tables.valid, groups, tables.names))
             found = _Diagnosed(version, evaluation.moment, diagnosis, rows)
         self._diagnoses[key] = found
@@ -281,7 +277,6 @@ class SchedulingCycle:
 
 
 _MOST_DIAGNOSES: Final = 1024
-_NO_ROWS: Final = np.zeros(0, dtype=np.intp)
 _EXISTENCE: Final = int(Change.EXISTENCE)
 
 

@@ -5,12 +5,12 @@ Source of the format: kube-scheduler, pkg/scheduler/framework/types.go, FitError
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from scheduler.framework.plugin import Detail, Objection
-from scheduler.state.columns.arrays import BoolArray
+from scheduler.state.columns.arrays import BoolArray, RowArray
 
 _MOST_EXAMPLES: Final = 10
 
@@ -64,6 +64,19 @@ class Diagnosis:
     def constant_text(self) -> tuple[str, ...]:
         """The message without its numbers: while this stays, the condition need not be patched often."""
         return (self.rejected, *sorted(reason.reason for reason in self.reasons), *self.tail_reasons)
+
+
+class Resolvable(NamedTuple):
+    """Where pods that leave may make room. rows: intp[…], where the first rule that objects may change its mind.
+
+    ruled_out: intp[…], those of them that the node's own fields rule out besides.
+    """
+
+    rows: RowArray
+    ruled_out: RowArray
+
+
+NOT_RESOLVABLE: Final = Resolvable(np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp))
 
 
 def count_reasons(

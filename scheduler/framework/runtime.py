@@ -9,7 +9,7 @@ import numpy as np
 from scheduler.framework.answers import check_objection, checked_scores
 from scheduler.framework.card_rules import CARD_RULES
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.diagnosis import resolvable
+from scheduler.framework.diagnosis import NOT_RESOLVABLE, Resolvable, resolvable
 from scheduler.framework.evaluation_cache import ClassRules, Evaluation, EvaluationCache, Weighted
 from scheduler.framework.plugin import (
     MAX_SCORE,
@@ -20,7 +20,6 @@ from scheduler.framework.plugin import (
     Normalization,
     Objection,
     Plugin,
-    PreFilterPlugin,
     Rejected,
     Relevance,
     ReservePlugin,
@@ -103,14 +102,9 @@ class Runtime:
         self.cache.keep(signature, fresh)
         return fresh
 
-    def best_row(self, pod: Pod, evaluation: Evaluation, among: BoolArray | None = None) -> int:
-        """The feasible row with the highest score, ties by node name; NOWHERE when none is feasible.
-
-        among: bool[nodes], None for all.
-        """
+    def best_row(self, pod: Pod, evaluation: Evaluation) -> int:
+        """The feasible row with the highest score, ties by node name; NOWHERE when none is feasible."""
         total = self.totals(pod, evaluation)
-        if among is not None:
-            total = np.where(among, total, -1)
         best = total[total.argmax()]
         if best < 0:
             return NOWHERE
@@ -133,25 +127,6 @@ class Runtime:
         """bool[nodes]: rows that no rule rejects now, domain rules included; never to be changed."""
         return self.left(pod, evaluation, evaluation.rules.domain_filters, ALL_ROWS, evaluation.feasible)
 
-    def seeks_company(self, pod: Pod, evaluation: Evaluation) -> bool:
-        """Whether a nominated pod that may never come could let the pod in: by required affinity, or hard spread."""
-        if not self.tables.any_nominated:
-            return False
-        required = pod.template.affinity.required_during_scheduling_ignored_during_execution
-        return bool(required) or any(isinstance(rule, PreFilterPlugin) for rule in evaluation.rules.domain_filters)
-
-    def feasible_alone(self, pod: Pod, evaluation: Evaluation) -> BoolArray:
-        """bool[nodes]: as `feasible`, and feasible too if none of the nominated pods comes.
-
-        Source: kube-scheduler, framework/runtime/framework.go, RunFilterPluginsWithNominatedPods.
-        """
-        feasible, domains = self.feasible(pod, evaluation), evaluation.rules.domain_filters
-        with self.tables.without_nominated():
-            evaluation.state.drop_passing()
-            alone = self.left(pod, evaluation, domains, ALL_ROWS, feasible)
-            evaluation.state.drop_passing()
-        return alone
-
     def objections(self, pod: Pod, evaluation: Evaluation) -> Iterator[list[Objection]]:
         """For each rule in order, its objections over all rows."""
         for _, objections in self.objections_by_rule(pod, evaluation):
@@ -163,30 +138,24 @@ class Runtime:
             yield plugin.name, list(plugin.diagnose(pod, self.tables, evaluation.state, ALL_ROWS))
         evaluation.state.drop_passing()
 
-    def objections_alone(self, pod: Pod, evaluation: Evaluation) -> list[list[Objection]]:
-        """As `objections`, if none of the nominated pods comes; empty where that makes no difference."""
-        if not self.seeks_company(pod, evaluation):
-            return []
-        with self.tables.without_nominated():
-            return list(self.objections(pod, evaluation))
-
     def verdicts(self, pod: Pod, evaluation: Evaluation, row: int) -> list[CardVerdict]:
         """What the rules that judge cards say of each card of the node."""
         rules = evaluation.rules.filters
         return [verdict for plugin in rules for verdict in plugin.verdicts(pod, self.tables, evaluation.state, row)]
 
-    def resolvable(self, evaluation: Evaluation, objections: Sequence[Sequence[Objection]]) -> BoolArray:
-        """bool[nodes]: rows of which pods that leave may make room. objections: as `objections` has given them."""
+    def resolvable(self, evaluation: Evaluation, objections: Sequence[Sequence[Objection]]) -> Resolvable:
+        """Of all rows. objections: as `objections` has given them."""
         rules, of_node = evaluation.rules.filters, set(evaluation.rules.node_filters)
         groups = zip((rule not in of_node for rule in rules), objections, strict=True)
-        return resolvable(self.tables.valid, groups) & evaluation.allowed
+        (rows,) = resolvable(self.tables.valid, groups).nonzero()
+        return Resolvable(rows, rows[~evaluation.allowed[rows]])
 
-    def resolvable_on(self, pod: Pod, rows: RowArray) -> tuple[RowArray, int]:
+    def resolvable_on(self, pod: Pod, rows: RowArray) -> tuple[Resolvable, int]:
         """Those of `rows` of which pods that leave may make room, and bits of Change that can help on the others."""
         state, tables = CycleState(), self.tables
         skipped, never = self.pre_filter(pod, state)
         if never is not None:
-            return rows[:0], int(never.wakes_on)
+            return NOT_RESOLVABLE, int(never.wakes_on)
         state.write(CARD_RULES, self.profile.card_rules(skipped))
         judged = Evaluation(state=state, rules=self.profile.class_rules(pod, skipped))
         rules, valid = judged.rules, tables.valid[rows]
@@ -194,7 +163,8 @@ class Runtime:
         groups = (
             (plugin not in rules.node_filters, plugin.diagnose(pod, tables, state, rows)) for plugin in rules.filters
         )
-        return rows[resolvable(valid, groups) & allowed], judged.wakes_on
+        found = resolvable(valid, groups)
+        return Resolvable(rows[found], rows[found & ~allowed]), judged.wakes_on
 
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, Evaluation]:
         """Whether some of `rows` take the pod now, and what was worked out for that. rows: None for all of them.

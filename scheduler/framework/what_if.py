@@ -4,7 +4,7 @@ The pods are lifted from the tables themselves, the rules are asked about that o
 anybody else looks: whatever rules count is counted by the same code, and no copy of a node is ever made.
 """
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -14,6 +14,7 @@ from cachetools import LRUCache
 
 from scheduler.framework.card_rules import CARD_RULES
 from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.diagnosis import Resolvable
 from scheduler.framework.evaluation_cache import ClassRules, Evaluation
 from scheduler.framework.plugin import CardFilterPlugin, CardObjection
 from scheduler.framework.runtime import Runtime
@@ -73,6 +74,16 @@ class Trial:
         del self.lifted[record.pod.key.uid]
         self.runtime.tables.put_back(record)
 
+    def lift_all(self, records: Iterable[PodRecord]) -> None:
+        """Ask without these pods."""
+        for record in records:
+            self.lift(record)
+
+    def put_back_all(self, records: Iterable[PodRecord]) -> None:
+        """Ask with them again."""
+        for record in records:
+            self.put_back(record)
+
     def fits(self) -> bool:
         """Whether the node takes the pod as it is now. That its own fields allow it is known."""
         self.state.drop_passing()
@@ -121,22 +132,33 @@ class RowMemo:
 class WhatIf:
     """Questions for one pod. rows: intp[…], of the nodes where pods of lower priority may make room by leaving.
 
-    resolvable: how many there are where any pods could. Both as of the start.
+    resolvable: how many there are where any pods could. ruled_out: intp[…], those of `rows` that the node's own fields
+    rule out besides. All as of the start.
     least: int64[amounts], what the pod needs of a row at least. left: what rows have left without pods of lower
     priority, see `count`. wakes_on: bits of Change that can alter what rules said of trials.
     nominations: the tables show them as the pod sees them.
     """
 
     def __init__(
-        self, runtime: Runtime, pod: Pod, rows: RowArray, *, nominations: Nominations, left: LeftAbove, memo: "RowMemo"
+        self,
+        runtime: Runtime,
+        pod: Pod,
+        found: Resolvable,
+        *,
+        nominations: Nominations,
+        left: LeftAbove,
+        memo: "RowMemo",
     ) -> None:
-        """rows: of the nodes where pods that leave may make room, in any order."""
+        """found: where the first rule that objects may change its mind as pods leave."""
         self.tables = runtime.tables
         self.nominations = nominations
         self.left = left
-        self.resolvable = len(rows)
+        self.resolvable = len(found.rows)
+        self._resolvable = frozenset(found.rows.tolist())
         self.least = runtime.profile.least(pod)
-        self.rows = rows[self.tables.fact(Priorities).lowest[rows] < pod.priority]
+        lower = self.tables.fact(Priorities).lowest < pod.priority
+        self.rows = found.rows[lower[found.rows]]
+        self.ruled_out = found.ruled_out[lower[found.ruled_out]]
         self.wakes_on = 0
         self._names = list(self.tables.names)
         self._runtime = runtime
@@ -166,6 +188,10 @@ class WhatIf:
         """
         return self._memo.of((self._pod.template, self._pod.priority, self.tables.budgets.version))
 
+    def may_help_on(self, node: str) -> bool:
+        """Whether pods that leave the node may make room there, or the pod fits there as it is."""
+        return self.tables.row_of.get(node) in self._resolvable
+
     @contextmanager
     def trial(self, row: int, only: Collection[int] | None = None) -> Iterator[Trial]:
         """One node. only: slots of its cards, when no other will do."""
@@ -177,6 +203,5 @@ class WhatIf:
         state.write(CARD_RULES, rules)
         trial = Trial(runtime, self._pod, row, state, runtime.profile.class_rules(self._pod, skipped), {})
         yield trial
-        for record in list(trial.lifted.values()):
-            trial.put_back(record)
+        trial.put_back_all(list(trial.lifted.values()))
         self.wakes_on |= trial.wakes_on

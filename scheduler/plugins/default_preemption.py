@@ -9,13 +9,15 @@ from collections.abc import Generator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, ClassVar, Final
 
+import numpy as np
 from pydantic import Field
 
 from scheduler.framework.plugin import PluginArgs, PostFilterPlugin
 from scheduler.framework.preemption import NotHelped, PostFilterResult, Preemption
-from scheduler.plugins.victims import PODS_PER_STEP, Candidate, agreed, by_rules, shares_of, still_agreed
-from scheduler.plugins.victims_by_amounts import by_amounts, kept_place, promising
+from scheduler.plugins.victims import PODS_PER_STEP, Candidate, agreed, by_rules, lower, shares_of, without_all
+from scheduler.plugins.victims_by_amounts import by_amounts, kept_place, promising, say_all
 from scheduler.pods.pod import Pod
+from scheduler.state.columns.arrays import RowArray
 from scheduler.state.pod_record import PodRecord
 
 if TYPE_CHECKING:
@@ -90,24 +92,25 @@ class DefaultPreemption(PostFilterPlugin):
             if best is None or (waiting and waiting[0][0] < best.key):
                 yield
         if best is None:
+            reasons += yield from self._without_hope(pod, what_if)
             reasons[NO_VICTIMS] += what_if.resolvable - len(what_if.rows)
             return _not_helped(len(what_if.tables.row_of), what_if.resolvable, reasons)
-        if version != what_if.tables.changes.version and not still_agreed(what_if, best):
-            best, _ = by_rules(pod, what_if, best.row, best.slots)
+        if version != what_if.tables.changes.version:
+            best, _ = by_rules(what_if, best, lower(pod, what_if.tables, best.row))
         return _CHANGED if best is None else _preemption(pod, what_if, best)
 
     def _by_amounts(
         self, pod: Pod, what_if: "WhatIf"
     ) -> Generator[None, None, tuple[list[list[Candidate]], Counter[str]]]:
-        """Of the first nodes by name, as many as are compared, what plain amounts say; why others have no victims."""
+        """Of the first nodes by name, as many as are compared, what plain amounts say; why some have no victims."""
         found: list[list[Candidate]] = []
+        reasons: Counter[str] = Counter()
         while not what_if.count(PODS_PER_STEP):
             yield
-        gpu_mem, looked_at = self.resource_names.gpu_mem, 0
-        rows, reasons = promising(pod, what_if.least, what_if.left, what_if.rows, gpu_mem)
-        clean, most = False, max(len(what_if.rows) * self.args.min_candidate_nodes_percentage // 100, self._least())
+        hopeful, _ = self._hopeful(pod, what_if)
+        clean, most, looked_at = False, self._compared(what_if), 0
         kept = what_if.memo()
-        for row in what_if.by_name(rows):
+        for row in what_if.by_name(hopeful):
             if row not in kept:
                 looked_at += _PODS_OF_A_NODE + what_if.tables.pods_on(row)
                 if looked_at > PODS_PER_STEP:
@@ -115,10 +118,9 @@ class DefaultPreemption(PostFilterPlugin):
                     looked_at, kept = 0, what_if.memo()
                 if not what_if.is_there(row):
                     continue
-                kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=gpu_mem)
+                kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=self.resource_names.gpu_mem)
             here, why = kept[row]
-            if why:
-                reasons.update(why)
+            reasons.update(why)
             if here:
                 found.append(here)
                 clean |= not here[0].violations
@@ -126,8 +128,34 @@ class DefaultPreemption(PostFilterPlugin):
                     break
         return found, reasons
 
-    def _least(self) -> int:
-        return max(1, self.args.min_candidate_nodes_absolute)
+    def _hopeful(self, pod: Pod, what_if: "WhatIf") -> tuple[RowArray, RowArray]:
+        """(rows where plain amounts and the node's own fields allow it without pods of lower priority, the others)."""
+        rows = np.setdiff1d(what_if.rows, what_if.ruled_out, assume_unique=True)
+        enough, _ = promising(pod, what_if.least, what_if.left, rows, self.resource_names.gpu_mem)
+        return rows[enough], rows[~enough]
+
+    def _without_hope(self, pod: Pod, what_if: "WhatIf") -> Generator[None, None, Counter[str]]:
+        """Why the other rows have no victims. Where amounts do not say all, rules are asked, about a few of them."""
+        _, lacking = self._hopeful(pod, what_if)
+        told = what_if.ruled_out if say_all(pod) else np.concatenate((what_if.ruled_out, lacking))
+        asked = what_if.by_name(told)[: self._compared(what_if)]
+        lacking = np.setdiff1d(lacking, asked, assume_unique=True)
+        reasons = promising(pod, what_if.least, what_if.left, lacking, self.resource_names.gpu_mem)[1]
+        reasons[NOT_HELPFUL] += len(what_if.ruled_out) - len(np.intersect1d(what_if.ruled_out, asked))
+        looked_at = 0
+        for row in asked:
+            looked_at += _PODS_OF_A_NODE + what_if.tables.pods_on(row)
+            if looked_at > PODS_PER_STEP:
+                yield
+                looked_at = 0
+            if what_if.is_there(row):
+                reasons.update(without_all(pod, what_if, row))
+        return reasons
+
+    def _compared(self, what_if: "WhatIf") -> int:
+        """How many nodes are compared."""
+        by_share = len(what_if.rows) * self.args.min_candidate_nodes_percentage // 100
+        return max(1, self.args.min_candidate_nodes_absolute, by_share)
 
 
 def _not_eligible(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord]) -> str:
@@ -138,7 +166,7 @@ def _not_eligible(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord]) -> st
     kept = what_if.nominations.of(pod.key.uid)
     if kept is None:
         return TOO_MANY if what_if.nominations.full else ""
-    if what_if.tables.row_of.get(kept.node) not in what_if.rows:
+    if not what_if.may_help_on(kept.node):
         # Whoever leaves there, the pod will not be let in: the node is tainted by now, say, since it is lost.
         return ""
     return TERMINATING if going and not kept.lacks_cards else ""

@@ -237,8 +237,11 @@ def _matching(
 
 
 def _with_company(pod: Pod, own: Own, tables: Tables, rows: Rows) -> BoolArray:
-    """bool[rows]: nodes in domains, of every term, where a pod matches all terms; any, for the first of a group."""
-    counts = tables.fact(MatchingPods).counts(Query.of(*own.affinity))
+    """bool[rows]: nodes in domains, of every term, where a pod matches all terms; any, for the first of a group.
+
+    A nominated pod is no company: it may never come. Source: kube-scheduler, RunFilterPluginsWithNominatedPods.
+    """
+    counts = tables.fact(MatchingPods).placed(Query.of(*own.affinity))
     here = [_in_domain(counts, tables, term.topology_key) for term in own.affinity]
     if not any(found.any() for found in here) and _may_be_first(pod, own, tables):
         codes = [tables.labels.column(term.topology_key).codes[rows] for term in own.affinity]

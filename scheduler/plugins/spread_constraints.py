@@ -141,7 +141,11 @@ def objecting(spread: Spread, tables: Tables, rows: Rows) -> tuple[BoolArray, Bo
         counted = _counted(having_all, each.written, spread, tables)
         there = of_row[rows]
         allowed = each.written.max_skew - each.takes_self
-        too_many = _above_least(each, of_row, counted, tables) > allowed
+        too_many = _above_least(each, of_row, counted, _pods(each, tables)) > allowed
+        if tables.any_nominated and each.query is not None:
+            # Nominated pods fill their own domain, and open no other: they may never come.
+            placed = tables.fact(MatchingPods).placed(each.query)
+            too_many |= _above_least(each, of_row, counted, placed) > allowed
         undecided = ~(lacking | skewed)
         lacks = there == 0
         lacking |= undecided & lacks
@@ -207,16 +211,17 @@ def _place_of_empty(each: Constraint, tables: Tables) -> int:
     return 0 if code is None else code - ABSENT
 
 
-def _above_least(each: Constraint, places: RowArray, counted: BoolArray, tables: Tables) -> Int64Array:
+def _above_least(each: Constraint, places: RowArray, counted: BoolArray, pods: Int64Array) -> Int64Array:
     """int64[places]: by how many pods each domain has more than the one with the fewest.
 
-    counted: bool[nodes], those that count. Fewer domains of them than `min_domains`: more than none.
+    counted: bool[nodes], those that count. pods: int64[nodes], those that are spread. Fewer domains than `min_domains`:
+    more than none.
     """
     size = int(places.max(initial=0)) + 1
     there = np.bincount(places[counted], minlength=size) > 0
-    pods = np.bincount(places, weights=_pods(each, tables) * counted, minlength=size).astype(np.int64)
+    held = np.bincount(places, weights=pods * counted, minlength=size).astype(np.int64)
     enough = np.count_nonzero(there) >= max(1, each.written.min_domains)
-    return pods - pods[there].min() if enough else pods
+    return held - held[there].min() if enough else held
 
 
 def _pods(each: Constraint, tables: Tables) -> Int64Array:

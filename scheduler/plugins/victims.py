@@ -99,54 +99,50 @@ def _share(held: Template, asked: Template) -> float:
     return max((*shares, held.gpu_units / max(1, asked.gpu_units)))
 
 
-def by_rules(
-    pod: Pod, what_if: "WhatIf", row: int, slots: tuple[int, ...] | None
-) -> tuple[Candidate | None, tuple[str, ...]]:
-    """The victims on one node, for a place on certain cards; or None, and why the rules have none."""
-    if not what_if.is_there(row):
-        return None, ()
-    potential = lower(pod, what_if.tables, row)
-    with what_if.trial(row, slots) as trial:
-        for record in potential:
-            trial.lift(record)
-        if not trial.fits():
-            return None, trial.reasons()
-        violating, others = what_if.tables.budgets.split(potential)
-        protected = _cannot_come_back(trial, violating)
-        victims = (*protected, *_cannot_come_back(trial, others))
-    return (candidate(row, slots, victims, len(protected)) if victims else None), ()
-
-
 def agreed(
     pod: Pod, what_if: "WhatIf", found: Candidate
 ) -> Generator[None, None, tuple[Candidate | None, tuple[str, ...]]]:
+    """As `by_rules`. One step, but two on a node with very many pods."""
+    if not what_if.is_there(found.row):
+        return None, ()
+    potential, tables = lower(pod, what_if.tables, found.row), what_if.tables
+    if tables.pods_on(found.row) > PODS_PER_STEP:
+        yield
+        potential = [record for record in potential if tables.record(record.pod.key.uid) is record]
+    return by_rules(what_if, found, potential)
+
+
+def by_rules(
+    what_if: "WhatIf", found: Candidate, potential: Sequence[PodRecord]
+) -> tuple[Candidate | None, tuple[str, ...]]:
     """The victims that the rules want on a node and its cards: those of `found`, or others; or None, and why.
 
-    One step, but three on a node with very many pods.
+    The pod has to fit without any pod of lower priority, as with kube-scheduler: company of those is no help.
+    potential: as `lower`.
     """
-    large = what_if.is_there(found.row) and what_if.tables.pods_on(found.row) > PODS_PER_STEP
-    if large:
-        yield
-    if still_agreed(what_if, found):
-        return found, ()
-    if large:
-        yield
-    return by_rules(pod, what_if, found.row, found.slots)
-
-
-def still_agreed(what_if: "WhatIf", found: Candidate) -> bool:
-    """Whether the pod fits once the victims of `found` have gone, which are all there."""
-    tables = what_if.tables
-    if (
-        not found.victims
-        or not what_if.is_there(found.row)
-        or any(tables.record(record.pod.key.uid) is not record for record in found.victims)
-    ):
-        return False
+    if not what_if.is_there(found.row):
+        return None, ()
     with what_if.trial(found.row, found.slots) as trial:
-        for record in found.victims:
-            trial.lift(record)
-        return trial.fits()
+        trial.lift_all(potential)
+        if not trial.fits():
+            return None, trial.reasons()
+        stay = [record for record in potential if record not in found.victims]
+        if 0 < len(found.victims) == len(potential) - len(stay):
+            trial.put_back_all(stay)
+            if trial.fits():
+                return found, ()
+            trial.lift_all(stay)
+        violating, others = what_if.tables.budgets.split(potential)
+        protected = _cannot_come_back(trial, violating)
+        victims = (*protected, *_cannot_come_back(trial, others))
+    return (candidate(found.row, found.slots, victims, len(protected)) if victims else None), ()
+
+
+def without_all(pod: Pod, what_if: "WhatIf", row: int) -> tuple[str, ...]:
+    """Why the rules do not let the pod onto a node without any pod of lower priority; () where they do."""
+    with what_if.trial(row) as trial:
+        trial.lift_all(lower(pod, what_if.tables, row))
+        return trial.reasons()
 
 
 def shares_of(pod: Pod, tables: Tables, chosen: Candidate) -> tuple[CardShare, ...]:

@@ -41,6 +41,7 @@ _NAMES: Final = {
     Amount.MEMORY_BYTES: MEMORY,
     Amount.EPHEMERAL_STORAGE_BYTES: EPHEMERAL_STORAGE,
 }
+_NATIVE: Final = frozenset(_NAMES.values())
 _COLUMN: Final = {
     Amount.CPU_MILLIS: 0,
     Amount.MEMORY_BYTES: 1,
@@ -64,7 +65,7 @@ def kept_place(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord], gpu_mem:
     None when they are known, or it asks for none, or what goes is not enough.
     """
     kept = what_if.nominations.of(pod.key.uid)
-    if kept is None or not kept.lacks_cards or kept.node not in what_if.tables.row_of:
+    if kept is None or not kept.lacks_cards or not what_if.may_help_on(kept.node):
         return None
     row = what_if.tables.row_of[kept.node]
     found, _ = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=gpu_mem, potential=going)
@@ -119,8 +120,8 @@ def by_amounts(
 
 def promising(
     pod: Pod, least: Int64Array, left: LeftAbove, rows: RowArray, gpu_mem: str
-) -> tuple[RowArray, Counter[str]]:
-    """Those of `rows` where enough would be left without all pods of lower priority; of what others have too little.
+) -> tuple[BoolArray, Counter[str]]:
+    """bool[rows]: enough would be left without all pods of lower priority; and of what others have too little.
 
     The arguments as `by_amounts`, and rows that `left` has counted.
     """
@@ -136,7 +137,12 @@ def promising(
         served = left.serves(rows, request)
         reasons[memory_reason(request)] += int(np.count_nonzero(enough & ~served))
         enough &= served
-    return rows[enough], +reasons
+    return enough, +reasons
+
+
+def say_all(pod: Pod) -> bool:
+    """Whether no rule has more to say of a node where there is too little even without the pods that may go."""
+    return not pod.template.host_ports and pod.template.requests.keys() <= _NATIVE
 
 
 def _left(tables: Tables, row: int, amount: Amount) -> int:

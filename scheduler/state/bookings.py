@@ -6,10 +6,10 @@ a pod that is lifted                 on record, and not booked: for the length o
 """
 
 from collections.abc import Collection, Hashable, Iterator
-from contextlib import contextmanager
 from itertools import chain
 from typing import Final
 
+from scheduler.pods.pod import Pod
 from scheduler.state.cards.card_columns import CardColumns, Held
 from scheduler.state.changes import ANY_DOMAIN, ANY_PRIORITY, Change, ChangeLog
 from scheduler.state.columns.labels import Labels
@@ -48,6 +48,12 @@ class Bookings(Known):
     def any_nominated(self) -> bool:
         """Whether `nominated_on` has any for some row."""
         return bool(self._nominated_on)
+
+    def nominated(self) -> Iterator[tuple[int, Pod]]:
+        """(row, pod) of the nominated pods that are booked."""
+        for node, records in self._nominated_on.items():
+            if (row := self.row_of.get(node)) is not None:
+                yield from ((row, record.pod) for record in records.values())
 
     def nominated_on(self, row: int) -> Collection[PodRecord]:
         """The nominated pods that are booked on a row."""
@@ -101,17 +107,6 @@ class Bookings(Known):
         self._book(record, row)
         record.lifted = False
         self.cards.turned.clear()
-
-    @contextmanager
-    def without_nominated(self) -> Iterator[None]:
-        """Ask as if no nominated pod were there, see `lift`."""
-        booked = [record for records in self._nominated_on.values() for record in records.values()]
-        booked = [record for record in booked if record.node in self.row_of]
-        for record in booked:
-            self.lift(record)
-        yield
-        for record in booked:
-            self.put_back(record)
 
     # Facts
 

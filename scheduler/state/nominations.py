@@ -8,7 +8,8 @@ A pod that has made others go, or that another scheduler says will come, counts 
 priority; one of a higher priority, and the pod itself, see the node without it. The tables show one such view at a
 time. Pods are decided by priority, so from one to the next the view moves by few nominations.
 kube-scheduler filters twice, with and without the nominated pods of a node, since a rule may let a pod in for the sake
-of one that is not there yet (`RunFilterPluginsWithNominatedPods`); here they count as pods that are on their way.
+of one that is not there yet (`RunFilterPluginsWithNominatedPods`); here they count as pods that are on their way, and
+such rules leave them out (docs/decisions/0038).
 Owned by the event loop. No method awaits, so each one is atomic.
 """
 

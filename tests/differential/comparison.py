@@ -3,22 +3,29 @@
 `ON_PURPOSE` names what differs on purpose.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from scheduler.plugins import registry
+from tests.differential import victims
+from tests.differential.nominated import asks_of_domains, seen_by
 from tests.differential.ours import Objecting, Ours, Verdicts
-from tests.differential.wire import Probe, Recorded, Scores, Verdict
+from tests.differential.wire import Answer, Probe, Recorded, Scores, Verdict
 
 _PER_POINT: Final = 1_000
+# Pods that leave may make room there: the others are not candidates for preemption.
+_RESOLVABLE: Final = "Unschedulable"
 _NORMALIZED: Final = frozenset({"TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity"})
 _BY_NAME: Final = "nodes that PreFilter leaves out"
 _PREFERENCE: Final = "a preference that is not valid"
 _POD_LEVEL: Final = "the pod's own pod-level requests in its score"
-ON_PURPOSE: Final = (_BY_NAME, _PREFERENCE, _POD_LEVEL)
+_IN_SCORES: Final = "nominated pods in scores"
+_IN_DOMAINS: Final = "nominated pods in domains"
+ON_PURPOSE: Final = (_BY_NAME, _PREFERENCE, _POD_LEVEL, _IN_SCORES, _IN_DOMAINS)
+_OF_AMOUNTS: Final = frozenset({"NodeResourcesFit", "NodeResourcesBalancedAllocation"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +43,11 @@ def differences(scenario: Recorded, ours: Ours) -> Iterator[Difference]:
     """Of every probe that the API server takes."""
     for probe in scenario.probes:
         if not probe.answer.invalid:
-            for what, expected, got in _about(probe, ours.verdicts(probe.pod)):
+            for what, expected, got in _about(scenario, probe, ours):
                 yield Difference(scenario, probe, what, expected, got)
 
 
-def on_purpose(probe: Probe) -> frozenset[str]:
+def on_purpose(scenario: Recorded, probe: Probe) -> frozenset[str]:
     """In which of `ON_PURPOSE` our answer may differ. What else there is to compare is compared."""
     answer, found = probe.answer, set[str]()
     if any(not verdict.plugin for verdict in answer.rejected.values()):
@@ -49,20 +56,17 @@ def on_purpose(probe: Probe) -> frozenset[str]:
         found.add(_PREFERENCE)
     if answer.scores and msgspec.json.decode(probe.pod, type=_Sized).spec.resources is not None:
         found.add(_POD_LEVEL)
+    if nominated := seen_by(probe, scenario):
+        if answer.scores.keys() & _OF_AMOUNTS and set(answer.feasible) & nominated.keys():
+            found.add(_IN_SCORES)
+        if any(map(asks_of_domains, (probe.pod, *nominated.values()))):
+            found.add(_IN_DOMAINS)
     return frozenset(found)
 
 
 def scorers() -> frozenset[str]:
     """Names of our plugins that score."""
     return frozenset(plugin.name for plugin in registry.describe() if "score" in plugin.points)
-
-
-def lacking(scenario: Recorded) -> frozenset[str]:
-    """What kube-scheduler decides by, and we say nothing of: scores that differ between nodes, preemption."""
-    answers = [probe.answer for probe in scenario.probes]
-    scored = {name for answer in answers for name, scores in answer.scores.items() if not alike(scores.normalized)}
-    preempts = {"DefaultPreemption"} if any(answer.preemption for answer in answers) else set[str]()
-    return frozenset((scored - scorers()) | preempts)
 
 
 def alike(scores: Mapping[str, int]) -> bool:
@@ -78,8 +82,24 @@ class _Sized(msgspec.Struct):
     spec: _WithResources
 
 
-def _about(probe: Probe, ours: Verdicts) -> Iterator[tuple[str, object, object]]:
-    theirs, excused = probe.answer, on_purpose(probe)
+def _about(scenario: Recorded, probe: Probe, ours: Ours) -> Iterator[tuple[str, object, object]]:
+    theirs, excused, verdicts = probe.answer, on_purpose(scenario, probe), ours.verdicts(probe.pod)
+    if _IN_DOMAINS in excused:
+        if not set(verdicts.feasible) <= set(theirs.feasible):
+            yield "feasible nodes", theirs.feasible, verdicts.feasible
+        return
+    yield from _filtered(theirs, verdicts, excused)
+    if theirs.preemption is not None:
+        yield from victims.differing(scenario, probe, theirs.preemption, ours)
+    if theirs.feasible == verdicts.feasible:
+        nominated = seen_by(probe, scenario)
+        left_out = {"NodeResourcesFit"} if _POD_LEVEL in excused else set[str]()
+        for plugin in sorted((theirs.scores.keys() & scorers()) - left_out):
+            elsewhere = nominated.keys() if plugin in _OF_AMOUNTS else ()
+            yield from _scores(plugin, theirs.scores[plugin], verdicts.scores.get(plugin, {}), elsewhere)
+
+
+def _filtered(theirs: Answer, ours: Verdicts, excused: Collection[str]) -> Iterator[tuple[str, object, object]]:
     if theirs.pre_filter is not None:
         yield from _unless_equal("PreFilter", tuple(theirs.pre_filter.reasons or ()), (ours.never,))
         yield from _unless_equal("message", theirs.message, ours.message)
@@ -88,12 +108,9 @@ def _about(probe: Probe, ours: Verdicts) -> Iterator[tuple[str, object, object]]
     for name, verdict in theirs.rejected.items():
         if verdict.plugin:
             yield from _unless_equal(f"node {name}", _objecting(verdict), ours.rejected.get(name))
-    if not excused & {_BY_NAME, _PREFERENCE}:
+        yield from _unless_equal(f"node {name}, resolvable", verdict.code == _RESOLVABLE, name in ours.resolvable)
+    if not {_BY_NAME, _PREFERENCE} & set(excused):
         yield from _unless_equal("message", theirs.message, ours.message)
-    if theirs.feasible == ours.feasible:
-        left_out = {"NodeResourcesFit"} if _POD_LEVEL in excused else set[str]()
-        for plugin in sorted((theirs.scores.keys() & scorers()) - left_out):
-            yield from _scores(plugin, theirs.scores[plugin], ours.scores.get(plugin, {}))
 
 
 def _unless_equal(what: str, expected: object, got: object) -> Iterator[tuple[str, object, object]]:
@@ -105,11 +122,13 @@ def _objecting(verdict: Verdict) -> Objecting:
     return Objecting(verdict.plugin, tuple(sorted(verdict.reasons or ())))
 
 
-def _scores(plugin: str, theirs: Scores, ours: Mapping[str, int]) -> Iterator[tuple[str, object, object]]:
+def _scores(
+    plugin: str, theirs: Scores, ours: Mapping[str, int], left_out: Collection[str]
+) -> Iterator[tuple[str, object, object]]:
     expected = theirs.normalized
     if plugin in _NORMALIZED and alike(expected) and alike(ours):
         # Every feasible node gets the same: that decides nothing, and we leave it out.
         return
     for name, points in expected.items():
-        if ours.get(name, 0) != points * _PER_POINT:
+        if name not in left_out and ours.get(name, 0) != points * _PER_POINT:
             yield f"{plugin}, score of {name}", points, ours.get(name, 0) / _PER_POINT

@@ -46,18 +46,21 @@ class Mutant:
         return f"line {self.number}: {self.line}   ({self.change})"
 
 
-def mutants_of(module: ModuleType) -> Iterator[Mutant]:
-    """One for each operator inside a function, each `not`, `~`, truth value and branch."""
+def mutants_of(module: ModuleType, *, orders: bool = False) -> Iterator[Mutant]:
+    """One for each operator inside a function, each `not`, `~`, truth value and branch.
+
+    orders: also for each two values that are returned, and each minus.
+    """
     source = inspect.getsource(module)
     tree, lines = ast.parse(source), source.splitlines()
     before = _codes(tree, module)
-    for place, node in enumerate(ast.walk(tree)):
-        found = _changed(copy.deepcopy(node))
+    places = ((place, way) for place, node in enumerate(ast.walk(tree)) for way in range(_ways(node, orders=orders)))
+    for place, way in places:
+        changed = copy.deepcopy(tree)
+        found = _changed(next(islice(ast.walk(changed), place, None)), way)
         if found is None:
             continue
         number, change = found
-        changed = copy.deepcopy(tree)
-        _changed(next(islice(ast.walk(changed), place, None)))
         after = _codes(ast.fix_missing_locations(changed), module)
         functions = {name: code for name, code in after.items() if code != before[name]}
         if functions:
@@ -79,9 +82,26 @@ def put_in(module: ModuleType, mutant: Mutant) -> Iterator[None]:
             function.__code__ = code
 
 
-def _changed(node: ast.AST) -> tuple[int, str] | None:  # noqa: PLR0911 - one for each kind
-    """Change the node; (line, what is changed), None where it is no operator."""
+def _ways(node: ast.AST, *, orders: bool) -> int:
+    """How many changes there are."""
     match node:
+        case ast.Return(value=ast.Tuple(elts=values)):
+            return len(values) - 1 if orders else 0
+        case ast.UnaryOp(op=ast.USub()):
+            return int(orders)
+        case _:
+            return 1
+
+
+def _changed(node: ast.AST, way: int) -> tuple[int, str] | None:  # noqa: C901, PLR0911 - one for each kind
+    """Change the node; (line, what is changed), None where it is no operator. way: less than `_ways`."""
+    match node:
+        case ast.Return(value=ast.Tuple(elts=values)) if len(values) > 1:
+            values[way], values[way + 1] = values[way + 1], values[way]
+            return node.lineno, f"values {way + 1} and {way + 2} exchanged"
+        case ast.UnaryOp(op=ast.USub(), operand=operand) if not isinstance(operand, ast.Constant):
+            node.operand = ast.UnaryOp(ast.USub(), operand)
+            return node.lineno, "minus left out"
         case ast.Compare():
             node.ops[0] = _other(node.ops[0])
             return node.lineno, "comparison turned round"

@@ -19,7 +19,7 @@ from tests.differential.comparison import differences
 from tests.differential.mutants import Mutant, mutants_of, put_in
 from tests.differential.ours import Ours
 from tests.differential.table import GROUPS
-from tests.differential.test_bite import REASONS
+from tests.differential.test_bite import BITING
 from tests.differential.wire import Recorded
 
 _COLUMNS: Final = "scheduler.state.columns"
@@ -27,13 +27,19 @@ _COLUMNS: Final = "scheduler.state.columns"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A module that is changed. first: the groups that are likely to see it."""
+    """A module that is changed. first: the groups that are likely to see it. only: no other has to do with it.
+
+    orders: the order of what its functions return is changed, too.
+    """
 
     module: str
     first: tuple[str, ...]
+    only: bool = False
+    orders: bool = False
 
 
 _AFFINITY: Final = ("existing_anti_affinity", "required_affinity", "required_anti_affinity", "preferred_affinity")
+_PREEMPTION: Final = ("preemption_again", "preemption_rules", "preemption", "preemption_lowest", "preemption_wide")
 SUBJECTS: Final = (
     Subject("scheduler.plugins.node_unschedulable", ("unschedulable",)),
     Subject("scheduler.plugins.node_name", ("node_name",)),
@@ -64,6 +70,9 @@ SUBJECTS: Final = (
     Subject(f"{_COLUMNS}.selectors", ("node_affinity", "existing_anti_affinity")),
     Subject("scheduler.state.facts.existing_terms", ("existing_anti_affinity", "preferred_affinity")),
     Subject(f"{_COLUMNS}.images", ("images",)),
+    Subject("scheduler.plugins.victims", _PREEMPTION, only=True, orders=True),
+    Subject("scheduler.plugins.victims_by_amounts", _PREEMPTION, only=True, orders=True),
+    Subject("scheduler.state.disruption_budgets", _PREEMPTION, only=True, orders=True),
 )
 _ONE_BY_ONE: Final = "classes of pods: the comparison asks about one pod at a time"
 _KEPT: Final = "when something is worked out again, and what keeping it costs: scheduler.testkit and its histories"
@@ -71,6 +80,15 @@ _CONFIGURED: Final = "the default profile does not configure it"
 _ADMITTED: Final = "the API server admits no pod for which it matters"
 _FASTER: Final = "another way to the same answer"
 _LEAVES: Final = "nothing leaves while pods are asked about: tests/scheduler/testkit and the random histories"
+_CARDS: Final = "about cards: tests/scheduler/plugins/test_victims.py tries every choice"
+_LISTED: Final = "kube-scheduler is asked when it has seen everything"
+_MANY: Final = "more than is read of one namespace, or selector: tests/scheduler/state/test_disruption_budgets.py"
+_MOST_HELD: Final = (
+    "found = nlargest(MOST_VICTIMS, found, key=lambda record: (shares[record.pod.template], -record.pod.priority))"
+)
+_ASKED: Final = "asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and least[amount] != NOTHING]"
+_SHORT: Final = "short = tuple(_reason(amount, gpu_mem) for amount, room in zip(asked, rooms, strict=True) if room < 0)"
+_WIDE: Final = "no node that is recorded has so many pods: tests/scheduler/plugins/test_victims.py"
 # What no comparison with kube-scheduler can see, and why: a function, one line of it, or a line.
 UNSEEN: Final[dict[str, str]] = {
     "tolerates: return False": f"an operator of tolerations behind a feature gate: {_ADMITTED}",
@@ -106,6 +124,38 @@ UNSEEN: Final[dict[str, str]] = {
     "rows[row] += sign": _LEAVES,
     "opened_by": "who waits is asked again: tests/scheduler/plugins/test_spread_histories.py",
     "PodTopologySpread.opened_by": "who waits is asked again: tests/scheduler/plugins/test_spread_histories.py",
+    "return (-1, 0, 0, 0, 0)": "no victims: less than any key is all that it has to be",
+    "return -pod.priority, pod.started or _LAST, pod.key.namespace, pod.key.name": "by name at last: chance there",
+    "if len(found) > MOST_VICTIMS:": _WIDE,
+    "_share": _WIDE,
+    "shares_of": _CARDS,
+    "agreed: if 0 < len(found.victims) == len(potential) - len(stay):": _FASTER,
+    f"lower: {_MOST_HELD}": _WIDE,
+    "by_amounts: request = pod.template.gpu_request if least[Amount.CARD_UNITS] != NOTHING else None": _CARDS,
+    "by_amounts: return [], short or (memory_reason(request),)": _CARDS,
+    # What the amounts say is held against the rules.
+    "_held: return 0 if record.held is None else record.held.counted": _CARDS,
+    "say_all": _FASTER,
+    "_left": _FASTER,
+    "_victims": _FASTER,
+    f"by_amounts: {_ASKED}": _FASTER,
+    f"by_amounts: {_SHORT}": "strict: the lists are as long as each other",
+    "DisruptionBudgets.__init__": _LISTED,
+    "DisruptionBudgets.remove": _LEAVES,
+    "self.version += 1": _KEPT,
+    "DisruptionBudgets.set: if selector is not None and len(selector) > MOST_REQUIREMENTS:": _MANY,
+    "DisruptionBudgets.set: if meta.name not in own and len(own) >= MOST_BUDGETS:": _MANY,
+    "by_amounts: if short or len(on_cards) < request.cards:": _CARDS,
+    'by_amounts: return sorted(found, key=attrgetter("key", "slots")), ()': _CARDS,
+    "_on": _CARDS,
+    "_rooms_on_cards": _CARDS,
+    "_may_be_given": _CARDS,
+    "_fewest": _CARDS,
+    "_choices": _CARDS,
+    "_least_key": _CARDS,
+    "_sets": _CARDS,
+    "_sets.cost": _CARDS,
+    "_one_by_one": _CARDS,
     "if selector is not None and each.match_label_keys:": "the API server takes matchLabelKeys beside a selector only",
 }
 
@@ -114,23 +164,26 @@ class Comparison:
     """Everything that is compared, read once."""
 
     def __init__(self) -> None:
-        """Only what `make test` holds us to."""
-        self._recorded = {name: wire.read(name)[1] for name, group in GROUPS.items() if group.compared}
+        """All groups."""
+        self._recorded = {name: wire.read(name)[1] for name in GROUPS}
 
-    def sees(self, first: tuple[str, ...] = (), without: str = "") -> bool:
-        """Whether our engine says something else than kube-scheduler now, or fails. without: a plugin left out."""
+    def sees(self, first: tuple[str, ...] = (), without: str = "", *, only: bool = False) -> bool:
+        """Whether our engine says something else than kube-scheduler now, or fails. without: a plugin left out.
+
+        only: no other groups are asked.
+        """
         plugins = tuple(plugin for plugin in registry.PLUGINS if plugin.name != without)
         try:
             with warnings.catch_warnings(action="ignore"):
                 return any(
                     next(differences(scenario, Ours(scenario, plugins)), None) is not None
-                    for scenario in self._in_order(first)
+                    for scenario in self._in_order(first, only=only)
                 )
         except Exception:  # noqa: BLE001 - whatever a changed operator leads to
             return True
 
-    def _in_order(self, first: tuple[str, ...]) -> Iterator[Recorded]:
-        for name in dict.fromkeys((*first, *self._recorded)):
+    def _in_order(self, first: tuple[str, ...], *, only: bool) -> Iterator[Recorded]:
+        for name in first if only else dict.fromkeys((*first, *self._recorded)):
             yield from self._recorded.get(name, ())
 
 
@@ -153,7 +206,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _rules_left_out(comparison: Comparison) -> list[str]:
-    known = [plugin.name for plugin in registry.PLUGINS if plugin.name in REASONS]
+    known = [plugin.name for plugin in registry.PLUGINS if plugin.name in BITING]
     unseen = [f"{name} is left out" for name in known if not comparison.sees(without=name)]
     for line in unseen:
         _say(f"unseen: {line}")
@@ -164,9 +217,9 @@ def _rules_left_out(comparison: Comparison) -> list[str]:
 def _operators_changed(comparison: Comparison, subject: Subject) -> list[str]:
     module = import_module(subject.module)
     unseen, count, excused = [], 0, 0
-    for mutant in mutants_of(module):
+    for mutant in mutants_of(module, orders=subject.orders):
         with put_in(module, mutant):
-            seen = comparison.sees(subject.first)
+            seen = comparison.sees(subject.first, only=subject.only)
         count += 1
         if not seen and _excused(mutant):
             excused += 1

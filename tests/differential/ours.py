@@ -1,6 +1,7 @@
 """What our engine says of the same objects, in the words of `wire`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -10,15 +11,19 @@ import numpy as np
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.build import build_engine, resource_names
 from scheduler.event_handlers import EventHandlers
+from scheduler.framework.diagnosis import Resolvable
 from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.plugin import Plugin, ScorePlugin
+from scheduler.framework.preemption import NotHelped, PostFilterResult
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
+from scheduler.framework.what_if import RowMemo, WhatIf
 from scheduler.kube import objects, port
-from scheduler.kube.port import Changed
+from scheduler.kube.port import Changed, ListEnds
 from scheduler.plugins import registry
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import NoFit, SchedulingCycle
+from scheduler.state.left_above import LeftAboves
 from scheduler.volume_handlers import VolumeHandlers
 from tests.differential.wire import Recorded
 
@@ -27,6 +32,7 @@ _WATCHED: Final[Mapping[str, tuple[type[Any], Callable[[EventHandlers], Callable
     "Node": (objects.Node, lambda handlers: handlers.nodes),
     "Pod": (objects.Pod, lambda handlers: handlers.pods),
     "Namespace": (objects.Namespace, lambda handlers: handlers.namespaces),
+    "PodDisruptionBudget": (objects.PodDisruptionBudget, lambda handlers: handlers.disruption_budgets),
 }
 _SELECTING: Final = {kind.type.__name__: kind for kind in port.SELECTING}
 _OF_STORAGE: Final = {kind.type.__name__: kind for kind in port.OF_STORAGE}
@@ -46,6 +52,7 @@ class Objecting:
 class Verdicts:
     """About one probe. never: the reason of a PreFilter that rejects the pod on every node, or "".
 
+    resolvable: of the nodes that are rejected, those where pods that leave may make room.
     scores: plugin -> feasible node -> thousandths of a point, 0..100,000; without the plugins that skip the pod.
     """
 
@@ -53,7 +60,21 @@ class Verdicts:
     never: str
     rejected: Mapping[str, Objecting]
     feasible: tuple[str, ...]
+    resolvable: frozenset[str]
     scores: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What preemption does for a probe. node: "" where it does nothing: message says why.
+
+    victims: namespace/name, the most important one first. violations: of disruption budgets.
+    """
+
+    node: str = ""
+    victims: tuple[str, ...] = ()
+    violations: int = 0
+    message: str = ""
 
 
 class _Kind(msgspec.Struct):
@@ -86,17 +107,56 @@ class Ours:
             seen=lambda _key: None,
         )
         found = _show(handlers, volume_handlers, scenario.objects)
+        handlers.disruption_budgets([ListEnds("")])
         nodes = [each for each in found if isinstance(each, objects.Node)]
         # Each node twice, with a label of no meaning that differs.
         self._nodes = [[_marked(node, mark) for node in nodes] for mark in "ab"]
 
     def verdicts(self, raw: bytes) -> Verdicts:
         """About a probe, as the API server has stored it."""
-        pod = self._reader.read(msgspec.json.decode(raw, type=objects.Pod))
+        with self._seen_by(raw) as pod:
+            return self._verdicts(pod)
+
+    def choice(self, raw: bytes) -> Choice:
+        """Of preemption, about a probe that fits nowhere."""
+        with self._seen_by(raw) as pod:
+            steps = self._cycle.post_filter(pod, self._engine.nominations, LeftAboves(self._tables))
+            return _told(next((sought.result for sought in steps if sought is not None), None))
+
+    def choices(self, raw: bytes) -> dict[str, Choice]:
+        """The same of each node alone, of those where pods that leave may make room."""
+        found: dict[str, Choice] = {}
+        with self._seen_by(raw) as pod:
+            evaluation = self._runtime.evaluate(pod, self._runtime.signature(pod))
+            for name in self._resolvable(pod, evaluation):
+                row = np.array([self._tables.row_of[name]], dtype=np.intp)
+                what_if = WhatIf(
+                    self._runtime,
+                    pod,
+                    Resolvable(row, row[~evaluation.allowed[row]]),
+                    nominations=self._engine.nominations,
+                    left=LeftAboves(self._tables).of(pod.priority),
+                    memo=RowMemo(self._tables),
+                )
+                for plugin in self._runtime.profile.post_filter:
+                    found[name] = _told(_result(plugin.post_filter(pod, what_if)))
+        return found
+
+    @contextmanager
+    def _seen_by(self, raw: bytes) -> Iterator[Pod]:
+        """The tables as they are for a probe, for which a place may be kept."""
+        pod, nominations = self._reader.read(msgspec.json.decode(raw, type=objects.Pod)), self._engine.nominations
+        if pod.nominated_node:
+            nominations.nominate(pod, pod.nominated_node, None)
+        with nominations.seen_by(pod):
+            yield pod
+        nominations.remove(pod.key.uid)
+
+    def _verdicts(self, pod: Pod) -> Verdicts:
         runtime = self._runtime
         evaluation = self._evaluated_by_row(pod)
         if evaluation.never:
-            return Verdicts(self._message(pod), evaluation.never, {}, (), {})
+            return Verdicts(self._message(pod), evaluation.never, {}, (), frozenset(), {})
         feasible = self._names(runtime.feasible(pod, evaluation))
         rejected: dict[str, Objecting] = {}
         for plugin, group in zip(evaluation.rules.filters, runtime.objections(pod, evaluation), strict=True):
@@ -110,7 +170,15 @@ class Ours:
                 if name not in rejected
             }
         scores = {plugin.name: self._scores(plugin, pod) for plugin in self._alone if feasible and plugin.scores(pod)}
-        return Verdicts(self._message(pod), "", rejected, feasible, scores)
+        resolvable = self._resolvable(pod, evaluation)
+        return Verdicts(self._message(pod), "", rejected, feasible, resolvable, scores)
+
+    def _resolvable(self, pod: Pod, evaluation: Evaluation) -> frozenset[str]:
+        if evaluation.never:
+            return frozenset()
+        groups = list(self._runtime.objections(pod, evaluation))
+        rows = self._runtime.resolvable(evaluation, groups).rows
+        return frozenset(self._tables.names[row] for row in rows.tolist())
 
     def _evaluated_by_row(self, pod: Pod) -> Evaluation:
         """Over all nodes, then each node again alone, as while a cluster runs: both have to come to the same."""
@@ -140,6 +208,23 @@ class Ours:
 def _only(profile: Profile, scorer: ScorePlugin) -> Profile:
     """The same, with one plugin that scores, weight 1."""
     return replace(profile, score=((scorer, 1),))
+
+
+def _result(steps: Generator[None, None, PostFilterResult]) -> PostFilterResult:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: PostFilterResult = end.value
+            return found
+
+
+def _told(result: PostFilterResult | None) -> Choice:
+    if result is None:
+        return Choice()
+    if isinstance(result, NotHelped):
+        return Choice(message=result.message)
+    return Choice(result.node, tuple(str(victim.key) for victim in result.victims), result.violations)
 
 
 def _marked(node: objects.Node, mark: str) -> objects.Node:

@@ -1,4 +1,4 @@
-"""Which groups there are, and which of them our engine is held to."""
+"""Which groups there are."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,27 +23,11 @@ Make: TypeAlias = Callable[[Random, str], Scenario]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """make: a source of chance and a name -> a scenario. count: how many scenarios.
-
-    missing: the rule that our engine lacks for it: it is recorded, not compared; "" when it is compared.
-    """
+    """make: a source of chance and a name -> a scenario. count: how many scenarios."""
 
     make: Make
     count: int = 25
-    missing: str = ""
 
-    @property
-    def compared(self) -> bool:
-        """Whether `make test` holds us to it."""
-        return not self.missing
-
-
-# What kube-scheduler decides by and we do not yet: in the groups that are compared, too.
-NOT_BUILT: Final[frozenset[str]] = frozenset(
-    {
-        "DefaultPreemption",
-    }
-)
 
 GROUPS: Final[Mapping[str, Group]] = {
     "taints": Group(taints.taints),
@@ -77,8 +61,12 @@ GROUPS: Final[Mapping[str, Group]] = {
     "volume_limits": Group(volumes.volume_limits, 20),
     "images": Group(images.images),
     "declared_features": Group(images.declared_features, 15),
-    "preemption": Group(preemption.preemption, 25, "DefaultPreemption"),
-    "nominated": Group(preemption.nominated, 15, "nominated pods"),
+    "preemption": Group(preemption.preemption),
+    "preemption_rules": Group(preemption.preemption_rules, 40),
+    "preemption_wide": Group(preemption.preemption_wide, 6),
+    "preemption_lowest": Group(preemption.preemption_lowest, 45),
+    "preemption_again": Group(preemption.preemption_again, 10),
+    "nominated": Group(preemption.nominated, 15),
     "plain": Group(everything.plain, 40),
     "everything": Group(everything.everything, 40),
 }

@@ -9,14 +9,11 @@ import pytest
 from e2e.control_plane import binaries
 from tests.differential import wire
 from tests.differential.compare import told
-from tests.differential.comparison import Difference, differences, lacking
+from tests.differential.comparison import Difference, differences
 from tests.differential.manifests import digest
 from tests.differential.ours import Ours
-from tests.differential.table import GROUPS, NOT_BUILT, scenarios
+from tests.differential.table import GROUPS, scenarios
 from tests.differential.wire import Oracle, Recorded
-
-COMPARED = [name for name, group in GROUPS.items() if group.compared]
-NOT_COMPARED = [name for name, group in GROUPS.items() if not group.compared]
 
 
 @lru_cache
@@ -35,21 +32,10 @@ def seen(scenario: Recorded) -> Ours:
     return ours
 
 
-@pytest.mark.parametrize("group", COMPARED)
+@pytest.mark.parametrize("group", GROUPS)
 def test_we_say_what_kube_scheduler_says(group: str) -> None:
     differing = found(group, 3)
     assert not differing, "\n".join(map(told, differing))
-
-
-@pytest.mark.parametrize("group", NOT_COMPARED)
-def test_a_group_is_left_out_only_while_its_rule_is_missing(group: str) -> None:
-    still = found(group, 1) or any(lacking(scenario) for scenario in recorded(group)[1])
-    assert still, f"all of {group} holds now: table.py should not call {GROUPS[group].missing!r} missing any more"
-
-
-def test_what_is_called_not_built_is_what_we_say_nothing_of() -> None:
-    silent = frozenset[str]().union(*(lacking(scenario) for group in GROUPS for scenario in recorded(group)[1]))
-    assert silent == NOT_BUILT
 
 
 @pytest.mark.parametrize("group", GROUPS)

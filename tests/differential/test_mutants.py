@@ -8,10 +8,10 @@ from scheduler.framework.plugin import Plugin
 from scheduler.plugins import node_name, registry
 from tests.differential.mutants import mutants_of, put_in
 from tests.differential.mutations import SUBJECTS, Comparison
-from tests.differential.test_bite import REASONS
+from tests.differential.test_bite import BITING
 
 FIRST = {subject.module: subject.first for subject in SUBJECTS}
-RULES = [plugin for plugin in registry.PLUGINS if plugin.name in REASONS]
+RULES = [plugin for plugin in registry.PLUGINS if plugin.name in BITING]
 
 
 @pytest.fixture(scope="module")

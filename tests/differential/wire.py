@@ -42,11 +42,12 @@ class Candidate(_Kept, frozen=True):
 
 
 class Preemption(_Kept, frozen=True):
-    """DefaultPreemption's dry run. chosen: one of the best candidates, "" when there is none."""
+    """DefaultPreemption's dry run. chosen: one of the best candidates, "" when there is none; message: why not."""
 
     not_eligible: str = ""
     candidates: dict[str, Candidate] | None = None
     chosen: str = ""
+    message: str = ""
 
 
 class Answer(_Kept, frozen=True):

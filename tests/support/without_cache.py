@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from scheduler.framework.diagnosis import Diagnosis, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
-from scheduler.framework.plugin import Objection
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import NOWHERE, Runtime
 from scheduler.pods.pod import Pod
@@ -29,17 +28,11 @@ def decision(profile: Profile, tables: Tables, pod: Pod, now_ns: int, nominated:
     nodes = len(tables.row_of)
     if judged.never:
         return NoFit(pod, Diagnosis(nodes, rejected=judged.never), judged.wakes_on)
-    feasible, groups = runtime.feasible(pod, judged), list[list[Objection]]()
-    if runtime.seeks_company(pod, judged):
-        with tables.without_nominated():
-            other, without = evaluation(profile, tables, pod)
-            feasible = feasible & other.feasible(pod, without)
-            groups = list(other.objections(pod, without))
     row = tables.row_of.get(nominated, NOWHERE)
-    if row == NOWHERE or not feasible[row]:
-        row = runtime.best_row(pod, judged, feasible)
+    if row == NOWHERE or not runtime.feasible(pod, judged)[row]:
+        row = runtime.best_row(pod, judged)
     if row == NOWHERE:
-        reasons = count_reasons(tables.valid, (*runtime.objections(pod, judged), *groups))
+        reasons = count_reasons(tables.valid, runtime.objections(pod, judged))
         return NoFit(pod, Diagnosis(nodes, reasons), judged.wakes_on | int(Change.EXISTENCE))
     cards: tuple[CardShare, ...] = ()
     annotations: dict[str, str] = {}

@@ -43,8 +43,13 @@ def places_left(engine: Engine) -> list[str]:
 def views(profile: Profile, tables: Tables) -> Views:
     """What the tables say of one pod of each template: equal for tables that stand for the same world."""
     # On which cards a place is kept is known to the process that has chosen them.
-    with tables.without_nominated():
-        return _views(profile, tables)
+    booked = [record for row in tables.row_of.values() for record in tables.nominated_on(row)]
+    for record in booked:
+        tables.lift(record)
+    seen = _views(profile, tables)
+    for record in booked:
+        tables.put_back(record)
+    return seen
 
 
 def _views(profile: Profile, tables: Tables) -> Views:

@@ -83,25 +83,23 @@ func (c *cluster) judge(ctx context.Context, pod *v1.Pod, postFilter bool) (Answ
 	}
 	state, statuses := framework.NewCycleState(), framework.NewDefaultNodeToStatus()
 	feasible, ok := c.filter(ctx, state, pod, nodes, statuses, &answer)
-	if !ok {
-		return answer, nil
-	}
 	if len(feasible) > 0 {
 		return answer, c.score(ctx, state, pod, feasible, &answer)
 	}
-	if postFilter {
+	if ok && postFilter {
 		answer.Preemption, err = c.preempt(ctx, state, pod, statuses)
 	}
 	return answer, err
 }
 
-// filter says of each node what rejects it; false where PreFilter rejects the pod, or the attempt ends with an error.
+// filter says of each node what rejects it; false where the attempt ends with an error, and there is no PostFilter.
 func (c *cluster) filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, statuses *framework.NodeToStatus, answer *Answer) ([]fwk.NodeInfo, bool) {
 	result, status, _ := c.framework.RunPreFilterPlugins(ctx, state, pod)
 	if !status.IsSuccess() {
 		verdict := verdictOf(status)
 		answer.PreFilter = &verdict
-		return nil, false
+		statuses.SetAbsentNodesStatus(status)
+		return nil, status.IsRejected()
 	}
 	feasible := []fwk.NodeInfo{}
 	for _, node := range nodes {

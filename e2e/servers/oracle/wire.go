@@ -56,11 +56,13 @@ type Scores struct {
 }
 
 // Preemption is the dry run for a probe that fits nowhere. NotEligible: why it may not preempt anybody. Candidates:
-// every node where evicting helps. Chosen: one with the best key; which of those that tie is chance.
+// every node where evicting helps. Chosen: one with the best key; which of those that tie is chance. Message: why there is
+// no candidate.
 type Preemption struct {
 	NotEligible string               `json:"notEligible,omitempty"`
 	Candidates  map[string]Candidate `json:"candidates,omitempty"`
 	Chosen      string               `json:"chosen,omitempty"`
+	Message     string               `json:"message,omitempty"`
 }
 
 // Candidate is one node. Victims: namespace/name, as DefaultPreemption orders them. Violations: of disruption budgets.

@@ -11,7 +11,7 @@ not exist and costs nothing.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -45,6 +45,13 @@ class Columns(Protocol):
     @property
     def row_of(self) -> dict[str, int]:
         """Node name -> row."""
+
+    @property
+    def any_nominated(self) -> bool:
+        """Whether `nominated` gives any."""
+
+    def nominated(self) -> Iterable[tuple[int, Pod]]:
+        """(row, pod) of the nominated pods that are booked."""
 
 
 class Fact(ABC, Generic[ReadT]):

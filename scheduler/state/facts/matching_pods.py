@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+import numpy as np
 from cachetools import LRUCache
 
 from scheduler.pods.pod import Pod
@@ -130,6 +131,17 @@ class MatchingPods(NodeFact[_Read]):
             counts = self._pods.count(query.terms, self.tables.namespaces, capacity, living=query.living)
             self._counts[slot] = counts
         return counts
+
+    def placed(self, query: Query) -> Int64Array:
+        """The same without the nominated pods, of which nobody knows whether they will come."""
+        counts = self.counts(query)
+        coming = [
+            row
+            for row, pod in self.tables.nominated()
+            if not (query.living and pod.terminating)
+            and query.matches(pod.key.namespace, self._about(pod.key.namespace), pod.labels)
+        ]
+        return counts - np.bincount(coming, minlength=len(counts)) if coming else counts
 
     def bit(self, query: Query, *, came: bool) -> int:
         """What is noted when a pod that matches comes (or leaves), see `domain_bit`."""

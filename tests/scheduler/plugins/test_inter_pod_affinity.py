@@ -191,6 +191,15 @@ def test_a_pod_waits_for_its_company_and_is_woken_by_it_alone() -> None:
     assert decided(built) == "b"
 
 
+def test_a_pod_that_is_nominated_is_no_company_until_it_has_come() -> None:
+    built = waiting_engine(of("p", "podAffinity", term("zone", "db")), a="east", b="west")
+    coming = pod("db", labels={"app": "db"})
+    built.nominations.nominate(coming, "b", None)
+    assert decided(built) == ""
+    built.pod_assigned(bound(coming, "b"))
+    assert decided(built) == "b"
+
+
 def test_a_pod_waits_until_the_company_that_it_forbids_has_left() -> None:
     built = waiting_engine(of("p", "podAntiAffinity", term("zone", "db")), a="east", b="east")
     for name, app in (("db", "db"), ("other", "web")):

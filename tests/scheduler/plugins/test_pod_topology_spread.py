@@ -16,6 +16,7 @@ from scheduler.kube.objects import Taint
 from scheduler.plugins.pod_topology_spread import PodTopologySpread, PodTopologySpreadArgs
 from scheduler.pods.pod import Pod
 from scheduler.state.columns.selectors import equalities
+from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, pod, wire_node
 from tests.support.judging import reasons, tables_of
@@ -86,6 +87,16 @@ def test_a_domain_that_would_exceed_the_emptiest_by_more_than_max_skew_is_closed
     assert against(tables, waiting(hard(maxSkew=2))) == {}
     put(tables, "b")
     assert against(tables, waiting(hard())) == {}
+
+
+def test_nominated_pods_fill_their_own_domain_and_open_no_other() -> None:
+    tables = zoned(a="east", b="west")
+    put(tables, "a")
+    kept = Nominations(tables)
+    kept.nominate(pod("coming", labels={"app": "web"}), "b", None)
+    assert against(tables, waiting(hard())) == {SKEWED: {"a"}}
+    put(tables, "b")
+    assert against(tables, waiting(hard())) == {SKEWED: {"b"}}
 
 
 def test_a_pod_that_is_not_one_of_those_that_are_spread_adds_nothing_to_its_domain() -> None:

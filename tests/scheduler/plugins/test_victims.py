@@ -1,9 +1,10 @@
 """Which pods go: on small clusters, held against every choice of node and cards."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any, Final
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,15 +12,21 @@ from msgspec.structs import replace
 
 from scheduler.engine import Engine
 from scheduler.framework.preemption import Preemption
+from scheduler.kube import objects
+from scheduler.kube.port import CLAIMS, VOLUMES
+from scheduler.plugins.default_preemption import TERMINATING
 from scheduler.pods.pod import Pod
 from scheduler.preemption_searches import Helped
 from scheduler.scheduling_cycle import NoFit
 from scheduler.state.bookings import Bookings
+from scheduler.state.cards.booking import CardShare
 from scheduler.state.ledger import of_tables
 from scheduler.state.pod_record import PodRecord
 from tests.support.builders import bound, engine, pod, wire_node
 from tests.support.placing import NOW_NS, on_card
 from tests.support.preempting import chosen, helped, sought
+from tests.support.volumes import bound as of_volume
+from tests.support.volumes import claim, show, volume, with_claims
 
 MINUTES: Final = [f"2026-01-01T00:{minute:02d}:00Z" for minute in range(60)]
 
@@ -149,15 +156,77 @@ def test_the_node_is_chosen_by_its_victims(first: dict[str, int], second: dict[s
     assert found.preemption.node == expected
 
 
+def test_company_that_would_have_to_be_counted_on_is_no_help() -> None:
+    built = engine(a=[16])
+    runs(built, "company", "a", labels={"app": "x"}, requests={"cpu": "1"})
+    runs(built, "large", "a", requests={"cpu": "60"})
+    beside = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+    terms = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [beside]}}
+
+    # kube-scheduler looks at the node without any pod of lower priority first.
+    found = sought(built, pod("p", requests={"cpu": "20"}, priority=10, affinity=terms))
+
+    assert victims(found) == []
+    assert found.diagnosis.tail == ("preemption: 0/1 nodes are available: 1 node(s) didn't match pod affinity rules.")
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "expected"),
+    [pytest.param(False, [], id="it waits for its victims"), pytest.param(True, ["low"], id="its node is cordoned")],
+)
+def test_a_pod_waits_for_its_victims_as_long_as_their_node_can_take_it(*, cordoned: bool, expected: list[str]) -> None:
+    built = engine(a=[16], b=[16])
+    going = replace(runs(built, "going", "a", units=16), terminating=True, preempted=True)
+    built.pod_assigned(going)
+    runs(built, "low", "b", units=16, priority=2)
+    waiting = pod("p", 16, priority=10)
+    built.nominations.nominate(waiting, "a", (CardShare(0, "GPU-a-0", 16),), [going.key.uid])
+    built.node_changed(wire_node("a", [16], unschedulable=cordoned))
+
+    found = sought(built, waiting)
+
+    assert victims(found) == expected
+    assert cordoned or found.diagnosis.tail == f"preemption: {TERMINATING}"
+
+
+def test_what_is_lacking_besides_plain_amounts_is_told() -> None:
+    built = engine()
+    built.node_changed(wire_node("a", [16], more={"example.com/fpga": "2"}))
+    asked = {"cpu": "40", "example.com/fpga": "2"}
+    runs(built, "high", "a", priority=20, requests={"cpu": "40", "example.com/fpga": "1"})
+    runs(built, "low", "a", requests={"cpu": "1"})
+
+    found = sought(built, pod("p", requests=asked, priority=10))
+
+    assert found.diagnosis.tail == (
+        "preemption: 0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient example.com/fpga."
+    )
+
+
+def test_a_node_that_a_volume_rules_out_is_told_of_by_that() -> None:
+    built = engine(a=[16])
+    of: dict[str, Any] = {"claimRef": {"namespace": "default", "name": "data"}}
+    show(built.tables, VOLUMES, volume("pv", on=("elsewhere",), **of))
+    show(built.tables, CLAIMS, of_volume(claim("data"), "pv"))
+    runs(built, "low", "a", requests={"cpu": "60"})
+    waiting = pod("p", requests={"cpu": "20"}, priority=10, **with_claims("data"))
+
+    assert sought(built, waiting).diagnosis.tail == (
+        "preemption: 0/1 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity."
+    )
+
+
 # Against every choice
 
 
 class Tried:
     """Every node, every set of cards, every choice of victims, the slow way."""
 
-    def __init__(self, built: Engine, waiting: Pod) -> None:
+    def __init__(self, built: Engine, waiting: Pod, allowed: int) -> None:
+        """allowed: how many pods with the label `app` may go."""
         self.tables = built.tables
         self.waiting = waiting
+        self.allowed = allowed
 
     def keys(self) -> Iterator[tuple[int, ...]]:
         request = self.waiting.template.gpu_request
@@ -166,55 +235,76 @@ class Tried:
             for some in combinations(slots, request.cards) if request else [()]:
                 yield from self._keys(node, set(some))
 
+    def key(self, gone: Sequence[Pod]) -> tuple[int, ...]:
+        highest = max(pod.priority for pod in gone)
+        earliest = min(MINUTES.index(pod.started) for pod in gone if pod.priority == highest)
+        protected = self._protected(gone[0].node_name)
+        violations = sum(pod.key.name in protected for pod in gone)
+        return violations, highest, sum(pod.priority + 2**31 for pod in gone), len(gone), -earliest
+
     def _keys(self, node: str, slots: set[int]) -> Iterator[tuple[int, ...]]:
         there = self.tables.records_on(node)
         potential = [record for record in there if record.pod.priority < self.waiting.priority]
         for number in range(1, len(potential) + 1):
             for gone in combinations(potential, number):
                 if self._fits(node, slots, [record for record in there if record not in gone]):
-                    yield _key(list(gone))
+                    yield self.key([record.pod for record in gone])
+
+    def _protected(self, node: str) -> set[str]:
+        """Names of those that the budget does not let go, were all of them to go: the most important ones go first."""
+        records = self.tables.records_on(node)
+        guarded = [r.pod for r in records if r.pod.labels and r.pod.priority < self.waiting.priority]
+        ordered = sorted(guarded, key=lambda pod: (-pod.priority, pod.started, pod.key.name))
+        return {pod.key.name for pod in ordered[self.allowed :]}
 
     def _fits(self, node: str, slots: set[int], there: list[PodRecord]) -> bool:
-        """By what the pods of these tests ask: units of cards and of the node, and cpu."""
+        """By what the pods of these tests ask: units of cards and of the node, cards alone, and cpu."""
         template, cards = self.waiting.template, self.tables.inventory(node).cards
         cpu = sum(record.pod.template.requests.get("cpu", 0) for record in there) + template.requests.get("cpu", 0)
         if cpu > 64_000:
             return False
-        if template.gpu_request is None:
+        request = template.gpu_request
+        if request is None:
             return True
-        total = sum(record.pod.template.gpu_units for record in there) + template.gpu_request.units
+        total = sum(record.pod.template.gpu_units for record in there) + request.units
         if total > self.tables.inventory(node).allocatable:
             return False
+        on = {slot: [record for record in there if record.written.per_card.get(slot, 0)] for slot in slots}
+        if any(holders and (request.exclusive or any(r.exclusive for r in holders)) for holders in on.values()):
+            return False
         return all(
-            cards[slot].units - sum(record.written.per_card.get(slot, 0) for record in there)
-            >= template.gpu_request.units_per_card
+            cards[slot].units - sum(record.written.per_card[slot] for record in on[slot]) >= request.units_per_card
             for slot in slots
         )
 
 
-def _key(gone: list[PodRecord] | list[Pod]) -> tuple[int, ...]:
-    pods = [one.pod if isinstance(one, PodRecord) else one for one in gone]
-    highest = max(pod.priority for pod in pods)
-    earliest = min(MINUTES.index(pod.started) for pod in pods if pod.priority == highest)
-    return highest, sum(pod.priority + 2**31 for pod in pods), len(pods), -earliest
-
-
-UNITS = st.integers(1, 12)
+UNITS = st.integers(3, 12)
+# Node, card, units, priority, minute, cores, whether the budget is about it, whether it has its card alone.
 VICTIMS = st.lists(
-    st.tuples(st.integers(0, 2), st.integers(0, 3), UNITS, st.integers(0, 4), st.integers(0, 5), st.integers(0, 20)),
-    min_size=4,
+    st.tuples(
+        *(st.integers(0, 2), st.integers(0, 3), UNITS, st.integers(0, 4), st.integers(0, 59), st.integers(0, 20)),
+        *(st.sampled_from((True, True, False)), st.sampled_from((False, False, False, True))),
+    ),
+    min_size=8,
     max_size=16,
 )
+EXCLUSIVE: Final = {"gpushare/exclusive": "true"}
 
 
 @settings(max_examples=150)
-@given(VICTIMS, st.integers(1, 2), st.integers(6, 16), st.integers(0, 40))
-def test_no_other_node_cards_and_pods_are_cheaper(
-    there: list[tuple[int, ...]], cards: int, units: int, cpu: int
+@given(VICTIMS, st.integers(1, 2), st.integers(10, 16), st.integers(0, 40), st.booleans(), st.integers(0, 1))
+def test_no_other_node_cards_and_pods_are_cheaper(  # noqa: PLR0917 - as drawn
+    there: list[tuple[Any, ...]],
+    cards: int,
+    units: int,
+    cpu: int,
+    alone: bool,  # noqa: FBT001 - as drawn
+    allowed: int,
 ) -> None:
     built = engine(a=[16, 16], b=[16, 16, 16, 16], c=[16, 12])
+    built.budget_changed(budget(allowed))
     on_node = [0, 0, 0]
-    for number, (node, card, held, priority, minute, cores) in enumerate(there):
+    for number, (node, card, held, priority, minute, cores, guarded, exclusive) in enumerate(there):
         name, most = "abc"[node], (2, 4, 2)[node]
         on_node[node] += 1
         if on_node[node] > 8:
@@ -229,29 +319,36 @@ def test_no_other_node_cards_and_pods_are_cheaper(
             priority=priority,
             minute=minute,
             requests={"cpu": str(cores)},
+            labels={"app": "guarded"} if guarded else {},
+            annotations=EXCLUSIVE if exclusive else {},
         )
-    waiting = pod(
-        "p",
-        units * cards,
-        priority=4,
-        requests={"cpu": str(cpu)},
-        annotations={"aliyun.com/gpu-count": str(cards)},
-    )
+    asked = {"aliyun.com/gpu-count": str(cards), **(EXCLUSIVE if alone else {})}
+    waiting = pod("p", units * cards, priority=4, requests={"cpu": str(cpu)}, annotations=asked)
     before = of_tables(built.tables)
     built.pod_waiting(waiting, 0.0)
     decision = built.decide(0.0, NOW_NS)
     assert decision is not None
     if not isinstance(decision.outcome, NoFit):
         return
-    expected = min(Tried(built, waiting).keys(), default=None)
+    tried = Tried(built, waiting, allowed)
+    expected = min(tried.keys(), default=None)
     built.budgets_listed()
     preemption = helped(built, decision.outcome).preemption
 
-    found = None if preemption is None else _key(list(preemption.victims))
-    assert found == expected
+    assert (None if preemption is None else tried.key(preemption.victims)) == expected
+    assert preemption is None or expected is None or preemption.violations == expected[0]
     built.nominations.remove(waiting.key.uid)
     assert of_tables(built.tables) == before
     assert_it_helps(built, waiting, preemption)
+
+
+def budget(allowed: int) -> objects.PodDisruptionBudget:
+    manifest = {
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "guarded"}}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    return msgspec.convert(manifest, objects.PodDisruptionBudget)
 
 
 def assert_it_helps(built: Engine, waiting: Pod, preemption: Preemption | None) -> None:

@@ -17,13 +17,19 @@ from tests.support.builders import pod
 
 NOTHING_WRITTEN = Written(units=0, per_card={}, uuids={}, allocation=None)
 WEB = {"app": "web"}
+NOW = "2026-01-01T00:00:00Z"
 
 
-def budget(name: str, labels: Mapping[str, str], allowed: int = 0) -> objects.PodDisruptionBudget:
+def budget(
+    name: str,
+    labels: Mapping[str, str],
+    allowed: int = 0,
+    **status: Any,  # noqa: ANN401 - as in YAML
+) -> objects.PodDisruptionBudget:
     document: dict[str, Any] = {
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"selector": {"matchLabels": dict(labels)}},
-        "status": {"disruptionsAllowed": allowed},
+        "status": {"disruptionsAllowed": allowed, **status},
     }
     return decoded(document, objects.PodDisruptionBudget)
 
@@ -41,10 +47,38 @@ def numbered(count: int) -> dict[str, str]:
     return {f"k{number}": "v" for number in range(count)}
 
 
-def test_a_budget_protects_as_many_pods_as_it_says() -> None:
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        pytest.param(budget("guard", WEB), ["a", "b", "c"], id="none may go"),
+        pytest.param(budget("guard", WEB, allowed=1), ["b", "c"], id="the first may go"),
+        pytest.param(budget("guard", WEB, disruptedPods={"a": NOW}), ["b", "c"], id="one is counted already"),
+        pytest.param(budget("guard", {"app": "db"}), [], id="it is about others"),
+        pytest.param(budget("guard", {}), [], id="an empty selector matches nothing"),
+    ],
+)
+def test_so_many_may_go_as_a_budget_allows(written: objects.PodDisruptionBudget, expected: list[str]) -> None:
     budgets = DisruptionBudgets()
-    budgets.set(budget("guard", WEB, allowed=1))
-    assert protected(budgets, pod("a", labels=WEB), pod("b", labels=WEB), pod("c")) == ["b"]
+    assert not budgets.set(written)
+    assert protected(budgets, *(pod(name, labels=WEB) for name in "abc"), pod("d")) == expected
+
+
+def test_each_of_several_budgets_counts_and_pods_of_other_namespaces_are_not_theirs() -> None:
+    budgets, pods = DisruptionBudgets(), [pod(name, labels=WEB) for name in "ab"]
+    budgets.set(budget("generous", WEB, allowed=3))
+    budgets.set(budget("strict", WEB, allowed=1))
+    assert protected(budgets, *pods) == ["b"]
+    assert protected(budgets, *(pod(name, labels=WEB, namespace="other") for name in "ab")) == []
+    budgets.remove("default", "strict")
+    assert protected(budgets, *pods) == []
+
+
+def test_every_change_is_one() -> None:
+    budgets, versions = DisruptionBudgets(), [0]
+    for change in (lambda: budgets.set(budget("b", WEB)), lambda: budgets.remove("default", "b")):
+        change()
+        versions.append(budgets.version)
+    assert versions == sorted(set(versions))
 
 
 @pytest.mark.parametrize(
