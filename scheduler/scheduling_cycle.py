@@ -105,10 +105,10 @@ class SchedulingCycle:
     def __init__(self, runtime: Runtime) -> None:
         """runtime: the profile over the tables that this cycle also changes."""
         self._runtime = runtime
-        self._diagnoses: LRUCache[Signature, _Diagnosed] = LRUCache(maxsize=_MOST_DIAGNOSES)
+        self._diagnoses: LRUCache[Signature, _Diagnosed] = LRUCache(_DIAGNOSES_BYTES, getsizeof=_size)
         self._memo = RowMemo(runtime.tables)
         # At which version of the tables and of the budgets.
-        self._unhelped: LRUCache[Hashable, tuple[tuple[int, int], Sought]] = LRUCache(maxsize=_MOST_DIAGNOSES)
+        self._unhelped: LRUCache[Hashable, tuple[tuple[int, int], Sought]] = LRUCache(maxsize=_MOST_UNHELPED)
         if runtime.profile.post_filter:
             # Made while nothing is there yet, which takes no time.
             runtime.tables.fact(Priorities)
@@ -276,7 +276,16 @@ class SchedulingCycle:
         return found
 
 
-_MOST_DIAGNOSES: Final = 1024
+# Of 500 classes with 5,000 nodes.
+_DIAGNOSES_BYTES: Final = 32 * 1024 * 1024
+_DIAGNOSIS_BYTES: Final = 1024
+_MOST_UNHELPED: Final = 1024
+
+
+def _size(kept: _Diagnosed) -> int:
+    return _DIAGNOSIS_BYTES + kept.resolvable.rows.nbytes + kept.resolvable.ruled_out.nbytes
+
+
 _EXISTENCE: Final = int(Change.EXISTENCE)
 
 

@@ -27,6 +27,8 @@ from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
 _MOST_TEMPLATES: Final = 16
+# Of all templates together; some two kilobytes each.
+_MOST_ROWS_KEPT: Final = 4096
 _FEW_ROWS: Final = 64
 # To gather more of them takes longer than a step may.
 _MOST_CHANGES: Final = 4096
@@ -117,6 +119,8 @@ class RowMemo:
 
     def of(self, key: Hashable) -> dict[int, Any]:
         """By row; the caller adds to it."""
+        while sum(len(rows) for _, rows in self._kept.values()) > _MOST_ROWS_KEPT:
+            self._kept.popitem()
         version = self._tables.changes.version
         since, rows = self._kept.get(key, (version, {}))
         changed = self._tables.changes.since(since) if version - since <= _MOST_CHANGES else None

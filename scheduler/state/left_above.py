@@ -4,6 +4,7 @@ Pods are counted row by row, and again where a row has changed, so that a node o
 looked at pod by pod for each pod that waits.
 """
 
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -21,8 +22,8 @@ _MOST_CARDS: Final = 16
 _NONE: Final = -1
 # To gather more of them takes longer than a step may.
 _MOST_CHANGES: Final = 4096
-# Each holds some hundred bytes per node.
-_MOST_PRIORITIES: Final = 8
+# For all priorities together: of eight, with 8,000 nodes.
+_MOST_BYTES: Final = 16 * 1024 * 1024
 
 
 class LeftAbove:
@@ -39,6 +40,16 @@ class LeftAbove:
         self._version = 0
         self._uncounted: set[int] = set()
         self._begin()
+
+    @property
+    def capacity(self) -> int:
+        """Rows for which there is room."""
+        return len(self._wide)
+
+    @property
+    def size_bytes(self) -> int:
+        """What it costs."""
+        return self.left.nbytes + self.free.nbytes + self.empty.nbytes + self._wide.nbytes
 
     def follow(self, most_pods: int) -> bool:
         """Count what has changed, until about so many pods were looked at; whether that was all."""
@@ -102,7 +113,7 @@ class LeftAbove:
         tables = self._tables
         recent = tables.changes.version - self._version <= _MOST_CHANGES
         changed = tables.changes.since(self._version) if recent else None
-        if changed is None or len(self._wide) != tables.capacity:
+        if changed is None or self.capacity != tables.capacity:
             self._begin()
         else:
             self._version = tables.changes.version
@@ -156,11 +167,11 @@ class LeftAboves:
     def __init__(self, tables: Tables) -> None:
         """None yet."""
         self._tables = tables
-        self._kept: LRUCache[int, LeftAbove] = LRUCache(maxsize=_MOST_PRIORITIES)
+        self._kept: LRUCache[int, LeftAbove] = LRUCache(_MOST_BYTES, getsizeof=attrgetter("size_bytes"))
 
     def of(self, priority: int) -> LeftAbove:
         """For pods of this priority."""
         found = self._kept.get(priority)
-        if found is None:
+        if found is None or found.capacity != self._tables.capacity:
             found = self._kept[priority] = LeftAbove(self._tables, priority)
         return found

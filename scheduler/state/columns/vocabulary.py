@@ -1,9 +1,10 @@
 """Values in use and their codes: what stands in an int32 column for a label's value or for a set of taints."""
 
 from collections.abc import Hashable, ItemsView, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 ValueT = TypeVar("ValueT", bound=Hashable)
+_FREED: Final[Any] = None
 
 
 class Vocabulary(Generic[ValueT]):
@@ -46,6 +47,8 @@ class Vocabulary(Generic[ValueT]):
         self._uses[code] -= 1
         if self._uses[code] == 0:
             del self._code_of[self._value_of[code]]
+            # The last value is not kept until another one comes: it may be large.
+            self._value_of[code] = _FREED
             self._free.append(code)
 
     def value(self, code: int) -> ValueT:
