@@ -58,7 +58,8 @@ UNCOUNTED_YET = {
     "PodDisruptionBudgets that change all the time": 800_000,
     "3,000 templates that could make pods of low priority go": 2_000_000,
 }
-# Tables of classes and dicts that were larger once, the log of changes, counters whose numbers have grown: bounded, and of no object.
+# Tables of classes and dicts that were larger once, the log of changes, counters whose numbers have grown: bounded, and
+# of no object.
 MOST_LEFT_BYTES = 900_000
 # Of caches that count entries, each of which is short.
 MOST_UNCOUNTED_BYTES = 300_000
