@@ -6,7 +6,8 @@
 
 A class of pods that waits is searched for again when something opens that preemption can use, see
 `scheduler.queue.preemptors`. Its pods keep the messages that they have, until a search helps one of them.
-While as many places are kept as can be, nobody is searched for; those who were turned away have their turn after that.
+While as many places are kept as can be, only pods of a higher priority than the lowest of those are searched for, and
+that one gives its place up; those who were turned away have their turn after that.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -76,7 +77,7 @@ class Searches:
     @property
     def any(self) -> bool:
         """Whether `next` has something to do."""
-        return self._search is not None or (self._preemptors.any_due and not self._nominations.full)
+        return self._search is not None or (self._preemptors.any_due and not self._is_full())
 
     def comes_before(self, priority: int) -> bool:
         """Whether a step of a search comes before the decision for a pod of this priority; equals take turns."""
@@ -119,7 +120,7 @@ class Searches:
         pod = no_fit.pod
         if pod.preempts:
             self._wait(no_fit, seeks=False)
-        if self._search is None or self._nominations.full:
+        if self._search is None or self._nominations.full_for(pod.priority):
             begun = self._begin(pod, None, no_fit)
             helped, ended = self._step(begun, now_s)
             if ended:
@@ -148,11 +149,18 @@ class Searches:
             self._search = None
         return helped
 
+    def _is_full(self) -> bool:
+        """Whether no place can be kept even for the best pod that is due."""
+        if not self._nominations.full:
+            return False
+        first = self._preemptors.first_priority()
+        return first is None or self._nominations.full_for(first)
+
     def _first_priority(self) -> int | None:
         return self._preemptors.first_priority() if self._search is None else self._search.pod.priority
 
     def _next_search(self) -> _Search | None:
-        question = None if self._nominations.full else self._preemptors.take()
+        question = None if self._is_full() else self._preemptors.take()
         if question is None:
             return None
         pod = question.pod
@@ -211,6 +219,9 @@ class Searches:
         displaced = [kept.pod for kept in self._nominations.on(result.node) if kept.pod.priority < pod.priority]
         for other in displaced:
             self._nominations.remove(other.key.uid)
+        if self._nominations.full and (lowest := self._nominations.lowest) is not None:
+            self._nominations.remove(lowest.pod.key.uid)
+            displaced.append(lowest.pod)
         victims = [victim.key.uid for victim in result.victims]
         kept = self._nominations.nominate(pod, result.node, result.cards, victims)
         if kept is not None:
@@ -223,7 +234,7 @@ class Searches:
         key = self._preemptors.key_of(pod.key.uid)
         if key is not None:
             self._preemptors.learn(key, wakes_on)
-            if self._nominations.full:
+            if self._nominations.full_for(pod.priority):
                 self._preemptors.open(key)
 
     def _no_fit(self, pod: Pod) -> NoFit:

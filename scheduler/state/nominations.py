@@ -82,8 +82,17 @@ class Nominations:
 
     @property
     def full(self) -> bool:
-        """Whether no other place can be kept."""
+        """Whether no other place can be kept, unless one is given up."""
         return len(self._kept) >= MOST_NOMINATIONS
+
+    def full_for(self, priority: int) -> bool:
+        """Whether no other place can be kept for a pod of this priority: none of those that are is for a lower one."""
+        return self.full and priority <= self._order[0][0]
+
+    @property
+    def lowest(self) -> Nomination | None:
+        """That of the lowest priority: the first to be given up."""
+        return self._kept[self._order[0][1]] if self._order else None
 
     def of(self, uid: str) -> Nomination | None:
         """The place that is kept for a pod."""

@@ -181,7 +181,7 @@ async def test_what_too_many_kept_places_have_delayed_is_looked_for_later() -> N
     comes_bound(of, "low", "a", 16)
     async with scheduling(of) as process:
         for number in range(MOST_NOMINATIONS):
-            process.engine.pod_of_others(replace(pod(f"theirs-{number}"), nominated_node="elsewhere"))
+            process.engine.pod_of_others(replace(pod(f"theirs-{number}", priority=10), nominated_node="elsewhere"))
         comes(of, "urgent", 16, priority=10)
         await asyncio.sleep(A_SECOND_S)
         assert condition(of, "urgent").endswith("while so many pods wait for the place that is kept for them.")
@@ -191,3 +191,24 @@ async def test_what_too_many_kept_places_have_delayed_is_looked_for_later() -> N
         await asyncio.sleep(A_SECOND_S)
 
         assert is_going(of, "low")
+
+
+@in_virtual_time
+async def test_places_that_are_kept_for_pods_of_low_priority_delay_no_better_one() -> None:
+    of = cluster(a=[16])
+    comes_bound(of, "low", "a", 16)
+    async with scheduling(of) as process:
+        for number in range(MOST_NOMINATIONS):
+            process.engine.pod_of_others(replace(pod(f"theirs-{number}", priority=5), nominated_node="elsewhere"))
+        comes(of, "equal", 16, priority=5)
+        await asyncio.sleep(A_SECOND_S)
+        assert not is_going(of, "low")
+
+        comes(of, "urgent", 16, priority=10)
+        await asyncio.sleep(A_SECOND_S)
+
+        assert is_going(of, "low")
+        assert len(process.engine.nominations) == MOST_NOMINATIONS
+        of.pods.remove("default", "low")
+        await asyncio.sleep(A_SECOND_S)
+        assert node_of(of, "urgent") == "a"
