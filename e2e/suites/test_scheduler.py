@@ -87,7 +87,10 @@ async def test_a_bound_pod_has_its_event(site: GpuSite) -> None:
 
 async def test_a_pod_that_cannot_fit_says_so_in_its_condition_and_in_an_event(site: GpuSite) -> None:
     await site.nodes(a=[16, 8], b=[8])
-    message = "0/2 nodes are available: 2 Insufficient GPU memory on one card: wants 17, most free 16 (of 16)."
+    message = (
+        "0/2 nodes are available: 2 Insufficient GPU memory on one card: wants 17, most free 16 (of 16). "
+        "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+    )
 
     await site.pod("big", 17)
 
@@ -196,7 +199,10 @@ async def test_a_pod_that_somebody_else_bound_occupies_its_card(site: GpuSite) -
 
     message = await site.unschedulable("ours")
 
-    assert message == "0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 8, most free 4 (of 16)."
+    assert message == (
+        "0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 8, most free 4 (of 16). "
+        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    )
 
 
 async def test_a_pod_with_a_scheduling_gate_waits_until_the_gate_is_gone(site: GpuSite) -> None:
@@ -228,8 +234,10 @@ async def test_a_pod_that_needs_an_unsupported_rule_waits_with_its_name(site: Gp
 
     await site.pod("p", 1, **spec)
 
-    expected = f"0/1 nodes are available: pod asks for {what}, which this scheduler does not support yet."
-    assert await site.unschedulable("p") == expected
+    assert await site.unschedulable("p") == (
+        f"0/1 nodes are available: pod asks for {what}, which this scheduler does not support yet. "
+        "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    )
 
 
 async def test_a_node_whose_inventory_is_broken_is_left_out_with_an_event_on_it(site: GpuSite) -> None:
