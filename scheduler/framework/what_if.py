@@ -180,9 +180,16 @@ class WhatIf:
         self.left.amounts(self.rows)
         return True
 
-    def by_name(self, rows: RowArray) -> list[int]:
-        """In the order of the nodes' names."""
-        found: list[int] = rows[self.tables.rank[rows].argsort(kind="stable")].tolist()
+    def in_order(self, rows: RowArray) -> list[int]:
+        """First where the fewest places are kept for others, then by the nodes' names.
+
+        While victims of others go there, they and what is kept for those others both count.
+        """
+        kept = np.zeros(self.tables.capacity, dtype=np.int64)
+        for node, places in self.nominations.by_node(without=self._pod.key.uid):
+            if (row := self.tables.row_of.get(node)) is not None:
+                kept[row] = places
+        found: list[int] = rows[np.lexsort((self.tables.rank[rows], kept[rows]))].tolist()
         return found
 
     def memo(self) -> dict[int, Any]:

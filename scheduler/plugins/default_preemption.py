@@ -54,7 +54,7 @@ class DefaultPreemption(PostFilterPlugin):
     pod that asks for GPU memory, this is done for each card, or for each of the cheapest sets of as many cards as it
     asks, since memory that is freed on several cards is no help. The node is chosen by its victims: those with the
     fewest that budgets protect, then the lowest highest priority, the lowest sum of priorities, the fewest, and those
-    of which the most important one has started last; then by name.
+    of which the most important one has started last; then where fewer places are kept for others, and by name.
 
     A pod with `preemptionPolicy: Never`, or one whose victims are still going, takes nobody away.
 
@@ -102,7 +102,7 @@ class DefaultPreemption(PostFilterPlugin):
     def _by_amounts(
         self, pod: Pod, what_if: "WhatIf"
     ) -> Generator[None, None, tuple[list[list[Candidate]], Counter[str]]]:
-        """Of the first nodes by name, as many as are compared, what plain amounts say; why some have no victims."""
+        """Of the first nodes, as many as are compared, what plain amounts say; why some have no victims."""
         found: list[list[Candidate]] = []
         reasons: Counter[str] = Counter()
         while not what_if.count(PODS_PER_STEP):
@@ -110,7 +110,7 @@ class DefaultPreemption(PostFilterPlugin):
         hopeful, _ = self._hopeful(pod, what_if)
         clean, most, looked_at = False, self._compared(what_if), 0
         kept = what_if.memo()
-        for row in what_if.by_name(hopeful):
+        for row in what_if.in_order(hopeful):
             if row not in kept:
                 looked_at += _PODS_OF_A_NODE + what_if.tables.pods_on(row)
                 if looked_at > PODS_PER_STEP:
@@ -138,7 +138,7 @@ class DefaultPreemption(PostFilterPlugin):
         """Why the other rows have no victims. Where amounts do not say all, rules are asked, about a few of them."""
         _, lacking = self._hopeful(pod, what_if)
         told = what_if.ruled_out if say_all(pod) else np.concatenate((what_if.ruled_out, lacking))
-        asked = what_if.by_name(told)[: self._compared(what_if)]
+        asked = what_if.in_order(told)[: self._compared(what_if)]
         lacking = np.setdiff1d(lacking, asked, assume_unique=True)
         reasons = promising(pod, what_if.least, what_if.left, lacking, self.resource_names.gpu_mem)[1]
         reasons[NOT_HELPFUL] += len(what_if.ruled_out) - len(np.intersect1d(what_if.ruled_out, asked))

@@ -102,6 +102,10 @@ class Nominations:
         """Those on a node."""
         return list(self._on.get(node, {}).values())
 
+    def by_node(self, *, without: str) -> Iterator[tuple[str, int]]:
+        """(node, how many places are kept there). without: uid of the pod whose own does not count."""
+        return ((node, len(here) - (without in here)) for node, here in self._on.items())
+
     def goes(self, uid: str) -> bool:
         """Whether the pod is to go for one that waits."""
         return bool(self._waits_for.get(uid))

@@ -156,6 +156,17 @@ def test_the_node_is_chosen_by_its_victims(first: dict[str, int], second: dict[s
     assert found.preemption.node == expected
 
 
+def test_of_equal_nodes_one_where_nobody_else_waits_is_chosen() -> None:
+    built = engine(a=[16, 16], b=[16, 16])
+    for node in "ab":
+        for card in (0, 1):
+            runs(built, f"{node}{card}", node, card=card, units=16)
+
+    found = [sought(built, pod(name, 16, priority=10)) for name in ("p", "q")]
+
+    assert [victims(each) for each in found] == [["a0"], ["b0"]]
+
+
 def test_company_that_would_have_to_be_counted_on_is_no_help() -> None:
     built = engine(a=[16])
     runs(built, "company", "a", labels={"app": "x"}, requests={"cpu": "1"})
