@@ -56,7 +56,9 @@ class Told:
                 self._listed = None
                 self.lists += 1
             case Changed(found):
-                self._objects[_key(found)] = found
+                known = self._objects.get(_key(found))
+                if known is None or not _is_newer(known, found):
+                    self._objects[_key(found)] = found
                 if self._listed is not None:
                     self._listed.add(_key(found))
             case Deleted(gone):
@@ -143,6 +145,9 @@ class Wire(MemoryCluster):
         found = await super().pod(namespace, name)
         if found is not None and found.spec.node_name:
             self._placed.add(found.metadata.uid)
+            # The process knows it from now on, however late the watch is.
+            self.told["pods"].take(Changed(found))
+            self._learn(Changed(found))
         return found
 
     async def bind(self, binding: Binding, timeout_s: float) -> None:
@@ -183,3 +188,9 @@ def _asks(pod: objects.Pod) -> Ask:
 
 def _key(found: Any) -> tuple[str, str]:  # noqa: ANN401 - an object of any kind
     return found.metadata.namespace, found.metadata.name
+
+
+def _is_newer(known: Any, found: Any) -> bool:  # noqa: ANN401 - of whatever kind
+    """Whether `known` is a later state of the same object."""
+    one, other = known.metadata, found.metadata
+    return bool(one.uid == other.uid and int(one.resource_version) > int(other.resource_version))
