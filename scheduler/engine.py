@@ -209,7 +209,7 @@ class Engine:
 
     def preemption_for(self, pod: Pod) -> PostFilterResult | None:
         """What could be done for a pod that fits nowhere; None when the profile does nothing. Nobody goes."""
-        return self._searches.result_for(pod)
+        return self._searches.preemption_for(pod)
 
     def attempt(self, pod: Pod, now_ns: int) -> Outcome:
         """Place a pod that is in no queue, or say why not."""

@@ -133,6 +133,9 @@ class EventHandlers:
                 self._engine.budget_gone(event.object.metadata.namespace, event.object.metadata.name)
             elif isinstance(event, ListEnds):
                 self._engine.budgets_listed()
+            elif isinstance(event, Undecodable):
+                # What is known of it stays: it still spares somebody.
+                self._report(Problem("PodDisruptionBudget", event.name, event.error, on_object=False))
 
     def _pod_changed(self, wire: objects.Pod) -> None:
         try:

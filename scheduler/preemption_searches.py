@@ -131,7 +131,7 @@ class Searches:
         self._wait(no_fit, seeks=True)
         return None
 
-    def result_for(self, pod: Pod) -> PostFilterResult | None:
+    def preemption_for(self, pod: Pod) -> PostFilterResult | None:
         """What could be done for a pod that fits nowhere; None when its profile does nothing. It is not done."""
         with self._nominations.seen_by(pod):
             steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts)

@@ -68,7 +68,7 @@ class PreemptionTasks:
             tasks.create_task(self._until_stop(self._preempt(helped.preemption)))
 
     def stop(self) -> None:
-        """Send no other request; those on the wire are answered. The next process decides anew."""
+        """Send no other request; those on the wire are answered. The next process decides again."""
         self._slots.stop()
 
     async def _until_stop(self, work: Awaitable[None]) -> None:

@@ -158,7 +158,7 @@ class WhatIf:
         self.nominations = nominations
         self.left = left
         self.resolvable = len(found.rows)
-        self._resolvable = frozenset(found.rows.tolist())
+        self._found = found
         self.least = runtime.profile.least(pod)
         lower = self.tables.fact(Priorities).lowest < pod.priority
         self.rows = found.rows[lower[found.rows]]
@@ -201,7 +201,8 @@ class WhatIf:
 
     def may_help_on(self, node: str) -> bool:
         """Whether pods that leave the node may make room there, or the pod fits there as it is."""
-        return self.tables.row_of.get(node) in self._resolvable
+        row = self.tables.row_of.get(node)
+        return row is not None and bool((self._found.rows == row).any())
 
     @contextmanager
     def trial(self, row: int, only: Collection[int] | None = None) -> Iterator[Trial]:
@@ -213,6 +214,9 @@ class WhatIf:
             rules = replace(rules, filters=(*rules.filters, OnlyCards(frozenset(only))))
         state.write(CARD_RULES, rules)
         trial = Trial(runtime, self._pod, row, state, runtime.profile.class_rules(self._pod, skipped), {})
-        yield trial
-        trial.put_back_all(list(trial.lifted.values()))
+        try:
+            yield trial
+        finally:
+            # Whatever a rule does: what pods hold is never free because somebody has asked a question.
+            trial.put_back_all(list(trial.lifted.values()))
         self.wakes_on |= trial.wakes_on

@@ -18,6 +18,7 @@ from scheduler.plugins.victims import PODS_PER_STEP, Candidate, agreed, by_rules
 from scheduler.plugins.victims_by_amounts import by_amounts, kept_place, promising, say_all
 from scheduler.pods.pod import Pod
 from scheduler.state.columns.arrays import RowArray
+from scheduler.state.nominations import MOST_NOMINATIONS
 from scheduler.state.pod_record import PodRecord
 
 if TYPE_CHECKING:
@@ -28,8 +29,10 @@ NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
 NOT_LISTED: Final = "not eligible before the PodDisruptionBudgets are known."
-TOO_MANY: Final = "not eligible while so many pods wait for the place that is kept for them."
-_CHANGED: Final = NotHelped("preemption: the victims are others by now.", ("changed",), again=True, keeps=True)
+TOO_MANY: Final = f"not eligible while {MOST_NOMINATIONS} other pods are nominated to nodes and not bound yet."
+_CHANGED: Final = NotHelped(
+    "preemption: the pods on the chosen node have changed, trying again.", ("changed",), again=True, keeps=True
+)
 # A node costs about as much as so many of its pods.
 _PODS_OF_A_NODE: Final = 16
 
@@ -76,7 +79,10 @@ class DefaultPreemption(PostFilterPlugin):
             return _preemption(pod, what_if, resumed)
         if reason := _not_eligible(pod, what_if, going):
             return NotHelped(f"preemption: {reason}", (reason,), keeps=True)
-        cheapest, reasons = yield from self._by_amounts(pod, what_if)
+        while not what_if.count(PODS_PER_STEP):
+            yield
+        hopeful, lacking = self._hopeful(pod, what_if)
+        cheapest, reasons = yield from self._by_amounts(pod, what_if, hopeful)
         waiting = [(found[0].key, place, 0) for place, found in enumerate(cheapest)]
         heapify(waiting)
         best: Candidate | None = None
@@ -92,7 +98,7 @@ class DefaultPreemption(PostFilterPlugin):
             if best is None or (waiting and waiting[0][0] < best.key):
                 yield
         if best is None:
-            reasons += yield from self._without_hope(pod, what_if)
+            reasons += yield from self._without_hope(pod, what_if, lacking)
             reasons[NO_VICTIMS] += what_if.resolvable - len(what_if.rows)
             return _not_helped(len(what_if.tables.row_of), what_if.resolvable, reasons)
         if version != what_if.tables.changes.version:
@@ -100,17 +106,14 @@ class DefaultPreemption(PostFilterPlugin):
         return _CHANGED if best is None else _preemption(pod, what_if, best)
 
     def _by_amounts(
-        self, pod: Pod, what_if: "WhatIf"
+        self, pod: Pod, what_if: "WhatIf", rows: RowArray
     ) -> Generator[None, None, tuple[list[list[Candidate]], Counter[str]]]:
-        """Of the first nodes, as many as are compared, what plain amounts say; why some have no victims."""
+        """Of the first of `rows`, as many as are compared, what plain amounts say; why some have no victims."""
         found: list[list[Candidate]] = []
         reasons: Counter[str] = Counter()
-        while not what_if.count(PODS_PER_STEP):
-            yield
-        hopeful, _ = self._hopeful(pod, what_if)
         clean, most, looked_at = False, self._compared(what_if), 0
         kept = what_if.memo()
-        for row in what_if.in_order(hopeful):
+        for row in what_if.in_order(rows):
             if row not in kept:
                 looked_at += _PODS_OF_A_NODE + what_if.tables.pods_on(row)
                 if looked_at > PODS_PER_STEP:
@@ -134,9 +137,8 @@ class DefaultPreemption(PostFilterPlugin):
         enough, _ = promising(pod, what_if.least, what_if.left, rows, self.resource_names.gpu_mem)
         return rows[enough], rows[~enough]
 
-    def _without_hope(self, pod: Pod, what_if: "WhatIf") -> Generator[None, None, Counter[str]]:
+    def _without_hope(self, pod: Pod, what_if: "WhatIf", lacking: RowArray) -> Generator[None, None, Counter[str]]:
         """Why the other rows have no victims. Where amounts do not say all, rules are asked, about a few of them."""
-        _, lacking = self._hopeful(pod, what_if)
         told = what_if.ruled_out if say_all(pod) else np.concatenate((what_if.ruled_out, lacking))
         asked = what_if.in_order(told)[: self._compared(what_if)]
         lacking = np.setdiff1d(lacking, asked, assume_unique=True)

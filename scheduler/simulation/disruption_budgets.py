@@ -16,7 +16,7 @@ from scheduler.simulation.namespaces import Namespaces
 from scheduler.simulation.store import Collection
 
 
-class DisruptionBudgets:
+class PodDisruptionBudgets:
     """Verbs on one collection of budgets. No controller counts here: `allow` says what it would."""
 
     def __init__(self, collection: Collection[PodDisruptionBudget], identity: Identity, namespaces: Namespaces) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from scheduler.kube.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget
 from scheduler.kube.port import ApiNotFound, Kind, T
 from scheduler.simulation.defaults import Identity
-from scheduler.simulation.disruption_budgets import DisruptionBudgets
+from scheduler.simulation.disruption_budgets import PodDisruptionBudgets
 from scheduler.simulation.event_log import EventLog
 from scheduler.simulation.namespaces import ConfigMaps, Namespaces
 from scheduler.simulation.nodes import Nodes
@@ -42,7 +42,7 @@ class World:
         self.selecting = Selecting(self._versions, history_limit, identity, self.namespaces)
         self._collections |= self.storage.collections | self.selecting.collections
         self.config_maps = ConfigMaps(config_maps, identity, self.namespaces)
-        self.disruption_budgets = DisruptionBudgets(budgets, identity, self.namespaces)
+        self.disruption_budgets = PodDisruptionBudgets(budgets, identity, self.namespaces)
         self.nodes = Nodes(nodes, identity)
         self.pods = Pods(pods, identity, self.namespaces, self.nodes)
         self.events = EventLog(self.namespaces.exists)

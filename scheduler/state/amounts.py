@@ -89,10 +89,11 @@ class RowsLeft:
         nominated = list(self._tables.nominated_on(row))
         for record in nominated:
             self._tables.lift(record)
-        found = self._cards(row)
-        for record in nominated:
-            self._tables.put_back(record)
-        return found
+        try:
+            return self._cards(row)
+        finally:
+            for record in nominated:
+                self._tables.put_back(record)
 
     def _cards(self, row: int) -> CardsLeft:
         columns = self._tables.cards

@@ -180,9 +180,11 @@ class Nominations:
         own = self._kept.get(pod.key.uid)
         if own is not None:
             self._show(own, shown=False)
-        yield
-        if own is not None and self._kept.get(pod.key.uid) is own:
-            self._show(own, shown=True)
+        try:
+            yield
+        finally:
+            if own is not None and self._kept.get(pod.key.uid) is own:
+                self._show(own, shown=True)
 
     def _mark(self, victim: str) -> None:
         record = self._tables.record(victim)

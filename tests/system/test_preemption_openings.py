@@ -184,7 +184,8 @@ async def test_what_too_many_kept_places_have_delayed_is_looked_for_later() -> N
             process.engine.pod_of_others(replace(pod(f"theirs-{number}", priority=10), nominated_node="elsewhere"))
         comes(of, "urgent", 16, priority=10)
         await asyncio.sleep(A_SECOND_S)
-        assert condition(of, "urgent").endswith("while so many pods wait for the place that is kept for them.")
+        told = f"while {MOST_NOMINATIONS} other pods are nominated to nodes and not bound yet."
+        assert condition(of, "urgent").endswith(told)
 
         process.engine.pod_gone("uid-default-theirs-0")
         comes(of, "other", 99)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from config.protocol.booked_cards import Ask, read
-from scheduler.binding_cycle import SERVER_REQUEST_TIMEOUT_S
+from scheduler.binding_cycle import SERVER_REQUEST_TIMEOUT_S, is_bound_as
 from scheduler.kube import objects, port
 from scheduler.kube.port import (
     ApiFailed,
@@ -28,6 +28,7 @@ from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.faults import Faults
+from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.world import World
 
 _INTERNAL_ERROR: Final = 500
@@ -63,6 +64,11 @@ class Told:
                     self._listed.add(_key(found))
             case Deleted(gone):
                 self._objects.pop(_key(gone), None)
+
+    def knows(self, found: Any) -> bool:  # noqa: ANN401 - of whatever kind it is about
+        """Whether this very object has been shown, and not been shown to be gone since."""
+        known = self._objects.get(_key(found))
+        return known is not None and known.metadata.uid == found.metadata.uid
 
 
 @dataclass
@@ -142,12 +148,16 @@ class Wire(MemoryCluster):
         await super().set_pod_condition(pod, condition)
 
     async def pod(self, namespace: str, name: str) -> objects.Pod | None:
+        """What is read is known from now on, however late the watch is; unless the watch was faster."""
         found = await super().pod(namespace, name)
         if found is not None and found.spec.node_name:
             self._placed.add(found.metadata.uid)
-            # The process knows it from now on, however late the watch is.
-            self.told["pods"].take(Changed(found))
-            self._learn(Changed(found))
+            wanted = next(b for _, b in reversed(self.bindings) if (b.pod.namespace, b.pod.name) == (namespace, name))
+            if wanted.pod.uid == found.metadata.uid and self.told["pods"].knows(found):
+                elsewhere = not is_bound_as(found, wanted.node, wanted.annotations)
+                gone = elsewhere and found.status.phase in FINISHED
+                self.told["pods"].take(Deleted(found) if gone else Changed(found))
+                self._learn(Changed(found))
         return found
 
     async def bind(self, binding: Binding, timeout_s: float) -> None:

@@ -20,7 +20,7 @@ MOST_NAMES: Final = 512
 """Of the images of a node: a kubelet reports 50 images, the largest, with at most 5 names each."""
 # No image is larger: sums over the containers of a pod never wrap.
 _LARGEST_BYTES: Final = 2**45
-# Images of 5,000 nodes that have ten of their own each; beyond that the next ones are known anew.
+# Images of 5,000 nodes that have ten of their own each; beyond that the table starts over.
 _MOST_KNOWN: Final = 65_536
 
 
