@@ -242,6 +242,29 @@ async def test_an_object_that_cannot_be_decoded_costs_only_itself() -> None:
             assert set(process.engine.tables.row_of) == {"a", "b"}
 
 
+@in_virtual_time
+async def test_a_budget_that_cannot_be_decoded_any_more_is_told_and_spares_whom_it_has_spared() -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [16, 16]))
+    of.disruption_budgets.create("default", "spared", {"app": "guarded"}, allowed=0)
+    with capture_logs() as logs:
+        async with scheduling(of) as process:
+            comes(of, "guarded", 16, labels={"app": "guarded"})
+            comes(of, "other", 16, priority=1)
+            await asyncio.sleep(1)
+            process.wire.garbled.add("spared")
+            of.disruption_budgets.allow("default", "spared", 1)
+            await asyncio.sleep(1)
+            process.wire.garbled.clear()
+            comes(of, "urgent", 16, priority=10)
+            await asyncio.sleep(1)
+
+            assert problems(logs) == [("PodDisruptionBudget", "default/spared")]
+            assert bad_objects(process, "PodDisruptionBudget") == 1
+            going = [pod.metadata.name for pod in of.pods if pod.metadata.deletion_timestamp]
+            assert going == ["other"]
+
+
 # Pods that somebody has bound
 
 

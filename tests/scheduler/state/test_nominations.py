@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -45,6 +46,18 @@ def test_a_place_counts_for_equal_and_lower_priorities_and_for_nobody_else() -> 
         assert free(tables) == [16, 16]
     with kept.seen_by(pod("lower", 1, priority=4)):
         assert free(tables) == [4, 16]
+
+
+def test_an_error_of_who_sees_without_its_own_place_leaves_it_kept() -> None:
+    tables = cluster(a=CARDS)
+    kept = Nominations(tables)
+    preemptor = pod("p", 12, priority=5)
+    kept.nominate(preemptor, "a", share(0, 12))
+
+    with pytest.raises(KeyError), kept.seen_by(preemptor):
+        raise KeyError(free(tables))
+
+    assert free(tables) == [4, 16]
 
 
 def test_a_place_that_is_kept_no_longer_is_an_opening_whoever_was_decided_last() -> None:
