@@ -3,32 +3,16 @@
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-
-import pytest
 
 from config.protocol import names
 from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin
-from e2e.programs.scheduler_process import SchedulerProcess, environment
+from e2e.programs.scheduler_process import environment
 from e2e.suites import policy_site
-from e2e.suites.gpu_site import GpuSite, gpu_pod, gpu_site
+from e2e.suites.gpu_site import GpuSite, gpu_pod
 
 UNKNOWN_KEYS = "gpushare-unknown-keys"
-
-
-@pytest.fixture(scope="module")
-def scheduler(cluster: provider.Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:
-    with SchedulerProcess(cluster.kubeconfig_path(), tmp_path_factory.mktemp("scheduler")) as started:
-        yield started
-
-
-@pytest.fixture
-async def site(scheduler: SchedulerProcess, admin: Admin, namespace: str) -> AsyncIterator[GpuSite]:
-    await scheduler.ready()
-    async with gpu_site(admin, namespace, scheduler) as made:
-        yield made
 
 
 def asked(cluster: provider.Target, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

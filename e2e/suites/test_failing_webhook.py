@@ -17,7 +17,7 @@ from e2e.control_plane.admin import Admin, Json, done
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import free_ports
 from e2e.programs.scheduler_process import SchedulerProcess
-from e2e.suites.gpu_site import GpuSite, condition, gpu_pod, gpu_site, is_bound
+from e2e.suites.gpu_site import GpuSite, condition, gpu_pod, is_bound
 
 _WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 _NAME: Final = "of-a-tenant"
@@ -68,13 +68,6 @@ async def hanging(cluster: ControlPlane) -> AsyncIterator[int]:
 def scheduler(cluster: provider.Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:
     with SchedulerProcess(cluster.kubeconfig_path(), tmp_path_factory.mktemp("scheduler")) as started:
         yield started
-
-
-@pytest.fixture
-async def site(scheduler: SchedulerProcess, admin: Admin, namespace: str) -> AsyncIterator[GpuSite]:
-    await scheduler.ready()
-    async with gpu_site(admin, namespace, scheduler) as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -30,12 +30,6 @@ CHOSEN = {
     changes.flapping: 0.15,
 }
 BY_FUNCTION = {attack.acts: attack for attack in (*huge_objects.ATTACKS, *crowds.ATTACKS, *changes.ATTACKS)}
-
-
-@pytest.fixture(scope="module")
-def scheduler(cluster: provider.Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:
-    with SchedulerProcess(cluster.kubeconfig_path(), tmp_path_factory.mktemp("scheduler")) as started:
-        yield started
 
 
 @pytest.fixture

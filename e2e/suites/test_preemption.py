@@ -1,22 +1,15 @@
 """Preemption on a real kube-apiserver, by the scheduler's process. There is no kubelet: the test ends the victims."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
-from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, Json
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.suites.gpu_site import GpuSite, cards_of, condition, gpu_site
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
-
-
-@pytest.fixture(scope="module")
-def scheduler(cluster: provider.Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:
-    with SchedulerProcess(cluster.kubeconfig_path(), tmp_path_factory.mktemp("scheduler")) as started:
-        yield started
 
 
 @pytest.fixture

@@ -3,33 +3,18 @@
 import itertools
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from config.protocol import names
-from e2e.control_plane import provider
-from e2e.control_plane.admin import Admin, Json, seen
-from e2e.programs.scheduler_process import SchedulerProcess
-from e2e.suites.gpu_site import GpuSite, card, cards_of, condition, gpu_site, is_bound, is_unschedulable
+from e2e.control_plane.admin import Json, seen
+from e2e.suites.gpu_site import GpuSite, card, cards_of, condition, is_bound, is_unschedulable
 
 Say = Callable[[str], None]
 
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 NODE_EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
-
-
-@pytest.fixture(scope="module")
-def scheduler(cluster: provider.Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:
-    with SchedulerProcess(cluster.kubeconfig_path(), tmp_path_factory.mktemp("scheduler")) as started:
-        yield started
-
-
-@pytest.fixture
-async def site(scheduler: SchedulerProcess, admin: Admin, namespace: str) -> AsyncIterator[GpuSite]:
-    await scheduler.ready()
-    async with gpu_site(admin, namespace, scheduler) as made:
-        yield made
 
 
 @pytest.fixture
