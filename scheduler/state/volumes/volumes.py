@@ -41,11 +41,13 @@ _PROVISIONERS: Final = {
 class Changes(NamedTuple):
     """claims: that may stand otherwise now. nodes: of which the limits, or what is attached, are others.
 
+    volumes: (class, from where) of volumes that came, went, or were taken or given back, where it may be few nodes.
     opened: of some class something can be had now that could not be before.
     """
 
     claims: tuple[ClaimKey, ...]
     nodes: tuple[str, ...]
+    volumes: tuple[tuple[str, Reach], ...]
     opened: bool
 
 
@@ -56,6 +58,7 @@ class Volumes:
         """Nothing."""
         self._touched: dict[ClaimKey, None] = {}
         self._touched_nodes: dict[str, None] = {}
+        self._moved: dict[tuple[str, Reach], None] = {}
         self._opened = False
         self._claims: dict[ClaimKey, Claim] = {}
         self._volumes: dict[str, Volume] = {}
@@ -96,6 +99,9 @@ class Volumes:
     def set_volume(self, name: str, volume: Volume | None) -> None:
         """None: it is gone."""
         old = self._volumes.get(name)
+        if old is not None and volume is not None and replace(old, version=volume.version) == volume:
+            self._volumes[name] = volume
+            return
         if old is not None:
             self._forget(old)
         if volume is None:
@@ -150,9 +156,13 @@ class Volumes:
 
     def take_changes(self) -> Changes:
         """What has changed since the last call."""
-        found = Changes(tuple(self._touched), tuple(self._touched_nodes), self._opened)
-        self._touched, self._touched_nodes, self._opened = {}, {}, False
+        found = Changes(tuple(self._touched), tuple(self._touched_nodes), tuple(self._moved), self._opened)
+        self._touched, self._touched_nodes, self._moved, self._opened = {}, {}, {}, False
         return found
+
+    def moves_everywhere(self, class_name: str) -> None:
+        """What can be had of the class has changed on more nodes than are told one by one."""
+        self._changed(class_name, opened=False)
 
     # What we give
 
@@ -275,12 +285,12 @@ class Volumes:
             of_class.free.add(volume, self.reach(volume))
             if volume.name in self._taken:
                 self._take(volume.name, self._taken[volume.name])
-            self._changed(volume.class_name, opened=not was_free)
+            self._moves(volume, opened=not was_free)
 
     def _forget(self, volume: Volume) -> None:
         of_class = self._of_class(volume.class_name)
         if of_class.free.discard(volume.name):
-            self._changed(volume.class_name, opened=False)
+            self._moves(volume, opened=False)
         for reference in (volume.claim, self._taken.get(volume.name)):
             if reference is not None:
                 key = reference if isinstance(reference, tuple) else (reference.namespace, reference.name)
@@ -305,7 +315,7 @@ class Volumes:
             of_class = self._of_class(volume.class_name)
             of_class.free.take(name, taken=True)
             self._keep(key, name, of_class)
-            self._changed(volume.class_name, opened=False)
+            self._moves(volume, opened=False)
 
     def _untake(self, name: str, key: ClaimKey) -> None:
         volume = self._volumes.get(name)
@@ -313,7 +323,7 @@ class Volumes:
             of_class = self._of_class(volume.class_name)
             of_class.free.take(name, taken=False)
             self._unkeep(key, name, of_class)
-            self._changed(volume.class_name, opened=True)
+            self._moves(volume, opened=True)
 
     def _keep(self, key: ClaimKey, name: str, of_class: OfClass) -> None:
         of_class.kept_for.setdefault(key, set()).add(name)
@@ -329,6 +339,16 @@ class Volumes:
             found = self._classes[name] = OfClass()
             self._changed(name, opened=False)
         return found
+
+    def _moves(self, volume: Volume, *, opened: bool) -> None:
+        """A free volume came, went, or is taken or given back: it is no news for a node that cannot use it."""
+        reach = self.reach(volume)
+        if reach is None:
+            self._changed(volume.class_name, opened=opened)
+        else:
+            self._moved[volume.class_name, reach] = None
+            self._opened |= opened
+            self._latest = None
 
     def _changed(self, class_name: str, *, opened: bool) -> None:
         # No two states of any class have one version: a class may go and come back.
