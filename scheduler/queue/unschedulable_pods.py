@@ -158,13 +158,19 @@ class UnschedulablePods:
             self._table.due[pod_class.slot] = False
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
-    def reclassify(self, check: Check, signature: Hashable, needs: Needs) -> None:
-        """The best pod of the class is in another now: of a class that waits already, the answers hold for it too."""
+    def reclassify(self, check: Check, signature: Hashable, needs: Needs, *, told_after_s: float | None = None) -> None:
+        """The best pod of the class is in another now: of a class that waits already, the answers hold for it too.
+
+        told_after_s: it is to be tried in any case, then or when its back-off since the last attempt has ended.
+        """
         entry = self.wake(check)
         if entry is None:
             return
         new = signature not in self._classes
         entry.signature = signature
+        if told_after_s is not None:
+            wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
+            entry.leftover_s = min(entry.leftover_s, max(told_after_s, entry.queued_s + wait_s))
         self.unschedulable.push(entry, entry.leftover_s)
         slot = self._join(entry, signature, needs).slot
         if new:
