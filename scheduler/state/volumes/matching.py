@@ -50,8 +50,9 @@ def find(volumes: Volumes, claims: Sequence[Delayed], nodes: LabelledRows, rows:
         row = nodes.row_of.get(selected)
         elsewhere |= ~mask_of(() if row is None else (row,), rows, nodes.capacity)
     provision = _Provision(volumes, nodes, rows, alive=~elsewhere)
+    everywhere = np.ones(count, dtype=np.bool_)
     for claim in begun:
-        provision.need(claim, np.ones(count, dtype=np.bool_))
+        provision.need(claim, everywhere)
     names = [(claim.key, "") for claim in begun]
     waiting = sorted((one for one in claims if not one.selected), key=lambda one: one.claim.wants.size)
     free: dict[str, _Free] = {}
