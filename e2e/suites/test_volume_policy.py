@@ -95,7 +95,7 @@ async def test_what_the_scheduler_decides_is_written(site: Site, cluster: provid
     ("name", "body", "message"),
     [
         pytest.param("free", {"spec": {"capacity": {"storage": "9Ti"}}}, "spec.capacity", id="size"),
-        pytest.param("free", {"spec": {"hostPath": {"path": "/etc"}}}, "spec.hostPath", id="what it is"),
+        pytest.param("free", {"spec": {"accessModes": ["ReadWriteMany"]}}, "spec.accessModes", id="access modes"),
         pytest.param("free", {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}, "Policy", id="reclaim policy"),
         pytest.param("free", {"metadata": {"labels": {"a": "b"}}}, "metadata.labels", id="label"),
         pytest.param("free", {"metadata": {"finalizers": ["example.com/f"]}}, "metadata.finalizers", id="finalizer"),
@@ -103,7 +103,6 @@ async def test_what_the_scheduler_decides_is_written(site: Site, cluster: provid
         pytest.param("held", {"spec": {"claimRef": {"name": "mine"}}}, "takes no volume", id="another's volume"),
         pytest.param("held", {"spec": {"claimRef": None}}, "takes no volume", id="another's volume, given back"),
         pytest.param("kept", {"spec": {"claimRef": {"name": "mine", "uid": "2"}}}, "takes no volume", id="kept"),
-        pytest.param("claim", {"spec": {"resources": {"requests": {"storage": "9Gi"}}}}, "spec.resources", id="claim"),
         pytest.param("claim", {"spec": {"volumeName": "mine"}}, "spec.volumeName", id="volume of a claim"),
         pytest.param("claim", {"metadata": {"annotations": {"a": "b"}}}, "annotation a", id="annotation of a claim"),
     ],

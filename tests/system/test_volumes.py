@@ -147,6 +147,31 @@ async def test_two_pods_never_get_one_volume_and_the_second_is_placed_when_anoth
 
 
 @in_virtual_time
+async def test_a_pod_is_placed_when_its_volume_has_come_and_then_room_beside_it() -> None:
+    of, controller = zones(a="z1", b="z2")
+    controller.comes(
+        storage_class("local", provisioner="kubernetes.io/no-provisioner"),
+        volume("small", class_name="local", on=("b",), size="1Mi"),
+        claim("data", class_name="local"),
+    )
+    async with scheduling(of):
+        comes(of, "fills", 16, to="a")
+        await asyncio.sleep(A_MOMENT_S)
+        comes(of, "p", 3, **with_claims("data"))
+        await asyncio.sleep(A_SECOND_S)
+        controller.comes(volume("pv", class_name="local", on=("a",)))
+        await asyncio.sleep(A_SECOND_S)
+        assert node_of(of, "p") == ""
+
+        of.pods.remove("default", "fills")
+        await asyncio.sleep(A_SECOND_S)
+        assert controller.bind_kept() == ["data"]
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert node_of(of, "p") == "a"
+
+
+@in_virtual_time
 async def test_a_volume_that_could_not_be_written_is_free_again() -> None:
     of, controller = zones(a="z1")
     controller.comes(
