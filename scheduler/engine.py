@@ -179,13 +179,13 @@ class Engine:
         pod, cycle = check.pod, self._cycles[check.pod.scheduler_name]
         key = self._key(pod)
         if key != check.signature:
+            needs = cycle.needs(pod, key[1])
             if pod.volumes.claims and cycle.fits_nowhere(pod, key[1]):
                 # Its claims stand otherwise than its owner was told, and still no node can help.
-                self.queue.fits(check, now_s)
+                self.queue.still_fits_nowhere(check, key, needs, now_s)
             else:
-                needs = cycle.needs(pod, key[1])
                 self.queue.reclassify(check, key, needs)
-                self._searches.reclassified(pod, key, needs)
+            self._searches.reclassified(pod, key, needs)
             return True
         rows = None if check.rows is None else np.array(sorted(check.rows), dtype=np.intp)
         with self.nominations.seen_by(pod):

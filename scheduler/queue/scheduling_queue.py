@@ -263,6 +263,13 @@ class SchedulingQueue:
         """`check.pod` has another signature now: what a rule reads of a pod may depend on other pods."""
         self._no_fit.reclassify(check, signature, needs)
 
+    def still_fits_nowhere(self, check: Check, signature: Hashable, needs: Needs, now_s: float) -> None:
+        """As `reclassify`, and no node can help: it is tried when its back-off since the last attempt has ended.
+
+        So its owner is told, however often what it waits for changes.
+        """
+        self._no_fit.reclassify(check, signature, needs, told_after_s=now_s)
+
     # What is known
 
     def lengths(self) -> dict[str, int]:

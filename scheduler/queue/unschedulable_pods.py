@@ -43,6 +43,7 @@ _CHECKS_PER_POD: Final = 8
 # What can alter an Amount.
 _MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
 _NODE: Final = int(Change.NODE)
+_VOLUMES: Final = int(Change.VOLUMES)
 
 
 class UnschedulablePods:
@@ -158,13 +159,19 @@ class UnschedulablePods:
             self._table.due[pod_class.slot] = False
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
-    def reclassify(self, check: Check, signature: Hashable, needs: Needs) -> None:
-        """The best pod of the class is in another now: of a class that waits already, the answers hold for it too."""
+    def reclassify(self, check: Check, signature: Hashable, needs: Needs, *, told_after_s: float | None = None) -> None:
+        """The best pod of the class is in another now: of a class that waits already, the answers hold for it too.
+
+        told_after_s: it is to be tried in any case, then or when its back-off since the last attempt has ended.
+        """
         entry = self.wake(check)
         if entry is None:
             return
         new = signature not in self._classes
         entry.signature = signature
+        if told_after_s is not None:
+            wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
+            entry.leftover_s = min(entry.leftover_s, max(told_after_s, entry.queued_s + wait_s))
         self.unschedulable.push(entry, entry.leftover_s)
         slot = self._join(entry, signature, needs).slot
         if new:
@@ -229,6 +236,9 @@ class UnschedulablePods:
             table.since[anywhere] = EVERYWHERE
             if noted.everywhere & _NODE:
                 table.rows[:] = ANY_BIT
+            elif noted.everywhere & _VOLUMES:
+                # A node that could not give a volume may do so now, and have room later.
+                table.rows[:, table.concerned(_VOLUMES)] = ANY_BIT
         self._any_due = True
 
     def _ask_users(self, claims: Iterable[ClaimKey]) -> None:

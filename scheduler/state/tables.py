@@ -30,7 +30,7 @@ from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_
 from scheduler.state.cards.card_news import CardNews
 from scheduler.state.cards.node_inventory import node_differences, read_inventory
 from scheduler.state.changes import ANY_DOMAIN, Change
-from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, resized
+from scheduler.state.columns.arrays import ALL_ROWS, FIRST_CAPACITY, BoolArray, resized
 from scheduler.state.columns.images import Images
 from scheduler.state.columns.taints import Taints
 from scheduler.state.disruption_budgets import DisruptionBudgets
@@ -47,6 +47,8 @@ _SOME_DOMAINS: Final = ANY_DOMAIN & ~_DOMAINS
 _INVENTORY: Final = int(Change.INVENTORY)
 _ATTACHMENTS: Final = int(Change.ATTACHMENTS)
 _VOLUMES: Final = int(Change.VOLUMES)
+# From so few a volume that came or went can be used, if they are told one by one.
+_FEW_ROWS: Final = 32
 
 
 class Tables(Bookings):
@@ -150,6 +152,13 @@ class Tables(Bookings):
             self._opened(row, _ATTACHMENTS)
         for row in self._facts.volumes_changed(changes):
             self._opened(row, _PODS)
+        for class_name, reach in changes.volumes:
+            (rows,) = reach.over(self, ALL_ROWS).nonzero()
+            if len(rows) > _FEW_ROWS:
+                self.volumes.moves_everywhere(class_name)
+            else:
+                for row in rows.tolist():
+                    self.changes.note(row, _VOLUMES)
         self.openings.note_claims(changes.claims)
         if changes.opened:
             self.openings.note_everywhere(_VOLUMES)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from scheduler.kube import storage
 from scheduler.kube.port import CAPACITIES, CLAIMS, CSI_DRIVERS, CSI_NODES, STORAGE_CLASSES, VOLUMES
-from scheduler.simulation.faults import Break, Fail, Refuse, Verb
+from scheduler.simulation.faults import Break, Fail, Refuse, Slow, Verb
 from scheduler.simulation.world import World
 from tests.support.builders import wire_node
 from tests.support.volumes import ZONE, claim, storage_class, volume, with_claims
@@ -147,6 +147,31 @@ async def test_two_pods_never_get_one_volume_and_the_second_is_placed_when_anoth
 
 
 @in_virtual_time
+async def test_a_pod_is_placed_when_its_volume_has_come_and_then_room_beside_it() -> None:
+    of, controller = zones(a="z1", b="z2")
+    controller.comes(
+        storage_class("local", provisioner="kubernetes.io/no-provisioner"),
+        volume("small", class_name="local", on=("b",), size="1Mi"),
+        claim("data", class_name="local"),
+    )
+    async with scheduling(of):
+        comes(of, "fills", 16, to="a")
+        await asyncio.sleep(A_MOMENT_S)
+        comes(of, "p", 3, **with_claims("data"))
+        await asyncio.sleep(A_SECOND_S)
+        controller.comes(volume("pv", class_name="local", on=("a",)))
+        await asyncio.sleep(A_SECOND_S)
+        assert node_of(of, "p") == ""
+
+        of.pods.remove("default", "fills")
+        await asyncio.sleep(A_SECOND_S)
+        assert controller.bind_kept() == ["data"]
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert node_of(of, "p") == "a"
+
+
+@in_virtual_time
 async def test_a_volume_that_could_not_be_written_is_free_again() -> None:
     of, controller = zones(a="z1")
     controller.comes(
@@ -208,6 +233,46 @@ async def test_a_volume_is_made_on_the_node_that_was_selected() -> None:
         await asyncio.sleep(A_MOMENT_S)
 
         assert node_of(of, "p") == "b"
+
+
+@in_virtual_time
+async def test_claims_that_pods_share_are_written_once_and_all_pods_are_bound() -> None:
+    of, controller = zones(a="z1", b="z2")
+    names = [f"data-{number}" for number in range(8)]
+    controller.comes(storage_class("fast"), *(claim(name, class_name="fast") for name in names))
+    pods = [f"p-{number}" for number in range(5)]
+    async with scheduling(of) as process:
+        writes = process.wire.faults.add(Verb.SELECT_NODE, Slow(0.01))
+        for number, name in enumerate(pods):
+            comes(of, name, 1, **with_claims(*names[number:], *names[:number]))
+        await asyncio.sleep(A_SECOND_S)
+        assert (writes.hits, [objections(of, name) for name in pods]) == (8, [""] * 5)
+
+        controller.provision()
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert len({node_of(of, name) for name in pods} - {""}) == 1
+        assert writes.hits == 8
+
+
+@in_virtual_time
+async def test_pods_that_share_a_claim_are_all_told_when_it_cannot_be_written() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(storage_class("fast"), claim("data", class_name="fast"))
+    async with scheduling(of) as process:
+        slow = process.wire.faults.add(Verb.SELECT_NODE, Slow(0.1), count=1)
+        comes(of, "p1", 3, **with_claims("data"))
+        await asyncio.sleep(0.05)
+        refused = process.wire.faults.add(Verb.SELECT_NODE, Refuse(403, "no"), count=1)
+        comes(of, "p2", 3, **with_claims("data"))
+        await asyncio.sleep(0.1)
+        assert (slow.hits, refused.hits) == (1, 0)
+        of.storage.annotate_claim("default", "data", {"volume.kubernetes.io/selected-node": None})
+        await asyncio.sleep(5)
+        controller.provision()
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert (node_of(of, "p1"), node_of(of, "p2")) == ("a", "a")
 
 
 @in_virtual_time
@@ -462,6 +527,36 @@ async def test_the_claims_of_others_ask_nobody() -> None:
 
         assert controller.selected("data-7") == "a"
         assert process.cycle.asked - asked < 5
+
+
+@in_virtual_time
+async def test_pods_whose_claims_come_one_by_one_are_tried_at_their_back_offs() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(storage_class("fast"))
+    names = [f"data-{number}" for number in range(20)]
+    async with scheduling(of) as process:
+        for number in range(10):
+            comes(of, f"waits-{number}", 1, **with_claims(*names))
+        await asyncio.sleep(20)
+        tried = process.cycle.refused
+        for name in names[:-1]:
+            controller.comes(claim(name, class_name="fast"))
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(10)
+
+        assert process.cycle.refused - tried <= 10 * 4
+        assert {objections(of, f"waits-{number}") for number in range(10)} == {not_found(names[-1])}
+
+        controller.comes(claim(names[-1], class_name="fast"))
+        await asyncio.sleep(A_SECOND_S)
+        controller.provision()
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert {node_of(of, f"waits-{number}") for number in range(10)} == {"a"}
+
+
+def not_found(name: str) -> str:
+    return f'False 0/1 nodes are available: persistentvolumeclaim "{name}" not found.'
 
 
 def volume_for(claim_name: str) -> dict[str, object]:
