@@ -292,6 +292,7 @@ class Engine:
             self.queue.done(pod.key.uid)
         else:
             self.queue.failed(pod.key.uid, now_s, longest_s=longest_backoff_s)
+            self._try_again += self.nominations.pod_gone(pod.key.uid)
 
     def _note_nomination(self, pod: Pod) -> None:
         """What the status of a pod without a node says. Of ours, a watch may be older than what we have decided."""

@@ -2,6 +2,7 @@
 
     Helped ──▶ nominatedNodeName of those who lose their place, and of the pod
           └──▶ for each victim: condition DisruptionTarget ──▶ DELETE with its uid ──▶ Event Preempted
+                                └─ of whose Binding nothing has been sent: that is cancelled, and it waits again
 
 The decisions go on meanwhile; the place is kept in the tables. A victim whose DELETE fails ends it: the place is kept
 no longer, and the pod is tried again after a back-off. So does a pod that is gone, or has another place: victims that
@@ -34,7 +35,7 @@ log = structlog.get_logger()
 
 
 class PreemptionTasks:
-    """slots: of these requests. now_s: monotonic seconds.
+    """slots: of these requests. cancel: as `BindingTasks.cancel`. now_s: monotonic seconds.
 
     backoff_s: before each repetition of a request. wake: after each failure.
     """
@@ -46,6 +47,7 @@ class PreemptionTasks:
         recorder: Recorder,
         slots: BindSlots,
         *,
+        cancel: Callable[[str, str], bool],
         now_s: Callable[[], float],
         backoff_s: Callable[[int], float],
         wake: Callable[[], None],
@@ -57,6 +59,7 @@ class PreemptionTasks:
         self._backoff_s = backoff_s
         self._wake = wake
         self._slots = slots
+        self._cancel = cancel
         # By uid of the pod: of two nominations, the later one has to be in its status in the end.
         self._nominating: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -126,6 +129,9 @@ class PreemptionTasks:
     async def _remove(self, victim: Pod, preemption: Preemption) -> bool:
         """Whether it is being removed; else the place is kept no longer."""
         pod = preemption.pod
+        if self._cancel(victim.key.uid, f"preempted by pod {pod.key}"):
+            self._recorder.preempted(victim, note_of(preemption))
+            return True
         why = f"{pod.scheduler_name}: preempting to accommodate a higher priority pod"
         condition = PodCondition(DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER, why)
         with suppress(ApiNotFound, ApiConflict):

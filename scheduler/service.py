@@ -160,6 +160,7 @@ class Service:
             self._cluster,
             self.recorder,
             slots,
+            cancel=self._binding.cancel,
             now_s=now_s,
             backoff_s=backoff_s,
             wake=self._wake.set,
