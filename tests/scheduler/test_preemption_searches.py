@@ -1,5 +1,9 @@
 """Searches among pods that come, wait and leave: which one is next, and that none goes on for a pod that has left."""
 
+import subprocess
+import sys
+from typing import Final
+
 import pytest
 from msgspec.structs import replace
 
@@ -110,3 +114,20 @@ def test_searches_come_before_decisions_for_lesser_pods_and_in_turn_with_equal_o
     opens(built, 0)
 
     assert [built.helps_first() for _ in first] == first
+
+
+_A_SEARCH_IN_VAIN: Final = """
+import sys
+from tests.scheduler.test_preemption_searches import full, waits
+
+built = full(0)
+loaded = set(sys.modules)
+waits(built, "hopeless", 5, gpu_mem=17)
+print(*sorted(set(sys.modules) - loaded))
+"""
+
+
+def test_a_search_loads_no_module() -> None:
+    """Others would wait for it: `numpy.ma`, which some functions of NumPy load when they are called first, is 40 ms."""
+    ended = subprocess.run([sys.executable, "-c", _A_SEARCH_IN_VAIN], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == []

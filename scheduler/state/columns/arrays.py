@@ -3,6 +3,9 @@
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+
+# `numpy.unique`, and `isin` of a few, load it when they are called first: a decision would wait 40 ms for that.
+import numpy.ma
 from numpy.typing import NDArray
 
 BoolArray: TypeAlias = NDArray[np.bool_]
