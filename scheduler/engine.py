@@ -8,6 +8,7 @@ The app and the simulator drive the same engine.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -22,10 +23,13 @@ from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.scheduling_cycle import Judgement, NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.state.amounts import RowsLeft
 from scheduler.state.audit import NodeAudit, audit_node
+from scheduler.state.changes import Change
 from scheduler.state.columns.selectors import Expressions
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
 from scheduler.state.volumes.volumes import Volumes
+
+_NODE: Final = int(Change.NODE)
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -52,6 +56,8 @@ class Engine:
         self._searches = Searches(tables, queue, cycles, self.nominations)
         # Pods that fit nowhere, for which an attempt may do more than a check: their place is free, or kept no longer.
         self._try_again: list[Pod] = []
+        # By uid: pods that wait for their places, on nodes that have changed since.
+        self._in_doubt: dict[str, None] = {}
         # The pod that a check has woken last, and the version of the tables that it saw.
         self._shown = ("", -1)
 
@@ -173,6 +179,9 @@ class Engine:
         self._note_openings()
         while self._try_again:
             self.queue.try_again(self._try_again.pop().key.uid, now_s)
+        if self._in_doubt:
+            self._check_place(self._in_doubt.popitem()[0])
+            return True
         check = self.queue.next_check(self._left)
         if check is None:
             return False
@@ -196,6 +205,17 @@ class Engine:
         else:
             self.queue.fits_not(check, wakes_on=wakes_on)
         return True
+
+    def _check_place(self, uid: str) -> None:
+        """A pod whose place is none any more, whoever leaves, is tried at once."""
+        kept = self.nominations.of(uid)
+        row = None if kept is None else self.tables.row_of.get(kept.node)
+        if kept is None or row is None or kept.pod.scheduler_name not in self._cycles:
+            return
+        with self.nominations.seen_by(kept.pod):
+            helps = self._cycles[kept.pod.scheduler_name].may_be_helped_on(kept.pod, row)
+        if not (helps and self.nominations.cards_serve(kept)):
+            self._try_again.append(kept.pod)
 
     # Questions, of tables that nobody schedules by
 
@@ -315,6 +335,9 @@ class Engine:
             openings = self.tables.take_openings()
             self.queue.opened(openings)
             self._searches.opened(openings)
-            for row in openings.rows if len(self.nominations) else ():
+            for row, kinds in openings.rows.items() if len(self.nominations) else ():
+                node = self.tables.names[row]
                 # It did not fit while others were to go there, too; its class is asked on behalf of another pod.
-                self._try_again += self.nominations.free_on(self.tables.names[row])
+                self._try_again += self.nominations.free_on(node)
+                if kinds & _NODE:
+                    self._in_doubt.update((kept.pod.key.uid, None) for kept in self.nominations.on(node))

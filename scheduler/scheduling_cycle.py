@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import msgspec
+import numpy as np
 from cachetools import LRUCache
 
 from scheduler.framework.diagnosis import NOT_RESOLVABLE, Diagnosis, Resolvable, count_reasons
@@ -186,6 +187,10 @@ class SchedulingCycle:
         """(whether some of `rows` take the pod now, bits of Change that can help if none does). rows: None for all."""
         fits, evaluation = self._runtime.fits_on(pod, rows)
         return fits, _wakes_on(evaluation)
+
+    def may_be_helped_on(self, pod: Pod, row: int) -> bool:
+        """Whether pods that leave the row may make room for the pod, which does not fit there as it is."""
+        return bool(len(self._runtime.resolvable_on(pod, np.array([row], dtype=np.intp))[0].rows))
 
     def fits_nowhere(self, pod: Pod, signature: Signature) -> bool:
         """Whether no node will ever do, as the pod and its claims are."""

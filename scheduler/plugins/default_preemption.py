@@ -168,8 +168,8 @@ def _not_eligible(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord]) -> st
     kept = what_if.nominations.of(pod.key.uid)
     if kept is None:
         return TOO_MANY if what_if.nominations.full_for(pod.priority) else ""
-    if not what_if.may_help_on(kept.node):
-        # Whoever leaves there, the pod will not be let in: the node is tainted by now, say, since it is lost.
+    if not (what_if.may_help_on(kept.node) and what_if.nominations.cards_serve(kept)):
+        # Whoever leaves there, the pod will not be let in: the node is cordoned by now, say, or its card has failed.
         return ""
     return TERMINATING if going and not kept.lacks_cards else ""
 

@@ -173,6 +173,13 @@ class Nominations:
             here[kept.pod.key.uid] = here.pop(kept.pod.key.uid)
         return [kept.pod for kept in free]
 
+    def cards_serve(self, kept: Nomination) -> bool:
+        """Whether the cards that are kept may still be given to the pod, or nobody knows which those are."""
+        row, written = self._tables.row_of.get(kept.node), kept.record.written
+        if kept.lacks_cards or not written.units:
+            return row is not None
+        return row is not None and self._tables.cards.may_be_given(row, written)
+
     @contextmanager
     def seen_by(self, pod: Pod) -> Iterator[None]:
         """The tables as they are for this pod."""
