@@ -6,8 +6,8 @@
 
 A class of pods that waits is searched for again when something opens that preemption can use, see
 `scheduler.queue.preemptors`. Its pods keep the messages that they have, until a search helps one of them.
-While as many places are kept as can be, only pods of a higher priority than the lowest of those are searched for, and
-that one gives its place up; those who were turned away have their turn after that.
+While as many places are kept as can be, pods are searched for only if another gives its place up for them: one of
+lower priority, or of the same where its namespace has most. Those who were turned away have their turn after that.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -120,7 +120,7 @@ class Searches:
         pod = no_fit.pod
         if pod.preempts:
             self._wait(no_fit, seeks=False)
-        if self._search is None or self._nominations.full_for(pod.priority):
+        if self._search is None or self._nominations.full_for(pod):
             begun = self._begin(pod, None, no_fit)
             helped, ended = self._step(begun, now_s)
             if ended:
@@ -150,17 +150,16 @@ class Searches:
         return helped
 
     def _is_full(self) -> bool:
-        """Whether no place can be kept even for the best pod that is due."""
-        if not self._nominations.full:
-            return False
-        first = self._preemptors.first_priority()
-        return first is None or self._nominations.full_for(first)
+        """Whether no place can be kept for any of the pods that are due."""
+        return self._nominations.full and self._preemptors.first_priority(self._nominations.full_for) is None
 
     def _first_priority(self) -> int | None:
-        return self._preemptors.first_priority() if self._search is None else self._search.pod.priority
+        if self._search is not None:
+            return self._search.pod.priority
+        return self._preemptors.first_priority(self._nominations.full_for)
 
     def _next_search(self) -> _Search | None:
-        question = None if self._is_full() else self._preemptors.take()
+        question = self._preemptors.take(self._nominations.full_for)
         if question is None:
             return None
         pod = question.pod
@@ -219,9 +218,10 @@ class Searches:
         displaced = [kept.pod for kept in self._nominations.on(result.node) if kept.pod.priority < pod.priority]
         for other in displaced:
             self._nominations.remove(other.key.uid)
-        if self._nominations.full and (lowest := self._nominations.lowest) is not None:
-            self._nominations.remove(lowest.pod.key.uid)
-            displaced.append(lowest.pod)
+        self._nominations.remove(pod.key.uid)
+        if self._nominations.full and (given_up := self._nominations.gives_way_to(pod)) is not None:
+            self._nominations.remove(given_up.pod.key.uid)
+            displaced.append(given_up.pod)
         victims = [victim.key.uid for victim in result.victims]
         kept = self._nominations.nominate(pod, result.node, result.cards, victims)
         if kept is not None:
@@ -234,7 +234,7 @@ class Searches:
         key = self._preemptors.key_of(pod.key.uid)
         if key is not None:
             self._preemptors.learn(key, wakes_on)
-            if self._nominations.full_for(pod.priority):
+            if self._nominations.full_for(pod):
                 self._preemptors.open(key)
 
     def _no_fit(self, pod: Pod) -> NoFit:

@@ -167,7 +167,7 @@ def _not_eligible(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord]) -> st
         return NOT_LISTED
     kept = what_if.nominations.of(pod.key.uid)
     if kept is None:
-        return TOO_MANY if what_if.nominations.full_for(pod.priority) else ""
+        return TOO_MANY if what_if.nominations.full_for(pod) else ""
     if not (what_if.may_help_on(kept.node) and what_if.nominations.cards_serve(kept)):
         # Whoever leaves there, the pod will not be let in: the node is cordoned by now, say, or its card has failed.
         return ""

@@ -48,7 +48,7 @@ class Question:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Class:
-    """Pods of one priority that every rule answers alike, by uid in the order in which they came.
+    """Pods of one priority and namespace that every rule answers alike, by uid in the order in which they came.
 
     seeks: those that were not answered yet. rows: what has opened since the class was asked about.
     """
@@ -58,6 +58,16 @@ class _Class:
     pods: dict[str, Pod] = field(default_factory=dict)
     seeks: dict[str, None] = field(default_factory=dict)
     rows: _SomeRows = _NOTHING
+
+    @property
+    def one(self) -> Pod:
+        """That stands for all."""
+        return next(iter(self.pods.values()))
+
+    @property
+    def priority(self) -> int:
+        """Of each."""
+        return self.one.priority
 
     @property
     def due(self) -> bool:
@@ -98,7 +108,7 @@ class Preemptors:
     def add(self, key: Hashable, pod: Pod, *, wakes_on: int, needs: Needs, seeks: bool) -> None:
         """A pod fits nowhere. key: equal for pods that every rule answers alike. The rest: as `SchedulingQueue`."""
         uid = pod.key.uid
-        key = (key, pod.priority)
+        key = (key, pod.priority, pod.key.namespace)
         found = self._class_of.get(uid)
         if found is not None and found.key != key:
             self.discard(uid)
@@ -154,22 +164,24 @@ class Preemptors:
                 self._table.rows[:] = ANY_BIT
             self._open(self._table.concerned(noted.everywhere), None)
 
-    def first_priority(self) -> int | None:
-        """Of the best pod that is due; None where none is known to be."""
-        slot = self._table.first_due()
-        return None if slot is None else -int(self._table.order[0, slot])
+    def first_priority(self, turned_away: Callable[[Pod], bool]) -> int | None:
+        """Of the best pod that is due; None where none is known to be. turned_away: as `take`."""
+        found = self._first(turned_away)
+        return None if found is None else found.priority
 
-    def take(self) -> Question | None:
-        """The next question, about the best pod that is due; None without one. The answer: `answered`."""
-        slot = self._table.first_due()
-        if slot is None:
+    def take(self, turned_away: Callable[[Pod], bool]) -> Question | None:
+        """The next question, about the best pod that is due; None without one.
+
+        turned_away: whether no place can be kept for the pod now, whose answer is that of its class.
+        """
+        found = self._first(turned_away)
+        if found is None:
             return None
-        found = self._at[slot]
         uid = next(iter(found.seeks), "")
         seeks = bool(uid)
         question = Question(
             key=found.key,
-            pod=found.pods[uid] if seeks else next(iter(found.pods.values())),
+            pod=found.pods[uid] if seeks else found.one,
             rows=None if seeks else found.rows,
             seeks=seeks,
         )
@@ -215,6 +227,13 @@ class Preemptors:
         self._table.order[:, slot] = -priority, self._arrivals
         return found
 
+    def _first(self, turned_away: Callable[[Pod], bool]) -> _Class | None:
+        slot = self._table.first_due()
+        if slot is None or not turned_away(self._at[slot].one):
+            return None if slot is None else self._at[slot]
+        others = (self._at[other] for other in self._table.all_due())
+        return next((other for other in others if not turned_away(other.one)), None)
+
     def _mark(self, found: _Class) -> None:
         self._table.due[found.slot] = found.due
 
@@ -228,7 +247,7 @@ class Preemptors:
         for priority in sorted(set(self._table.order[0, slots].tolist())):
             of_priority = slots & (self._table.order[0] == priority)
             one = self._at[int(of_priority.argmax())]
-            with left_for(next(iter(one.pods.values()))) as left:
+            with left_for(one.one) as left:
                 self._open(self._table.rule_out(of_priority, rows, left), frozenset(rows.tolist()))
 
     def _screen_again(self, left_for: LeftFor) -> None:

@@ -73,6 +73,8 @@ class Nominations:
         self._waits_for: dict[str, set[str]] = {}  # uid of a victim -> uids of the pods that it goes for
         self._on: dict[str, dict[str, Nomination]] = {}
         self._order: list[tuple[int, str]] = []
+        # By priority and namespace: uids, the last one that was kept last.
+        self._of_priority: dict[int, dict[str, dict[str, None]]] = {}
         # Of the pods whose view the tables show: nominations of at least this priority are booked.
         self._priority: float = -inf
 
@@ -85,14 +87,23 @@ class Nominations:
         """Whether no other place can be kept, unless one is given up."""
         return len(self._kept) >= MOST_NOMINATIONS
 
-    def full_for(self, priority: int) -> bool:
-        """Whether no other place can be kept for a pod of this priority: none of those that are is for a lower one."""
-        return self.full and priority <= self._order[0][0]
+    def full_for(self, pod: Pod) -> bool:
+        """Whether no other place can be kept for the pod, nor one be given up for it."""
+        return self.full and self.gives_way_to(pod) is None
 
-    @property
-    def lowest(self) -> Nomination | None:
-        """That of the lowest priority: the first to be given up."""
-        return self._kept[self._order[0][1]] if self._order else None
+    def gives_way_to(self, pod: Pod) -> Nomination | None:
+        """The place that is given up for the pod when no other can be kept; None when none is.
+
+        Of the lowest priority, the last one of the namespace that has most of those: for a pod of a higher priority,
+        and for one of the same whose namespace has still fewer then.
+        """
+        if not self._order or pod.priority < (lowest := self._order[0][0]):
+            return None
+        of_lowest = self._of_priority[lowest]
+        most = max(of_lowest.values(), key=len)
+        if pod.priority == lowest and len(of_lowest.get(pod.key.namespace, ())) + 1 >= len(most):
+            return None
+        return self._kept[next(reversed(most))]
 
     def of(self, uid: str) -> Nomination | None:
         """The place that is kept for a pod."""
@@ -134,6 +145,8 @@ class Nominations:
             self._waits_for.setdefault(victim, set()).add(pod.key.uid)
             self._mark(victim)
         insort(self._order, kept.order)
+        of_priority = self._of_priority.setdefault(pod.priority, {})
+        of_priority.setdefault(pod.key.namespace, {})[pod.key.uid] = None
         self._show(kept, shown=pod.priority >= self._priority)
         return kept
 
@@ -143,6 +156,7 @@ class Nominations:
         if kept is None:
             return None
         del self._order[bisect_left(self._order, kept.order)]
+        self._leave_namespace(kept.pod)
         on_node = self._on[kept.node]
         del on_node[uid]
         if not on_node:
@@ -192,6 +206,15 @@ class Nominations:
         finally:
             if own is not None and self._kept.get(pod.key.uid) is own:
                 self._show(own, shown=True)
+
+    def _leave_namespace(self, pod: Pod) -> None:
+        of_priority = self._of_priority[pod.priority]
+        own = of_priority[pod.key.namespace]
+        del own[pod.key.uid]
+        if not own:
+            del of_priority[pod.key.namespace]
+        if not of_priority:
+            del self._of_priority[pod.priority]
 
     def _mark(self, victim: str) -> None:
         record = self._tables.record(victim)
