@@ -14,6 +14,7 @@ Owned by the event loop. No method awaits, so each one is atomic.
 """
 
 from bisect import bisect_left, insort
+from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from math import inf
@@ -73,6 +74,8 @@ class Nominations:
         self._waits_for: dict[str, set[str]] = {}  # uid of a victim -> uids of the pods that it goes for
         self._on: dict[str, dict[str, Nomination]] = {}
         self._order: list[tuple[int, str]] = []
+        # Uids of pods that name a node which does not exist, or did not when they came.
+        self._nowhere: OrderedDict[str, None] = OrderedDict()
         # By priority and namespace: uids, the last one that was kept last.
         self._of_priority: dict[int, dict[str, dict[str, None]]] = {}
         # Of the pods whose view the tables show: nominations of at least this priority are booked.
@@ -94,9 +97,11 @@ class Nominations:
     def gives_way_to(self, pod: Pod) -> Nomination | None:
         """The place that is given up for the pod when no other can be kept; None when none is.
 
-        Of the lowest priority, the last one of the namespace that has most of those: for a pod of a higher priority,
-        and for one of the same whose namespace has still fewer then.
+        One on a node that does not exist, whoever asks. Then, of the lowest priority, the last one of the namespace
+        that has most of those: for a pod of a higher priority, and for one of the same whose namespace has still fewer.
         """
+        if (nowhere := self._first_nowhere()) is not None:
+            return nowhere
         if not self._order or pod.priority < (lowest := self._order[0][0]):
             return None
         of_lowest = self._of_priority[lowest]
@@ -144,6 +149,8 @@ class Nominations:
         for victim in victims:
             self._waits_for.setdefault(victim, set()).add(pod.key.uid)
             self._mark(victim)
+        if node not in self._tables.row_of:
+            self._nowhere[pod.key.uid] = None
         insort(self._order, kept.order)
         of_priority = self._of_priority.setdefault(pod.priority, {})
         of_priority.setdefault(pod.key.namespace, {})[pod.key.uid] = None
@@ -156,6 +163,7 @@ class Nominations:
         if kept is None:
             return None
         del self._order[bisect_left(self._order, kept.order)]
+        self._nowhere.pop(uid, None)
         self._leave_namespace(kept.pod)
         on_node = self._on[kept.node]
         del on_node[uid]
@@ -206,6 +214,14 @@ class Nominations:
         finally:
             if own is not None and self._kept.get(pod.key.uid) is own:
                 self._show(own, shown=True)
+
+    def _first_nowhere(self) -> Nomination | None:
+        while self._nowhere:
+            kept = self._kept.get(next(iter(self._nowhere)))
+            if kept is not None and kept.node not in self._tables.row_of:
+                return kept
+            self._nowhere.popitem(last=False)
+        return None
 
     def _leave_namespace(self, pod: Pod) -> None:
         of_priority = self._of_priority[pod.priority]

@@ -113,6 +113,20 @@ def test_of_the_lowest_priority_the_namespace_with_most_places_gives_one_up() ->
     assert kept.full_for(pod("other", namespace="many", priority=5))
 
 
+def test_a_place_on_a_node_that_does_not_exist_is_given_up_first_until_the_node_comes() -> None:
+    tables = cluster(a=CARDS)
+    kept = Nominations(tables)
+    for number in range(MOST_NOMINATIONS):
+        kept.nominate(pod(f"p{number}", priority=5), "a" if number else "later", ())
+    lower = pod("other", priority=4)
+
+    given_up = kept.gives_way_to(lower)
+    assert given_up is not None
+    assert given_up.pod.key.name == "p0"
+    tables.upsert_node(wire_node("later"))
+    assert kept.gives_way_to(lower) is None
+
+
 def test_namespaces_with_as_many_places_take_none_from_each_other() -> None:
     kept = Nominations(cluster(a=CARDS))
     for number in range(MOST_NOMINATIONS):
