@@ -24,6 +24,7 @@ from scheduler.scheduling_cycle import Judgement, NoFit, Outcome, Placement, Sch
 from scheduler.state.amounts import RowsLeft
 from scheduler.state.audit import NodeAudit, audit_node
 from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import Int64Array
 from scheduler.state.columns.selectors import Expressions
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
@@ -52,7 +53,7 @@ class Engine:
         self._cycles = cycles
         self.scheduler_names = frozenset(cycles)
         self._left = RowsLeft(tables)
-        self.nominations = Nominations(tables)
+        self.nominations = Nominations(tables, least_of_row=self._least_of_row)
         self._searches = Searches(tables, queue, cycles, self.nominations)
         # Pods that fit nowhere, for which an attempt may do more than a check: their place is free, or kept no longer.
         self._try_again: list[Pod] = []
@@ -325,6 +326,10 @@ class Engine:
                     nominated.written = True
             else:
                 self.nominations.remove(pod.key.uid)
+
+    def _least_of_row(self, pod: Pod) -> Int64Array | None:
+        cycle = self._cycles.get(pod.scheduler_name)
+        return None if cycle is None else cycle.least_of_row(pod)
 
     def _key(self, pod: Pod) -> tuple[str, Signature]:
         return (pod.scheduler_name, self._cycles[pod.scheduler_name].signature(pod))

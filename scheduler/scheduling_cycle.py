@@ -20,7 +20,7 @@ from scheduler.framework.what_if import RowMemo, WhatIf
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import ANYTHING, Change
-from scheduler.state.columns.arrays import RowArray
+from scheduler.state.columns.arrays import Int64Array, RowArray
 from scheduler.state.facts.priorities import Priorities
 from scheduler.state.left_above import LeftAboves
 from scheduler.state.needs import Needs
@@ -187,6 +187,15 @@ class SchedulingCycle:
         """(whether some of `rows` take the pod now, bits of Change that can help if none does). rows: None for all."""
         fits, evaluation = self._runtime.fits_on(pod, rows)
         return fits, _wakes_on(evaluation)
+
+    def least_of_row(self, pod: Pod) -> Int64Array | None:
+        """int64[amounts]: what the pod needs of a row at least; None when its rules may look at other rows, too."""
+        template, profile = pod.template, self._runtime.profile
+        terms = (template.affinity, template.anti_affinity)
+        required = any(one.required_during_scheduling_ignored_during_execution for one in terms)
+        if required or template.spread or pod.volumes.claims or profile.has_rules_of_others:
+            return None
+        return profile.least(pod)
 
     def may_be_helped_on(self, pod: Pod, row: int) -> bool:
         """Whether pods that leave the row may make room for the pod, which does not fit there as it is."""

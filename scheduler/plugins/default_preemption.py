@@ -121,7 +121,8 @@ class DefaultPreemption(PostFilterPlugin):
                     looked_at, kept = 0, what_if.memo()
                 if not what_if.is_there(row):
                     continue
-                kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=self.resource_names.gpu_mem)
+                with what_if.without_nominated(row):
+                    kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=self.resource_names.gpu_mem)
             here, why = kept[row]
             reasons.update(why)
             if here:
