@@ -54,6 +54,7 @@ class _Search(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _UNHELPED: Final = Sought(NotHelped("", keeps=True), 0)
+_NOT_LOOKED: Final[tuple[tuple[int, int], int | None]] = ((-1, -1), None)
 _WAITING: Final = frozenset({State.UNSCHEDULABLE, State.BACKING_OFF})
 
 
@@ -71,13 +72,16 @@ class Searches:
         self._lefts = LeftAboves(tables)
         self._preemptors = Preemptors()
         self._search: _Search | None = None
+        self._first = _NOT_LOOKED
         self._turn = False
         self.begun = 0
 
     @property
     def any(self) -> bool:
         """Whether `next` has something to do."""
-        return self._search is not None or (self._preemptors.any_due and not self._is_full())
+        if self._search is not None or self._preemptors.any_noted:
+            return True
+        return self._preemptors.any_due and not self._is_full()
 
     def comes_before(self, priority: int) -> bool:
         """Whether a step of a search comes before the decision for a pod of this priority; equals take turns."""
@@ -151,16 +155,23 @@ class Searches:
 
     def _is_full(self) -> bool:
         """Whether no place can be kept for any of the pods that are due."""
-        return self._nominations.full and self._preemptors.first_priority(self._nominations.full_for) is None
+        return self._nominations.full and self._first_due() is None
 
     def _first_priority(self) -> int | None:
-        if self._search is not None:
-            return self._search.pod.priority
-        return self._preemptors.first_priority(self._nominations.full_for)
+        return self._first_due() if self._search is None else self._search.pod.priority
+
+    def _first_due(self) -> int | None:
+        """Of the best pod that is due and not turned away, the priority; looked for again when that may be another."""
+        versions = (self._nominations.version, self._preemptors.version)
+        if self._first[0] != versions:
+            self._first = (versions, self._preemptors.first_priority(self._nominations.full_for))
+        return self._first[1]
 
     def _next_search(self) -> _Search | None:
         question = self._preemptors.take(self._nominations.full_for)
         if question is None:
+            # A node may have come, so that no place gives way any more.
+            self._first = _NOT_LOOKED
             return None
         pod = question.pod
         if self._queue.state(pod.key.uid) not in _WAITING:

@@ -80,7 +80,7 @@ class _Class:
 
 
 class Preemptors:
-    """See the module."""
+    """See the module. version: moves when a class is due, or no longer."""
 
     def __init__(self) -> None:
         """None."""
@@ -91,6 +91,7 @@ class Preemptors:
         self._noted = Openings()
         self._places_spent = False
         self._arrivals = 0
+        self.version = 0
 
     def __len__(self) -> int:
         """How many pods."""
@@ -99,6 +100,11 @@ class Preemptors:
     def __contains__(self, uid: str) -> bool:
         """Whether the pod is one of them."""
         return uid in self._class_of
+
+    @property
+    def any_noted(self) -> bool:
+        """Whether `settle` may find classes that are due."""
+        return bool(self._classes) and bool(self._noted)
 
     @property
     def any_due(self) -> bool:
@@ -140,6 +146,7 @@ class Preemptors:
             del self._classes[found.key]
             del self._at[found.slot]
             self._table.release(found.slot)
+            self.version += 1
 
     def note(self, openings: Openings) -> None:
         """Something may have become possible there."""
@@ -235,7 +242,9 @@ class Preemptors:
         return next((other for other in others if not turned_away(other.one)), None)
 
     def _mark(self, found: _Class) -> None:
-        self._table.due[found.slot] = found.due
+        if self._table.due[found.slot] != found.due:
+            self._table.due[found.slot] = found.due
+            self.version += 1
 
     def _open(self, slots: BoolArray, rows: _SomeRows) -> None:
         for slot in np.flatnonzero(slots).tolist():

@@ -75,7 +75,7 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
 
 
 class Nominations:
-    """By uid of the pod."""
+    """By uid of the pod. version: moves when a place is kept, or no longer."""
 
     def __init__(
         self,
@@ -95,6 +95,7 @@ class Nominations:
         # What was looked at last: nothing has changed since, and the pod asks the same.
         self._looked: Hashable = None
         self._hidden: dict[str, Nomination] = {}
+        self.version = 0
         self._kept: dict[str, Nomination] = {}
         self._waits_for: dict[str, set[str]] = {}  # uid of a victim -> uids of the pods that it goes for
         self._on: dict[str, dict[str, Nomination]] = {}
@@ -166,6 +167,7 @@ class Nominations:
         else:
             there = node in self._tables.row_of
             written = chosen(pod, shares, self._tables.inventory(node).unit_mib if there else 0)
+        self.version += 1
         record = PodRecord(
             pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=False, nominated=True
         )
@@ -188,6 +190,7 @@ class Nominations:
         kept = self._kept.pop(uid, None)
         if kept is None:
             return None
+        self.version += 1
         del self._order[bisect_left(self._order, kept.order)]
         self._hidden.pop(uid, None)
         self._nowhere.pop(uid, None)

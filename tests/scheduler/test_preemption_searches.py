@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from scheduler.engine import Engine
 from scheduler.scheduling_cycle import NoFit
+from scheduler.state.nominations import MOST_NOMINATIONS
 from tests.support.builders import bound, engine, pod, wire_node
 from tests.support.placing import NOW_NS, on_card
 from tests.support.preempting import sought
@@ -114,6 +115,22 @@ def test_searches_come_before_decisions_for_lesser_pods_and_in_turn_with_equal_o
     opens(built, 0)
 
     assert [built.helps_first() for _ in first] == first
+
+
+def test_nobody_is_searched_for_once_the_last_place_that_would_give_way_serves() -> None:
+    built = full(0)
+    built.node_changed(wire_node("elsewhere"))
+    waits(built, "urgent", 5)
+    for number in range(MOST_NOMINATIONS):
+        built.nominations.nominate(pod(f"kept-{number}", priority=9), "elsewhere" if number else "later", ())
+    opens(built, 0)
+    built.pod_waiting(pod("other", 99, priority=1), 0.0)
+    assert built.helps_first()
+
+    built.tables.upsert_node(wire_node("later"))
+
+    assert steps(built) == []
+    assert not built.seeks_help
 
 
 _A_SEARCH_IN_VAIN: Final = """
