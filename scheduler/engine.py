@@ -17,7 +17,7 @@ from scheduler.framework.preemption import PostFilterResult
 from scheduler.framework.runtime import Signature
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod
-from scheduler.preemption_searches import Helped, Searches
+from scheduler.preemption_searches import PostFiltered, Searches
 from scheduler.queue.entry import QueuedPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.scheduling_cycle import Judgement, NoFit, Outcome, Placement, SchedulingCycle
@@ -238,35 +238,35 @@ class Engine:
 
     # Pods that fit nowhere
 
-    def seek_help(self, no_fit: NoFit, now_s: float) -> Helped | None:
-        """Look for what can be done for a pod that fits nowhere. None: not known yet, see `help_next`."""
-        return self._noted(self._searches.seek(no_fit, now_s))
+    def post_filter(self, no_fit: NoFit, now_s: float) -> PostFiltered | None:
+        """PostFilter for a pod that fits nowhere. None: not known yet, see `post_filter_next`."""
+        return self._noted(self._searches.post_filter(no_fit, now_s))
 
-    def help_next(self, now_s: float) -> Helped | None:
-        """One step for the best of the pods for which help is sought; None: nothing came of it, or it is not known."""
+    def post_filter_next(self, now_s: float) -> PostFiltered | None:
+        """One step for the best pod that is searched for; None: nothing came of it, or it is not known yet."""
         return self._noted(self._searches.next(now_s))
 
     @property
-    def seeks_help(self) -> bool:
-        """Whether `help_next` has something to do."""
+    def any_search(self) -> bool:
+        """Whether `post_filter_next` has something to do."""
         return self._searches.any
 
     @property
     def searches(self) -> int:
-        """How many searches for help have begun, ever."""
+        """How many searches have begun, ever."""
         return self._searches.begun
 
-    def helps_first(self) -> bool:
-        """Whether `help_next` comes before `decide`: for a better pod, or for one as good in its turn."""
+    def search_first(self) -> bool:
+        """Whether `post_filter_next` comes before `decide`: for a better pod, or for one as good in its turn."""
         if not self._searches.any:
             return False
         first = self.queue.first()
         return first is not None and self._searches.comes_before(first.priority)
 
-    def _noted(self, helped: Helped | None) -> Helped | None:
-        if helped is not None:
-            self._try_again += [pod for pod in helped.displaced if pod is not helped.pod]
-        return helped
+    def _noted(self, post_filtered: PostFiltered | None) -> PostFiltered | None:
+        if post_filtered is not None:
+            self._try_again += [pod for pod in post_filtered.displaced if pod is not post_filtered.pod]
+        return post_filtered
 
     def preemption_failed(self, pod: Pod, now_s: float) -> None:
         """A victim could not be removed: the place is kept no longer, and the pod is tried again by and by."""

@@ -1,7 +1,7 @@
 """What can be done for pods that fit nowhere: one search at a time, in steps, the best pod first. Pure.
 
-    seek ── a step ──▶ answered                                       a pod's own attempt has found no fit
-              └──────▶ searching ── next ──▶ answered                 the rest of its steps
+    post_filter ── a step ──▶ answered                                a pod's own attempt has found no fit
+              └─────────────▶ searching ── next ──▶ answered          the rest of its steps
     opened ──▶ due ── next ──▶ searching, on the rows that have opened
 
 A class of pods that waits is searched for again when something opens that preemption can use, see
@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.preemption import NotHelped, PostFilterResult, Preemption
+from scheduler.framework.preemption import NoPreemption, PostFilterResult, Preemption
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import State
 from scheduler.queue.preemptors import Preemptors, Question
@@ -32,8 +32,8 @@ from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
 
 
-class Helped(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of looking for help for a pod that fits nowhere. diagnosis: what its user reads.
+class PostFiltered(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of PostFilter for a pod that fits nowhere. diagnosis: what its user reads.
 
     preemption: the place is kept already. displaced: pods for which a place was kept, and is no longer.
     """
@@ -53,7 +53,7 @@ class _Search(msgspec.Struct, frozen=True, kw_only=True):
     steps: Iterator[Sought | None]
 
 
-_UNHELPED: Final = Sought(NotHelped("", keeps=True), 0)
+_NO_ANSWER: Final = Sought(NoPreemption("", keeps=True), 0)
 _NOT_LOOKED: Final[tuple[tuple[int, int], int | None]] = ((-1, -1), None)
 _WAITING: Final = frozenset({State.UNSCHEDULABLE, State.BACKING_OFF})
 
@@ -116,23 +116,23 @@ class Searches:
     def reclassified(self, pod: Pod, key: Hashable, needs: Needs) -> None:
         """What rules read of a pod that waits is other than it was. key: its class."""
         if pod.key.uid in self._preemptors:
-            self._preemptors.add(key, pod, wakes_on=ANYTHING, needs=needs, seeks=False)
+            self._preemptors.add(key, pod, wakes_on=ANYTHING, needs=needs, unanswered=False)
             self._preemptors.open(self._preemptors.key_of(pod.key.uid))
 
-    def seek(self, no_fit: NoFit, now_s: float) -> Helped | None:
-        """Look for help for a pod whose attempt has found no fit. None: not known yet, see `next`."""
+    def post_filter(self, no_fit: NoFit, now_s: float) -> PostFiltered | None:
+        """PostFilter for a pod whose attempt has found no fit. None: not known yet, see `next`."""
         pod = no_fit.pod
         if pod.preempts:
-            self._wait(no_fit, seeks=False)
+            self._wait(no_fit, unanswered=False)
         if self._search is None or self._nominations.full_for(pod):
             begun = self._begin(pod, None, no_fit)
-            helped, ended = self._step(begun, now_s)
+            post_filtered, ended = self._step(begun, now_s)
             if ended:
-                return helped
+                return post_filtered
             if self._search is None:
                 self._search = begun
                 return None
-        self._wait(no_fit, seeks=True)
+        self._wait(no_fit, unanswered=True)
         return None
 
     def preemption_for(self, pod: Pod) -> PostFilterResult | None:
@@ -141,17 +141,17 @@ class Searches:
             steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts)
             return next((sought.result for sought in steps if sought is not None), None)
 
-    def next(self, now_s: float) -> Helped | None:
+    def next(self, now_s: float) -> PostFiltered | None:
         """One step; what came of it that has to be told or done, None: nothing, or not known yet."""
         if self._search is None:
             self._preemptors.settle(self._left_for)
             self._search = self._next_search()
         if self._search is None:
             return None
-        helped, ended = self._step(self._search, now_s)
+        post_filtered, ended = self._step(self._search, now_s)
         if ended:
             self._search = None
-        return helped
+        return post_filtered
 
     def _is_full(self) -> bool:
         """Whether no place can be kept for any of the pods that are due."""
@@ -177,7 +177,7 @@ class Searches:
         if self._queue.state(pod.key.uid) not in _WAITING:
             self._give_up(question)
             return None
-        return self._begin(pod, question, self._no_fit(pod) if question.seeks else None)
+        return self._begin(pod, question, self._no_fit(pod) if question.unanswered else None)
 
     def _give_up(self, question: Question) -> None:
         """The pod has its own attempt before it; what has opened is for others of its class."""
@@ -190,12 +190,12 @@ class Searches:
         steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts, some)
         return _Search(pod=pod, question=question, no_fit=no_fit, steps=steps)
 
-    def _step(self, search: _Search, now_s: float) -> tuple[Helped | None, bool]:
+    def _step(self, search: _Search, now_s: float) -> tuple[PostFiltered | None, bool]:
         """(what there is to tell or to do, whether the search has ended)."""
         pod, question = search.pod, search.question
         waits = self._queue.state(pod.key.uid) in _WAITING
         with self._nominations.seen_by(pod):
-            sought = next(search.steps, _UNHELPED) if waits else _UNHELPED
+            sought = next(search.steps, _NO_ANSWER) if waits else _NO_ANSWER
         if sought is None:
             return None, False
         result = sought.result
@@ -204,11 +204,11 @@ class Searches:
         elif question is not None and (isinstance(result, Preemption) or result.again):
             self._preemptors.again(question)
         if isinstance(result, Preemption):
-            return self._helped(search, result), True
+            return self._nominated(search, result), True
         self._learn(pod, sought.wakes_on)
-        return self._unhelped(search, result, now_s), True
+        return self._not_preempted(search, result, now_s), True
 
-    def _unhelped(self, search: _Search, result: NotHelped, now_s: float) -> Helped | None:
+    def _not_preempted(self, search: _Search, result: NoPreemption, now_s: float) -> PostFiltered | None:
         pod = search.pod
         if result.again:
             self._queue.in_vain(pod.key.uid, now_s)
@@ -221,9 +221,9 @@ class Searches:
             return None
         no_fit = search.no_fit or self._no_fit(pod)
         told = replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
-        return Helped(pod=pod, diagnosis=told, displaced=displaced)
+        return PostFiltered(pod=pod, diagnosis=told, displaced=displaced)
 
-    def _helped(self, search: _Search, result: Preemption) -> Helped:
+    def _nominated(self, search: _Search, result: Preemption) -> PostFiltered:
         pod = search.pod
         diagnosis = (search.no_fit or self._no_fit(pod)).diagnosis
         displaced = [kept.pod for kept in self._nominations.on(result.node) if kept.pod.priority < pod.priority]
@@ -239,7 +239,7 @@ class Searches:
             kept.written = pod.nominated_node == result.node
             self._tables.budgets.spend(result.victims)
         self._preemptors.discard(pod.key.uid)
-        return Helped(pod=pod, diagnosis=diagnosis, preemption=result, displaced=tuple(displaced))
+        return PostFiltered(pod=pod, diagnosis=diagnosis, preemption=result, displaced=tuple(displaced))
 
     def _learn(self, pod: Pod, wakes_on: int) -> None:
         key = self._preemptors.key_of(pod.key.uid)
@@ -252,7 +252,7 @@ class Searches:
         with self._nominations.seen_by(pod):
             return self._cycles[pod.scheduler_name].no_fit(pod)
 
-    def _wait(self, no_fit: NoFit, *, seeks: bool) -> None:
+    def _wait(self, no_fit: NoFit, *, unanswered: bool) -> None:
         pod, cycle = no_fit.pod, self._cycles[no_fit.pod.scheduler_name]
         signature = cycle.signature(pod)
         self._preemptors.add(
@@ -260,7 +260,7 @@ class Searches:
             pod,
             wakes_on=no_fit.wakes_on,
             needs=cycle.needs(pod, signature),
-            seeks=seeks,
+            unanswered=unanswered,
         )
 
     @contextmanager

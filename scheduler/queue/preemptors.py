@@ -1,6 +1,6 @@
 """Pods that wait and for which others may go: by class, until something opens that preemption could use.
 
-    add ──▶ WAITING ──▶ due: a pod has not been answered yet (`seeks`), or something has opened ── take ──▶ the search
+    add ──▶ WAITING ──▶ due: a pod is `unanswered`, or something has opened ── take ──▶ the search
 
 What pods of lower priority hold makes no difference to whether preemption can help, so when one of them leaves, nobody
 here is due. When a pod of the same or a higher priority leaves, or a node changes, the classes are due for which enough
@@ -38,25 +38,25 @@ LeftFor: TypeAlias = Callable[[Pod], AbstractContextManager[Left]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Would it help the pod if others went? rows: that have opened; None: all. seeks: it was not answered yet."""
+    """Would it help the pod if others went? rows: that have opened; None: all. unanswered: it was not answered yet."""
 
     key: Hashable
     pod: Pod
     rows: _SomeRows
-    seeks: bool
+    unanswered: bool
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Class:
     """Pods of one priority and namespace that every rule answers alike, by uid in the order in which they came.
 
-    seeks: those that were not answered yet. rows: what has opened since the class was asked about.
+    unanswered: those that were not answered yet. rows: what has opened since the class was asked about.
     """
 
     key: Hashable
     slot: int
     pods: dict[str, Pod] = field(default_factory=dict)
-    seeks: dict[str, None] = field(default_factory=dict)
+    unanswered: dict[str, None] = field(default_factory=dict)
     rows: _SomeRows = _NOTHING
 
     @property
@@ -71,7 +71,7 @@ class _Class:
 
     @property
     def due(self) -> bool:
-        return bool(self.seeks) or self.rows is None or bool(self.rows)
+        return bool(self.unanswered) or self.rows is None or bool(self.rows)
 
     def open(self, rows: _SomeRows) -> None:
         """These have opened."""
@@ -111,7 +111,7 @@ class Preemptors:
         """Whether `take` may have something, once what was noted is settled."""
         return bool(self._classes) and (bool(self._noted) or bool(self._table.due.any()))
 
-    def add(self, key: Hashable, pod: Pod, *, wakes_on: int, needs: Needs, seeks: bool) -> None:
+    def add(self, key: Hashable, pod: Pod, *, wakes_on: int, needs: Needs, unanswered: bool) -> None:
         """A pod fits nowhere. key: equal for pods that every rule answers alike. The rest: as `SchedulingQueue`."""
         uid = pod.key.uid
         key = (key, pod.priority, pod.key.namespace)
@@ -121,8 +121,8 @@ class Preemptors:
         found = self._classes.get(key) or self._make(key, pod.priority)
         found.pods[uid] = pod
         self._class_of[uid] = found
-        if seeks:
-            found.seeks[uid] = None
+        if unanswered:
+            found.unanswered[uid] = None
         self._table.need(found.slot, needs)
         self._table.wakes_on[found.slot] |= wakes_on | _MEASURED_BY
         self._mark(found)
@@ -139,7 +139,7 @@ class Preemptors:
         if found is None:
             return
         del found.pods[uid]
-        found.seeks.pop(uid, None)
+        found.unanswered.pop(uid, None)
         if found.pods:
             self._mark(found)
         else:
@@ -184,15 +184,15 @@ class Preemptors:
         found = self._first(turned_away)
         if found is None:
             return None
-        uid = next(iter(found.seeks), "")
-        seeks = bool(uid)
+        uid = next(iter(found.unanswered), "")
+        unanswered = bool(uid)
         question = Question(
             key=found.key,
-            pod=found.pods[uid] if seeks else found.one,
-            rows=None if seeks else found.rows,
-            seeks=seeks,
+            pod=found.pods[uid] if unanswered else found.one,
+            rows=None if unanswered else found.rows,
+            unanswered=unanswered,
         )
-        found.seeks.pop(uid, None)
+        found.unanswered.pop(uid, None)
         # What opens from now on is another question.
         found.rows = _NOTHING
         self._mark(found)
@@ -265,7 +265,7 @@ class Preemptors:
         found: dict[frozenset[int], list[int]] = {}
         for slot in np.flatnonzero(self._table.due).tolist():
             one = self._at[slot]
-            if one.rows and not one.seeks:
+            if one.rows and not one.unanswered:
                 found.setdefault(one.rows, []).append(slot)
                 one.rows = _NOTHING
                 self._mark(one)

@@ -39,11 +39,11 @@ def steps(built: Engine) -> list[str]:
     """For whom the searches find something, in order; an endless one fails."""
     found: list[str] = []
     for _ in range(100):
-        if not built.seeks_help:
+        if not built.any_search:
             return found
-        helped = built.help_next(0.0)
-        if helped is not None and helped.preemption is not None:
-            found.append(f"{helped.pod.key.name} on {helped.preemption.node}")
+        post_filtered = built.post_filter_next(0.0)
+        if post_filtered is not None and post_filtered.preemption is not None:
+            found.append(f"{post_filtered.pod.key.name} on {post_filtered.preemption.node}")
     raise AssertionError(found)
 
 
@@ -88,7 +88,7 @@ def test_the_place_is_kept_for_the_pod_as_it_was_seen_last() -> None:
     opens(built, 0)
     while (decision := built.decide(0.0, NOW_NS)) is not None:
         assert isinstance(decision.outcome, NoFit)
-        built.seek_help(decision.outcome, 0.0)
+        built.post_filter(decision.outcome, 0.0)
     steps(built)
 
     kept = built.nominations.of("uid-default-urgent")
@@ -110,11 +110,11 @@ def test_searches_come_before_decisions_for_lesser_pods_and_in_turn_with_equal_o
     built = full(0)
     waits(built, "urgent", 5)
     built.pod_waiting(pod("other", 99, priority=priority), 0.0)
-    assert not built.helps_first()
+    assert not built.search_first()
 
     opens(built, 0)
 
-    assert [built.helps_first() for _ in first] == first
+    assert [built.search_first() for _ in first] == first
 
 
 def test_nobody_is_searched_for_once_the_last_place_that_would_give_way_serves() -> None:
@@ -125,12 +125,12 @@ def test_nobody_is_searched_for_once_the_last_place_that_would_give_way_serves()
         built.nominations.nominate(pod(f"kept-{number}", priority=9), "elsewhere" if number else "later", ())
     opens(built, 0)
     built.pod_waiting(pod("other", 99, priority=1), 0.0)
-    assert built.helps_first()
+    assert built.search_first()
 
     built.tables.upsert_node(wire_node("later"))
 
     assert steps(built) == []
-    assert not built.seeks_help
+    assert not built.any_search
 
 
 _A_SEARCH_IN_VAIN: Final = """

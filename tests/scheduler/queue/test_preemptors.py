@@ -61,7 +61,7 @@ def waiting(*names: str, priority: int = 10, needs: Needs = NOTHING_NEEDED) -> P
 
 def add(preemptors: Preemptors, name: str, *, priority: int = 10, needs: Needs = NOTHING_NEEDED) -> None:
     one = replace(pod(name), priority=priority)
-    preemptors.add(name.partition("-")[0], one, wakes_on=PODS, needs=needs, seeks=False)
+    preemptors.add(name.partition("-")[0], one, wakes_on=PODS, needs=needs, unanswered=False)
 
 
 def opened(row: int = 3, kinds: int = PODS, **up_to: int) -> Openings:
@@ -125,17 +125,17 @@ def test_the_best_class_comes_first_and_a_pod_without_an_answer_before_the_other
     preemptors = waiting("a-1", "a-2", priority=5)
     add(preemptors, "b-1", priority=7)
     preemptors.note(opened())
-    preemptors.add("a", replace(pod("a-2"), priority=5), wakes_on=PODS, needs=NOTHING_NEEDED, seeks=True)
+    preemptors.add("a", replace(pod("a-2"), priority=5), wakes_on=PODS, needs=NOTHING_NEEDED, unanswered=True)
 
     found = questions(preemptors, Left(0).seen_by)
 
-    assert [(question.pod.key.name, question.seeks) for question in found] == [("b-1", False), ("a-2", True)]
+    assert [(question.pod.key.name, question.unanswered) for question in found] == [("b-1", False), ("a-2", True)]
 
 
 def test_a_class_that_is_turned_away_keeps_no_other_waiting() -> None:
     preemptors = waiting("a-1", "a-2", priority=7)
     preemptors.add(
-        "a", replace(pod("other", namespace="few"), priority=7), wakes_on=PODS, needs=NOTHING_NEEDED, seeks=True
+        "a", replace(pod("other", namespace="few"), priority=7), wakes_on=PODS, needs=NOTHING_NEEDED, unanswered=True
     )
     add(preemptors, "b-1", priority=5)
     preemptors.note(opened())
@@ -158,7 +158,7 @@ def test_fifty_thousand_pods_are_one_question_for_each_class() -> None:
     for number in range(50_000):
         key = replace(template.key, name=f"p{number}", uid=f"p{number}")
         one = replace(template, key=key, priority=10)
-        preemptors.add(number % 500, one, wakes_on=PODS, needs=NOTHING_NEEDED, seeks=False)
+        preemptors.add(number % 500, one, wakes_on=PODS, needs=NOTHING_NEEDED, unanswered=False)
     for row in range(8):
         preemptors.note(opened(row))
 
