@@ -275,7 +275,7 @@ class Nominations:
         for kept in [kept for kept in self._hidden.values() if kept.pod.priority >= pod.priority]:
             self._show(kept, shown=True)
         lower = bisect_left(self._order, (pod.priority, ""))
-        looks = (pod.template, pod.priority, bool(pod.volumes.claims))
+        looks = (pod.scheduler_name, pod.template, pod.priority, bool(pod.volumes.claims))
         if lower == len(self._hidden) or (self._tables.changes.version, *looks) == self._looked:
             return
         shown = [self._kept[uid] for _, uid in self._order[:lower] if uid not in self._hidden]

@@ -1,15 +1,25 @@
 """Where many places are kept, a pod of higher priority is decided without those in its way: as without all of them."""
 
 import random
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
 
 from scheduler.engine import Engine
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import FilterPlugin, Objection
 from scheduler.framework.preemption import Preemption
+from scheduler.framework.profile import Profile
+from scheduler.framework.runtime import Runtime
+from scheduler.plugins.node_unschedulable import NodeUnschedulable
 from scheduler.pods.pod import Pod
+from scheduler.scheduling_cycle import SchedulingCycle
 from scheduler.state.cards.booking import CardShare
-from tests.support.builders import bound, engine, pod, wire_node
+from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import Rows
+from scheduler.state.tables import Tables
+from tests.support.builders import bound, cluster, engine, pod, wire_node
 from tests.support.placing import on_card
 
 NODES = ("a", "b", "c", "d")
@@ -83,6 +93,23 @@ def test_what_is_shown_of_the_others_makes_no_difference(seed: int) -> None:
     for number in range(12):
         probe = pod(f"p{number}", **rng.choice(SHAPES), priority=rng.randrange(7))
         assert answer(few, probe) == answer(all_of_them, probe), probe
+
+
+class AnotherRule(FilterPlugin):
+    """Of somebody else."""
+
+    name = "AnotherRule"
+    depends = Change.PODS
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002 - as asked
+        return ()
+
+
+def test_beside_a_rule_of_somebody_else_all_places_are_moved() -> None:
+    tables = cluster(a=[16])
+    for rule, expected in ((NodeUnschedulable(), True), (AnotherRule(), False)):
+        cycle = SchedulingCycle(Runtime(Profile(filter=(rule,)), tables))
+        assert (cycle.least_of_row(pod("p")) is not None) is expected
 
 
 def test_only_places_in_the_way_are_moved() -> None:
