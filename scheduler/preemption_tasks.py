@@ -1,6 +1,6 @@
 """A task per preemption: says in the status for which node the pod waits, and removes its victims.
 
-    Helped ──▶ nominatedNodeName of those who lose their place, and of the pod
+    PostFiltered ──▶ nominatedNodeName of those who lose their place, and of the pod
           └──▶ for each victim: condition DisruptionTarget ──▶ DELETE with its uid ──▶ Event Preempted
                                 └─ of whose Binding nothing has been sent: that is cancelled, and it waits again
 
@@ -24,7 +24,7 @@ from scheduler.framework.preemption import Preemption
 from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiNotFound, ApiRefused, ApiThrottled, Cluster
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod
-from scheduler.preemption_searches import Helped
+from scheduler.preemption_searches import PostFiltered
 from scheduler.telemetry.recorder import Recorder
 
 _TRIES: Final = 4
@@ -63,12 +63,12 @@ class PreemptionTasks:
         # By uid of the pod: of two nominations, the later one has to be in its status in the end.
         self._nominating: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def start(self, helped: Helped, tasks: asyncio.TaskGroup) -> None:
+    def start(self, post_filtered: PostFiltered, tasks: asyncio.TaskGroup) -> None:
         """Do what was decided."""
-        for other in helped.displaced:
+        for other in post_filtered.displaced:
             tasks.create_task(self._until_stop(self._nominate(other)))
-        if helped.preemption is not None:
-            tasks.create_task(self._until_stop(self._preempt(helped.preemption)))
+        if post_filtered.preemption is not None:
+            tasks.create_task(self._until_stop(self._preempt(post_filtered.preemption)))
 
     def stop(self) -> None:
         """Send no other request; those on the wire are answered. The next process decides again."""

@@ -79,7 +79,7 @@ def judged(engine: Engine, pod: Pod, words: tuple[str, ...], *, state: str, node
         place = would_take(engine, pod)
         state = "fits" if state == "waits" else state
     else:
-        message, preemption = _helped(engine, pod, judgement.diagnosis)
+        message, preemption = _post_filtered(engine, pod, judgement.diagnosis)
     return Explanation(
         pod=str(pod.key),
         state=state,
@@ -93,7 +93,7 @@ def judged(engine: Engine, pod: Pod, words: tuple[str, ...], *, state: str, node
     )
 
 
-def _helped(engine: Engine, pod: Pod, diagnosis: Diagnosis) -> tuple[str, Preempting | None]:
+def _post_filtered(engine: Engine, pod: Pod, diagnosis: Diagnosis) -> tuple[str, Preempting | None]:
     """(what the scheduler writes on the pod, whom it would make go)."""
     result = engine.preemption_for(pod)
     if isinstance(result, Preemption):

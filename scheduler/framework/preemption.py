@@ -23,7 +23,7 @@ class Preemption:
 
 
 @dataclass(frozen=True, slots=True)
-class NotHelped:
+class NoPreemption:
     """Nothing can be done for the pod. message: for its user; reasons: what of it tells it from others.
 
     again: it is worth another try by and by, whatever happens. keeps: the place that is kept for it stays so.
@@ -35,4 +35,4 @@ class NotHelped:
     keeps: bool = False
 
 
-PostFilterResult: TypeAlias = Preemption | NotHelped
+PostFilterResult: TypeAlias = Preemption | NoPreemption

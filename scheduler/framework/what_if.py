@@ -205,6 +205,22 @@ class WhatIf:
         return row is not None and bool((self._found.rows == row).any())
 
     @contextmanager
+    def without_nominated(self, row: int) -> Iterator[None]:
+        """One node without the nominated pods that have to give way, as far as the tables show them."""
+        lifted = self._lower_nominated(row)
+        try:
+            for record in lifted:
+                self.tables.lift(record)
+            yield
+        finally:
+            for record in lifted:
+                if record.lifted:
+                    self.tables.put_back(record)
+
+    def _lower_nominated(self, row: int) -> list[PodRecord]:
+        return [record for record in self.tables.nominated_on(row) if record.pod.priority < self._pod.priority]
+
+    @contextmanager
     def trial(self, row: int, only: Collection[int] | None = None) -> Iterator[Trial]:
         """One node. only: slots of its cards, when no other will do."""
         state, runtime = CycleState(), self._runtime
@@ -215,6 +231,7 @@ class WhatIf:
         state.write(CARD_RULES, rules)
         trial = Trial(runtime, self._pod, row, state, runtime.profile.class_rules(self._pod, skipped), {})
         try:
+            trial.lift_all(self._lower_nominated(row))
             yield trial
         finally:
             # Whatever a rule does: what pods hold is never free because somebody has asked a question.

@@ -17,7 +17,7 @@ from scheduler.engine import Decision
 from scheduler.kube import port
 from scheduler.kube.port import Binding, Kind, T
 from scheduler.ledger_audit import AuditRound
-from scheduler.preemption_searches import Helped
+from scheduler.preemption_searches import PostFiltered
 from scheduler.queue.entry import QueuedPod
 from scheduler.scheduling_cycle import NoFit, Placement
 from scheduler.telemetry.metrics import Metrics
@@ -60,11 +60,11 @@ class ServiceObserver:
                 nodes = outcome.diagnosis.by_node
                 log.debug("pod.rejected", pod=str(pod.key), attempt=decision.queued.attempts, nodes=nodes)
 
-    def sought(self, begun: int, helped: Helped | None) -> None:
-        """Help was sought for pods that fit nowhere. begun: searches so far, ever."""
+    def post_filtered(self, begun: int, post_filtered: PostFiltered | None) -> None:
+        """PostFilter was asked for pods that fit nowhere. begun: searches so far, ever."""
         self._metrics.preemption.attempts.inc(begun - self._searches)
         self._searches = begun
-        victims = () if helped is None or helped.preemption is None else helped.preemption.victims
+        victims = () if post_filtered is None or post_filtered.preemption is None else post_filtered.preemption.victims
         going = sum(not victim.terminating for victim in victims)
         if going:
             self._metrics.preemption.victims.observe(going)

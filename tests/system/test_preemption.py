@@ -3,11 +3,13 @@
 import asyncio
 from typing import Any
 
+from config.protocol import names
+from config.protocol.inventory import Health, Inventory, encode
 from scheduler.kube.objects import PodCondition, Taint
 from scheduler.kube.port import PodKey
 from scheduler.simulation.faults import Fail, Refuse, Request, Silence, Slow, Verb
 from scheduler.simulation.world import World
-from tests.support.builders import wire_node
+from tests.support.builders import UNIT_MIB, card, wire_node
 from tests.support.placing import on_card
 from tests.system.looking import A_SECOND_S, card_of, cluster, comes, condition, events, node_of
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
@@ -340,9 +342,43 @@ async def test_victims_on_a_node_that_is_lost_are_not_waited_for() -> None:
         await runs(of, "urgent", 16, 10)
         assert nominated(of, "urgent") == "a"
         of.nodes.patch("a", taints=(Taint(key="node.kubernetes.io/unreachable", effect="NoSchedule"),))
-        await asyncio.sleep(310)
+        await asyncio.sleep(A_SECOND_S)
 
         assert (nominated(of, "urgent"), is_going(of, "low-b")) == ("b", True)
+
+
+@in_virtual_time
+async def test_a_place_on_a_node_that_is_cordoned_or_on_a_card_that_fails_is_given_up_at_once() -> None:
+    sick = Inventory(UNIT_MIB, "", (card(0, 16, health=Health.UNHEALTHY), card(1, 16)))
+    for worse in ({"unschedulable": True}, {"annotations": {names.INVENTORY: encode(sick)}}):
+        of = cluster(a=[16, 16], b=[16])
+        async with scheduling(of) as process:
+            for name, priority in (("a0", 1), ("a1", 9), ("b0", 2)):
+                await runs(of, name, 16, priority, to=name[0])
+            await runs(of, "urgent", 16, 10)
+            assert (nominated(of, "urgent"), is_going(of, "b0")) == ("a", False)
+
+            of.nodes.patch("a", **worse)
+            await asyncio.sleep(A_SECOND_S)
+
+            assert (nominated(of, "urgent"), is_going(of, "b0")) == ("b", True)
+            assert len(process.engine.nominations) == 1
+
+
+@in_virtual_time
+async def test_a_change_of_its_node_that_leaves_the_place_as_it_is_starts_nothing() -> None:
+    of = cluster(a=[16], b=[16])
+    async with scheduling(of) as process:
+        await runs(of, "low-a", 16, 1)
+        await runs(of, "low-b", 16, 2)
+        await runs(of, "urgent", 16, 10)
+        before = process.engine.searches
+
+        of.nodes.patch("a", labels={"seen": "later"})
+        await asyncio.sleep(A_SECOND_S)
+
+        assert (nominated(of, "urgent"), is_going(of, "low-b")) == ("a", False)
+        assert process.engine.searches == before
 
 
 @in_virtual_time

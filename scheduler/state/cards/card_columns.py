@@ -160,6 +160,14 @@ class CardColumns(CardArrays):
         held = Held(booked=booked, exclusive=exclusive, places=tuple(on), lost=tuple(lost), counted=counted)
         return self._counted(row, held, 1)
 
+    def may_be_given(self, row: int, written: Written) -> bool:
+        """Whether the cards that are written here, of one unit at least, are there and take new pods."""
+        node = self._nodes[row]
+        booked = node.cards.booked(written)
+        return not booked.everywhere and all(
+            not card.lost and bool(self.stored.usable[node.slot_of[card.uuid], row]) for card in booked.cards
+        )
+
     def release(self, row: int, held: Held) -> None:
         """Undo `hold`."""
         self._counted(row, held, -1)
