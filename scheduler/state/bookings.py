@@ -149,7 +149,7 @@ class Bookings(Known):
     def _hold(self, record: PodRecord, row: int) -> Held | None:
         if not record.written.units:
             return None
-        return self.cards.hold(row, record.written, exclusive=record.exclusive)
+        return self.cards.hold(row, record.written, exclusive=record.exclusive, nominated=record.nominated)
 
     def _note_turned(self) -> None:
         """Cards of other nodes may be used, or not any more, since they have a UUID in common."""

@@ -251,9 +251,9 @@ class Kept(RuleBasedStateMachine):
 
     def agrees(self, own: str | None) -> None:
         places = [place for uid, place in self.places.items() if place[0].priority >= self.priority and uid != own]
-        pods = [*((placed, placed.node_name, None) for placed in self.bound.values()), *places]
+        pods = [(placed, placed.node_name, None) for placed in self.bound.values()]
         nodes = [self.node[name] for name in sorted(self.nodes)]
-        assert of_tables(self.tables) == recompute(nodes, pods, ResourceNames())
+        assert of_tables(self.tables) == recompute(nodes, pods, ResourceNames(), nominated=places)
 
 
 Kept.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
