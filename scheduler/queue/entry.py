@@ -1,6 +1,6 @@
 """One pod in the queue, and the states that it can be in."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from enum import Enum, auto
 from math import inf
 from typing import TypeAlias
@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from scheduler.pods.pod import Pod
-from scheduler.pods.pod_volumes import ClaimKey
+from scheduler.queue.claim_users import SharedClaims
 
 # (-priority, place in the order of arrival): the least comes first.
 SortKey: TypeAlias = tuple[int, int]
@@ -58,7 +58,7 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     errors: int = 0
     gate: str = ""
     signature: Hashable = None
-    claims: Sequence[ClaimKey] = ()
+    claims: SharedClaims | None = None
     ready_s: float = 0.0
     leftover_s: float = 0.0
     first_queued_s: float = inf

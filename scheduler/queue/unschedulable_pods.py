@@ -25,6 +25,7 @@ import numpy as np
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.pods.transitions import expect
 from scheduler.queue.backoff import backoff_s
+from scheduler.queue.claim_users import ClaimUsers
 from scheduler.queue.class_table import ClassTable, Left
 from scheduler.queue.entry import Entry, SortKey, State
 from scheduler.queue.heap import Heap
@@ -57,8 +58,7 @@ class UnschedulablePods:
         self._max_s = max_backoff_s
         self._classes: dict[Hashable, PodClass] = {}
         self._at: dict[int, PodClass] = {}
-        # By claim, the slots of classes, and how many of each one's pods use it.
-        self._using: dict[ClaimKey, Counter[int]] = {}
+        self._users = ClaimUsers()
         self._table = ClassTable(measured_by=_MEASURED_BY)
         self._open = OpenRows()
         self._noted = Openings()
@@ -92,7 +92,9 @@ class UnschedulablePods:
         pod_class = self._classes.get(entry.signature)
         entry.signature = None
         if pod_class is not None:
-            self._unindex(entry, pod_class.slot)
+            if entry.claims is not None:
+                self._users.remove(entry.claims, pod_class.slot)
+                entry.claims = None
             if pod_class.discard(entry):
                 self._table.order[:, pod_class.slot] = pod_class.best.sort_key
             else:
@@ -197,9 +199,12 @@ class UnschedulablePods:
         expect(waiting + hopeless == len(self.unschedulable), f"{waiting} pods wait in classes")
         expect(len(self._at) == len(self._classes), f"{len(self._at)} slots are in use")
         using = Counter(
-            (claim, one.slot) for one in self._classes.values() for entry in one.pods() for claim in entry.claims
+            (claim, one.slot)
+            for one in self._classes.values()
+            for entry in one.pods()
+            for claim in (entry.claims.claims if entry.claims is not None else ())
         )
-        indexed = {(claim, slot): count for claim, users in self._using.items() for slot, count in users.items()}
+        indexed = self._users.counted()
         expect(indexed == using, f"{len(indexed)} classes are found by claims, {len(using)} use some")
         due = np.flatnonzero(self._table.due).tolist()
         expect(set(due) <= self._at.keys(), f"slots {due} are due")
@@ -243,26 +248,9 @@ class UnschedulablePods:
 
     def _ask_users(self, claims: Iterable[ClaimKey]) -> None:
         """Classes of pods that use one of these are to be asked, whatever they wait for: it may be another class."""
-        slots = list({slot for claim in claims for slot in self._using.get(claim, ())})
+        slots = self._users.slots(claims)
         self._table.due[slots] = True
         self._table.since[slots] = EVERYWHERE
-
-    def _index(self, entry: Entry, slot: int) -> None:
-        """By the claims that the pod uses."""
-        if entry.pod.volumes.claims:
-            entry.claims = entry.pod.claim_keys
-            for claim in entry.claims:
-                self._using.setdefault(claim, Counter())[slot] += 1
-
-    def _unindex(self, entry: Entry, slot: int) -> None:
-        for claim in entry.claims:
-            users = self._using[claim]
-            users[slot] -= 1
-            if not users[slot]:
-                del users[slot]
-            if not users:
-                del self._using[claim]
-        entry.claims = ()
 
     def _rule_out_again(self, left: Left) -> None:
         """Drop the classes for which too little is left of what had opened."""
@@ -282,7 +270,7 @@ class UnschedulablePods:
             self._classes[signature] = self._at[pod_class.slot] = pod_class
         else:
             pod_class.add(entry)
-        self._index(entry, pod_class.slot)
+        entry.claims = self._users.add(entry.pod, pod_class.slot)
         self._table.need(pod_class.slot, needs)
         self._table.order[:, pod_class.slot] = pod_class.best.sort_key
         return pod_class

@@ -22,7 +22,7 @@ SLOWER_YET = {
     # 20 to 28 ms, each new template costs a first reading and a first decision; a machine twice as slow is saturated.
     "10,000 pods of 10,000 templates that fit nowhere": 0.08,
     "10,000 small pods of 10,000 templates that fit": 0.08,
-    # Of the neighbour's own priority and older: with the last claim all are placed, at 0.4 ms each: 66 to 94 ms.
+    # Of the neighbour's own priority and older: with the last claim all are placed, at 0.4 ms each: 27 to 70 ms.
     "2,000 pods whose 64 claims come one by one": 0.1,
     # Each template that could make others go looks at its nodes once, at 0.5 to 5 ms a node: 27 to 33 ms.
     "3,000 templates that could make pods of low priority go": 0.06,
@@ -37,9 +37,9 @@ LARGER_YET = {
     "10,000 pods of 10,000 templates that fit nowhere": 1.35,
     "5,000 templates that wait for one full card": 1.35,
     # 64 claims a pod, 2 kB each with its name, in the pod and in the queue; the claims of a namespace are kept, too.
-    "pods of 64 claims that never get a volume": 1.5,
-    "2,000 pods whose 64 claims come one by one": 1.8,
-    "claims of waiting pods that change all the time": 1.6,
+    "pods of 64 claims that never get a volume": 1.4,
+    "2,000 pods whose 64 claims come one by one": 1.7,
+    "claims of waiting pods that change all the time": 1.35,
     "10,000 pods that wait for a volume with a card in hand": 1.5,
     # 65 labels a pod, 500 a budget.
     "10,000 PodDisruptionBudgets of 500 labels": 1.4,

@@ -76,6 +76,7 @@ class Volumes:
         self._pods_with: Counter[str | ClaimKey] = Counter()
         self._versions = 0
         # Whose claims were asked about last, and how they stand.
+        self._latest_pod: Pod | None = None
         self._latest: tuple[tuple[str, tuple[PodClaim, ...], str], PodClaims] | None = None
 
     # What the watches show
@@ -228,10 +229,13 @@ class Volumes:
 
     def of_pod(self, pod: Pod) -> PodClaims:
         """How its claims stand. Pods that come one after the other often share them."""
+        if self._latest_pod is pod and self._latest is not None:
+            return self._latest[1]
         used = pod.volumes.claims
         asked = (pod.key.namespace, used, pod.key.uid if any(claim.ephemeral for claim in used) else "")
         if self._latest is None or self._latest[0] != asked:
             self._latest = asked, pod_claims(pod, self)
+        self._latest_pod = pod
         return self._latest[1]
 
     def attached(self, key: ClaimKey) -> Attachable | None:
