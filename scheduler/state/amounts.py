@@ -108,7 +108,7 @@ class RowsLeft:
 
 
 def _given_back(record: PodRecord) -> Int64Array:
-    """int64[amounts]: what is left more of each at most without the nominated pod, which the node's total leaves out."""
+    """int64[amounts]: what is left more of each at most without a nominated pod, which is in no node's total."""
     template = record.pod.template
     native = [template.requests.get(name, 0) for name in (CPU, MEMORY, EPHEMERAL_STORAGE)]
     on_one_card = MOST_UNITS if record.exclusive else template.gpu_units

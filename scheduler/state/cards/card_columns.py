@@ -141,8 +141,8 @@ class CardColumns(CardArrays):
     def hold(self, row: int, written: Written, *, exclusive: bool, nominated: bool = False) -> Held:
         """Book a pod, by what was written for it.
 
-        nominated: its place is only kept. So it is on its cards, and not in the node's total: the kubelet does not count
-        it yet, and mostly those who have to go for it still are in there.
+        nominated: its place is only kept. So it is on its cards, and not in the node's total: the kubelet does not
+        count it yet, and mostly those who have to go for it still are in there (docs/decisions/0043).
         """
         node = self._nodes[row]
         booked = node.cards.booked(written)
