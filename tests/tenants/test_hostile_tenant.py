@@ -49,14 +49,22 @@ LARGER_YET = {
 }
 # What is worked out of a node's victims, by template and node: a kilobyte each, of 16 templates.
 UNCOUNTED_YET = {
+    "10,000 PodDisruptionBudgets of 500 labels": 350_000,
     "PodDisruptionBudgets that change all the time": 800_000,
-    "3,000 templates that could make pods of low priority go": 2_000_000,
+    "3,000 templates that could make pods of low priority go": 1_500_000,
 }
 # Tables of classes and dicts that were larger once, the log of changes, counters whose numbers have grown: bounded, and
 # of no object.
-MOST_LEFT_BYTES = 900_000
+MOST_LEFT_BYTES = 600_000
+# The tables of 3,000 to 10,000 classes, in the queue and once more for preemption.
+LEFT_YET = {
+    "10,000 pods of 10,000 templates that fit nowhere": 800_000,
+    "PodDisruptionBudgets of 64 labels that match all victims": 800_000,
+    "PodDisruptionBudgets that change all the time": 700_000,
+    "3,000 templates that could make pods of low priority go": 1_000_000,
+}
 # Of caches that count entries, each of which is short.
-MOST_UNCOUNTED_BYTES = 300_000
+MOST_UNCOUNTED_BYTES = 250_000
 ORDINARY = 500
 
 
@@ -99,10 +107,10 @@ def test_the_neighbour_does_not_notice(attack: Attack) -> None:
     assert not figures.over_committed, str(figures)
     assert figures.during_s <= most_s(figures), str(figures)
     assert figures.during <= allowed_bytes(figures), str(figures)
-    assert figures.after <= figures.before + MOST_LEFT_BYTES, str(figures)
+    assert figures.after <= figures.before + LEFT_YET.get(attack.name, MOST_LEFT_BYTES), str(figures)
     uncounted = UNCOUNTED_YET.get(attack.name, MOST_UNCOUNTED_BYTES)
     assert figures.cached <= figures.counted + uncounted, str(figures)
 
 
 def test_what_is_slower_yet_is_among_the_attacks() -> None:
-    assert {*SLOWER_YET, *LARGER_YET, *UNCOUNTED_YET} <= {attack.name for attack in ATTACKS}
+    assert {*SLOWER_YET, *LARGER_YET, *UNCOUNTED_YET, *LEFT_YET} <= {attack.name for attack in ATTACKS}
