@@ -7,7 +7,8 @@ import pytest
 from scheduler.framework.plugin import Plugin
 from scheduler.plugins import node_name, registry
 from tests.differential.mutants import mutants_of, put_in
-from tests.differential.mutations import SUBJECTS, Comparison
+from tests.differential.mutations import Comparison
+from tests.differential.subjects import SUBJECTS
 from tests.differential.test_bite import BITING
 
 FIRST = {subject.module: subject.first for subject in SUBJECTS}

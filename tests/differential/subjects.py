@@ -1,0 +1,166 @@
+"""Which modules are changed, and what of that no comparison with kube-scheduler can see."""
+
+from dataclasses import dataclass
+from typing import Final
+
+_COLUMNS: Final = "scheduler.state.columns"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A module that is changed. first: the groups that are likely to see it.
+
+    orders: the order of what its functions return is changed, too. tests: files of unit tests that are asked about what
+    the comparison does not see, below tests/.
+    """
+
+    module: str
+    first: tuple[str, ...]
+    orders: bool = False
+    tests: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Without its package."""
+        return self.module.rpartition(".")[2]
+
+
+_AFFINITY: Final = ("existing_anti_affinity", "required_affinity", "required_anti_affinity", "preferred_affinity")
+_PREEMPTION: Final = ("preemption_again", "preemption_rules", "preemption", "preemption_lowest", "preemption_wide")
+_OF_PREEMPTION: Final = (
+    "scheduler/plugins/test_victims.py",
+    "scheduler/test_preemption_searches.py",
+    "system/test_preemption.py",
+    "system/test_preemption_openings.py",
+)
+SUBJECTS: Final = (
+    Subject("scheduler.plugins.node_unschedulable", ("unschedulable",)),
+    Subject("scheduler.plugins.node_name", ("node_name",)),
+    Subject("scheduler.plugins.taint_toleration", ("taints", "unschedulable")),
+    Subject("scheduler.plugins.node_affinity", ("node_affinity", "node_fields")),
+    Subject("scheduler.plugins.node_ports", ("node_ports",)),
+    Subject("scheduler.plugins.node_resources_fit", ("resources", "several_resources", "balance")),
+    Subject("scheduler.plugins.inter_pod_affinity", _AFFINITY),
+    Subject(
+        "scheduler.plugins.pod_topology_spread", ("spread_hard", "spread_soft", "spread_label_keys", "spread_policies")
+    ),
+    Subject(
+        "scheduler.plugins.spread_constraints",
+        ("spread_hard", "spread_soft", "spread_domains", "spread_policies", "spread_label_keys"),
+    ),
+    Subject("scheduler.plugins.volume_restrictions", ("volume_restrictions",)),
+    Subject("scheduler.plugins.node_volume_limits", ("volume_limits",)),
+    Subject("scheduler.plugins.volume_binding", ("volume_bound", "volume_static", "volume_dynamic")),
+    Subject("scheduler.plugins.volume_zone", ("volume_zone",)),
+    Subject("scheduler.state.volumes.matching", ("volume_static", "volume_dynamic")),
+    Subject("scheduler.plugins.resource_allocation", ("resources", "several_resources", "balance")),
+    Subject("scheduler.plugins.node_resources_balanced_allocation", ("balance", "resources")),
+    Subject("scheduler.plugins.image_locality", ("images",)),
+    Subject("scheduler.plugins.node_declared_features", ("declared_features",)),
+    Subject("scheduler.pods.declared_features", ("declared_features",)),
+    Subject("scheduler.pods.effective_requests", ("resources", "resized", "balance")),
+    Subject(f"{_COLUMNS}.node_terms", ("node_affinity", "node_fields", "volume_bound")),
+    Subject(f"{_COLUMNS}.selectors", ("node_affinity", "existing_anti_affinity")),
+    Subject("scheduler.state.facts.existing_terms", ("existing_anti_affinity", "preferred_affinity")),
+    Subject(f"{_COLUMNS}.images", ("images",)),
+    Subject("scheduler.plugins.victims", _PREEMPTION, orders=True, tests=_OF_PREEMPTION),
+    Subject("scheduler.plugins.victims_by_amounts", _PREEMPTION, orders=True, tests=_OF_PREEMPTION),
+    Subject(
+        "scheduler.state.disruption_budgets",
+        _PREEMPTION,
+        orders=True,
+        tests=("scheduler/state/test_disruption_budgets.py", "system/test_preemption.py"),
+    ),
+    Subject("scheduler.plugins.default_preemption", _PREEMPTION, orders=True, tests=_OF_PREEMPTION),
+    Subject("scheduler.framework.what_if", _PREEMPTION, orders=True, tests=_OF_PREEMPTION),
+    Subject(
+        "scheduler.state.nominations",
+        ("nominated", *_PREEMPTION),
+        orders=True,
+        tests=("scheduler/state/test_nominations.py", *_OF_PREEMPTION),
+    ),
+)
+_ONE_BY_ONE: Final = "classes of pods: the comparison asks about one pod at a time"
+_KEPT: Final = "when something is worked out again, and what keeping it costs: scheduler.testkit and its histories"
+_CONFIGURED: Final = "the default profile does not configure it"
+_ADMITTED: Final = "the API server admits no pod for which it matters"
+_FASTER: Final = "another way to the same answer"
+_LEAVES: Final = "nothing leaves while pods are asked about: tests/scheduler/testkit and the random histories"
+_CARDS: Final = "about cards: tests/scheduler/plugins/test_victims.py tries every choice"
+_LISTED: Final = "kube-scheduler is asked when it has seen everything"
+_MANY: Final = "more than is read of one namespace, or selector: tests/scheduler/state/test_disruption_budgets.py"
+_MOST_HELD: Final = (
+    "found = nlargest(MOST_VICTIMS, found, key=lambda record: (shares[record.pod.template], -record.pod.priority))"
+)
+_ASKED: Final = "asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and least[amount] != NOTHING]"
+_SHORT: Final = "short = tuple(_reason(amount, gpu_mem) for amount, room in zip(asked, rooms, strict=True) if room < 0)"
+_WIDE: Final = "no node that is recorded has so many pods: tests/scheduler/plugins/test_victims.py"
+# What no comparison with kube-scheduler can see, and why: a function, one line of it, or a line.
+UNSEEN: Final[dict[str, str]] = {
+    "tolerates: return False": f"an operator of tolerations behind a feature gate: {_ADMITTED}",
+    "HostPorts.book: addresses[port.ip] += sign": _LEAVES,
+    "HostPorts._rows_with": _FASTER,
+    "_parsed_field": _ADMITTED,
+    "Required.over: if (row := only_row(rows)) is not None:": _FASTER,
+    "Required.size_bytes": _KEPT,
+    "Matcher.over": _KEPT,
+    "Matcher.size_bytes": _KEPT,
+    "of_label_selector": _ADMITTED,
+    "of_text": "selectors that annotations of ours have",
+    "_requestable": _CONFIGURED,
+    "is_extended": _CONFIGURED,
+    "with_pod": _CONFIGURED,
+    "most_allocated": _CONFIGURED,
+    "NodeResourcesFitArgs.contradicting": _CONFIGURED,
+    "NodeResourcesFit._requested": _KEPT,
+    "NodeResourcesFit.score: if not weights or np.count_nonzero(allocatable) < allocatable.size:": _FASTER,
+    "ExistingTerms.namespaces_changed": _LEAVES,
+    "VolumeRestrictions.signature": _ONE_BY_ONE,
+    "VolumeZone.signature": _ONE_BY_ONE,
+    "VolumeBinding.signature": _ONE_BY_ONE,
+    "VolumeBinding.moment": _ONE_BY_ONE,
+    "VolumeBinding.reserve": "which volume a pod gets is not compared",
+    "NodeVolumeLimits.signature": _ONE_BY_ONE,
+    "ImageLocality.standing": "when all rows are scored again: every probe is asked once",
+    "Images.shared": "which objects nodes share: they are equal",
+    'name = claim.kept if count and matched[0] else ""': "which volume a pod gets is not compared",
+    "if of_class is None or of_class.known is None or not active.any():": "a claim that waits has a class",
+    "self._alive &= ~on | can": "seen by tests/scheduler/plugins/test_volume_binding.py",
+    "self.users[key] += sign": _LEAVES,
+    "rows[row] += sign": _LEAVES,
+    "opened_by": "who waits is asked again: tests/scheduler/plugins/test_spread_histories.py",
+    "PodTopologySpread.opened_by": "who waits is asked again: tests/scheduler/plugins/test_spread_histories.py",
+    "return (-1, 0, 0, 0, 0)": "no victims: less than any key is all that it has to be",
+    "return -pod.priority, pod.started or _LAST, pod.key.namespace, pod.key.name": "by name at last: chance there",
+    "if len(found) > MOST_VICTIMS:": _WIDE,
+    "_share": _WIDE,
+    "shares_of": _CARDS,
+    "agreed: if 0 < len(found.victims) == len(potential) - len(stay):": _FASTER,
+    f"lower: {_MOST_HELD}": _WIDE,
+    "by_amounts: request = pod.template.gpu_request if least[Amount.CARD_UNITS] != NOTHING else None": _CARDS,
+    "by_amounts: return [], short or (memory_reason(request),)": _CARDS,
+    # What the amounts say is held against the rules.
+    "_held: return 0 if record.held is None else record.held.counted": _CARDS,
+    "say_all": _FASTER,
+    "_left": _FASTER,
+    "_victims": _FASTER,
+    f"by_amounts: {_ASKED}": _FASTER,
+    f"by_amounts: {_SHORT}": "strict: the lists are as long as each other",
+    "DisruptionBudgets.__init__": _LISTED,
+    "DisruptionBudgets.remove": _LEAVES,
+    "self.version += 1": _KEPT,
+    "DisruptionBudgets.set: if selector is not None and len(selector) > MOST_REQUIREMENTS:": _MANY,
+    "DisruptionBudgets.set: if meta.name not in own and len(own) >= MOST_BUDGETS:": _MANY,
+    "by_amounts: if short or len(on_cards) < request.cards:": _CARDS,
+    'by_amounts: return sorted(found, key=attrgetter("key", "slots")), ()': _CARDS,
+    "_on": _CARDS,
+    "_rooms_on_cards": _CARDS,
+    "_may_be_given": _CARDS,
+    "_fewest": _CARDS,
+    "_choices": _CARDS,
+    "_least_key": _CARDS,
+    "_sets": _CARDS,
+    "_sets.cost": _CARDS,
+    "_one_by_one": _CARDS,
+    "if selector is not None and each.match_label_keys:": "the API server takes matchLabelKeys beside a selector only",
+}
