@@ -28,6 +28,7 @@ class Subject:
 _AFFINITY: Final = ("existing_anti_affinity", "required_affinity", "required_anti_affinity", "preferred_affinity")
 _PREEMPTION: Final = ("preemption_again", "preemption_rules", "preemption", "preemption_lowest", "preemption_wide")
 _OF_PREEMPTION: Final = (
+    "scheduler/plugins/test_victims_by_amounts.py",
     "scheduler/plugins/test_victims.py",
     "scheduler/test_preemption_searches.py",
     "system/test_preemption.py",
