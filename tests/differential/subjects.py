@@ -28,6 +28,7 @@ class Subject:
 _AFFINITY: Final = ("existing_anti_affinity", "required_affinity", "required_anti_affinity", "preferred_affinity")
 _PREEMPTION: Final = ("preemption_again", "preemption_rules", "preemption", "preemption_lowest", "preemption_wide")
 _OF_PREEMPTION: Final = (
+    "scheduler/plugins/test_who_may_go.py",
     "scheduler/plugins/test_victims_by_amounts.py",
     "scheduler/plugins/test_victims.py",
     "scheduler/test_preemption_searches.py",
@@ -70,7 +71,7 @@ SUBJECTS: Final = (
         "scheduler.state.disruption_budgets",
         _PREEMPTION,
         orders=True,
-        tests=("scheduler/state/test_disruption_budgets.py", "system/test_preemption.py"),
+        tests=("scheduler/state/test_disruption_budgets.py", *_OF_PREEMPTION),
     ),
     Subject("scheduler.plugins.default_preemption", _PREEMPTION, orders=True, tests=_OF_PREEMPTION),
     Subject("scheduler.framework.what_if", _PREEMPTION, orders=True, tests=_OF_PREEMPTION),

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from scheduler.engine import Engine
 from scheduler.kube import objects
 from scheduler.plugins.victims import Key, candidate, lower
-from scheduler.plugins.victims_by_amounts import by_amounts
+from scheduler.plugins.victims_by_amounts import by_amounts, promising
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import NOTHING, Amount
 from scheduler.state.columns.arrays import Int64Array
+from scheduler.state.left_above import LeftAboves
 from scheduler.state.pod_record import PodRecord
 from tests.support.builders import bound, card, engine, pod, wire_node
 from tests.support.placing import on_card
@@ -118,13 +119,14 @@ class Tried:
         return True
 
 
-# Card, units, priority, minute, cores; guarded, has its card alone, goes already. Of few values: ties are common.
+# Card, units, priority, minute, cores; guarded, has its card alone, goes already. Ties are common; one card is full.
 HOLDERS = st.lists(
     st.tuples(
-        *(st.sampled_from((0, 0, 0, 1, 2)), st.integers(1, 5), st.integers(0, 2), st.integers(0, 3), st.integers(0, 4)),
-        *(st.booleans(), st.sampled_from((False,) * 7 + (True,)), st.sampled_from((False, False, True))),
+        *(st.sampled_from((0, 0, 0, 0, 1, 2)), st.integers(2, 4), st.sampled_from((-5, 1, 1, 1)), st.integers(0, 3)),
+        *(st.integers(0, 4), st.sampled_from((False, False, True)), st.sampled_from((False,) * 7 + (True,))),
+        st.sampled_from((False, False, False, True)),
     ),
-    min_size=3,
+    min_size=4,
     max_size=8,
 )
 
@@ -132,7 +134,7 @@ HOLDERS = st.lists(
 @settings(max_examples=150)
 @given(
     there=HOLDERS,
-    asked=st.tuples(st.sampled_from((1, 1, 2)), st.integers(4, 12), st.sampled_from((0, 0, 8, 12)), st.booleans()),
+    asked=st.tuples(st.sampled_from((1, 1, 2)), st.integers(4, 9), st.sampled_from((0, 0, 8, 12)), st.booleans()),
     allowed=st.integers(0, 2),
 )
 def test_of_each_set_of_cards_those_go_that_matter_least(
@@ -155,7 +157,7 @@ def test_of_each_set_of_cards_those_go_that_matter_least(
         )
         record.going = going
     cards, units, cores, alone = asked
-    written = {GPU_COUNT: str(cards), **(EXCLUSIVE if alone and units > 8 else {})}
+    written = {GPU_COUNT: str(cards), **(EXCLUSIVE if alone and units > 7 else {})}
     waiting = pod("p", cards * units, priority=2, requests={"cpu": str(cores)}, annotations=written)
 
     found, _ = by_amounts(waiting, least(waiting), built.tables, 0, gpu_mem=GPU_MEM)
@@ -214,6 +216,26 @@ def test_what_is_too_little_without_all_of_lower_priority_is_told(
 
     assert said(built, pod("p", units, priority=5, requests={"cpu": str(cores)})) == ({}, (expected,))
     assert said(built, pod("p", 12, priority=5, requests={"cpu": "60"})) == ({(0,): ("low",)}, ())
+
+
+def test_rows_where_all_of_lower_priority_would_not_be_enough_are_ruled_out_by_plain_amounts() -> None:
+    built = engine()
+    for name, cards, cpu in (("a", [16], "64"), ("b", [16], "8"), ("c", [8, 8], "64"), ("d", [8], "64")):
+        built.node_changed(wire_node(name, cards, cpu=cpu))
+    rows = np.array([built.tables.row_of[name] for name in "abcd"], dtype=np.intp)
+    above = LeftAboves(built.tables).of(5)
+    assert above.follow(100)
+
+    def hopeful(waiting: Pod) -> tuple[list[bool], dict[str, int]]:
+        enough, reasons = promising(waiting, least(waiting), above, rows, GPU_MEM)
+        return enough.tolist(), dict(reasons)
+
+    memory = "Insufficient GPU memory on one card"
+    assert hopeful(pod("p", 12, priority=5, requests={"cpu": "16"})) == (
+        [True, False, False, False],
+        {"Insufficient cpu": 1, memory: 1, f"Insufficient {GPU_MEM}": 1},
+    )
+    assert hopeful(pod("q", requests={"cpu": "16"}, priority=5)) == ([True, False, True, True], {"Insufficient cpu": 1})
 
 
 def test_of_very_many_sets_of_cards_one_is_worked_out_card_by_card() -> None:
