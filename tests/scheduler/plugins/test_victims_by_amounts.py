@@ -222,6 +222,7 @@ def test_rows_where_all_of_lower_priority_would_not_be_enough_are_ruled_out_by_p
     built = engine()
     for name, cards, cpu in (("a", [16], "64"), ("b", [16], "8"), ("c", [8, 8], "64"), ("d", [8], "64")):
         built.node_changed(wire_node(name, cards, cpu=cpu))
+        built.pod_assigned(bound(pod(f"low-{name}", priority=0), name))
     rows = np.array([built.tables.row_of[name] for name in "abcd"], dtype=np.intp)
     above = LeftAboves(built.tables).of(5)
     assert above.follow(100)
