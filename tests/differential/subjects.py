@@ -88,15 +88,24 @@ _CONFIGURED: Final = "the default profile does not configure it"
 _ADMITTED: Final = "the API server admits no pod for which it matters"
 _FASTER: Final = "another way to the same answer"
 _LEAVES: Final = "nothing leaves while pods are asked about: tests/scheduler/testkit and the random histories"
-_CARDS: Final = "about cards: tests/scheduler/plugins/test_victims.py tries every choice"
-_LISTED: Final = "kube-scheduler is asked when it has seen everything"
-_MANY: Final = "more than is read of one namespace, or selector: tests/scheduler/state/test_disruption_budgets.py"
-_MOST_HELD: Final = (
-    "found = nlargest(MOST_VICTIMS, found, key=lambda record: (shares[record.pod.template], -record.pod.priority))"
+_STEPS: Final = "how much is done in one step, not what comes of it"
+_RULES: Final = "what plain amounts say is held against the rules, which say the same at last"
+_STRICT: Final = "strict: the lists are as long as each other"
+_NODES: Final = "open: no test has more nodes than are compared"
+_OPEN: Final = "open: not looked into yet"
+_ALONE: Final = (
+    "alone = [holder for holder, rank, does in zip(holders, ranks, enough, strict=True) if does and rank == lowest]"
 )
 _ASKED: Final = "asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and least[amount] != NOTHING]"
+_GONE: Final = "return [*forced, *(holder for holder, gone in zip(open_to, best.tolist(), strict=True) if gone)]"
+_ROOM: Final = "_left(tables, row, amount) - int(least[amount]) + sum(holder.amounts[place] for holder in holders)"
+_NO_CHOICE: Final = (
+    "if not forced and (one := _only_one(open_to, (held >= held.sum(axis=0) - room).all(axis=1).tolist())) is not None:"
+)
 _SHORT: Final = "short = tuple(_reason(amount, gpu_mem) for amount, room in zip(asked, rooms, strict=True) if room < 0)"
-_WIDE: Final = "no node that is recorded has so many pods: tests/scheduler/plugins/test_victims.py"
+_SHORT_OF: Final = (
+    "short = [place for place, room in enumerate(rooms) if room < sum(holder.amounts[place] for holder in holders)]"
+)
 # What no comparison with kube-scheduler can see, and why: a function, one line of it, or a line.
 UNSEEN: Final[dict[str, str]] = {
     "tolerates: return False": f"an operator of tolerations behind a feature gate: {_ADMITTED}",
@@ -134,35 +143,43 @@ UNSEEN: Final[dict[str, str]] = {
     "PodTopologySpread.opened_by": "who waits is asked again: tests/scheduler/plugins/test_spread_histories.py",
     "return (-1, 0, 0, 0, 0)": "no victims: less than any key is all that it has to be",
     "return -pod.priority, pod.started or _LAST, pod.key.namespace, pod.key.name": "by name at last: chance there",
-    "if len(found) > MOST_VICTIMS:": _WIDE,
-    "_share": _WIDE,
-    "shares_of": _CARDS,
-    "agreed: if 0 < len(found.victims) == len(potential) - len(stay):": _FASTER,
-    f"lower: {_MOST_HELD}": _WIDE,
-    "by_amounts: request = pod.template.gpu_request if least[Amount.CARD_UNITS] != NOTHING else None": _CARDS,
-    "by_amounts: return [], short or (memory_reason(request),)": _CARDS,
-    # What the amounts say is held against the rules.
-    "_held: return 0 if record.held is None else record.held.counted": _CARDS,
-    "say_all": _FASTER,
-    "_left": _FASTER,
-    "_victims": _FASTER,
-    f"by_amounts: {_ASKED}": _FASTER,
-    f"by_amounts: {_SHORT}": "strict: the lists are as long as each other",
-    "DisruptionBudgets.__init__": _LISTED,
-    "DisruptionBudgets.remove": _LEAVES,
+    "lower: if len(found) > MOST_VICTIMS:": _FASTER,
+    "agreed: if tables.pods_on(found.row) > PODS_PER_STEP:": _STEPS,
+    "by_rules: return None, ()": "open: the node goes between two steps",
+    "by_rules: if 0 < len(found.victims) == len(potential) - len(stay):": _FASTER,
+    "shares_of: if request is None or chosen.slots is None:": "who asks for no card gets none: both, or neither",
     "self.version += 1": _KEPT,
-    "DisruptionBudgets.set: if selector is not None and len(selector) > MOST_REQUIREMENTS:": _MANY,
-    "DisruptionBudgets.set: if meta.name not in own and len(own) >= MOST_BUDGETS:": _MANY,
-    "by_amounts: if short or len(on_cards) < request.cards:": _CARDS,
-    'by_amounts: return sorted(found, key=attrgetter("key", "slots")), ()': _CARDS,
-    "_on": _CARDS,
-    "_rooms_on_cards": _CARDS,
-    "_may_be_given": _CARDS,
-    "_fewest": _CARDS,
-    "_choices": _CARDS,
-    "_least_key": _CARDS,
-    "_sets": _CARDS,
-    "_sets.cost": _CARDS,
-    "_one_by_one": _CARDS,
+    "return 320 + 8 * len(kept.names)": _KEPT,
+    f"by_amounts: {_ASKED}": _FASTER,
+    f"by_amounts: {_SHORT}": _STRICT,
+    "say_all": _FASTER,
+    "_left": _RULES,
+    "_victims": _RULES,
+    f"by_amounts: {_ROOM}": _RULES,
+    "kept_place": _OPEN,
+    "promising: if amount is not Amount.CARD_UNITS and least[amount] != NOTHING:": _FASTER,
+    "promising: if request is not None and least[Amount.CARD_UNITS] != NOTHING:": _CONFIGURED,
+    f"_fewest: {_SHORT_OF}": _FASTER,
+    "_fewest: if not _FEWEST_OPEN < len(open_to) <= _MOST_OPEN:": _FASTER,
+    f"_fewest: {_NO_CHOICE}": _FASTER,
+    f"_fewest: {_GONE}": _STRICT,
+    f"_only_one: {_ALONE}": _STRICT,
+    "_sets: if comb(len(alone), request.cards) <= _MOST_COMPARED:": "no number of cards has so many sets exactly",
+    "DefaultPreemption.post_filter: if version != what_if.tables.changes.version:": "open: a node changes in a search",
+    "DefaultPreemption.post_filter: if best is None or (waiting and waiting[0][0] < best.key):": _STEPS,
+    "DefaultPreemption.post_filter: while waiting and (best is None or waiting[0][0] < best.key):": _FASTER,
+    "DefaultPreemption.post_filter: if found is not None and (best is None or found.key < best.key):": _FASTER,
+    "looked_at += _PODS_OF_A_NODE + what_if.tables.pods_on(row)": _STEPS,
+    "if looked_at > PODS_PER_STEP:": _STEPS,
+    "DefaultPreemption._by_amounts: clean, most, looked_at = False, self._compared(what_if), 0": _NODES,
+    "DefaultPreemption._by_amounts: clean |= not here[0].violations": _NODES,
+    "DefaultPreemption._by_amounts: if clean and len(found) >= most:": _NODES,
+    "DefaultPreemption._compared": _NODES,
+    "reasons[NOT_HELPFUL] += len(what_if.ruled_out) - len(np.intersect1d(what_if.ruled_out, asked))": _NODES,
+    "rows = np.setdiff1d(what_if.rows, what_if.ruled_out, assume_unique=True)": _FASTER,
+    "lacking = np.setdiff1d(lacking, asked, assume_unique=True)": _FASTER,
+    "_not_helped: if nodes > tried:": "none are counted where there are none",
+    "RowMemo.of": _KEPT,
+    "WhatIf.count": _STEPS,
     "if selector is not None and each.match_label_keys:": "the API server takes matchLabelKeys beside a selector only",
 }

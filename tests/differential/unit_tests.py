@@ -23,9 +23,12 @@ settings.register_profile(
 def fail(paths: Sequence[str]) -> bool:
     """Whether one of the tests in these files fails, in this process. paths: below tests/."""
     arguments = ["-x", "-s", "-n0", "--assert=plain", "-p", "no:cacheprovider", f"--hypothesis-profile={_PROFILE}"]
-    told = io.StringIO()
-    with redirect_stdout(told), redirect_stderr(told), at_most(_MOST_CPU_S):
-        code = pytest.main([*arguments, f"--rootdir={ROOT}", *(str(ROOT / "tests" / path) for path in paths)])
+    told, profile = io.StringIO(), settings.get_current_profile_name()
+    try:
+        with redirect_stdout(told), redirect_stderr(told), at_most(_MOST_CPU_S):
+            code = pytest.main([*arguments, f"--rootdir={ROOT}", *(str(ROOT / "tests" / path) for path in paths)])
+    finally:
+        settings.load_profile(profile)
     if code not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
         raise RuntimeError(told.getvalue())
     return code is not pytest.ExitCode.OK
