@@ -116,6 +116,9 @@ def _rules_left_out(comparison: Comparison) -> list[str]:
 def _operators_changed(comparison: Comparison, subject: Subject, used: set[str]) -> list[str]:
     """What goes unseen without an excuse. used: gets the excuses."""
     module = import_module(subject.module)
+    if subject.tests and unit_tests.fail(subject.tests):
+        _say(f"{module.__name__}: its unit tests fail already")
+        return [module.__name__]
     began_s, unseen, counts = time.process_time(), [], Counter[str]()
     for mutant in mutants_of(module, orders=subject.orders):
         functions = [(module.__file__ or "", name) for name in mutant.functions]

@@ -46,7 +46,7 @@ def test_a_loop_that_never_ends_is_stopped() -> None:
 
 def test_which_functions_run_is_known() -> None:
     answer, ran = executed.executed(lambda: moment("2026-01-01T00:00:00Z"), [victims.__file__])
-    assert (answer, ran) == (20260101000000, {(victims.__file__, "moment")})
+    assert (answer, ran) == (20260101000000, frozenset({(victims.__file__, "moment")}))
 
 
 def test_what_a_function_has_kept_of_before_is_forgotten() -> None:

@@ -220,10 +220,16 @@ def test_what_is_too_little_without_all_of_lower_priority_is_told(
 
 def test_rows_where_all_of_lower_priority_would_not_be_enough_are_ruled_out_by_plain_amounts() -> None:
     built = engine()
-    for name, cards, cpu in (("a", [16], "64"), ("b", [16], "8"), ("c", [8, 8], "64"), ("d", [8], "64")):
+    for name, cards, cpu in (
+        ("a", [16], "64"),
+        ("b", [16], "8"),
+        ("c", [8, 8], "64"),
+        ("d", [8], "64"),
+        ("e", [16], "64"),
+    ):
         built.node_changed(wire_node(name, cards, cpu=cpu))
         built.pod_assigned(bound(pod(f"low-{name}", priority=0), name))
-    rows = np.array([built.tables.row_of[name] for name in "abcd"], dtype=np.intp)
+    rows = np.array([built.tables.row_of[name] for name in "abcde"], dtype=np.intp)
     above = LeftAboves(built.tables).of(5)
     assert above.follow(100)
 
@@ -233,10 +239,13 @@ def test_rows_where_all_of_lower_priority_would_not_be_enough_are_ruled_out_by_p
 
     memory = "Insufficient GPU memory on one card"
     assert hopeful(pod("p", 12, priority=5, requests={"cpu": "16"})) == (
-        [True, False, False, False],
+        [True, False, False, False, True],
         {"Insufficient cpu": 1, memory: 1, f"Insufficient {GPU_MEM}": 1},
     )
-    assert hopeful(pod("q", requests={"cpu": "16"}, priority=5)) == ([True, False, True, True], {"Insufficient cpu": 1})
+    assert hopeful(pod("q", requests={"cpu": "16"}, priority=5)) == (
+        [True, False, True, True, True],
+        {"Insufficient cpu": 1},
+    )
 
 
 def test_of_very_many_sets_of_cards_one_is_worked_out_card_by_card() -> None:
