@@ -101,6 +101,9 @@ _ALONE: Final = (
     "alone = [holder for holder, rank, does in zip(holders, ranks, enough, strict=True) if does and rank == lowest]"
 )
 _ASKED: Final = "asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and least[amount] != NOTHING]"
+_SHARES: Final = (
+    'return tuple(CardShare(card.index, card.uuid if has_uuids else "", request.units_per_card) for card in announced)'
+)
 _GONE: Final = "return [*forced, *(holder for holder, gone in zip(open_to, best.tolist(), strict=True) if gone)]"
 _ROOM: Final = "_left(tables, row, amount) - int(least[amount]) + sum(holder.amounts[place] for holder in holders)"
 _NO_CHOICE: Final = (
@@ -153,6 +156,7 @@ UNSEEN: Final[dict[str, str]] = {
     "by_rules: return None, ()": "open: the node goes between two steps",
     "by_rules: if 0 < len(found.victims) == len(potential) - len(stay):": _FASTER,
     "shares_of: if request is None or chosen.slots is None:": "who asks for no card gets none: both, or neither",
+    f"shares_of: {_SHARES}": "open: a node whose cards have no UUIDs",
     "self.version += 1": _KEPT,
     "return 320 + 8 * len(kept.names)": _KEPT,
     f"by_amounts: {_ASKED}": _FASTER,

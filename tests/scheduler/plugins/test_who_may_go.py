@@ -68,6 +68,19 @@ def test_of_those_that_hold_as_much_the_ones_of_the_lowest_priority_are_consider
     assert sum(record.pod.priority == 0 for record in found) == MOST_VICTIMS // 2 + 1
 
 
+def test_what_is_held_is_compared_as_a_share_of_what_is_asked() -> None:
+    built = large_node()
+    for number in range(MOST_VICTIMS):
+        runs(built, f"small-{number}", priority=0, requests={"memory": "100Mi"})
+    runs(built, "cpu", priority=5, requests={"cpu": "8"})
+    runs(built, "one-unit", units=1, priority=5)
+
+    found = names(built, pod("p", 16, requests={"cpu": "8", "memory": "1Gi"}, priority=9))
+
+    assert "cpu" in found
+    assert "one-unit" not in found
+
+
 def test_for_cards_those_that_go_already_come_last_and_cost_nothing() -> None:
     built = engine(a=[16])
     going, stays = (runs(built, name, units=4, priority=priority) for name, priority in (("going", 2), ("stays", 1)))
