@@ -96,7 +96,9 @@ def lower(pod: Pod, tables: Tables, row: int) -> list[PodRecord]:
 def _share(held: Template, asked: Template) -> float:
     """How much of what is asked is held: of the resource of which that is most."""
     shares = [held.requests.get(name, 0) / amount for name, amount in asked.requests.items()]
-    return max((*shares, held.gpu_units / max(1, asked.gpu_units)))
+    if asked.gpu_units:
+        shares.append(held.gpu_units / asked.gpu_units)
+    return max(shares, default=0)
 
 
 def agreed(
