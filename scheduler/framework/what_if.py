@@ -199,6 +199,11 @@ class WhatIf:
         """
         return self._memo.of((self._pod.template, self._pod.priority, self.tables.budgets.version))
 
+    def is_as_it_was(self, row: int, since: int) -> bool:
+        """Whether nothing on the row has changed after that version of the tables."""
+        changed = self.tables.changes.since(since)
+        return changed is not None and row not in changed.rows
+
     def may_help_on(self, node: str) -> bool:
         """Whether pods that leave the node may make room there, or the pod fits there as it is."""
         row = self.tables.row_of.get(node)

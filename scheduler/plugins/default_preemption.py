@@ -82,6 +82,7 @@ class DefaultPreemption(PostFilterPlugin):
         while not what_if.count(PODS_PER_STEP):
             yield
         hopeful, lacking = self._hopeful(pod, what_if)
+        since = what_if.tables.changes.version
         cheapest, reasons = yield from self._by_amounts(pod, what_if, hopeful)
         waiting = [(found[0].key, place, 0) for place, found in enumerate(cheapest)]
         heapify(waiting)
@@ -91,7 +92,7 @@ class DefaultPreemption(PostFilterPlugin):
             _, place, number = heappop(waiting)
             if number + 1 < len(cheapest[place]):
                 heappush(waiting, (cheapest[place][number + 1].key, place, number + 1))
-            found, why = yield from agreed(pod, what_if, cheapest[place][number])
+            found, why = yield from agreed(pod, what_if, cheapest[place][number], since)
             if found is not None and (best is None or found.key < best.key):
                 best, version = found, what_if.tables.changes.version
             reasons.update(why)
@@ -102,7 +103,7 @@ class DefaultPreemption(PostFilterPlugin):
             reasons[NO_VICTIMS] += what_if.resolvable - len(what_if.rows)
             return _no_preemption(len(what_if.tables.row_of), what_if.resolvable, reasons)
         if version != what_if.tables.changes.version:
-            best, _ = by_rules(what_if, best, lower(pod, what_if.tables, best.row))
+            best, _ = by_rules(what_if, best, lower(pod, what_if.tables, best.row), version)
         return _CHANGED if best is None else _preemption(pod, what_if, best)
 
     def _by_amounts(

@@ -148,3 +148,30 @@ def test_a_search_loads_no_module() -> None:
     """Others would wait for it: `numpy.ma`, which some functions of NumPy load when they are called first, is 40 ms."""
     ended = subprocess.run([sys.executable, "-c", _A_SEARCH_IN_VAIN], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == []
+
+
+@pytest.mark.parametrize("steps_before", range(1, 5))
+def test_nobody_goes_where_others_have_left_enough_between_two_steps(steps_before: int) -> None:
+    nodes = [f"n{number:02}" for number in range(40)]
+    built = engine(**dict.fromkeys(nodes, [16]))
+    for node in nodes:
+        for number in range(10):
+            built.pod_assigned(bound(pod(f"{node}-low-{number}", 1, priority=1), node, on_card(0, 1)))
+        built.pod_assigned(bound(pod(f"{node}-high", 6, priority=20), node, on_card(0, 6)))
+    built.budgets_listed()
+    built.pod_waiting(pod("p", 6, priority=10), 0.0)
+    decision = built.decide(0.0, NOW_NS)
+    assert decision is not None
+    assert isinstance(decision.outcome, NoFit)
+    found = built.post_filter(decision.outcome, 0.0)
+    for _ in range(steps_before - 1):
+        assert found is None, "the search has fewer steps than the test needs"
+        found = built.post_filter_next(0.0)
+    assert found is None, "the search has fewer steps than the test needs"
+
+    for node in nodes:
+        built.pod_gone(f"uid-default-{node}-high")
+    while found is None:
+        found = built.post_filter_next(0.0)
+
+    assert found.preemption is None
