@@ -153,7 +153,7 @@ def test_a_search_loads_no_module() -> None:
 @pytest.mark.parametrize("steps_before", range(1, 5))
 def test_nobody_goes_where_others_have_left_enough_between_two_steps(steps_before: int) -> None:
     nodes = [f"n{number:02}" for number in range(40)]
-    built = engine(**dict.fromkeys(nodes, [16]))
+    built = engine(**{node: [16] for node in nodes})
     for node in nodes:
         for number in range(10):
             built.pod_assigned(bound(pod(f"{node}-low-{number}", 1, priority=1), node, on_card(0, 1)))
