@@ -8,12 +8,10 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
-from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.suites.gpu_site import is_bound
@@ -23,12 +21,6 @@ from e2e.suites.told_of_pods import OURS
 
 AT_MOST_S: Final = 1.0
 TIMES: Final = 20
-
-
-@pytest.fixture(scope="module")
-def scheduler(cluster: provider.Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:
-    with SchedulerProcess(cluster.kubeconfig_path(), tmp_path_factory.mktemp("scheduler")) as started:
-        yield started
 
 
 @pytest.fixture
