@@ -13,45 +13,18 @@ from typer.testing import CliRunner
 from config.protocol import names
 from config.protocol.inventory import Health
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.cli.asking import Site, Unanswerable, manifest, site
+from scheduler.cli.asking import site
 from scheduler.cli.explain import text
 from scheduler.cli.main import cli
+from scheduler.cli.manifests import Unanswerable, manifest
 from scheduler.explain.answers import ExplainedNode, Explanation, Preempting, WhatIf, as_json
 from scheduler.kube.port import KINDS, ApiForbidden, Kind, T, WatchEvent
 from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.world import World
 from tests.support.builders import card, engine, wire_node, wire_pod
-from tests.support.builders import manifest as pod_manifest
 from tests.support.builders import pod as read_pod
+from tests.support.explaining import asked, explained, lines, there, waits, world
 from tests.support.repository import ROOT
-
-
-def world(**nodes: list[int]) -> World:
-    of = World(lambda: 1_800_000_000.0)
-    for name, cards in nodes.items():
-        of.nodes.add(wire_node(name, cards))
-    return of
-
-
-def there(of: World, name: str, units: int, node: str, index: int, **options: object) -> None:
-    of.pods.create(pod_manifest(name, units, **options))  # type: ignore[arg-type]
-    of.pods.bind("default", name, node, {names.MEM_IDX: str(index), names.UNIT_MIB: "1024"})
-
-
-def waits(of: World, name: str, units: int = 0, **options: object) -> None:
-    of.pods.create(pod_manifest(name, units, **options))  # type: ignore[arg-type]
-
-
-def asked(of: World, configuration: SchedulerConfiguration | None = None) -> Site:
-    return asyncio.run(site(MemoryCluster(of), configuration or SchedulerConfiguration()))
-
-
-def explained(of: World, name: str, node: str = "") -> Explanation:
-    return asyncio.run(asked(of).explained("default", name, node))
-
-
-def lines(answer: Explanation | WhatIf, width: int = 80) -> list[str]:
-    return text(answer, width).splitlines()
 
 
 def crowded() -> World:
@@ -286,7 +259,7 @@ def test_what_if_says_how_many_fit_where_and_what_stops_the_next() -> None:
     assert "2 Insufficient GPU memory on one card: wants 7, most free 6 (of 16)" in answer.next.message
     assert all("serve" not in pod for node in answer.next.nearest for pod in node.leaving)
     shown = lines(answer)
-    assert shown[0] == "4 of 20 copies of default/serve would fit now; 1 pods that wait already are left"
+    assert shown[0] == "4 of 20 copies of default/serve would fit now; 1 pod that waits already is left"
     assert "a     1 (7)       2" in shown
 
 
@@ -320,9 +293,9 @@ spec:
 def test_the_pod_of_a_manifest_is_found(tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
     file.write_text(f"kind: Service\nmetadata: {{name: s}}\n---\n{POD}", encoding="utf-8")
-    assert manifest(file).metadata.name == "p"
+    assert manifest(file).pod.metadata.name == "p"
     file.write_text(DEPLOYMENT, encoding="utf-8")
-    found = manifest(file)
+    found, _ = manifest(file)
     assert (found.metadata.name, found.metadata.namespace, found.metadata.labels) == ("web", "ml", {"app": "web"})
 
 
@@ -391,7 +364,7 @@ def test_without_a_right_that_is_not_needed_the_answer_says_what_it_left_out() -
     waits(of, "big", 40)
     answer, unread = asyncio.run(_explain(Limited(of, "configmaps")))
     assert answer.state == "waits"
-    assert unread == ["configmaps cannot be read, and are left out: configmaps is forbidden"]
+    assert unread == ["not allowed to read, and left out: configmaps; see docs/explain.md"]
     with pytest.raises(Unanswerable, match="the right to list and watch them"):
         asyncio.run(_explain(Limited(of, "pods")))
 
