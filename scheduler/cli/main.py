@@ -97,7 +97,7 @@ def explain(
     output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
 ) -> None:
     """Say why a pod waits: per node and card what is free, what is in the way, and what would help. Only reads."""
-    namespace, name = _named(pod, namespace)
+    namespace, name = named_pod(pod, namespace)
     configuration = _configuration(config, _connection(kubeconfig, context))
     from scheduler.cli.explain import explain as answer  # noqa: PLC0415
 
@@ -121,7 +121,7 @@ def what_if(
     _answered(answer(configuration, os.environ, file=file, replicas=replicas, output=output))
 
 
-def _named(pod: str, namespace: str) -> tuple[str, str]:
+def named_pod(pod: str, namespace: str) -> tuple[str, str]:
     """(namespace, name) of `NAME`, `pod/NAME` or `NAMESPACE/NAME`. namespace: as the flag says, "" without it."""
     before, slash, name = pod.rpartition("/")
     if not slash or before in _POD_KINDS:

@@ -111,14 +111,6 @@ def _elsewhere(tables: Tables, pod: Pod, row: int) -> str:
     return _claims(tables, pod, volume)
 
 
-def _without_volume(tables: Tables, pod: Pod, row: int) -> str:  # noqa: ARG001 - as every cause
-    def volume(standing: Standing) -> str:
-        lost = isinstance(standing, Bound) and not standing.there
-        return f" is bound to PersistentVolume {standing.volume}" if isinstance(standing, Bound) and lost else ""
-
-    return _claims(tables, pod, volume)
-
-
 _CAUSES: Final[Mapping[str, Callable[[Tables, Pod, int], str]]] = {
     taint_toleration.REASON: _taints,
     pod_topology_spread.LACKING: _lacking,
@@ -127,5 +119,4 @@ _CAUSES: Final[Mapping[str, Callable[[Tables, Pod, int], str]]] = {
     volume_binding.BIND_CONFLICT: _delayed,
     volume_binding.NOT_ENOUGH_SPACE: _delayed,
     volume_binding.NODE_CONFLICT: _elsewhere,
-    volume_binding.NO_VOLUME: _without_volume,
 }

@@ -8,6 +8,7 @@ from config.protocol import names
 from scheduler.engine import Engine
 from scheduler.explain.answers import ExplainedCard, Objecting, listed
 from scheduler.explain.reading import Reading, told_going
+from scheduler.plugins.volume_binding import BIND_CONFLICT
 from scheduler.pods.pod import Pod
 from scheduler.state.pod_record import PodRecord
 
@@ -129,6 +130,9 @@ def _nobody(engine: Engine, pod: Pod, node: str) -> str:
 def _by_hand(node: str, rules: Sequence[Objecting], cards: Sequence[ExplainedCard]) -> Iterator[str]:
     if any(objecting.rule == "NodeUnschedulable" for objecting in rules):
         yield f"kubectl uncordon {node}"
+    for objecting in rules:
+        if objecting.reason == BIND_CONFLICT:
+            yield f"it needs a PersistentVolume that node {node} can use, for {objecting.cause}"
     states = {card.health.partition(" (")[0] for card in cards if card.why}
     if "cordoned" in states:
         yield f"lift the cordon of its cards: kubectl annotate node {node} {names.CORDON}-"

@@ -1,6 +1,7 @@
 """Clusters in memory, and what `explain` and `what-if` say of them."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
@@ -8,7 +9,7 @@ from scheduler.cli.asking import Site, site
 from scheduler.cli.explain import text
 from scheduler.explain.answers import Explanation, WhatIf
 from scheduler.kube.objects import PodCondition
-from scheduler.kube.port import PodKey
+from scheduler.kube.port import ApiForbidden, Kind, PodKey, T, WatchEvent
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
 from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.world import World
@@ -44,12 +45,30 @@ def preempts(of: World, name: str, units: int, node: str, *victims: str, **optio
         of.pods.delete("default", victim)
 
 
-def asked(of: World, configuration: SchedulerConfiguration | None = None) -> Site:
-    return asyncio.run(site(MemoryCluster(of), configuration or SchedulerConfiguration()))
+class Limited(MemoryCluster):
+    """A cluster that refuses to show some kinds, and counts what is asked."""
+
+    def __init__(self, of: World, *refused: str) -> None:
+        super().__init__(of)
+        self.refused = refused
+        self.asked: list[str] = []
+
+    async def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
+        self.asked.append(kind.name)
+        if kind.name in self.refused:
+            message = f"{kind.name} is forbidden"
+            raise ApiForbidden(message, 403)
+        async for batch in super().watch(kind, since):
+            yield batch
 
 
-def explained(of: World, name: str, node: str = "") -> Explanation:
-    return asyncio.run(asked(of).explained("default", name, node))
+def asked(of: World, *refused: str) -> Site:
+    """refused: names of kinds that nobody is allowed to read."""
+    return asyncio.run(site(Limited(of, *refused), SchedulerConfiguration()))
+
+
+def explained(of: World, name: str, node: str = "", refused: tuple[str, ...] = ()) -> Explanation:
+    return asyncio.run(asked(of, *refused).explained("default", name, node))
 
 
 def lines(answer: Explanation | WhatIf, width: int = 80) -> list[str]:
