@@ -81,12 +81,8 @@ def _skewed(tables: Tables, pod: Pod, row: int) -> str:
         least = held[fewest] if enough else 0
         if held.get(own, 0) - least <= written.max_skew - each.takes_self:
             continue
-        other = (
-            f"{fewest} has {least}"
-            if enough
-            else f"there are {len(held)} domains and minDomains is {written.min_domains}"
-        )
-        return f"{written.topology_key}: {own} has {held.get(own, 0)} pods, {other}, maxSkew is {written.max_skew}"
+        other = f"{fewest} has {least}" if enough else f"domains: {len(held)}, minDomains is {written.min_domains}"
+        return f"{written.topology_key}: {own} has {held.get(own, 0)}, {other}, maxSkew is {written.max_skew}"
     return ""
 
 

@@ -15,6 +15,7 @@ _NARROWEST_LAST: Final = 12
 _LONGEST_MODEL: Final = 24
 _LONGEST_WHY: Final = 40
 _MOST_PODS: Final = 3
+_NOT_HELPED: Final = " preemption: 0/"
 
 
 def explanation_text(answer: Explanation, width: int) -> str:
@@ -85,7 +86,8 @@ def _under_way(answer: Explanation) -> Iterator[str]:
 
 def _verdict(answer: Explanation, width: int) -> Iterator[str]:
     if answer.message and not answer.reasons:
-        yield from _wrapped(answer.message, width)
+        # That preemption does not help where no node ever could goes without saying.
+        yield from _wrapped(answer.message.partition(_NOT_HELPED)[0], width)
     if len(answer.reasons) > 1 or answer.nodes > 1:
         yield from _groups(answer, width)
     if len(answer.nearest) > 1:

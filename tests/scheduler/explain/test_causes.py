@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from config.protocol import names
 from scheduler.explain.answers import Explanation
 from scheduler.kube.objects import Taint
 from scheduler.kube.port import CLAIMS, STORAGE_CLASSES, VOLUMES
@@ -51,7 +52,7 @@ def test_the_pods_of_each_domain_are_counted() -> None:
         there(of, f"web-{number}", 1, f"n-{zone}", 0, labels={"app": "web"})
     waits(of, "web-2", 1, **spread())
     answer = explained(of, "web-2")
-    assert causes(answer) == {"PodTopologySpread": f"{ZONE}: x has 1 pods, z has 0, maxSkew is 1"}
+    assert causes(answer) == {"PodTopologySpread": f"{ZONE}: x has 1, z has 0, maxSkew is 1"}
     assert answer.nearest[0].name == "n-x"
 
 
@@ -60,7 +61,7 @@ def test_too_few_domains_are_told() -> None:
     there(of, "web-0", 1, "n-x", 0, labels={"app": "web"})
     waits(of, "web-1", 1, **spread(minDomains=3))
     assert causes(explained(of, "web-1")) == {
-        "PodTopologySpread": f"{ZONE}: x has 1 pods, there are 1 domains and minDomains is 3, maxSkew is 1"
+        "PodTopologySpread": f"{ZONE}: x has 1, domains: 1, minDomains is 3, maxSkew is 1"
     }
 
 
@@ -162,6 +163,14 @@ def test_a_pod_that_removes_nobody_is_told_why() -> None:
     answer = explained(of, "p")
     assert "It removes no other pods: its preemptionPolicy is Never." in answer.words
     assert "not eligible due to preemptionPolicy=Never" in answer.message
+
+
+def test_of_a_pod_that_no_node_can_help_it_is_not_said_that_preemption_does_not_either() -> None:
+    of = world(a=[16])
+    waits(of, "p", 5, labels={names.GPU_COUNT: "2"})
+    answer = explained(of, "p")
+    assert "Preemption is not helpful" in answer.message
+    assert "Preemption is not helpful" not in prose(answer)
 
 
 def test_a_bound_pod_is_told_what_its_author_misspelt() -> None:
