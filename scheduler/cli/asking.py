@@ -25,6 +25,7 @@ from scheduler.explain.what_if import what_if
 from scheduler.kube import objects
 from scheduler.kube.port import (
     DISRUPTION_BUDGETS,
+    NAMESPACES,
     OF_STORAGE,
     PODS,
     PRIORITY_CLASSES,
@@ -104,17 +105,24 @@ class Site:
         return replace(pod, spec=replace(pod.spec, priority=chosen.value, preemption_policy=policy)), ()
 
     def _read(self, wire: objects.Pod) -> tuple[Pod, tuple[str, ...]]:
-        """(the pod, without its volumes where nothing is known of those; what was left out)."""
+        """(the pod, without its volumes where nothing is known of those; what was left out, in clauses)."""
         try:
             pod = self.reader.read(wire)
         except QuantityError as error:
             message = f"pod {wire.metadata.name} cannot be read: {error}"
             raise Unanswerable(message) from error
-        unread = [name for name in _OF_STORAGE if name in self.reading.unread]
-        if pod.node_name or pod.volumes == NO_VOLUMES or not unread:
+        if pod.node_name:
             return pod, ()
-        said = f"its volumes are left out, since {listed(unread, _MOST_NAMES)} cannot be read"
-        return replace(pod, volumes=NO_VOLUMES), (said,)
+        left_out: list[str] = []
+        unread = [name for name in _OF_STORAGE if name in self.reading.unread]
+        if unread and pod.volumes != NO_VOLUMES:
+            pod = replace(pod, volumes=NO_VOLUMES)
+            left_out.append(f"its volumes are left out, since {listed(unread, _MOST_NAMES)} cannot be read")
+        if NAMESPACES.name in self.reading.unread and _selects_namespaces(pod):
+            left_out.append(
+                "the namespaceSelector of its pod affinity matches none here, since namespaces cannot be read"
+            )
+        return pod, tuple(left_out)
 
     def _unknown(self, namespace: str, name: str) -> str:
         records = list(self.reading.engine.tables.records())
@@ -124,6 +132,12 @@ class Site:
             name, there, _MOST_NAMES
         )
         return f"there is no pod {name} in namespace {namespace}{_or(near)}"
+
+
+def _selects_namespaces(pod: Pod) -> bool:
+    both = (pod.template.affinity, pod.template.anti_affinity)
+    terms = (term for each in both for term in each.required_during_scheduling_ignored_during_execution)
+    return any(term.namespace_selector is not None for term in terms)
 
 
 def _or(near: list[str]) -> str:

@@ -37,11 +37,11 @@ def reasons(tables: Tables, judged: Judgement) -> tuple[ReasonGroup, ...]:
 
 
 def nearest(reading: Reading, pod: Pod, judged: Judgement, most: int = MOST_NODES) -> tuple[ExplainedNode, ...]:
-    """The nodes where the pod could run at all first, of those the ones with the fewest rules in the way.
+    """The node that it is nominated to; then those where it could run at all, the fewest rules in the way first.
 
     Then those whose cards lack least, then by name; `most` at most.
     """
-    tables = reading.engine.tables
+    tables, kept = reading.engine.tables, reading.engine.nominations.of(pod.key.uid)
     rows = np.flatnonzero(tables.valid)
     in_the_way = sum(
         (_rejected(objections, tables.valid.shape).astype(np.int64) for _, objections in judged.rules),
@@ -53,6 +53,7 @@ def nearest(reading: Reading, pod: Pod, judged: Judgement, most: int = MOST_NODE
         in_the_way[rows],
         ~np.isin(rows, judged.hopeful),
         _never_there(tables, pod, judged)[rows],
+        rows != (-1 if kept is None else tables.row_of.get(kept.node, -1)),
     )
     order: RowArray = rows[np.lexsort(keys)][:most]
     return tuple(explained_node(reading, pod, judged, tables.names[row]) for row in order)

@@ -4,7 +4,7 @@ from config.protocol import names
 from scheduler.explain.answers import Explanation
 from scheduler.kube.objects import Taint
 from tests.support.builders import card, wire_node
-from tests.support.explaining import explained, lines, prose, there, waits, world
+from tests.support.explaining import explained, lines, preempts, prose, there, waits, world
 
 
 def order(answer: Explanation) -> list[str]:
@@ -50,6 +50,14 @@ def test_a_node_from_which_pods_can_leave_comes_before_one_that_is_closed() -> N
     there(of, "full", 16, "b-full", 0)
     waits(of, "train", 16)
     assert order(explained(of, "train")) == ["b-full", "a-tainted"]
+
+
+def test_the_node_that_it_is_nominated_to_comes_before_all_others() -> None:
+    of = world(near=[16], kept=[16])
+    there(of, "some", 2, "near", 0)
+    there(of, "going", 16, "kept", 0)
+    preempts(of, "train", 16, "kept", "going", priority=9)
+    assert order(explained(of, "train")) == ["kept", "near"]
 
 
 def test_of_a_pod_without_gpu_memory_nodes_without_cards_are_as_good_as_others() -> None:

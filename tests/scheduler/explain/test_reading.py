@@ -71,6 +71,16 @@ def test_preemption_is_told_without_the_budgets_with_what_they_may_change() -> N
     assert set(unknown.words) - set(known.words) == {may_spare}
 
 
+def test_a_namespace_selector_without_the_namespaces_is_told() -> None:
+    of = world(a=[16])
+    term = {"topologyKey": "kubernetes.io/hostname", "namespaceSelector": {"matchLabels": {"team": "x"}}}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    waits(of, "p", 3, affinity=affinity)
+    told = "The namespaceSelector of its pod affinity matches none here, since namespaces cannot be read."
+    assert told in explained(of, "p", refused=("namespaces",)).words
+    assert told not in explained(of, "p").words
+
+
 @pytest.mark.parametrize("kind", [*KINDS, PRIORITY_CLASSES], ids=lambda kind: kind.name)
 def test_the_guide_lists_every_right(kind: object) -> None:
     rights = (ROOT / "docs/explain.md").read_text(encoding="utf-8").partition("## Rights")[2].partition("##")[0]
