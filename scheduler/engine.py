@@ -218,7 +218,8 @@ class Engine:
         if not (helps and self.nominations.cards_serve(kept)):
             self._try_again.append(kept.pod)
 
-    # Questions, of tables that nobody schedules by
+    # Questions, of tables that nobody schedules by. Whoever asks sees to it that they are as the pod sees them:
+    # `nominations.seen_by`; the last two do it themselves.
 
     def judge(self, pod: Pod) -> Judgement:
         """What every rule says of every node about the pod; changes nothing."""
@@ -233,8 +234,10 @@ class Engine:
         return self._searches.preemption_for(pod)
 
     def attempt(self, pod: Pod, now_ns: int) -> Outcome:
-        """Place a pod that is in no queue, or say why not."""
-        return self._cycles[pod.scheduler_name].schedule(pod, now_ns)
+        """Place a pod, or say why not; in the queue nothing changes."""
+        with self.nominations.seen_by(pod):
+            kept = self.nominations.of(pod.key.uid)
+            return self._cycles[pod.scheduler_name].schedule(pod, now_ns, "" if kept is None else kept.node)
 
     # Pods that fit nowhere
 

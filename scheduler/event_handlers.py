@@ -21,6 +21,7 @@ from scheduler.state.default_selectors import MOST_TERMS, size_of
 _LARGEST_INDEX: Final = 65_535
 _OVER_BUDGET: Final = "OverBudget"
 _MISTAKE: Final = "Mistake"
+BAD_ANNOTATION: Final = "BadAnnotation"
 _CARD_FAILED: Final = "GPUUnhealthy"
 # What the API server writes into a pod that names no scheduler.
 _FORGOTTEN: Final = "default-scheduler"
@@ -39,7 +40,7 @@ class Problem:
     message: str
     uid: str = ""
     on_object: bool = True
-    reason: str = "BadAnnotation"
+    reason: str = BAD_ANNOTATION
     happened: bool = False
 
 

@@ -81,12 +81,14 @@ class Judgement:
     """What every rule says of every node about one pod, for `explain`. Valid while the tables stay as they are.
 
     diagnosis: None when a node takes the pod. never: a reason that holds for every node, or "". rules: the name of each
-    rule with its objections over all rows. verdicts: of a row, what each of its cards is to the pod.
+    rule with its objections over all rows. hopeful: intp[…], rows where pods that leave may make room.
+    verdicts: of a row, what each of its cards is to the pod.
     """
 
     diagnosis: Diagnosis | None
     never: str
     rules: tuple[tuple[str, list[Objection]], ...]
+    hopeful: RowArray
     verdicts: Callable[[int], list[CardVerdict]]
 
 
@@ -168,10 +170,13 @@ class SchedulingCycle:
         runtime, key = self._runtime, self._runtime.signature(pod)
         evaluation = runtime.evaluate(pod, key)
         nowhere = evaluation.never or runtime.best_row(pod, evaluation) == NOWHERE
+        found = self._diagnosed(pod, key, evaluation) if nowhere else None
+        resolvable = NOT_RESOLVABLE if found is None else found.resolvable
         return Judgement(
-            diagnosis=self._diagnosed(pod, key, evaluation).diagnosis if nowhere else None,
+            diagnosis=None if found is None else found.diagnosis,
             never=evaluation.never,
             rules=tuple(runtime.objections_by_rule(pod, evaluation)),
+            hopeful=np.setdiff1d(resolvable.rows, resolvable.ruled_out),
             verdicts=lambda row: runtime.verdicts(pod, evaluation, row),
         )
 
