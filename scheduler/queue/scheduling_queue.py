@@ -19,8 +19,9 @@ IN_FLIGHT:     popped: being decided, then, with a place, being bound.
 
 A pod keeps its place in the order of arrival, however often it is tried. One that comes with a nomination has been
 tried already, by the process before this one or by somebody else: it sorts before the others of its priority.
-One that cannot fit is not ACTIVE, so it blocks nobody. Before the head of the active pods is popped, every class of waiting pods that sorts before it has been
-asked whether what has opened can help it (`next_check`): a newcomer never takes what a better pod waits for.
+One that cannot fit is not ACTIVE, so it blocks nobody. Before the head of the active pods is popped, every class of
+waiting pods that sorts before it has been asked whether what has opened can help it (`next_check`): a newcomer never
+takes what a better pod waits for.
 
 kube-scheduler logs the events that arrive while a pod is in flight, lest it sleep through the one that it waits
 for. Nothing of the kind is needed here. From `pop` to `unschedulable` nobody awaits, so no change can come between
