@@ -82,8 +82,8 @@ class PreemptionTasks:
             pod=str(pod.key),
             node=preemption.node,
             cards={share.index: share.units for share in preemption.cards},
-            victims=[str(victim.key) for victim in preemption.victims[:_MOST_NAMED]],
-            number=len(preemption.victims),
+            victims=[str(victim.key) for victim in preemption.removed[:_MOST_NAMED]],
+            number=len(preemption.removed),
             violations=preemption.violations,
         )
         await self._nominate(pod)

@@ -264,12 +264,12 @@ class Service:
             if engine.hold_back(self._binding.slots.lets_pass, began_s):
                 continue
             if engine.helps_first():
-                self._help(engine.help_next(began_s), bindings)
+                self._help_later(engine.help_next(began_s), bindings)
                 continue
             decision = engine.decide(began_s, clock.wall_ns())
             if decision is None and engine.seeks_help:
                 until_s = min(until_s, began_s + _CHECKS_SLICE_S)
-                self._help(engine.help_next(began_s), bindings)
+                self._help_later(engine.help_next(began_s), bindings)
                 continue
             if decision is None and engine.serve(self._binding.slots.held_back):
                 # Nobody else is ready: the owner is told why it waits.
@@ -302,9 +302,17 @@ class Service:
             self._binding.start(decision, outcome, bindings)
             return
         helped = None if outcome.by_permit else self.engine.seek_help(outcome, self._clock.monotonic_s())
+        told = outcome.diagnosis if helped is None else helped.diagnosis
+        self._observer.unschedulable(outcome.pod, told, decision.queued.attempts)
         if helped is None:
             self.recorder.failed_scheduling(outcome.pod, outcome.diagnosis)
         self._help(helped, bindings)
+
+    def _help_later(self, helped: Helped | None, tasks: asyncio.TaskGroup) -> None:
+        """What a search has found out after the attempt was told."""
+        if helped is not None and helped.preemption is None and helped.diagnosis.tail:
+            self._observer.unschedulable(helped.pod, helped.diagnosis)
+        self._help(helped, tasks)
 
     def _help(self, helped: Helped | None, tasks: asyncio.TaskGroup) -> None:
         self._observer.sought(self.engine.searches, helped)
