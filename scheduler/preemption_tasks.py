@@ -84,7 +84,7 @@ class PreemptionTasks:
             cards={share.index: share.units for share in preemption.cards},
             victims=[str(victim.key) for victim in preemption.removed[:_MOST_NAMED]],
             number=len(preemption.removed),
-            violations=preemption.violations,
+            violations=preemption.protected,
         )
         await self._nominate(pod)
         # If one stays again that has stayed before, nobody else is to go in vain.
