@@ -85,9 +85,9 @@ class PreemptionTasks:
             pod=str(pod.key),
             node=preemption.node,
             cards={share.index: share.units for share in preemption.cards},
-            victims=[str(victim.key) for victim in preemption.victims[:_MOST_NAMED]],
-            number=len(preemption.victims),
-            violations=preemption.violations,
+            victims=[str(victim.key) for victim in preemption.removed[:_MOST_NAMED]],
+            number=len(preemption.removed),
+            violations=preemption.protected,
         )
         await self._nominate(pod)
         # If one stays again that has stayed before, nobody else is to go in vain.

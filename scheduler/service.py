@@ -265,12 +265,12 @@ class Service:
             if engine.hold_back(self._binding.slots.lets_pass, began_s):
                 continue
             if engine.search_first():
-                self._follow_post_filter(engine.post_filter_next(began_s), bindings)
+                self._follow_late_post_filter(engine.post_filter_next(began_s), bindings)
                 continue
             decision = engine.decide(began_s, clock.wall_ns())
             if decision is None and engine.any_search:
                 until_s = min(until_s, began_s + _CHECKS_SLICE_S)
-                self._follow_post_filter(engine.post_filter_next(began_s), bindings)
+                self._follow_late_post_filter(engine.post_filter_next(began_s), bindings)
                 continue
             if decision is None and engine.serve(self._binding.slots.held_back):
                 # Nobody else is ready: the owner is told why it waits.
@@ -303,9 +303,17 @@ class Service:
             self._binding.start(decision, outcome, bindings)
             return
         post_filtered = None if outcome.by_permit else self.engine.post_filter(outcome, self._clock.monotonic_s())
+        told = outcome.diagnosis if post_filtered is None else post_filtered.diagnosis
+        self._observer.unschedulable(outcome.pod, told, decision.queued.attempts)
         if post_filtered is None:
             self.recorder.failed_scheduling(outcome.pod, outcome.diagnosis)
         self._follow_post_filter(post_filtered, bindings)
+
+    def _follow_late_post_filter(self, post_filtered: PostFiltered | None, tasks: asyncio.TaskGroup) -> None:
+        """What a search has found out after the attempt was told."""
+        if post_filtered is not None and post_filtered.preemption is None and post_filtered.diagnosis.tail:
+            self._observer.unschedulable(post_filtered.pod, post_filtered.diagnosis)
+        self._follow_post_filter(post_filtered, tasks)
 
     def _follow_post_filter(self, post_filtered: PostFiltered | None, tasks: asyncio.TaskGroup) -> None:
         self._observer.post_filtered(self.engine.searches, post_filtered)

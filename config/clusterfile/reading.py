@@ -42,6 +42,7 @@ _OF_THE_CLUSTER: Final = frozenset({"PersistentVolume", "StorageClass", "CSINode
 _STORAGE: Final = _OF_THE_CLUSTER | {"PersistentVolumeClaim", "CSIStorageCapacity"}
 # They make pods, so ignoring them would mislead.
 _NOT_READ: Final = frozenset({"DaemonSet", "CronJob", "ReplicationController"})
+_OF_AN_ENTRY: Final = frozenset({"at_s", "atS", "runs_s", "runsS", "count"})
 
 
 def read(*paths: Path) -> ClusterFile:
@@ -114,6 +115,7 @@ class _Reader:
             if node := self._checked(NodeManifest, manifest, source):
                 self.cluster.nodes.append(NodeGroup(node=node))
         elif kind == "Pod":
+            self.mistakes += _misplaced(manifest, source)
             if pod := self._checked(PodManifest, manifest, source):
                 self.cluster.pods.append(PodGroup(pod=pod))
         elif kind in _WORKLOADS:
@@ -157,6 +159,14 @@ def _metadata(manifest: dict[str, object]) -> dict[str, object]:
 def _label(manifest: dict[str, object]) -> str:
     metadata = _metadata(manifest)
     return "/".join(str(metadata[key]) for key in ("namespace", "name") if key in metadata) or "without a name"
+
+
+def _misplaced(manifest: dict[str, object], source: str) -> Iterator[Mistake]:
+    """Fields of an entry of `pods` that stand in the manifest itself, where nobody reads them."""
+    for name in sorted(_OF_AN_ENTRY & manifest.keys()):
+        entry = f"`pods: [{{{name}: {str(manifest[name])[:16]}, pod: …}}]`"
+        hint = f"is no field of a manifest: write {entry} with the manifest as pod"
+        yield Mistake(name, source, hint)
 
 
 def _owners(manifest: dict[str, object]) -> Iterator[tuple[str, str, str]]:

@@ -155,9 +155,11 @@ async def test_the_optional_policy_refuses_misspelt_keys(site: GpuSite, admin: A
     try:
         await policy_site.until(UNKNOWN_KEYS, lambda: admin.post(path, wrong), refused=True)
         said = str((await admin.post(path, wrong)).body)
-        assert "unknown, and without effect: gpushare/exlusive" in said
-        limits = {"name": "c", "image": "none", "resources": {"limits": {"aliyun.com/gpu-cout": "2"}}}
-        assert "gpu-cout" in str((await admin.post(path, gpu_pod("probe", 1, containers=[limits]))).body)
+        assert "unknown, or not read there: gpushare/exlusive" in said
+        for resource in ("aliyun.com/gpu-cout", names.GPU_COUNT):
+            limits = {"name": "c", "image": "none", "resources": {"limits": {resource: "2"}}}
+            said = str((await admin.post(path, gpu_pod("probe", 1, containers=[limits]))).body)
+            assert f"not read there: {resource}" in said
         right = gpu_pod("probe", 1, annotations={names.EXCLUSIVE: "true", names.CARD_POLICY: "spread"})
         right["metadata"]["labels"] = {names.GPU_COUNT: "1", "app": "gpu"}
         assert (await admin.post(path, right)).status < 300

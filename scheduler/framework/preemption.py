@@ -11,15 +11,19 @@ from scheduler.state.cards.booking import CardShare
 class Preemption:
     """Pods that have to go, so that one of higher priority fits on a node.
 
-    cards: those that it is to get there. victims: of `node`, the most important one first. violations: how many of them
-    a disruption budget protects.
+    cards: those that it is to get there. victims: of `node`, the most important one first. removed: those of them that
+    do not go already. violations: how many victims count as protected where places are compared: those that go already
+    and those that the API server has refused to remove, too. protected: how many of `removed` a disruption budget
+    protects.
     """
 
     pod: Pod
     node: str
     cards: tuple[CardShare, ...]
     victims: tuple[Pod, ...]
+    removed: tuple[Pod, ...]
     violations: int
+    protected: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,12 +190,16 @@ def _goes(record: PodRecord, what_if: "WhatIf") -> bool:
 
 
 def _preemption(pod: Pod, what_if: "WhatIf", chosen: Candidate) -> Preemption:
+    removed = [record for record in chosen.victims if not (record.going or record.pod.terminating)]
+    protected, _ = what_if.tables.budgets.split(lower(pod, what_if.tables, chosen.row), with_refused=False)
     return Preemption(
         pod=pod,
         node=what_if.tables.names[chosen.row],
         cards=shares_of(pod, what_if.tables, chosen),
         victims=tuple(record.pod for record in chosen.victims),
+        removed=tuple(record.pod for record in removed),
         violations=chosen.violations,
+        protected=sum(record in protected for record in removed),
     )
 
 

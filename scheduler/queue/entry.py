@@ -40,7 +40,8 @@ class QueuedPod(msgspec.Struct, frozen=True):
 class Entry(msgspec.Struct, eq=False, kw_only=True):
     """What the queue knows of one pod; changed by the queue only.
 
-    sequence: place in the order of arrival. sort_key: as computed when the pod last became active.
+    sequence: place in the order of arrival, 0 before it has one; negative where it came with a nomination.
+    sort_key: as computed when the pod last became active.
     attempts: pops. no_fits: attempts that found no node. errors: failures in a row since then; above 0 in
     BACKING_OFF means that the back-off is for an error.
     changes: of the pod itself that led to attempts in short order; changed_s: when the last one did, or will.

@@ -94,7 +94,8 @@ class Tables(Bookings):
             kinds |= _INVENTORY
             self._inventories[name] = inventory
             self._rebook(name, row)
-            pods = ((record.pod, record.held) for record in self._pods_on.get(name, {}).values())
+            records = self._pods_on.get(name, {}).values()
+            pods = ((record.pod, record.held) for record in records if not record.nominated)
             self.news.changed(name, before, inventory, node.status.reported_at(), pods)
         if old is None:
             kinds |= self._book_all(name, row, 1)
