@@ -247,14 +247,20 @@ class Tables(Bookings):
         """The pod is shown on the node of its record. Returns what is wrong with what it says now."""
         if pod.annotations == record.pod.annotations and not record.assumed:
             return ""
-        ours = record.rivals[0] if record.rivals is not None else record.written
-        if record.shows_what_was_sent(pod) or same_decision(shown := written_of(pod), ours):
+        rivals = record.rivals
+        ours = record.written if rivals is None else rivals[0]
+        is_ours = record.shows_what_was_sent(pod)
+        if not is_ours:
+            shown = written_of(pod)
+            # What was shown first stays: an edit does not make another binding ours.
+            is_ours = same_decision(shown, ours) and (rivals is None or not rivals[1].decided)
+        if is_ours:
             self._decide(record, ours)
             return ""
         if record.confirmed:
             self._decide(record, ours)
         if record.assumed:
-            if record.rivals is not None and record.rivals[1].decided:
+            if rivals is not None and rivals[1].decided:
                 return ""
             record.rivals = (ours, shown)
             self._rewrite(record, unknown(ours))
