@@ -33,6 +33,8 @@ _OF_PREEMPTION: Final = (
     "scheduler/plugins/test_victims.py",
     "scheduler/test_preemption_searches.py",
     "system/test_preemption.py",
+    "system/test_kept_places.py",
+    "system/test_removal_of_victims.py",
     "system/test_preemption_openings.py",
 )
 SUBJECTS: Final = (

@@ -10,8 +10,8 @@ from config.protocol import names
 from scheduler.simulation.faults import Refuse, Verb
 from tests.support.placing import on_card
 from tests.system.looking import A_SECOND_S, cluster, comes, condition
+from tests.system.preempting import is_going, runs
 from tests.system.process import in_virtual_time, scheduling
-from tests.system.test_preemption import is_going, runs
 
 
 def lines(logs: Sequence[Any], event: str) -> list[dict[str, Any]]:

@@ -11,8 +11,8 @@ from scheduler.state.nominations import MOST_NOMINATIONS
 from tests.support.builders import UNIT_MIB, card, pod, wire_node
 from tests.support.placing import on_card
 from tests.system.looking import A_SECOND_S, cluster, comes, condition, node_of
+from tests.system.preempting import is_going, nominated
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
-from tests.system.test_preemption import is_going, nominated
 
 
 def comes_bound(of: World, name: str, node: str, gpu_mem: int, priority: int = 0) -> None:

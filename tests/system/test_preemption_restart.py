@@ -3,8 +3,8 @@
 import asyncio
 
 from tests.system.looking import A_SECOND_S, cluster, comes, node_of
+from tests.system.preempting import is_going, nominated, runs
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
-from tests.system.test_preemption import is_going, nominated, runs
 
 
 @in_virtual_time
