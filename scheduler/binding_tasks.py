@@ -97,8 +97,9 @@ class BindingTasks:
         preparing = self._preparing.get(uid)
         if preparing is None:
             return False
-        preparing.cancelled = preparing.cancelled or reason
-        preparing.until.reschedule(0.0)
+        if not preparing.cancelled:
+            preparing.cancelled = reason
+            preparing.until.reschedule(0.0)
         return True
 
     def stop(self) -> None:
@@ -144,6 +145,9 @@ class BindingTasks:
             raise BindRefused(preparing.cancelled) from error
         finally:
             del self._preparing[uid]
+        if preparing.cancelled:
+            # Its wait has ended in the very moment: who has cancelled it counts on the place.
+            raise BindRefused(preparing.cancelled)
 
     async def _prepared(self, placement: Placement) -> None:
         """Wait for Permit, then for the volumes, then PreBind; BindRefused when one of them rejects."""

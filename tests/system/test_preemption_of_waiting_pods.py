@@ -3,9 +3,13 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from scheduler.kube.port import STORAGE_CLASSES
+from scheduler.scheduling_cycle import Placement
 from scheduler.simulation.faults import Silence, Verb
 from scheduler.simulation.world import World
+from scheduler.volume_binder import VolumeBinder
 from tests.support.volumes import claim, storage_class, with_claims
 from tests.system.looking import A_SECOND_S, card_of, cluster, comes, events, node_of
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
@@ -79,3 +83,46 @@ async def test_the_owner_of_a_pod_reads_that_it_waits_for_its_volume_and_which_c
             "for up to 600 s: default/low"
         )
         assert events(of, "low") == [("WaitingForVolumes", note)]
+
+
+@in_virtual_time
+async def test_a_victim_that_two_pods_take_the_place_of_is_cancelled_once() -> None:
+    of = cluster(a=[16])
+    slow_class(of)
+    async with scheduling(of) as process:
+        waits_for_a_volume(of, "low", 16)
+        await asyncio.sleep(A_SECOND_S)
+        cancel = process.service._binding.cancel  # noqa: SLF001 - as two preemptions in one turn of the loop
+
+        uid = of.pods.collection.existing("default", "low").metadata.uid
+        assert cancel(uid, "first")
+        await asyncio.sleep(0)
+        assert cancel(uid, "second")
+        assert cancel(uid, "third")
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert not cancel(uid, "late")
+        assert process.free == {"GPU-a-0": 16}
+
+
+@in_virtual_time
+async def test_a_victim_whose_wait_ends_in_the_very_moment_is_not_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    of, may_go_on = cluster(a=[16]), asyncio.Event()
+    slow_class(of)
+
+    async def waits(_binder: VolumeBinder, _placement: Placement) -> None:
+        await may_go_on.wait()
+
+    monkeypatch.setattr(VolumeBinder, "bind", waits)
+    async with scheduling(of) as process:
+        waits_for_a_volume(of, "low", 16)
+        await asyncio.sleep(A_SECOND_S)
+
+        may_go_on.set()
+        assert process.service._binding.cancel(  # noqa: SLF001 - as a preemption in the same turn of the loop
+            of.pods.collection.existing("default", "low").metadata.uid, "preempted"
+        )
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert node_of(of, "low") == ""
+        assert process.free == {"GPU-a-0": 16}
