@@ -67,7 +67,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
         outside = np.zeros_like(somewhere)
         for key, values in state.read(_ZONES):
             outside |= ~_is_in(tables, key, values, rows)
-        return (Objection(somewhere & outside, REASON, unresolvable=True),)
+        return (Objection(somewhere & outside, REASON),)
 
 
 def _is_in(tables: Tables, key: str, values: frozenset[str], rows: Rows) -> BoolArray:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from config.protocol import names
 from config.protocol.inventory import Health, Inventory, encode
 from scheduler.kube.port import PodKey
@@ -174,6 +176,34 @@ async def test_after_a_restart_the_place_is_kept_on_its_card_and_nowhere_else() 
         assert card_of(of, "urgent") == '{"0":"GPU-a-0"}'
         assert node_of(of, "large") == ""
         assert not any(is_going(of, f"high-{number}") for number in range(3))
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "expected"),
+    [pytest.param(False, ("a", []), id="its node serves"), pytest.param(True, ("b", ["b-cheap"]), id="it is cordoned")],
+)
+@in_virtual_time
+async def test_after_a_restart_a_pod_waits_for_its_victim_though_others_have_become_cheaper(
+    *, cordoned: bool, expected: tuple[str, list[str]]
+) -> None:
+    of = cluster(a=[16, 16], b=[16])
+    async with scheduling(of):
+        for name, priority in (("a-low", 5), ("a-high", 20), ("b-high", 20)):
+            await runs(of, name, 16, priority, to=name[0])
+        await runs(of, "urgent", 16, 10)
+        assert (nominated(of, "urgent"), is_going(of, "a-low")) == ("a", True)
+    for node, index in (("a", 1), ("b", 0)):
+        of.pods.remove("default", f"{node}-high")
+        comes(of, f"{node}-cheap", 16, scheduler="other", priority=1)
+        of.pods.bind("default", f"{node}-cheap", node, on_card(index, 16))
+    of.nodes.patch("a", unschedulable=cordoned)
+
+    async with scheduling(of) as process:
+        await asyncio.sleep(A_SECOND_S)
+
+        node, goes = expected
+        assert [name for name in ("a-cheap", "b-cheap") if is_going(of, name)] == goes
+        assert [kept.lacks_cards for kept in process.engine.nominations.on(node)] == [False]
 
 
 @in_virtual_time
