@@ -204,8 +204,8 @@ def _preemption(pod: Pod, what_if: "WhatIf", chosen: Candidate) -> Preemption:
 
 
 def _no_preemption(nodes: int, tried: int, reasons: Counter[str]) -> NoPreemption:
-    if nodes > tried:
-        reasons[NOT_HELPFUL] += nodes - tried
+    # Nodes may have gone since the start.
+    reasons[NOT_HELPFUL] += max(0, nodes - tried)
     reasons = +reasons
     text = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
     return NoPreemption(f"preemption: 0/{nodes} nodes are available: {text}.", tuple(sorted(reasons)))

@@ -1,12 +1,17 @@
 """Whom a pod that fits nowhere makes go: what tests of preemption, and comparisons with kube-scheduler, start with."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
 
 from scheduler.engine import Engine
+from scheduler.kube import objects
 from scheduler.pods.pod import Pod
 from scheduler.preemption_searches import PostFiltered
 from scheduler.scheduling_cycle import NoFit
 from tests.support.placing import NOW_NS
+
+GUARDED: Final = {"app": "guarded"}
 
 
 class Chosen(NamedTuple):
@@ -43,3 +48,13 @@ def chosen(built: Engine, waiting: Pod) -> Chosen:
     if preemption is None:
         return Chosen("", (), message)
     return Chosen(preemption.node, tuple(str(victim.key) for victim in preemption.victims), message)
+
+
+def guard(built: Engine, allowed: int) -> None:
+    """A disruption budget that lets so many pods with the labels GUARDED go."""
+    manifest = {
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": GUARDED}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    built.budget_changed(msgspec.convert(manifest, objects.PodDisruptionBudget))

@@ -10,7 +10,7 @@ from scheduler.scheduling_cycle import NoFit
 from scheduler.state.pod_record import PodRecord
 from tests.support.builders import bound, engine, pod, wire_node
 from tests.support.placing import NOW_NS, on_card
-from tests.support.preempting import chosen
+from tests.support.preempting import GUARDED, chosen, guard, sought
 
 
 def runs(built: Engine, name: str, *, units: int = 0, minute: int = 0, **options: object) -> PodRecord:
@@ -91,6 +91,36 @@ def test_for_cards_those_that_go_already_come_last_and_cost_nothing() -> None:
     assert candidate(0, (0,), [going], 0).key == key_of([], 0)
     assert candidate(0, (0,), [going, stays], 0).key == key_of([stays], 0)
     assert candidate(0, None, [going], 0).key == key_of([going], 0)
+
+
+def test_only_those_that_do_not_go_yet_are_removed() -> None:
+    built = engine(a=[16])
+    for name in ("stays", "going", "leaves"):
+        runs(built, name, units=5, priority=1)
+    going, leaves = (built.tables.record(f"uid-default-{name}") for name in ("going", "leaves"))
+    assert going is not None
+    assert leaves is not None
+    going.going = True
+    built.pod_assigned(replace(leaves.pod, terminating=True))
+
+    preemption = sought(built, pod("p", 16, priority=9)).preemption
+
+    assert preemption is not None
+    assert {victim.key.name for victim in preemption.victims} == {"stays", "going", "leaves"}
+    assert [victim.key.name for victim in preemption.removed] == ["stays"]
+
+
+def test_those_that_the_api_server_has_refused_to_remove_are_told_apart_from_those_that_a_budget_protects() -> None:
+    built = engine(a=[16])
+    guard(built, 0)
+    for name in ("guarded-1", "guarded-2"):
+        runs(built, name, units=5, priority=1, labels=GUARDED)
+    runs(built, "refused", units=5, priority=1).refused = True
+
+    preemption = sought(built, pod("p", 16, priority=9)).preemption
+
+    assert preemption is not None
+    assert (preemption.violations, preemption.protected) == (3, 2)
 
 
 def test_nobody_goes_before_the_budgets_are_known() -> None:
