@@ -27,8 +27,11 @@ class Subject:
 
 _AFFINITY: Final = ("existing_anti_affinity", "required_affinity", "required_anti_affinity", "preferred_affinity")
 _PREEMPTION: Final = ("preemption_again", "preemption_rules", "preemption", "preemption_lowest", "preemption_wide")
+_CLASSES: Final = "scheduler/plugins/test_classes_of_pods.py"
 _OF_PREEMPTION: Final = (
     "scheduler/plugins/test_who_may_go.py",
+    "scheduler/plugins/test_compared_nodes.py",
+    "scheduler/plugins/test_dearer_by_rules.py",
     "scheduler/plugins/test_victims_by_amounts.py",
     "scheduler/plugins/test_victims.py",
     "scheduler/test_preemption_searches.py",
@@ -39,7 +42,7 @@ _OF_PREEMPTION: Final = (
 )
 SUBJECTS: Final = (
     Subject("scheduler.plugins.node_unschedulable", ("unschedulable",)),
-    Subject("scheduler.plugins.node_name", ("node_name",)),
+    Subject("scheduler.plugins.node_name", ("node_name",), tests=(_CLASSES,)),
     Subject(
         "scheduler.plugins.taint_toleration",
         ("taints", "unschedulable"),
@@ -70,19 +73,23 @@ SUBJECTS: Final = (
     Subject(
         "scheduler.plugins.volume_restrictions",
         ("volume_restrictions",),
-        tests=("scheduler/plugins/test_volume_restrictions.py",),
+        tests=("scheduler/plugins/test_volume_restrictions.py", _CLASSES),
     ),
     Subject(
         "scheduler.plugins.node_volume_limits",
         ("volume_limits",),
-        tests=("scheduler/plugins/test_node_volume_limits.py",),
+        tests=("scheduler/plugins/test_node_volume_limits.py", _CLASSES),
     ),
     Subject(
         "scheduler.plugins.volume_binding",
         ("volume_bound", "volume_static", "volume_dynamic"),
-        tests=("scheduler/plugins/test_volume_binding.py",),
+        tests=("scheduler/plugins/test_volume_binding.py", _CLASSES),
     ),
-    Subject("scheduler.plugins.volume_zone", ("volume_zone",), tests=("scheduler/plugins/test_volume_zone.py",)),
+    Subject(
+        "scheduler.plugins.volume_zone",
+        ("volume_zone",),
+        tests=("scheduler/plugins/test_volume_zone.py", _CLASSES),
+    ),
     Subject(
         "scheduler.state.volumes.matching",
         ("volume_static", "volume_dynamic"),
@@ -105,7 +112,7 @@ SUBJECTS: Final = (
     Subject(
         f"{_COLUMNS}.node_terms",
         ("node_affinity", "node_fields", "volume_bound"),
-        tests=("scheduler/plugins/test_node_affinity.py",),
+        tests=("scheduler/plugins/test_node_affinity.py", "scheduler/state/columns/test_node_terms.py"),
     ),
     Subject(
         f"{_COLUMNS}.selectors",
@@ -127,15 +134,19 @@ SUBJECTS: Final = (
         tests=("scheduler/state/test_disruption_budgets.py", *_OF_PREEMPTION),
     ),
     Subject("scheduler.plugins.default_preemption", _PREEMPTION, orders=True, tests=_OF_PREEMPTION),
-    Subject("scheduler.framework.what_if", _PREEMPTION, orders=True, tests=_OF_PREEMPTION),
+    Subject(
+        "scheduler.framework.what_if",
+        _PREEMPTION,
+        orders=True,
+        tests=("scheduler/framework/test_what_if.py", *_OF_PREEMPTION),
+    ),
     Subject(
         "scheduler.state.nominations",
         ("nominated", *_PREEMPTION),
         orders=True,
-        tests=("scheduler/state/test_nominations.py", *_OF_PREEMPTION),
+        tests=("scheduler/state/test_nominations.py", "scheduler/test_places_in_the_way.py", *_OF_PREEMPTION),
     ),
 )
-_ONE_BY_ONE: Final = "classes of pods: the comparison asks about one pod at a time"
 _KEPT: Final = "when something is worked out again, and what keeping it costs: scheduler.testkit and its histories"
 _CONFIGURED: Final = "the default profile does not configure it"
 _ADMITTED: Final = "the API server admits no pod for which it matters"
@@ -144,15 +155,10 @@ _LEAVES: Final = "nothing leaves while pods are asked about: tests/scheduler/tes
 _STEPS: Final = "how much is done in one step, not what comes of it"
 _RULES: Final = "what plain amounts say is held against the rules, which say the same at last"
 _STRICT: Final = "strict: the lists are as long as each other"
-_NODES: Final = "open: no test has more nodes than are compared"
-_OPEN: Final = "open: not looked into yet"
 _ALONE: Final = (
     "alone = [holder for holder, rank, does in zip(holders, ranks, enough, strict=True) if does and rank == lowest]"
 )
 _ASKED: Final = "asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and least[amount] != NOTHING]"
-_SHARES: Final = (
-    'return tuple(CardShare(card.index, card.uuid if has_uuids else "", request.units_per_card) for card in announced)'
-)
 _GONE: Final = "return [*forced, *(holder for holder, gone in zip(open_to, best.tolist(), strict=True) if gone)]"
 _ROOM: Final = "_left(tables, row, amount) - int(least[amount]) + sum(holder.amounts[place] for holder in holders)"
 _NO_CHOICE: Final = (
@@ -162,6 +168,8 @@ _SHORT: Final = "short = tuple(_reason(amount, gpu_mem) for amount, room in zip(
 _SHORT_OF: Final = (
     "short = [place for place, room in enumerate(rooms) if room < sum(holder.amounts[place] for holder in holders)]"
 )
+_SEEN: Final = "if lower == len(self._hidden) or (self._tables.changes.version, *looks) == self._looked:"
+_BOOKED: Final = "pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=False, nominated=True"
 # What no comparison with kube-scheduler can see, and why: a function, one line of it, or a line.
 UNSEEN: Final[dict[str, str]] = {
     "tolerates: return False": f"an operator of tolerations behind a feature gate: {_ADMITTED}",
@@ -182,14 +190,8 @@ UNSEEN: Final[dict[str, str]] = {
     "NodeResourcesFit._requested": _KEPT,
     "NodeResourcesFit.score: if not weights or np.count_nonzero(allocatable) < allocatable.size:": _FASTER,
     "ExistingTerms.namespaces_changed": _LEAVES,
-    "NodeName.signature": _ONE_BY_ONE,
     "_has_users_of_its_own_in_the_hosts_network": "seen by test_node_declared_features.py",
-    "VolumeRestrictions.signature": _ONE_BY_ONE,
-    "VolumeZone.signature": _ONE_BY_ONE,
-    "VolumeBinding.signature": _ONE_BY_ONE,
-    "VolumeBinding.moment": _ONE_BY_ONE,
     "VolumeBinding.reserve": "which volume a pod gets is not compared",
-    "NodeVolumeLimits.signature": _ONE_BY_ONE,
     "ImageLocality.standing": "when all rows are scored again: every probe is asked once",
     "Images.shared": "which objects nodes share: they are equal",
     'name = claim.kept if count and matched[0] else ""': "which volume a pod gets is not compared",
@@ -203,19 +205,15 @@ UNSEEN: Final[dict[str, str]] = {
     "return -pod.priority, pod.started or _LAST, pod.key.namespace, pod.key.name": "by name at last: chance there",
     "lower: if len(found) > MOST_VICTIMS:": _FASTER,
     "agreed: if tables.pods_on(found.row) > PODS_PER_STEP:": _STEPS,
-    "by_rules: return None, ()": "open: the node goes between two steps",
     "by_rules: if 0 < len(found.victims) == len(potential) - len(stay):": _FASTER,
     "shares_of: if request is None or chosen.slots is None:": "who asks for no card gets none: both, or neither",
-    f"shares_of: {_SHARES}": "open: a node whose cards have no UUIDs",
-    "self.version += 1": _KEPT,
-    "return 320 + 8 * len(kept.names)": _KEPT,
+    "_size": _KEPT,
     f"by_amounts: {_ASKED}": _FASTER,
     f"by_amounts: {_SHORT}": _STRICT,
     "say_all": _FASTER,
     "_left": _RULES,
     "_victims": _RULES,
     f"by_amounts: {_ROOM}": _RULES,
-    "kept_place": _OPEN,
     "promising: if amount is not Amount.CARD_UNITS and least[amount] != NOTHING:": _FASTER,
     "promising: if request is not None and least[Amount.CARD_UNITS] != NOTHING:": _CONFIGURED,
     f"_fewest: {_SHORT_OF}": _FASTER,
@@ -224,21 +222,13 @@ UNSEEN: Final[dict[str, str]] = {
     f"_fewest: {_GONE}": _STRICT,
     f"_only_one: {_ALONE}": _STRICT,
     "_sets: if comb(len(alone), request.cards) <= _MOST_COMPARED:": "no number of cards has so many sets exactly",
-    "DefaultPreemption.post_filter: if version != what_if.tables.changes.version:": "open: a node changes in a search",
     "DefaultPreemption.post_filter: if best is None or (waiting and waiting[0][0] < best.key):": _STEPS,
-    "DefaultPreemption.post_filter: while waiting and (best is None or waiting[0][0] < best.key):": _FASTER,
-    "DefaultPreemption.post_filter: if found is not None and (best is None or found.key < best.key):": _FASTER,
-    "looked_at += _PODS_OF_A_NODE + what_if.tables.pods_on(row)": _STEPS,
-    "if looked_at > PODS_PER_STEP:": _STEPS,
-    "DefaultPreemption._by_amounts: clean, most, looked_at = False, self._compared(what_if), 0": _NODES,
-    "DefaultPreemption._by_amounts: clean |= not here[0].violations": _NODES,
-    "DefaultPreemption._by_amounts: if clean and len(found) >= most:": _NODES,
-    "DefaultPreemption._compared": _NODES,
-    "reasons[NOT_HELPFUL] += len(what_if.ruled_out) - len(np.intersect1d(what_if.ruled_out, asked))": _NODES,
     "rows = np.setdiff1d(what_if.rows, what_if.ruled_out, assume_unique=True)": _FASTER,
     "lacking = np.setdiff1d(lacking, asked, assume_unique=True)": _FASTER,
-    "_not_helped: if nodes > tried:": "none are counted where there are none",
-    "RowMemo.of": _KEPT,
-    "WhatIf.count": _STEPS,
+    "WhatIf.count: if len(self.rows) > _FEW_ROWS:": _STEPS,
+    "WhatIf.is_as_it_was: return changed is not None and row not in changed.rows": "asked again: the same comes of it",
+    f"Nominations._see: {_SEEN}": _KEPT,
+    f"Nominations.nominate: {_BOOKED}": "of a pod that is nominated, nobody asks whether it is assumed",
+    "Nominations._see: least = None if len(shown) <= self.most_moved else self._least_of_row(pod)": _FASTER,
     "if selector is not None and each.match_label_keys:": "the API server takes matchLabelKeys beside a selector only",
 }

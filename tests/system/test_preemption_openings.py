@@ -105,6 +105,29 @@ async def test_a_rule_that_rejects_no_longer_is_enough_for_a_search() -> None:
 
 
 @in_virtual_time
+async def test_a_pod_that_leaves_another_node_of_the_zone_is_enough_for_a_search() -> None:
+    of = cluster(a=[16], b=[16])
+    for node in ("a", "b"):
+        of.nodes.patch(node, labels={"zone": "z"}, unschedulable=node == "b")
+    zone = [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "high"}}}]
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": zone}}
+    comes(of, "high", scheduler="other", labels={"app": "high"}, priority=20)
+    of.pods.bind("default", "high", "b")
+    comes(of, "low", scheduler="other", requests={"cpu": "60"})
+    of.pods.bind("default", "low", "a")
+    async with scheduling(of):
+        # It lacks cpu: that it may not be in the zone either is found out by preemption alone.
+        comes(of, "urgent", requests={"cpu": "40"}, priority=10, affinity=apart)
+        await asyncio.sleep(A_SECOND_S)
+        assert not is_going(of, "low")
+
+        of.pods.remove("default", "high")
+        await asyncio.sleep(A_SECOND_S)
+
+        assert is_going(of, "low")
+
+
+@in_virtual_time
 async def test_what_cannot_help_starts_no_search() -> None:
     of = cluster(a=[16], b=[16], c=[16])
     of.disruption_budgets.create("default", "guard", {"app": "db"}, 0)

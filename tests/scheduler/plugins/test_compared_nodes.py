@@ -1,5 +1,6 @@
 """Which nodes preemption compares where there are more than it compares, and what it says of the others."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -8,9 +9,12 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine
 from scheduler.engine import Engine
 from scheduler.kube.port import CLAIMS, VOLUMES
+from scheduler.plugins import default_preemption
 from scheduler.plugins.default_preemption import NO_VICTIMS, NOT_HELPFUL
 from scheduler.plugins.volume_zone import REASON
+from scheduler.scheduling_cycle import NoFit
 from tests.support.builders import bound, pod, wire_node
+from tests.support.placing import NOW_NS
 from tests.support.preempting import GUARDED, chosen, guard, sought
 from tests.support.volumes import ZONE, claim, show, volume, with_claims
 from tests.support.volumes import bound as of_volume
@@ -135,3 +139,42 @@ def test_every_node_is_told_of_where_none_is_helped(absolute: int, asks: dict[st
     found = sought(built, pod("urgent", requests={"cpu": "3"} | asks, priority=1000, **with_claims("data")))
 
     assert found.diagnosis.tail == f"preemption: 0/11 nodes are available: {expected}."
+
+
+@pytest.mark.parametrize("helps", [pytest.param(True, id="with victims"), pytest.param(False, id="in vain")])
+def test_a_step_looks_at_a_bounded_number_of_nodes(*, helps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    built, looked_at = comparing(100), [0]
+    show(built.tables, VOLUMES, volume("pv", labels={ZONE: "z1"}))
+    show(built.tables, CLAIMS, of_volume(claim("data"), "pv"))
+    for number in range(30):
+        name = f"n{number:03}"
+        built.node_changed(wire_node(name, cpu="4", labels={ZONE: "z1" if helps else "z2"}))
+        for small in range(16):
+            running = pod(f"on-{name}-{small}", requests={"cpu": "250m"}, priority=number * 16 + small)
+            built.pod_assigned(bound(running, name))
+    for function in ("by_amounts", "without_all"):
+        monkeypatch.setattr(default_preemption, function, counted(looked_at, vars(default_preemption)[function]))
+    built.budgets_listed()
+    built.pod_waiting(pod("urgent", requests={"cpu": "3"}, priority=1000, **with_claims("data")), 0.0)
+    decision = built.decide(0.0, NOW_NS)
+    assert decision is not None
+    assert isinstance(decision.outcome, NoFit)
+
+    found = built.post_filter(decision.outcome, 0.0)
+    while found is None:
+        looked_at.append(0)
+        found = built.post_filter_next(0.0)
+
+    # 16 pods, and the node as much again: 8 nodes make 256, and the next one ends the step.
+    assert [number for number in looked_at if number] == [8, 9, 9, 4]
+    assert (found.preemption is not None) is helps
+
+
+def counted(looked_at: list[int], function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same; adds one to the last number each time."""
+
+    def counting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as it is called
+        looked_at[-1] += 1
+        return function(*args, **options)
+
+    return counting

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from config.protocol import names
 from scheduler.engine import Engine
 from scheduler.framework.preemption import Preemption
 from scheduler.kube import objects
@@ -62,6 +63,18 @@ def test_who_does_not_stand_in_the_way_stays() -> None:
         runs(built, name, "a", units=units)
 
     assert victims(sought(built, pod("p", 4, priority=10))) == ["v2"]
+
+
+def test_a_card_that_a_rule_rejects_hides_no_cheaper_one_of_its_node() -> None:
+    built = engine(a=[16, 16, 16, 16], b=[16])
+    runs(built, "apart", "a", card=0, units=1, priority=200, labels={"app": "x"})
+    for card, priority in enumerate((1, 5, 20, 30)):
+        runs(built, f"v{priority}", "a", card=card, units=12, priority=priority)
+    runs(built, "v10", "b", units=12, priority=10)
+
+    waiting = pod("p", 12, priority=100, annotations={names.CARD_ANTI_AFFINITY: "app=x"})
+
+    assert victims(sought(built, waiting)) == ["v5"]
 
 
 def test_several_cards_are_freed_for_a_pod_that_asks_several() -> None:

@@ -1,12 +1,16 @@
 """Who of a node is considered, what the victims cost, and when a search does nothing."""
 
+import pytest
 from msgspec.structs import replace
 
+from config.protocol import names
 from scheduler.engine import Engine
+from scheduler.kube.objects import Node
 from scheduler.plugins.default_preemption import NOT_LISTED
 from scheduler.plugins.victims import MOST_VICTIMS, candidate, key_of, lower
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import NoFit
+from scheduler.state.cards.booking import CardShare
 from scheduler.state.pod_record import PodRecord
 from tests.support.builders import bound, engine, pod, wire_node
 from tests.support.placing import NOW_NS, on_card
@@ -22,7 +26,7 @@ def runs(built: Engine, name: str, *, units: int = 0, minute: int = 0, **options
     return found
 
 
-def names(built: Engine, waiting: Pod) -> list[str]:
+def considered(built: Engine, waiting: Pod) -> list[str]:
     return [record.pod.key.name for record in lower(waiting, built.tables, 0)]
 
 
@@ -36,16 +40,16 @@ def test_of_very_many_pods_those_that_hold_most_are_considered() -> None:
     built = large_node()
     for number in range(MOST_VICTIMS):
         runs(built, f"small-{number}", priority=0, requests={"cpu": "10m", "memory": "1Mi"})
-    assert len(names(built, pod("p", requests={"cpu": "8"}, priority=9))) == MOST_VICTIMS
+    assert len(considered(built, pod("p", requests={"cpu": "8"}, priority=9))) == MOST_VICTIMS
     runs(built, "much-cpu", priority=5, requests={"cpu": "4"})
     runs(built, "much-memory", priority=5, requests={"cpu": "10m", "memory": "64Gi"})
     runs(built, "a-card", units=8, priority=5)
 
-    found = names(built, pod("p", requests={"cpu": "8"}, priority=9))
+    found = considered(built, pod("p", requests={"cpu": "8"}, priority=9))
     assert (len(found), found[0]) == (MOST_VICTIMS, "much-cpu")
     assert {"much-memory", "a-card"}.isdisjoint(found)
-    assert names(built, pod("p", requests={"memory": "64Gi"}, priority=9))[0] == "much-memory"
-    assert names(built, pod("p", 16, priority=9))[0] == "a-card"
+    assert considered(built, pod("p", requests={"memory": "64Gi"}, priority=9))[0] == "much-memory"
+    assert considered(built, pod("p", 16, priority=9))[0] == "a-card"
 
 
 def test_pods_on_cards_do_not_hide_those_that_hold_what_is_asked() -> None:
@@ -75,7 +79,7 @@ def test_what_is_held_is_compared_as_a_share_of_what_is_asked() -> None:
     runs(built, "cpu", priority=5, requests={"cpu": "8"})
     runs(built, "one-unit", units=1, priority=5)
 
-    found = names(built, pod("p", 16, requests={"cpu": "8", "memory": "1Gi"}, priority=9))
+    found = considered(built, pod("p", 16, requests={"cpu": "8", "memory": "1Gi"}, priority=9))
 
     assert "cpu" in found
     assert "one-unit" not in found
@@ -86,8 +90,8 @@ def test_for_cards_those_that_go_already_come_last_and_cost_nothing() -> None:
     going, stays = (runs(built, name, units=4, priority=priority) for name, priority in (("going", 2), ("stays", 1)))
     going.going = True
 
-    assert names(built, pod("p", 8, priority=9)) == ["stays", "going"]
-    assert names(built, pod("p", requests={"cpu": "8"}, priority=9)) == ["going", "stays"]
+    assert considered(built, pod("p", 8, priority=9)) == ["stays", "going"]
+    assert considered(built, pod("p", requests={"cpu": "8"}, priority=9)) == ["going", "stays"]
     assert candidate(0, (0,), [going], 0).key == key_of([], 0)
     assert candidate(0, (0,), [going, stays], 0).key == key_of([stays], 0)
     assert candidate(0, None, [going], 0).key == key_of([going], 0)
@@ -121,6 +125,26 @@ def test_those_that_the_api_server_has_refused_to_remove_are_told_apart_from_tho
 
     assert preemption is not None
     assert (preemption.violations, preemption.protected) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("node", "uuid"),
+    [
+        pytest.param(wire_node("a", [16, 16]), "GPU-a-1", id="that announces its cards"),
+        pytest.param(wire_node("a", more={names.GPU_MEM: "32", names.GPU_COUNT: "2"}), "", id="that tells totals only"),
+    ],
+)
+def test_cards_are_named_by_uuid_on_a_node(node: Node, uuid: str) -> None:
+    built = engine()
+    built.node_changed(node)
+    for card, priority in ((0, 20), (1, 1)):
+        running = pod(f"on-{card}", 16, priority=priority)
+        built.pod_assigned(bound(running, "a", on_card(card, 16)))
+
+    preemption = sought(built, pod("p", 12, priority=9)).preemption
+
+    assert preemption is not None
+    assert preemption.cards == (CardShare(1, uuid, 12),)
 
 
 def test_nobody_goes_before_the_budgets_are_known() -> None:

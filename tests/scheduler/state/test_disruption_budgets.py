@@ -97,8 +97,13 @@ def test_what_is_about_to_go_is_counted_until_it_is_spared() -> None:
 
 
 def test_every_change_is_one() -> None:
-    budgets, versions = DisruptionBudgets(), [0]
-    for change in (lambda: budgets.set(budget("b", WEB)), lambda: budgets.remove("default", "b")):
+    budgets, versions, victims = DisruptionBudgets(), [0], [pod("p", labels=WEB)]
+    for change in (
+        lambda: budgets.set(budget("b", WEB)),
+        lambda: budgets.spend(victims),
+        lambda: budgets.spare(victims),
+        lambda: budgets.remove("default", "b"),
+    ):
         change()
         versions.append(budgets.version)
     assert versions == sorted(set(versions))

@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from config.protocol.inventory import Health
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import Amount, RowsLeft
@@ -15,7 +16,7 @@ from scheduler.state.cards.booking import CardShare
 from scheduler.state.ledger import of_tables, recompute
 from scheduler.state.nominations import MOST_NOMINATIONS, Nominations
 from scheduler.state.tables import Tables
-from tests.support.builders import bound, cluster, pod, wire_node
+from tests.support.builders import bound, card, cluster, pod, wire_node
 from tests.support.placing import on_card
 
 if TYPE_CHECKING:
@@ -46,6 +47,91 @@ def test_a_place_counts_for_equal_and_lower_priorities_and_for_nobody_else() -> 
         assert free(tables) == [16, 16]
     with kept.seen_by(pod("lower", 1, priority=4)):
         assert free(tables) == [4, 16]
+
+
+def test_each_place_that_is_kept_or_given_up_is_another_version() -> None:
+    kept = Nominations(cluster(a=CARDS))
+    versions = [kept.version]
+    for number in range(2):
+        kept.nominate(pod(f"p{number}", 12), "a", share(number, 12))
+        versions.append(kept.version)
+    for number in range(2):
+        kept.remove(f"uid-default-p{number}")
+        versions.append(kept.version)
+
+    assert versions == sorted(set(versions))
+
+
+def test_a_pod_goes_as_long_as_somebody_waits_for_that() -> None:
+    tables = cluster(a=CARDS)
+    tables.add(bound(pod("low", 12), "a", on_card(0, 12)))
+    record = tables.record("uid-default-low")
+    kept = Nominations(tables)
+    for name in ("p", "q"):
+        kept.nominate(pod(name, 6, priority=5), "a", share(0, 6), ["uid-default-low"])
+    assert record is not None
+
+    for name, goes in (("p", True), ("q", False)):
+        kept.remove(f"uid-default-{name}")
+        assert (kept.goes("uid-default-low"), record.going) == (goes, goes)
+
+
+def test_the_cards_of_a_place_serve_as_long_as_they_may_be_given_out() -> None:
+    tables = cluster(a=CARDS)
+    kept = Nominations(tables)
+    places = [
+        kept.nominate(pod("without"), "a", ()),
+        kept.nominate(pod("unknown", 6), "a", None),
+        kept.nominate(pod("first", 6), "a", share(0, 6)),
+        kept.nominate(pod("second", 6), "a", share(1, 6)),
+    ]
+
+    def serve() -> list[bool]:
+        return [kept.cards_serve(place) for place in places if place is not None]
+
+    assert serve() == [True, True, True, True]
+    tables.upsert_node(wire_node("a", [16, card(1, 16, health=Health.UNHEALTHY)]))
+    assert serve() == [True, True, True, False]
+    tables.remove_node("a")
+    assert serve() == [False, False, False, False]
+
+
+def test_who_has_most_places_gives_one_up_for_who_has_fewer_even_then() -> None:
+    kept = Nominations(cluster(a=CARDS))
+    for namespace, number in (("most", 0), ("most", 1), ("most", 2), ("more", 0), ("more", 1), ("few", 0)):
+        kept.nominate(pod(f"p{number}", priority=5, namespace=namespace), "a", ())
+
+    def gives_way(namespace: str, priority: int) -> str:
+        place = kept.gives_way_to(pod("new", priority=priority, namespace=namespace))
+        return "" if place is None else str(place.pod.key)
+
+    names = ("most", "more", "few", "none")
+    assert [gives_way(name, 5) for name in names] == ["", "", "most/p2", "most/p2"]
+    assert [gives_way(name, 6) for name in names] == ["most/p2"] * 4
+    assert [gives_way(name, 4) for name in names] == [""] * 4
+
+
+def test_how_many_places_are_kept_on_each_node_is_told_without_the_own_one() -> None:
+    kept = Nominations(cluster(a=CARDS, b=CARDS))
+    for name, node in (("p", "a"), ("q", "a"), ("r", "b")):
+        kept.nominate(pod(name), node, ())
+
+    assert dict(kept.by_node(without="uid-default-p")) == {"a": 1, "b": 1}
+    assert dict(kept.by_node(without="uid-default-r")) == {"a": 2, "b": 0}
+
+
+def test_a_place_on_a_node_that_does_not_exist_gives_way_until_the_node_comes() -> None:
+    tables = cluster(a=CARDS)
+    kept = Nominations(tables)
+    for name, node in (("p", "x"), ("q", "y"), ("r", "a")):
+        kept.nominate(pod(name, priority=9), node, ())
+    lowest = pod("lowest", priority=0)
+
+    for comes, expected in (("", "p"), ("x", "q"), ("y", "")):
+        if comes:
+            tables.upsert_node(wire_node(comes))
+        place = kept.gives_way_to(lowest)
+        assert ("" if place is None else place.pod.key.name) == expected
 
 
 def test_an_error_of_who_sees_without_its_own_place_leaves_it_kept() -> None:
