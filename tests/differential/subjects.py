@@ -83,7 +83,7 @@ SUBJECTS: Final = (
     Subject(
         "scheduler.plugins.volume_binding",
         ("volume_bound", "volume_static", "volume_dynamic"),
-        tests=("scheduler/plugins/test_volume_binding.py", _CLASSES),
+        tests=("scheduler/plugins/test_volume_binding.py", "scheduler/plugins/test_volume_provision.py", _CLASSES),
     ),
     Subject(
         "scheduler.plugins.volume_zone",
@@ -93,7 +93,7 @@ SUBJECTS: Final = (
     Subject(
         "scheduler.state.volumes.matching",
         ("volume_static", "volume_dynamic"),
-        tests=("scheduler/plugins/test_volume_binding.py",),
+        tests=("scheduler/plugins/test_volume_provision.py", "scheduler/plugins/test_volume_binding.py"),
     ),
     Subject(
         "scheduler.plugins.resource_allocation",
@@ -108,7 +108,11 @@ SUBJECTS: Final = (
     Subject("scheduler.plugins.image_locality", ("images",), tests=("scheduler/plugins/test_image_locality.py",)),
     Subject("scheduler.plugins.node_declared_features", ("declared_features",)),
     Subject("scheduler.pods.declared_features", ("declared_features",)),
-    Subject("scheduler.pods.effective_requests", ("resources", "resized", "balance")),
+    Subject(
+        "scheduler.pods.effective_requests",
+        ("resources", "resized", "balance"),
+        tests=("scheduler/pods/test_effective_requests.py", "scheduler/pods/test_pod.py"),
+    ),
     Subject(
         f"{_COLUMNS}.node_terms",
         ("node_affinity", "node_fields", "volume_bound"),
@@ -207,7 +211,7 @@ UNSEEN: Final[dict[str, str]] = {
     "agreed: if tables.pods_on(found.row) > PODS_PER_STEP:": _STEPS,
     "by_rules: if 0 < len(found.victims) == len(potential) - len(stay):": _FASTER,
     "shares_of: if request is None or chosen.slots is None:": "who asks for no card gets none: both, or neither",
-    "_size": _KEPT,
+    "return 320 + 8 * len(kept.names)": _KEPT,
     f"by_amounts: {_ASKED}": _FASTER,
     f"by_amounts: {_SHORT}": _STRICT,
     "say_all": _FASTER,

@@ -7,12 +7,11 @@ import pytest
 
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import Rejected, Relevance
-from scheduler.kube.port import CAPACITIES, CLAIMS, CSI_DRIVERS, STORAGE_CLASSES, VOLUMES
+from scheduler.kube.port import CLAIMS, STORAGE_CLASSES, VOLUMES
 from scheduler.plugins.volume_binding import (
     BIND_CONFLICT,
     NO_VOLUME,
     NODE_CONFLICT,
-    NOT_ENOUGH_SPACE,
     UNBOUND,
     VolumeBinding,
 )
@@ -21,8 +20,9 @@ from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
 from scheduler.state.volumes.claim import Wants
 from scheduler.state.volumes.volume import Volume
+from tests.support.binding_volumes import against, plan, three
 from tests.support.builders import pod, wire_node
-from tests.support.judging import reasons, tables_of
+from tests.support.judging import tables_of
 from tests.support.volumes import (
     HOSTNAME,
     SELECTED_NODE,
@@ -40,29 +40,10 @@ from tests.support.volumes import (
 LOCAL = storage_class("local", provisioner="kubernetes.io/no-provisioner")
 
 
-def three() -> Tables:
-    """Nodes a and b in zone z1, c in z2."""
-    zones = {"a": "z1", "b": "z1", "c": "z2"}
-    return tables_of(*(wire_node(name, labels={ZONE: zone}) for name, zone in zones.items()))
-
-
 def message(tables: Tables, **options: Any) -> str:  # noqa: ANN401 - as `manifest`
     result = VolumeBinding().pre_filter(pod("p", **options), tables, CycleState())
     assert isinstance(result, Rejected), result
     return result.reason
-
-
-def against(tables: Tables, *claims: str) -> dict[str, set[str]]:
-    return reasons(VolumeBinding(), pod("p", **with_claims(*claims)), tables)
-
-
-def plan(tables: Tables, node: str, *claims: str) -> tuple[dict[str, str], set[str]]:
-    """(claim -> volume, claims for which one is made)."""
-    reservation = VolumeBinding().reserve(
-        pod("p", **with_claims(*claims)), tables, CycleState(), tables.row_of[node], 0
-    )
-    assert reservation.volumes is not None
-    return {key[1]: name for name, key in reservation.volumes.taken}, {key[1] for key in reservation.volumes.made}
 
 
 # Claims that no node can help
@@ -240,50 +221,6 @@ def test_a_volume_that_is_kept_for_the_claim_is_the_only_one_that_it_gets() -> N
 
 
 # Claims that wait for a pod: volumes to be made
-
-
-def test_a_volume_is_made_where_the_class_allows_it() -> None:
-    tables = three()
-    terms = [{"matchLabelExpressions": [{"key": ZONE, "values": ["z1"]}, {"key": HOSTNAME, "values": ["b", "c"]}]}]
-    show(tables, STORAGE_CLASSES, storage_class("fast", allowedTopologies=terms))
-    show(tables, CLAIMS, claim("data", class_name="fast"))
-    assert against(tables, "data") == {BIND_CONFLICT: {"a", "c"}}
-    assert plan(tables, "b", "data") == ({}, {"data"})
-
-
-def capacity(name: str, zone: str, size: str, **more: str) -> dict[str, Any]:
-    topology = {"nodeTopology": {"matchLabels": {ZONE: zone}}} if zone else {}
-    return {
-        "metadata": {"name": name, "namespace": "kube-system"},
-        "storageClassName": "fast",
-        "capacity": size,
-        **topology,
-        **more,
-    }
-
-
-def test_there_must_be_room_for_a_volume_that_is_made() -> None:
-    tables = three()
-    show(tables, STORAGE_CLASSES, storage_class("fast"))
-    show(tables, CLAIMS, claim("data", class_name="fast", size="5Gi"))
-    show(tables, CSI_DRIVERS, {"metadata": {"name": "example.com/p"}, "spec": {"storageCapacity": True}})
-    assert against(tables, "data") == {NOT_ENOUGH_SPACE: {"a", "b", "c"}}
-    show(tables, CAPACITIES, capacity("z1", "z1", "5Gi"), capacity("z2", "z2", "9Gi", maximumVolumeSize="4Gi"))
-    assert against(tables, "data") == {NOT_ENOUGH_SPACE: {"c"}}
-    show(tables, CAPACITIES, capacity("z1", "", "5Gi"), capacity("z2", "z2", "5Gi"))
-    assert against(tables, "data") == {NOT_ENOUGH_SPACE: {"a", "b"}}
-    show_gone(tables, CAPACITIES, "z2")
-    show(tables, CSI_DRIVERS, {"metadata": {"name": "example.com/p"}, "spec": {"storageCapacity": False}})
-    assert against(tables, "data") == {}
-
-
-def test_a_claim_for_which_a_volume_is_being_made_has_its_node() -> None:
-    tables = three()
-    show(tables, STORAGE_CLASSES, storage_class("fast"))
-    begun = claim("data", class_name="fast")
-    begun["metadata"]["annotations"] = {SELECTED_NODE: "b"}
-    show(tables, CLAIMS, begun)
-    assert against(tables, "data") == {BIND_CONFLICT: {"a", "c"}}
 
 
 def test_a_free_volume_that_comes_or_goes_concerns_the_nodes_that_can_use_it() -> None:

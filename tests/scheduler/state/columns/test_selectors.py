@@ -115,3 +115,20 @@ def test_a_key_that_comes_later_is_seen() -> None:
     assert not matcher.over(labels, ALL_ROWS).any()
     labels.set_row(3, {"k": "v"})
     assert np.flatnonzero(matcher.over(labels, ALL_ROWS)).tolist() == [3]
+
+
+@pytest.mark.parametrize(("operator", "expected"), [(Operator.GT, [6]), (Operator.LT, [4])])
+def test_the_bound_itself_is_neither_greater_nor_less(operator: Operator, expected: list[int]) -> None:
+    labels, matcher = Labels(), Matcher(Expression("k", operator, bound=5))
+    for row in (4, 5, 6):
+        labels.set_row(row, {"k": str(row)})
+    assert np.flatnonzero(matcher.over(labels, ALL_ROWS)).tolist() == expected
+
+
+def test_what_was_worked_out_of_other_labels_is_not_taken_for_these() -> None:
+    matcher = Matcher(Expression("k", Operator.IN, frozenset({"a"})))
+    for values, expected in ((("a", "b"), [0]), (("b", "a"), [1])):
+        labels = Labels()
+        for row, value in enumerate(values):
+            labels.set_row(row, {"k": value})
+        assert np.flatnonzero(matcher.over(labels, ALL_ROWS)).tolist() == expected

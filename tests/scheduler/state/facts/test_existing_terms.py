@@ -120,6 +120,16 @@ def test_a_node_that_moves_takes_its_pods_along() -> None:
     assert closed(terms) == [0, 1]
 
 
+def test_a_node_that_moves_takes_no_pods_along_that_have_left() -> None:
+    terms, tables = index("east", "west", "east")
+    for sign in (1, 1, -1):
+        terms.book(0, OWN, sign)
+    place(tables, 0, {ZONE: "west"})
+    assert closed(terms) == [0, 1]
+    terms.book(0, OWN, -1)
+    assert closed(terms) == []
+
+
 def test_a_term_that_can_match_nobody_is_not_kept() -> None:
     terms, _ = index("east")
     terms.book(0, asks("default", PodAffinityTerm(ZONE, None)), 1)
