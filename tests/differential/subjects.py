@@ -174,6 +174,8 @@ _SHORT_OF: Final = (
 )
 _SEEN: Final = "if lower == len(self._hidden) or (self._tables.changes.version, *looks) == self._looked:"
 _BOOKED: Final = "pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=False, nominated=True"
+_LIKE: Final = "like = free.reachable.like(nodes, rows) if many and len(self._near) else None"
+_MANY: Final = "free[class_name] = _Free(of_class.free, nodes, rows, many=len(waiting) > _FEW_CLAIMS)"
 # What no comparison with kube-scheduler can see, and why: a function, one line of it, or a line.
 UNSEEN: Final[dict[str, str]] = {
     "tolerates: return False": f"an operator of tolerations behind a feature gate: {_ADMITTED}",
@@ -200,7 +202,6 @@ UNSEEN: Final[dict[str, str]] = {
     "Images.shared": "which objects nodes share: they are equal",
     'name = claim.kept if count and matched[0] else ""': "which volume a pod gets is not compared",
     "if of_class is None or of_class.known is None or not active.any():": "a claim that waits has a class",
-    "self._alive &= ~on | can": "seen by tests/scheduler/plugins/test_volume_binding.py",
     "self.users[key] += sign": _LEAVES,
     "rows[row] += sign": _LEAVES,
     "opened_by": "who waits is asked again: tests/scheduler/plugins/test_spread_histories.py",
@@ -234,5 +235,12 @@ UNSEEN: Final[dict[str, str]] = {
     f"Nominations._see: {_SEEN}": _KEPT,
     f"Nominations.nominate: {_BOOKED}": "of a pod that is nominated, nobody asks whether it is assumed",
     "Nominations._see: least = None if len(shown) <= self.most_moved else self._least_of_row(pod)": _FASTER,
+    f"_Free.__init__: {_LIKE}": _FASTER,
+    f"find: {_MANY}": _FASTER,
+    "_Free._ranks: left = np.flatnonzero(ranks < end)": "of a row that gets nothing there is nothing to look for",
+    "_differs: return False": "a status without a size that runs is left out, before that or after it",
+    "_raise: if amount > peak.get(name, 0):": "what is as much",
+    "effective_requests: all_say = all(assumed.keys() <= own.keys() for own, _ in containers)": _FASTER,
+    "ExistingTerms.book: self._enter(row, key) if sign > 0 else self._leave(row, key)": "a sign is never 0",
     "if selector is not None and each.match_label_keys:": "the API server takes matchLabelKeys beside a selector only",
 }

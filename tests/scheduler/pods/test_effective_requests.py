@@ -6,10 +6,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from config.protocol.quantity import QuantityError
 from scheduler.kube import objects
-from scheduler.pods.effective_requests import MOST, amounts, effective_requests
+from scheduler.pods.effective_requests import MOST, amounts, effective_requests, status_of
+from scheduler.pods.effective_requests import resized as said_of
 
 MIB = 1024 * 1024
 
@@ -35,6 +37,11 @@ def wire(containers: list[dict[str, Any]], init: list[dict[str, Any]] | None = N
     status = rest.pop("status", {})
     spec = {"containers": containers, "initContainers": init or [], **rest}
     return msgspec.convert({"metadata": {"name": "p"}, "spec": spec, "status": status}, objects.Pod)
+
+
+def as_kept(pod: objects.Pod) -> objects.Pod:
+    """With no more of its status than is kept of it."""
+    return replace(pod, status=status_of(said_of(pod)))
 
 
 INFEASIBLE = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
@@ -142,6 +149,7 @@ def test_the_container_formula(pod: objects.Pod, cpu_millis: int) -> None:
 )
 def test_a_resize_in_place(pod: objects.Pod, cpu_millis: int) -> None:
     assert effective_requests(pod).amounts.get("cpu", 0) == cpu_millis
+    assert effective_requests(as_kept(pod)) == effective_requests(pod)
 
 
 def test_every_resource_follows_the_formula_on_its_own() -> None:
@@ -183,6 +191,7 @@ LEVEL = {"requests": {"cpu": "2"}}
 def test_a_resize_in_place_of_the_pod_as_a_whole(status: dict[str, Any], cpu_millis: int) -> None:
     pod = wire([c("1", {"memory": "1Mi"})], resources=LEVEL, status=status)
     assert effective_requests(pod).amounts == {name: n for name, n in (("cpu", cpu_millis), ("memory", MIB)) if n}
+    assert effective_requests(as_kept(pod)) == effective_requests(pod)
 
 
 def test_a_resize_of_the_pod_touches_only_what_the_pod_as_a_whole_asks() -> None:
