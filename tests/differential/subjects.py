@@ -27,6 +27,7 @@ class Subject:
 
 _AFFINITY: Final = ("existing_anti_affinity", "required_affinity", "required_anti_affinity", "preferred_affinity")
 _PREEMPTION: Final = ("preemption_again", "preemption_rules", "preemption", "preemption_lowest", "preemption_wide")
+_FEATURES: Final = "scheduler/plugins/test_node_declared_features.py"
 _CLASSES: Final = "scheduler/plugins/test_classes_of_pods.py"
 _OF_PREEMPTION: Final = (
     "scheduler/plugins/test_who_may_go.py",
@@ -98,7 +99,7 @@ SUBJECTS: Final = (
     Subject(
         "scheduler.plugins.resource_allocation",
         ("resources", "several_resources", "balance"),
-        tests=("scheduler/plugins/test_resource_allocation.py",),
+        tests=("scheduler/plugins/test_resource_allocation.py", "scheduler/plugins/test_node_resources_fit.py"),
     ),
     Subject(
         "scheduler.plugins.node_resources_balanced_allocation",
@@ -106,8 +107,8 @@ SUBJECTS: Final = (
         tests=("scheduler/plugins/test_node_resources_balanced_allocation.py",),
     ),
     Subject("scheduler.plugins.image_locality", ("images",), tests=("scheduler/plugins/test_image_locality.py",)),
-    Subject("scheduler.plugins.node_declared_features", ("declared_features",)),
-    Subject("scheduler.pods.declared_features", ("declared_features",)),
+    Subject("scheduler.plugins.node_declared_features", ("declared_features",), tests=(_FEATURES,)),
+    Subject("scheduler.pods.declared_features", ("declared_features",), tests=(_FEATURES,)),
     Subject(
         "scheduler.pods.effective_requests",
         ("resources", "resized", "balance"),
@@ -121,7 +122,7 @@ SUBJECTS: Final = (
     Subject(
         f"{_COLUMNS}.selectors",
         ("node_affinity", "existing_anti_affinity"),
-        tests=("scheduler/state/columns/test_selectors.py",),
+        tests=("scheduler/state/columns/test_selectors.py", "scheduler/plugins/test_card_affinity.py"),
     ),
     Subject(
         "scheduler.state.facts.existing_terms",
@@ -156,6 +157,9 @@ _CONFIGURED: Final = "the default profile does not configure it"
 _ADMITTED: Final = "the API server admits no pod for which it matters"
 _FASTER: Final = "another way to the same answer"
 _LEAVES: Final = "nothing leaves while pods are asked about: tests/scheduler/testkit and the random histories"
+_BELOW: Final = "counted below nothing: all that is asked is whether it is nothing"
+_SHARED: Final = "which objects nodes share: they are equal"
+_ON_THE_POINT: Final = "on the point itself, the lines before it and after it say the same"
 _STEPS: Final = "how much is done in one step, not what comes of it"
 _RULES: Final = "what plain amounts say is held against the rules, which say the same at last"
 _STRICT: Final = "strict: the lists are as long as each other"
@@ -176,34 +180,30 @@ _SEEN: Final = "if lower == len(self._hidden) or (self._tables.changes.version, 
 _BOOKED: Final = "pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=False, nominated=True"
 _LIKE: Final = "like = free.reachable.like(nodes, rows) if many and len(self._near) else None"
 _MANY: Final = "free[class_name] = _Free(of_class.free, nodes, rows, many=len(waiting) > _FEW_CLAIMS)"
+_LEAST: Final = "return (allocatable - requested) * FULL // allocatable if 0 < allocatable > requested else 0"
 # What no comparison with kube-scheduler can see, and why: a function, one line of it, or a line.
 UNSEEN: Final[dict[str, str]] = {
     "tolerates: return False": f"an operator of tolerations behind a feature gate: {_ADMITTED}",
     "HostPorts.book: addresses[port.ip] += sign": _LEAVES,
     "HostPorts._rows_with": _FASTER,
-    "_parsed_field": _ADMITTED,
-    "Required.over: if (row := only_row(rows)) is not None:": _FASTER,
     "Required.size_bytes": _KEPT,
-    "Matcher.over": _KEPT,
     "Matcher.size_bytes": _KEPT,
-    "of_label_selector": _ADMITTED,
-    "of_text": "selectors that annotations of ours have",
-    "_requestable": _CONFIGURED,
-    "is_extended": _CONFIGURED,
-    "with_pod": _CONFIGURED,
-    "most_allocated": _CONFIGURED,
+    f"least_allocated: {_LEAST}": "nobody requests less than nothing",
+    "_points: if whole.size and whole.max() < _EXACT:": "at the bound itself both ways are exact",
+    "_on_line: if utilization <= shape[0][0]:": _ON_THE_POINT,
+    "_on_line: if utilization <= right:": _ON_THE_POINT,
+    "_on_line: return low + steps if high >= low else low - steps": "a line that is level has no steps",
     "NodeResourcesFitArgs.contradicting": _CONFIGURED,
     "NodeResourcesFit._requested": _KEPT,
     "NodeResourcesFit.score: if not weights or np.count_nonzero(allocatable) < allocatable.size:": _FASTER,
-    "ExistingTerms.namespaces_changed": _LEAVES,
-    "_has_users_of_its_own_in_the_hosts_network": "seen by test_node_declared_features.py",
     "VolumeBinding.reserve": "which volume a pod gets is not compared",
     "ImageLocality.standing": "when all rows are scored again: every probe is asked once",
-    "Images.shared": "which objects nodes share: they are equal",
+    "Images.shared: if len(self._known) > _MOST_KNOWN:": _SHARED,
+    "Images.shared: if not status.images and not status.declared_features:": _SHARED,
     'name = claim.kept if count and matched[0] else ""': "which volume a pod gets is not compared",
     "if of_class is None or of_class.known is None or not active.any():": "a claim that waits has a class",
-    "self.users[key] += sign": _LEAVES,
-    "rows[row] += sign": _LEAVES,
+    "self.users[key] += sign": _BELOW,
+    "rows[row] += sign": _BELOW,
     "opened_by": "who waits is asked again: tests/scheduler/plugins/test_spread_histories.py",
     "PodTopologySpread.opened_by": "who waits is asked again: tests/scheduler/plugins/test_spread_histories.py",
     "return (-1, 0, 0, 0, 0)": "no victims: less than any key is all that it has to be",
@@ -241,6 +241,5 @@ UNSEEN: Final[dict[str, str]] = {
     "_differs: return False": "a status without a size that runs is left out, before that or after it",
     "_raise: if amount > peak.get(name, 0):": "what is as much",
     "effective_requests: all_say = all(assumed.keys() <= own.keys() for own, _ in containers)": _FASTER,
-    "ExistingTerms.book: self._enter(row, key) if sign > 0 else self._leave(row, key)": "a sign is never 0",
     "if selector is not None and each.match_label_keys:": "the API server takes matchLabelKeys beside a selector only",
 }

@@ -7,8 +7,8 @@ import pytest
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import Relevance
 from scheduler.plugins.node_declared_features import REASON, NodeDeclaredFeatures
-from scheduler.pods.declared_features import FEATURES
-from tests.support.builders import pod, wire_node
+from scheduler.pods.declared_features import FEATURES, required_features
+from tests.support.builders import pod, wire_node, wire_pod
 from tests.support.judging import reasons, tables_of
 
 RULE = NodeDeclaredFeatures()
@@ -34,6 +34,7 @@ def restarting(action: str) -> list[dict[str, object]]:
 )
 def test_which_features_a_pod_needs(options: dict[str, Any], needed: set[str]) -> None:
     asking = pod("p", **options)
+    assert required_features(wire_pod("p", **options).spec) == needed
     assert asking.template.required_features == needed
     judged = RULE.pre_filter(asking, tables_of(), CycleState())
     assert judged is (Relevance.JUDGE if needed else Relevance.SKIP)
