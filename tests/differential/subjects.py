@@ -193,7 +193,6 @@ UNSEEN: Final[dict[str, str]] = {
     "_on_line: if utilization <= shape[0][0]:": _ON_THE_POINT,
     "_on_line: if utilization <= right:": _ON_THE_POINT,
     "_on_line: return low + steps if high >= low else low - steps": "a line that is level has no steps",
-    "NodeResourcesFitArgs.contradicting": _CONFIGURED,
     "NodeResourcesFit._requested": _KEPT,
     "NodeResourcesFit.score: if not weights or np.count_nonzero(allocatable) < allocatable.size:": _FASTER,
     "VolumeBinding.reserve": "which volume a pod gets is not compared",

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from config.settings.scheduler import Resources
 from scheduler.plugins.node_resources_balanced_allocation import (
     NodeResourcesBalancedAllocation,
     NodeResourcesBalancedAllocationArgs,
@@ -93,3 +94,13 @@ def test_one_row_and_many_rows_have_the_same_balance(rows: list[tuple[float | No
     together = balance_over(shares, there).tolist()
     assert together == [balance([share for share in row if share is not None]) for row in rows]
     assert all(50 <= each <= 100 or isclose(each, 50) for each in together)
+
+
+def test_gpu_memory_is_no_resource_of_this_rule() -> None:
+    named = [{"name": "cpu"}, {"name": "example.com/gpu-mem"}]
+    args = NodeResourcesBalancedAllocationArgs.model_validate({"resources": named})
+
+    assert list(args.contradicting(Resources())) == []
+    ((where, message),) = args.contradicting(Resources.model_validate({"gpuMem": "example.com/gpu-mem"}))
+    assert where == ("resources", 1, "name")
+    assert "found example.com/gpu-mem: GpuShare scores it" in message

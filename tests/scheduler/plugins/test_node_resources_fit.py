@@ -5,6 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from config.protocol import names
+from config.settings.scheduler import Resources
 from scheduler.plugins.node_resources_fit import (
     NodeResourcesFit,
     NodeResourcesFitArgs,
@@ -200,3 +201,13 @@ def test_a_class_that_was_judged_before_reads_the_columns_where_they_are_now() -
     rows = np.array([tables.row_of["a"], tables.row_of["b"]])
     (objection,) = FIT.filter(waiting, tables, state, rows)
     assert (objection.reason, objection.rejected.tolist()) == ("Insufficient example.com/first", [True, True])
+
+
+def test_gpu_memory_is_no_resource_of_this_rule() -> None:
+    named = [{"name": "cpu"}, {"name": "example.com/gpu-mem"}]
+    args = NodeResourcesFitArgs.model_validate({"scoringStrategy": {"resources": named}})
+
+    assert list(args.contradicting(Resources())) == []
+    ((where, message),) = args.contradicting(Resources.model_validate({"gpuMem": "example.com/gpu-mem"}))
+    assert where == ("scoringStrategy", "resources", 1, "name")
+    assert "found example.com/gpu-mem: GpuShare scores it" in message
