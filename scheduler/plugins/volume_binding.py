@@ -113,8 +113,8 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
         if delayed:
             found = find(tables.volumes, delayed, tables, rows)
             objections += [
-                Objection(~found.satisfied, BIND_CONFLICT, unresolvable=True),
-                Objection(~found.enough, NOT_ENOUGH_SPACE, unresolvable=True),
+                Objection(~found.satisfied, BIND_CONFLICT),
+                Objection(~found.enough, NOT_ENOUGH_SPACE),
             ]
         return objections
 
@@ -136,9 +136,9 @@ def _bound(claims: Sequence[Bound], tables: Tables, rows: Rows) -> list[Objectio
     for claim in claims:
         if not claim.there:
             return [
-                Objection(mismatch, NODE_CONFLICT, unresolvable=True),
-                Objection(~mismatch, NO_VOLUME, unresolvable=True),
+                Objection(mismatch, NODE_CONFLICT),
+                Objection(~mismatch, NO_VOLUME),
             ]
         if claim.reach is not None:
             mismatch |= ~claim.reach.over(tables, rows)
-    return [Objection(mismatch, NODE_CONFLICT, unresolvable=True)] if claims else []
+    return [Objection(mismatch, NODE_CONFLICT)] if claims else []

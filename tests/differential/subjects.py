@@ -156,10 +156,13 @@ _KEPT: Final = "when something is worked out again, and what keeping it costs: s
 _CONFIGURED: Final = "the default profile does not configure it"
 _ADMITTED: Final = "the API server admits no pod for which it matters"
 _FASTER: Final = "another way to the same answer"
-_LEAVES: Final = "nothing leaves while pods are asked about: tests/scheduler/testkit and the random histories"
 _BELOW: Final = "counted below nothing: all that is asked is whether it is nothing"
 _SHARED: Final = "which objects nodes share: they are equal"
 _ON_THE_POINT: Final = "on the point itself, the lines before it and after it say the same"
+_OF_TWO: Final = "of two shares, both ways give half their difference"
+_SQUARES: Final = (
+    "the squares of the distances from the mean add up to the same as (share + mean) * (share - mean); strict"
+)
 _STEPS: Final = "how much is done in one step, not what comes of it"
 _RULES: Final = "what plain amounts say is held against the rules, which say the same at last"
 _STRICT: Final = "strict: the lists are as long as each other"
@@ -181,10 +184,20 @@ _BOOKED: Final = "pod=pod, node=node, written=written, exclusive=is_exclusive(po
 _LIKE: Final = "like = free.reachable.like(nodes, rows) if many and len(self._near) else None"
 _MANY: Final = "free[class_name] = _Free(of_class.free, nodes, rows, many=len(waiting) > _FEW_CLAIMS)"
 _LEAST: Final = "return (allocatable - requested) * FULL // allocatable if 0 < allocatable > requested else 0"
+_SPREAD: Final = "deviation = sqrt(_sum([(share - mean) * (share - mean) for share in shares]) / len(shares))"
+_OF_EACH: Final = "for share, each in zip(shares, there, strict=True)]"
+_SQUARED: Final = f"squares = [np.where(each, (share - mean) * (share - mean), 0.0) {_OF_EACH}"
+_OF_MANY: Final = "of_many = np.where(count > _PAIR, np.sqrt(sum(squares) / np.maximum(count, 1)), 0.0)"
+_LOWEST: Final = (
+    "lowest = np.minimum.reduce([np.where(each, share, 1.0) for share, each in zip(shares, there, strict=True)])"
+)
+_SHARED_OUT: Final = (
+    "deviation = _deviation([np.where(each, share, 0.0) for share, each in zip(shares, there, strict=True)], there)"
+)
 # What no comparison with kube-scheduler can see, and why: a function, one line of it, or a line.
 UNSEEN: Final[dict[str, str]] = {
     "tolerates: return False": f"an operator of tolerations behind a feature gate: {_ADMITTED}",
-    "HostPorts.book: addresses[port.ip] += sign": _LEAVES,
+    "HostPorts.book: addresses[port.ip] += sign": _BELOW,
     "HostPorts._rows_with": _FASTER,
     "Required.size_bytes": _KEPT,
     "Matcher.size_bytes": _KEPT,
@@ -193,6 +206,12 @@ UNSEEN: Final[dict[str, str]] = {
     "_on_line: if utilization <= shape[0][0]:": _ON_THE_POINT,
     "_on_line: if utilization <= right:": _ON_THE_POINT,
     "_on_line: return low + steps if high >= low else low - steps": "a line that is level has no steps",
+    "balance: elif len(shares) > _PAIR:": _OF_TWO,
+    f"balance: {_SPREAD}": _SQUARES,
+    f"_deviation: {_SQUARED}": _SQUARES,
+    f"_deviation: {_OF_MANY}": _OF_TWO,
+    f"_deviation: {_LOWEST}": _STRICT,
+    f"balance_over: {_SHARED_OUT}": _STRICT,
     "NodeResourcesFit._requested": _KEPT,
     "NodeResourcesFit.score: if not weights or np.count_nonzero(allocatable) < allocatable.size:": _FASTER,
     "VolumeBinding.reserve": "which volume a pod gets is not compared",

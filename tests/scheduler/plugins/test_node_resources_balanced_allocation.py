@@ -104,3 +104,11 @@ def test_gpu_memory_is_no_resource_of_this_rule() -> None:
     ((where, message),) = args.contradicting(Resources.model_validate({"gpuMem": "example.com/gpu-mem"}))
     assert where == ("resources", 1, "name")
     assert "found example.com/gpu-mem: GpuShare scores it" in message
+
+
+def test_a_resource_that_no_node_has_changes_no_balance() -> None:
+    tables = tables_of(wire_node("a"), wire_node("b", cpu="4"))
+
+    found = scored(over("example.com/fpga"), pod("p", requests={"example.com/fpga": "1"}), tables)
+
+    assert found == dict.fromkeys("ab", points(100, 100) * 1000)
