@@ -194,6 +194,7 @@ _LOWEST: Final = (
 _SHARED_OUT: Final = (
     "deviation = _deviation([np.where(each, share, 0.0) for share, each in zip(shares, there, strict=True)], there)"
 )
+_LESS: Final = "if allocatable.item(index, row) - requested.item(index, row) < amount:"
 # What no comparison with kube-scheduler can see, and why: a function, one line of it, or a line.
 UNSEEN: Final[dict[str, str]] = {
     "tolerates: return False": f"an operator of tolerations behind a feature gate: {_ADMITTED}",
@@ -212,8 +213,9 @@ UNSEEN: Final[dict[str, str]] = {
     f"_deviation: {_OF_MANY}": _OF_TWO,
     f"_deviation: {_LOWEST}": _STRICT,
     f"balance_over: {_SHARED_OUT}": _STRICT,
+    f"Requested.fits_on: {_LESS}": _FASTER,
+    "NodeResourcesFit.filter: masks = zip(short, beyond, strict=True)": _STRICT,
     "NodeResourcesFit._requested": _KEPT,
-    "NodeResourcesFit.score: if not weights or np.count_nonzero(allocatable) < allocatable.size:": _FASTER,
     "VolumeBinding.reserve": "which volume a pod gets is not compared",
     "ImageLocality.standing": "when all rows are scored again: every probe is asked once",
     "Images.shared: if len(self._known) > _MOST_KNOWN:": _SHARED,
@@ -223,12 +225,10 @@ UNSEEN: Final[dict[str, str]] = {
     "self.users[key] += sign": _BELOW,
     "rows[row] += sign": _BELOW,
     "opened_by": "who waits is asked again: tests/scheduler/plugins/test_spread_histories.py",
-    "PodTopologySpread.opened_by": "who waits is asked again: tests/scheduler/plugins/test_spread_histories.py",
     "return (-1, 0, 0, 0, 0)": "no victims: less than any key is all that it has to be",
     "return -pod.priority, pod.started or _LAST, pod.key.namespace, pod.key.name": "by name at last: chance there",
     "lower: if len(found) > MOST_VICTIMS:": _FASTER,
     "agreed: if tables.pods_on(found.row) > PODS_PER_STEP:": _STEPS,
-    "by_rules: if 0 < len(found.victims) == len(potential) - len(stay):": _FASTER,
     "shares_of: if request is None or chosen.slots is None:": "who asks for no card gets none: both, or neither",
     "return 320 + 8 * len(kept.names)": _KEPT,
     f"by_amounts: {_ASKED}": _FASTER,
@@ -249,7 +249,6 @@ UNSEEN: Final[dict[str, str]] = {
     "rows = np.setdiff1d(what_if.rows, what_if.ruled_out, assume_unique=True)": _FASTER,
     "lacking = np.setdiff1d(lacking, asked, assume_unique=True)": _FASTER,
     "WhatIf.count: if len(self.rows) > _FEW_ROWS:": _STEPS,
-    "WhatIf.is_as_it_was: return changed is not None and row not in changed.rows": "asked again: the same comes of it",
     f"Nominations._see: {_SEEN}": _KEPT,
     f"Nominations.nominate: {_BOOKED}": "of a pod that is nominated, nobody asks whether it is assumed",
     "Nominations._see: least = None if len(shown) <= self.most_moved else self._least_of_row(pod)": _FASTER,

@@ -43,7 +43,7 @@ def two() -> Tables:
         "free": volume("pv-free"),
     }.items():
         show(tables, VOLUMES, written)
-        modes = {"accessModes": ["ReadWriteOncePod"]} if name in {"used", "free"} else {}
+        modes: dict[str, Any] = {"accessModes": ["ReadWriteOncePod"]} if name in {"used", "free"} else {}
         show(tables, CLAIMS, bound(claim(name, **modes), f"pv-{name}"))
     for name in LOST:
         show(tables, CLAIMS, bound(claim(name), f"pv-{name}"))
