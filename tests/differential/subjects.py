@@ -195,6 +195,9 @@ _SHARED_OUT: Final = (
     "deviation = _deviation([np.where(each, share, 0.0) for share, each in zip(shares, there, strict=True)], there)"
 )
 _LESS: Final = "if allocatable.item(index, row) - requested.item(index, row) < amount:"
+_AS_IT_WAS: Final = (
+    "if 0 < len(found.victims) == len(potential) - len(stay) and what_if.is_as_it_was(found.row, since):"
+)
 # What no comparison with kube-scheduler can see, and why: a function, one line of it, or a line.
 UNSEEN: Final[dict[str, str]] = {
     "tolerates: return False": f"an operator of tolerations behind a feature gate: {_ADMITTED}",
@@ -229,6 +232,7 @@ UNSEEN: Final[dict[str, str]] = {
     "return -pod.priority, pod.started or _LAST, pod.key.namespace, pod.key.name": "by name at last: chance there",
     "lower: if len(found) > MOST_VICTIMS:": _FASTER,
     "agreed: if tables.pods_on(found.row) > PODS_PER_STEP:": _STEPS,
+    f"by_rules: {_AS_IT_WAS}": _FASTER,
     "shares_of: if request is None or chosen.slots is None:": "who asks for no card gets none: both, or neither",
     "return 320 + 8 * len(kept.names)": _KEPT,
     f"by_amounts: {_ASKED}": _FASTER,
