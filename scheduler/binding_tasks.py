@@ -2,8 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
+
+import structlog
 
 from scheduler.bind_slots import BindSlots, Stopped
 from scheduler.binding_cycle import Binder, BindRefused, WaitingPods
@@ -23,6 +26,19 @@ from scheduler.watches import BINDINGS
 _POLICY_BACKOFF_S: Final = 300.0
 _NAMESPACE_BACKOFF_S: Final = 60.0
 _VOLUMES: Final = "binding volumes"
+# A provisioner that is well has made a volume by then.
+_VOLUMES_LATE_S: Final = 10.0
+_MOST_NAMED: Final = 3
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Preparing:
+    """A pod that waits. until: ends the wait when it is cancelled. cancelled: why, "" while it is not."""
+
+    until: asyncio.Timeout
+    cancelled: str = ""
 
 
 class BindingTasks:
@@ -47,6 +63,8 @@ class BindingTasks:
         self.waiting_pods = WaitingPods()
         self.being_bound = 0  # whatever they wait for
         self._starting = 0  # their task has not begun
+        # By uid: who waits for Permit, volumes or PreBind. Nothing of the Binding has been sent yet.
+        self._preparing: dict[str, _Preparing] = {}
         self._engine = engine
         self._binder = binder
         self._volume_binder = volume_binder
@@ -71,6 +89,19 @@ class BindingTasks:
         self.being_bound += 1
         tasks.create_task(self._bind(decision.queued, placement))
 
+    def cancel(self, uid: str, reason: str) -> bool:
+        """Take the place away from a pod of whose Binding nothing has been sent; False: there is no such pod.
+
+        Source: kube-scheduler, framework/preemption/executor.go, on waiting pods and pods in PreBind.
+        """
+        preparing = self._preparing.get(uid)
+        if preparing is None:
+            return False
+        if not preparing.cancelled:
+            preparing.cancelled = reason
+            preparing.until.reschedule(0.0)
+        return True
+
     def stop(self) -> None:
         """Send no other request; those on the wire are answered."""
         self.slots.stop()
@@ -83,7 +114,8 @@ class BindingTasks:
         if not self._starting:
             self._wake()  # fewer may be taken than when the last pod was placed
         try:
-            await self._prepared(placement)
+            if placement.holds or placement.volumes is not None or placement.pre_bind:
+                await self._unless_cancelled(placement)
             await self._binder.bind(Binding(pod.key, placement.node, placement.annotations))
         except BindRefused as refused:
             if refused.status == HTTPStatus.UNAUTHORIZED:
@@ -100,20 +132,56 @@ class BindingTasks:
             self.being_bound -= 1
             self._wake()
 
+    async def _unless_cancelled(self, placement: Placement) -> None:
+        """As `_prepared`; BindRefused also when `cancel` ends it."""
+        uid = placement.pod.key.uid
+        preparing = self._preparing[uid] = _Preparing(asyncio.timeout(None))
+        try:
+            async with preparing.until:
+                await self._prepared(placement)
+        except TimeoutError as error:
+            if not preparing.cancelled:
+                raise
+            raise BindRefused(preparing.cancelled) from error
+        finally:
+            del self._preparing[uid]
+        if preparing.cancelled:
+            # Its wait has ended in the very moment: who has cancelled it counts on the place.
+            raise BindRefused(preparing.cancelled)
+
     async def _prepared(self, placement: Placement) -> None:
         """Wait for Permit, then for the volumes, then PreBind; BindRefused when one of them rejects."""
         await self.waiting_pods.wait(placement.pod.key.uid, placement.holds)
+        late = asyncio.get_running_loop().call_later(_VOLUMES_LATE_S, self._volumes_are_late, placement)
         try:
             await self._volume_binder.bind(placement)
         except VolumesFailed as failed:
             message = f"{_VOLUMES}: {failed.reason}"
             raise BindRefused(message, status=failed.status, settled=failed.gone) from failed
+        finally:
+            late.cancel()
         for plugin in placement.pre_bind:
             try:
                 await plugin.pre_bind(placement.pod, placement.node)
             except ApiError as error:
                 message = f"{plugin.name}: {error.message}"
                 raise BindRefused(message, status=error.status) from error
+
+    def _volumes_are_late(self, placement: Placement) -> None:
+        """Otherwise nobody sees that it holds its place meanwhile: no condition says that a pod waits which has one."""
+        if placement.volumes is None:
+            return
+        pod, claims = placement.pod, [claim for claim, _ in placement.volumes]
+        named = [f"{namespace}/{name}" for namespace, name in claims[:_MOST_NAMED]]
+        more = [f"{len(claims) - _MOST_NAMED} more"] * (len(claims) > _MOST_NAMED)
+        cards = ", ".join(str(share.index) for share in placement.cards)
+        place = f"{placement.node}, card {cards}" if cards else placement.node
+        note = (
+            f"has a place on node {place}, which it keeps while it waits for the volumes of its claims, "
+            f"for up to {placement.volumes.timeout_s:g} s: {', '.join([*named, *more])}"
+        )
+        log.warning("pod.waits_for_volumes", pod=str(pod.key), node=placement.node, claims=[*named, *more])
+        self._recorder.about("Pod", str(pod.key), pod.key.uid, "WaitingForVolumes", note)
 
     def _refused(self, placement: Placement, refused: BindRefused) -> None:
         if refused.found is not None and self._engine.tables.is_assumed(placement.pod.key.uid):

@@ -8,6 +8,7 @@ The app and the simulator drive the same engine.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -16,16 +17,20 @@ from scheduler.framework.preemption import PostFilterResult
 from scheduler.framework.runtime import Signature
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod
-from scheduler.preemption_searches import Helped, Searches
+from scheduler.preemption_searches import PostFiltered, Searches
 from scheduler.queue.entry import QueuedPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.scheduling_cycle import Judgement, NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.state.amounts import RowsLeft
 from scheduler.state.audit import NodeAudit, audit_node
+from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import Int64Array
 from scheduler.state.columns.selectors import Expressions
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
 from scheduler.state.volumes.volumes import Volumes
+
+_NODE: Final = int(Change.NODE)
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -48,10 +53,12 @@ class Engine:
         self._cycles = cycles
         self.scheduler_names = frozenset(cycles)
         self._left = RowsLeft(tables)
-        self.nominations = Nominations(tables)
+        self.nominations = Nominations(tables, least_of_row=self._least_of_row)
         self._searches = Searches(tables, queue, cycles, self.nominations)
         # Pods that fit nowhere, for which an attempt may do more than a check: their place is free, or kept no longer.
         self._try_again: list[Pod] = []
+        # By uid: pods that wait for their places, on nodes that have changed since.
+        self._in_doubt: dict[str, None] = {}
         # The pod that a check has woken last, and the version of the tables that it saw.
         self._shown = ("", -1)
 
@@ -173,19 +180,22 @@ class Engine:
         self._note_openings()
         while self._try_again:
             self.queue.try_again(self._try_again.pop().key.uid, now_s)
+        if self._in_doubt:
+            self._check_place(self._in_doubt.popitem()[0])
+            return True
         check = self.queue.next_check(self._left)
         if check is None:
             return False
         pod, cycle = check.pod, self._cycles[check.pod.scheduler_name]
         key = self._key(pod)
         if key != check.signature:
+            needs = cycle.needs(pod, key[1])
             if pod.volumes.claims and cycle.fits_nowhere(pod, key[1]):
                 # Its claims stand otherwise than its owner was told, and still no node can help.
-                self.queue.fits(check, now_s)
+                self.queue.still_fits_nowhere(check, key, needs, now_s)
             else:
-                needs = cycle.needs(pod, key[1])
                 self.queue.reclassify(check, key, needs)
-                self._searches.reclassified(pod, key, needs)
+            self._searches.reclassified(pod, key, needs)
             return True
         rows = None if check.rows is None else np.array(sorted(check.rows), dtype=np.intp)
         with self.nominations.seen_by(pod):
@@ -197,7 +207,19 @@ class Engine:
             self.queue.fits_not(check, wakes_on=wakes_on)
         return True
 
-    # Questions, of tables that nobody schedules by
+    def _check_place(self, uid: str) -> None:
+        """A pod whose place is none any more, whoever leaves, is tried at once."""
+        kept = self.nominations.of(uid)
+        row = None if kept is None else self.tables.row_of.get(kept.node)
+        if kept is None or row is None or kept.pod.scheduler_name not in self._cycles:
+            return
+        with self.nominations.seen_by(kept.pod):
+            helps = self._cycles[kept.pod.scheduler_name].may_be_helped_on(kept.pod, row)
+        if not (helps and self.nominations.cards_serve(kept)):
+            self._try_again.append(kept.pod)
+
+    # Questions, of tables that nobody schedules by. Whoever asks sees to it that they are as the pod sees them:
+    # `nominations.seen_by`; the last two do it themselves.
 
     def judge(self, pod: Pod) -> Judgement:
         """What every rule says of every node about the pod; changes nothing."""
@@ -212,40 +234,42 @@ class Engine:
         return self._searches.preemption_for(pod)
 
     def attempt(self, pod: Pod, now_ns: int) -> Outcome:
-        """Place a pod that is in no queue, or say why not."""
-        return self._cycles[pod.scheduler_name].schedule(pod, now_ns)
+        """Place a pod, or say why not; in the queue nothing changes."""
+        with self.nominations.seen_by(pod):
+            kept = self.nominations.of(pod.key.uid)
+            return self._cycles[pod.scheduler_name].schedule(pod, now_ns, "" if kept is None else kept.node)
 
     # Pods that fit nowhere
 
-    def seek_help(self, no_fit: NoFit, now_s: float) -> Helped | None:
-        """Look for what can be done for a pod that fits nowhere. None: not known yet, see `help_next`."""
-        return self._noted(self._searches.seek(no_fit, now_s))
+    def post_filter(self, no_fit: NoFit, now_s: float) -> PostFiltered | None:
+        """PostFilter for a pod that fits nowhere. None: not known yet, see `post_filter_next`."""
+        return self._noted(self._searches.post_filter(no_fit, now_s))
 
-    def help_next(self, now_s: float) -> Helped | None:
-        """One step for the best of the pods for which help is sought; None: nothing came of it, or it is not known."""
+    def post_filter_next(self, now_s: float) -> PostFiltered | None:
+        """One step for the best pod that is searched for; None: nothing came of it, or it is not known yet."""
         return self._noted(self._searches.next(now_s))
 
     @property
-    def seeks_help(self) -> bool:
-        """Whether `help_next` has something to do."""
+    def any_search(self) -> bool:
+        """Whether `post_filter_next` has something to do."""
         return self._searches.any
 
     @property
     def searches(self) -> int:
-        """How many searches for help have begun, ever."""
+        """How many searches have begun, ever."""
         return self._searches.begun
 
-    def helps_first(self) -> bool:
-        """Whether `help_next` comes before `decide`: for a better pod, or for one as good in its turn."""
+    def search_first(self) -> bool:
+        """Whether `post_filter_next` comes before `decide`: for a better pod, or for one as good in its turn."""
         if not self._searches.any:
             return False
         first = self.queue.first()
         return first is not None and self._searches.comes_before(first.priority)
 
-    def _noted(self, helped: Helped | None) -> Helped | None:
-        if helped is not None:
-            self._try_again += [pod for pod in helped.displaced if pod is not helped.pod]
-        return helped
+    def _noted(self, post_filtered: PostFiltered | None) -> PostFiltered | None:
+        if post_filtered is not None:
+            self._try_again += [pod for pod in post_filtered.displaced if pod is not post_filtered.pod]
+        return post_filtered
 
     def preemption_failed(self, pod: Pod, now_s: float) -> None:
         """A victim could not be removed: the place is kept no longer, and the pod is tried again by and by."""
@@ -292,6 +316,7 @@ class Engine:
             self.queue.done(pod.key.uid)
         else:
             self.queue.failed(pod.key.uid, now_s, longest_s=longest_backoff_s)
+            self._try_again += self.nominations.pod_gone(pod.key.uid)
 
     def _note_nomination(self, pod: Pod) -> None:
         """What the status of a pod without a node says. Of ours, a watch may be older than what we have decided."""
@@ -306,6 +331,10 @@ class Engine:
             else:
                 self.nominations.remove(pod.key.uid)
 
+    def _least_of_row(self, pod: Pod) -> Int64Array | None:
+        cycle = self._cycles.get(pod.scheduler_name)
+        return None if cycle is None else cycle.least_of_row(pod)
+
     def _key(self, pod: Pod) -> tuple[str, Signature]:
         return (pod.scheduler_name, self._cycles[pod.scheduler_name].signature(pod))
 
@@ -315,6 +344,9 @@ class Engine:
             openings = self.tables.take_openings()
             self.queue.opened(openings)
             self._searches.opened(openings)
-            for row in openings.rows if len(self.nominations) else ():
+            for row, kinds in openings.rows.items() if len(self.nominations) else ():
+                node = self.tables.names[row]
                 # It did not fit while others were to go there, too; its class is asked on behalf of another pod.
-                self._try_again += self.nominations.free_on(self.tables.names[row])
+                self._try_again += self.nominations.free_on(node)
+                if kinds & _NODE:
+                    self._in_doubt.update((kept.pod.key.uid, None) for kept in self.nominations.on(node))

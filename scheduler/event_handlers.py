@@ -13,7 +13,7 @@ from scheduler.engine import Engine
 from scheduler.kube import objects
 from scheduler.kube.budgets import node_excess
 from scheduler.kube.port import SERVICES, Changed, Deleted, Kind, ListEnds, Undecodable, WatchEvent
-from scheduler.pods.mistakes import forgotten, mistakes, node_mistakes
+from scheduler.pods.mistakes import forgotten, misspelt, misspelt_as, mistakes, node_mistakes
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.state.columns.selectors import Expressions, equalities, of_label_selector
 from scheduler.state.default_selectors import MOST_TERMS, size_of
@@ -21,6 +21,7 @@ from scheduler.state.default_selectors import MOST_TERMS, size_of
 _LARGEST_INDEX: Final = 65_535
 _OVER_BUDGET: Final = "OverBudget"
 _MISTAKE: Final = "Mistake"
+BAD_ANNOTATION: Final = "BadAnnotation"
 _CARD_FAILED: Final = "GPUUnhealthy"
 # What the API server writes into a pod that names no scheduler.
 _FORGOTTEN: Final = "default-scheduler"
@@ -39,7 +40,7 @@ class Problem:
     message: str
     uid: str = ""
     on_object: bool = True
-    reason: str = "BadAnnotation"
+    reason: str = BAD_ANNOTATION
     happened: bool = False
 
 
@@ -156,22 +157,25 @@ class EventHandlers:
             self._engine.pod_terminating(pod.key.uid)
         else:
             self._engine.pod_of_others(pod)
-            if pod.scheduler_name == _FORGOTTEN and pod.template.gpu_units:
-                self._tell_forgotten(pod)
+            if pod.template.gpu_units and not pod.terminating:
+                self._tell_scheduler_name(pod)
 
     def _tell_mistakes(self, pod: Pod, wire: objects.Pod) -> None:
         found = mistakes(wire, self._reader.resources)
         if found:
             self._report(Problem("Pod", str(pod.key), "; ".join(found), pod.key.uid, reason=_MISTAKE))
 
-    def _tell_forgotten(self, pod: Pod) -> None:
+    def _tell_scheduler_name(self, pod: Pod) -> None:
         """Pods are watched, and read, whoever schedules them. While there are legacy nodes, others may choose cards."""
-        if pod.terminating or self._engine.tables.news.legacy_nodes:
-            return
-        ours = names.SCHEDULER_NAME
-        if ours not in self._engine.scheduler_names:
-            ours = min(self._engine.scheduler_names)
-        self._report(Problem("Pod", str(pod.key), forgotten(pod.scheduler_name, ours), pod.key.uid, reason=_MISTAKE))
+        own_names, message = self._engine.scheduler_names, ""
+        if pod.scheduler_name != _FORGOTTEN:
+            if meant := misspelt(pod.scheduler_name, own_names):
+                message = misspelt_as(pod.scheduler_name, meant)
+        elif not self._engine.tables.news.legacy_nodes:
+            ours = names.SCHEDULER_NAME if names.SCHEDULER_NAME in own_names else min(own_names)
+            message = forgotten(pod.scheduler_name, ours)
+        if message:
+            self._report(Problem("Pod", str(pod.key), message, pod.key.uid, reason=_MISTAKE))
 
     def _over_budget(self, pod: Pod, consequence: str, *, on_object: bool) -> None:
         message = f"has more than this scheduler reads: {', '.join(pod.template.over_budget)}; {consequence}"

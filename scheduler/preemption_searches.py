@@ -1,13 +1,13 @@
 """What can be done for pods that fit nowhere: one search at a time, in steps, the best pod first. Pure.
 
-    seek ── a step ──▶ answered                                       a pod's own attempt has found no fit
-              └──────▶ searching ── next ──▶ answered                 the rest of its steps
+    post_filter ── a step ──▶ answered                                a pod's own attempt has found no fit
+              └─────────────▶ searching ── next ──▶ answered          the rest of its steps
     opened ──▶ due ── next ──▶ searching, on the rows that have opened
 
 A class of pods that waits is searched for again when something opens that preemption can use, see
 `scheduler.queue.preemptors`. Its pods keep the messages that they have, until a search helps one of them.
-While as many places are kept as can be, only pods of a higher priority than the lowest of those are searched for, and
-that one gives its place up; those who were turned away have their turn after that.
+While as many places are kept as can be, pods are searched for only if another gives its place up for them: one of
+lower priority, or of the same where its namespace has most. Those who were turned away have their turn after that.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.preemption import NotHelped, PostFilterResult, Preemption
+from scheduler.framework.preemption import NoPreemption, PostFilterResult, Preemption
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import State
 from scheduler.queue.preemptors import Preemptors, Question
@@ -32,8 +32,8 @@ from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
 
 
-class Helped(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of looking for help for a pod that fits nowhere. diagnosis: what its user reads.
+class PostFiltered(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of PostFilter for a pod that fits nowhere. diagnosis: what its user reads.
 
     preemption: the place is kept already. displaced: pods for which a place was kept, and is no longer.
     """
@@ -53,7 +53,8 @@ class _Search(msgspec.Struct, frozen=True, kw_only=True):
     steps: Iterator[Sought | None]
 
 
-_UNHELPED: Final = Sought(NotHelped("", keeps=True), 0)
+_NO_ANSWER: Final = Sought(NoPreemption("", keeps=True), 0)
+_NOT_LOOKED: Final[tuple[tuple[int, int], int | None]] = ((-1, -1), None)
 _WAITING: Final = frozenset({State.UNSCHEDULABLE, State.BACKING_OFF})
 
 
@@ -71,13 +72,16 @@ class Searches:
         self._lefts = LeftAboves(tables)
         self._preemptors = Preemptors()
         self._search: _Search | None = None
+        self._first = _NOT_LOOKED
         self._turn = False
         self.begun = 0
 
     @property
     def any(self) -> bool:
         """Whether `next` has something to do."""
-        return self._search is not None or (self._preemptors.any_due and not self._is_full())
+        if self._search is not None or self._preemptors.any_noted:
+            return True
+        return self._preemptors.any_due and not self._is_full()
 
     def comes_before(self, priority: int) -> bool:
         """Whether a step of a search comes before the decision for a pod of this priority; equals take turns."""
@@ -112,23 +116,23 @@ class Searches:
     def reclassified(self, pod: Pod, key: Hashable, needs: Needs) -> None:
         """What rules read of a pod that waits is other than it was. key: its class."""
         if pod.key.uid in self._preemptors:
-            self._preemptors.add(key, pod, wakes_on=ANYTHING, needs=needs, seeks=False)
+            self._preemptors.add(key, pod, wakes_on=ANYTHING, needs=needs, unanswered=False)
             self._preemptors.open(self._preemptors.key_of(pod.key.uid))
 
-    def seek(self, no_fit: NoFit, now_s: float) -> Helped | None:
-        """Look for help for a pod whose attempt has found no fit. None: not known yet, see `next`."""
+    def post_filter(self, no_fit: NoFit, now_s: float) -> PostFiltered | None:
+        """PostFilter for a pod whose attempt has found no fit. None: not known yet, see `next`."""
         pod = no_fit.pod
         if pod.preempts:
-            self._wait(no_fit, seeks=False)
-        if self._search is None or self._nominations.full_for(pod.priority):
+            self._wait(no_fit, unanswered=False)
+        if self._search is None or self._nominations.full_for(pod):
             begun = self._begin(pod, None, no_fit)
-            helped, ended = self._step(begun, now_s)
+            post_filtered, ended = self._step(begun, now_s)
             if ended:
-                return helped
+                return post_filtered
             if self._search is None:
                 self._search = begun
                 return None
-        self._wait(no_fit, seeks=True)
+        self._wait(no_fit, unanswered=True)
         return None
 
     def preemption_for(self, pod: Pod) -> PostFilterResult | None:
@@ -137,37 +141,43 @@ class Searches:
             steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts)
             return next((sought.result for sought in steps if sought is not None), None)
 
-    def next(self, now_s: float) -> Helped | None:
+    def next(self, now_s: float) -> PostFiltered | None:
         """One step; what came of it that has to be told or done, None: nothing, or not known yet."""
         if self._search is None:
             self._preemptors.settle(self._left_for)
             self._search = self._next_search()
         if self._search is None:
             return None
-        helped, ended = self._step(self._search, now_s)
+        post_filtered, ended = self._step(self._search, now_s)
         if ended:
             self._search = None
-        return helped
+        return post_filtered
 
     def _is_full(self) -> bool:
-        """Whether no place can be kept even for the best pod that is due."""
-        if not self._nominations.full:
-            return False
-        first = self._preemptors.first_priority()
-        return first is None or self._nominations.full_for(first)
+        """Whether no place can be kept for any of the pods that are due."""
+        return self._nominations.full and self._first_due() is None
 
     def _first_priority(self) -> int | None:
-        return self._preemptors.first_priority() if self._search is None else self._search.pod.priority
+        return self._first_due() if self._search is None else self._search.pod.priority
+
+    def _first_due(self) -> int | None:
+        """Of the best pod that is due and not turned away, the priority; looked for again when that may be another."""
+        versions = (self._nominations.version, self._preemptors.version)
+        if self._first[0] != versions:
+            self._first = (versions, self._preemptors.first_priority(self._nominations.full_for))
+        return self._first[1]
 
     def _next_search(self) -> _Search | None:
-        question = None if self._is_full() else self._preemptors.take()
+        question = self._preemptors.take(self._nominations.full_for)
         if question is None:
+            # A node may have come, so that no place gives way any more.
+            self._first = _NOT_LOOKED
             return None
         pod = question.pod
         if self._queue.state(pod.key.uid) not in _WAITING:
             self._give_up(question)
             return None
-        return self._begin(pod, question, self._no_fit(pod) if question.seeks else None)
+        return self._begin(pod, question, self._no_fit(pod) if question.unanswered else None)
 
     def _give_up(self, question: Question) -> None:
         """The pod has its own attempt before it; what has opened is for others of its class."""
@@ -180,12 +190,12 @@ class Searches:
         steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts, some)
         return _Search(pod=pod, question=question, no_fit=no_fit, steps=steps)
 
-    def _step(self, search: _Search, now_s: float) -> tuple[Helped | None, bool]:
+    def _step(self, search: _Search, now_s: float) -> tuple[PostFiltered | None, bool]:
         """(what there is to tell or to do, whether the search has ended)."""
         pod, question = search.pod, search.question
         waits = self._queue.state(pod.key.uid) in _WAITING
         with self._nominations.seen_by(pod):
-            sought = next(search.steps, _UNHELPED) if waits else _UNHELPED
+            sought = next(search.steps, _NO_ANSWER) if waits else _NO_ANSWER
         if sought is None:
             return None, False
         result = sought.result
@@ -194,11 +204,11 @@ class Searches:
         elif question is not None and (isinstance(result, Preemption) or result.again):
             self._preemptors.again(question)
         if isinstance(result, Preemption):
-            return self._helped(search, result), True
+            return self._nominated(search, result), True
         self._learn(pod, sought.wakes_on)
-        return self._unhelped(search, result, now_s), True
+        return self._not_preempted(search, result, now_s), True
 
-    def _unhelped(self, search: _Search, result: NotHelped, now_s: float) -> Helped | None:
+    def _not_preempted(self, search: _Search, result: NoPreemption, now_s: float) -> PostFiltered | None:
         pod = search.pod
         if result.again:
             self._queue.in_vain(pod.key.uid, now_s)
@@ -211,37 +221,38 @@ class Searches:
             return None
         no_fit = search.no_fit or self._no_fit(pod)
         told = replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
-        return Helped(pod=pod, diagnosis=told, displaced=displaced)
+        return PostFiltered(pod=pod, diagnosis=told, displaced=displaced)
 
-    def _helped(self, search: _Search, result: Preemption) -> Helped:
+    def _nominated(self, search: _Search, result: Preemption) -> PostFiltered:
         pod = search.pod
         diagnosis = (search.no_fit or self._no_fit(pod)).diagnosis
         displaced = [kept.pod for kept in self._nominations.on(result.node) if kept.pod.priority < pod.priority]
         for other in displaced:
             self._nominations.remove(other.key.uid)
-        if self._nominations.full and (lowest := self._nominations.lowest) is not None:
-            self._nominations.remove(lowest.pod.key.uid)
-            displaced.append(lowest.pod)
+        self._nominations.remove(pod.key.uid)
+        if self._nominations.full and (given_up := self._nominations.gives_way_to(pod)) is not None:
+            self._nominations.remove(given_up.pod.key.uid)
+            displaced.append(given_up.pod)
         victims = [victim.key.uid for victim in result.victims]
         kept = self._nominations.nominate(pod, result.node, result.cards, victims)
         if kept is not None:
             kept.written = pod.nominated_node == result.node
             self._tables.budgets.spend(result.victims)
         self._preemptors.discard(pod.key.uid)
-        return Helped(pod=pod, diagnosis=diagnosis, preemption=result, displaced=tuple(displaced))
+        return PostFiltered(pod=pod, diagnosis=diagnosis, preemption=result, displaced=tuple(displaced))
 
     def _learn(self, pod: Pod, wakes_on: int) -> None:
         key = self._preemptors.key_of(pod.key.uid)
         if key is not None:
             self._preemptors.learn(key, wakes_on)
-            if self._nominations.full_for(pod.priority):
+            if self._nominations.full_for(pod):
                 self._preemptors.open(key)
 
     def _no_fit(self, pod: Pod) -> NoFit:
         with self._nominations.seen_by(pod):
             return self._cycles[pod.scheduler_name].no_fit(pod)
 
-    def _wait(self, no_fit: NoFit, *, seeks: bool) -> None:
+    def _wait(self, no_fit: NoFit, *, unanswered: bool) -> None:
         pod, cycle = no_fit.pod, self._cycles[no_fit.pod.scheduler_name]
         signature = cycle.signature(pod)
         self._preemptors.add(
@@ -249,7 +260,7 @@ class Searches:
             pod,
             wakes_on=no_fit.wakes_on,
             needs=cycle.needs(pod, signature),
-            seeks=seeks,
+            unanswered=unanswered,
         )
 
     @contextmanager

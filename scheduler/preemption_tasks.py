@@ -1,7 +1,8 @@
 """A task per preemption: says in the status for which node the pod waits, and removes its victims.
 
-    Helped ──▶ nominatedNodeName of those who lose their place, and of the pod
+    PostFiltered ──▶ nominatedNodeName of those who lose their place, and of the pod
           └──▶ for each victim: condition DisruptionTarget ──▶ DELETE with its uid ──▶ Event Preempted
+                                └─ of whose Binding nothing has been sent: that is cancelled, and it waits again
 
 The decisions go on meanwhile; the place is kept in the tables. A victim whose DELETE fails ends it: the place is kept
 no longer, and the pod is tried again after a back-off. So does a pod that is gone, or has another place: victims that
@@ -23,7 +24,7 @@ from scheduler.framework.preemption import Preemption
 from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiNotFound, ApiRefused, ApiThrottled, Cluster
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod
-from scheduler.preemption_searches import Helped
+from scheduler.preemption_searches import PostFiltered
 from scheduler.telemetry.recorder import Recorder
 
 _TRIES: Final = 4
@@ -34,7 +35,7 @@ log = structlog.get_logger()
 
 
 class PreemptionTasks:
-    """slots: of these requests. now_s: monotonic seconds.
+    """slots: of these requests. cancel: as `BindingTasks.cancel`. now_s: monotonic seconds.
 
     backoff_s: before each repetition of a request. wake: after each failure.
     """
@@ -46,6 +47,7 @@ class PreemptionTasks:
         recorder: Recorder,
         slots: BindSlots,
         *,
+        cancel: Callable[[str, str], bool],
         now_s: Callable[[], float],
         backoff_s: Callable[[int], float],
         wake: Callable[[], None],
@@ -57,15 +59,16 @@ class PreemptionTasks:
         self._backoff_s = backoff_s
         self._wake = wake
         self._slots = slots
+        self._cancel = cancel
         # By uid of the pod: of two nominations, the later one has to be in its status in the end.
         self._nominating: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def start(self, helped: Helped, tasks: asyncio.TaskGroup) -> None:
+    def start(self, post_filtered: PostFiltered, tasks: asyncio.TaskGroup) -> None:
         """Do what was decided."""
-        for other in helped.displaced:
+        for other in post_filtered.displaced:
             tasks.create_task(self._until_stop(self._nominate(other)))
-        if helped.preemption is not None:
-            tasks.create_task(self._until_stop(self._preempt(helped.preemption)))
+        if post_filtered.preemption is not None:
+            tasks.create_task(self._until_stop(self._preempt(post_filtered.preemption)))
 
     def stop(self) -> None:
         """Send no other request; those on the wire are answered. The next process decides again."""
@@ -82,9 +85,9 @@ class PreemptionTasks:
             pod=str(pod.key),
             node=preemption.node,
             cards={share.index: share.units for share in preemption.cards},
-            victims=[str(victim.key) for victim in preemption.victims[:_MOST_NAMED]],
-            number=len(preemption.victims),
-            violations=preemption.violations,
+            victims=[str(victim.key) for victim in preemption.removed[:_MOST_NAMED]],
+            number=len(preemption.removed),
+            violations=preemption.protected,
         )
         await self._nominate(pod)
         # If one stays again that has stayed before, nobody else is to go in vain.
@@ -126,6 +129,9 @@ class PreemptionTasks:
     async def _remove(self, victim: Pod, preemption: Preemption) -> bool:
         """Whether it is being removed; else the place is kept no longer."""
         pod = preemption.pod
+        if self._cancel(victim.key.uid, f"preempted by pod {pod.key}"):
+            self._recorder.preempted(victim, note_of(preemption))
+            return True
         why = f"{pod.scheduler_name}: preempting to accommodate a higher priority pod"
         condition = PodCondition(DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER, why)
         with suppress(ApiNotFound, ApiConflict):

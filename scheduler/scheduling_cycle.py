@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import msgspec
+import numpy as np
 from cachetools import LRUCache
 
 from scheduler.framework.diagnosis import NOT_RESOLVABLE, Diagnosis, Resolvable, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.plugin import CardVerdict, Objection, PreBindPlugin, Rejected, Wait
-from scheduler.framework.preemption import NotHelped, PostFilterResult, Preemption
+from scheduler.framework.preemption import NoPreemption, PostFilterResult, Preemption
 from scheduler.framework.runtime import NOWHERE, Runtime, Signature
 from scheduler.framework.what_if import RowMemo, WhatIf
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import ANYTHING, Change
-from scheduler.state.columns.arrays import RowArray
+from scheduler.state.columns.arrays import Int64Array, RowArray
 from scheduler.state.facts.priorities import Priorities
 from scheduler.state.left_above import LeftAboves
 from scheduler.state.needs import Needs
@@ -80,12 +81,14 @@ class Judgement:
     """What every rule says of every node about one pod, for `explain`. Valid while the tables stay as they are.
 
     diagnosis: None when a node takes the pod. never: a reason that holds for every node, or "". rules: the name of each
-    rule with its objections over all rows. verdicts: of a row, what each of its cards is to the pod.
+    rule with its objections over all rows. hopeful: intp[…], rows where pods that leave may make room.
+    verdicts: of a row, what each of its cards is to the pod.
     """
 
     diagnosis: Diagnosis | None
     never: str
     rules: tuple[tuple[str, list[Objection]], ...]
+    hopeful: RowArray
     verdicts: Callable[[int], list[CardVerdict]]
 
 
@@ -108,7 +111,7 @@ class SchedulingCycle:
         self._diagnoses: LRUCache[Signature, _Diagnosed] = LRUCache(_DIAGNOSES_BYTES, getsizeof=_size)
         self._memo = RowMemo(runtime.tables)
         # At which version of the tables and of the budgets.
-        self._unhelped: LRUCache[Hashable, tuple[tuple[int, int], Sought]] = LRUCache(maxsize=_MOST_UNHELPED)
+        self._in_vain: LRUCache[Hashable, tuple[tuple[int, int], Sought]] = LRUCache(maxsize=_MOST_IN_VAIN)
         if runtime.profile.post_filter:
             # Made while nothing is there yet, which takes no time.
             runtime.tables.fact(Priorities)
@@ -127,7 +130,7 @@ class SchedulingCycle:
         key = runtime.signature(pod)
         asked = (key, pod.priority, pod.preempts)
         version = (tables.changes.version, tables.budgets.version)
-        kept = self._unhelped.get(asked)
+        kept = self._in_vain.get(asked)
         if rows is None and kept is not None and kept[0] == version and nominations.of(pod.key.uid) is None:
             yield kept[1]
             return
@@ -138,10 +141,10 @@ class SchedulingCycle:
             found, wakes_on = runtime.resolvable_on(pod, rows)
         left = lefts.of(pod.priority)
         what_if = WhatIf(runtime, pod, found, nominations=nominations, left=left, memo=self._memo)
-        result = yield from self._helped(pod, what_if)
+        result = yield from self._post_filtered(pod, what_if)
         sought = Sought(result, wakes_on | what_if.wakes_on)
-        if rows is None and isinstance(result, NotHelped) and not result.keeps and not result.again:
-            self._unhelped[asked] = (version, sought)
+        if rows is None and isinstance(result, NoPreemption) and not result.keeps and not result.again:
+            self._in_vain[asked] = (version, sought)
         yield sought
 
     def no_fit(self, pod: Pod) -> NoFit:
@@ -167,10 +170,13 @@ class SchedulingCycle:
         runtime, key = self._runtime, self._runtime.signature(pod)
         evaluation = runtime.evaluate(pod, key)
         nowhere = evaluation.never or runtime.best_row(pod, evaluation) == NOWHERE
+        found = self._diagnosed(pod, key, evaluation) if nowhere else None
+        resolvable = NOT_RESOLVABLE if found is None else found.resolvable
         return Judgement(
-            diagnosis=self._diagnosed(pod, key, evaluation).diagnosis if nowhere else None,
+            diagnosis=None if found is None else found.diagnosis,
             never=evaluation.never,
             rules=tuple(runtime.objections_by_rule(pod, evaluation)),
+            hopeful=np.setdiff1d(resolvable.rows, resolvable.ruled_out),
             verdicts=lambda row: runtime.verdicts(pod, evaluation, row),
         )
 
@@ -187,6 +193,19 @@ class SchedulingCycle:
         fits, evaluation = self._runtime.fits_on(pod, rows)
         return fits, _wakes_on(evaluation)
 
+    def least_of_row(self, pod: Pod) -> Int64Array | None:
+        """int64[amounts]: what the pod needs of a row at least; None when its rules may look at other rows, too."""
+        template, profile = pod.template, self._runtime.profile
+        terms = (template.affinity, template.anti_affinity)
+        required = any(one.required_during_scheduling_ignored_during_execution for one in terms)
+        if required or template.spread or pod.volumes.claims or profile.has_rules_of_others:
+            return None
+        return profile.least(pod)
+
+    def may_be_helped_on(self, pod: Pod, row: int) -> bool:
+        """Whether pods that leave the row may make room for the pod, which does not fit there as it is."""
+        return bool(len(self._runtime.resolvable_on(pod, np.array([row], dtype=np.intp))[0].rows))
+
     def fits_nowhere(self, pod: Pod, signature: Signature) -> bool:
         """Whether no node will ever do, as the pod and its claims are."""
         return bool(self._runtime.evaluate(pod, signature).never)
@@ -198,18 +217,18 @@ class SchedulingCycle:
         if self._runtime.tables.is_assumed(pod.key.uid):
             self._runtime.tables.forget(pod.key.uid)
 
-    def _helped(self, pod: Pod, what_if: WhatIf) -> Generator[None, None, PostFilterResult]:
-        unhelped = []
+    def _post_filtered(self, pod: Pod, what_if: WhatIf) -> Generator[None, None, PostFilterResult]:
+        in_vain = []
         for plugin in self._runtime.profile.post_filter:
             result = yield from plugin.post_filter(pod, what_if)
             if isinstance(result, Preemption):
                 return result
-            unhelped.append(result)
-        return NotHelped(
-            ", ".join(result.message for result in unhelped),
-            tuple(reason for result in unhelped for reason in result.reasons),
-            again=any(result.again for result in unhelped),
-            keeps=any(result.keeps for result in unhelped),
+            in_vain.append(result)
+        return NoPreemption(
+            ", ".join(result.message for result in in_vain),
+            tuple(reason for result in in_vain for reason in result.reasons),
+            again=any(result.again for result in in_vain),
+            keeps=any(result.keeps for result in in_vain),
         )
 
     def _row(self, pod: Pod, evaluation: Evaluation, nominated: str) -> int:
@@ -279,7 +298,7 @@ class SchedulingCycle:
 # Of 500 classes with 5,000 nodes.
 _DIAGNOSES_BYTES: Final = 32 * 1024 * 1024
 _DIAGNOSIS_BYTES: Final = 1024
-_MOST_UNHELPED: Final = 1024
+_MOST_IN_VAIN: Final = 1024
 
 
 def _size(kept: _Diagnosed) -> int:

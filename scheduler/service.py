@@ -29,7 +29,7 @@ from scheduler.kube.port import Binding, Changed, Cluster
 from scheduler.kube.reflector import Backoff
 from scheduler.ledger_audit import LedgerAudit
 from scheduler.pods.pod import PodReader
-from scheduler.preemption_searches import Helped
+from scheduler.preemption_searches import PostFiltered
 from scheduler.preemption_tasks import PreemptionTasks
 from scheduler.process.contact import Contact
 from scheduler.queue.entry import State
@@ -160,6 +160,7 @@ class Service:
             self._cluster,
             self.recorder,
             slots,
+            cancel=self._binding.cancel,
             now_s=now_s,
             backoff_s=backoff_s,
             wake=self._wake.set,
@@ -263,13 +264,13 @@ class Service:
                 continue
             if engine.hold_back(self._binding.slots.lets_pass, began_s):
                 continue
-            if engine.helps_first():
-                self._help(engine.help_next(began_s), bindings)
+            if engine.search_first():
+                self._follow_late_post_filter(engine.post_filter_next(began_s), bindings)
                 continue
             decision = engine.decide(began_s, clock.wall_ns())
-            if decision is None and engine.seeks_help:
+            if decision is None and engine.any_search:
                 until_s = min(until_s, began_s + _CHECKS_SLICE_S)
-                self._help(engine.help_next(began_s), bindings)
+                self._follow_late_post_filter(engine.post_filter_next(began_s), bindings)
                 continue
             if decision is None and engine.serve(self._binding.slots.held_back):
                 # Nobody else is ready: the owner is told why it waits.
@@ -301,18 +302,26 @@ class Service:
         if isinstance(outcome, Placement):
             self._binding.start(decision, outcome, bindings)
             return
-        helped = None if outcome.by_permit else self.engine.seek_help(outcome, self._clock.monotonic_s())
-        if helped is None:
+        post_filtered = None if outcome.by_permit else self.engine.post_filter(outcome, self._clock.monotonic_s())
+        told = outcome.diagnosis if post_filtered is None else post_filtered.diagnosis
+        self._observer.unschedulable(outcome.pod, told, decision.queued.attempts)
+        if post_filtered is None:
             self.recorder.failed_scheduling(outcome.pod, outcome.diagnosis)
-        self._help(helped, bindings)
+        self._follow_post_filter(post_filtered, bindings)
 
-    def _help(self, helped: Helped | None, tasks: asyncio.TaskGroup) -> None:
-        self._observer.sought(self.engine.searches, helped)
-        if helped is None:
+    def _follow_late_post_filter(self, post_filtered: PostFiltered | None, tasks: asyncio.TaskGroup) -> None:
+        """What a search has found out after the attempt was told."""
+        if post_filtered is not None and post_filtered.preemption is None and post_filtered.diagnosis.tail:
+            self._observer.unschedulable(post_filtered.pod, post_filtered.diagnosis)
+        self._follow_post_filter(post_filtered, tasks)
+
+    def _follow_post_filter(self, post_filtered: PostFiltered | None, tasks: asyncio.TaskGroup) -> None:
+        self._observer.post_filtered(self.engine.searches, post_filtered)
+        if post_filtered is None:
             return
-        self.recorder.failed_scheduling(helped.pod, helped.diagnosis)
-        if helped.preemption is not None or helped.displaced:
-            self._preemption.start(helped, tasks)
+        self.recorder.failed_scheduling(post_filtered.pod, post_filtered.diagnosis)
+        if post_filtered.preemption is not None or post_filtered.displaced:
+            self._preemption.start(post_filtered, tasks)
 
     def _retried(self, binding: Binding, status: int, reason: str) -> None:
         self._observer.bind_retried(binding, status, reason)

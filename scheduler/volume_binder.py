@@ -4,8 +4,8 @@
                                  │  └── a watch event of one of them: looks again
                                  └── time is up, or it cannot come true any more ─▶ VolumesFailed
 
-Each PATCH says which version it is about, so that what somebody else has changed meanwhile is not overwritten. What is
-written stays written: the next attempt, or the next process, finds the volume kept for its claim, and the node in it.
+What is written stays written: the next attempt, or the next process, finds the volume kept for its claim, and the node
+in it. An event of a claim has that claim alone looked at, by each pod that waits for it.
 Source: kube-scheduler, plugins/volumebinding/binder.go, BindPodVolumes; it looks once a second.
 """
 
@@ -14,12 +14,13 @@ from collections.abc import Callable
 from typing import Final
 
 from scheduler.bind_slots import BindSlots, Stopped
-from scheduler.kube.port import ApiError, Cluster, NodeForClaim, VolumeForClaim
+from scheduler.kube.port import Cluster
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.scheduling_cycle import Placement
 from scheduler.state.tables import Tables
 from scheduler.state.volumes.plan import Plan
-from scheduler.state.volumes.progress import Failed, is_done, to_write
+from scheduler.state.volumes.progress import Failed, is_done
+from scheduler.volume_writes import VolumeWrites, WriteRefused, Written
 
 # No event says to a waiting pod that it has gone itself.
 _LOOK_EVERY_S: Final = 5.0
@@ -41,11 +42,11 @@ class VolumeBinder:
 
     def __init__(self, cluster: Cluster, tables: Tables, slots: BindSlots, *, gone: Callable[[str], bool]) -> None:
         """slots: of these requests. gone: by uid, whether the watch has shown that the pod is gone."""
-        self._cluster = cluster
         self._tables = tables
         self._slots = slots
+        self._writes = VolumeWrites(cluster, tables.volumes, slots)
         self._gone = gone
-        self._waiting: dict[ClaimKey | str, set[asyncio.Event]] = {}
+        self._waiting: dict[Written, set[_Waiting]] = {}
         self._stopped = False
 
     async def bind(self, placement: Placement) -> None:
@@ -53,72 +54,62 @@ class VolumeBinder:
         plan = placement.volumes
         if plan is None:
             return
+        namespace = placement.pod.key.namespace
         try:
             async with asyncio.timeout(plan.timeout_s):
-                written = await self._write(placement.pod.key.namespace, plan)
-                await self._until_bound(placement.pod.key.uid, plan, written)
+                async with self._slots.binding(namespace):
+                    for claim, volume in plan:
+                        await self._writes.write(namespace, claim, volume, plan.node)
+                await self._until_bound(placement.pod.key.uid, plan)
+        except WriteRefused as refused:
+            raise VolumesFailed(str(refused), status=refused.status) from refused
         except Failed as failed:
             raise VolumesFailed(str(failed)) from failed
         except TimeoutError as error:
             message = f"its volumes were not bound within {plan.timeout_s:g} s"
             raise VolumesFailed(message) from error
 
-    def seen(self, key: ClaimKey | str) -> None:
+    def seen(self, key: Written) -> None:
         """A claim, or a volume by name, has come, changed or gone."""
+        self._writes.seen(key)
         if not self._waiting:
             return
         names = self._tables.volumes.claims_of(key) if isinstance(key, str) else ()
         for one in (key, *names):
-            for waiter in self._waiting.get(one, ()):
-                waiter.set()
+            for waiting in self._waiting.get(one, ()):
+                waiting.seen(one, self._is_done)
 
     def stop(self) -> None:
         """Who waits gets Stopped. Requests on the wire are answered."""
         self._stopped = True
         self._slots.stop()
-        for waiters in self._waiting.values():
-            for waiter in waiters:
-                waiter.set()
+        for all_waiting in self._waiting.values():
+            for waiting in all_waiting:
+                waiting.woken.set()
 
-    async def _write(self, namespace: str, plan: Plan) -> dict[ClaimKey | str, str]:
-        """Returns the versions that were made, by claim and volume."""
-        written: dict[ClaimKey | str, str] = {}
-        async with self._slots.binding(namespace):
-            for one in to_write(plan, self._tables.volumes):
-                try:
-                    async with self._slots.slot(namespace):
-                        version = await self._send(one)
-                except ApiError as error:
-                    message = f"{_about(one)}: {error.message}"
-                    raise VolumesFailed(message, status=error.status) from error
-                written[one.volume if isinstance(one, VolumeForClaim) else (one.namespace, one.claim)] = version
-        return written
-
-    async def _send(self, one: VolumeForClaim | NodeForClaim) -> str:
-        if isinstance(one, VolumeForClaim):
-            return await self._cluster.give_volume(one)
-        return await self._cluster.select_node(one)
-
-    async def _until_bound(self, uid: str, plan: Plan, written: dict[ClaimKey | str, str]) -> None:
-        waiter = asyncio.Event()
-        keys: set[ClaimKey | str] = {*plan.made}
-        for volume, claim in plan.taken:
-            keys |= {volume, claim}
+    async def _until_bound(self, uid: str, plan: Plan) -> None:
+        waiting = _Waiting(plan)
+        keys: set[Written] = {key for claim, volume in plan for key in (claim, volume) if key}
         for key in keys:
-            self._waiting.setdefault(key, set()).add(waiter)
+            self._waiting.setdefault(key, set()).add(waiting)
         try:
-            while not is_done(plan, self._tables.volumes, self._labels(plan.node), written):
+            while not waiting.look(self._is_done):
                 if self._gone(uid):
                     message = "the watch shows that the pod is gone"
                     raise VolumesFailed(message, gone=True)
                 if self._stopped:
                     raise Stopped
-                await _wait(waiter)
+                await _wait(waiting.woken)
         finally:
             for key in keys:
-                self._waiting[key].discard(waiter)
+                self._waiting[key].discard(waiting)
                 if not self._waiting[key]:
                     del self._waiting[key]
+
+    def _is_done(self, claim: ClaimKey, volume: str, node: str) -> bool:
+        if self._writes.is_unseen(volume or claim):
+            return False
+        return is_done(claim, volume, node, self._tables.volumes, self._labels(node))
 
     def _labels(self, node: str) -> dict[str, str] | None:
         if node not in self._tables.row_of:
@@ -126,17 +117,43 @@ class VolumeBinder:
         return self._tables.node(node).metadata.labels or {}
 
 
-async def _wait(waiter: asyncio.Event) -> None:
+class _Waiting:
+    """A pod that waits for its volumes. woken: set when it may have them all, or will not."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Nothing is known."""
+        self.woken = asyncio.Event()
+        self._plan = plan
+        self._claims = dict(plan.taken)
+        self._volumes = {claim: volume for volume, claim in plan.taken}
+        self._left: set[ClaimKey] = set()
+
+    def look(self, is_done: Callable[[ClaimKey, str, str], bool]) -> bool:
+        """Whether all are bound. Raises Failed: each is looked at, so that it is told although another still waits."""
+        self._left = {claim for claim, volume in self._plan if not is_done(claim, volume, self._plan.node)}
+        return not self._left
+
+    def seen(self, key: Written, is_done: Callable[[ClaimKey, str, str], bool]) -> None:
+        """One of its claims, or of their volumes by name."""
+        claim = self._claims[key] if isinstance(key, str) else key
+        try:
+            done = is_done(claim, self._volumes.get(claim, ""), self._plan.node)
+        except Failed:
+            self.woken.set()
+            return
+        if not done:
+            self._left.add(claim)
+            return
+        self._left.discard(claim)
+        if not self._left:
+            self.woken.set()
+
+
+async def _wait(woken: asyncio.Event) -> None:
     """Until it is set, but not for long. It is not set then."""
     try:
         async with asyncio.timeout(_LOOK_EVERY_S):
-            await waiter.wait()
+            await woken.wait()
     except TimeoutError:
         return
-    waiter.clear()
-
-
-def _about(one: VolumeForClaim | NodeForClaim) -> str:
-    if isinstance(one, VolumeForClaim):
-        return f"giving persistentvolume {one.volume} to persistentvolumeclaim {one.claim_namespace}/{one.claim}"
-    return f"selecting node {one.node} for persistentvolumeclaim {one.namespace}/{one.claim}"
+    woken.clear()

@@ -133,12 +133,16 @@ class Document(Section):
 
 @dataclass(slots=True)
 class ClusterFile:
-    """All files together. ignored: manifests that are not read, as `kind namespace/name`."""
+    """All files together. ignored: manifests that are not read, as `kind namespace/name`.
+
+    storage: manifests of claims, volumes and their like, each with its kind.
+    """
 
     nodes: list[NodeGroup] = field(default_factory=list)
     pods: list[PodGroup] = field(default_factory=list)
     faults: list[DescribedFault] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    storage: list[Manifest] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,9 @@ from config.clusterfile.workloads import (
     NamedMetadata,
     NodeManifest,
     PodManifest,
+    StorageManifest,
     Workload,
+    claims_of,
     plain,
     pods_of,
     stable_uuid,
@@ -27,7 +29,7 @@ from config.protocol import inventory, names
 from config.settings.load import documents_in
 from config.settings.mistakes import ConfigurationError, Mistake, mistakes_in
 
-__all__ = ["ClusterFile", "TimedPod", "node_manifests", "pod_manifests", "read"]
+__all__ = ["ClusterFile", "TimedPod", "node_manifests", "pod_manifests", "read", "said_of"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -35,8 +37,12 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 _OFFERED: Final = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110"}
 _READY: Final = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
 _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "Job"})
+# Those that have no namespace, and the others.
+_OF_THE_CLUSTER: Final = frozenset({"PersistentVolume", "StorageClass", "CSINode", "CSIDriver", "VolumeAttachment"})
+_STORAGE: Final = _OF_THE_CLUSTER | {"PersistentVolumeClaim", "CSIStorageCapacity"}
 # They make pods, so ignoring them would mislead.
 _NOT_READ: Final = frozenset({"DaemonSet", "CronJob", "ReplicationController"})
+_OF_AN_ENTRY: Final = frozenset({"at_s", "atS", "runs_s", "runsS", "count"})
 
 
 def read(*paths: Path) -> ClusterFile:
@@ -97,6 +103,8 @@ class _Reader:
         for workload in self.workloads:
             if (workload.kind, workload.metadata.namespace, workload.metadata.name) not in self.owners:
                 self.cluster.pods += [PodGroup(pod=PodManifest.model_validate(pod)) for pod in pods_of(workload)]
+            there = {said_of(found) for found in self.cluster.storage}
+            self.cluster.storage += [claim for claim in claims_of(workload) if said_of(claim) not in there]
 
     def _take_manifest(self, path: Path, manifest: dict[str, object]) -> None:
         kind = manifest.get("kind")
@@ -107,11 +115,15 @@ class _Reader:
             if node := self._checked(NodeManifest, manifest, source):
                 self.cluster.nodes.append(NodeGroup(node=node))
         elif kind == "Pod":
+            self.mistakes += _misplaced(manifest, source)
             if pod := self._checked(PodManifest, manifest, source):
                 self.cluster.pods.append(PodGroup(pod=pod))
         elif kind in _WORKLOADS:
             if workload := self._checked(Workload, manifest, source):
                 self.workloads.append(workload)
+        elif kind in _STORAGE:
+            if found := self._checked(StorageManifest, manifest, source):
+                self.cluster.storage.append(plain(found))
         elif not isinstance(kind, str) or kind in _NOT_READ:
             expected = ", ".join(("Node", "Pod", *sorted(_WORKLOADS), "List"))
             message = f"expected one of {expected}, found {kind}" if kind else "is missing"
@@ -149,6 +161,14 @@ def _label(manifest: dict[str, object]) -> str:
     return "/".join(str(metadata[key]) for key in ("namespace", "name") if key in metadata) or "without a name"
 
 
+def _misplaced(manifest: dict[str, object], source: str) -> Iterator[Mistake]:
+    """Fields of an entry of `pods` that stand in the manifest itself, where nobody reads them."""
+    for name in sorted(_OF_AN_ENTRY & manifest.keys()):
+        entry = f"`pods: [{{{name}: {str(manifest[name])[:16]}, pod: …}}]`"
+        hint = f"is no field of a manifest: write {entry} with the manifest as pod"
+        yield Mistake(name, source, hint)
+
+
 def _owners(manifest: dict[str, object]) -> Iterator[tuple[str, str, str]]:
     metadata = _metadata(manifest)
     references = metadata.get("ownerReferences")
@@ -164,6 +184,7 @@ def _contradictions(cluster: ClusterFile, source: str) -> Iterator[Mistake]:
         ("node", [name for group in cluster.nodes for name in group.node_names()]),
         ("pod", [f"{p.pod.metadata.namespace}/{name}" for p in cluster.pods for name in p.pod_names()]),
         ("card", [card.uuid for group in cluster.nodes for card in group.cards if card.uuid]),
+        ("object of storage", [said_of(found) for found in cluster.storage]),
     ):
         twice = [value for value, count in Counter(values).items() if count > 1]
         if twice:
@@ -175,6 +196,13 @@ def _contradictions(cluster: ClusterFile, source: str) -> Iterator[Mistake]:
             cards = _cards(groups[fault.node], fault.node, 1)
             if str(fault.card) not in {str(name) for card in cards for name in (card.index, card.uuid)}:
                 yield Mistake(f"faults[{number}].card", source, f"node {fault.node} has no card {fault.card}")
+
+
+def said_of(manifest: Manifest) -> str:
+    """Of an object of storage: `kind name` or `kind namespace/name`."""
+    kind, metadata = str(manifest["kind"]), _metadata(manifest)
+    name = str(metadata["name"])
+    return f"{kind} {name}" if kind in _OF_THE_CLUSTER else f"{kind} {metadata.get('namespace', 'default')}/{name}"
 
 
 def _node(group: NodeGroup, name: str, unit_mib: int, gpu_mem: str, gpu_count: str) -> Manifest:

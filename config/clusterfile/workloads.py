@@ -86,6 +86,13 @@ class NodeManifest(_Open):
     status: _NodeStatus = _NodeStatus()
 
 
+class StorageManifest(_Open):
+    """A claim, a volume, or what else of storage decides where a pod may run."""
+
+    kind: str
+    metadata: NamedMetadata
+
+
 class _Template(_Open):
     metadata: _Metadata = _Metadata()
     spec: _PodSpec
@@ -174,6 +181,19 @@ def _of_stateful_set(workload: Workload) -> Iterator[_Pod]:
         over: Manifest = {"hostname": pod, "subdomain": spec.service_name} if spec.service_name else {}
         over |= {"volumes": [*spec.template.spec.volumes, *claims]} if claims else {}
         yield _Pod(pod, ("StatefulSet", name), labels | revision, spec=over)
+
+
+def claims_of(workload: Workload) -> Iterator[Manifest]:
+    """The claims that the controller of StatefulSets makes from templates, one per pod and template.
+
+    Source: pkg/controller/statefulset/stateful_set_utils.go, getPersistentVolumeClaims.
+    """
+    spec, namespace = workload.spec, workload.metadata.namespace
+    for ordinal in range(spec.ordinals.start, spec.ordinals.start + spec.replicas):
+        for template in spec.volume_claim_templates:
+            name = f"{template.metadata.name}-{workload.metadata.name}-{ordinal}"
+            metadata = plain(template.metadata) | {"name": name, "namespace": namespace}
+            yield plain(template) | {"kind": "PersistentVolumeClaim", "metadata": metadata}
 
 
 def _of_job(workload: Workload) -> Iterator[_Pod]:

@@ -15,8 +15,9 @@ from e2e.control_plane.pki import Pki
 
 _LOOPBACK: Final = "127.0.0.1"
 # Without a controller manager nobody makes the default ServiceAccount that the first plugin asks
-# for, and nobody takes off the not-ready taint that the second one puts on every new node.
-_NEED_CONTROLLERS: Final = "ServiceAccount,TaintNodesByCondition"
+# for, takes off the not-ready taint that the second one puts on every new node, or the finalizer
+# that the third one puts on every claim and volume.
+_NEED_CONTROLLERS: Final = "ServiceAccount,TaintNodesByCondition,StorageObjectInUseProtection"
 _UNLIMITED: Final = (
     "--enable-priority-and-fairness=false",
     "--max-requests-inflight=3000",

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Final, TypeAlias
 
 from config.protocol import names
@@ -107,13 +108,19 @@ class Accounts:
         for number, reason in _COUNTED.findall(message):
             resource = _RESOURCES[reason]
             wants = asked(pod)[resource]
-            short = sum(wants > HOLDS[resource] - _sum(self.bound[node])[resource] for node in self.nodes)
+            short = sum(wants > HOLDS[resource] - self._left[node][0][resource] for node in self.nodes)
             if int(number) > short:
                 return f"{message} ({resource}: only {short})"
         return ""
 
     def _has_room(self, node: str, pod: Json) -> bool:
-        return fits(pod, _sum(self.bound[node])) and _units(pod) <= max(self.free_units(node))
+        taken, units = self._left[node]
+        return _units(pod) <= units and fits(pod, taken)
+
+    @cached_property
+    def _left(self) -> dict[str, tuple[Amounts, int]]:
+        """By node: what is taken, and the units that are free on its emptiest card."""
+        return {node: (_sum(self.bound[node]), max(self.free_units(node))) for node in self.nodes}
 
     def _behind_s(self, node: str, place: int) -> float:
         *before, pod = self.bound[node][: place + 1]

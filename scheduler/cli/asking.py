@@ -1,42 +1,52 @@
 """An engine filled from a cluster that is only read: for `explain` and `what-if`. No running scheduler is needed.
 
 Each kind of objects is listed once, and nothing is ever written. Whoever asks needs the right to list and watch nodes
-and pods; without namespaces and ConfigMaps the answer says what it could not look at.
+and pods; without the others the answer says what it could not look at. docs/explain.md lists them.
 """
 
 import contextlib
 import difflib
-import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
-import msgspec
+from msgspec.structs import replace
 
 from config.protocol.quantity import QuantityError
-from config.settings.plainyaml import DocumentError, parse
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine, installed_plugins
-from scheduler.engine import Engine
-from scheduler.event_handlers import EventHandlers, Problem
-from scheduler.explain.answers import Explanation, WhatIf
+from scheduler.cli.manifests import Manifest, Unanswerable
+from scheduler.event_handlers import BAD_ANNOTATION, EventHandlers, Problem
+from scheduler.explain.answers import Explanation, WhatIf, listed
+from scheduler.explain.reading import Reading
 from scheduler.explain.standing import explain, own_name, sentence
 from scheduler.explain.what_if import what_if
 from scheduler.kube import objects
-from scheduler.kube.port import ApiError, ApiForbidden, Cluster, ListEnds
+from scheduler.kube.port import (
+    DISRUPTION_BUDGETS,
+    NAMESPACES,
+    OF_STORAGE,
+    PODS,
+    PRIORITY_CLASSES,
+    ApiError,
+    ApiForbidden,
+    Changed,
+    Cluster,
+    Kind,
+    ListEnds,
+    T,
+    WatchEvent,
+)
 from scheduler.pods.mistakes import forgotten, mistakes
 from scheduler.pods.pod import Pod, PodReader
+from scheduler.pods.pod_volumes import NO_VOLUMES
 from scheduler.simulation.defaults import new_pod
 from scheduler.volume_handlers import VolumeHandlers
-from scheduler.watches import Watched, watched
+from scheduler.watches import watched
 
 _MOST_NAMES: Final = 3
-_LARGEST_FILE: Final = 1 << 20
-
-
-class Unanswerable(Exception):
-    """The question cannot be answered; the message says why, and what to do."""
+_OF_STORAGE: Final = tuple(kind.name for kind in OF_STORAGE)
 
 
 @dataclass(slots=True)
@@ -44,9 +54,8 @@ class Site:
     """unread: what was left out, a line each."""
 
     cluster: Cluster
-    engine: Engine
+    reading: Reading
     reader: PodReader
-    unit_mib: int
     unread: list[str] = field(default_factory=list)
 
     async def explained(self, namespace: str, name: str, node: str = "") -> Explanation:
@@ -54,39 +63,81 @@ class Site:
         found = await _asked(self.cluster.pod(namespace, name))
         if found is None:
             raise Unanswerable(self._unknown(namespace, name))
-        if node and node not in self.engine.tables.row_of:
-            near = difflib.get_close_matches(node, self.engine.tables.row_of, _MOST_NAMES)
+        rows = self.reading.engine.tables.row_of
+        if node and node not in rows:
+            near = difflib.get_close_matches(node, rows, _MOST_NAMES)
             message = f"there is no node {node}{_or(near)}"
             raise Unanswerable(message)
-        mistaken = mistakes(found, self.reader.resources)
-        return explain(self.engine, self._read(found), self.unit_mib, node, mistaken)
+        pod, left_out = self._read(found)
+        return explain(self.reading, pod, node, (*mistakes(found, self.reader.resources), *left_out))
 
-    def what_if(self, wire: objects.Pod, replicas: int) -> WhatIf:
-        """Of a pod that does not exist."""
-        pod = self._read(new_pod(wire))
-        words = tuple(sentence(mistake) for mistake in mistakes(wire, self.reader.resources))
-        if pod.scheduler_name not in self.engine.scheduler_names:
-            ours = own_name(self.engine)
+    def what_if(self, wire: objects.Pod, replicas: int, words: tuple[str, ...] = ()) -> WhatIf:
+        """Of a pod that does not exist. words: what there is to say of it already, in sentences."""
+        pod, left_out = self._read(new_pod(wire))
+        words += tuple(map(sentence, (*mistakes(wire, self.reader.resources), *left_out)))
+        engine = self.reading.engine
+        if pod.scheduler_name not in engine.scheduler_names:
+            ours = own_name(engine)
             if pod.template.gpu_units:
                 words += (sentence(forgotten(pod.scheduler_name, ours)),)
-            pod = msgspec.structs.replace(pod, scheduler_name=ours)
-        return what_if(self.engine, pod, replicas, self.unit_mib, words)
+            pod = replace(pod, scheduler_name=ours)
+        return what_if(self.reading, pod, replicas, words)
 
-    def _read(self, wire: objects.Pod) -> Pod:
+    async def prioritized(self, asked: Manifest) -> tuple[objects.Pod, tuple[str, ...]]:
+        """(the pod with the priority that the API server would give it, what there is to say of that)."""
+        pod, name = asked
+        if pod.spec.priority and not name:
+            return pod, ()
+        classes: list[objects.PriorityClass] = []
         try:
-            return self.reader.read(wire)
+            await _list(self.cluster, PRIORITY_CLASSES, lambda events: classes.extend(_present(events)))
+        except ApiForbidden:
+            return pod, (f"Its PriorityClass {name} cannot be read: its priority is taken as 0.",) if name else ()
+        except ApiError as error:
+            raise Unanswerable(error.message) from error
+        suiting = [one for one in classes if (one.metadata.name == name if name else one.global_default)]
+        if not suiting:
+            none = f"There is no PriorityClass {name}, so the API server refuses the pod: its priority is taken as 0."
+            return pod, (none,) if name else ()
+        # Of several defaults the lowest. Source: plugin/pkg/admission/priority/admission.go, getDefaultPriority.
+        chosen = min(suiting, key=lambda one: one.value)
+        policy = pod.spec.preemption_policy or chosen.preemption_policy
+        return replace(pod, spec=replace(pod.spec, priority=chosen.value, preemption_policy=policy)), ()
+
+    def _read(self, wire: objects.Pod) -> tuple[Pod, tuple[str, ...]]:
+        """(the pod, without its volumes where nothing is known of those; what was left out, in clauses)."""
+        try:
+            pod = self.reader.read(wire)
         except QuantityError as error:
             message = f"pod {wire.metadata.name} cannot be read: {error}"
             raise Unanswerable(message) from error
+        if pod.node_name:
+            return pod, ()
+        left_out: list[str] = []
+        unread = [name for name in _OF_STORAGE if name in self.reading.unread]
+        if unread and pod.volumes != NO_VOLUMES:
+            pod = replace(pod, volumes=NO_VOLUMES)
+            left_out.append(f"its volumes are left out, since {listed(unread, _MOST_NAMES)} cannot be read")
+        if NAMESPACES.name in self.reading.unread and _selects_namespaces(pod):
+            left_out.append(
+                "the namespaceSelector of its pod affinity matches none here, since namespaces cannot be read"
+            )
+        return pod, tuple(left_out)
 
     def _unknown(self, namespace: str, name: str) -> str:
-        records = list(self.engine.tables.records())
+        records = list(self.reading.engine.tables.records())
         elsewhere = sorted({one.pod.key.namespace for one in records if one.pod.key.name == name})
         there = [one.pod.key.name for one in records if one.pod.key.namespace == namespace]
         near = [f"-n {found}" for found in elsewhere[:_MOST_NAMES]] or difflib.get_close_matches(
             name, there, _MOST_NAMES
         )
         return f"there is no pod {name} in namespace {namespace}{_or(near)}"
+
+
+def _selects_namespaces(pod: Pod) -> bool:
+    both = (pod.template.affinity, pod.template.anti_affinity)
+    terms = (term for each in both for term in each.required_during_scheduling_ignored_during_execution)
+    return any(term.namespace_selector is not None for term in terms)
 
 
 def _or(near: list[str]) -> str:
@@ -96,34 +147,76 @@ def _or(near: list[str]) -> str:
 async def site(cluster: Cluster, configuration: SchedulerConfiguration) -> Site:
     """Read the cluster. Raises Unanswerable when nodes or pods cannot be read."""
     engine, reader = build_engine(configuration, installed_plugins())
-    unread: list[str] = []
+    problems: list[str] = []
 
     def report(problem: Problem) -> None:
-        unread.append(f"{problem.kind} {problem.name}: {problem.message}")
+        if not _is_of_its_owner(problem):
+            problems.append(f"{problem.kind} {problem.name}: {problem.message}")
 
     handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=report)
     volume_handlers = VolumeHandlers(engine.change_volumes, report=report, seen=lambda _: None)
+    since: dict[str, str] = {}
+    unread = []
     for one in watched(handlers, volume_handlers):
-        await _list(cluster, one, unread)
-    return Site(cluster, engine, reader, configuration.memory_unit_mib, unread)
-
-
-async def _list(cluster: Cluster, one: Watched[Any], unread: list[str]) -> None:
-    batches = cast("AsyncGenerator[list[Any], None]", cluster.watch(one.kind, None))
-    try:
-        async with contextlib.aclosing(batches):
-            async for batch in batches:
-                one.handle(batch)
-                if any(isinstance(event, ListEnds) for event in batch):
-                    return
-    except ApiForbidden as error:
-        if one.needed:
-            message = f"{one.kind.name} cannot be read: {error.message}; this needs the right to list and watch them"
+        handle = _noting(since, one.handle) if one.kind is PODS else one.handle
+        try:
+            await _list(cluster, one.kind, handle)
+        except ApiError as error:
+            if isinstance(error, ApiForbidden) and not one.needed:
+                unread.append(one.kind.name)
+                continue
+            needs = "; this needs the right to list and watch them" if isinstance(error, ApiForbidden) else ""
+            message = f"{one.kind.name} cannot be read: {error.message}{needs}"
             raise Unanswerable(message) from error
-        unread.append(f"{one.kind.name} cannot be read, and are left out: {error.message}")
-    except ApiError as error:
-        message = f"{one.kind.name} cannot be read: {error.message}"
-        raise Unanswerable(message) from error
+    if DISRUPTION_BUDGETS.name in unread:
+        # A scheduler knows them; the answer says that they are not known here.
+        engine.budgets_listed()
+    if unread:
+        problems.insert(0, f"not allowed to read, and left out: {listed(unread, _MOST_NAMES)}; see docs/explain.md")
+    reading = Reading(engine, configuration.memory_unit_mib, since, frozenset(unread))
+    return Site(cluster, reading, reader, problems)
+
+
+def _is_of_its_owner(problem: Problem) -> bool:
+    """Whether it is a pod's, and its owner sees it: it has no bearing on another pod. A pod that is not read does."""
+    return problem.kind == "Pod" and (problem.on_object or problem.reason != BAD_ANNOTATION)
+
+
+def _noting(
+    since: dict[str, str], handle: Callable[[Sequence[WatchEvent[objects.Pod]]], None]
+) -> Callable[[Sequence[WatchEvent[objects.Pod]]], None]:
+    """As `handle`; `since` gets, by uid, when the deletion of a pod was requested."""
+
+    def noting(events: Sequence[WatchEvent[objects.Pod]]) -> None:
+        for event in events:
+            if isinstance(event, Changed) and event.object.metadata.deletion_timestamp:
+                since[event.object.metadata.uid] = _requested(event.object.metadata)
+        handle(events)
+
+    return noting
+
+
+def _requested(meta: objects.ObjectMeta) -> str:
+    """RFC 3339; "" where the time cannot be read."""
+    try:
+        due = datetime.fromisoformat(meta.deletion_timestamp)
+        return (due - timedelta(seconds=meta.deletion_grace_period_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError):
+        return ""
+
+
+def _present(events: Sequence[WatchEvent[T]]) -> list[T]:
+    return [event.object for event in events if isinstance(event, Changed)]
+
+
+async def _list(cluster: Cluster, kind: Kind[T], handle: Callable[[Sequence[WatchEvent[T]]], None]) -> None:
+    """Raises ApiError."""
+    batches = cast("AsyncGenerator[list[WatchEvent[T]], None]", cluster.watch(kind, None))
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
+            handle(batch)
+            if any(isinstance(event, ListEnds) for event in batch):
+                return
 
 
 async def _asked(answer: Any) -> Any:  # noqa: ANN401 - whatever is asked of the cluster
@@ -131,44 +224,3 @@ async def _asked(answer: Any) -> Any:  # noqa: ANN401 - whatever is asked of the
         return await answer
     except ApiError as error:
         raise Unanswerable(error.message) from error
-
-
-def manifest(path: Path) -> objects.Pod:
-    """The pod of a manifest: a Pod, or the template of a Deployment, StatefulSet, Job or the like.
-
-    Raises Unanswerable.
-    """
-    try:
-        text = sys.stdin.read(_LARGEST_FILE) if str(path) == "-" else path.read_text(encoding="utf-8")
-        documents = [document for document in parse(text) if isinstance(document, dict)]
-    except (OSError, UnicodeDecodeError, DocumentError) as error:
-        message = f"{path} cannot be read: {error}"
-        raise Unanswerable(message) from error
-    pods = [found for document in documents if (found := _pod_in(document)) is not None]
-    if len(pods) != 1:
-        message = (
-            f"{path} holds {len(pods) or 'no'} pods or pod templates; expected one Pod, Deployment, Job or the like"
-        )
-        raise Unanswerable(message)
-    try:
-        return msgspec.json.decode(msgspec.json.encode(pods[0]), type=objects.Pod)
-    except msgspec.ValidationError as error:
-        message = f"{path} is no pod: {error}"
-        raise Unanswerable(message) from error
-
-
-def _pod_in(document: Mapping[str, Any]) -> dict[str, Any] | None:
-    if document.get("kind") == "Pod":
-        return dict(document)
-    metadata, spec = document.get("metadata"), document.get("spec")
-    if document.get("kind") == "CronJob" and isinstance(spec, dict):
-        job = spec.get("jobTemplate")
-        spec = job.get("spec") if isinstance(job, dict) else None
-    template = spec.get("template") if isinstance(spec, dict) else None
-    if not isinstance(template, dict) or not isinstance(metadata, dict):
-        return None
-    own = template.get("metadata") or {}
-    if not isinstance(own, dict):
-        return None
-    named = {"name": metadata.get("name", "pod"), "namespace": metadata.get("namespace", "default")}
-    return {"metadata": {**own, **named}, "spec": template.get("spec") or {}}

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.cli.asking import Site, Unanswerable, manifest, site
+from scheduler.cli.asking import Site, site
+from scheduler.cli.manifests import Unanswerable, manifest
 from scheduler.explain.answers import Explanation, WhatIf, as_json
 from scheduler.explain.text import explanation_text, what_if_text
 from scheduler.kube.rest.client import KubeCluster
@@ -42,12 +43,13 @@ def what_if(
 ) -> str:
     """Print the answer; what is wrong, or ""."""
     try:
-        pod = manifest(file)
+        read = manifest(file)
     except Unanswerable as error:
         return str(error)
 
     async def ask(of: Site) -> WhatIf:
-        return of.what_if(pod, replicas)
+        pod, words = await of.prioritized(read)
+        return of.what_if(pod, replicas, words)
 
     return _ask(configuration, environment, ask, output)
 

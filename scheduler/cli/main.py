@@ -15,6 +15,9 @@ from config.settings.scheduler import SchedulerConfiguration, configuration_mode
 
 ENV_PREFIX: Final = "GPUSHARE_SCHEDULER_"
 _MISCONFIGURED: Final = 2
+_DEFAULT_NAMESPACE: Final = "default"
+# As kubectl spells the kind.
+_POD_KINDS: Final = frozenset({"pod", "pods", "po"})
 
 cli = typer.Typer(
     help="A secondary Kubernetes scheduler that shares GPUs by memory.",
@@ -84,9 +87,9 @@ def simulate(
 
 @cli.command()
 def explain(
-    pod: Annotated[str, typer.Argument(metavar="POD", help="Name of the pod.")],
+    pod: Annotated[str, typer.Argument(metavar="POD", help="Name of the pod; also pod/NAME or NAMESPACE/NAME.")],
     *,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "default",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace (default: default).")] = "",
     node: Annotated[str, typer.Option(help="Look at this node only.")] = "",
     config: Annotated[Path | None, typer.Option(help="Configuration file (SchedulerConfiguration).")] = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
@@ -94,10 +97,11 @@ def explain(
     output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
 ) -> None:
     """Say why a pod waits: per node and card what is free, what is in the way, and what would help. Only reads."""
+    namespace, name = named_pod(pod, namespace)
     configuration = _configuration(config, _connection(kubeconfig, context))
     from scheduler.cli.explain import explain as answer  # noqa: PLC0415
 
-    _answered(answer(configuration, os.environ, namespace=namespace, name=pod, node=node, output=output))
+    _answered(answer(configuration, os.environ, namespace=namespace, name=name, node=node, output=output))
 
 
 @cli.command("what-if")
@@ -115,6 +119,16 @@ def what_if(
     from scheduler.cli.explain import what_if as answer  # noqa: PLC0415
 
     _answered(answer(configuration, os.environ, file=file, replicas=replicas, output=output))
+
+
+def named_pod(pod: str, namespace: str) -> tuple[str, str]:
+    """(namespace, name) of `NAME`, `pod/NAME` or `NAMESPACE/NAME`. namespace: as the flag says, "" without it."""
+    before, slash, name = pod.rpartition("/")
+    if not slash or before in _POD_KINDS:
+        return namespace or _DEFAULT_NAMESPACE, name
+    if not before or not name or "/" in before or namespace not in {"", before}:
+        _give_up(f"{pod} is no pod{f' of namespace {namespace}' if namespace else ''}: expected NAME or NAMESPACE/NAME")
+    return before, name
 
 
 def _connection(kubeconfig: Path | None, context: str | None) -> dict[str, object]:

@@ -13,11 +13,16 @@ class Answer(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class HeldUnits(Answer, frozen=True):
-    """A pod on a card. pod: `namespace/name`. exclusive: it shares the card with nobody."""
+    """A pod on a card. pod: `namespace/name`. exclusive: it shares the card with nobody.
+
+    nominated: it has no node yet, and its place is kept; where its cards are not known, it counts on each of them.
+    """
 
     pod: str
     units: int
     exclusive: bool
+    terminating: bool = False
+    nominated: bool = False
 
 
 class ExplainedCard(Answer, frozen=True):
@@ -35,10 +40,11 @@ class ExplainedCard(Answer, frozen=True):
 
 
 class Objecting(Answer, frozen=True):
-    """A rule that objects to a node, and its words."""
+    """A rule that objects to a node, and its reason. cause: what of pod and node the reason is about, or ""."""
 
     rule: str
     reason: str
+    cause: str = ""
 
 
 class ExplainedNode(Answer, frozen=True):
@@ -79,11 +85,26 @@ class Preempting(Answer, frozen=True):
     victims: tuple[str, ...]
 
 
+class Going(Answer, frozen=True):
+    """A pod that is being deleted. since: when that was requested, RFC 3339, or ""."""
+
+    pod: str
+    since: str
+
+
+class Nominated(Answer, frozen=True):
+    """For which node the pod waits, as its status says, and who is going there."""
+
+    node: str
+    terminating: tuple[Going, ...]
+
+
 class Explanation(Answer, frozen=True):
     """state: one word, see `scheduler.explain.standing`. words: what there is to say and to do, in sentences.
 
     message: what the scheduler writes on the pod, "" when it fits. place: where it is, or would go now; None when
     nowhere. nearest: the nodes that lack least, nearest first. preemption: what makes room for it, None for nothing.
+    nominated: None for a pod whose status names no node.
     """
 
     pod: str
@@ -95,6 +116,7 @@ class Explanation(Answer, frozen=True):
     reasons: tuple[ReasonGroup, ...]
     nearest: tuple[ExplainedNode, ...]
     preemption: Preempting | None = None
+    nominated: Nominated | None = None
 
 
 class WhatIf(Answer, frozen=True):

@@ -5,18 +5,23 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.engine import Engine
 from scheduler.explain.answers import ExplainedCard, ExplainedNode, HeldUnits, Objecting, ReasonGroup
+from scheduler.explain.causes import cause
+from scheduler.explain.reading import Reading
 from scheduler.explain.remedies import remedy
 from scheduler.framework.diagnosis import count_reasons
 from scheduler.framework.plugin import Objection
+from scheduler.plugins.card_choice import by_width, selected
+from scheduler.plugins.node_affinity import NodeAffinity
+from scheduler.plugins.node_name import NodeName
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import Judgement
-from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.tables import Tables
 
 MOST_NODES: Final = 10
 _MOST_EXAMPLES: Final = 3
+_SELECTING: Final = frozenset({NodeAffinity.name, NodeName.name})
 
 
 def reasons(tables: Tables, judged: Judgement) -> tuple[ReasonGroup, ...]:
@@ -31,33 +36,65 @@ def reasons(tables: Tables, judged: Judgement) -> tuple[ReasonGroup, ...]:
     return tuple(sorted(groups, key=lambda group: -group.nodes))
 
 
-def nearest(engine: Engine, pod: Pod, judged: Judgement, most: int = MOST_NODES) -> tuple[ExplainedNode, ...]:
-    """The nodes with the fewest rules in the way, then those whose cards lack least, then by name; `most` at most."""
-    tables = engine.tables
+def nearest(reading: Reading, pod: Pod, judged: Judgement, most: int = MOST_NODES) -> tuple[ExplainedNode, ...]:
+    """The node that it is nominated to; then those where it could run at all, the fewest rules in the way first.
+
+    Then those whose cards lack least, then by name; `most` at most.
+    """
+    tables, kept = reading.engine.tables, reading.engine.nominations.of(pod.key.uid)
+    rows = np.flatnonzero(tables.valid)
     in_the_way = sum(
         (_rejected(objections, tables.valid.shape).astype(np.int64) for _, objections in judged.rules),
         start=np.zeros(tables.valid.shape, dtype=np.int64),
     )
-    rows = np.flatnonzero(tables.valid)
-    keys = (tables.rank[rows], _short(tables, pod, rows), in_the_way[rows])
+    keys = (
+        tables.rank[rows],
+        _short(tables, pod, rows),
+        in_the_way[rows],
+        ~np.isin(rows, judged.hopeful),
+        _never_there(tables, pod, judged)[rows],
+        rows != (-1 if kept is None else tables.row_of.get(kept.node, -1)),
+    )
     order: RowArray = rows[np.lexsort(keys)][:most]
-    return tuple(explained_node(engine, pod, judged, tables.names[row]) for row in order)
+    return tuple(explained_node(reading, pod, judged, tables.names[row]) for row in order)
 
 
-def explained_node(engine: Engine, pod: Pod, judged: Judgement, name: str) -> ExplainedNode:
+def _never_there(tables: Tables, pod: Pod, judged: Judgement) -> Int64Array:
+    """int64[nodes]: 2 where a pod that asks for cards finds none; 0 where it could run; 1 where it never could.
+
+    Never: its own selector is against it, or its cards are too small or too few, whoever leaves.
+    """
+    never: BoolArray = np.zeros(tables.valid.shape, dtype=np.bool_)
+    for rule, objections in judged.rules:
+        if rule in _SELECTING:
+            never |= _rejected(objections, never.shape)
+    request, cards = pod.template.gpu_request, tables.cards
+    if request is None:
+        return never.astype(np.int64)
+
+    def large_enough(rows: Rows) -> BoolArray:
+        large = (cards.units[:, rows] >= request.units_per_card) & selected(cards, request, rows)
+        return np.asarray(np.count_nonzero(large, axis=0) >= request.cards)
+
+    never |= ~by_width(cards, slice(None), large_enough)
+    without = ~by_width(cards, slice(None), lambda rows: np.asarray((cards.units[:, rows] > 0).any(axis=0)))
+    return np.where(without, 2, never.astype(np.int64))
+
+
+def explained_node(reading: Reading, pod: Pod, judged: Judgement, name: str) -> ExplainedNode:
     """One node. KeyError when it is not there."""
-    tables = engine.tables
+    tables = reading.engine.tables
     row = tables.row_of[name]
     only = np.zeros_like(tables.valid)
     only[row] = True
     rules = tuple(
-        Objecting(rule=rule, reason=str(counted).partition(" ")[2])
+        Objecting(rule=rule, reason=str(counted).partition(" ")[2], cause=cause(tables, pod, row, objection.reason))
         for rule, objections in judged.rules
         for objection in objections
         for counted in count_reasons(only, [[objection]])
     )
     cards = _cards(tables, pod, judged, row)
-    leaving, text = remedy(engine, pod, name, rules, cards) if rules else ((), "")
+    leaving, text = remedy(reading, pod, name, rules, cards) if rules else ((), "")
     short = int(_short(tables, pod, np.array([row]))[0])
     return ExplainedNode(name=name, rules=rules, short_units=short, cards=cards, leaving=leaving, remedy=text)
 
@@ -69,7 +106,13 @@ def _cards(tables: Tables, pod: Pod, judged: Judgement, row: int) -> tuple[Expla
     for record in tables.records_on(tables.names[row]):
         for slot, units in () if record.held is None else record.held.places:
             held.setdefault(slot, []).append(
-                HeldUnits(pod=str(record.pod.key), units=units, exclusive=record.exclusive)
+                HeldUnits(
+                    pod=str(record.pod.key),
+                    units=units,
+                    exclusive=record.exclusive,
+                    terminating=record.pod.terminating,
+                    nominated=record.nominated,
+                )
             )
     return tuple(
         ExplainedCard(

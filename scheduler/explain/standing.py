@@ -1,19 +1,25 @@
 """How a pod stands, in words: what its owner has to know before any node is looked at."""
 
 import dataclasses
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.engine import Engine
 from scheduler.explain.answers import ExplainedNode, Explanation, Place, Preempting
+from scheduler.explain.causes import claims_in_the_way
 from scheduler.explain.explanation import explained_node, nearest, reasons
+from scheduler.explain.reading import Reading
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.preemption import Preemption
+from scheduler.kube.port import DISRUPTION_BUDGETS
+from scheduler.plugins.default_preemption import TERMINATING
+from scheduler.plugins.volume_binding import UNBOUND
 from scheduler.pods.gpu_request import unit_name
 from scheduler.pods.mistakes import forgotten
 from scheduler.pods.pod import Pod
-from scheduler.scheduling_cycle import Placement
+from scheduler.scheduling_cycle import Judgement, Placement
 
 
 def asks(pod: Pod, unit_mib: int) -> str:
@@ -27,19 +33,20 @@ def asks(pod: Pod, unit_mib: int) -> str:
     return f"It requests {request.units} {unit}{join}{where}{alone}."
 
 
-def explain(engine: Engine, pod: Pod, unit_mib: int, node: str = "", mistaken: tuple[str, ...] = ()) -> Explanation:
+def explain(reading: Reading, pod: Pod, node: str = "", mistaken: tuple[str, ...] = ()) -> Explanation:
     """Everything about one pod that the engine was told of. node: the only one to look at; KeyError without it.
 
     mistaken: what its author probably meant otherwise.
     """
+    engine = reading.engine
     ours = pod.scheduler_name in engine.scheduler_names
+    words = [sentence(mistake) for mistake in mistaken]
     if pod.finished:
         return _settled(engine, pod, "finished", f"It is {pod.phase}, and holds nothing any more.")
     if pod.node_name:
-        return _settled(engine, pod, "bound", _whereabouts(engine, pod, unit_mib), place=_place(engine, pod))
+        return _settled(engine, pod, "bound", _whereabouts(reading, pod), *words, place=_place(engine, pod))
     if pod.terminating:
         return _settled(engine, pod, "terminating", "It is being deleted, and gets no place any more.")
-    words = [sentence(mistake) for mistake in mistaken]
     if not ours:
         if not (pod.template.gpu_units or pod.template.gpu_request_error):
             said = (
@@ -52,8 +59,8 @@ def explain(engine: Engine, pod: Pod, unit_mib: int, node: str = "", mistaken: t
     gate = engine.queue.gate(pod.key.uid) if pod.key.uid in engine.queue else ""
     if gate:
         words.append(f"It is gated, and not tried before that ends: {gate}.")
-    words.append(asks(pod, unit_mib))
-    return judged(engine, pod, tuple(words), state="gated" if gate else "waits" if ours else "foreign", node=node)
+    words.append(asks(pod, reading.unit_mib))
+    return judged(reading, pod, tuple(words), state="gated" if gate else "waits" if ours else "foreign", node=node)
 
 
 def sentence(clause: str) -> str:
@@ -66,20 +73,28 @@ def own_name(engine: Engine) -> str:
     return names.SCHEDULER_NAME if names.SCHEDULER_NAME in engine.scheduler_names else min(engine.scheduler_names)
 
 
-def judged(engine: Engine, pod: Pod, words: tuple[str, ...], *, state: str, node: str = "") -> Explanation:
+def judged(reading: Reading, pod: Pod, words: tuple[str, ...], *, state: str, node: str = "") -> Explanation:
     """A pod against all nodes, or against one."""
-    judgement = engine.judge(pod)
+    engine = reading.engine
     shown: tuple[ExplainedNode, ...] = ()
-    if node:
-        shown = (explained_node(engine, pod, judgement, node),)
-    elif judgement.diagnosis is not None and not judgement.never:
-        shown = nearest(engine, pod, judgement)
+    with engine.nominations.seen_by(pod):
+        judgement = engine.judge(pod)
+        diagnosis = judgement.diagnosis
+        groups = reasons(engine.tables, judgement) if diagnosis is not None else ()
+        if node:
+            shown = (explained_node(reading, pod, judgement, node),)
+        elif diagnosis is not None and not judgement.never:
+            shown = nearest(reading, pod, judgement)
+    kept = reading.nominated(pod)
     place, preemption, message = None, None, ""
-    if judgement.diagnosis is None:
+    if diagnosis is None:
         place = would_take(engine, pod)
         state = "fits" if state == "waits" else state
     else:
-        message, preemption = _helped(engine, pod, judgement.diagnosis)
+        message, preemption = _post_filtered(
+            engine, pod, diagnosis, is_under_way=kept is not None and bool(kept.terminating)
+        )
+        words += tuple(_more(reading, pod, judgement, preempts=preemption is not None))
     return Explanation(
         pod=str(pod.key),
         state=state,
@@ -87,20 +102,36 @@ def judged(engine: Engine, pod: Pod, words: tuple[str, ...], *, state: str, node
         message=message,
         place=place,
         nodes=len(engine.tables.row_of),
-        reasons=reasons(engine.tables, judgement) if judgement.diagnosis is not None else (),
+        reasons=groups,
         nearest=shown,
         preemption=preemption,
+        nominated=kept,
     )
 
 
-def _helped(engine: Engine, pod: Pod, diagnosis: Diagnosis) -> tuple[str, Preempting | None]:
-    """(what the scheduler writes on the pod, whom it would make go)."""
+def _post_filtered(
+    engine: Engine, pod: Pod, diagnosis: Diagnosis, *, is_under_way: bool
+) -> tuple[str, Preempting | None]:
+    """(what the scheduler writes on the pod, whom it would make go). is_under_way: pods are going for it already."""
     result = engine.preemption_for(pod)
+    if isinstance(result, Preemption) and is_under_way:
+        # A scheduler that has just started would find the same victims again; one that has chosen them waits.
+        return dataclasses.replace(diagnosis, tail=f"preemption: {TERMINATING}").message, None
     if isinstance(result, Preemption):
         cards = {share.index: share.units for share in result.cards}
         victims = tuple(str(victim.key) for victim in result.victims)
         return diagnosis.message, Preempting(node=result.node, cards=cards, victims=victims)
     return diagnosis.message if result is None else dataclasses.replace(diagnosis, tail=result.message).message, None
+
+
+def _more(reading: Reading, pod: Pod, judgement: Judgement, *, preempts: bool) -> Iterator[str]:
+    """Of a pod that fits nowhere. preempts: whether pods would be removed for it."""
+    if judgement.never == UNBOUND:
+        yield from claims_in_the_way(reading.engine.tables, pod)
+    if not pod.preempts:
+        yield "It removes no other pods: its preemptionPolicy is Never."
+    if preempts and DISRUPTION_BUDGETS.name in reading.unread:
+        yield "The PodDisruptionBudgets cannot be read: preemption may spare pods that one of them protects."
 
 
 def would_take(engine: Engine, pod: Pod) -> Place | None:
@@ -113,11 +144,11 @@ def would_take(engine: Engine, pod: Pod) -> Place | None:
     return place
 
 
-def _settled(engine: Engine, pod: Pod, state: str, words: str, place: Place | None = None) -> Explanation:
+def _settled(engine: Engine, pod: Pod, state: str, *words: str, place: Place | None = None) -> Explanation:
     return Explanation(
         pod=str(pod.key),
         state=state,
-        words=(words,),
+        words=words,
         message="",
         place=place,
         nodes=len(engine.tables.row_of),
@@ -135,10 +166,14 @@ def _place(engine: Engine, pod: Pod) -> Place:
     return Place(node=pod.node_name, cards=cards)
 
 
-def _whereabouts(engine: Engine, pod: Pod, unit_mib: int) -> str:
-    cards = _place(engine, pod).cards
-    where = " and ".join(f"{units} {unit_name(unit_mib)} of card {index}" for index, units in cards.items())
-    if pod.template.gpu_units and not cards:
-        where = "on which cards cannot be read, so its request counts against each of them"
-    ending = "; it is being deleted, and holds that until it is gone" if pod.terminating else ""
-    return f"It is on node {pod.node_name}" + (f", with {where}" if where else "") + f"{ending}."
+def _whereabouts(reading: Reading, pod: Pod) -> str:
+    cards = _place(reading.engine, pod).cards
+    unit = unit_name(reading.unit_mib)
+    told = f"It is on node {pod.node_name}"
+    if cards:
+        told += ", with " + " and ".join(f"{units} {unit} of card {index}" for index, units in cards.items())
+    elif pod.template.gpu_units:
+        told += "; its cards cannot be read, so its request counts against each of them"
+    if pod.terminating:
+        told += "; it is being deleted, and holds that until it is gone"
+    return f"{told}."

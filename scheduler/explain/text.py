@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from scheduler.explain.answers import ExplainedCard, ExplainedNode, Explanation, WhatIf, listed
+from scheduler.explain.answers import ExplainedCard, ExplainedNode, Explanation, HeldUnits, WhatIf, listed
+from scheduler.explain.reading import told_going
 
 _GAP: Final = "  "
 _MOST_GROUPS: Final = 8
@@ -14,12 +15,13 @@ _NARROWEST_LAST: Final = 12
 _LONGEST_MODEL: Final = 24
 _LONGEST_WHY: Final = 40
 _MOST_PODS: Final = 3
+_NOT_HELPED: Final = " preemption: 0/"
 
 
 def explanation_text(answer: Explanation, width: int) -> str:
     """width: columns of the terminal."""
     lines = [*_wrapped(f"Pod {answer.pod} {_headline(answer)}", width)]
-    for sentence in answer.words:
+    for sentence in (*answer.words, *_under_way(answer)):
         lines += _wrapped(sentence, width)
     lines += _verdict(answer, width)
     return _printable(lines)
@@ -27,7 +29,10 @@ def explanation_text(answer: Explanation, width: int) -> str:
 
 def what_if_text(answer: WhatIf, width: int) -> str:
     """width: columns of the terminal."""
-    beside = f"; {answer.waiting} pods that wait already are left aside" if answer.waiting else ""
+    beside = ""
+    if answer.waiting:
+        some = "pod that waits already is" if answer.waiting == 1 else "pods that wait already are"
+        beside = f"; {answer.waiting} {some} left aside"
     lines = _wrapped(f"{answer.fit} of {answer.replicas} copies of {answer.pod} would fit now{beside}.", width)
     for sentence in answer.words:
         lines += _wrapped(sentence, width)
@@ -63,16 +68,38 @@ def _headline(answer: Explanation) -> str:
     return f"fits on none of {answer.nodes} nodes." if answer.nodes > 1 else "does not fit on the only node."
 
 
+def _under_way(answer: Explanation) -> Iterator[str]:
+    """Who goes for it already."""
+    kept = answer.nominated
+    if kept is None:
+        return
+    if not kept.terminating:
+        yield f"It is nominated to node {kept.node}; no pod is terminating there."
+    elif answer.place is not None:
+        yield f"It is nominated to node {kept.node}, where {told_going(kept.terminating, _MOST_PODS)}."
+    else:
+        yield (
+            f"Preemption is under way: it is nominated to node {kept.node}, where "
+            f"{told_going(kept.terminating, _MOST_PODS)}. Nothing has to be removed by hand."
+        )
+
+
 def _verdict(answer: Explanation, width: int) -> Iterator[str]:
     if answer.message and not answer.reasons:
-        yield from _wrapped(answer.message, width)
+        # That preemption does not help where no node ever could goes without saying.
+        yield from _wrapped(answer.message.partition(_NOT_HELPED)[0], width)
     if len(answer.reasons) > 1 or answer.nodes > 1:
         yield from _groups(answer, width)
     if len(answer.nearest) > 1:
         yield ""
         yield f"The {len(answer.nearest)} nodes nearest to fitting:"
         rows = [
-            (node.name, str(node.short_units), listed([one.rule for one in node.rules], 2), node.remedy or "-")
+            (
+                node.name,
+                str(node.short_units) if node.cards else "-",
+                listed([one.rule for one in node.rules], 2),
+                node.remedy or "-",
+            )
             for node in answer.nearest
         ]
         yield from _table(("NODE", "SHORT", "RULES", "WHAT WOULD HELP"), rows, width, right=(1,))
@@ -107,7 +134,8 @@ def _node(answer: Explanation, node: ExplainedNode, width: int) -> Iterator[str]
     if not node.rules:
         yield f"Node {node.name} takes it."
     for objecting in node.rules:
-        yield from _wrapped(f"Node {node.name}: {objecting.rule}: {objecting.reason}", width)
+        cause = f" ({objecting.cause})" if objecting.cause else ""
+        yield from _wrapped(f"Node {node.name}: {objecting.rule}: {objecting.reason}{cause}", width)
     if node.cards:
         models = sorted({card.model for card in node.cards})
         mixed = len(models) > 1
@@ -122,12 +150,15 @@ def _node(answer: Explanation, node: ExplainedNode, width: int) -> Iterator[str]
 
 
 def _card(card: ExplainedCard, namespace: str, *, mixed: bool) -> tuple[str, ...]:
-    pods = [
-        f"{one.pod.removeprefix(f'{namespace}/')} {one.units}{' alone' if one.exclusive else ''}" for one in card.pods
-    ]
+    pods = [_holder(one, namespace) for one in card.pods]
     numbers = (str(card.free), str(card.needed), str(card.units))
     model = (card.model[:_LONGEST_MODEL],) if mixed else ()
-    return (str(card.index), *model, *numbers, (card.why or "nothing")[:_LONGEST_WHY], listed(pods, _MOST_PODS) or "-")
+    return (str(card.index), *model, *numbers, (card.why or "-")[:_LONGEST_WHY], listed(pods, _MOST_PODS) or "-")
+
+
+def _holder(held: HeldUnits, namespace: str) -> str:
+    said = ((held.exclusive, " alone"), (held.terminating, " terminating"), (held.nominated, " nominated"))
+    return f"{held.pod.removeprefix(f'{namespace}/')} {held.units}{''.join(text for is_so, text in said if is_so)}"
 
 
 def _cards(cards: Mapping[int, int]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
+from typing import Final
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from scheduler.pods.pod import Pod
 from scheduler.state.amounts import NOTHING, Amount
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import Int64Array
+
+_OURS: Final = "scheduler.plugins."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,11 @@ class Profile:
             for amount, needed in plugin.least(pod).items():
                 least[amount] = max(least[amount], needed)
         return least
+
+    @property
+    def has_rules_of_others(self) -> bool:
+        """Whether some rule is not of this package: it may look at anything."""
+        return any(not type(plugin).__module__.startswith(_OURS) for plugin in self.judging())
 
     def judging(self) -> Iterator[Plugin]:
         """Each plugin that judges nodes or cards, once."""

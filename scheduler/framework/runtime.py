@@ -39,6 +39,8 @@ _FEW: Final = 8
 # An evaluation that lacks so many changes costs more to bring up to date than a few rows to judge.
 _FEW_CHANGES: Final = 256
 _NODE: Final = int(Change.NODE)
+# What rules look at that do not look at bookings.
+_OF_NODE: Final = int(Change.NODE | Change.VOLUMES)
 
 
 @dataclass(slots=True)
@@ -236,7 +238,7 @@ class Runtime:
         # One row as a slice: a view costs a tenth of picking the row out, and one row is the common case.
         first = changed.rows[0]
         rows: Rows = slice(first, first + 1) if len(changed.rows) == 1 else np.array(changed.rows, dtype=np.intp)
-        rules, node_changed = kept.rules, changed.kinds & _NODE
+        rules, node_changed = kept.rules, changed.kinds & _OF_NODE
         if node_changed:
             kept.allowed[rows] = self.left(pod, kept, rules.node_filters, rows, self.tables.valid[rows])
         feasible = self.left(pod, kept, rules.booking_filters, rows, kept.allowed[rows])

@@ -199,10 +199,31 @@ class WhatIf:
         """
         return self._memo.of((self._pod.template, self._pod.priority, self.tables.budgets.version))
 
+    def is_as_it_was(self, row: int, since: int) -> bool:
+        """Whether nothing on the row has changed after that version of the tables."""
+        changed = self.tables.changes.since(since)
+        return changed is not None and row not in changed.rows
+
     def may_help_on(self, node: str) -> bool:
         """Whether pods that leave the node may make room there, or the pod fits there as it is."""
         row = self.tables.row_of.get(node)
         return row is not None and bool((self._found.rows == row).any())
+
+    @contextmanager
+    def without_nominated(self, row: int) -> Iterator[None]:
+        """One node without the nominated pods that have to give way, as far as the tables show them."""
+        lifted = self._lower_nominated(row)
+        try:
+            for record in lifted:
+                self.tables.lift(record)
+            yield
+        finally:
+            for record in lifted:
+                if record.lifted:
+                    self.tables.put_back(record)
+
+    def _lower_nominated(self, row: int) -> list[PodRecord]:
+        return [record for record in self.tables.nominated_on(row) if record.pod.priority < self._pod.priority]
 
     @contextmanager
     def trial(self, row: int, only: Collection[int] | None = None) -> Iterator[Trial]:
@@ -215,6 +236,7 @@ class WhatIf:
         state.write(CARD_RULES, rules)
         trial = Trial(runtime, self._pod, row, state, runtime.profile.class_rules(self._pod, skipped), {})
         try:
+            trial.lift_all(self._lower_nominated(row))
             yield trial
         finally:
             # Whatever a rule does: what pods hold is never free because somebody has asked a question.

@@ -26,7 +26,11 @@ class OwnerReference(_Wire, frozen=True):
 
 
 class ObjectMeta(_Wire, frozen=True):
-    """The head that every object has. creation_timestamp: RFC 3339, "" when absent."""
+    """The head that every object has. creation_timestamp: RFC 3339, "" when absent.
+
+    deletion_timestamp: when an object that is being deleted is due to be gone: the deletion was requested
+    deletion_grace_period_seconds before. Source: staging/src/k8s.io/apiserver/pkg/registry/rest/delete.go.
+    """
 
     name: str
     namespace: str = ""
@@ -34,6 +38,7 @@ class ObjectMeta(_Wire, frozen=True):
     resource_version: str = ""
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
+    deletion_grace_period_seconds: int = 0
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] = ()
@@ -351,6 +356,14 @@ class ConfigMap(ApiObject, frozen=True):
 
 class Namespace(ApiObject, frozen=True):
     """v1.Namespace, read for its labels."""
+
+
+class PriorityClass(ApiObject, frozen=True):
+    """scheduling.k8s.io/v1.PriorityClass. global_default: of pods that name none."""
+
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = ""
 
 
 class DisruptionBudgetSpec(_Wire, frozen=True):

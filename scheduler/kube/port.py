@@ -67,6 +67,8 @@ REPLICATION_CONTROLLERS: Final = Kind(
 REPLICA_SETS: Final = Kind("replicasets", selecting.ReplicaSet, "/apis/apps/v1/replicasets")
 STATEFUL_SETS: Final = Kind("statefulsets", selecting.StatefulSet, "/apis/apps/v1/statefulsets")
 SELECTING: Final[tuple[Kind[Any], ...]] = (SERVICES, REPLICATION_CONTROLLERS, REPLICA_SETS, STATEFUL_SETS)
+# Read by `what-if` alone: of a pod that exists, its priority is in the pod.
+PRIORITY_CLASSES: Final = Kind("priorityclasses", objects.PriorityClass, "/apis/scheduling.k8s.io/v1/priorityclasses")
 _OF_EVERY_POD: Final[tuple[Kind[Any], ...]] = (PODS, NODES, NAMESPACES, CONFIG_MAPS, DISRUPTION_BUDGETS)
 KINDS: Final = (*_OF_EVERY_POD, *OF_STORAGE, *SELECTING)
 

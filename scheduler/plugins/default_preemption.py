@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from scheduler.framework.plugin import PluginArgs, PostFilterPlugin
-from scheduler.framework.preemption import NotHelped, PostFilterResult, Preemption
+from scheduler.framework.preemption import NoPreemption, PostFilterResult, Preemption
 from scheduler.plugins.victims import PODS_PER_STEP, Candidate, agreed, by_rules, lower, shares_of, without_all
 from scheduler.plugins.victims_by_amounts import by_amounts, kept_place, promising, say_all
 from scheduler.pods.pod import Pod
@@ -30,7 +30,7 @@ NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
 NOT_LISTED: Final = "not eligible before the PodDisruptionBudgets are known."
 TOO_MANY: Final = f"not eligible while {MOST_NOMINATIONS} other pods are nominated to nodes and not bound yet."
-_CHANGED: Final = NotHelped(
+_CHANGED: Final = NoPreemption(
     "preemption: the pods on the chosen node have changed, trying again.", ("changed",), again=True, keeps=True
 )
 # A node costs about as much as so many of its pods.
@@ -78,10 +78,11 @@ class DefaultPreemption(PostFilterPlugin):
         if going and (resumed := kept_place(pod, what_if, going, self.resource_names.gpu_mem)) is not None:
             return _preemption(pod, what_if, resumed)
         if reason := _not_eligible(pod, what_if, going):
-            return NotHelped(f"preemption: {reason}", (reason,), keeps=True)
+            return NoPreemption(f"preemption: {reason}", (reason,), keeps=True)
         while not what_if.count(PODS_PER_STEP):
             yield
         hopeful, lacking = self._hopeful(pod, what_if)
+        since = what_if.tables.changes.version
         cheapest, reasons = yield from self._by_amounts(pod, what_if, hopeful)
         waiting = [(found[0].key, place, 0) for place, found in enumerate(cheapest)]
         heapify(waiting)
@@ -91,7 +92,7 @@ class DefaultPreemption(PostFilterPlugin):
             _, place, number = heappop(waiting)
             if number + 1 < len(cheapest[place]):
                 heappush(waiting, (cheapest[place][number + 1].key, place, number + 1))
-            found, why = yield from agreed(pod, what_if, cheapest[place][number])
+            found, why = yield from agreed(pod, what_if, cheapest[place][number], since)
             if found is not None and (best is None or found.key < best.key):
                 best, version = found, what_if.tables.changes.version
             reasons.update(why)
@@ -100,9 +101,9 @@ class DefaultPreemption(PostFilterPlugin):
         if best is None:
             reasons += yield from self._without_hope(pod, what_if, lacking)
             reasons[NO_VICTIMS] += what_if.resolvable - len(what_if.rows)
-            return _not_helped(len(what_if.tables.row_of), what_if.resolvable, reasons)
+            return _no_preemption(len(what_if.tables.row_of), what_if.resolvable, reasons)
         if version != what_if.tables.changes.version:
-            best, _ = by_rules(what_if, best, lower(pod, what_if.tables, best.row))
+            best, _ = by_rules(what_if, best, lower(pod, what_if.tables, best.row), version)
         return _CHANGED if best is None else _preemption(pod, what_if, best)
 
     def _by_amounts(
@@ -121,7 +122,8 @@ class DefaultPreemption(PostFilterPlugin):
                     looked_at, kept = 0, what_if.memo()
                 if not what_if.is_there(row):
                     continue
-                kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=self.resource_names.gpu_mem)
+                with what_if.without_nominated(row):
+                    kept[row] = by_amounts(pod, what_if.least, what_if.tables, row, gpu_mem=self.resource_names.gpu_mem)
             here, why = kept[row]
             reasons.update(why)
             if here:
@@ -167,9 +169,9 @@ def _not_eligible(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord]) -> st
         return NOT_LISTED
     kept = what_if.nominations.of(pod.key.uid)
     if kept is None:
-        return TOO_MANY if what_if.nominations.full_for(pod.priority) else ""
-    if not what_if.may_help_on(kept.node):
-        # Whoever leaves there, the pod will not be let in: the node is tainted by now, say, since it is lost.
+        return TOO_MANY if what_if.nominations.full_for(pod) else ""
+    if not (what_if.may_help_on(kept.node) and what_if.nominations.cards_serve(kept)):
+        # Whoever leaves there, the pod will not be let in: the node is cordoned by now, say, or its card has failed.
         return ""
     return TERMINATING if going and not kept.lacks_cards else ""
 
@@ -188,18 +190,22 @@ def _goes(record: PodRecord, what_if: "WhatIf") -> bool:
 
 
 def _preemption(pod: Pod, what_if: "WhatIf", chosen: Candidate) -> Preemption:
+    removed = [record for record in chosen.victims if not (record.going or record.pod.terminating)]
+    protected, _ = what_if.tables.budgets.split(lower(pod, what_if.tables, chosen.row), with_refused=False)
     return Preemption(
         pod=pod,
         node=what_if.tables.names[chosen.row],
         cards=shares_of(pod, what_if.tables, chosen),
         victims=tuple(record.pod for record in chosen.victims),
+        removed=tuple(record.pod for record in removed),
         violations=chosen.violations,
+        protected=sum(record in protected for record in removed),
     )
 
 
-def _not_helped(nodes: int, tried: int, reasons: Counter[str]) -> NotHelped:
+def _no_preemption(nodes: int, tried: int, reasons: Counter[str]) -> NoPreemption:
     if nodes > tried:
         reasons[NOT_HELPFUL] += nodes - tried
     reasons = +reasons
     text = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
-    return NotHelped(f"preemption: 0/{nodes} nodes are available: {text}.", tuple(sorted(reasons)))
+    return NoPreemption(f"preemption: 0/{nodes} nodes are available: {text}.", tuple(sorted(reasons)))

@@ -33,6 +33,8 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
     name: ClassVar[str] = "NodeVolumeLimits"
     on_by_default: ClassVar[bool] = True
     depends: ClassVar[Change] = Change.PODS | Change.ATTACHMENTS
+    # Made at once: with thousands of pods there, the first decision that asks would take long.
+    facts = (AttachedVolumes,)
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
         """How many volumes of each driver; which of them are attached somewhere."""

@@ -153,6 +153,27 @@ def objecting(spread: Spread, tables: Tables, rows: Rows) -> tuple[BoolArray, Bo
     return lacking, skewed
 
 
+def domains(
+    template: Template, namespace: str, labels: Mapping[str, str], tables: Tables
+) -> Iterator[tuple[Constraint, dict[str, int]]]:
+    """For people: each hard constraint that a pod writes itself, and how many pods each domain that counts has.
+
+    One without any such domain is left out.
+    """
+    constraints = [constraint_of(each, namespace, labels) for each in written(template)]
+    spread = spread_of(constraints, template)
+    columns = [tables.labels.column(each.written.topology_key) for each in spread.hard]
+    having_all = _having_all([_places(column) for column in columns], tables)
+    for each, column in zip(spread.hard, columns, strict=True):
+        counted, pods = _counted(having_all, each.written, spread, tables), _pods(each, tables)
+        held: dict[str, int] = {}
+        for row in np.flatnonzero(counted).tolist():
+            domain = column.values.value(int(column.codes[row]))
+            held[domain] = held.get(domain, 0) + int(pods[row])
+        if held:
+            yield each, held
+
+
 def opened_by(spread: Spread, pods: MatchingPods) -> int:
     """Bits of what can open a node for the pod: pods that are spread, and nodes that count or count no more."""
     bits = SELECTORS_BIT if spread.by_default else 0

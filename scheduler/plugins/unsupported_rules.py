@@ -14,8 +14,7 @@ from scheduler.state.tables import Tables
 class UnsupportedRules(PreFilterPlugin):
     """Rejects a pod that requires something for which there is no rule: it is never bound as if it had not asked.
 
-    - `pod asks for volumes of kind persistentVolumeClaim, which this scheduler does not support yet` (several kinds
-      are separated by commas)
+    - `pod asks for resource claims, which this scheduler does not support yet` (several are separated by commas)
     - `pod has more than this scheduler reads: 5000 node affinity terms (at most 64)`
 
     A preference without a rule cannot object; the pod is scheduled without it, and the log names the kind once.

@@ -96,29 +96,31 @@ def lower(pod: Pod, tables: Tables, row: int) -> list[PodRecord]:
 def _share(held: Template, asked: Template) -> float:
     """How much of what is asked is held: of the resource of which that is most."""
     shares = [held.requests.get(name, 0) / amount for name, amount in asked.requests.items()]
-    return max((*shares, held.gpu_units / max(1, asked.gpu_units)))
+    if asked.gpu_units:
+        shares.append(held.gpu_units / asked.gpu_units)
+    return max(shares, default=0)
 
 
 def agreed(
-    pod: Pod, what_if: "WhatIf", found: Candidate
+    pod: Pod, what_if: "WhatIf", found: Candidate, since: int
 ) -> Generator[None, None, tuple[Candidate | None, tuple[str, ...]]]:
-    """As `by_rules`. One step, but two on a node with very many pods."""
+    """As `by_rules`. One step, but two on a node with very many pods. since: version when plain amounts found it."""
     if not what_if.is_there(found.row):
         return None, ()
     potential, tables = lower(pod, what_if.tables, found.row), what_if.tables
     if tables.pods_on(found.row) > PODS_PER_STEP:
         yield
         potential = [record for record in potential if tables.record(record.pod.key.uid) is record]
-    return by_rules(what_if, found, potential)
+    return by_rules(what_if, found, potential, since)
 
 
 def by_rules(
-    what_if: "WhatIf", found: Candidate, potential: Sequence[PodRecord]
+    what_if: "WhatIf", found: Candidate, potential: Sequence[PodRecord], since: int
 ) -> tuple[Candidate | None, tuple[str, ...]]:
     """The victims that the rules want on a node and its cards: those of `found`, or others; or None, and why.
 
     The pod has to fit without any pod of lower priority, as with kube-scheduler: company of those is no help.
-    potential: as `lower`.
+    potential: as `lower`. since: version of the tables in which nobody of `found` could have stayed.
     """
     if not what_if.is_there(found.row):
         return None, ()
@@ -127,7 +129,7 @@ def by_rules(
         if not trial.fits():
             return None, trial.reasons()
         stay = [record for record in potential if record not in found.victims]
-        if 0 < len(found.victims) == len(potential) - len(stay):
+        if 0 < len(found.victims) == len(potential) - len(stay) and what_if.is_as_it_was(found.row, since):
             trial.put_back_all(stay)
             if trial.fits():
                 return found, ()

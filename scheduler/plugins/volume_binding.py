@@ -83,17 +83,17 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
         """How its claims stand."""
-        return tables.volumes.signature(pod) if pod.volumes.claims else None
+        return tables.volumes.of_pod(pod).alike if pod.volumes.claims else None
 
     def moment(self, pod: Pod, tables: Tables) -> Hashable:
         """What can be had of the classes of its claims."""
-        return tables.volumes.moment(pod) if pod.volumes.claims else None
+        return tables.volumes.of_pod(pod).moment if pod.volumes.claims else None
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the claims are looked up again
         """Reject a pod with a claim that no node can help."""
         if not pod.volumes.claims:
             return Relevance.SKIP
-        standings = [standing for _, standing in tables.volumes.standings(pod)]
+        standings = tables.volumes.of_pod(pod).standings
         for standing in standings:
             if isinstance(standing, Missing):
                 return Rejected(standing.reason, Change.VOLUMES)
@@ -107,7 +107,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002 - as above
         """Nodes that cannot use, or cannot get, a volume."""
-        standings = [standing for _, standing in tables.volumes.standings(pod)]
+        standings = tables.volumes.of_pod(pod).standings
         objections = _bound([one for one in standings if isinstance(one, Bound)], tables, rows)
         delayed = [one for one in standings if isinstance(one, Delayed)]
         if delayed:
@@ -120,7 +120,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
 
     def reserve(self, pod: Pod, tables: Tables, state: CycleState, row: int, now_ns: int) -> Reservation:  # noqa: ARG002 - as every Reserve
         """The volumes that its claims get on the node."""
-        standings = (standing for _, standing in tables.volumes.standings(pod))
+        standings = tables.volumes.of_pod(pod).standings
         delayed = [standing for standing in standings if isinstance(standing, Delayed)]
         if not delayed:
             return Reservation()

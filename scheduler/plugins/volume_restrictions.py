@@ -50,11 +50,11 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin):
         """Its disks; which of its claims do not exist; whether one of them is in use and is for one pod only."""
         if not (pod.volumes.claims or pod.volumes.disks):
             return None
-        return (pod.volumes.disks, self._missing(pod, tables), self._in_use(pod, tables))
+        return (pod.volumes.disks, tables.volumes.of_pod(pod).missing, self._in_use(pod, tables))
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod and its claims say all
         """Reject a pod with a claim that does not exist."""
-        missing = self._missing(pod, tables)
+        missing = tables.volumes.of_pod(pod).missing
         if missing:
             return Rejected(f'persistentvolumeclaim "{missing}" not found', Change.VOLUMES)
         judges = pod.volumes.disks or self._in_use(pod, tables)
@@ -73,20 +73,9 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin):
         return (Objection(shared, DISK_CONFLICT),)
 
     @staticmethod
-    def _missing(pod: Pod, tables: Tables) -> str:
-        """The first claim, other than those of ephemeral volumes, that does not exist; "" when each does."""
-        namespace = pod.key.namespace
-        names = (claim.name for claim in pod.volumes.claims if not claim.ephemeral)
-        return next((name for name in names if tables.volumes.claim((namespace, name)) is None), "")
-
-    @staticmethod
     def _in_use(pod: Pod, tables: Tables) -> bool:
-        for used in pod.volumes.claims:
-            key = (pod.key.namespace, used.name)
-            claim = None if used.ephemeral else tables.volumes.claim(key)
-            if claim is not None and claim.one_pod and tables.fact(ClaimsInUse).users[key]:
-                return True
-        return False
+        one_pod = tables.volumes.of_pod(pod).one_pod
+        return bool(one_pod) and any(tables.fact(ClaimsInUse).users[key] for key in one_pod)
 
 
 class ClaimsInUse(NodeFact[tuple[ClaimKey, ...]]):

@@ -17,7 +17,6 @@ from scheduler.state.columns.labels import ABSENT
 from scheduler.state.columns.row_masks import count_of
 from scheduler.state.columns.selectors import Expression, Operator
 from scheduler.state.tables import Tables
-from scheduler.state.volumes.standing import Bound
 from scheduler.state.volumes.volume import BETA_KEYS, TOPOLOGY_KEYS, Zone
 
 REASON: Final = "node(s) had no available volume zone"
@@ -46,13 +45,13 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
         """The zones of its volumes; which of them there are."""
         if not pod.volumes.claims:
             return None
-        return tuple((one.zones, "" if one.there else one.volume) for one in _bound(pod, tables))
+        return tuple((one.zones, "" if one.there else one.volume) for one in tables.volumes.of_pod(pod).bound)
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:
         """Find the zones of its volumes; reject a pod of which one does not exist."""
         if not pod.volumes.claims:
             return Relevance.SKIP
-        volumes = _bound(pod, tables)
+        volumes = tables.volumes.of_pod(pod).bound
         for volume in volumes:
             if not volume.there:
                 return Rejected(f'persistentvolume "{volume.volume}" not found', Change.VOLUMES)
@@ -69,11 +68,6 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
         for key, values in state.read(_ZONES):
             outside |= ~_is_in(tables, key, values, rows)
         return (Objection(somewhere & outside, REASON, unresolvable=True),)
-
-
-def _bound(pod: Pod, tables: Tables) -> list[Bound]:
-    standings = tables.volumes.standings(pod)
-    return [standing for used, standing in standings if isinstance(standing, Bound) and not used.ephemeral]
 
 
 def _is_in(tables: Tables, key: str, values: frozenset[str], rows: Rows) -> BoolArray:

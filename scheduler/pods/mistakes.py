@@ -4,6 +4,7 @@ A key that nobody reads has no effect, so that a pod without the rule that its a
 Told are keys that begin as ours do, and keys that differ from one of ours by a letter; a few per pod.
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Final
@@ -17,9 +18,12 @@ _PREFIX: Final = "gpushare/"
 _RESOURCE_PREFIX: Final = "aliyun.com/gpu-"
 _LIKE: Final = "gpu"
 _LONGEST_KEY: Final = 128
+_LONGEST_AMOUNT: Final = 16
 _MOST_SUSPECTS: Final = 16
 _NEAR: Final = 0.6  # of the letters
 _EMPTY: Final[Mapping[str, str]] = {}
+# A digit, or a letter that stands alone.
+_OF_A_SERIES: Final = re.compile(r"\d|(?<![a-z])[a-z](?![a-z])")
 _POD_KEYS: Final = names.POD_ANNOTATIONS | names.POD_LABELS
 
 
@@ -46,6 +50,29 @@ def forgotten(scheduler_name: str, ours: str) -> str:
     )
 
 
+def misspelt(scheduler_name: str, ours: Collection[str]) -> str:
+    """Which of our names it probably was meant to be; "" for one that may be somebody else's.
+
+    Names of a series, such as team-a and team-b, or scheduler and scheduler2, are a letter apart and no misspellings.
+    """
+    near = (
+        name
+        for name in sorted(ours)
+        if abs(len(name) - len(scheduler_name)) <= 1
+        and _differs_by_a_letter(scheduler_name, name)
+        and _OF_A_SERIES.findall(scheduler_name) == _OF_A_SERIES.findall(name)
+    )
+    return next(near, "")
+
+
+def misspelt_as(scheduler_name: str, meant: str) -> str:
+    """What to write where a pod requests GPU memory and misspells a name of ours."""
+    return (
+        f"it requests GPU memory and its schedulerName is {scheduler_name}, a letter away from {meant}: "
+        f"write `schedulerName: {meant}`"
+    )
+
+
 def _found(wire: objects.Pod, resources: ResourceNames) -> Iterator[str]:
     meta = wire.metadata
     for kind, written, read in (
@@ -54,53 +81,92 @@ def _found(wire: objects.Pod, resources: ResourceNames) -> Iterator[str]:
     ):
         # Nearly no key of nearly any pod is one of those that could be meant for us.
         if written and _LIKE in "".join(written).lower():
-            yield from _of_keys(kind, written, read | {resources.gpu_count})
-    yield from _of_resources(wire.spec, resources)
+            yield from _of_keys(kind, written, read | {resources.gpu_count}, resources)
+    says_count = any(resources.gpu_count in (written or _EMPTY) for written in (meta.annotations, meta.labels))
+    yield from _of_resources(wire.spec, resources, says_count=says_count)
+    yield from _of_amounts(wire.spec, resources)
 
 
-def _of_keys(kind: str, written: Iterable[str], read: Collection[str]) -> Iterator[str]:
+def _of_keys(kind: str, written: Iterable[str], read: Collection[str], resources: ResourceNames) -> Iterator[str]:
     suspects = (key for key in written if _LIKE in key.lower() and key not in read and key not in names.LEGACY_KEYS)
     for key in islice(suspects, _MOST_SUSPECTS):
         if key in _POD_KEYS:
             other = "an annotation" if kind == "label" else "a label"
             yield f"{kind} {key} has no effect: write it as {other}"
+        elif key in {resources.gpu_mem, resources.gpu_core}:
+            yield f"{kind} {key} has no effect: write it under a container's limits"
         elif key in names.NODE_ANNOTATIONS:
             yield f"{kind} {key} has no effect on a pod: it is one for nodes"
         elif key.startswith((_PREFIX, _RESOURCE_PREFIX)) or _a_letter_away(key):
             yield _unknown(kind, key, tuple(sorted(_POD_KEYS)))
 
 
-def _of_resources(spec: objects.PodSpec, resources: ResourceNames) -> Iterator[str]:
-    ours = (resources.gpu_mem, resources.gpu_core, resources.gpu_count)
-    named, zero = set[str](), True
+def _of_resources(spec: objects.PodSpec, resources: ResourceNames, *, says_count: bool) -> Iterator[str]:
+    """Names. says_count: a label or an annotation says how many cards."""
+    known = {resources.gpu_mem, resources.gpu_core}
+    for container, limits, requests in _asked(spec):
+        for name, amount in chain(limits.items(), requests.items()):
+            if name in known or not (name == resources.gpu_count or name.startswith(_RESOURCE_PREFIX)):
+                continue
+            known.add(name)
+            as_label = f'label or annotation {resources.gpu_count}: "{str(amount)[:_LONGEST_AMOUNT]}"'
+            if name != resources.gpu_count:
+                yield _unknown_resource(name, resources, as_label)
+            elif not says_count:
+                yield (
+                    f"container {container} has {name} among its resources, where it chooses no cards: "
+                    f"write it as a {as_label}"
+                )
+
+
+def _unknown_resource(name: str, resources: ResourceNames, as_label: str) -> str:
+    """as_label: how the number of cards is written."""
+    shown, ours = name[:_LONGEST_KEY], (resources.gpu_mem, resources.gpu_core, resources.gpu_count)
+    hint = _hint(shown, ours)
+    if hint == _meant(resources.gpu_count):
+        hint = _meant(as_label)
+    return f"resource {shown} is unknown, so the pod waits for a node that offers it: {hint}"
+
+
+def _asked(
+    spec: objects.PodSpec,
+) -> Iterator[tuple[str, Mapping[str, str | int | float], Mapping[str, str | int | float]]]:
+    """(name, limits, requests) of each container."""
     for container in chain(spec.containers, spec.init_containers):
         asked = container.resources
-        limits, requests = (asked.limits or _EMPTY, asked.requests or _EMPTY) if asked else (_EMPTY, _EMPTY)
-        for name in chain(limits, requests):
-            if _LIKE in name and name not in ours and name not in named and name.startswith(_RESOURCE_PREFIX):
-                named.add(name)
-                yield _unknown("resource", name, ours)
+        yield container.name, asked.limits or _EMPTY if asked else _EMPTY, asked.requests or _EMPTY if asked else _EMPTY
+
+
+def _of_amounts(spec: objects.PodSpec, resources: ResourceNames) -> Iterator[str]:
+    named, zero = False, True
+    for container, limits, requests in _asked(spec):
         if resources.gpu_mem in requests and resources.gpu_mem not in limits:
             yield (
-                f"container {container.name} has {resources.gpu_mem} under requests only: write "
+                f"container {container} has {resources.gpu_mem} under requests only: write "
                 f"{resources.gpu_mem}: {requests[resources.gpu_mem]} under its limits"
             )
         amount = limits.get(resources.gpu_mem, requests.get(resources.gpu_mem))
         if amount is not None:
-            named.add(resources.gpu_mem)
+            named = True
             zero = zero and str(amount) == "0"
-    if zero and resources.gpu_mem in named:
+    if zero and named:
         yield f"{resources.gpu_mem} is 0, so the pod gets no card: write 1 or more, or leave it out"
 
 
 def _unknown(kind: str, key: str, known: Collection[str]) -> str:
     shown = key[:_LONGEST_KEY]
-    near = max(sorted(known), key=lambda ours: _likeness(shown, ours))
-    if _likeness(shown, near) >= _NEAR:
-        hint = f"did you mean {near}?"
-    else:
-        hint = f"known are {', '.join(sorted(set(known) - set(names.ALLOCATION_KEYS)))}"
-    return f"{kind} {shown} is unknown and has no effect: {hint}"
+    return f"{kind} {shown} is unknown and has no effect: {_hint(shown, known)}"
+
+
+def _hint(key: str, known: Collection[str]) -> str:
+    near = max(sorted(known), key=lambda ours: (ours.startswith(f"{key}."), _likeness(key, ours)))
+    if near.startswith(f"{key}.") or _likeness(key, near) >= _NEAR:
+        return _meant(near)
+    return f"known are {', '.join(sorted(set(known) - set(names.ALLOCATION_KEYS)))}"
+
+
+def _meant(name: str) -> str:
+    return f"did you mean {name}?"
 
 
 def _likeness(key: str, ours: str) -> float:

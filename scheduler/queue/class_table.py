@@ -142,6 +142,13 @@ class ClassTable:
         best = np.flatnonzero(priority == priority.min())
         return int(due[best[arrival[best].argmin()]])
 
+    def all_due(self) -> list[int]:
+        """The due classes, that with the best pod first."""
+        due = np.flatnonzero(self.due)
+        priority, arrival = self.order[:, due]
+        found: list[int] = due[np.lexsort((arrival, priority))].tolist()
+        return found
+
     def sort_key(self, slot: int) -> SortKey:
         """Of the best pod of the class."""
         return int(self.order[0, slot]), int(self.order[1, slot])

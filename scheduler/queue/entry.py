@@ -1,6 +1,6 @@
 """One pod in the queue, and the states that it can be in."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from enum import Enum, auto
 from math import inf
 from typing import TypeAlias
@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from scheduler.pods.pod import Pod
-from scheduler.pods.pod_volumes import ClaimKey
+from scheduler.queue.claim_users import SharedClaims
 
 # (-priority, place in the order of arrival): the least comes first.
 SortKey: TypeAlias = tuple[int, int]
@@ -40,7 +40,8 @@ class QueuedPod(msgspec.Struct, frozen=True):
 class Entry(msgspec.Struct, eq=False, kw_only=True):
     """What the queue knows of one pod; changed by the queue only.
 
-    sequence: place in the order of arrival. sort_key: as computed when the pod last became active.
+    sequence: place in the order of arrival, 0 before it has one; negative where it came with a nomination.
+    sort_key: as computed when the pod last became active.
     attempts: pops. no_fits: attempts that found no node. errors: failures in a row since then; above 0 in
     BACKING_OFF means that the back-off is for an error.
     changes: of the pod itself that led to attempts in short order; changed_s: when the last one did, or will.
@@ -58,7 +59,7 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     errors: int = 0
     gate: str = ""
     signature: Hashable = None
-    claims: Sequence[ClaimKey] = ()
+    claims: SharedClaims | None = None
     ready_s: float = 0.0
     leftover_s: float = 0.0
     first_queued_s: float = inf

@@ -1,6 +1,6 @@
 """Pods that wait and for which others may go: by class, until something opens that preemption could use.
 
-    add ──▶ WAITING ──▶ due: a pod has not been answered yet (`seeks`), or something has opened ── take ──▶ the search
+    add ──▶ WAITING ──▶ due: a pod is `unanswered`, or something has opened ── take ──▶ the search
 
 What pods of lower priority hold makes no difference to whether preemption can help, so when one of them leaves, nobody
 here is due. When a pod of the same or a higher priority leaves, or a node changes, the classes are due for which enough
@@ -38,30 +38,40 @@ LeftFor: TypeAlias = Callable[[Pod], AbstractContextManager[Left]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Would it help the pod if others went? rows: that have opened; None: all. seeks: it was not answered yet."""
+    """Would it help the pod if others went? rows: that have opened; None: all. unanswered: it was not answered yet."""
 
     key: Hashable
     pod: Pod
     rows: _SomeRows
-    seeks: bool
+    unanswered: bool
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Class:
-    """Pods of one priority that every rule answers alike, by uid in the order in which they came.
+    """Pods of one priority and namespace that every rule answers alike, by uid in the order in which they came.
 
-    seeks: those that were not answered yet. rows: what has opened since the class was asked about.
+    unanswered: those that were not answered yet. rows: what has opened since the class was asked about.
     """
 
     key: Hashable
     slot: int
     pods: dict[str, Pod] = field(default_factory=dict)
-    seeks: dict[str, None] = field(default_factory=dict)
+    unanswered: dict[str, None] = field(default_factory=dict)
     rows: _SomeRows = _NOTHING
 
     @property
+    def one(self) -> Pod:
+        """That stands for all."""
+        return next(iter(self.pods.values()))
+
+    @property
+    def priority(self) -> int:
+        """Of each."""
+        return self.one.priority
+
+    @property
     def due(self) -> bool:
-        return bool(self.seeks) or self.rows is None or bool(self.rows)
+        return bool(self.unanswered) or self.rows is None or bool(self.rows)
 
     def open(self, rows: _SomeRows) -> None:
         """These have opened."""
@@ -70,7 +80,7 @@ class _Class:
 
 
 class Preemptors:
-    """See the module."""
+    """See the module. version: moves when a class is due, or no longer."""
 
     def __init__(self) -> None:
         """None."""
@@ -81,6 +91,7 @@ class Preemptors:
         self._noted = Openings()
         self._places_spent = False
         self._arrivals = 0
+        self.version = 0
 
     def __len__(self) -> int:
         """How many pods."""
@@ -91,22 +102,27 @@ class Preemptors:
         return uid in self._class_of
 
     @property
+    def any_noted(self) -> bool:
+        """Whether `settle` may find classes that are due."""
+        return bool(self._classes) and bool(self._noted)
+
+    @property
     def any_due(self) -> bool:
         """Whether `take` may have something, once what was noted is settled."""
         return bool(self._classes) and (bool(self._noted) or bool(self._table.due.any()))
 
-    def add(self, key: Hashable, pod: Pod, *, wakes_on: int, needs: Needs, seeks: bool) -> None:
+    def add(self, key: Hashable, pod: Pod, *, wakes_on: int, needs: Needs, unanswered: bool) -> None:
         """A pod fits nowhere. key: equal for pods that every rule answers alike. The rest: as `SchedulingQueue`."""
         uid = pod.key.uid
-        key = (key, pod.priority)
+        key = (key, pod.priority, pod.key.namespace)
         found = self._class_of.get(uid)
         if found is not None and found.key != key:
             self.discard(uid)
         found = self._classes.get(key) or self._make(key, pod.priority)
         found.pods[uid] = pod
         self._class_of[uid] = found
-        if seeks:
-            found.seeks[uid] = None
+        if unanswered:
+            found.unanswered[uid] = None
         self._table.need(found.slot, needs)
         self._table.wakes_on[found.slot] |= wakes_on | _MEASURED_BY
         self._mark(found)
@@ -123,13 +139,14 @@ class Preemptors:
         if found is None:
             return
         del found.pods[uid]
-        found.seeks.pop(uid, None)
+        found.unanswered.pop(uid, None)
         if found.pods:
             self._mark(found)
         else:
             del self._classes[found.key]
             del self._at[found.slot]
             self._table.release(found.slot)
+            self.version += 1
 
     def note(self, openings: Openings) -> None:
         """Something may have become possible there."""
@@ -154,26 +171,28 @@ class Preemptors:
                 self._table.rows[:] = ANY_BIT
             self._open(self._table.concerned(noted.everywhere), None)
 
-    def first_priority(self) -> int | None:
-        """Of the best pod that is due; None where none is known to be."""
-        slot = self._table.first_due()
-        return None if slot is None else -int(self._table.order[0, slot])
+    def first_priority(self, turned_away: Callable[[Pod], bool]) -> int | None:
+        """Of the best pod that is due; None where none is known to be. turned_away: as `take`."""
+        found = self._first(turned_away)
+        return None if found is None else found.priority
 
-    def take(self) -> Question | None:
-        """The next question, about the best pod that is due; None without one. The answer: `answered`."""
-        slot = self._table.first_due()
-        if slot is None:
+    def take(self, turned_away: Callable[[Pod], bool]) -> Question | None:
+        """The next question, about the best pod that is due; None without one.
+
+        turned_away: whether no place can be kept for the pod now, whose answer is that of its class.
+        """
+        found = self._first(turned_away)
+        if found is None:
             return None
-        found = self._at[slot]
-        uid = next(iter(found.seeks), "")
-        seeks = bool(uid)
+        uid = next(iter(found.unanswered), "")
+        unanswered = bool(uid)
         question = Question(
             key=found.key,
-            pod=found.pods[uid] if seeks else next(iter(found.pods.values())),
-            rows=None if seeks else found.rows,
-            seeks=seeks,
+            pod=found.pods[uid] if unanswered else found.one,
+            rows=None if unanswered else found.rows,
+            unanswered=unanswered,
         )
-        found.seeks.pop(uid, None)
+        found.unanswered.pop(uid, None)
         # What opens from now on is another question.
         found.rows = _NOTHING
         self._mark(found)
@@ -215,8 +234,17 @@ class Preemptors:
         self._table.order[:, slot] = -priority, self._arrivals
         return found
 
+    def _first(self, turned_away: Callable[[Pod], bool]) -> _Class | None:
+        slot = self._table.first_due()
+        if slot is None or not turned_away(self._at[slot].one):
+            return None if slot is None else self._at[slot]
+        others = (self._at[other] for other in self._table.all_due())
+        return next((other for other in others if not turned_away(other.one)), None)
+
     def _mark(self, found: _Class) -> None:
-        self._table.due[found.slot] = found.due
+        if self._table.due[found.slot] != found.due:
+            self._table.due[found.slot] = found.due
+            self.version += 1
 
     def _open(self, slots: BoolArray, rows: _SomeRows) -> None:
         for slot in np.flatnonzero(slots).tolist():
@@ -228,7 +256,7 @@ class Preemptors:
         for priority in sorted(set(self._table.order[0, slots].tolist())):
             of_priority = slots & (self._table.order[0] == priority)
             one = self._at[int(of_priority.argmax())]
-            with left_for(next(iter(one.pods.values()))) as left:
+            with left_for(one.one) as left:
                 self._open(self._table.rule_out(of_priority, rows, left), frozenset(rows.tolist()))
 
     def _screen_again(self, left_for: LeftFor) -> None:
@@ -237,7 +265,7 @@ class Preemptors:
         found: dict[frozenset[int], list[int]] = {}
         for slot in np.flatnonzero(self._table.due).tolist():
             one = self._at[slot]
-            if one.rows and not one.seeks:
+            if one.rows and not one.unanswered:
                 found.setdefault(one.rows, []).append(slot)
                 one.rows = _NOTHING
                 self._mark(one)

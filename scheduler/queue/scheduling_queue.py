@@ -17,9 +17,11 @@ BACKING_OFF:   failed, was shown a place in vain, or changed again and again; al
 UNSCHEDULABLE: found no fit; waits for a check that shows a place, for an update, or for the leftover time (5 min).
 IN_FLIGHT:     popped: being decided, then, with a place, being bound.
 
-A pod keeps its place in the order of arrival, however often it is tried. One that cannot fit is not ACTIVE, so it
-blocks nobody. Before the head of the active pods is popped, every class of waiting pods that sorts before it has been
-asked whether what has opened can help it (`next_check`): a newcomer never takes what a better pod waits for.
+A pod keeps its place in the order of arrival, however often it is tried. One that comes with a nomination has been
+tried already, by the process before this one or by somebody else: it sorts before the others of its priority.
+One that cannot fit is not ACTIVE, so it blocks nobody. Before the head of the active pods is popped, every class of
+waiting pods that sorts before it has been asked whether what has opened can help it (`next_check`): a newcomer never
+takes what a better pod waits for.
 
 kube-scheduler logs the events that arrive while a pod is in flight, lest it sleep through the one that it waits
 for. Nothing of the kind is needed here. From `pop` to `unschedulable` nobody awaits, so no change can come between
@@ -31,6 +33,7 @@ Owned by the event loop. No method awaits, so each one is atomic. now_s: monoton
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from typing import Final
 
 from scheduler.pods.pod import Pod
 from scheduler.pods.transitions import TransitionError, expect
@@ -44,6 +47,9 @@ from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import Check
 from scheduler.state.changes import Openings
 from scheduler.state.needs import NOTHING_NEEDED, Needs
+
+# More than ever arrive: who comes with a nomination is in front.
+_TRIED_ALREADY: Final = 1 << 48
 
 
 def _by_priority(pod: Pod) -> int:
@@ -263,6 +269,13 @@ class SchedulingQueue:
         """`check.pod` has another signature now: what a rule reads of a pod may depend on other pods."""
         self._no_fit.reclassify(check, signature, needs)
 
+    def still_fits_nowhere(self, check: Check, signature: Hashable, needs: Needs, now_s: float) -> None:
+        """As `reclassify`, and no node can help: it is tried when its back-off since the last attempt has ended.
+
+        So its owner is told, however often what it waits for changes.
+        """
+        self._no_fit.reclassify(check, signature, needs, told_after_s=now_s)
+
     # What is known
 
     def lengths(self) -> dict[str, int]:
@@ -332,7 +345,7 @@ class SchedulingQueue:
     def _activate(self, entry: Entry, now_s: float) -> None:
         if not entry.sequence:
             self._arrivals += 1
-            entry.sequence = self._arrivals
+            entry.sequence = self._arrivals - (_TRIED_ALREADY if entry.pod.nominated_node else 0)
         entry.sort_key = (self._queue_sort(entry.pod), entry.sequence)
         entry.state = State.ACTIVE
         entry.queued_s = now_s

@@ -25,6 +25,7 @@ import numpy as np
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.pods.transitions import expect
 from scheduler.queue.backoff import backoff_s
+from scheduler.queue.claim_users import ClaimUsers
 from scheduler.queue.class_table import ClassTable, Left
 from scheduler.queue.entry import Entry, SortKey, State
 from scheduler.queue.heap import Heap
@@ -43,6 +44,7 @@ _CHECKS_PER_POD: Final = 8
 # What can alter an Amount.
 _MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
 _NODE: Final = int(Change.NODE)
+_VOLUMES: Final = int(Change.VOLUMES)
 
 
 class UnschedulablePods:
@@ -56,8 +58,7 @@ class UnschedulablePods:
         self._max_s = max_backoff_s
         self._classes: dict[Hashable, PodClass] = {}
         self._at: dict[int, PodClass] = {}
-        # By claim, the slots of classes, and how many of each one's pods use it.
-        self._using: dict[ClaimKey, Counter[int]] = {}
+        self._users = ClaimUsers()
         self._table = ClassTable(measured_by=_MEASURED_BY)
         self._open = OpenRows()
         self._noted = Openings()
@@ -91,7 +92,9 @@ class UnschedulablePods:
         pod_class = self._classes.get(entry.signature)
         entry.signature = None
         if pod_class is not None:
-            self._unindex(entry, pod_class.slot)
+            if entry.claims is not None:
+                self._users.remove(entry.claims, pod_class.slot)
+                entry.claims = None
             if pod_class.discard(entry):
                 self._table.order[:, pod_class.slot] = pod_class.best.sort_key
             else:
@@ -158,13 +161,19 @@ class UnschedulablePods:
             self._table.due[pod_class.slot] = False
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
-    def reclassify(self, check: Check, signature: Hashable, needs: Needs) -> None:
-        """The best pod of the class is in another now: of a class that waits already, the answers hold for it too."""
+    def reclassify(self, check: Check, signature: Hashable, needs: Needs, *, told_after_s: float | None = None) -> None:
+        """The best pod of the class is in another now: of a class that waits already, the answers hold for it too.
+
+        told_after_s: it is to be tried in any case, then or when its back-off since the last attempt has ended.
+        """
         entry = self.wake(check)
         if entry is None:
             return
         new = signature not in self._classes
         entry.signature = signature
+        if told_after_s is not None:
+            wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
+            entry.leftover_s = min(entry.leftover_s, max(told_after_s, entry.queued_s + wait_s))
         self.unschedulable.push(entry, entry.leftover_s)
         slot = self._join(entry, signature, needs).slot
         if new:
@@ -190,9 +199,12 @@ class UnschedulablePods:
         expect(waiting + hopeless == len(self.unschedulable), f"{waiting} pods wait in classes")
         expect(len(self._at) == len(self._classes), f"{len(self._at)} slots are in use")
         using = Counter(
-            (claim, one.slot) for one in self._classes.values() for entry in one.pods() for claim in entry.claims
+            (claim, one.slot)
+            for one in self._classes.values()
+            for entry in one.pods()
+            for claim in (entry.claims.claims if entry.claims is not None else ())
         )
-        indexed = {(claim, slot): count for claim, users in self._using.items() for slot, count in users.items()}
+        indexed = self._users.counted()
         expect(indexed == using, f"{len(indexed)} classes are found by claims, {len(using)} use some")
         due = np.flatnonzero(self._table.due).tolist()
         expect(set(due) <= self._at.keys(), f"slots {due} are due")
@@ -229,30 +241,16 @@ class UnschedulablePods:
             table.since[anywhere] = EVERYWHERE
             if noted.everywhere & _NODE:
                 table.rows[:] = ANY_BIT
+            elif noted.everywhere & _VOLUMES:
+                # A node that could not give a volume may do so now, and have room later.
+                table.rows[:, table.concerned(_VOLUMES)] = ANY_BIT
         self._any_due = True
 
     def _ask_users(self, claims: Iterable[ClaimKey]) -> None:
         """Classes of pods that use one of these are to be asked, whatever they wait for: it may be another class."""
-        slots = list({slot for claim in claims for slot in self._using.get(claim, ())})
+        slots = self._users.slots(claims)
         self._table.due[slots] = True
         self._table.since[slots] = EVERYWHERE
-
-    def _index(self, entry: Entry, slot: int) -> None:
-        """By the claims that the pod uses."""
-        if entry.pod.volumes.claims:
-            entry.claims = entry.pod.claim_keys
-            for claim in entry.claims:
-                self._using.setdefault(claim, Counter())[slot] += 1
-
-    def _unindex(self, entry: Entry, slot: int) -> None:
-        for claim in entry.claims:
-            users = self._using[claim]
-            users[slot] -= 1
-            if not users[slot]:
-                del users[slot]
-            if not users:
-                del self._using[claim]
-        entry.claims = ()
 
     def _rule_out_again(self, left: Left) -> None:
         """Drop the classes for which too little is left of what had opened."""
@@ -272,7 +270,7 @@ class UnschedulablePods:
             self._classes[signature] = self._at[pod_class.slot] = pod_class
         else:
             pod_class.add(entry)
-        self._index(entry, pod_class.slot)
+        entry.claims = self._users.add(entry.pod, pod_class.slot)
         self._table.need(pod_class.slot, needs)
         self._table.order[:, pod_class.slot] = pod_class.best.sort_key
         return pod_class

@@ -134,7 +134,10 @@ class Pods:
         if end == before:
             return
         self._ends[uid] = end
-        self.collection.replace(replace(pod, metadata=replace(pod.metadata, deletion_timestamp=timestamp(end.at_s))))
+        metadata = replace(
+            pod.metadata, deletion_timestamp=timestamp(end.at_s), deletion_grace_period_seconds=int(end.grace_s)
+        )
+        self.collection.replace(replace(pod, metadata=metadata))
         self._remove_when_due(namespace, name, uid)
 
     def release(self, namespace: str, name: str) -> None:

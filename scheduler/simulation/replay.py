@@ -8,17 +8,19 @@ is left, no running pod will finish, and nothing has changed since each waiting 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Generic
 
 from config.clusterfile.reading import ClusterFile
 from scheduler.engine import Decision, Engine
 from scheduler.event_handlers import EventHandlers, Problem
 from scheduler.kube.objects import Node, Pod
-from scheduler.kube.port import NODES, PODS, Binding, Changed, Deleted, Kind, T
+from scheduler.kube.port import NODES, OF_STORAGE, PODS, Binding, Changed, Deleted, Kind, T
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.queue.entry import State
 from scheduler.scheduling_cycle import NoFit, Placement
+from scheduler.simulation.described_storage import create_storage, fulfil
 from scheduler.simulation.player import TimelinePlayer
 from scheduler.simulation.report import FINISHED, LOST, Placed, Report, Waits
 from scheduler.simulation.selection import shown_by
@@ -26,6 +28,7 @@ from scheduler.simulation.store import Collection, Cursor
 from scheduler.simulation.timeline import Step, timeline
 from scheduler.simulation.usage import Usage
 from scheduler.simulation.world import World
+from scheduler.volume_handlers import VolumeHandlers
 
 EPOCH_S: Final = 1_767_225_600  # 2026-01-01T00:00:00Z: what the world's clock shows at the start
 
@@ -36,8 +39,9 @@ def replay(cluster: ClusterFile, built: tuple[Engine, PodReader], *, resources: 
     built: an empty engine, and its reader of pods. resources, unit_mib: as the engine was built with.
     Raises ConfigurationError for objects that an API server would not take.
     """
-    steps = timeline(cluster, resources, unit_mib)
-    return replace(_Replay(steps, *built).run(), ignored=tuple(cluster.ignored))
+    playing = _Replay(timeline(cluster, resources, unit_mib), *built)
+    playing.begin(cluster)
+    return replace(playing.run(), ignored=tuple(cluster.ignored))
 
 
 @dataclass(slots=True)
@@ -78,8 +82,10 @@ class _Replay:
         self._world = World(lambda: EPOCH_S + self._now_s)
         self._player = TimelinePlayer(self._world, steps)
         self._handlers = EventHandlers(engine, reader, now_s=lambda: self._now_s, report=self._note_problem)
+        volume_handlers = VolumeHandlers(engine.change_volumes, report=self._note_problem, seen=lambda _: None)
         self._feeds = (
             _Feed(self._world.nodes.collection, NODES, self._node_events),
+            *(_Feed(self._world.storage.of(kind), kind, partial(volume_handlers.handle, kind)) for kind in OF_STORAGE),
             _Feed(self._world.pods.collection, PODS, self._pod_events),
         )
         self._usage = Usage()
@@ -89,6 +95,10 @@ class _Replay:
         self._problems: dict[Problem, None] = {}
         self._by_others: set[str] = set()
         self._decisions = 0
+
+    def begin(self, cluster: ClusterFile) -> None:
+        """What is there from the start beside nodes and pods. Raises ConfigurationError."""
+        create_storage(cluster, self._world)
 
     def run(self) -> Report:
         while (now_s := self._next_s()) is not None:
@@ -186,6 +196,8 @@ class _Replay:
             wait_s=round(self._now_s - self._created_s[key.uid], 6),
             attempts=decision.queued.attempts,
         )
+        if placement.volumes is not None:
+            fulfil(placement.volumes, self._world)
         pod = self._world.pods.assign(Binding(key, placement.node, placement.annotations))
         self._engine.bound(placement)
         self._player.started(pod, self._now_s)

@@ -102,10 +102,10 @@ class Storage:
 
 
 def _with_phase(given: T) -> T:
-    """As it is at first."""
-    if isinstance(given, PersistentVolume):
+    """As it is at first, where it does not say."""
+    if isinstance(given, PersistentVolume) and not given.status.phase:
         return replace(given, status=storage.PersistentVolumeStatus("Available"))
-    if isinstance(given, PersistentVolumeClaim):
+    if isinstance(given, PersistentVolumeClaim) and not given.status.phase:
         return replace(given, status=storage.PersistentVolumeClaimStatus("Pending"))
     return given
 

@@ -150,8 +150,8 @@ class WatchConnection(Generic[T]):
         return [event for change in changes if (event := _event(change, self._shown)) is not None]
 
     def _listed(self) -> Iterator[WatchEvent[T]]:
-        """The objects at this moment, however late they are read."""
-        objects = list(filter(self._shown, self._collection))
+        """The objects at this moment, however late they are read; by namespace and name, as an API server lists."""
+        objects = sorted(filter(self._shown, self._collection), key=_by_key)
         return chain([ListBegins()], map(Changed, objects), [ListEnds(str(self._collection.version))])
 
     def _wake(self) -> None:
@@ -192,6 +192,10 @@ def _event(change: StoredChange[T], shown: Callable[[T], bool]) -> Changed[T] | 
     if change.before is not None and shown(change.before):
         return Deleted(with_version(change.before, change.version))
     return None
+
+
+def _by_key(listed: T) -> tuple[str, str]:
+    return listed.metadata.namespace, listed.metadata.name
 
 
 def _parsed(since: str) -> int:

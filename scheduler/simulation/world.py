@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from scheduler.kube.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget
+from scheduler.kube.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from scheduler.kube.port import ApiNotFound, Kind, T
 from scheduler.simulation.defaults import Identity
 from scheduler.simulation.disruption_budgets import PodDisruptionBudgets
@@ -11,6 +11,7 @@ from scheduler.simulation.event_log import EventLog
 from scheduler.simulation.namespaces import ConfigMaps, Namespaces
 from scheduler.simulation.nodes import Nodes
 from scheduler.simulation.pods import Pods
+from scheduler.simulation.priority_classes import PriorityClasses
 from scheduler.simulation.selecting import Selecting
 from scheduler.simulation.selection import resource_of
 from scheduler.simulation.storage import Storage
@@ -35,14 +36,16 @@ class World:
         namespaces = Collection[Namespace]("namespaces", self._versions, history_limit)
         config_maps = Collection[ConfigMap]("configmaps", self._versions, history_limit)
         budgets = Collection[PodDisruptionBudget]("poddisruptionbudgets", self._versions, history_limit)
+        classes = Collection[PriorityClass]("priorityclasses", self._versions, history_limit)
         self.namespaces = Namespaces(namespaces, identity)
         self.storage = Storage(self._versions, history_limit, identity, self.namespaces)
-        own = (nodes, pods, namespaces, config_maps, budgets)
+        own = (nodes, pods, namespaces, config_maps, budgets, classes)
         self._collections: dict[str, Collection[Any]] = {collection.resource: collection for collection in own}
         self.selecting = Selecting(self._versions, history_limit, identity, self.namespaces)
         self._collections |= self.storage.collections | self.selecting.collections
         self.config_maps = ConfigMaps(config_maps, identity, self.namespaces)
         self.disruption_budgets = PodDisruptionBudgets(budgets, identity, self.namespaces)
+        self.priority_classes = PriorityClasses(classes, identity)
         self.nodes = Nodes(nodes, identity)
         self.pods = Pods(pods, identity, self.namespaces, self.nodes)
         self.events = EventLog(self.namespaces.exists)

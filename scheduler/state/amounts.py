@@ -108,11 +108,11 @@ class RowsLeft:
 
 
 def _given_back(record: PodRecord) -> Int64Array:
-    """int64[amounts]: what is left more of each at most without the pod."""
+    """int64[amounts]: what is left more of each at most without a nominated pod, which is in no node's total."""
     template = record.pod.template
     native = [template.requests.get(name, 0) for name in (CPU, MEMORY, EPHEMERAL_STORAGE)]
     on_one_card = MOST_UNITS if record.exclusive else template.gpu_units
-    return np.array([*native, 1, on_one_card, template.gpu_units], dtype=np.int64)
+    return np.array([*native, 1, on_one_card, 0], dtype=np.int64)
 
 
 def left(tables: Tables, rows: Rows) -> Int64Array:

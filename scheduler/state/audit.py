@@ -50,7 +50,11 @@ def audit_node(tables: Tables, name: str) -> NodeAudit | None:
     if row is None:
         return None
     announced, records = tables.inventory(name), tables.records_on(name)
-    expected = of_node(announced, ((record.pod, record.written, record.exclusive) for record in records))
+    live, nominated = [
+        [(record.pod, record.written, record.exclusive) for record in records if record.nominated is nominated]
+        for nominated in (False, True)
+    ]
+    expected = of_node(announced, live, nominated)
     found = of_row(tables, row)
     difference = ""
     if found != expected:

@@ -55,6 +55,12 @@ class Bookings(Known):
             if (row := self.row_of.get(node)) is not None:
                 yield from ((row, record.pod) for record in records.values())
 
+    def kept_on_cards(self) -> Iterator[tuple[int, Held]]:
+        """(row, cards) of the same, where they ask for cards."""
+        for node, records in self._nominated_on.items():
+            if (row := self.row_of.get(node)) is not None:
+                yield from ((row, record.held) for record in records.values() if record.held is not None)
+
     def nominated_on(self, row: int) -> Collection[PodRecord]:
         """The nominated pods that are booked on a row."""
         return self._nominated_on.get(self.names[row], {}).values()
@@ -143,7 +149,7 @@ class Bookings(Known):
     def _hold(self, record: PodRecord, row: int) -> Held | None:
         if not record.written.units:
             return None
-        return self.cards.hold(row, record.written, exclusive=record.exclusive)
+        return self.cards.hold(row, record.written, exclusive=record.exclusive, nominated=record.nominated)
 
     def _note_turned(self) -> None:
         """Cards of other nodes may be used, or not any more, since they have a UUID in common."""

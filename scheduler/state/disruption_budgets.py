@@ -93,16 +93,18 @@ class DisruptionBudgets:
         if not own.by_name:
             del self._budgets[namespace]
 
-    def split(self, records: Iterable[PodRecord]) -> tuple[list[PodRecord], list[PodRecord]]:
+    def split(
+        self, records: Iterable[PodRecord], *, with_refused: bool = True
+    ) -> tuple[list[PodRecord], list[PodRecord]]:
         """(those that may not go if all of them go, the others), each in order. records: the first are spared last.
 
-        What the API server has refused to remove it will hardly remove now.
+        with_refused: what the API server has refused to remove is of the first: it will hardly remove it now.
         """
         left: dict[tuple[str, str], int] = {}
         violating: list[PodRecord] = []
         others: list[PodRecord] = []
         for record in records:
-            within = not record.refused
+            within = not (with_refused and record.refused)
             for budget in self._of(record.pod):
                 key = (record.pod.key.namespace, budget.name)
                 left[key] = left.get(key, budget.allowed - len(budget.going)) - 1

@@ -38,26 +38,38 @@ def recompute(
     pods: Iterable[tuple[Pod, str, Written | None]],
     resources: ResourceNames,
     memory_unit_mib: int = 1024,
+    *,
+    nominated: Iterable[tuple[Pod, str, Written]] = (),
 ) -> dict[str, NodeLedger]:
     """Node name -> what its live pods leave of it.
 
-    pods: (pod, node, what was written for it first); None where its annotations say it.
+    pods: (pod, node, what was written for it first); None where its annotations say it. nominated: the same of those
+    whose places are kept.
     """
     announced = {node.metadata.name: read_inventory(node, resources, memory_unit_mib) for node in nodes}
     ledger = {name: of_node(cards, ()) for name, cards in announced.items()}
     for pod, node, written in pods:
         if node in ledger:
             _book(ledger[node], announced[node], pod, written or written_of(pod), exclusive=is_exclusive(pod))
+    for pod, node, written in nominated:
+        if node in ledger:
+            _keep(ledger[node], announced[node], pod, written, exclusive=is_exclusive(pod))
     return ledger
 
 
-def of_node(announced: NodeInventory, pods: Iterable[tuple[Pod, Written, bool]]) -> NodeLedger:
-    """Of one node. pods: (pod, what was written for it first, whether it was exclusive then)."""
+def of_node(
+    announced: NodeInventory,
+    pods: Iterable[tuple[Pod, Written, bool]],
+    nominated: Iterable[tuple[Pod, Written, bool]] = (),
+) -> NodeLedger:
+    """Of one node. pods, nominated: (pod, what was written for it first, whether it was exclusive then)."""
     entry = NodeLedger()
     for card in announced.cards:
         entry.free[card.uuid], entry.holders[card.uuid], entry.exclusive[card.uuid] = card.units, 0, 0
     for pod, written, exclusive in pods:
         _book(entry, announced, pod, written, exclusive=exclusive)
+    for pod, written, exclusive in nominated:
+        _keep(entry, announced, pod, written, exclusive=exclusive)
     return entry
 
 
@@ -81,6 +93,13 @@ def of_row(tables: Tables, row: int) -> NodeLedger:
     entry.counted = int(cards.counted[row])
     entry.requested = tables.resources.requested_on(row)
     return entry
+
+
+def _keep(entry: NodeLedger, announced: NodeInventory, pod: Pod, written: Written, *, exclusive: bool) -> None:
+    """The kubelet does not count a pod that is only nominated."""
+    counted = entry.counted
+    _book(entry, announced, pod, written, exclusive=exclusive)
+    entry.counted = counted
 
 
 def _book(entry: NodeLedger, announced: NodeInventory, pod: Pod, written: Written, *, exclusive: bool) -> None:

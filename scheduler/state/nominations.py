@@ -6,7 +6,9 @@
 
 A pod that has made others go, or that another scheduler says will come, counts on its node for pods of equal or lower
 priority; one of a higher priority, and the pod itself, see the node without it. The tables show one such view at a
-time. Pods are decided by priority, so from one to the next the view moves by few nominations.
+time. Pods are decided by priority, so from one to the next the view moves by few nominations. Where many would have to
+move for a pod of higher priority, only those do that are in its way; what is shown of the others is no more than what
+it lacks in any case (docs/decisions/0041), and preemption takes them out row by row.
 kube-scheduler filters twice, with and without the nominated pods of a node, since a rule may let a pod in for the sake
 of one that is not there yet (`RunFilterPluginsWithNominatedPods`); here they count as pods that are on their way, and
 such rules leave them out (docs/decisions/0038).
@@ -14,7 +16,8 @@ Owned by the event loop. No method awaits, so each one is atomic.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
 from math import inf
 from typing import Final
@@ -23,12 +26,20 @@ import msgspec
 
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, unknown, written_of
+from scheduler.state.columns.arrays import Int64Array
+from scheduler.state.in_the_way import in_the_way
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
 # What is beyond this many keeps no place: every decision for a pod of another priority may have to move them all.
 MOST_NOMINATIONS: Final = 1024
 _MOST_IN_TURN: Final = 16
+# A millisecond.
+MOST_MOVED: Final = 64
+
+
+def _nobody_knows(_pod: Pod) -> None:
+    return None
 
 
 class Nomination(msgspec.Struct, eq=False, kw_only=True):
@@ -64,16 +75,36 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
 
 
 class Nominations:
-    """By uid of the pod."""
+    """By uid of the pod. version: moves when a place is kept, or no longer."""
 
-    def __init__(self, tables: Tables) -> None:
-        """None."""
+    def __init__(
+        self,
+        tables: Tables,
+        *,
+        least_of_row: Callable[[Pod], Int64Array | None] = _nobody_knows,
+        most_moved: int = MOST_MOVED,
+    ) -> None:
+        """None.
+
+        least_of_row: int64[amounts], what a pod needs of a row at least; None when its rules look at other rows, too.
+        most_moved: for a pod of higher priority so many are taken out, whether they are in its way or not; may be set.
+        """
         self._tables = tables
+        self._least_of_row = least_of_row
+        self.most_moved = most_moved
+        # What was looked at last: nothing has changed since, and the pod asks the same.
+        self._looked: Hashable = None
+        self._hidden: dict[str, Nomination] = {}
+        self.version = 0
         self._kept: dict[str, Nomination] = {}
         self._waits_for: dict[str, set[str]] = {}  # uid of a victim -> uids of the pods that it goes for
         self._on: dict[str, dict[str, Nomination]] = {}
         self._order: list[tuple[int, str]] = []
-        # Of the pods whose view the tables show: nominations of at least this priority are booked.
+        # Uids of pods that name a node which does not exist, or did not when they came.
+        self._nowhere: OrderedDict[str, None] = OrderedDict()
+        # By priority and namespace: uids, the last one that was kept last.
+        self._of_priority: dict[int, dict[str, dict[str, None]]] = {}
+        # Of the pod whose view the tables show: nominations of at least this priority are booked.
         self._priority: float = -inf
 
     def __len__(self) -> int:
@@ -85,14 +116,25 @@ class Nominations:
         """Whether no other place can be kept, unless one is given up."""
         return len(self._kept) >= MOST_NOMINATIONS
 
-    def full_for(self, priority: int) -> bool:
-        """Whether no other place can be kept for a pod of this priority: none of those that are is for a lower one."""
-        return self.full and priority <= self._order[0][0]
+    def full_for(self, pod: Pod) -> bool:
+        """Whether no other place can be kept for the pod, nor one be given up for it."""
+        return self.full and self.gives_way_to(pod) is None
 
-    @property
-    def lowest(self) -> Nomination | None:
-        """That of the lowest priority: the first to be given up."""
-        return self._kept[self._order[0][1]] if self._order else None
+    def gives_way_to(self, pod: Pod) -> Nomination | None:
+        """The place that is given up for the pod when no other can be kept; None when none is.
+
+        One on a node that does not exist, whoever asks. Then, of the lowest priority, the last one of the namespace
+        that has most of those: for a pod of a higher priority, and for one of the same whose namespace has still fewer.
+        """
+        if (nowhere := self._first_nowhere()) is not None:
+            return nowhere
+        if not self._order or pod.priority < (lowest := self._order[0][0]):
+            return None
+        of_lowest = self._of_priority[lowest]
+        most = max(of_lowest.values(), key=len)
+        if pod.priority == lowest and len(of_lowest.get(pod.key.namespace, ())) + 1 >= len(most):
+            return None
+        return self._kept[next(reversed(most))]
 
     def of(self, uid: str) -> Nomination | None:
         """The place that is kept for a pod."""
@@ -125,6 +167,7 @@ class Nominations:
         else:
             there = node in self._tables.row_of
             written = chosen(pod, shares, self._tables.inventory(node).unit_mib if there else 0)
+        self.version += 1
         record = PodRecord(
             pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=False, nominated=True
         )
@@ -133,7 +176,12 @@ class Nominations:
         for victim in victims:
             self._waits_for.setdefault(victim, set()).add(pod.key.uid)
             self._mark(victim)
+        if node not in self._tables.row_of:
+            self._nowhere[pod.key.uid] = None
         insort(self._order, kept.order)
+        of_priority = self._of_priority.setdefault(pod.priority, {})
+        of_priority.setdefault(pod.key.namespace, {})[pod.key.uid] = None
+        self._hidden[pod.key.uid] = kept
         self._show(kept, shown=pod.priority >= self._priority)
         return kept
 
@@ -142,7 +190,11 @@ class Nominations:
         kept = self._kept.pop(uid, None)
         if kept is None:
             return None
+        self.version += 1
         del self._order[bisect_left(self._order, kept.order)]
+        self._hidden.pop(uid, None)
+        self._nowhere.pop(uid, None)
+        self._leave_namespace(kept.pod)
         on_node = self._on[kept.node]
         del on_node[uid]
         if not on_node:
@@ -173,10 +225,17 @@ class Nominations:
             here[kept.pod.key.uid] = here.pop(kept.pod.key.uid)
         return [kept.pod for kept in free]
 
+    def cards_serve(self, kept: Nomination) -> bool:
+        """Whether the cards that are kept may still be given to the pod, or nobody knows which those are."""
+        row, written = self._tables.row_of.get(kept.node), kept.record.written
+        if kept.lacks_cards or not written.units:
+            return row is not None
+        return row is not None and self._tables.cards.may_be_given(row, written)
+
     @contextmanager
     def seen_by(self, pod: Pod) -> Iterator[None]:
         """The tables as they are for this pod."""
-        self._see(pod.priority)
+        self._see(pod)
         own = self._kept.get(pod.key.uid)
         if own is not None:
             self._show(own, shown=False)
@@ -186,6 +245,23 @@ class Nominations:
             if own is not None and self._kept.get(pod.key.uid) is own:
                 self._show(own, shown=True)
 
+    def _first_nowhere(self) -> Nomination | None:
+        while self._nowhere:
+            kept = self._kept.get(next(iter(self._nowhere)))
+            if kept is not None and kept.node not in self._tables.row_of:
+                return kept
+            self._nowhere.popitem(last=False)
+        return None
+
+    def _leave_namespace(self, pod: Pod) -> None:
+        of_priority = self._of_priority[pod.priority]
+        own = of_priority[pod.key.namespace]
+        del own[pod.key.uid]
+        if not own:
+            del of_priority[pod.key.namespace]
+        if not of_priority:
+            del self._of_priority[pod.priority]
+
     def _mark(self, victim: str) -> None:
         record = self._tables.record(victim)
         if record is not None:
@@ -194,20 +270,30 @@ class Nominations:
     def _is_free(self, kept: Nomination) -> bool:
         return all(self._tables.record(victim) is None for victim in kept.victims)
 
-    def _see(self, priority: int) -> None:
-        if priority == self._priority or not self._order:
-            self._priority = priority
+    def _see(self, pod: Pod) -> None:
+        self._priority = pod.priority
+        for kept in [kept for kept in self._hidden.values() if kept.pod.priority >= pod.priority]:
+            self._show(kept, shown=True)
+        lower = bisect_left(self._order, (pod.priority, ""))
+        looks = (pod.scheduler_name, pod.template, pod.priority, bool(pod.volumes.claims))
+        if lower == len(self._hidden) or (self._tables.changes.version, *looks) == self._looked:
             return
-        low, high = sorted((priority, self._priority))
-        for _, uid in self._order[bisect_left(self._order, (low, "")) : bisect_left(self._order, (high, ""))]:
-            self._show(self._kept[uid], shown=priority <= self._kept[uid].pod.priority)
-        self._priority = priority
+        shown = [self._kept[uid] for _, uid in self._order[:lower] if uid not in self._hidden]
+        least = None if len(shown) <= self.most_moved else self._least_of_row(pod)
+        if least is not None:
+            records = in_the_way(self._tables, pod, least, [kept.record for kept in shown])
+            shown = [self._kept[record.pod.key.uid] for record in records]
+        for kept in shown:
+            self._show(kept, shown=False)
+        self._looked = (self._tables.changes.version, *looks)
 
     def _show(self, kept: Nomination, *, shown: bool) -> None:
         if kept.shown is shown:
             return
         kept.shown = shown
         if shown:
+            del self._hidden[kept.pod.key.uid]
             self._tables.show(kept.record)
         else:
+            self._hidden[kept.pod.key.uid] = kept
             self._tables.hide(kept.record, for_good=False)

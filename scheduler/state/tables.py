@@ -30,7 +30,7 @@ from scheduler.state.cards.booking import CardShare, chosen, is_exclusive, same_
 from scheduler.state.cards.card_news import CardNews
 from scheduler.state.cards.node_inventory import node_differences, read_inventory
 from scheduler.state.changes import ANY_DOMAIN, Change
-from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, resized
+from scheduler.state.columns.arrays import ALL_ROWS, FIRST_CAPACITY, BoolArray, resized
 from scheduler.state.columns.images import Images
 from scheduler.state.columns.taints import Taints
 from scheduler.state.disruption_budgets import DisruptionBudgets
@@ -47,6 +47,8 @@ _SOME_DOMAINS: Final = ANY_DOMAIN & ~_DOMAINS
 _INVENTORY: Final = int(Change.INVENTORY)
 _ATTACHMENTS: Final = int(Change.ATTACHMENTS)
 _VOLUMES: Final = int(Change.VOLUMES)
+# From so few a volume that came or went can be used, if they are told one by one.
+_FEW_ROWS: Final = 32
 
 
 class Tables(Bookings):
@@ -92,7 +94,8 @@ class Tables(Bookings):
             kinds |= _INVENTORY
             self._inventories[name] = inventory
             self._rebook(name, row)
-            pods = ((record.pod, record.held) for record in self._pods_on.get(name, {}).values())
+            records = self._pods_on.get(name, {}).values()
+            pods = ((record.pod, record.held) for record in records if not record.nominated)
             self.news.changed(name, before, inventory, node.status.reported_at(), pods)
         if old is None:
             kinds |= self._book_all(name, row, 1)
@@ -150,6 +153,13 @@ class Tables(Bookings):
             self._opened(row, _ATTACHMENTS)
         for row in self._facts.volumes_changed(changes):
             self._opened(row, _PODS)
+        for class_name, reach in changes.volumes:
+            (rows,) = reach.over(self, ALL_ROWS).nonzero()
+            if len(rows) > _FEW_ROWS:
+                self.volumes.moves_everywhere(class_name)
+            else:
+                for row in rows.tolist():
+                    self.changes.note(row, _VOLUMES)
         self.openings.note_claims(changes.claims)
         if changes.opened:
             self.openings.note_everywhere(_VOLUMES)
@@ -237,14 +247,20 @@ class Tables(Bookings):
         """The pod is shown on the node of its record. Returns what is wrong with what it says now."""
         if pod.annotations == record.pod.annotations and not record.assumed:
             return ""
-        ours = record.rivals[0] if record.rivals is not None else record.written
-        if record.shows_what_was_sent(pod) or same_decision(shown := written_of(pod), ours):
+        rivals = record.rivals
+        ours = record.written if rivals is None else rivals[0]
+        is_ours = record.shows_what_was_sent(pod)
+        if not is_ours:
+            shown = written_of(pod)
+            # What was shown first stays: an edit does not make another binding ours.
+            is_ours = same_decision(shown, ours) and (rivals is None or not rivals[1].decided)
+        if is_ours:
             self._decide(record, ours)
             return ""
         if record.confirmed:
             self._decide(record, ours)
         if record.assumed:
-            if record.rivals is not None and record.rivals[1].decided:
+            if rivals is not None and rivals[1].decided:
                 return ""
             record.rivals = (ours, shown)
             self._rewrite(record, unknown(ours))

@@ -25,8 +25,9 @@ _PIECE: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterCopy:
-    """What the tables held. nodes, rows: of every node. units, free, lost: as CardColumns.
+    """What the tables held. nodes, rows: of every node. units, lost: as CardColumns; free: units less taken.
 
+    Of free and lost, places that are kept for preemptors are no part: their victims are, as long as they are there.
     slots: of each row, None where cards have no series of their own. The tables replace a row's list or append to it.
     """
 
@@ -48,7 +49,7 @@ class ClusterCopy:
             "gpushare_node_gpu_memory_units",
             "Memory units of the node's cards.",
             "gpushare_node_gpu_memory_booked_units",
-            "Memory units booked on them.",
+            "Memory units booked on them, without what is kept for preemptors.",
             self._node_sums(),
         )
         if self.slots is not None:
@@ -56,7 +57,7 @@ class ClusterCopy:
                 "gpushare_card_memory_units",
                 "Memory units of the card.",
                 "gpushare_card_memory_booked_units",
-                "Memory units booked on the card.",
+                "Memory units booked on the card, without what is kept for preemptors.",
                 self._cards(self.slots),
             )
 
@@ -91,13 +92,19 @@ def copied(tables: Tables, queues: Mapping[str, int], *, per_card: bool) -> Clus
     Nothing in it is an object per node: at 5,000 nodes these would cost milliseconds, and the collector's attention.
     """
     cards = tables.cards
+    free, lost = cards.stored.units - cards.stored.taken, cards.lost.copy()
+    # Of these the columns show now one and now another, and often their victims are still there.
+    for row, held in tables.kept_on_cards():
+        for slot, units in held.places:
+            free[slot, row] += units
+        lost[row] -= sum(units for _, units in held.lost)
     return ClusterCopy(
         queues=queues,
         nodes=list(tables.row_of),
         rows=list(tables.row_of.values()),
         units=cards.stored.units.copy(),
-        free=cards.stored.units - cards.stored.taken,
-        lost=cards.lost.copy(),
+        free=free,
+        lost=lost,
         slots=cards.slots.copy() if per_card else None,
     )
 

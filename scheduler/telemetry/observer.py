@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 from scheduler.binding_cycle import BindRefused
 from scheduler.engine import Decision
+from scheduler.framework.diagnosis import Diagnosis
 from scheduler.kube import port
 from scheduler.kube.port import Binding, Kind, T
 from scheduler.ledger_audit import AuditRound
-from scheduler.preemption_searches import Helped
+from scheduler.pods.pod import Pod
+from scheduler.preemption_searches import PostFiltered
 from scheduler.queue.entry import QueuedPod
 from scheduler.scheduling_cycle import NoFit, Placement
 from scheduler.telemetry.metrics import Metrics
@@ -47,27 +49,27 @@ class ServiceObserver:
     def decided(self, decision: Decision, took_s: float) -> None:
         """One attempt was made."""
         self._metrics.algorithm_s.observe(took_s)
-        outcome, pod = decision.outcome, decision.queued.pod
-        if isinstance(outcome, NoFit):
-            self._metrics.attempts.labels("unschedulable", pod.scheduler_name).inc()
-            log.info(
-                "pod.unschedulable",
-                pod=str(pod.key),
-                attempt=decision.queued.attempts,
-                reason=outcome.diagnosis.message,
-            )
-            if log.is_enabled_for(logging.DEBUG):
-                nodes = outcome.diagnosis.by_node
-                log.debug("pod.rejected", pod=str(pod.key), attempt=decision.queued.attempts, nodes=nodes)
+        if isinstance(decision.outcome, NoFit):
+            self._metrics.attempts.labels("unschedulable", decision.queued.pod.scheduler_name).inc()
 
-    def sought(self, begun: int, helped: Helped | None) -> None:
-        """Help was sought for pods that fit nowhere. begun: searches so far, ever."""
+    def unschedulable(self, pod: Pod, diagnosis: Diagnosis, attempt: int | None = None) -> None:
+        """The pod fits nowhere. attempt: None where a search that took longer has found out what the tail says."""
+        log.info(
+            "pod.unschedulable",
+            pod=str(pod.key),
+            reason=diagnosis.message,
+            **({} if attempt is None else {"attempt": attempt}),
+        )
+        if attempt is not None and log.is_enabled_for(logging.DEBUG):
+            log.debug("pod.rejected", pod=str(pod.key), attempt=attempt, nodes=diagnosis.by_node)
+
+    def post_filtered(self, begun: int, post_filtered: PostFiltered | None) -> None:
+        """PostFilter was asked for pods that fit nowhere. begun: searches so far, ever."""
         self._metrics.preemption.attempts.inc(begun - self._searches)
         self._searches = begun
-        victims = () if helped is None or helped.preemption is None else helped.preemption.victims
-        going = sum(not victim.terminating for victim in victims)
-        if going:
-            self._metrics.preemption.victims.observe(going)
+        preemption = None if post_filtered is None else post_filtered.preemption
+        if preemption is not None and preemption.removed:
+            self._metrics.preemption.victims.observe(len(preemption.removed))
 
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
         """The API server has bound the pod."""

@@ -19,12 +19,12 @@ _PER_POINT: Final = 1_000
 # Pods that leave may make room there: the others are not candidates for preemption.
 _RESOLVABLE: Final = "Unschedulable"
 _NORMALIZED: Final = frozenset({"TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity"})
-_BY_NAME: Final = "nodes that PreFilter leaves out"
-_PREFERENCE: Final = "a preference that is not valid"
-_POD_LEVEL: Final = "the pod's own pod-level requests in its score"
+BY_NAME: Final = "nodes that PreFilter leaves out"
+PREFERENCE: Final = "a preference that is not valid"
+POD_LEVEL: Final = "the pod's own pod-level requests in its score"
 _IN_SCORES: Final = "nominated pods in scores"
 _IN_DOMAINS: Final = "nominated pods in domains"
-ON_PURPOSE: Final = (_BY_NAME, _PREFERENCE, _POD_LEVEL, _IN_SCORES, _IN_DOMAINS)
+ON_PURPOSE: Final = (BY_NAME, PREFERENCE, POD_LEVEL, _IN_SCORES, _IN_DOMAINS)
 _OF_AMOUNTS: Final = frozenset({"NodeResourcesFit", "NodeResourcesBalancedAllocation"})
 
 
@@ -51,11 +51,11 @@ def on_purpose(scenario: Recorded, probe: Probe) -> frozenset[str]:
     """In which of `ON_PURPOSE` our answer may differ. What else there is to compare is compared."""
     answer, found = probe.answer, set[str]()
     if any(not verdict.plugin for verdict in answer.rejected.values()):
-        found.add(_BY_NAME)
+        found.add(BY_NAME)
     if answer.feasible and answer.message.startswith('running PreScore plugin "NodeAffinity"'):
-        found.add(_PREFERENCE)
+        found.add(PREFERENCE)
     if answer.scores and msgspec.json.decode(probe.pod, type=_Sized).spec.resources is not None:
-        found.add(_POD_LEVEL)
+        found.add(POD_LEVEL)
     if nominated := seen_by(probe, scenario):
         if answer.scores.keys() & _OF_AMOUNTS and set(answer.feasible) & nominated.keys():
             found.add(_IN_SCORES)
@@ -93,7 +93,7 @@ def _about(scenario: Recorded, probe: Probe, ours: Ours) -> Iterator[tuple[str, 
         yield from victims.differing(scenario, probe, theirs.preemption, ours)
     if theirs.feasible == verdicts.feasible:
         nominated = seen_by(probe, scenario)
-        left_out = {"NodeResourcesFit"} if _POD_LEVEL in excused else set[str]()
+        left_out = {"NodeResourcesFit"} if POD_LEVEL in excused else set[str]()
         for plugin in sorted((theirs.scores.keys() & scorers()) - left_out):
             elsewhere = nominated.keys() if plugin in _OF_AMOUNTS else ()
             yield from _scores(plugin, theirs.scores[plugin], verdicts.scores.get(plugin, {}), elsewhere)
@@ -109,7 +109,7 @@ def _filtered(theirs: Answer, ours: Verdicts, excused: Collection[str]) -> Itera
         if verdict.plugin:
             yield from _unless_equal(f"node {name}", _objecting(verdict), ours.rejected.get(name))
         yield from _unless_equal(f"node {name}, resolvable", verdict.code == _RESOLVABLE, name in ours.resolvable)
-    if not {_BY_NAME, _PREFERENCE} & set(excused):
+    if not {BY_NAME, PREFERENCE} & set(excused):
         yield from _unless_equal("message", theirs.message, ours.message)
 
 

@@ -1,14 +1,14 @@
 """A module with one operator turned into another, put in place of what it was for as long as it takes."""
 
 import ast
-import copy
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
+
+from tests.differential.executed import forget_results
 
 _OTHER: Final[Mapping[type[ast.AST], type[Any]]] = {
     ast.Lt: ast.LtE,
@@ -54,23 +54,24 @@ def mutants_of(module: ModuleType, *, orders: bool = False) -> Iterator[Mutant]:
     source = inspect.getsource(module)
     tree, lines = ast.parse(source), source.splitlines()
     before = _codes(tree, module)
-    places = ((place, way) for place, node in enumerate(ast.walk(tree)) for way in range(_ways(node, orders=orders)))
-    for place, way in places:
-        changed = copy.deepcopy(tree)
-        found = _changed(next(islice(ast.walk(changed), place, None)), way)
-        if found is None:
-            continue
-        number, change = found
-        after = _codes(ast.fix_missing_locations(changed), module)
-        functions = {name: code for name, code in after.items() if code != before[name]}
-        if functions:
-            yield Mutant(functions, number, lines[number - 1].strip(), change)
+    nodes = [(node, way) for node in ast.walk(tree) for way in range(_ways(node, orders=orders))]
+    for node, way in nodes:
+        as_it_was = {name: [*value] if isinstance(value, list) else value for name, value in vars(node).items()}
+        found = _changed(node, way)
+        if found is not None:
+            number, change = found
+            after = _codes(ast.fix_missing_locations(tree), module)
+            functions = {name: code for name, code in after.items() if code != before[name]}
+            vars(node).update(as_it_was)
+            if functions:
+                yield Mutant(functions, number, lines[number - 1].strip(), change)
 
 
 @contextmanager
 def put_in(module: ModuleType, mutant: Mutant) -> Iterator[None]:
-    """The module's functions run the mutant's code meanwhile."""
+    """The module's functions run the mutant's code meanwhile. What any has kept of before is forgotten."""
     before = {}
+    forget_results()
     for name, code in mutant.functions.items():
         function = _function(module, name)
         before[function] = function.__code__
@@ -80,6 +81,7 @@ def put_in(module: ModuleType, mutant: Mutant) -> Iterator[None]:
     finally:
         for function, code in before.items():
             function.__code__ = code
+        forget_results()
 
 
 def _ways(node: ast.AST, *, orders: bool) -> int:
@@ -94,10 +96,14 @@ def _ways(node: ast.AST, *, orders: bool) -> int:
 
 
 def _changed(node: ast.AST, way: int) -> tuple[int, str] | None:  # noqa: C901, PLR0911 - one for each kind
-    """Change the node; (line, what is changed), None where it is no operator. way: less than `_ways`."""
+    """Change the node itself, none below it; (line, what is changed), None where it is no operator.
+
+    way: less than `_ways`.
+    """
     match node:
-        case ast.Return(value=ast.Tuple(elts=values)) if len(values) > 1:
-            values[way], values[way + 1] = values[way + 1], values[way]
+        case ast.Return(value=ast.Tuple(elts=values) as returned) if len(values) > 1:
+            exchanged = [*values[:way], values[way + 1], values[way], *values[way + 2 :]]
+            node.value = ast.copy_location(ast.Tuple(exchanged, ast.Load()), returned)
             return node.lineno, f"values {way + 1} and {way + 2} exchanged"
         case ast.UnaryOp(op=ast.USub(), operand=operand) if not isinstance(operand, ast.Constant):
             node.operand = ast.UnaryOp(ast.USub(), operand)
@@ -125,10 +131,15 @@ def _changed(node: ast.AST, way: int) -> tuple[int, str] | None:  # noqa: C901, 
             node.value = not node.value
             return node.lineno, "True, False"
         case ast.Match() if len(node.cases) > 1:
-            node.cases[0].body, node.cases[1].body = node.cases[1].body, node.cases[0].body
+            first, second, *others = node.cases
+            node.cases = [_with_body(first, second.body), _with_body(second, first.body), *others]
             return node.lineno, "the first two cases exchanged"
         case _:
             return None
+
+
+def _with_body(case: ast.match_case, body: list[ast.stmt]) -> ast.match_case:
+    return ast.match_case(case.pattern, case.guard, body)
 
 
 def _other(operator: ast.AST) -> Any:  # noqa: ANN401 - of the same kind

@@ -14,7 +14,7 @@ from scheduler.event_handlers import EventHandlers
 from scheduler.framework.diagnosis import Resolvable
 from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.plugin import Plugin, ScorePlugin
-from scheduler.framework.preemption import NotHelped, PostFilterResult
+from scheduler.framework.preemption import NoPreemption, PostFilterResult
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runtime
 from scheduler.framework.what_if import RowMemo, WhatIf
@@ -222,7 +222,7 @@ def _result(steps: Generator[None, None, PostFilterResult]) -> PostFilterResult:
 def _told(result: PostFilterResult | None) -> Choice:
     if result is None:
         return Choice()
-    if isinstance(result, NotHelped):
+    if isinstance(result, NoPreemption):
         return Choice(message=result.message)
     return Choice(result.node, tuple(str(victim.key) for victim in result.victims), result.violations)
 

@@ -173,7 +173,16 @@ def test_the_nvidia_runtime_class_is_one_value_on_top_of_what_is_installed() -> 
     assert change == {"op": "add", "path": "/spec/template/spec/runtimeClassName", "value": "nvidia"}
 
 
-@pytest.mark.parametrize("file", [POLICIES, SCHEDULER_NAME, "optional/refuse-visible-devices.yaml"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        POLICIES,
+        SCHEDULER_NAME,
+        "optional/limit-volume-writes.yaml",
+        "optional/refuse-unknown-keys.yaml",
+        "optional/refuse-visible-devices.yaml",
+    ],
+)
 def test_every_policy_is_bound_and_refuses_when_it_cannot_evaluate(file: str) -> None:
     policies = documents(file, "ValidatingAdmissionPolicy")
     bound = {document["spec"]["policyName"] for document in documents(file, "ValidatingAdmissionPolicyBinding")}

@@ -1,5 +1,7 @@
 """Plugins of other packages: which are taken, which are refused, and that they do what they say."""
 
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -109,3 +111,26 @@ def test_a_rule_that_is_off_at_filter_rejects_nothing_before_it_either(
     wanted = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     outcome = place(built, "p", 3, affinity=wanted)
     assert ("pod affinity terms conflict" in str(outcome)) == rejected
+
+
+PREEMPTS = """
+import sys
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.build import build_engine
+from tests.support.builders import pod, wire_node
+from tests.support.preempting import chosen
+from tests.support.placing import place
+engine, _ = build_engine(SchedulerConfiguration())
+engine.node_changed(wire_node("a", [8]))
+place(engine, "low", 8)
+before = set(sys.modules)
+print(chosen(engine, pod("p", 8, priority=10, requests={"cpu": "1000"})).victims)
+print(chosen(engine, pod("q", 8, priority=10)).victims)
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def test_nothing_is_imported_once_pods_are_decided() -> None:
+    done = subprocess.run([sys.executable, "-c", PREEMPTS], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines() == ["()", "('default/low',)", ""]

@@ -62,7 +62,7 @@ def test_a_claim_with_a_selector_of_thousands_of_values_is_not_looked_for_and_sa
     selector = {"matchExpressions": [{"key": "tier", "operator": "In", "values": values}]}
     show(tables, CLAIMS, claim("data", selector=selector))
 
-    ((_, standing),) = tables.volumes.standings(pod("p", **with_claims("data")))
+    (standing,) = tables.volumes.of_pod(pod("p", **with_claims("data"))).standings
 
     assert standing.alike[1] == (
         'persistentvolumeclaim "data" has more than this scheduler reads: 5000 selector values (at most 64)'

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from scheduler.engine import Engine
 from scheduler.pods.pod import Pod
-from scheduler.preemption_searches import Helped
+from scheduler.preemption_searches import PostFiltered
 from scheduler.scheduling_cycle import NoFit
 from tests.support.placing import NOW_NS
 
@@ -17,21 +17,21 @@ class Chosen(NamedTuple):
     message: str
 
 
-def sought(built: Engine, waiting: Pod) -> Helped:
+def sought(built: Engine, waiting: Pod) -> PostFiltered:
     """What comes of a pod that fits nowhere. The place is then kept for it: `built.nominations`."""
     built.budgets_listed()
     built.pod_waiting(waiting, 0.0)
     decision = built.decide(0.0, NOW_NS)
     assert decision is not None
     assert isinstance(decision.outcome, NoFit)
-    return helped(built, decision.outcome)
+    return post_filtered(built, decision.outcome)
 
 
-def helped(built: Engine, no_fit: NoFit) -> Helped:
+def post_filtered(built: Engine, no_fit: NoFit) -> PostFiltered:
     """All steps of the search."""
-    found = built.seek_help(no_fit, 0.0)
+    found = built.post_filter(no_fit, 0.0)
     while found is None:
-        found = built.help_next(0.0)
+        found = built.post_filter_next(0.0)
     return found
 
 

@@ -83,15 +83,15 @@ class Process:
         nodes = _readable(_checked, self.wire.told["nodes"])
         tables = self.engine.tables
         nominated = [r for row in tables.row_of.values() for r in tables.nominated_on(row)]
-        on_record = [*(r for r in tables.records() if r.assumed), *nominated]
-        assumed = {r.pod.key.uid: (r.pod, r.node, r.written) for r in on_record}
+        assumed = {r.pod.key.uid: (r.pod, r.node, r.written) for r in tables.records() if r.assumed}
+        kept = {r.pod.key.uid: (r.pod, r.node, r.written) for r in nominated}
         first = self.wire.first
         bound = [
             (pod, pod.node_name, written_of(replace(pod, annotations=first[pod.key.uid])))
             for pod in pods
-            if pod.node_name and pod.key.uid not in assumed
+            if pod.node_name and pod.key.uid not in assumed | kept
         ]
-        return recompute(nodes, [*bound, *assumed.values()], ResourceNames())
+        return recompute(nodes, [*bound, *assumed.values()], ResourceNames(), nominated=kept.values())
 
     async def kill(self) -> None:
         """As SIGKILL does: nothing more is answered, written or told."""

@@ -55,6 +55,7 @@ class PromptRules(History):
             return
         for wire in self.process.wire.told["pods"]:
             state = engine.queue.state(wire.metadata.uid)
-            if state not in {None, State.GATED, State.IN_FLIGHT}:
+            # Who is held back is awake: its namespace may send no more for now.
+            if state not in {None, State.GATED, State.HELD_BACK, State.IN_FLIGHT}:
                 place = decision(profile, engine.tables, READER.read(wire), 0)
                 assert not isinstance(place, Placement), f"{place} is free, and the pod is {state}"

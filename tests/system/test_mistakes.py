@@ -54,8 +54,31 @@ def limits(**amounts: str) -> list[dict[str, Any]]:
         ),
         pytest.param(
             {"containers": limits(gpu_mem="3", gpu_cout="2")},
-            "resource aliyun.com/gpu-cout is unknown and has no effect: did you mean aliyun.com/gpu-count?",
+            "resource aliyun.com/gpu-cout is unknown, so the pod waits for a node that offers it: did "
+            'you mean label or annotation aliyun.com/gpu-count: "2"?',
             id="resource",
+        ),
+        pytest.param(
+            {"containers": limits(gpu_mem="3", gpu_core="30")},
+            "resource aliyun.com/gpu-core is unknown, so the pod waits for a node that offers it: did "
+            "you mean aliyun.com/gpu-core.percentage?",
+            id="resource, cut short",
+        ),
+        pytest.param(
+            {"containers": limits(gpu_mem="32", gpu_count="2")},
+            "container c has aliyun.com/gpu-count among its resources, where it chooses no cards: write it as a "
+            'label or annotation aliyun.com/gpu-count: "2"',
+            id="a limit for a label",
+        ),
+        pytest.param(
+            {"annotations": {names.GPU_CORE: "30"}},
+            "annotation aliyun.com/gpu-core.percentage has no effect: write it under a container's limits",
+            id="an annotation for a limit",
+        ),
+        pytest.param(
+            {"labels": {names.GPU_MEM: "3"}},
+            "label aliyun.com/gpu-mem has no effect: write it under a container's limits",
+            id="a label for a limit",
         ),
         pytest.param(
             {"labels": {names.EXCLUSIVE: "true"}},
@@ -108,6 +131,9 @@ def replace_labels(pod: Any, value: str) -> Any:  # noqa: ANN401 - a wire pod
             {"annotations": {names.CARD_POLICY: "spread"}, "labels": {names.GPU_COUNT: "1"}}, id="ours, and right"
         ),
         pytest.param({"containers": [*limits(gpu_mem="0"), *limits(gpu_mem="2")]}, id="zero of one container"),
+        pytest.param(
+            {"containers": limits(gpu_mem="2", gpu_count="2"), "labels": {names.GPU_COUNT: "2"}}, id="a limit, too"
+        ),
     ],
 )
 @in_virtual_time
@@ -207,6 +233,47 @@ async def test_a_forgotten_scheduler_name_is_told_once_with_the_line_to_add() ->
         assert [mistakes(of, name) for name in ("other", "plain")] == [[], []]
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gpushare-schduler", True),
+        ("gpushare-schedular", True),
+        ("gpushare-shceduler", True),
+        ("gpushare_scheduler", True),
+        ("gpushare-scheduler2", False),
+        ("gpushare-scheduler-b", False),
+        ("gpu-scheduler", False),
+    ],
+)
+@in_virtual_time
+async def test_a_misspelt_scheduler_name_is_told_also_beside_legacy_nodes(name: str, said: bool) -> None:  # noqa: FBT001 - a case
+    of = cluster(a=[16])
+    of.nodes.add(wire_node("old", more={names.GPU_MEM: "32", names.GPU_COUNT: "2"}))
+    async with scheduling(of):
+        comes(of, "p", 3, scheduler=name)
+        comes(of, "plain", 0, scheduler=name)
+        await asyncio.sleep(A_SECOND_S)
+
+        words = (
+            f"it requests GPU memory and its schedulerName is {name}, a letter away from gpushare-scheduler: "
+            "write `schedulerName: gpushare-scheduler`"
+        )
+        assert mistakes(of) == [words] * said
+        assert mistakes(of, "plain") == []
+
+
+@in_virtual_time
+async def test_names_of_a_series_of_schedulers_are_no_misspellings() -> None:
+    of = cluster(a=[16])
+    configuration = SchedulerConfiguration.model_validate({"bindTimeout": 0, "profiles": [{"schedulerName": "team-a"}]})
+    async with scheduling(of, configuration):
+        comes(of, "other", 3, scheduler="team-b")
+        comes(of, "p", 3, scheduler="taem-a")
+        await asyncio.sleep(A_SECOND_S)
+
+        assert [len(mistakes(of, name)) for name in ("other", "p")] == [0, 1]
+
+
 @in_virtual_time
 async def test_beside_legacy_nodes_the_default_scheduler_may_choose_cards() -> None:
     of = world()
@@ -251,6 +318,25 @@ async def test_a_pod_whose_card_fails_is_told_once_for_each_failure() -> None:
 
     lines = [(line["event"], line["pod"]) for line in logs if line["event"] == "card.failed"]
     assert lines == [("card.failed", "default/on-it")] * 2
+
+
+@in_virtual_time
+async def test_a_pod_for_which_a_place_is_kept_on_a_card_that_fails_is_not_told() -> None:
+    of = cluster(a=[16, 16])
+    with capture_logs() as logs:
+        async with scheduling(of) as process:
+            for name in ("high", "low"):
+                comes(of, name, 16, priority=20 if name == "high" else 1)
+                await asyncio.sleep(A_SECOND_S)
+            comes(of, "waits", 16, priority=10)
+            await asyncio.sleep(A_SECOND_S)
+            assert [kept.pod.key.name for kept in process.engine.nominations.on("a")] == ["waits"]
+            announce(of, card(0, 16), card(1, 16, health=Health.UNHEALTHY))
+            await asyncio.sleep(A_SECOND_S)
+
+    assert "GPUUnhealthy" in [reason for reason, _ in events(of, "low")]
+    assert "GPUUnhealthy" not in [reason for reason, _ in events(of, "waits")]
+    assert [line["pod"] for line in logs if line["event"] == "card.failed"] == ["default/low"]
 
 
 @in_virtual_time

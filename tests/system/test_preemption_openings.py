@@ -11,8 +11,8 @@ from scheduler.state.nominations import MOST_NOMINATIONS
 from tests.support.builders import UNIT_MIB, card, pod, wire_node
 from tests.support.placing import on_card
 from tests.system.looking import A_SECOND_S, cluster, comes, condition, node_of
+from tests.system.preempting import is_going, nominated
 from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
-from tests.system.test_preemption import is_going, nominated
 
 
 def comes_bound(of: World, name: str, node: str, gpu_mem: int, priority: int = 0) -> None:
@@ -179,6 +179,7 @@ async def test_a_pod_whose_place_is_free_is_not_kept_waiting_by_another_of_its_c
 async def test_what_too_many_kept_places_have_delayed_is_looked_for_later() -> None:
     of = cluster(a=[16])
     comes_bound(of, "low", "a", 16)
+    of.nodes.add(wire_node("elsewhere"))
     async with scheduling(of) as process:
         for number in range(MOST_NOMINATIONS):
             process.engine.pod_of_others(replace(pod(f"theirs-{number}", priority=10), nominated_node="elsewhere"))
@@ -195,9 +196,35 @@ async def test_what_too_many_kept_places_have_delayed_is_looked_for_later() -> N
 
 
 @in_virtual_time
+async def test_a_namespace_that_has_all_the_places_gives_one_up_for_another_of_the_same_priority() -> None:
+    of = cluster(a=[16], b=[16])
+    comes_bound(of, "low-a", "a", 16)
+    comes_bound(of, "low-b", "b", 16)
+    of.nodes.add(wire_node("elsewhere"))
+    async with scheduling(of) as process:
+        for number in range(MOST_NOMINATIONS):
+            theirs = replace(pod(f"theirs-{number}", namespace="theirs", priority=10), nominated_node="elsewhere")
+            process.engine.pod_of_others(theirs)
+        comes(of, "urgent", 16, namespace="theirs", priority=10)
+        for name in ("first", "second"):
+            comes(of, name, 16, priority=10)
+        await asyncio.sleep(A_SECOND_S)
+
+        assert [is_going(of, name) for name in ("low-a", "low-b")] == [True, True]
+        kept = process.engine.nominations
+        assert [bool(kept.of(f"uid-{pod}")) for pod in ("theirs-urgent", "default-first", "default-second")] == [
+            False,
+            True,
+            True,
+        ]
+        assert len(kept) == MOST_NOMINATIONS
+
+
+@in_virtual_time
 async def test_places_that_are_kept_for_pods_of_low_priority_delay_no_better_one() -> None:
     of = cluster(a=[16])
     comes_bound(of, "low", "a", 16)
+    of.nodes.add(wire_node("elsewhere"))
     async with scheduling(of) as process:
         for number in range(MOST_NOMINATIONS):
             process.engine.pod_of_others(replace(pod(f"theirs-{number}", priority=5), nominated_node="elsewhere"))
@@ -213,3 +240,17 @@ async def test_places_that_are_kept_for_pods_of_low_priority_delay_no_better_one
         of.pods.remove("default", "low")
         await asyncio.sleep(A_SECOND_S)
         assert node_of(of, "urgent") == "a"
+
+
+@in_virtual_time
+async def test_places_on_a_node_that_does_not_exist_delay_nobody() -> None:
+    of = cluster(a=[16])
+    comes_bound(of, "low", "a", 16)
+    async with scheduling(of) as process:
+        for number in range(MOST_NOMINATIONS):
+            process.engine.pod_of_others(replace(pod(f"theirs-{number}", priority=99), nominated_node="nowhere"))
+        comes(of, "urgent", 16, priority=10)
+        await asyncio.sleep(A_SECOND_S)
+
+        assert is_going(of, "low")
+        assert len(process.engine.nominations) == MOST_NOMINATIONS

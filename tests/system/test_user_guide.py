@@ -80,7 +80,7 @@ async def test_a_pod_of_a_higher_priority_makes_another_go() -> None:
         assert " ".join(gone[-1]) == told("Priorities and preemption", 0)
         of.pods.remove("default", "there-3")
         await asyncio.sleep(A_SECOND_S)
-        assert node_of(of, "train-7", "research") == "gpu-3"
+        assert node_of(of, "train-7") == "gpu-3"
 
 
 @in_virtual_time
@@ -94,7 +94,7 @@ async def test_a_pod_for_which_nobody_can_go_says_so() -> None:
         is_made(of, example["Pod"], priority=example["PriorityClass"]["value"])
         await asyncio.sleep(A_SECOND_S)
 
-        assert message(of, "train-7", "research") == told("Priorities and preemption", 1)
+        assert message(of, "train-7") == told("Priorities and preemption", 1)
 
 
 @in_virtual_time

@@ -8,7 +8,9 @@ from typing import Any
 
 from scheduler.kube.port import CLAIMS, STORAGE_CLASSES, VOLUMES
 from scheduler.simulation.world import World
-from tests.support.volumes import HOSTNAME, SELECTED_NODE, volume
+from tests.support.builders import wire_node
+from tests.support.volumes import HOSTNAME, SELECTED_NODE, ZONE, volume
+from tests.system.looking import cluster
 
 
 class VolumeController:
@@ -69,3 +71,11 @@ class VolumeController:
                 self._of.create(VOLUMES, manifest)
             else:
                 self._of.create(CLAIMS, manifest)
+
+
+def zones(**nodes: str) -> tuple[World, VolumeController]:
+    """One node with a card of 16 units for each keyword, in the zone that is its value."""
+    of = cluster()
+    for name, zone in nodes.items():
+        of.nodes.add(wire_node(name, [16], labels={ZONE: zone}))
+    return of, VolumeController(of)

@@ -22,16 +22,11 @@ SLOWER_YET = {
     # 20 to 28 ms, each new template costs a first reading and a first decision; a machine twice as slow is saturated.
     "10,000 pods of 10,000 templates that fit nowhere": 0.08,
     "10,000 small pods of 10,000 templates that fit": 0.08,
-    # Of the neighbour's own priority and older: each is placed in vain a few times, since all write the same claims.
-    "2,000 pods whose 64 claims come one by one": 1.5,
-    # Each change of a claim is read, and asks about its pods: 33 to 48 ms.
-    "claims of waiting pods that change all the time": 0.1,
-    # Each template that could make others go looks at its nodes once, at 0.5 to 5 ms a node: 30 to 62 ms.
-    "10,000 PodDisruptionBudgets of 500 labels": 0.1,
-    "PodDisruptionBudgets of 64 labels that match all victims": 0.15,
-    "PodDisruptionBudgets that change all the time": 0.15,
-    "3,000 templates that could make pods of low priority go": 0.12,
-    "preemption of pods that never end": 0.1,
+    # Of the neighbour's own priority and older: with the last claim all are placed, at 0.4 ms each: 27 to 70 ms.
+    "2,000 pods whose 64 claims come one by one": 0.1,
+    # Each template that could make others go looks at its nodes once, at 0.5 to 5 ms a node: 27 to 33 ms.
+    "3,000 templates that could make pods of low priority go": 0.06,
+    "preemption of pods that never end": 0.06,
 }
 # The same of memory: times that of as many ordinary pods.
 LARGER_YET = {
@@ -42,9 +37,9 @@ LARGER_YET = {
     "10,000 pods of 10,000 templates that fit nowhere": 1.35,
     "5,000 templates that wait for one full card": 1.35,
     # 64 claims a pod, 2 kB each with its name, in the pod and in the queue; the claims of a namespace are kept, too.
-    "pods of 64 claims that never get a volume": 1.5,
-    "2,000 pods whose 64 claims come one by one": 1.9,
-    "claims of waiting pods that change all the time": 1.8,
+    "pods of 64 claims that never get a volume": 1.4,
+    "2,000 pods whose 64 claims come one by one": 1.7,
+    "claims of waiting pods that change all the time": 1.35,
     "10,000 pods that wait for a volume with a card in hand": 1.5,
     # 65 labels a pod, 500 a budget.
     "10,000 PodDisruptionBudgets of 500 labels": 1.4,
@@ -54,15 +49,22 @@ LARGER_YET = {
 }
 # What is worked out of a node's victims, by template and node: a kilobyte each, of 16 templates.
 UNCOUNTED_YET = {
-    "2,000 pods whose 64 claims come one by one": 700_000,
+    "10,000 PodDisruptionBudgets of 500 labels": 350_000,
     "PodDisruptionBudgets that change all the time": 800_000,
-    "3,000 templates that could make pods of low priority go": 2_000_000,
+    "3,000 templates that could make pods of low priority go": 1_500_000,
 }
 # Tables of classes and dicts that were larger once, the log of changes, counters whose numbers have grown: bounded, and
 # of no object.
-MOST_LEFT_BYTES = 900_000
+MOST_LEFT_BYTES = 600_000
+# The tables of 3,000 to 10,000 classes, in the queue and once more for preemption.
+LEFT_YET = {
+    "10,000 pods of 10,000 templates that fit nowhere": 800_000,
+    "PodDisruptionBudgets of 64 labels that match all victims": 800_000,
+    "PodDisruptionBudgets that change all the time": 700_000,
+    "3,000 templates that could make pods of low priority go": 1_000_000,
+}
 # Of caches that count entries, each of which is short.
-MOST_UNCOUNTED_BYTES = 300_000
+MOST_UNCOUNTED_BYTES = 250_000
 ORDINARY = 500
 
 
@@ -105,10 +107,10 @@ def test_the_neighbour_does_not_notice(attack: Attack) -> None:
     assert not figures.over_committed, str(figures)
     assert figures.during_s <= most_s(figures), str(figures)
     assert figures.during <= allowed_bytes(figures), str(figures)
-    assert figures.after <= figures.before + MOST_LEFT_BYTES, str(figures)
+    assert figures.after <= figures.before + LEFT_YET.get(attack.name, MOST_LEFT_BYTES), str(figures)
     uncounted = UNCOUNTED_YET.get(attack.name, MOST_UNCOUNTED_BYTES)
     assert figures.cached <= figures.counted + uncounted, str(figures)
 
 
 def test_what_is_slower_yet_is_among_the_attacks() -> None:
-    assert {*SLOWER_YET, *LARGER_YET, *UNCOUNTED_YET} <= {attack.name for attack in ATTACKS}
+    assert {*SLOWER_YET, *LARGER_YET, *UNCOUNTED_YET, *LEFT_YET} <= {attack.name for attack in ATTACKS}

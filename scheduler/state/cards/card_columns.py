@@ -89,7 +89,8 @@ class CardColumns(CardArrays):
     holders, exclusive: int32[cards, nodes], live pods on the card, and how many of them share it with nobody.
     model: int32[cards, nodes], code of the model, see `model_code`; 0 where the node has no such slot.
     state: int8[nodes], a GpuState. allocatable: int64[nodes], the kubelet's total of gpu-mem.
-    counted: int64[nodes], requests of live pods that are not on unhealthy cards, as the kubelet counts them.
+    counted: int64[nodes], requests of live pods that are not on unhealthy cards, as the kubelet counts them: without
+    those of nominated pods.
     node_free: int64[nodes], allocatable less counted, negative when over-committed; 0 where the node is not READY.
     total, booked: int64[nodes], units of the usable cards, and booked there. held: int64[nodes], holders of all cards.
     lost: int64[nodes], units that pods hold of cards that the node does not announce, see `lost_cards`.
@@ -137,8 +138,12 @@ class CardColumns(CardArrays):
                 self.announced.add(card.uuid, row, slot)
                 self._share(card.uuid)
 
-    def hold(self, row: int, written: Written, *, exclusive: bool) -> Held:
-        """Book a pod, by what was written for it."""
+    def hold(self, row: int, written: Written, *, exclusive: bool, nominated: bool = False) -> Held:
+        """Book a pod, by what was written for it.
+
+        nominated: its place is only kept. So it is on its cards, and not in the node's total: the kubelet does not
+        count it yet, and mostly those who have to go for it still are in there (docs/decisions/0043).
+        """
         node = self._nodes[row]
         booked = node.cards.booked(written)
         if booked.everywhere:
@@ -146,7 +151,8 @@ class CardColumns(CardArrays):
             places = tuple(
                 (slot, card.units if booked.blocks else everywhere) for slot, card in enumerate(node.cards.cards)
             )
-            return self._counted(row, Held(booked=booked, exclusive=exclusive, places=places, counted=written.units), 1)
+            counted = 0 if nominated else written.units
+            return self._counted(row, Held(booked=booked, exclusive=exclusive, places=places, counted=counted), 1)
         on, lost, counted, unhealthy = [], [], 0, self.stored.unhealthy
         for card in booked.cards:
             units = min(card.units, MOST_UNITS)
@@ -156,9 +162,17 @@ class CardColumns(CardArrays):
             else:
                 slot = node.slot_of[card.uuid]
                 on.append((slot, units))
-                counted += 0 if unhealthy[slot, row] else card.asked
+                counted += 0 if nominated or unhealthy[slot, row] else card.asked
         held = Held(booked=booked, exclusive=exclusive, places=tuple(on), lost=tuple(lost), counted=counted)
         return self._counted(row, held, 1)
+
+    def may_be_given(self, row: int, written: Written) -> bool:
+        """Whether the cards that are written here, of one unit at least, are there and take new pods."""
+        node = self._nodes[row]
+        booked = node.cards.booked(written)
+        return not booked.everywhere and all(
+            not card.lost and bool(self.stored.usable[node.slot_of[card.uuid], row]) for card in booked.cards
+        )
 
     def release(self, row: int, held: Held) -> None:
         """Undo `hold`."""

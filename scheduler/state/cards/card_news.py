@@ -28,7 +28,7 @@ class CardNews:
         reported_at: str,
         pods: Iterable[tuple[Pod, Held | None]],
     ) -> None:
-        """A node announces other cards. pods: on it, booked on what it announces now."""
+        """A node announces other cards. pods: that it runs, booked on what it announces now."""
         (self.legacy_nodes.discard if now.has_uuids else self.legacy_nodes.add)(node)
         if now.state is not GpuState.NOT_ALLOCATABLE:
             self.away_since.pop(node, None)

@@ -3,6 +3,9 @@
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+
+# np.unique, and what is made of it, imports this at its first call, which would hold up a decision for 40 ms.
+import numpy.ma
 from numpy.typing import NDArray
 
 BoolArray: TypeAlias = NDArray[np.bool_]

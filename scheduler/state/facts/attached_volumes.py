@@ -105,7 +105,7 @@ class AttachedVolumes(NodeFact[PodUses]):
         found: dict[str, list[Attachable]] = {}
         if not self._limited:
             return found
-        uses = (*pod.volumes.attached, *(self.tables.volumes.attached(key) for key in pod.claim_keys))
+        uses = (*pod.volumes.attached, *self.tables.volumes.of_pod(pod).attached)
         for one in dict.fromkeys(uses):
             if one is not None and one[0] in self._limited:
                 found.setdefault(one[0], []).append(one)

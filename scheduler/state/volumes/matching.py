@@ -8,17 +8,24 @@ Source: kube-scheduler, plugins/volumebinding/binder.go: FindPodVolumes, findMat
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from scheduler.pods.pod_volumes import ClaimKey
-from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.columns.node_terms import LabelledRows
 from scheduler.state.columns.row_masks import count_of, mask_of
 from scheduler.state.volumes.claim import Wants
 from scheduler.state.volumes.standing import Delayed
 from scheduler.state.volumes.storage_class import FreeVolumes
 from scheduler.state.volumes.volumes import Volumes
+
+if TYPE_CHECKING:
+    from scheduler.state.volumes.reachable import Choice
+
+# With more claims it is worth looking which rows are alike.
+_FEW_CLAIMS: Final = 4
 
 
 @dataclass(slots=True)
@@ -39,27 +46,28 @@ def find(volumes: Volumes, claims: Sequence[Delayed], nodes: LabelledRows, rows:
     count = count_of(rows, nodes.capacity)
     begun = [one for one in claims if one.selected]
     elsewhere = np.zeros(count, dtype=np.bool_)
-    for claim in begun:
-        row = nodes.row_of.get(claim.selected)
+    for selected in {claim.selected for claim in begun}:
+        row = nodes.row_of.get(selected)
         elsewhere |= ~mask_of(() if row is None else (row,), rows, nodes.capacity)
     provision = _Provision(volumes, nodes, rows, alive=~elsewhere)
+    everywhere = np.ones(count, dtype=np.bool_)
     for claim in begun:
-        provision.need(claim, np.ones(count, dtype=np.bool_))
-    chosen: dict[str, list[Int64Array]] = {}
+        provision.need(claim, everywhere)
     names = [(claim.key, "") for claim in begun]
-    for claim in sorted((one for one in claims if not one.selected), key=lambda one: one.claim.wants.size):
-        of_class = volumes.of_class(claim.claim.wants.class_name)
+    waiting = sorted((one for one in claims if not one.selected), key=lambda one: one.claim.wants.size)
+    free: dict[str, _Free] = {}
+    for claim in waiting:
+        class_name = claim.claim.wants.class_name
+        of_class = volumes.of_class(class_name)
         if of_class is None:
             continue
         if claim.kept:
             matched = _kept(volumes, claim, nodes, rows, count)
             name = claim.kept if count and matched[0] else ""
         else:
-            slots = _smallest(
-                of_class.free, claim.claim.wants, chosen.setdefault(claim.claim.wants.class_name, []), nodes, rows
-            )
-            matched = slots >= 0
-            name = of_class.free.name(int(slots[0])) if count and matched[0] else ""
+            if class_name not in free:
+                free[class_name] = _Free(of_class.free, nodes, rows, many=len(waiting) > _FEW_CLAIMS)
+            matched, name = free[class_name].take(claim.claim.wants)
         names.append((claim.key, name))
         if not matched.all():
             provision.need(claim, ~matched)
@@ -73,20 +81,56 @@ def _kept(volumes: Volumes, claim: Delayed, nodes: LabelledRows, rows: Rows, cou
     return np.ones(count, dtype=np.bool_) if reach is None else reach.over(nodes, rows)
 
 
-def _smallest(free: FreeVolumes, wants: Wants, chosen: list[Int64Array], nodes: LabelledRows, rows: Rows) -> Int64Array:
-    """int64[rows]: the smallest free volume that does it and is not `chosen` for another claim; -1 for none."""
-    picked: Int64Array = np.full(count_of(rows, nodes.capacity), -1, dtype=np.int64)
-    candidates = free.candidates(wants)
-    if candidates is None:
-        return picked
-    # So many that one is left whatever the claims before have got.
-    for slots in free.reachable.first(candidates, len(chosen) + 1, nodes, rows)[::-1]:
-        left = slots >= 0
-        for others in chosen:
-            left &= slots != others
-        picked = np.where(left, slots, picked)
-    chosen.append(picked)
-    return picked
+class _Free:
+    """The free volumes of a class. Claims take them in the order of their sizes, on each row for itself."""
+
+    def __init__(self, free: FreeVolumes, nodes: LabelledRows, rows: Rows, *, many: bool) -> None:
+        """many: claims, so that it is a gain to work rows out once that reach the same."""
+        self._free = free
+        self._nodes = nodes
+        self._rows = rows
+        self._near = free.reachable.near(nodes, rows)
+        like = free.reachable.like(nodes, rows) if many and len(self._near) else None
+        self._places: RowArray | slice = slice(None)
+        if like is not None:
+            self._rows, self._places = like
+        self._count = count_of(self._rows, nodes.capacity)
+        # Of claims that ask alike but for the size, what suits one suited those before it: each takes the next.
+        self._choices: dict[Wants, Choice] = {}
+        self._taken: dict[Wants, list[Int64Array]] = {}
+
+    def take(self, wants: Wants) -> tuple[BoolArray, str]:
+        """(rows where the claim gets a volume, its name on the first of them or "")."""
+        ranks = self._ranks(wants)
+        end = self._free.reachable.end
+        matched = (ranks < end)[self._places]
+        if not (len(matched) and matched[0]):
+            return matched, ""
+        return matched, self._free.name(self._free.reachable.slot(int(ranks[self._places][0])))
+
+    def _ranks(self, wants: Wants) -> Int64Array:
+        """int64[rows]: of what the claim gets, not to be had any more by those that come after it."""
+        alike, end = wants._replace(size=0), self._free.reachable.end
+        mine = self._taken.setdefault(alike, [])
+        too_small = self._free.reachable.below(wants.size)
+        ranks = np.maximum(mine[-1], too_small) if mine else np.full(self._count, too_small, dtype=np.int64)
+        mine.append(ranks)
+        left = np.flatnonzero(ranks < end)
+        others = [taken for kind, all_taken in self._taken.items() if kind != alike for taken in all_taken]
+        while len(left):
+            ranks[left] = found = self._choice(alike).next(ranks[left], left)
+            taken = np.zeros(len(left), dtype=np.bool_)
+            for other in others:
+                taken |= other[left] == found
+            left = left[taken & (found < end)]
+        return ranks
+
+    def _choice(self, alike: Wants) -> "Choice":
+        found = self._choices.get(alike)
+        if found is None:
+            suiting = self._free.suiting(alike, self._near)
+            found = self._choices[alike] = self._free.reachable.choice(suiting, self._nodes, self._rows)
+        return found
 
 
 class _Provision:
@@ -97,13 +141,20 @@ class _Provision:
         self._nodes = nodes
         self._rows = rows
         self._alive = alive
+        # What was needed on all rows: once more needs nothing more.
+        self._needed: set[tuple[str, int | None]] = set()
         self.satisfied = np.ones_like(alive)
         self.enough = np.ones_like(alive)
 
     def need(self, claim: Delayed, on: BoolArray) -> None:
         """On these rows one is to be made for the claim."""
-        active = on & self._alive
         wants = claim.claim.wants
+        asked = (wants.class_name, wants.size if claim.claim.has_size else None)
+        if asked in self._needed:
+            return
+        if on.all():
+            self._needed.add(asked)
+        active = on & self._alive
         of_class = self._volumes.of_class(wants.class_name)
         if of_class is None or of_class.known is None or not active.any():
             return
@@ -115,8 +166,6 @@ class _Provision:
         active &= can
         self._alive &= ~on | can
         if claim.claim.has_size and self._volumes.tells_capacity(of_class.known.provisioner):
-            capacities = of_class.capacities
-            enough = capacities.at_least(wants.size)
-            room = capacities.reachable.first(enough, 1, self._nodes, self._rows)[0] >= 0
+            room = of_class.capacities.has_room(wants.size, self._nodes, self._rows)
             self.enough &= ~(active & ~room)
             self._alive &= ~active | room

@@ -1,5 +1,7 @@
 """What a pod's claims get on the node that it goes to."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from scheduler.pods.pod_volumes import ClaimKey
@@ -15,3 +17,10 @@ class Plan(msgspec.Struct, frozen=True):
     taken: tuple[tuple[str, ClaimKey], ...]
     made: tuple[ClaimKey, ...]
     timeout_s: float
+
+    def __iter__(self) -> Iterator[tuple[ClaimKey, str]]:
+        """Each claim with its volume, "" for one that is to be made."""
+        for volume, claim in self.taken:
+            yield claim, volume
+        for claim in self.made:
+            yield claim, ""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from scheduler.kube.port import NodeForClaim, VolumeForClaim
 from scheduler.pods.pod_volumes import ClaimKey
-from scheduler.state.volumes.plan import Plan
+from scheduler.state.volumes.claim import Claim
 from scheduler.state.volumes.volume import Volume
 from scheduler.state.volumes.volumes import Volumes
 
@@ -16,49 +16,30 @@ class Failed(Exception):
     """The plan cannot come true any more; the message says why."""
 
 
-def to_write(plan: Plan, volumes: Volumes) -> list[VolumeForClaim | NodeForClaim]:
-    """What the API server does not show yet of what we have decided. Raises Failed for what has gone."""
-    writes: list[VolumeForClaim | NodeForClaim] = []
-    for name, key in plan.taken:
-        volume, claim = volumes.volume(name), volumes.claim(key)
-        if volume is None or claim is None:
-            message = f"{_missing(name, key, volume)} is gone"
-            raise Failed(message)
-        if volume.claim is None or not volume.claim.uid:
-            writes.append(VolumeForClaim(name, volume.version, *key, claim.uid, kept=volume.claim is not None))
-    for key in plan.made:
-        claim = volumes.claim(key)
-        if claim is None:
-            message = f"persistentvolumeclaim {_said(key)} is gone"
-            raise Failed(message)
-        if claim.selected_node != plan.node:
-            writes.append(NodeForClaim(*key, claim.version, plan.node))
-    return writes
+def to_write(key: ClaimKey, name: str, node: str, volumes: Volumes) -> VolumeForClaim | NodeForClaim | None:
+    """What the API server does not show yet of what we have decided; None when it shows it.
+
+    key, name: a claim of a plan and its volume, as iterating over a Plan gives them. Raises Failed for what has gone.
+    """
+    claim, volume = _there(key, name, volumes)
+    if volume is None:
+        return None if claim.selected_node == node else NodeForClaim(*key, claim.version, node)
+    if volume.claim is not None and volume.claim.uid:
+        return None
+    return VolumeForClaim(name, volume.version, *key, claim.uid, kept=volume.claim is not None)
 
 
-def is_done(
-    plan: Plan, volumes: Volumes, labels: Mapping[str, str] | None, written: Mapping[ClaimKey | str, str]
-) -> bool:
-    """Whether all claims are bound; raises Failed when that will not be. Looked at once everything is written.
+def is_done(key: ClaimKey, name: str, node: str, volumes: Volumes, labels: Mapping[str, str] | None) -> bool:
+    """Whether a claim of a plan is bound; raises Failed when it will not be. Looked at once what we wrote is shown.
 
-    labels: of the node, None when it is gone. written: versions that our writes have made, by claim and volume.
+    labels: of the node, None when it is gone.
     """
     if labels is None:
-        message = f"node {plan.node} is gone"
+        message = f"node {node} is gone"
         raise Failed(message)
-    # Each of them is looked at: what has failed is told although another one still waits.
-    taken = [_is_taken(name, key, volumes, labels, written.get(name, "")) for name, key in plan.taken]
-    made = [_is_made(key, plan.node, volumes, labels, written.get(key, "")) for key in plan.made]
-    return all(taken) and all(made)
-
-
-def _is_taken(name: str, key: ClaimKey, volumes: Volumes, labels: Mapping[str, str], written: str) -> bool:
-    volume, claim = volumes.volume(name), volumes.claim(key)
-    if volume is None or claim is None:
-        message = f"{_missing(name, key, volume)} is gone"
-        raise Failed(message)
-    if _is_older(volume.version, written):
-        return False
+    claim, volume = _there(key, name, volumes)
+    if volume is None:
+        return _is_made(key, claim, node, volumes, labels)
     _check_affinity(volume, volumes, labels)
     if volume.claim is None or not volume.claim.uid:
         message = f"persistentvolume {name} was taken from persistentvolumeclaim {_said(key)} again"
@@ -70,13 +51,25 @@ def _is_taken(name: str, key: ClaimKey, volumes: Volumes, labels: Mapping[str, s
     return claim.bound
 
 
-def _is_made(key: ClaimKey, node: str, volumes: Volumes, labels: Mapping[str, str], written: str) -> bool:
-    claim = volumes.claim(key)
+def is_older(version: str, written: str) -> bool:
+    """Whether what the watch has shown is from before our own write. Versions are numbers that grow, since 1.35."""
+    if not (version.isdecimal() and written.isdecimal()):
+        return False
+    return int(version) < int(written)
+
+
+def _there(key: ClaimKey, name: str, volumes: Volumes) -> tuple[Claim, Volume | None]:
+    claim, volume = volumes.claim(key), volumes.volume(name) if name else None
+    if name and volume is None:
+        message = f"persistentvolume {name} is gone"
+        raise Failed(message)
     if claim is None:
         message = f"persistentvolumeclaim {_said(key)} is gone"
         raise Failed(message)
-    if _is_older(claim.version, written):
-        return False
+    return claim, volume
+
+
+def _is_made(key: ClaimKey, claim: Claim, node: str, volumes: Volumes, labels: Mapping[str, str]) -> bool:
     if claim.selected_node != node:
         message = (
             f"no volume can be made for persistentvolumeclaim {_said(key)} on node {node}: the provisioner says so"
@@ -95,17 +88,6 @@ def _check_affinity(volume: Volume, volumes: Volumes, labels: Mapping[str, str])
     if reach is not None and not reach.accepts(labels):
         message = f"persistentvolume {volume.name} cannot be used from the node: its node affinity does not match"
         raise Failed(message)
-
-
-def _is_older(version: str, written: str) -> bool:
-    """Whether what the watch has shown is from before our own write. Versions are numbers that grow, since 1.35."""
-    if not (version.isdecimal() and written.isdecimal()):
-        return False
-    return int(version) < int(written)
-
-
-def _missing(name: str, key: ClaimKey, volume: Volume | None) -> str:
-    return f"persistentvolume {name}" if volume is None else f"persistentvolumeclaim {_said(key)}"
 
 
 def _said(key: ClaimKey) -> str:

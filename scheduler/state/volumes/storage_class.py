@@ -10,11 +10,14 @@ import numpy as np
 from config.protocol import quantity
 from scheduler.kube import storage
 from scheduler.pods.pod_volumes import ClaimKey
-from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, resized
+from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, RowArray, Rows, resized
 from scheduler.state.columns.labels import Labels
+from scheduler.state.columns.node_terms import LabelledRows
+from scheduler.state.columns.row_masks import count_of
 from scheduler.state.columns.selectors import Expression, Matcher, Operator, of_label_selector
 from scheduler.state.volumes.claim import Wants
-from scheduler.state.volumes.reach import Reach, Reachable, reach_of
+from scheduler.state.volumes.reach import Reach, reach_of
+from scheduler.state.volumes.reachable import Reachable
 from scheduler.state.volumes.volume import Volume
 
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
@@ -129,17 +132,17 @@ class FreeVolumes:
         """Of the volume in a slot."""
         return self._name_of[slot]
 
-    def candidates(self, wants: Wants) -> BoolArray | None:
-        """bool[slots]: volumes that suit a claim, apart from where it can be used; None when there are none."""
-        if not self._slot_of or wants.selector is None:
-            return None
-        found = (self.reachable.sizes >= wants.size) & ~self._taken[: self.reachable.slots]
-        kinds = np.zeros(len(self._kinds), dtype=np.bool_)
+    def suiting(self, wants: Wants, slots: RowArray) -> RowArray:
+        """Those of `slots` whose volumes suit a claim, apart from where they can be used."""
+        if wants.selector is None:
+            return slots[:0]
+        suits = (self.reachable.sizes[slots] >= wants.size) & ~self._taken[slots]
+        kinds = np.zeros(len(self._kinds) + 1, dtype=np.bool_)
         kinds[list(self._suiting(wants))] = True
-        found &= kinds[self._kind]
+        suits &= kinds[self._kind[slots]]
         for expression in wants.selector:
-            found &= Matcher(expression).over(self._labels, ALL_ROWS)[: len(found)]
-        return found if found.any() else None
+            suits &= Matcher(expression).over(self._labels, slots)
+        return slots[suits]
 
     def _suiting(self, wants: Wants) -> Iterator[int]:
         for (modes, volume_mode, attributes_class), kind in self._kinds.items():
@@ -171,10 +174,12 @@ class Capacities:
         self._known[key] = (capacity, slot)
         return usable and (old is None or old[0].topology != capacity.topology or old[0].bytes < capacity.bytes)
 
-    def at_least(self, size: int) -> BoolArray:
-        """bool[slots]: those in which a volume of that size can be made."""
-        enough: BoolArray = self.reachable.sizes >= size
-        return enough
+    def has_room(self, size: int, nodes: LabelledRows, rows: Rows) -> BoolArray:
+        """bool[rows]: a volume of that size can be made there."""
+        near = self.reachable.near(nodes, rows)
+        choice = self.reachable.choice(near[self.reachable.sizes[near] >= max(0, size)], nodes, rows)
+        none = np.full(count_of(rows, nodes.capacity), -1, dtype=np.int64)
+        return choice.next(none, ALL_ROWS) < choice.end
 
     def __getitem__(self, key: str) -> Capacity | None:
         """As it was set."""

@@ -11,7 +11,7 @@ Source: kube-scheduler, plugins/volumebinding/binder.go and assume_cache.go.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -21,8 +21,8 @@ from scheduler.pods.pod_volumes import DRIVERS, Attachable, ClaimKey, PodClaim
 from scheduler.state.volumes.attachments import Attachment, Attachments, drop
 from scheduler.state.volumes.claim import Claim
 from scheduler.state.volumes.plan import Plan
+from scheduler.state.volumes.pod_claims import PodClaims, pod_claims
 from scheduler.state.volumes.reach import Reach, Reaches
-from scheduler.state.volumes.standing import Bound, Delayed, Immediate, Missing, Standing
 from scheduler.state.volumes.storage_class import Capacity, OfClass, VolumeClass
 from scheduler.state.volumes.volume import Volume
 
@@ -41,11 +41,13 @@ _PROVISIONERS: Final = {
 class Changes(NamedTuple):
     """claims: that may stand otherwise now. nodes: of which the limits, or what is attached, are others.
 
+    volumes: (class, from where) of volumes that came, went, or were taken or given back, where it may be few nodes.
     opened: of some class something can be had now that could not be before.
     """
 
     claims: tuple[ClaimKey, ...]
     nodes: tuple[str, ...]
+    volumes: tuple[tuple[str, Reach], ...]
     opened: bool
 
 
@@ -56,6 +58,7 @@ class Volumes:
         """Nothing."""
         self._touched: dict[ClaimKey, None] = {}
         self._touched_nodes: dict[str, None] = {}
+        self._moved: dict[tuple[str, Reach], None] = {}
         self._opened = False
         self._claims: dict[ClaimKey, Claim] = {}
         self._volumes: dict[str, Volume] = {}
@@ -72,6 +75,9 @@ class Volumes:
         self.attachments = Attachments()
         self._pods_with: Counter[str | ClaimKey] = Counter()
         self._versions = 0
+        # Whose claims were asked about last, and how they stand.
+        self._latest_pod: Pod | None = None
+        self._latest: tuple[tuple[str, tuple[PodClaim, ...], str], PodClaims] | None = None
 
     # What the watches show
 
@@ -94,6 +100,9 @@ class Volumes:
     def set_volume(self, name: str, volume: Volume | None) -> None:
         """None: it is gone."""
         old = self._volumes.get(name)
+        if old is not None and volume is not None and replace(old, version=volume.version) == volume:
+            self._volumes[name] = volume
+            return
         if old is not None:
             self._forget(old)
         if volume is None:
@@ -103,6 +112,7 @@ class Volumes:
             self._note(volume, was_free=old is not None and old.is_free)
         for key in self._claims_of.get(name, ()):
             self._touch(key)
+        self._latest = None
         self._touch_nodes(self.attachments.nodes_with(name))
 
     def set_class(self, name: str, known: VolumeClass | None) -> None:
@@ -147,9 +157,13 @@ class Volumes:
 
     def take_changes(self) -> Changes:
         """What has changed since the last call."""
-        found = Changes(tuple(self._touched), tuple(self._touched_nodes), self._opened)
-        self._touched, self._touched_nodes, self._opened = {}, {}, False
+        found = Changes(tuple(self._touched), tuple(self._touched_nodes), tuple(self._moved), self._opened)
+        self._touched, self._touched_nodes, self._moved, self._opened = {}, {}, {}, False
         return found
+
+    def moves_everywhere(self, class_name: str) -> None:
+        """What can be had of the class has changed on more nodes than are told one by one."""
+        self._changed(class_name, opened=False)
 
     # What we give
 
@@ -162,8 +176,9 @@ class Volumes:
                 self._taken[volume] = key
                 self._take(volume, key)
         for key in plan.made:
-            self._selected[key] = plan.node
-            self._touch(key)
+            if self._selected.get(key) != plan.node:
+                self._selected[key] = plan.node
+                self._touch(key)
 
     def plan(self, uid: str) -> Plan | None:
         """What the pod has taken; None when that is nothing, or all settled."""
@@ -208,18 +223,20 @@ class Volumes:
         """Whether the capacity that it has left is to be looked at."""
         return provisioner in self._told_capacity
 
-    def standings(self, pod: Pod) -> Iterator[tuple[PodClaim, Standing]]:
-        """Of each claim of a pod, in their order, each once."""
-        for used in dict.fromkeys(pod.volumes.claims):
-            yield used, self._standing(pod, used)
+    def selected(self, key: ClaimKey) -> str:
+        """The node that we have chosen for a volume to be made on; "" for none."""
+        return self._selected.get(key, "")
 
-    def signature(self, pod: Pod) -> Hashable:
-        """Equal for pods of one template whose claims every rule answers alike."""
-        return tuple(standing.alike for _, standing in self.standings(pod))
-
-    def moment(self, pod: Pod) -> Hashable:
-        """Moves when something else can be had of a class of which a claim of the pod waits for a volume."""
-        return tuple(one.version for _, one in self.standings(pod) if isinstance(one, Delayed))
+    def of_pod(self, pod: Pod) -> PodClaims:
+        """How its claims stand. Pods that come one after the other often share them."""
+        if self._latest_pod is pod and self._latest is not None:
+            return self._latest[1]
+        used = pod.volumes.claims
+        asked = (pod.key.namespace, used, pod.key.uid if any(claim.ephemeral for claim in used) else "")
+        if self._latest is None or self._latest[0] != asked:
+            self._latest = asked, pod_claims(pod, self)
+        self._latest_pod = pod
+        return self._latest[1]
 
     def attached(self, key: ClaimKey) -> Attachable | None:
         """What a node attaches for a claim; None when no limit counts it. Without a volume yet: one that will be made.
@@ -251,42 +268,6 @@ class Volumes:
 
     # The parts
 
-    def _standing(self, pod: Pod, used: PodClaim) -> Standing:
-        key = (pod.key.namespace, used.name)
-        claim = self._claims.get(key)
-        if claim is None or claim.lost or claim.deleting or claim.excess or used.ephemeral:
-            problem = _problem(pod, used, claim)
-            if problem or claim is None:
-                return Missing(problem)
-        if claim.bound:
-            return self._bound(claim)
-        of_class = self._classes.get(claim.wants.class_name) if claim.wants.class_name else None
-        if of_class is None or of_class.known is None or not of_class.known.waits or claim.volume:
-            return Immediate(claim.volume)
-        return Delayed(
-            key=key,
-            claim=claim,
-            selected=claim.selected_node or self._selected.get(key, ""),
-            kept=self._kept(key, claim, of_class),
-            version=of_class.version,
-        )
-
-    def _bound(self, claim: Claim) -> Bound:
-        volume = self._volumes.get(claim.volume)
-        if volume is None:
-            return Bound(claim.volume, there=False, reach=None, zones=(), excess="")
-        return Bound(claim.volume, there=True, reach=self.reach(volume), zones=volume.zones, excess=volume.excess)
-
-    def _kept(self, key: ClaimKey, claim: Claim, of_class: OfClass) -> str:
-        """The volume that is kept for the claim, or that we have taken for it."""
-        names = [name for name in of_class.kept_for.get(key, ()) if self._is_kept(self._volumes[name], claim)]
-        return min(names, default="")
-
-    def _is_kept(self, volume: Volume, claim: Claim) -> bool:
-        reference = volume.claim
-        mine = reference is None or reference.uid in {"", claim.uid}
-        return mine and volume.suits(claim.wants) and not volume.excess
-
     def _name(self, volume: str, key: ClaimKey, *, named: bool) -> None:
         """The claim names the volume, or no more."""
         if not volume:
@@ -308,12 +289,12 @@ class Volumes:
             of_class.free.add(volume, self.reach(volume))
             if volume.name in self._taken:
                 self._take(volume.name, self._taken[volume.name])
-            self._changed(volume.class_name, opened=not was_free)
+            self._moves(volume, opened=not was_free)
 
     def _forget(self, volume: Volume) -> None:
         of_class = self._of_class(volume.class_name)
         if of_class.free.discard(volume.name):
-            self._changed(volume.class_name, opened=False)
+            self._moves(volume, opened=False)
         for reference in (volume.claim, self._taken.get(volume.name)):
             if reference is not None:
                 key = reference if isinstance(reference, tuple) else (reference.namespace, reference.name)
@@ -338,7 +319,7 @@ class Volumes:
             of_class = self._of_class(volume.class_name)
             of_class.free.take(name, taken=True)
             self._keep(key, name, of_class)
-            self._changed(volume.class_name, opened=False)
+            self._moves(volume, opened=False)
 
     def _untake(self, name: str, key: ClaimKey) -> None:
         volume = self._volumes.get(name)
@@ -346,7 +327,7 @@ class Volumes:
             of_class = self._of_class(volume.class_name)
             of_class.free.take(name, taken=False)
             self._unkeep(key, name, of_class)
-            self._changed(volume.class_name, opened=True)
+            self._moves(volume, opened=True)
 
     def _keep(self, key: ClaimKey, name: str, of_class: OfClass) -> None:
         of_class.kept_for.setdefault(key, set()).add(name)
@@ -363,30 +344,26 @@ class Volumes:
             self._changed(name, opened=False)
         return found
 
+    def _moves(self, volume: Volume, *, opened: bool) -> None:
+        """A free volume came, went, or is taken or given back: it is no news for a node that cannot use it."""
+        reach = self.reach(volume)
+        if reach is None:
+            self._changed(volume.class_name, opened=opened)
+        else:
+            self._moved[volume.class_name, reach] = None
+            self._opened |= opened
+            self._latest = None
+
     def _changed(self, class_name: str, *, opened: bool) -> None:
         # No two states of any class have one version: a class may go and come back.
         self._versions += 1
         self._of_class(class_name).version = self._versions
         self._opened |= opened
+        self._latest = None
 
     def _touch(self, key: ClaimKey) -> None:
         self._touched[key] = None
+        self._latest = None
 
     def _touch_nodes(self, nodes: Iterable[str]) -> None:
         self._touched_nodes.update(dict.fromkeys(nodes))
-
-
-def _problem(pod: Pod, used: PodClaim, claim: Claim | None) -> str:
-    """Why the pod cannot use the claim, "" when it can. Source: volume_binding.go, podHasPVCs."""
-    about, namespace = f'persistentvolumeclaim "{used.name}"', pod.key.namespace
-    if claim is None:
-        return (
-            f"waiting for ephemeral volume controller to create the {about}" if used.ephemeral else f"{about} not found"
-        )
-    if claim.lost:
-        return f'{about} bound to non-existent persistentvolume "{claim.volume}"'
-    if claim.deleting:
-        return f"{about} is being deleted"
-    if used.ephemeral and claim.owner_uid != pod.key.uid:
-        return f"PVC {namespace}/{used.name} was not created for pod {namespace}/{pod.key.name} (pod is not owner)"
-    return f"{about} has more than this scheduler reads: {claim.excess}" if claim.excess else ""

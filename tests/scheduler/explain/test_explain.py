@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,46 +11,15 @@ from typer.testing import CliRunner
 
 from config.protocol import names
 from config.protocol.inventory import Health
-from config.settings.scheduler import SchedulerConfiguration
-from scheduler.cli.asking import Site, Unanswerable, manifest, site
 from scheduler.cli.explain import text
-from scheduler.cli.main import cli
+from scheduler.cli.main import cli, named_pod
+from scheduler.cli.manifests import Unanswerable, manifest
 from scheduler.explain.answers import ExplainedNode, Explanation, Preempting, WhatIf, as_json
-from scheduler.kube.port import KINDS, ApiForbidden, Kind, T, WatchEvent
-from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.world import World
 from tests.support.builders import card, engine, wire_node, wire_pod
-from tests.support.builders import manifest as pod_manifest
 from tests.support.builders import pod as read_pod
+from tests.support.explaining import asked, explained, lines, there, waits, world
 from tests.support.repository import ROOT
-
-
-def world(**nodes: list[int]) -> World:
-    of = World(lambda: 1_800_000_000.0)
-    for name, cards in nodes.items():
-        of.nodes.add(wire_node(name, cards))
-    return of
-
-
-def there(of: World, name: str, units: int, node: str, index: int, **options: object) -> None:
-    of.pods.create(pod_manifest(name, units, **options))  # type: ignore[arg-type]
-    of.pods.bind("default", name, node, {names.MEM_IDX: str(index), names.UNIT_MIB: "1024"})
-
-
-def waits(of: World, name: str, units: int = 0, **options: object) -> None:
-    of.pods.create(pod_manifest(name, units, **options))  # type: ignore[arg-type]
-
-
-def asked(of: World, configuration: SchedulerConfiguration | None = None) -> Site:
-    return asyncio.run(site(MemoryCluster(of), configuration or SchedulerConfiguration()))
-
-
-def explained(of: World, name: str, node: str = "") -> Explanation:
-    return asyncio.run(asked(of).explained("default", name, node))
-
-
-def lines(answer: Explanation | WhatIf, width: int = 80) -> list[str]:
-    return text(answer, width).splitlines()
 
 
 def crowded() -> World:
@@ -211,7 +179,9 @@ def test_a_bound_pod_whose_cards_are_not_known_is_told_so() -> None:
     of = world(a=[16])
     waits(of, "p", 3)
     of.pods.bind("default", "p", "a")
-    assert "its request counts against each of them" in text(explained(of, "p"), 80).replace("\n", " ")
+    assert lines(explained(of, "p"), 200)[1] == (
+        "It is on node a; its cards cannot be read, so its request counts against each of them."
+    )
 
 
 def test_a_finished_pod_is_told_so() -> None:
@@ -286,7 +256,7 @@ def test_what_if_says_how_many_fit_where_and_what_stops_the_next() -> None:
     assert "2 Insufficient GPU memory on one card: wants 7, most free 6 (of 16)" in answer.next.message
     assert all("serve" not in pod for node in answer.next.nearest for pod in node.leaving)
     shown = lines(answer)
-    assert shown[0] == "4 of 20 copies of default/serve would fit now; 1 pods that wait already are left"
+    assert shown[0] == "4 of 20 copies of default/serve would fit now; 1 pod that waits already is left"
     assert "a     1 (7)       2" in shown
 
 
@@ -320,9 +290,9 @@ spec:
 def test_the_pod_of_a_manifest_is_found(tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
     file.write_text(f"kind: Service\nmetadata: {{name: s}}\n---\n{POD}", encoding="utf-8")
-    assert manifest(file).metadata.name == "p"
+    assert manifest(file).pod.metadata.name == "p"
     file.write_text(DEPLOYMENT, encoding="utf-8")
-    found = manifest(file)
+    found, _ = manifest(file)
     assert (found.metadata.name, found.metadata.namespace, found.metadata.labels) == ("web", "ml", {"app": "web"})
 
 
@@ -351,49 +321,32 @@ def test_a_cluster_that_cannot_be_found_is_told_in_words(tmp_path: Path) -> None
     assert "does not exist" in ran.stderr
 
 
-# Reading
+# The command line
 
 
-class Limited(MemoryCluster):
-    """A cluster that refuses to show some kinds, and counts what is asked."""
-
-    def __init__(self, of: World, *refused: str) -> None:
-        super().__init__(of)
-        self.refused = refused
-        self.asked: list[str] = []
-
-    async def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
-        self.asked.append(kind.name)
-        if kind.name in self.refused:
-            message = f"{kind.name} is forbidden"
-            raise ApiForbidden(message, 403)
-        async for batch in super().watch(kind, since):
-            yield batch
-
-
-def test_every_kind_is_listed_once_and_nothing_is_written() -> None:
-    of = crowded()
-    waits(of, "big", 40)
-    before = (list(of.pods), len(of.events))
-    cluster = Limited(of)
-    asyncio.run(asyncio.wait_for(_explain(cluster), 10))
-    assert sorted(cluster.asked) == sorted(kind.name for kind in KINDS)
-    assert (list(of.pods), len(of.events)) == before
+@pytest.mark.parametrize(
+    ("pod", "namespace", "expected"),
+    [
+        pytest.param("p", "", ("default", "p"), id="a name"),
+        pytest.param("p", "ml", ("ml", "p"), id="with a namespace"),
+        pytest.param("pod/p", "ml", ("ml", "p"), id="as kubectl prints it"),
+        pytest.param("pods/p", "", ("default", "p"), id="in the plural"),
+        pytest.param("ml/p", "", ("ml", "p"), id="as we print it"),
+        pytest.param("ml/p", "ml", ("ml", "p"), id="twice the same namespace"),
+    ],
+)
+def test_a_pod_is_named_as_kubectl_and_our_own_output_name_it(
+    pod: str, namespace: str, expected: tuple[str, str]
+) -> None:
+    assert named_pod(pod, namespace) == expected
 
 
-async def _explain(cluster: MemoryCluster) -> tuple[Explanation, list[str]]:
-    found = await site(cluster, SchedulerConfiguration())
-    return await found.explained("default", "big"), found.unread
-
-
-def test_without_a_right_that_is_not_needed_the_answer_says_what_it_left_out() -> None:
-    of = crowded()
-    waits(of, "big", 40)
-    answer, unread = asyncio.run(_explain(Limited(of, "configmaps")))
-    assert answer.state == "waits"
-    assert unread == ["configmaps cannot be read, and are left out: configmaps is forbidden"]
-    with pytest.raises(Unanswerable, match="the right to list and watch them"):
-        asyncio.run(_explain(Limited(of, "pods")))
+@pytest.mark.parametrize(
+    "arguments", [["ml/p", "-n", "other"], ["a/b/c"], ["/p"], ["ml/"], ["deployment/p", "-n", "ml"]]
+)
+def test_what_names_no_pod_is_refused_in_words(arguments: list[str]) -> None:
+    ran = CliRunner().invoke(cli, ["explain", *arguments])
+    assert (ran.exit_code, "expected NAME or NAMESPACE/NAME" in ran.stderr) == (2, True)
 
 
 # JSON

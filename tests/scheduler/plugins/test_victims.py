@@ -16,7 +16,7 @@ from scheduler.kube import objects
 from scheduler.kube.port import CLAIMS, VOLUMES
 from scheduler.plugins.default_preemption import TERMINATING
 from scheduler.pods.pod import Pod
-from scheduler.preemption_searches import Helped
+from scheduler.preemption_searches import PostFiltered
 from scheduler.scheduling_cycle import NoFit
 from scheduler.state.bookings import Bookings
 from scheduler.state.cards.booking import CardShare
@@ -24,7 +24,7 @@ from scheduler.state.ledger import of_tables
 from scheduler.state.pod_record import PodRecord
 from tests.support.builders import bound, engine, pod, wire_node
 from tests.support.placing import NOW_NS, on_card
-from tests.support.preempting import chosen, helped, sought
+from tests.support.preempting import chosen, post_filtered, sought
 from tests.support.volumes import bound as of_volume
 from tests.support.volumes import claim, show, volume, with_claims
 
@@ -40,7 +40,7 @@ def runs(built: Engine, name: str, node: str, *, priority: int = 1, minute: int 
     return placed
 
 
-def victims(of: Helped) -> list[str]:
+def victims(of: PostFiltered) -> list[str]:
     return [] if of.preemption is None else [victim.key.name for victim in of.preemption.victims]
 
 
@@ -98,15 +98,15 @@ def test_a_node_that_goes_during_the_search_is_left_out() -> None:
     decision = built.decide(0.0, NOW_NS)
     assert decision is not None
     assert isinstance(decision.outcome, NoFit)
-    assert built.seek_help(decision.outcome, 0.0) is None
+    assert built.post_filter(decision.outcome, 0.0) is None
 
     # The row of b is another node's by then, and c has none.
     built.node_gone("b")
     built.node_changed(wire_node("e"))
     built.node_gone("c")
-    found = built.help_next(0.0)
+    found = built.post_filter_next(0.0)
     while found is None:
-        found = built.help_next(0.0)
+        found = built.post_filter_next(0.0)
 
     assert victims(found) == ["v-d"]
 
@@ -344,7 +344,7 @@ def test_no_other_node_cards_and_pods_are_cheaper(  # noqa: PLR0917 - as drawn
     tried = Tried(built, waiting, allowed)
     expected = min(tried.keys(), default=None)
     built.budgets_listed()
-    preemption = helped(built, decision.outcome).preemption
+    preemption = post_filtered(built, decision.outcome).preemption
 
     assert (None if preemption is None else tried.key(preemption.victims)) == expected
     assert preemption is None or expected is None or preemption.violations == expected[0]
@@ -403,10 +403,10 @@ def test_a_step_looks_at_a_bounded_number_of_pods(monkeypatch: pytest.MonkeyPatc
     decision = built.decide(0.0, NOW_NS)
     assert decision is not None
     assert isinstance(decision.outcome, NoFit)
-    found = built.seek_help(decision.outcome, 0.0)
+    found = built.post_filter(decision.outcome, 0.0)
     while found is None:
         steps.append(0)
-        found = built.help_next(0.0)
+        found = built.post_filter_next(0.0)
 
     assert len(steps) > 2
     assert max(steps) <= 2 * 10

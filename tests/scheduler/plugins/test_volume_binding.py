@@ -16,7 +16,11 @@ from scheduler.plugins.volume_binding import (
     UNBOUND,
     VolumeBinding,
 )
+from scheduler.pods.pod_volumes import ClaimKey
+from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
+from scheduler.state.volumes.claim import Wants
+from scheduler.state.volumes.volume import Volume
 from tests.support.builders import pod, wire_node
 from tests.support.judging import reasons, tables_of
 from tests.support.volumes import (
@@ -282,46 +286,98 @@ def test_a_claim_for_which_a_volume_is_being_made_has_its_node() -> None:
     assert against(tables, "data") == {BIND_CONFLICT: {"a", "c"}}
 
 
+def test_a_free_volume_that_comes_or_goes_concerns_the_nodes_that_can_use_it() -> None:
+    tables = three()
+    show(tables, STORAGE_CLASSES, LOCAL)
+    show(tables, CLAIMS, claim("data", class_name="local"))
+    waiting = pod("p", **with_claims("data"))
+    moment, version = tables.volumes.of_pod(waiting).moment, tables.changes.version
+    show(tables, VOLUMES, volume("pv", class_name="local", on=("b",)))
+    show_gone(tables, VOLUMES, "pv")
+    assert tables.changes.since(version) == ([tables.row_of["b"]], int(Change.VOLUMES))
+    assert tables.volumes.of_pod(waiting).moment == moment
+
+    show(tables, VOLUMES, volume("of all", class_name="local"))
+    assert tables.volumes.of_pod(waiting).moment != moment
+
+
+def test_a_free_volume_that_is_shown_again_as_it_was_changes_nothing() -> None:
+    tables = three()
+    show(tables, STORAGE_CLASSES, LOCAL)
+    show(tables, CLAIMS, claim("data", class_name="local"))
+    made = volume("pv", class_name="local")
+    show(tables, VOLUMES, made)
+    moment = tables.volumes.of_pod(pod("p", **with_claims("data"))).moment
+    made["metadata"]["resourceVersion"] = "2"
+    show(tables, VOLUMES, made)
+    assert tables.volumes.of_pod(pod("p", **with_claims("data"))).moment == moment
+
+
 # Two nodes at a time are judged as one at a time
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(40))
 def test_all_nodes_at_once_are_judged_as_one_by_one(seed: int) -> None:
     rng = Random(seed)  # noqa: S311 - repeatable
-    names = [f"n{number}" for number in range(rng.randint(2, 6))]
+    names = [f"n{number}" for number in range(rng.randint(2, 9))]
     tables = tables_of(*(wire_node(name, labels={ZONE: rng.choice(["z1", "z2"])}) for name in names))
     topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": ["z1"]}]}]
     show(tables, STORAGE_CLASSES, LOCAL, storage_class("fast", allowedTopologies=topologies))
-    for number in range(rng.randint(1, 12)):
-        show(tables, VOLUMES, random_volume(rng, f"pv-{number}", names))
+    only_zones = rng.random() < 0.3
+    for number in range(rng.randint(1, 20)):
+        show(tables, VOLUMES, random_volume(rng, f"pv-{number}", names, only_zones=only_zones))
         if rng.random() < 0.2:
             show_gone(tables, VOLUMES, f"pv-{rng.randint(0, number)}")
-    claims = [f"c{number}" for number in range(4)]
+    claims = [f"c{number}" for number in range(9)]
     for name in claims:
-        wanted = claim(name, class_name=rng.choice(["local", "fast"]), size=rng.choice(["1Gi", "2Gi"]))
-        if rng.random() < 0.2:
-            wanted["metadata"]["annotations"] = {SELECTED_NODE: rng.choice(names)}
-        show(tables, CLAIMS, wanted)
+        show(tables, CLAIMS, random_claim(rng, name, names))
     for _ in range(10):
-        used = rng.sample(claims, rng.randint(1, 3))
+        used = rng.sample(claims, rng.randint(1, 8))
         found = against(tables, *used)
         for node in names:
             assert (node in set().union(*found.values())) is not can_have(tables, node, used)
 
 
-def random_volume(rng: Random, name: str, names: list[str]) -> dict[str, Any]:
-    size, class_name = rng.choice(["1Gi", "2Gi", "4Gi"]), rng.choice(["local", "fast"])
-    where: list[dict[str, tuple[str, ...]]] = [
-        {HOSTNAME: tuple(rng.sample(names, rng.randint(1, 2)))},
-        {ZONE: ("z1",)},
-        {ZONE: ("z2",), HOSTNAME: tuple(rng.sample(names, 2))},
-    ]
-    made = volume(name, size=size, class_name=class_name)
+def random_claim(rng: Random, name: str, names: list[str]) -> dict[str, Any]:
+    more: dict[str, Any] = {"selector": {"matchLabels": {"tier": "gold"}}} if rng.random() < 0.3 else {}
+    wanted = claim(
+        name,
+        class_name=rng.choice(["local", "fast"]),
+        size=rng.choice(["1Gi", "2Gi"]),
+        accessModes=rng.choice([["ReadWriteOnce"], ["ReadWriteMany"]]),
+        **more,
+    )
+    if rng.random() < 0.1:
+        wanted["metadata"]["annotations"] = {SELECTED_NODE: rng.choice(names)}
+    return wanted
+
+
+def random_volume(rng: Random, name: str, names: list[str], *, only_zones: bool) -> dict[str, Any]:
+    # No two of a size: which of them is taken is of no meaning.
+    size = f"{rng.choice([1, 2, 4]) * 1024 + int(name.removeprefix('pv-'))}Mi"
+    class_name = rng.choice(["local", "fast"])
+    where: list[dict[str, tuple[str, ...]]] = [{ZONE: ("z1",)}]
+    if not only_zones:
+        where.append({HOSTNAME: tuple(rng.sample(names, rng.randint(1, 2)))})
+        where.append({ZONE: ("z2",), HOSTNAME: tuple(rng.sample(names, 2))})
+    modes = rng.choice([["ReadWriteOnce"], ["ReadWriteOnce", "ReadWriteMany"]])
+    labels = {"tier": rng.choice(["gold", "iron"])}
+    made = volume(name, size=size, class_name=class_name, labels=labels, accessModes=modes)
     if rng.random() < 0.9:
         made["spec"]["nodeAffinity"] = affinity(rng.choice(where))
     if rng.random() < 0.1:
         made["spec"]["claimRef"] = {"namespace": "default", "name": f"c{rng.randint(0, 3)}"}
     return made
+
+
+def suits(one: Volume, key: ClaimKey, wants: Wants) -> bool:
+    """Whether it may be bound to such a claim, if it can be used from the node."""
+    assert wants.selector is not None
+    if one.class_name != wants.class_name or one.size < wants.size:
+        return False
+    if one.claim is not None:
+        return (one.claim.namespace, one.claim.name) == key
+    return wants.modes <= one.modes and all(each.accepts(one.labels.get(each.key)) for each in wants.selector)
 
 
 def can_have(tables: Tables, node: str, used: list[str]) -> bool:
@@ -337,11 +393,9 @@ def can_have(tables: Tables, node: str, used: list[str]) -> bool:
             to_make.append(found)
             continue
         best = None
-        for name in sorted(f"pv-{number}" for number in range(12)):
+        for name in sorted(f"pv-{number}" for number in range(20)):
             one = volumes.volume(name)
-            if one is None or one.class_name != found.wants.class_name or name in chosen or one.size < found.wants.size:
-                continue
-            if one.claim is not None and (one.claim.namespace, one.claim.name) != key:
+            if one is None or name in chosen or not suits(one, key, found.wants):
                 continue
             reach = volumes.reach(one)
             usable = reach is None or reach.accepts(labels)

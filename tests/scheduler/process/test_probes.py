@@ -11,8 +11,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.process.probes import serve
+from scheduler.state.cards.booking import CardShare
+from scheduler.state.nominations import Nominations
 from scheduler.telemetry.metrics import Metrics
 from tests.support.builders import bound, cluster, pod, wire_node
+from tests.support.placing import on_card
 
 # The kernel of the machine that runs the tests may have no IPv6 loopback.
 NEEDS_IPV6 = pytest.mark.skipif(not Path("/proc/sys/net/ipv6").exists(), reason="this machine has no IPv6")
@@ -81,6 +84,23 @@ async def test_a_scrape_shows_what_is_true_at_its_time(client: aiohttp.ClientSes
     tables.add(bound(pod("p", 4, annotations={"ALIYUN_COM_GPU_MEM_IDX": "0", "gpushare/unit-mib": "1024"}), "a"))
     _, text = await served(metrics, client, "/metrics")
     assert samples(text)["gpushare_node_gpu_memory_booked_units", "a"] == 4
+
+
+async def test_a_place_that_is_kept_is_not_booked_beside_its_victim(client: aiohttp.ClientSession) -> None:
+    tables = cluster(a=[16])
+    tables.add(bound(pod("victim", 16), "a", on_card(0, 16)))
+    kept = Nominations(tables)
+    preemptor = pod("urgent", 16, priority=5)
+    kept.nominate(preemptor, "a", (CardShare(0, "GPU-a-0", 16),), ["uid-default-victim"])
+    metrics = Metrics(tables, dict, per_card=True)
+
+    _, shown = await served(metrics, client, "/metrics")
+    with kept.seen_by(preemptor):
+        _, hidden = await served(metrics, client, "/metrics")
+
+    for text in (shown, hidden):
+        assert samples(text)["gpushare_node_gpu_memory_booked_units", "a"] == 16
+        assert samples(text)["gpushare_card_memory_booked_units", "0,a,GPU-a-0"] == 16
 
 
 async def test_a_name_that_holds_anything_stays_one_label(client: aiohttp.ClientSession) -> None:

@@ -42,6 +42,10 @@ class Left:
         yield self
 
 
+def nobody(_pod: Pod) -> bool:
+    return False
+
+
 def cpu(millis: int) -> Needs:
     least = NOTHING_NEEDED.least.copy()
     least[Amount.CPU_MILLIS] = millis
@@ -57,7 +61,7 @@ def waiting(*names: str, priority: int = 10, needs: Needs = NOTHING_NEEDED) -> P
 
 def add(preemptors: Preemptors, name: str, *, priority: int = 10, needs: Needs = NOTHING_NEEDED) -> None:
     one = replace(pod(name), priority=priority)
-    preemptors.add(name.partition("-")[0], one, wakes_on=PODS, needs=needs, seeks=False)
+    preemptors.add(name.partition("-")[0], one, wakes_on=PODS, needs=needs, unanswered=False)
 
 
 def opened(row: int = 3, kinds: int = PODS, **up_to: int) -> Openings:
@@ -69,7 +73,7 @@ def opened(row: int = 3, kinds: int = PODS, **up_to: int) -> Openings:
 def questions(preemptors: Preemptors, left_for: Callable[[Pod], AbstractContextManager[Left]]) -> list[Question]:
     preemptors.settle(left_for)
     found = []
-    while (question := preemptors.take()) is not None:
+    while (question := preemptors.take(nobody)) is not None:
         found.append(question)
     return found
 
@@ -107,7 +111,7 @@ def test_after_a_pod_was_helped_the_others_are_held_against_what_is_left() -> No
     add(preemptors, "b-1", priority=9, needs=cpu(100))
     preemptors.note(opened())
     preemptors.settle(left.seen_by)
-    first = preemptors.take()
+    first = preemptors.take(nobody)
     assert first is not None
 
     preemptors.again(first)
@@ -121,11 +125,31 @@ def test_the_best_class_comes_first_and_a_pod_without_an_answer_before_the_other
     preemptors = waiting("a-1", "a-2", priority=5)
     add(preemptors, "b-1", priority=7)
     preemptors.note(opened())
-    preemptors.add("a", replace(pod("a-2"), priority=5), wakes_on=PODS, needs=NOTHING_NEEDED, seeks=True)
+    preemptors.add("a", replace(pod("a-2"), priority=5), wakes_on=PODS, needs=NOTHING_NEEDED, unanswered=True)
 
     found = questions(preemptors, Left(0).seen_by)
 
-    assert [(question.pod.key.name, question.seeks) for question in found] == [("b-1", False), ("a-2", True)]
+    assert [(question.pod.key.name, question.unanswered) for question in found] == [("b-1", False), ("a-2", True)]
+
+
+def test_a_class_that_is_turned_away_keeps_no_other_waiting() -> None:
+    preemptors = waiting("a-1", "a-2", priority=7)
+    preemptors.add(
+        "a", replace(pod("other", namespace="few"), priority=7), wakes_on=PODS, needs=NOTHING_NEEDED, unanswered=True
+    )
+    add(preemptors, "b-1", priority=5)
+    preemptors.note(opened())
+    preemptors.settle(Left(0).seen_by)
+
+    def has_most(one: Pod) -> bool:
+        return one.key.namespace == "default"
+
+    assert preemptors.first_priority(has_most) == 7
+    found = preemptors.take(has_most)
+    assert found is not None
+    assert found.pod.key.name == "other"
+    preemptors.discard(found.pod.key.uid)
+    assert (preemptors.first_priority(has_most), preemptors.first_priority(nobody)) == (None, 7)
 
 
 def test_fifty_thousand_pods_are_one_question_for_each_class() -> None:
@@ -134,7 +158,7 @@ def test_fifty_thousand_pods_are_one_question_for_each_class() -> None:
     for number in range(50_000):
         key = replace(template.key, name=f"p{number}", uid=f"p{number}")
         one = replace(template, key=key, priority=10)
-        preemptors.add(number % 500, one, wakes_on=PODS, needs=NOTHING_NEEDED, seeks=False)
+        preemptors.add(number % 500, one, wakes_on=PODS, needs=NOTHING_NEEDED, unanswered=False)
     for row in range(8):
         preemptors.note(opened(row))
 

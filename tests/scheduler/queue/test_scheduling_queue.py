@@ -27,6 +27,13 @@ def test_the_highest_priority_is_popped_first_then_the_longest_waiting() -> None
     assert cluster.settle() == ["top", "high-1", "high-2", "low"]
 
 
+def test_pods_that_come_with_a_nomination_are_first_of_their_priority() -> None:
+    cluster = ToyCluster(9)
+    kept = [replace(pod(name), nominated_node="a") for name in ("kept-1", "kept-2")]
+    cluster.add(pod("new"), *kept, pod("high", priority=5))
+    assert cluster.settle() == ["high", "kept-1", "kept-2", "new"]
+
+
 def test_a_pod_keeps_its_place_in_the_line_however_often_it_was_tried() -> None:
     cluster = full(pod("first"), pod("second"))
     cluster.add(pod("third"))

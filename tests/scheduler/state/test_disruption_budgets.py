@@ -73,6 +73,29 @@ def test_each_of_several_budgets_counts_and_pods_of_other_namespaces_are_not_the
     assert protected(budgets, *pods) == []
 
 
+def test_a_budget_that_goes_takes_no_other_with_it() -> None:
+    budgets, found = DisruptionBudgets(), pod("p", labels=WEB)
+    for name in ("first", "second"):
+        budgets.set(budget(name, WEB))
+    budgets.remove("default", "first")
+    assert protected(budgets, found) == ["p"]
+    budgets.remove("default", "second")
+    assert protected(budgets, found) == []
+
+
+def test_what_is_about_to_go_is_counted_until_it_is_spared() -> None:
+    budgets, pods = DisruptionBudgets(), [pod(name, labels=WEB) for name in "abc"]
+    budgets.set(budget("guard", WEB, allowed=2))
+    assert protected(budgets, *pods) == ["c"]
+    budgets.spend(pods[:1])
+    assert protected(budgets, *pods[1:]) == ["c"]
+    before = budgets.version
+    budgets.spare(pods)
+    assert protected(budgets, *pods[1:]) == []
+    assert protected(budgets, *pods) == ["c"]
+    assert budgets.version == before + 1
+
+
 def test_every_change_is_one() -> None:
     budgets, versions = DisruptionBudgets(), [0]
     for change in (lambda: budgets.set(budget("b", WEB)), lambda: budgets.remove("default", "b")):

@@ -108,6 +108,49 @@ def test_no_more_places_are_kept_than_can_be_moved_at_once() -> None:
     assert kept.nominate(pod("p0", priority=5), "a", ()) is not None
 
 
+def test_of_the_lowest_priority_the_namespace_with_most_places_gives_one_up() -> None:
+    kept = Nominations(cluster(a=CARDS))
+    for number in range(MOST_NOMINATIONS - 2):
+        kept.nominate(pod(f"many-{number}", namespace="many", priority=5), "a", ())
+    kept.nominate(pod("one", namespace="few", priority=5), "a", ())
+    assert not kept.full_for(pod("other", namespace="many", priority=5))
+    kept.nominate(pod("better", namespace="many", priority=6), "a", ())
+
+    def who_gives_way(namespace: str, priority: int) -> str | None:
+        given_up = kept.gives_way_to(pod("other", namespace=namespace, priority=priority))
+        return None if given_up is None else given_up.pod.key.name
+
+    last = f"many-{MOST_NOMINATIONS - 3}"
+    asked = [("few", 5), ("new", 5), ("many", 6), ("few", 4), ("many", 5)]
+    assert [who_gives_way(*one) for one in asked] == [last, last, last, None, None]
+    assert kept.full_for(pod("other", namespace="many", priority=5))
+
+
+def test_a_place_on_a_node_that_does_not_exist_is_given_up_first_until_the_node_comes() -> None:
+    tables = cluster(a=CARDS)
+    kept = Nominations(tables)
+    for number in range(MOST_NOMINATIONS):
+        kept.nominate(pod(f"p{number}", priority=5), "a" if number else "later", ())
+    lower = pod("other", priority=4)
+
+    given_up = kept.gives_way_to(lower)
+    assert given_up is not None
+    assert given_up.pod.key.name == "p0"
+    tables.upsert_node(wire_node("later"))
+    assert kept.gives_way_to(lower) is None
+
+
+def test_namespaces_with_as_many_places_take_none_from_each_other() -> None:
+    kept = Nominations(cluster(a=CARDS))
+    for number in range(MOST_NOMINATIONS):
+        kept.nominate(pod(f"p{number}", namespace=f"team-{number % 2}", priority=5), "a", ())
+
+    assert kept.gives_way_to(pod("other", namespace="team-0", priority=5)) is None
+    kept.remove("uid-team-0-p0")
+    kept.nominate(pod("other", namespace="team-1", priority=5), "a", ())
+    assert kept.gives_way_to(pod("other", namespace="team-0", priority=5)) is not None
+
+
 def test_a_card_that_waits_for_its_victims_is_not_called_over_committed() -> None:
     tables = cluster(a=CARDS)
     tables.add(bound(pod("victim", 16), "a", on_card(0, 16)))
@@ -208,9 +251,9 @@ class Kept(RuleBasedStateMachine):
 
     def agrees(self, own: str | None) -> None:
         places = [place for uid, place in self.places.items() if place[0].priority >= self.priority and uid != own]
-        pods = [*((placed, placed.node_name, None) for placed in self.bound.values()), *places]
+        pods = [(placed, placed.node_name, None) for placed in self.bound.values()]
         nodes = [self.node[name] for name in sorted(self.nodes)]
-        assert of_tables(self.tables) == recompute(nodes, pods, ResourceNames())
+        assert of_tables(self.tables) == recompute(nodes, pods, ResourceNames(), nominated=places)
 
 
 Kept.TestCase.settings = settings(max_examples=60, stateful_step_count=30)

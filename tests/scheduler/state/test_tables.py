@@ -182,6 +182,20 @@ def test_a_pod_that_is_shown_as_it_was_sent_is_assumed_no_longer() -> None:
     assert of_tables(tables)["a"].free == {"GPU-a-0": 11, "GPU-a-1": 16}
 
 
+def test_an_edit_does_not_make_the_card_of_another_binding_the_one_that_we_sent() -> None:
+    tables = cluster(a=[16, 16])
+    sent = {**written([(0, "GPU-a-0", 5)], uuids=True), "assumed": "now"}
+    tables.assume(pod("p", 5), tables.row_of["a"], (CardShare(0, "GPU-a-0", 5),), sent)
+    theirs = written([(1, "GPU-a-1", 5)], uuids=True)
+    assert "is not the one that we sent" in tables.add(bound(pod("p", 5), "a", theirs))
+
+    tables.add(bound(pod("p", 5), "a", written([(0, "GPU-a-0", 5)], uuids=True)))
+
+    assert of_tables(tables)["a"].free == {"GPU-a-0": 11, "GPU-a-1": 11}
+    tables.forget("uid-default-p")
+    assert of_tables(tables)["a"].free == {"GPU-a-0": 16, "GPU-a-1": 11}
+
+
 def test_an_ask_on_an_unknown_card_counts_against_every_card() -> None:
     tables = cluster(a=[16, 8])
     tables.add(bound(pod("p", 5), "a"))

@@ -1,0 +1,142 @@
+"""How all claims of a pod stand, worked out once for every rule that asks.
+
+Source: kube-scheduler, plugins/volumebinding: volume_binding.go (podHasPVCs), binder.go (GetPodVolumeClaims).
+"""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from scheduler.pods.pod import Pod
+from scheduler.pods.pod_volumes import Attachable, ClaimKey, PodClaim
+from scheduler.state.volumes.claim import Claim
+from scheduler.state.volumes.standing import Bound, Delayed, Immediate, Missing, Standing
+from scheduler.state.volumes.storage_class import OfClass
+from scheduler.state.volumes.volume import Volume
+
+if TYPE_CHECKING:
+    from scheduler.state.volumes.volumes import Volumes
+
+
+class Alike:
+    """A tuple that is hashed once: a pod may have 64 claims, and is looked up by them again and again."""
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, parts: tuple[object, ...]) -> None:
+        """parts: equal for pods that are alike."""
+        self._parts = parts
+        self._hash = hash(parts)
+
+    def __hash__(self) -> int:
+        """Of the parts."""
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the parts are equal."""
+        if self is other:
+            return True
+        return isinstance(other, Alike) and self._hash == other._hash and self._parts == other._parts
+
+
+class PodClaims(msgspec.Struct, frozen=True, kw_only=True):
+    """Of each claim once, in the order of the pod.
+
+    bound: volumes of claims that are no ephemeral ones. alike: equal for pods of one template whose claims every rule
+    answers alike. moment: moves when something else can be had of a class of which a claim waits for a volume.
+    missing: the first claim, other than an ephemeral one, that does not exist; "" when each does.
+    one_pod: claims that only one pod may use. attached: what a node attaches for them, as `Volumes.attached`.
+    """
+
+    standings: tuple[Standing, ...]
+    bound: tuple[Bound, ...]
+    alike: Alike
+    moment: tuple[int, ...]
+    missing: str
+    one_pod: tuple[ClaimKey, ...]
+    attached: tuple[Attachable | None, ...]
+
+
+def pod_claims(pod: Pod, volumes: "Volumes") -> PodClaims:
+    """As the claims are now."""
+    standings: list[Standing] = []
+    bound: list[Bound] = []
+    one_pod: list[ClaimKey] = []
+    missing = ""
+    keys = [(pod.key.namespace, used.name) for used in dict.fromkeys(pod.volumes.claims)]
+    for used, key in zip(dict.fromkeys(pod.volumes.claims), keys, strict=True):
+        claim = volumes.claim(key)
+        standing = _standing(pod, used, claim, volumes)
+        standings.append(standing)
+        if used.ephemeral:
+            continue
+        if isinstance(standing, Bound):
+            bound.append(standing)
+        if claim is None:
+            missing = missing or used.name
+        elif claim.one_pod:
+            one_pod.append(key)
+    return PodClaims(
+        standings=tuple(standings),
+        bound=tuple(bound),
+        alike=Alike(tuple(standing.alike for standing in standings)),
+        moment=tuple(standing.version for standing in standings if isinstance(standing, Delayed)),
+        missing=missing,
+        one_pod=tuple(one_pod),
+        attached=tuple(volumes.attached(key) for key in dict.fromkeys(keys)),
+    )
+
+
+def _standing(pod: Pod, used: PodClaim, claim: Claim | None, volumes: "Volumes") -> Standing:
+    if claim is None or claim.lost or claim.deleting or claim.excess or used.ephemeral:
+        problem = _problem(pod, used, claim)
+        if problem or claim is None:
+            return Missing(problem)
+    if claim.bound:
+        return _bound(claim, volumes)
+    key = (pod.key.namespace, used.name)
+    of_class = volumes.of_class(claim.wants.class_name) if claim.wants.class_name else None
+    if of_class is None or of_class.known is None or not of_class.known.waits or claim.volume:
+        return Immediate(claim.volume)
+    return Delayed(
+        key=key,
+        claim=claim,
+        selected=claim.selected_node or volumes.selected(key),
+        kept=_kept(key, claim, of_class, volumes),
+        version=of_class.version,
+    )
+
+
+def _bound(claim: Claim, volumes: "Volumes") -> Bound:
+    volume = volumes.volume(claim.volume)
+    if volume is None:
+        return Bound(claim.volume, there=False, reach=None, zones=(), excess="")
+    return Bound(claim.volume, there=True, reach=volumes.reach(volume), zones=volume.zones, excess=volume.excess)
+
+
+def _kept(key: ClaimKey, claim: Claim, of_class: OfClass, volumes: "Volumes") -> str:
+    """The volume that is kept for the claim, or that we have taken for it."""
+    kept = (volumes.volume(name) for name in of_class.kept_for.get(key, ()))
+    return min((volume.name for volume in kept if volume is not None and _is_kept(volume, claim)), default="")
+
+
+def _is_kept(volume: Volume, claim: Claim) -> bool:
+    reference = volume.claim
+    mine = reference is None or reference.uid in {"", claim.uid}
+    return mine and volume.suits(claim.wants) and not volume.excess
+
+
+def _problem(pod: Pod, used: PodClaim, claim: Claim | None) -> str:
+    """Why the pod cannot use the claim, "" when it can. Source: volume_binding.go, podHasPVCs."""
+    about, namespace = f'persistentvolumeclaim "{used.name}"', pod.key.namespace
+    if claim is None:
+        return (
+            f"waiting for ephemeral volume controller to create the {about}" if used.ephemeral else f"{about} not found"
+        )
+    if claim.lost:
+        return f'{about} bound to non-existent persistentvolume "{claim.volume}"'
+    if claim.deleting:
+        return f"{about} is being deleted"
+    if used.ephemeral and claim.owner_uid != pod.key.uid:
+        return f"PVC {namespace}/{used.name} was not created for pod {namespace}/{pod.key.name} (pod is not owner)"
+    return f"{about} has more than this scheduler reads: {claim.excess}" if claim.excess else ""

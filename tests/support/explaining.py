@@ -1,0 +1,80 @@
+"""Clusters in memory, and what `explain` and `what-if` say of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from config.protocol import names
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.cli.asking import Site, site
+from scheduler.cli.explain import text
+from scheduler.explain.answers import Explanation, WhatIf
+from scheduler.kube.objects import PodCondition
+from scheduler.kube.port import ApiForbidden, Kind, PodKey, T, WatchEvent
+from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
+from scheduler.simulation.cluster import MemoryCluster
+from scheduler.simulation.world import World
+from tests.support.builders import manifest, wire_node
+
+NOW_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z
+
+
+def world(**nodes: list[int]) -> World:
+    of = World(lambda: NOW_S)
+    for name, cards in nodes.items():
+        of.nodes.add(wire_node(name, cards))
+    return of
+
+
+def there(of: World, name: str, units: int, node: str, index: int, **options: object) -> None:
+    """A pod on a card of a node."""
+    of.pods.create(manifest(name, units, **options))  # type: ignore[arg-type]
+    of.pods.bind("default", name, node, {names.MEM_IDX: str(index), names.UNIT_MIB: "1024"})
+
+
+def waits(of: World, name: str, units: int = 0, **options: object) -> None:
+    of.pods.create(manifest(name, units, **options))  # type: ignore[arg-type]
+
+
+def preempts(of: World, name: str, units: int, node: str, *victims: str, **options: object) -> None:
+    """A pod that waits with its place kept, after the scheduler has deleted its victims; they terminate."""
+    waits(of, name, units, **options)
+    of.pods.nominate(PodKey("default", name, f"uid-default-{name}"), node)
+    for victim in victims:
+        condition = PodCondition(DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER)
+        of.pods.set_condition(PodKey("default", victim, f"uid-default-{victim}"), condition)
+        of.pods.delete("default", victim)
+
+
+class Limited(MemoryCluster):
+    """A cluster that refuses to show some kinds, and counts what is asked."""
+
+    def __init__(self, of: World, *refused: str) -> None:
+        super().__init__(of)
+        self.refused = refused
+        self.asked: list[str] = []
+
+    async def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
+        self.asked.append(kind.name)
+        if kind.name in self.refused:
+            message = f"{kind.name} is forbidden"
+            raise ApiForbidden(message, 403)
+        async for batch in super().watch(kind, since):
+            yield batch
+
+
+def asked(of: World, *refused: str) -> Site:
+    """refused: names of kinds that nobody is allowed to read."""
+    return asyncio.run(site(Limited(of, *refused), SchedulerConfiguration()))
+
+
+def explained(of: World, name: str, node: str = "", refused: tuple[str, ...] = ()) -> Explanation:
+    return asyncio.run(asked(of, *refused).explained("default", name, node))
+
+
+def lines(answer: Explanation | WhatIf, width: int = 80) -> list[str]:
+    return text(answer, width).splitlines()
+
+
+def prose(answer: Explanation | WhatIf) -> str:
+    """The text as one line."""
+    return " ".join(text(answer, 80).split())

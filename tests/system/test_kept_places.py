@@ -1,0 +1,200 @@
+"""Places that are kept: each pod waits for its own victims, and for nobody else's; how a place is lost."""
+
+import asyncio
+
+from config.protocol import names
+from config.protocol.inventory import Health, Inventory, encode
+from scheduler.kube.port import PodKey
+from tests.support.builders import UNIT_MIB, card, wire_node
+from tests.support.placing import on_card
+from tests.system.looking import A_SECOND_S, card_of, cluster, comes, condition, node_of
+from tests.system.preempting import is_going, nominated, runs
+from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
+
+
+@in_virtual_time
+async def test_each_of_several_preemptors_is_bound_as_soon_as_its_own_card_is_free() -> None:
+    of = cluster(a=[16, 16, 16])
+    async with scheduling(of):
+        for n in range(3):
+            await runs(of, f"low-{n}", 16)
+        for n in range(3):
+            comes(of, f"urgent-{n}", 16, priority=10)
+            await asyncio.sleep(A_MOMENT_S)
+        await asyncio.sleep(1.0)
+        assert [is_going(of, f"low-{n}") for n in range(3)] == [True] * 3
+        assert [nominated(of, f"urgent-{n}") for n in range(3)] == ["a"] * 3
+
+        freed: list[str] = []
+        for n in (1, 0, 2):
+            card = card_of(of, f"low-{n}")
+            of.pods.remove("default", f"low-{n}")
+            await asyncio.sleep(A_MOMENT_S)
+
+            bound = [f"urgent-{m}" for m in range(3) if node_of(of, f"urgent-{m}")]
+            assert [card_of(of, name) for name in bound].count(card) == 1
+            freed.append(card)
+            assert sorted(card_of(of, name) for name in bound) == sorted(freed)
+
+
+@in_virtual_time
+async def test_a_place_on_a_node_that_is_cordoned_or_on_a_card_that_fails_is_given_up_at_once() -> None:
+    sick = Inventory(UNIT_MIB, "", (card(0, 16, health=Health.UNHEALTHY), card(1, 16)))
+    for worse in ({"unschedulable": True}, {"annotations": {names.INVENTORY: encode(sick)}}):
+        of = cluster(a=[16, 16], b=[16])
+        async with scheduling(of) as process:
+            for name, priority in (("a0", 1), ("a1", 9), ("b0", 2)):
+                await runs(of, name, 16, priority, to=name[0])
+            await runs(of, "urgent", 16, 10)
+            assert (nominated(of, "urgent"), is_going(of, "b0")) == ("a", False)
+
+            of.nodes.patch("a", **worse)
+            await asyncio.sleep(A_SECOND_S)
+
+            assert (nominated(of, "urgent"), is_going(of, "b0")) == ("b", True)
+            assert len(process.engine.nominations) == 1
+
+
+@in_virtual_time
+async def test_a_change_of_its_node_that_leaves_the_place_as_it_is_starts_nothing() -> None:
+    of = cluster(a=[16], b=[16])
+    async with scheduling(of) as process:
+        await runs(of, "low-a", 16, 1)
+        await runs(of, "low-b", 16, 2)
+        await runs(of, "urgent", 16, 10)
+        before = process.engine.searches
+
+        of.nodes.patch("a", labels={"seen": "later"})
+        await asyncio.sleep(A_SECOND_S)
+
+        assert (nominated(of, "urgent"), is_going(of, "low-b")) == ("a", False)
+        assert process.engine.searches == before
+
+
+@in_virtual_time
+async def test_a_place_that_another_scheduler_keeps_is_not_taken() -> None:
+    of = cluster(a=[16])
+    of.nodes.patch("a", allocatable={"cpu": "4"})
+    comes(of, "theirs", requests={"cpu": "3"}, scheduler="default-scheduler", priority=10)
+    theirs = of.pods.collection.existing("default", "theirs").metadata
+    of.pods.nominate(PodKey("default", "theirs", theirs.uid), "a")
+    async with scheduling(of):
+        comes(of, "lower", requests={"cpu": "2"}, priority=5)
+        comes(of, "higher", requests={"cpu": "2"}, priority=11)
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert [node_of(of, name) for name in ("lower", "higher")] == ["", "a"]
+
+
+@in_virtual_time
+async def test_whoever_takes_the_freed_place_is_not_waited_for() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of):
+        await runs(of, "low", 16, 1)
+        await runs(of, "urgent", 16, 10)
+        # Another scheduler does not know whose place it is.
+        comes(of, "theirs", 16, scheduler="other", priority=2)
+        of.pods.bind("default", "theirs", "a", on_card(0, 16))
+        of.pods.remove("default", "low")
+        await asyncio.sleep(1.0)
+
+        assert is_going(of, "theirs")
+
+
+@in_virtual_time
+async def test_a_nomination_that_leads_to_nothing_is_taken_away() -> None:
+    of = cluster(a=[16])
+    comes(of, "high", 16, priority=20)
+    async with scheduling(of) as process:
+        comes(of, "urgent", 16, priority=10)
+        urgent = of.pods.collection.existing("default", "urgent").metadata
+        of.pods.nominate(PodKey("default", "urgent", urgent.uid), "a")
+        await asyncio.sleep(1.0)
+
+        assert nominated(of, "urgent") == ""
+        assert len(process.engine.nominations) == 0
+
+
+@in_virtual_time
+async def test_a_pod_of_lower_priority_loses_its_place_and_finds_another() -> None:
+    of = cluster(a=[16])
+    of.nodes.add(wire_node("b", [16]))
+    async with scheduling(of):
+        await runs(of, "low-a", 16, 1)
+        await runs(of, "low-b", 16, 2)
+        await runs(of, "middle", 16, 5)
+        assert nominated(of, "middle") == "a"
+        of.nodes.patch("b", unschedulable=True)
+        await runs(of, "urgent", 16, 10)
+        assert (nominated(of, "urgent"), nominated(of, "middle")) == ("a", "")
+        of.nodes.patch("b", unschedulable=False)
+        await asyncio.sleep(310)
+
+        assert nominated(of, "middle") == "b"
+        assert is_going(of, "low-b")
+
+
+@in_virtual_time
+async def test_the_place_on_a_node_that_goes_is_looked_for_elsewhere() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of):
+        await runs(of, "low-a", 16, 1)
+        await runs(of, "urgent", 16, 10)
+        assert nominated(of, "urgent") == "a"
+        of.nodes.add(wire_node("b", [16]))
+        comes(of, "high", 16, to="b", priority=5)
+        await asyncio.sleep(0.5)
+        of.nodes.delete("a")
+        await asyncio.sleep(1)
+
+        assert node_of(of, "urgent") == "b"
+
+
+@in_virtual_time
+async def test_after_a_restart_the_place_is_kept_on_its_card_and_nowhere_else() -> None:
+    of = cluster(a=[16, 16, 16, 16])
+    async with scheduling(of):
+        await runs(of, "low", 16, 1)
+        for number in range(3):
+            await runs(of, f"high-{number}", 9, 20)
+        await runs(of, "urgent", 16, 10)
+        assert is_going(of, "low")
+
+    async with scheduling(of) as process:
+        # Of the node's 64 units 43 are held, and 16 kept.
+        comes(of, "small", 5, priority=5)
+        comes(of, "large", 12, priority=5)
+        await asyncio.sleep(A_SECOND_S)
+        assert (node_of(of, "small"), node_of(of, "urgent"), nominated(of, "urgent")) == ("a", "", "a")
+        assert [kept.lacks_cards for kept in process.engine.nominations.on("a")] == [False]
+
+        of.pods.remove("default", "low")
+        await asyncio.sleep(A_SECOND_S)
+
+        assert card_of(of, "urgent") == '{"0":"GPU-a-0"}'
+        assert node_of(of, "large") == ""
+        assert not any(is_going(of, f"high-{number}") for number in range(3))
+
+
+@in_virtual_time
+async def test_a_pod_is_not_let_in_for_the_sake_of_one_that_may_never_come() -> None:
+    of = cluster(a=[16], b=[16])
+    for node in ("a", "b"):
+        of.nodes.patch(node, labels={"zone": node})
+    web = {"labels": {"app": "web"}}
+    about = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [about]}}
+    async with scheduling(of):
+        await runs(of, "low", 16, 1)
+        await runs(of, "high", 16, 20)
+        await runs(of, "urgent", 16, 10, **web)
+        assert nominated(of, "urgent") == "a"
+
+        comes(of, "follower", affinity=near)
+        await asyncio.sleep(A_MOMENT_S)
+        assert node_of(of, "follower") == ""
+        assert "didn't match pod affinity rules" in condition(of, "follower")
+
+        of.pods.remove("default", "low")
+        await asyncio.sleep(A_SECOND_S)
+        assert [node_of(of, name) for name in ("urgent", "follower")] == ["a", "a"]

@@ -1,0 +1,152 @@
+"""What pods with claims cost others: claims for one pod, limits of nodes, questions that are asked of everybody."""
+
+import asyncio
+
+from msgspec.structs import replace
+
+from scheduler.kube import storage
+from scheduler.kube.port import CSI_NODES
+from tests.support.volumes import claim, storage_class, volume, with_claims
+from tests.system.looking import A_SECOND_S, comes, node_of, objections
+from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
+from tests.system.volume_controller import zones
+
+# Restrictions and limits
+
+
+@in_virtual_time
+async def test_a_claim_for_one_pod_goes_to_the_next_pod_when_the_first_is_gone() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(claim("data", accessModes=["ReadWriteOncePod"]), volume("pv"))
+    controller.bind("data", "pv")
+    async with scheduling(of):
+        comes(of, "first", 3, **with_claims("data"))
+        await asyncio.sleep(A_MOMENT_S)
+        comes(of, "second", 3, **with_claims("data"))
+        await asyncio.sleep(A_SECOND_S)
+        assert (node_of(of, "first"), node_of(of, "second")) == ("a", "")
+        told = objections(of, "second")
+
+        of.pods.remove("default", "first")
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert node_of(of, "second") == "a"
+        assert told == (
+            "False 0/1 nodes are available: 1 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod "
+            "access mode already in-use by another pod."
+        )
+
+
+@in_virtual_time
+async def test_a_pod_waits_until_a_node_attaches_one_more_volume() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(claim("one"), claim("two"), *(volume(f"pv-{n}", csi=csi_of(n)) for n in (1, 2)))
+    controller.bind("one", "pv-1")
+    controller.bind("two", "pv-2")
+    limits = {"metadata": {"name": "a"}, "spec": {"drivers": [{"name": "d", "allocatable": {"count": 1}}]}}
+    of.storage.create(CSI_NODES, limits)
+    async with scheduling(of):
+        comes(of, "first", 3, **with_claims("one"))
+        await asyncio.sleep(A_MOMENT_S)
+        comes(of, "second", 3, **with_claims("two"))
+        await asyncio.sleep(A_SECOND_S)
+        assert node_of(of, "first") == "a"
+        told = objections(of, "second")
+
+        more = storage.CsiNodeSpec((storage.CsiNodeDriver("d", storage.CsiNodeAllocatable(2)),))
+        of.storage.update(CSI_NODES, "", "a", lambda found: replace(found, spec=more))
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert told == "False 0/1 nodes are available: 1 node(s) exceed max volume count."
+        assert node_of(of, "second") == "a"
+
+
+def csi_of(number: int) -> dict[str, str]:
+    return {"driver": "d", "volumeHandle": f"h{number}"}
+
+
+# What costs whom
+
+
+@in_virtual_time
+async def test_the_claims_of_others_ask_nobody() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(storage_class("fast"), storage_class("now", waits=False))
+    async with scheduling(of) as process:
+        for number in range(20):
+            comes(of, f"waits-{number}", 3, **with_claims(f"data-{number}"))
+        await asyncio.sleep(A_SECOND_S)
+        asked = process.cycle.asked
+        for number in range(300):
+            controller.comes(claim(f"other-{number}", class_name="fast"))
+            controller.comes(claim(f"bound-{number}", class_name="now"), volume_for(f"bound-{number}"))
+        for number in range(300):
+            controller.bind(f"bound-{number}", f"pv-bound-{number}")
+        await asyncio.sleep(A_SECOND_S)
+        assert process.cycle.asked == asked
+
+        controller.comes(claim("data-7", class_name="fast"))
+        await asyncio.sleep(A_SECOND_S)
+
+        assert controller.selected("data-7") == "a"
+        assert process.cycle.asked - asked < 5
+
+
+@in_virtual_time
+async def test_pods_whose_claims_come_one_by_one_are_tried_at_their_back_offs() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(storage_class("fast"))
+    names = [f"data-{number}" for number in range(20)]
+    async with scheduling(of) as process:
+        for number in range(10):
+            comes(of, f"waits-{number}", 1, **with_claims(*names))
+        await asyncio.sleep(20)
+        tried = process.cycle.refused
+        for name in names[:-1]:
+            controller.comes(claim(name, class_name="fast"))
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(10)
+
+        assert process.cycle.refused - tried <= 10 * 4
+        assert {objections(of, f"waits-{number}") for number in range(10)} == {not_found(names[-1])}
+
+        controller.comes(claim(names[-1], class_name="fast"))
+        await asyncio.sleep(A_SECOND_S)
+        controller.provision()
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert {node_of(of, f"waits-{number}") for number in range(10)} == {"a"}
+
+
+def not_found(name: str) -> str:
+    return f'False 0/1 nodes are available: persistentvolumeclaim "{name}" not found.'
+
+
+def volume_for(claim_name: str) -> dict[str, object]:
+    """Made for a claim, as a provisioner does."""
+    return volume(
+        f"pv-{claim_name}", class_name="now", claimRef={"namespace": "default", "name": claim_name, "uid": "u"}
+    )
+
+
+@in_virtual_time
+async def test_a_volume_that_comes_costs_a_question_whoever_waits_for_one() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(
+        storage_class("local", provisioner="kubernetes.io/no-provisioner"),
+        *(claim(f"data-{number}", class_name="local") for number in range(100)),
+    )
+    async with scheduling(of) as process:
+        for number in range(100):
+            comes(of, f"waits-{number}", **with_claims(f"data-{number}"))
+        await asyncio.sleep(10)
+        asked = process.cycle.asked
+        for number in range(5):
+            controller.comes(volume(f"pv-{number}", class_name="local", on=("a",)))
+            await asyncio.sleep(A_SECOND_S)
+            controller.bind_kept()
+            await asyncio.sleep(A_SECOND_S)
+
+        assert sum(bool(node_of(of, f"waits-{number}")) for number in range(100)) == 5
+        # For each volume: whether the class fits, its best pod, whether the next one does.
+        assert process.cycle.asked - asked <= 5 * 6

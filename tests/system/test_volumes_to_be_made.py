@@ -1,0 +1,245 @@
+"""Pods whose volumes are made once they have a place, and what may go wrong until then."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler.kube.port import CAPACITIES, CLAIMS, CSI_DRIVERS, STORAGE_CLASSES
+from scheduler.simulation.faults import Break, Fail, Refuse, Slow, Verb
+from tests.support.volumes import ZONE, claim, storage_class, with_claims
+from tests.system.looking import A_SECOND_S, comes, node_of, objections
+from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling, start
+from tests.system.volume_controller import zones
+from tests.system.wire import Posts, Wire
+
+
+@in_virtual_time
+async def test_a_volume_is_made_on_the_node_that_was_selected() -> None:
+    of, controller = zones(a="z1", b="z2")
+    controller.comes(
+        storage_class("fast", allowedTopologies=[{"matchLabelExpressions": [{"key": ZONE, "values": ["z2"]}]}]),
+        claim("data", class_name="fast"),
+    )
+    async with scheduling(of):
+        comes(of, "p", 3, **with_claims("data"))
+        await asyncio.sleep(A_SECOND_S)
+        assert (controller.selected("data"), node_of(of, "p")) == ("b", "")
+
+        controller.provision()
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert node_of(of, "p") == "b"
+
+
+@in_virtual_time
+async def test_claims_that_pods_share_are_written_once_and_all_pods_are_bound() -> None:
+    of, controller = zones(a="z1", b="z2")
+    names = [f"data-{number}" for number in range(8)]
+    controller.comes(storage_class("fast"), *(claim(name, class_name="fast") for name in names))
+    pods = [f"p-{number}" for number in range(5)]
+    async with scheduling(of) as process:
+        writes = process.wire.faults.add(Verb.SELECT_NODE, Slow(0.01))
+        for number, name in enumerate(pods):
+            comes(of, name, 1, **with_claims(*names[number:], *names[:number]))
+        await asyncio.sleep(A_SECOND_S)
+        assert (writes.hits, [objections(of, name) for name in pods]) == (8, [""] * 5)
+
+        controller.provision()
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert len({node_of(of, name) for name in pods} - {""}) == 1
+        assert writes.hits == 8
+
+
+@in_virtual_time
+async def test_pods_that_share_a_claim_are_all_told_when_it_cannot_be_written() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(storage_class("fast"), claim("data", class_name="fast"))
+    async with scheduling(of) as process:
+        slow = process.wire.faults.add(Verb.SELECT_NODE, Slow(0.1), count=1)
+        comes(of, "p1", 3, **with_claims("data"))
+        await asyncio.sleep(0.05)
+        refused = process.wire.faults.add(Verb.SELECT_NODE, Refuse(403, "no"), count=1)
+        comes(of, "p2", 3, **with_claims("data"))
+        await asyncio.sleep(0.1)
+        assert (slow.hits, refused.hits) == (1, 0)
+        of.storage.annotate_claim("default", "data", {"volume.kubernetes.io/selected-node": None})
+        await asyncio.sleep(5)
+        controller.provision()
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert (node_of(of, "p1"), node_of(of, "p2")) == ("a", "a")
+
+
+@in_virtual_time
+async def test_a_node_on_which_no_volume_can_be_made_is_given_up_at_once() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(storage_class("fast"), claim("data", class_name="fast"))
+    async with scheduling(of):
+        comes(of, "p", 3, **with_claims("data"))
+        await asyncio.sleep(A_SECOND_S)
+        controller.reject("data")
+        await asyncio.sleep(A_MOMENT_S)
+        told = objections(of, "p")
+        await asyncio.sleep(5)
+        assert controller.selected("data") == "a"
+        controller.provision()
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert "no volume can be made for persistentvolumeclaim default/data on node a: the provisioner says so" in told
+        assert node_of(of, "p") == "a"
+
+
+@in_virtual_time
+async def test_a_pod_whose_volumes_do_not_come_gives_its_place_back() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(storage_class("slow"), claim("data", class_name="slow"))
+    async with scheduling(of) as process:
+        comes(of, "p", 10, **with_claims("data"))
+        await asyncio.sleep(599)
+        assert process.free == {"GPU-a-0": 6}
+        await asyncio.sleep(1.1)
+
+        assert "its volumes were not bound within 600 s" in objections(of, "p")
+        assert process.free == {"GPU-a-0": 16}
+
+
+@in_virtual_time
+async def test_a_pod_that_is_deleted_while_its_volume_is_made_frees_its_place_at_once() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(storage_class("slow"), claim("data", class_name="slow"))
+    async with scheduling(of) as process:
+        comes(of, "p", 10, **with_claims("data"))
+        await asyncio.sleep(A_SECOND_S)
+        of.pods.remove("default", "p")
+        await asyncio.sleep(A_MOMENT_S)
+        assert process.free == {"GPU-a-0": 16}
+        await asyncio.sleep(10)
+
+        assert process.service.pods_being_bound == 0
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["selected-node is written", "it is not"])
+@in_virtual_time
+async def test_nothing_is_lost_when_the_process_is_killed_before_the_volume_is_made(*, written: bool) -> None:
+    of, controller = zones(a="z1", b="z2")
+    controller.comes(storage_class("fast"), claim("data", class_name="fast"))
+    first = start(Wire(of, Posts()))
+    if not written:
+        first.wire.faults.add(Verb.SELECT_NODE, Fail(500))
+    await asyncio.sleep(A_MOMENT_S)
+    comes(of, "p", 3, **with_claims("data"))
+    await asyncio.sleep(A_SECOND_S)
+    selected = controller.selected("data")
+    await first.kill()
+    async with scheduling(of):
+        await asyncio.sleep(A_SECOND_S)
+        made = controller.provision()
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert bool(selected) is written
+        assert made == {"data": selected or "a"}
+        assert node_of(of, "p") == made["data"]
+
+
+@in_virtual_time
+async def test_a_pod_with_a_claim_that_has_a_node_waits_for_that_node() -> None:
+    of, controller = zones(a="z1", b="z2")
+    controller.comes(storage_class("fast"), claim("data", class_name="fast"))
+    async with scheduling(of):
+        comes(of, "fills", 16, to="b")
+        await asyncio.sleep(A_SECOND_S)
+        of.storage.annotate_claim("default", "data", {"volume.kubernetes.io/selected-node": "b"})
+        comes(of, "p", 3, **with_claims("data"))
+        await asyncio.sleep(A_SECOND_S)
+        told = objections(of, "p")
+        of.pods.remove("default", "fills")
+        await asyncio.sleep(A_SECOND_S)
+        controller.provision()
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert "1 node(s) didn't find available persistent volumes to bind" in told
+        assert node_of(of, "p") == "b"
+
+
+@in_virtual_time
+async def test_what_a_watch_shows_late_is_waited_for() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(storage_class("fast"), claim("data", class_name="fast"))
+    async with scheduling(of) as process:
+        process.wire.break_watches(Break.STALLED, CLAIMS)
+        comes(of, "p", 3, **with_claims("data"))
+        await asyncio.sleep(A_SECOND_S)
+        controller.provision()
+        await asyncio.sleep(20)
+        assert node_of(of, "p") == ""
+
+        process.wire.resume_watches()
+        await asyncio.sleep(A_SECOND_S)
+
+        assert node_of(of, "p") == "a"
+
+
+@in_virtual_time
+async def test_a_pod_waits_for_its_storage_class() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(claim("data", class_name="fast"))
+    async with scheduling(of):
+        comes(of, "p", 3, **with_claims("data"))
+        await asyncio.sleep(A_SECOND_S)
+        told = objections(of, "p")
+        of.storage.create(STORAGE_CLASSES, storage_class("fast"))
+        await asyncio.sleep(A_SECOND_S)
+
+        assert told == "False 0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+        assert controller.selected("data") == "a"
+
+
+@in_virtual_time
+async def test_a_pod_waits_for_room_for_its_volume() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(storage_class("fast"), claim("data", class_name="fast", size="5Gi"))
+    of.storage.create(CSI_DRIVERS, {"metadata": {"name": "example.com/p"}, "spec": {"storageCapacity": True}})
+    room = {
+        "metadata": {"name": "room", "namespace": "kube-system"},
+        "storageClassName": "fast",
+        "nodeTopology": {"matchLabels": {ZONE: "z1"}},
+        "capacity": "4Gi",
+    }
+    of.storage.create(CAPACITIES, room)
+    async with scheduling(of):
+        comes(of, "p", 3, **with_claims("data"))
+        await asyncio.sleep(A_SECOND_S)
+        told = objections(of, "p")
+        of.storage.update(CAPACITIES, "kube-system", "room", lambda found: replace(found, capacity="5Gi"))
+        await asyncio.sleep(A_SECOND_S)
+
+        assert told == "False 0/1 nodes are available: 1 node(s) did not have enough free storage."
+        assert controller.selected("data") == "a"
+
+
+# Ephemeral volumes
+
+
+@in_virtual_time
+async def test_an_ephemeral_volume_is_waited_for_from_the_claim_on() -> None:
+    of, controller = zones(a="z1")
+    controller.comes(storage_class("fast"))
+    async with scheduling(of):
+        comes(of, "p", 3, volumes=[{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}])
+        await asyncio.sleep(A_SECOND_S)
+        told = objections(of, "p")
+        made = claim("p-scratch", class_name="fast")
+        uid = of.pods.collection.existing("default", "p").metadata.uid
+        made["metadata"]["ownerReferences"] = [{"uid": uid, "kind": "Pod", "name": "p", "controller": True}]
+        controller.comes(made)
+        await asyncio.sleep(A_SECOND_S)
+        assert controller.provision() == {"p-scratch": "a"}
+        await asyncio.sleep(A_MOMENT_S)
+
+        assert told == (
+            "False 0/1 nodes are available: waiting for ephemeral volume controller to create the "
+            'persistentvolumeclaim "p-scratch".'
+        )
+        assert node_of(of, "p") == "a"
