@@ -5,22 +5,22 @@ two lookups per request to threads. One over a bare connection (bare_connections
 """
 
 import asyncio
-import socket
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import asynccontextmanager
 from http import HTTPMethod, HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import yarl
 from multidict import CIMultiDict, istr
 
 from scheduler.kube import port
-from scheduler.kube.rest.bare_connections import KEEP_ALIVE_S, Answer, Connections, keep_alive
+from scheduler.kube.rest.bare_connections import KEEP_ALIVE_S, Connections, new_socket
 from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.credentials import NotRenewed
 from scheduler.kube.rest.failures import error_from_answer, expect_kind, not_an_answer
+from scheduler.kube.rest.http1 import Answer
 
 JSON: Final = "application/json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
@@ -69,36 +69,13 @@ class Transport:
         timeout_s: for everything, a renewal of credentials included; the request is given up then, and the connection
         closed. Raises ApiError; ApiSilent also where something else than the API server has answered.
         """
-        try:
-            async with asyncio.timeout(timeout_s):
-                response = await self._answer(method, path, body, content_type)
-                answer = await response.read()
-        except TimeoutError as error:
-            message = f"no answer within {timeout_s:g} s"
-            raise port.ApiSilent(message) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise _silent(error) from error
-        if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise error_from_answer(response.status, response.headers, answer)
-        expect_kind(answers, response.status, answer)
-        return answer
+        return await self._body_of(self._whole(method, path, body, content_type), answers, timeout_s)
 
     async def post(self, path: str, body: bytes, *, answers: str, timeout_s: float) -> bytes:
         """As `send` does a POST, at a fifth of the cost; through a proxy, as every other request."""
         if self._bare is None:
             return await self.send(HTTPMethod.POST, path, body, answers=answers, timeout_s=timeout_s)
-        try:
-            async with asyncio.timeout(timeout_s):
-                answer = await self._posted(self._bare, path, body)
-        except TimeoutError as error:
-            message = f"no answer within {timeout_s:g} s"
-            raise port.ApiSilent(message) from error
-        except OSError as error:
-            raise _silent(error) from error
-        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise error_from_answer(answer.status, answer.headers, answer.body)
-        expect_kind(answers, answer.status, answer.body)
-        return answer.body
+        return await self._body_of(self._posted(self._bare, path, body), answers, timeout_s)
 
     @asynccontextmanager
     async def stream(self, path: str, stall_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -129,6 +106,21 @@ class Transport:
             self._bare.close()
         await self._session.close()
 
+    async def _body_of(self, answering: Awaitable[Answer], answers: str, timeout_s: float) -> bytes:
+        """As `send`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await answering
+        except TimeoutError as error:
+            message = f"no answer within {timeout_s:g} s"
+            raise port.ApiSilent(message) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise _silent(error) from error
+        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise error_from_answer(answer.status, answer.headers, answer.body)
+        expect_kind(answers, answer.status, answer.body)
+        return answer.body
+
     async def _posted(self, bare: Connections, path: str, body: bytes) -> Answer:
         """As `_answer`."""
         authorization = await self._credentials.authorization()
@@ -136,6 +128,11 @@ class Transport:
         if answer.status != HTTPStatus.UNAUTHORIZED:
             return answer
         return await bare.post(path, body, await self._renewed(authorization))
+
+    async def _whole(self, method: HTTPMethod, path: str, body: bytes | None, content_type: str) -> Answer:
+        """As `_answer`, read to its end."""
+        response = await self._answer(method, path, body, content_type)
+        return Answer(response.status, response.headers, await response.read())
 
     async def _answer(
         self,
@@ -194,19 +191,11 @@ class Transport:
         return headers
 
 
-def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """Return a socket that notices within a minute that its peer is gone, even when nothing is sent."""
-    family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    keep_alive(made)
-    return made
-
-
 def _session(connection: Connection, connections: int) -> aiohttp.ClientSession:
     skip: Iterable[str] = map(istr, _NOT_BY_ITSELF)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
-            limit=connections, ssl=connection.tls, keepalive_timeout=KEEP_ALIVE_S, socket_factory=_socket
+            limit=connections, ssl=connection.tls, keepalive_timeout=KEEP_ALIVE_S, socket_factory=new_socket
         ),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
