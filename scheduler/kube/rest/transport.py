@@ -4,7 +4,6 @@ A request by the session costs a quarter of what that of kubernetes.aio costs wi
 two lookups per request to threads. One over a bare connection (bare_connections.py) costs a fifth of that again.
 """
 
-import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import asynccontextmanager
@@ -21,6 +20,7 @@ from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.credentials import NotRenewed
 from scheduler.kube.rest.failures import error_from_answer, expect_kind, not_an_answer
 from scheduler.kube.rest.http1 import Answer
+from scheduler.kube.rest.time_limits import TimeLimits
 
 JSON: Final = "application/json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
@@ -50,6 +50,7 @@ class Transport:
         self._session = _session(connection, connections)
         headers = {"Accept": JSON, "User-Agent": _AGENT, "Content-Type": JSON}
         self._bare = None if connection.proxy else Connections(connection, headers, connections)
+        self._limits = TimeLimits()
         self._authorization: str | None = None
         self._headers: dict[str, CIMultiDict[str]] = {}
 
@@ -109,7 +110,7 @@ class Transport:
     async def _body_of(self, answering: Awaitable[Answer], answers: str, timeout_s: float) -> bytes:
         """As `send`."""
         try:
-            async with asyncio.timeout(timeout_s):
+            with self._limits.within(timeout_s):
                 answer = await answering
         except TimeoutError as error:
             message = f"no answer within {timeout_s:g} s"
