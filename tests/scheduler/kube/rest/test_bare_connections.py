@@ -1,8 +1,10 @@
 """When connections are made, used again and ended, against a server that does what a test says."""
 
 import asyncio
+import gc
 import socket
 import time
+import weakref
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from scheduler.kube.rest import bare_connections
 from scheduler.kube.rest.bare_connections import Connections
+from scheduler.kube.rest.http1 import Http1Connection
 from tests.scheduler.kube.rest.conftest import HEADERS, post
 from tests.support.byte_server import BODY, CREATED, ByteServer, connected, until
 
@@ -192,3 +195,31 @@ async def test_an_address_where_nobody_answers_does_not_keep_it_from_the_next_on
 
         assert (await post(bare)).status == 201
         bare.close()
+
+
+async def test_a_connection_that_has_ended_is_freed_without_the_collector(
+    server: ByteServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it stays: what lives long is frozen (decision 11)."""
+    made: list[weakref.ref[Http1Connection]] = []
+
+    class Noted(Http1Connection):
+        def __init__(self, opened: set[Http1Connection]) -> None:
+            super().__init__(opened)
+            made.append(weakref.ref(self))
+
+    monkeypatch.setattr(bare_connections, "Http1Connection", Noted)
+    server.script = [server.answers(CREATED), server.answers(b"no HTTP")]
+    bare = Connections(await connected(tmp_path, server.url), HEADERS, most=1)
+    gc.disable()
+    try:
+        await post(bare)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(bare.post("/x", b"{}", None), 0.05)
+        with pytest.raises(ConnectionError, match="not HTTP"):
+            await post(bare)
+
+        await until(lambda: [one() for one in made] == [None, None])
+    finally:
+        gc.enable()
+    bare.close()
