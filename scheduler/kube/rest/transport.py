@@ -1,7 +1,7 @@
 """HTTP to one API server: paths and bodies as bytes in, bytes out, errors of `port`.
 
 A request by the session costs a quarter of what that of kubernetes.aio costs with its defaults: `trust_env` alone sends
-two lookups per request to threads. One over a bare connection (bare_connections.py) costs a fifth of that again.
+two lookups per request to threads. One over a bare connection (bare_connections.py) costs a third of that again.
 """
 
 import ssl
@@ -73,7 +73,7 @@ class Transport:
         return await self._body_of(self._whole(method, path, body, content_type), answers, timeout_s)
 
     async def post(self, path: str, body: bytes, *, answers: str, timeout_s: float) -> bytes:
-        """As `send` does a POST, at a fifth of the cost; through a proxy, as every other request."""
+        """As `send` does a POST, at a third of the cost; through a proxy, as every other request."""
         if self._bare is None:
             return await self.send(HTTPMethod.POST, path, body, answers=answers, timeout_s=timeout_s)
         return await self._body_of(self._posted(self._bare, path, body), answers, timeout_s)
