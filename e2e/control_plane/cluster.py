@@ -141,8 +141,11 @@ class ControlPlane:
 
     def node_kubeconfig_path(self, node: str) -> Path:
         """File for the kubelet of a node of that name, which may come at any time. Raises pki.OpensslUnavailable."""
-        user = f"system:node:{node}"
-        issued = pki.issue(self._pki, f"node-{node}", user, "system:nodes")
+        return self.certificate_kubeconfig_path(f"system:node:{node}", "system:nodes")
+
+    def certificate_kubeconfig_path(self, user: str, group: str) -> Path:
+        """File for somebody who shows a client certificate. Raises pki.OpensslUnavailable."""
+        issued = pki.issue(self._pki, user.replace(":", "-"), user, group)
         paths = {"client-certificate": str(issued.certificate), "client-key": str(issued.key)}
         return self._write_kubeconfig(paths, user)
 

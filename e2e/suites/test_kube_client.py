@@ -6,6 +6,7 @@ large objects, and that this server takes what is sent to it.
 
 import asyncio
 import base64
+import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -148,6 +149,92 @@ async def test_a_token_that_is_no_longer_accepted_is_read_again_from_its_file(
 
     assert len(await client.missing_rights()) == len(NEEDED)
     assert raised.value.status == 401
+
+
+async def write_as_the_scheduler_does(client: KubeCluster, admin: Admin, namespace: str, name: str) -> None:
+    """A pod's Binding and its Event, and what the server made of them."""
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    made = await admin.create(pods, pod(name))
+    key = port.PodKey(namespace, name, made["metadata"]["uid"])
+
+    await client.bind(port.Binding(key, "node-1", {"gpushare/cards": "x"}), timeout_s=10.0)
+    note = port.EventRecord(
+        name=f"{name}.1",
+        kind="Pod",
+        namespace=namespace,
+        object_name=name,
+        object_uid=key.uid,
+        type="Normal",
+        reason="Scheduled",
+        action="Binding",
+        note="Successfully assigned",
+        time_s=1_700_000_000.25,
+        reporting_controller="gpushare-scheduler",
+        reporting_instance="gpushare-scheduler-e2e",
+    )
+    await client.create_event(note)
+
+    (bound,) = [one for one in await admin.items(pods) if one["metadata"]["name"] == name]
+    assert (bound["spec"]["nodeName"], bound["metadata"]["annotations"]["gpushare/cards"]) == ("node-1", "x")
+    events = await admin.items(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
+    assert [event["reason"] for event in events if event["metadata"]["name"] == note.name] == ["Scheduled"]
+
+
+@pytest.fixture
+async def scheduling_account(admin: Admin, namespace: str, service_account: Path) -> Path:
+    """As `service_account`, with the right to do everything."""
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    subject = {"kind": "ServiceAccount", "name": "somebody", "namespace": namespace}
+    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    await admin.create(bindings, {"metadata": {"name": namespace}, "roleRef": role, "subjects": [subject]})
+    return service_account
+
+
+@pytest.mark.any_cluster
+async def test_a_binding_and_an_event_are_written_with_a_token_that_is_rotated(
+    admin: Admin, namespace: str, client_of: ClientOf, scheduling_account: Path, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    good = token.read_text(encoding="utf-8")
+    token.write_text("outdated", encoding="utf-8")
+    client = await client_of(kubeconfig=scheduling_account)
+    token.write_text(good, encoding="utf-8")
+
+    # The first request is answered with 401, and only then is the file read again.
+    await write_as_the_scheduler_does(client, admin, namespace, "a")
+    await write_as_the_scheduler_does(client, admin, namespace, "b")
+
+
+@pytest.mark.any_cluster
+@pytest.mark.usefixtures("scheduling_account")
+async def test_a_binding_and_an_event_are_written_with_exec_credentials_that_are_renewed(
+    cluster: provider.Target,
+    admin: Admin,
+    namespace: str,
+    client_of: ClientOf,
+    tmp_path: Path,
+) -> None:
+    version, answer = "client.authentication.k8s.io/v1", tmp_path / "credential.json"
+
+    def plugin_answers(token: str) -> None:
+        credential = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": token}}
+        answer.write_text(json.dumps(credential), encoding="utf-8")
+
+    plugin = {"apiVersion": version, "command": "cat", "args": [str(answer)]}
+    plugin_answers("outdated")
+    client = await client_of(kubeconfig=as_user(cluster, tmp_path, {"exec": plugin}))
+    plugin_answers((tmp_path / "token").read_text(encoding="utf-8").strip())
+
+    await write_as_the_scheduler_does(client, admin, namespace, "a")
+
+
+async def test_a_binding_and_an_event_are_written_with_a_client_certificate(
+    cluster: provider.Target, admin: Admin, namespace: str, client_of: ClientOf
+) -> None:
+    assert isinstance(cluster, ControlPlane)
+    client = await client_of(kubeconfig=cluster.certificate_kubeconfig_path("operator", "system:masters"))
+
+    await write_as_the_scheduler_does(client, admin, namespace, "a")
 
 
 async def test_a_server_with_a_foreign_certificate_gets_no_request(

@@ -1,13 +1,13 @@
 """Short pauses of the garbage collector, however many objects the process keeps.
 
-    young ──every 0.1 s──▶ old ──more than 10,000──▶ frozen
+    new ──more than 10,000, looked at every 0.1 s──▶ collected, and what is left is frozen
 
 A full collection looks at everything that lives: half a second with 100,000 pods, and nothing of them is garbage. The
 collector's own count is no help: it is of objects made less objects freed, so while as many pods come as go it does not
-start, and then looks at all the new ones at once. Here time starts it, and what is left of the old generation is
-frozen, which takes it out of every later collection. Reference counting frees frozen objects as it frees all others;
-only a cycle that is frozen while it is in use is never collected. What makes cycles is the start of the process and of
-its connections; pods, decisions and bindings make none (`tests/system/test_collector.py`).
+start, and then looks at all the new ones at once. Here the new objects themselves are counted, each is looked at once,
+and what is left is frozen, which takes it out of every later collection. Reference counting frees frozen objects as it
+frees all others; only a cycle that is frozen while it is in use is never collected. What makes cycles is the start of
+the process and of its connections; pods, decisions and bindings make none (`tests/system/test_collector.py`).
 Why: docs/decisions/0011-what-lives-long-is-frozen.md.
 """
 
@@ -16,9 +16,9 @@ import gc
 from typing import Final
 
 EVERY_S: Final = 0.1
-_MOST_OLD: Final = 10_000
+_MOST_NEW: Final = 10_000
 # The collector's own starts, for whoever makes so many objects between two of ours.
-_YOUNG, _MIDDLE, _NEVER = 10_000, 2, 1_000_000
+_YOUNG, _MIDDLE, _NEVER = 20_000, 2, 1_000_000
 
 
 async def keep_pauses_short() -> None:
@@ -37,8 +37,7 @@ def begin() -> None:
 
 
 def tidy() -> None:
-    """Collect what is young; when much of it has become old, collect that and freeze the rest."""
-    gc.collect(1)
-    if len(gc.get_objects(generation=2)) > _MOST_OLD:
-        gc.collect(2)
+    """When there are many new objects, collect them and freeze what is left."""
+    if len(gc.get_objects()) > _MOST_NEW:  # frozen ones do not count
+        gc.collect()
         gc.freeze()

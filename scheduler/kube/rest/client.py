@@ -54,7 +54,7 @@ class KubeCluster:
         """As the port. The API server is told the time-out too, so that it does not go on after the client gave up."""
         path = f"{writing.pod_path(binding.pod.namespace, binding.pod.name)}/binding?timeout={math.ceil(timeout_s)}s"
         body = writing.binding_body(binding)
-        await self._transport.send(HTTPMethod.POST, path, body, answers="Status", timeout_s=timeout_s)
+        await self._transport.post(path, body, answers="Status", timeout_s=timeout_s)
 
     async def pod(self, namespace: str, name: str) -> objects.Pod | None:
         """As the port."""
@@ -94,7 +94,7 @@ class KubeCluster:
     async def create_event(self, event: port.EventRecord) -> None:
         """As the port."""
         path, body = writing.events_path(event), writing.event_body(event)
-        await self._transport.send(HTTPMethod.POST, path, body, answers="Event", timeout_s=self._timeout_s)
+        await self._transport.post(path, body, answers="Event", timeout_s=self._timeout_s)
 
     async def update_event(self, event: port.EventRecord, series: port.EventSeries) -> None:
         """As the port."""

@@ -9,6 +9,7 @@ from scheduler.process.collector import begin, tidy
 
 MANY = 60_000
 AT_ONCE = 2_000
+MOST_NEW = 10_000
 
 
 @pytest.fixture
@@ -60,5 +61,21 @@ def test_cycles_that_nobody_holds_are_collected(looked_at: list[int]) -> None:
             Held.gone += 1
 
     Held()
+    kept = [[number] for number in range(2 * MOST_NEW)]
     tidy()
-    assert (Held.gone, len(looked_at) > 0) == (1, True)
+    assert (Held.gone, len(looked_at) > 0, len(kept)) == (1, True, 2 * MOST_NEW)
+
+
+def test_a_few_new_objects_cost_no_collection(looked_at: list[int]) -> None:
+    kept = [[number] for number in range(MOST_NEW // 2)]
+    for _ in range(3):
+        tidy()
+    assert (looked_at, len(kept)) == ([], MOST_NEW // 2)
+
+
+def test_what_is_new_is_looked_at_once(looked_at: list[int]) -> None:
+    kept: list[list[int]] = []
+    for start in range(0, MANY, AT_ONCE):
+        kept.extend([number] for number in range(start, start + AT_ONCE))
+        tidy()
+    assert sum(looked_at) < 1.2 * MANY

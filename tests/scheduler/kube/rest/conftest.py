@@ -1,17 +1,31 @@
+import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import pytest
+import uvloop
 import yaml
 
+from scheduler.kube.rest.bare_connections import Connections
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import connect
+from scheduler.kube.rest.http1 import Answer
 from scheduler.kube.rest.watching import WatchOptions
 from tests.support.api_server import ApiServer, Json
+from tests.support.byte_server import ByteServer, connected
 
 ClusterOf: TypeAlias = Callable[..., Awaitable[KubeCluster]]
+HEADERS: Final = {"Accept": "application/json"}
+# The program runs on the first. What a transport promises is tried on both.
+LOOPS: Final = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return (
+        LOOPS if item.path.name.startswith(("test_bare_connections", "test_http1")) else {"asyncio": LOOPS["asyncio"]}
+    )
 
 
 @pytest.fixture
@@ -59,3 +73,22 @@ async def cluster_of(kubeconfig: Callable[..., Path]) -> AsyncIterator[ClusterOf
 @pytest.fixture
 async def cluster(cluster_of: ClusterOf) -> KubeCluster:
     return await cluster_of()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ByteServer]:
+    async with ByteServer().serving() as made:
+        yield made
+
+
+@pytest.fixture
+async def bare(server: ByteServer, tmp_path: Path) -> AsyncIterator[Connections]:
+    """Two connections at most."""
+    made = Connections(await connected(tmp_path, server.url), HEADERS, most=2)
+    yield made
+    made.close()
+
+
+async def post(bare: Connections, path: str = "/x", body: bytes = b"{}") -> Answer:
+    async with asyncio.timeout(5):
+        return await bare.post(path, body, "Bearer secret")

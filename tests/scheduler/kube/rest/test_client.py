@@ -1,12 +1,18 @@
+import asyncio
+import random
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from scheduler.bind_slots import BindSlots
+from scheduler.binding_cycle import Binder
 from scheduler.kube import objects, port
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.kube.rest.rights import NEEDED
 from tests.support.api_server import BOUND, ApiServer, manifest, ok, status
+from tests.support.byte_server import CREATED, ByteServer, connected
 
 POD_OBJECT = {"kind": "Pod"}
 EVENT_OBJECT = {"kind": "Event"}
@@ -70,6 +76,34 @@ async def test_a_binding_is_not_repeated_by_the_client(api: ApiServer, cluster: 
         await cluster.bind(BINDING, timeout_s=4.0)
 
     assert len(api.seen) == 1
+
+
+async def test_a_binding_whose_connection_dies_is_sent_again_by_the_binder(server: ByteServer, tmp_path: Path) -> None:
+    """It may have been executed: only the Binder knows what the answers of two of them mean."""
+
+    async def dies_with_it(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await server.request(reader)
+
+    server.script = [dies_with_it, server.answers(CREATED)]
+    cluster = KubeCluster(await connected(tmp_path, server.url), random.Random(1))  # noqa: S311 - a seed, no secret
+    now_s = asyncio.get_running_loop().time
+    retries: list[tuple[int, str]] = []
+    binder = Binder(
+        cluster=cluster,
+        slots=BindSlots(4, now_s, lambda _: 0.01),
+        now_s=now_s,
+        timeout_s=4.0,
+        backoff_s=lambda _: 0.01,
+        on_retry=lambda _, status, why: retries.append((status, why)),
+        gone=lambda _: False,
+    )
+
+    await binder.bind(BINDING)
+
+    await cluster.close()
+    assert retries == [(0, "connection failed: the connection ended before the answer")]
+    assert server.requests[0] == server.requests[1]
+    assert len(server.requests) == 2
 
 
 async def test_a_pod_is_read_as_it_is_now(api: ApiServer, cluster: KubeCluster) -> None:

@@ -18,6 +18,7 @@ from tests.support.api_server import ApiServer, Json, ok, streamed
 from tests.support.certificates import CA
 
 TransportOf = Callable[[Json], Awaitable[Transport]]
+Send = Callable[[Transport], Awaitable[bytes]]
 
 
 @pytest.fixture
@@ -30,6 +31,17 @@ def transport_of(kubeconfig: Callable[..., Path]) -> TransportOf:
 
 async def get(transport: Transport) -> bytes:
     return await transport.send(HTTPMethod.GET, "/x", answers="PodList", timeout_s=10.0)
+
+
+async def post(transport: Transport) -> bytes:
+    return await transport.post("/x", b"{}", answers="PodList", timeout_s=10.0)
+
+
+@pytest.fixture(params=[get, post], ids=["session", "bare"])
+def send(request: pytest.FixtureRequest) -> Send:
+    """Both clients of a transport carry the same header."""
+    asked: Send = request.param
+    return asked
 
 
 def sent(api: ApiServer) -> list[str]:
@@ -62,7 +74,7 @@ def plugin(tmp_path: Path, life_s: int, answer: str = "") -> Json:
 
 
 async def test_a_token_file_that_is_rotated_before_every_request_costs_no_request(
-    api: ApiServer, transport_of: TransportOf, tmp_path: Path
+    api: ApiServer, transport_of: TransportOf, send: Send, tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
     file.write_text("token-0\n", encoding="utf-8")
@@ -71,7 +83,7 @@ async def test_a_token_file_that_is_rotated_before_every_request_costs_no_reques
     for number in range(5):
         file.write_text(f"token-{number}\n", encoding="utf-8")
         api.tokens = {f"token-{number}"}
-        await get(transport)
+        await send(transport)
 
     await transport.close()
     assert sent(api)[-1] == "Bearer token-4"
@@ -131,12 +143,12 @@ async def test_requests_go_on_with_a_living_credential_while_the_next_one_is_fet
 
 
 async def test_a_credential_that_is_refused_before_its_end_is_renewed_once(
-    api: ApiServer, transport_of: TransportOf, tmp_path: Path
+    api: ApiServer, transport_of: TransportOf, send: Send, tmp_path: Path
 ) -> None:
     transport = await transport_of(plugin(tmp_path, life_s=3600))
     api.tokens = {"token-2"}
 
-    await asyncio.gather(*(get(transport) for _ in range(5)))
+    await asyncio.gather(*(send(transport) for _ in range(5)))
 
     await transport.close()
     assert len((tmp_path / "runs").read_text(encoding="utf-8").splitlines()) == 2
@@ -153,27 +165,27 @@ async def test_a_watch_that_is_refused_renews_too(api: ApiServer, transport_of: 
 
 
 async def test_credentials_that_stay_refused_are_forbidden_after_one_repetition(
-    api: ApiServer, transport_of: TransportOf
+    api: ApiServer, transport_of: TransportOf, send: Send
 ) -> None:
     transport = await transport_of({"token": "wrong"})
     api.tokens = {"right"}
 
     with pytest.raises(port.ApiForbidden, match="Unauthorized"):
-        await get(transport)
+        await send(transport)
 
     await transport.close()
     assert len(api.seen) == 2
 
 
 async def test_a_plugin_that_begins_to_fail_is_named_with_its_message(
-    api: ApiServer, transport_of: TransportOf, tmp_path: Path
+    api: ApiServer, transport_of: TransportOf, send: Send, tmp_path: Path
 ) -> None:
     broken = "if len(runs.read_text().splitlines()) > 1: raise SystemExit('your login has expired')"
     transport = await transport_of(plugin(tmp_path, life_s=3600, answer=broken))
     api.tokens = set()
 
     with pytest.raises(port.ApiForbidden, match="your login has expired") as raised:
-        await get(transport)
+        await send(transport)
 
     await transport.close()
     assert raised.value.status == 401

@@ -1,8 +1,9 @@
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPMethod
 from pathlib import Path
+from typing import Final, TypeAlias
 
 import pytest
 from aiohttp import web
@@ -11,6 +12,7 @@ from scheduler.kube import port
 from scheduler.kube.rest.connect import connect
 from scheduler.kube.rest.transport import Transport
 from tests.support.api_server import ApiServer, ok, status
+from tests.support.byte_server import ByteServer, connected
 
 POD = b'{"kind":"Pod"}'
 
@@ -22,8 +24,22 @@ async def transport(kubeconfig: Callable[..., Path]) -> AsyncIterator[Transport]
     await made.close()
 
 
-async def get(transport: Transport, path: str = "/x", timeout_s: float = 5.0) -> bytes:
-    return await transport.send(HTTPMethod.GET, path, answers="Pod", timeout_s=timeout_s)
+async def by_the_session(transport: Transport, path: str = "/x", timeout_s: float = 5.0) -> bytes:
+    return await transport.send(HTTPMethod.POST, path, b"{}", answers="Pod", timeout_s=timeout_s)
+
+
+async def over_bare_connections(transport: Transport, path: str = "/x", timeout_s: float = 5.0) -> bytes:
+    return await transport.post(path, b"{}", answers="Pod", timeout_s=timeout_s)
+
+
+Post: TypeAlias = Callable[..., Awaitable[bytes]]
+WAYS: Final[dict[str, Post]] = {"session": by_the_session, "bare": over_bare_connections}
+
+
+@pytest.fixture(params=WAYS)
+def post(request: pytest.FixtureRequest) -> Post:
+    """Both ways that a POST can go: whoever asks finds the same."""
+    return WAYS[request.param]
 
 
 @pytest.mark.parametrize(
@@ -46,12 +62,12 @@ async def get(transport: Transport, path: str = "/x", timeout_s: float = 5.0) ->
     ],
 )
 async def test_each_refusal_has_its_error_with_the_servers_message(
-    api: ApiServer, transport: Transport, code: int, error: type[port.ApiError]
+    api: ApiServer, transport: Transport, post: Post, code: int, error: type[port.ApiError]
 ) -> None:
     api.script = [status(code, "pods is busy", Location="/elsewhere")] * 2
 
     with pytest.raises(port.ApiError, match=r"^pods is busy$") as raised:
-        await get(transport)
+        await post(transport)
 
     assert type(raised.value) is error
     assert raised.value.status == code
@@ -67,12 +83,12 @@ async def test_each_refusal_has_its_error_with_the_servers_message(
     ],
 )
 async def test_a_throttled_request_says_how_long_to_wait(
-    api: ApiServer, transport: Transport, header: dict[str, str], seconds: float
+    api: ApiServer, transport: Transport, post: Post, header: dict[str, str], seconds: float
 ) -> None:
     api.script = [status(429, "slow", **header)]
 
     with pytest.raises(port.ApiThrottled) as raised:
-        await get(transport)
+        await post(transport)
 
     assert raised.value.retry_after_s == seconds
 
@@ -87,7 +103,7 @@ async def test_a_throttled_request_says_how_long_to_wait(
     ],
 )
 async def test_a_refusal_without_a_status_object_has_a_message_too(
-    api: ApiServer, transport: Transport, text: bytes, words: str
+    api: ApiServer, transport: Transport, post: Post, text: bytes, words: str
 ) -> None:
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.Response(status=502, body=text)
@@ -95,12 +111,14 @@ async def test_a_refusal_without_a_status_object_has_a_message_too(
     api.script = [answer]
 
     with pytest.raises(port.ApiSilent, match=words) as raised:
-        await get(transport)
+        await post(transport)
 
     assert (raised.value.status, len(raised.value.message) <= 256) == (502, True)
 
 
-async def test_a_request_without_an_answer_is_given_up_in_time(api: ApiServer, transport: Transport) -> None:
+async def test_a_request_without_an_answer_is_given_up_in_time(
+    api: ApiServer, transport: Transport, post: Post
+) -> None:
     async def silent(_: web.Request) -> web.StreamResponse:
         await api.held.wait()
         return web.Response()
@@ -108,27 +126,27 @@ async def test_a_request_without_an_answer_is_given_up_in_time(api: ApiServer, t
     api.script = [silent]
 
     with pytest.raises(port.ApiSilent, match=r"no answer within 0\.2 s"):
-        await get(transport, timeout_s=0.2)
+        await post(transport, timeout_s=0.2)
 
 
-async def test_waiting_for_a_free_connection_counts_too(api: ApiServer, transport: Transport) -> None:
+async def test_waiting_for_a_free_connection_counts_too(api: ApiServer, transport: Transport, post: Post) -> None:
     async def silent(_: web.Request) -> web.StreamResponse:
         await api.held.wait()
         return web.Response(body=POD)
 
     api.script = [silent, silent]
-    busy = [asyncio.create_task(get(transport)) for _ in range(2)]
+    busy = [asyncio.ensure_future(post(transport)) for _ in range(2)]
     await asyncio.sleep(0)
 
     with pytest.raises(port.ApiSilent):
-        await get(transport, timeout_s=0.2)
+        await post(transport, timeout_s=0.2)
 
     api.held.set()
     assert await asyncio.gather(*busy) == [POD, POD]
     assert len(api.seen) == 2
 
 
-async def test_a_lost_connection_is_silence(api: ApiServer, transport: Transport) -> None:
+async def test_a_lost_connection_is_silence(api: ApiServer, transport: Transport, post: Post) -> None:
     async def hang_up(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
         request.transport.abort()
@@ -137,23 +155,23 @@ async def test_a_lost_connection_is_silence(api: ApiServer, transport: Transport
     api.script = [hang_up]
 
     with pytest.raises(port.ApiSilent, match="connection failed"):
-        await transport.send(HTTPMethod.POST, "/x", b"{}", answers="Pod", timeout_s=5.0)
+        await post(transport)
 
     assert len(api.seen) == 1
 
 
-async def test_an_unreachable_server_is_silence(api: ApiServer, kubeconfig: Callable[..., Path]) -> None:
+async def test_an_unreachable_server_is_silence(api: ApiServer, post: Post, kubeconfig: Callable[..., Path]) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         api.url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         transport = Transport(await connect({}, kubeconfig=kubeconfig()), connections=1)
 
         with pytest.raises(port.ApiSilent, match="connection failed"):
-            await get(transport)
+            await post(transport)
         await transport.close()
 
 
-async def test_connections_are_kept(api: ApiServer, transport: Transport) -> None:
+async def test_connections_are_kept(api: ApiServer, transport: Transport, post: Post) -> None:
     peers = set()
 
     async def note(request: web.Request) -> web.StreamResponse:
@@ -163,15 +181,17 @@ async def test_connections_are_kept(api: ApiServer, transport: Transport) -> Non
 
     api.script = [note] * 4
     for _ in range(4):
-        await get(transport)
+        await post(transport)
 
     assert len(peers) == 1
 
 
-async def test_a_request_carries_what_the_server_reads_and_nothing_else(api: ApiServer, transport: Transport) -> None:
+async def test_a_request_carries_what_the_server_reads_and_nothing_else(
+    api: ApiServer, transport: Transport, post: Post
+) -> None:
     api.script = [ok({"kind": "Pod"})]
 
-    await transport.send(HTTPMethod.POST, "/x?a=b%2Fc", b"{}", answers="Pod", timeout_s=5.0)
+    await post(transport, "/x?a=b%2Fc")
 
     (seen,) = api.seen
     assert (seen.method, seen.path, seen.query, seen.body) == ("POST", "/x", {"a": "b/c"}, b"{}")
@@ -184,3 +204,58 @@ async def test_a_request_carries_what_the_server_reads_and_nothing_else(api: Api
         "User-Agent",
     }
     assert seen.headers["Authorization"] == "Bearer secret"
+
+
+async def test_an_answer_that_comes_too_late_is_nobodys(api: ApiServer, transport: Transport, post: Post) -> None:
+    async def late(_: web.Request) -> web.StreamResponse:
+        await api.held.wait()
+        return web.Response(body=b'{"kind":"Pod","late":true}')
+
+    api.script = [late, ok({"kind": "Pod"})]
+    with pytest.raises(port.ApiSilent):
+        await post(transport, timeout_s=0.1)
+    api.held.set()
+
+    assert await post(transport) == b'{"kind": "Pod"}'
+
+
+async def test_a_connection_that_was_kept_and_then_lost_is_silence_and_the_post_is_not_sent_again(
+    server: ByteServer, tmp_path: Path, post: Post
+) -> None:
+    answer = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n{"kind":"Pod"}'
+
+    async def dies_with_the_second(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.request(reader)
+        writer.write(answer)
+        await server.request(reader)
+
+    server.script = [dies_with_the_second, server.answers(answer)]
+    transport = Transport(await connected(tmp_path, server.url), connections=1)
+    await post(transport)
+
+    with pytest.raises(port.ApiSilent, match="connection failed"):
+        await post(transport)
+
+    assert (len(server.requests), server.connections) == (2, 1)
+    await post(transport)
+    await transport.close()
+
+
+async def test_through_a_proxy_every_request_goes(server: ByteServer, tmp_path: Path, post: Post) -> None:
+    server.script = [server.answers(b'HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n{"kind":"Pod"}')]
+    proxied = await connected(tmp_path, "http://api.example", cluster={"proxy-url": server.url})
+    transport = Transport(proxied, connections=1)
+
+    assert await post(transport) == POD
+
+    await transport.close()
+    assert server.requests[0].startswith(b"POST http://api.example/x HTTP/1.1\r\n")
+
+
+async def test_after_the_end_a_request_is_refused(api: ApiServer, transport: Transport) -> None:
+    await transport.close()
+
+    with pytest.raises(port.ApiSilent, match="closed"):
+        await over_bare_connections(transport)
+
+    assert api.seen == []

@@ -1,0 +1,138 @@
+"""A pool of bare HTTP/1.1 connections (http1.py) to one server.
+
+For the two requests that every pod costs, its Binding and its Event. A client for everything, such as aiohttp, makes
+headers, a URL, a body's stream and their timers for each request; here the head of all of them is made once. Why:
+docs/decisions/0045-two-requests-of-every-pod-go-over-bare-connections.md.
+"""
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from aiohappyeyeballs import start_connection
+
+from scheduler.kube.rest.connect import Connection
+from scheduler.kube.rest.http1 import Answer, Http1Connection
+
+# Below the idle time-out of the API server (90 s) and of usual load balancers (60 s): a connection that the other side
+# has just closed turns a bind into one of unknown outcome.
+KEEP_ALIVE_S: Final = 45.0
+# Until the next address of the server is tried too, as aiohttp does.
+_NEXT_ADDRESS_AFTER_S: Final = 0.25
+# Silence before the first probe, silence between two (seconds), and how many go unanswered.
+_TCP_KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+
+
+def new_socket(address: tuple[Any, ...]) -> socket.socket:
+    """Return a socket that notices within a minute that its peer is gone, even when nothing is sent."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _TCP_KEEP_ALIVE:
+        if (option := getattr(socket, name, None)) is not None:  # what there is differs between systems
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
+
+
+class Connections:
+    """At most so many connections to one server. The one that was used last is used next, so that few stay open.
+
+    Make it inside the event loop that uses it.
+    """
+
+    def __init__(self, to: Connection, headers: Mapping[str, str], most: int) -> None:
+        """to: without a proxy. headers: of every request. most: a request beyond waits until another is answered."""
+        url = urlsplit(to.url)
+        self._host, self._tls = url.hostname or "", to.tls if url.scheme == "https" else None
+        self._port = url.port or (80 if self._tls is None else 443)
+        self._server_name = (to.server_name or self._host) if self._tls else None
+        self._root = url.path.encode()
+        self._same = {"Host": url.netloc.rpartition("@")[2], **headers}
+        self._heads: dict[str | None, bytes] = {}
+        self._free = asyncio.Semaphore(most)
+        self._idle: deque[Http1Connection] = deque()
+        self._open: set[Http1Connection] = set()
+        self._loop = asyncio.get_running_loop()
+        self._ending: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def post(self, path: str, body: bytes, authorization: str | None) -> Answer:
+        """Send, and wait for the answer. OSError: there is none, or no whole one; the request may have been executed.
+
+        path: with its query, percent-encoded. authorization: the header's value.
+        A caller that is cancelled meanwhile costs the connection: what is answered later is for nobody.
+        """
+        head = self._heads.get(authorization) or self._head(authorization)
+        request = b"POST %b%b%b%d\r\n\r\n%b" % (self._root, path.encode("ascii"), head, len(body), body)
+        async with self._free:
+            connection = self._last_used() or await self._connect()
+            try:
+                answer = await connection.send(request)
+            except BaseException:
+                connection.end()
+                raise
+            if connection.reusable:
+                self._keep(connection)
+            return answer
+
+    @property
+    def open(self) -> int:
+        """How many there are, idle ones among them."""
+        return len(self._open)
+
+    def close(self) -> None:
+        """End every connection; requests under way raise OSError, and so does every later one."""
+        self._closed = True
+        if self._ending is not None:
+            self._ending.cancel()
+        for connection in tuple(self._open):
+            connection.end()
+
+    def _last_used(self) -> Http1Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            # After a pause of the whole process its timer may come too late.
+            if connection.reusable and self._loop.time() < connection.idle_until_s:
+                return connection
+            connection.end()
+        return None
+
+    def _keep(self, connection: Http1Connection) -> None:
+        connection.idle_until_s = self._loop.time() + KEEP_ALIVE_S
+        self._idle.append(connection)
+        if self._ending is None:
+            self._ending = self._loop.call_later(KEEP_ALIVE_S, self._end_idle)
+
+    def _end_idle(self) -> None:
+        """Only now and then, not with each request: a timer costs more than what it watches over."""
+        while self._idle and self._idle[0].idle_until_s <= self._loop.time():
+            self._idle.popleft().end()
+        self._ending = self._loop.call_at(self._idle[0].idle_until_s, self._end_idle) if self._idle else None
+
+    def _head(self, authorization: str | None) -> bytes:
+        """What follows the path, up to the length of the body."""
+        headers = self._same if authorization is None else {**self._same, "Authorization": authorization}
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        if not all(line.isascii() and line.isprintable() for line in lines):
+            message = "a header has characters that none may have: look at the token"
+            raise ConnectionError(message)
+        self._heads = {authorization: "\r\n".join((" HTTP/1.1", *lines, "Content-Length: ")).encode()}
+        return self._heads[authorization]
+
+    async def _connect(self) -> Http1Connection:
+        addresses = await self._loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        connected = await start_connection(
+            addresses, happy_eyeballs_delay=_NEXT_ADDRESS_AFTER_S, loop=self._loop, socket_factory=new_socket
+        )
+        _, made = await self._loop.create_connection(
+            lambda: Http1Connection(self._open), sock=connected, ssl=self._tls, server_hostname=self._server_name
+        )
+        if self._closed:
+            made.fail("the client is closed")
+        # Not before: a connection that is given up while it is made never hears from uvloop that it is lost.
+        if made.reusable:
+            self._open.add(made)
+        return made
