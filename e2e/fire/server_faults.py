@@ -12,13 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
-from e2e.control_plane.admin import Admin, ApiResponse, Json
+from e2e.control_plane.admin import Admin, Json
 from e2e.fire.site import Site
 from e2e.suites import policy_site
 
 POLICY: Final = "fire-refuses-a-third"
 REFUSED_BY: Final = f"ValidatingAdmissionPolicy '{POLICY}'"
 _ASSUME_TIME: Final = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
+_IN_FORCE_WITHIN_S: Final = 15.0
+_LOOK_EVERY_S: Final = 0.05
 _PROGRAMS: Final = ThreadPoolExecutor(1)
 T = TypeVar("T")
 
@@ -30,13 +32,14 @@ async def beside(call: Callable[[], T]) -> T:
 
 async def kill_scheduler(site: Site, away_s: float) -> None:
     """SIGKILL, and start it again after so long."""
-    site.say("SIGKILL of the scheduler")
-    await beside(site.scheduler.kill)
-    # What it had sent may take effect for as long as its successor waits, and not later (docs/protocol.md).
-    site.proxy.release()
-    await asyncio.sleep(away_s)
-    await beside(site.scheduler.start)
-    site.say("the scheduler starts again")
+    async with site.program:
+        site.say("SIGKILL of the scheduler")
+        await beside(site.scheduler.kill)
+        # What it had sent may take effect for as long as its successor waits, and not later (docs/protocol.md).
+        site.proxy.release()
+        await asyncio.sleep(away_s)
+        await beside(site.scheduler.start)
+        site.say("the scheduler starts again")
 
 
 async def stop_apiserver(site: Site, away_s: float, *, kill: bool) -> None:
@@ -63,14 +66,15 @@ async def kill_etcd(site: Site, away_s: float) -> None:
 
 async def freeze_scheduler(site: Site, away_s: float) -> None:
     """SIGSTOP, and SIGCONT after so long: for the process no time has passed."""
-    site.say("SIGSTOP of the scheduler")
-    pid = site.scheduler.child.pid
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        await asyncio.sleep(away_s)
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    site.say("SIGCONT of the scheduler")
+    async with site.program:
+        site.say("SIGSTOP of the scheduler")
+        pid = site.scheduler.child.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(away_s)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        site.say("SIGCONT of the scheduler")
 
 
 @asynccontextmanager
@@ -83,13 +87,14 @@ async def refusing(admin: Admin, pods: str) -> AsyncIterator[None]:
     documents = _policy()
     await policy_site.apply(admin, documents)
 
-    async def refused() -> ApiResponse:
-        written = {"name": "nobody", "annotations": {_ASSUME_TIME: "3"}}
-        body: Json = {"metadata": written, "target": {"kind": "Node", "name": "nowhere"}}
-        return await admin.post(f"{pods}/nobody/binding?dryRun=All", body)
-
-    await policy_site.until(POLICY, refused, refused=True)
+    written = {"name": "nobody", "annotations": {_ASSUME_TIME: "3"}}
+    body: Json = {"metadata": written, "target": {"kind": "Node", "name": "nowhere"}}
     try:
+        # It is taken into use a little after it was written.
+        async with asyncio.timeout(_IN_FORCE_WITHIN_S):
+            path = f"{pods}/nobody/binding?dryRun=All"
+            while REFUSED_BY not in (await admin.post(path, body)).body["message"]:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(_LOOK_EVERY_S)
         yield
     finally:
         await policy_site.remove(admin, documents)

@@ -40,7 +40,10 @@ _SHOWN: Final = 60
 
 @dataclass(slots=True)
 class Site:
-    """servers: held by whoever stops one. pods_path: where the pods are. said: what was done, and when."""
+    """servers, program: held by whoever stops a server, or the scheduler.
+
+    pods_path: where the pods are. said: what was done, and when.
+    """
 
     cluster: ControlPlane
     admin: Admin
@@ -50,8 +53,17 @@ class Site:
     recording: Recording
     seed: int
     servers: asyncio.Lock = field(default_factory=asyncio.Lock)
+    program: asyncio.Lock = field(default_factory=asyncio.Lock)
     said: list[str] = field(default_factory=list)
     began_s: float = field(default_factory=time.monotonic)
+
+    def __str__(self) -> str:
+        witness = self.witness
+        waiting = sum(map(reading.is_ours, witness.waiting()))
+        return (
+            f"FIRE_SEED={self.seed}, {self.recording.happened} changes seen, {witness.bound} pods bound, "
+            f"{waiting} wait, {self.proxy.seen} requests, {len(witness.faults)} faults"
+        )
 
     @property
     def witness(self) -> Witness:
@@ -71,9 +83,13 @@ class Site:
         rng = self.rng(of)
         await self.admin.create_all(self.pods_path, (workload.pod(f"{of}-{number}", rng) for number in range(count)))
 
+    def spare(self) -> None:
+        """Do no more to requests."""
+        self.proxy.choose, self.proxy.watches = (lambda _: None), WatchTrouble()
+
     async def clear(self) -> None:
         """Do no more to requests, and remove the pods. Raises TimeoutError."""
-        self.proxy.choose, self.proxy.watches = (lambda _: None), WatchTrouble()
+        self.spare()
         await self.admin.delete(self.pods_path, AT_ONCE)
         await self.recording.until(lambda: all(one.gone for one in self.witness.pods.values()), within_s=15.0)
 
