@@ -82,7 +82,7 @@ async def refusing(admin: Admin, pods: str) -> AsyncIterator[None]:
     """While entered, a policy refuses a third of all decisions.
 
     A policy has neither chance nor memory; the nanoseconds of the decision, which a binding carries, are as good: each
-    decision has its own, and the same binding sent again has the same.
+    decision has its own, and the same binding sent again has the same. Bindings of kube-scheduler have none, and pass.
     """
     documents = _policy()
     await policy_site.apply(admin, documents)
@@ -102,7 +102,9 @@ async def refusing(admin: Admin, pods: str) -> AsyncIterator[None]:
 
 def _policy() -> list[Json]:
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
-    taken = f"int(object.metadata.annotations['{_ASSUME_TIME}']) % 3 != 0"
+    written = "has(object.metadata.annotations)", f"'{_ASSUME_TIME}' in object.metadata.annotations"
+    third = f"int(object.metadata.annotations['{_ASSUME_TIME}']) % 3 == 0"
+    taken = f"!({' && '.join([*written, third])})"
     head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": POLICY}}
     spec = {
         "failurePolicy": "Fail",

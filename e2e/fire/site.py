@@ -61,7 +61,7 @@ class Site:
         witness = self.witness
         waiting = sum(map(reading.is_ours, witness.waiting()))
         return (
-            f"FIRE_SEED={self.seed}, {self.recording.happened} changes seen, {witness.bound} pods bound, "
+            f"NIGHTLY_SEED={self.seed}, {self.recording.happened} changes seen, {witness.bound} pods bound, "
             f"{waiting} wait, {self.proxy.seen} requests, {len(witness.faults)} faults"
         )
 
@@ -122,7 +122,7 @@ class Site:
     def _told(self, wrong: list[str]) -> list[str]:
         audits = self.scheduler.lines("ledger.audited")
         wrong = [*wrong, *(str(audit) for audit in audits if audit["differences"] or audit["overcommitted"])]
-        return [*wrong[:_SHOWN], f"FIRE_SEED={self.seed}", *self.said[-_SHOWN:]] if wrong else []
+        return [*wrong[:_SHOWN], f"NIGHTLY_SEED={self.seed}", *self.said[-_SHOWN:]] if wrong else []
 
 
 @asynccontextmanager

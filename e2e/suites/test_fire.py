@@ -1,6 +1,6 @@
 """Each fault by itself, on real servers: the witness sees every change, and nothing that must not be.
 
-One scheduler and one witness for all of it. `FIRE_SEED` repeats a run. All of it at once: `test_fire_at_once.py`.
+One scheduler and one witness for all of it. `NIGHTLY_SEED` repeats a run. All of it at once: `test_fire_at_once.py`.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ def cluster() -> Iterator[ControlPlane]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def all_along(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    seed = int(os.environ.get("FIRE_SEED", random.SystemRandom().randrange(2**32)))
+    seed = int(os.environ.get("NIGHTLY_SEED", random.SystemRandom().randrange(2**32)))
     folder = tmp_path_factory.mktemp("scheduler")
     async with (
         Admin(cluster.access()) as admin,
