@@ -30,6 +30,7 @@ help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal'
 	@echo 'make test     everything: check, unit, e2e'
 	@echo 'make test-nightly  200,000 steps of random histories; hundreds of pods on a real kubelet, restarts at random;'
+	@echo '              every fault of docs/reliability.md at once, for ten minutes (FIRE_SECONDS);'
 	@echo '              kube-scheduler asked again, and our rules changed one operator at a time'
 	@echo 'make check    format, lint, types, imports'
 	@echo 'make unit     tests that need no cluster, on all cores        (TESTS=tests/… for some)'

@@ -2,6 +2,7 @@
 
     new --enter--> RUNNING --exit--> gone: no process, no folder
                    RUNNING --stop_apiserver--> CUT OFF --start_apiserver--> RUNNING
+                   RUNNING --kill_etcd--> WITHOUT A STORE --start_etcd--> RUNNING
 
 etcd and kube-apiserver, and kube-controller-manager or kube-scheduler where asked. Everything lies
 in one temporary folder; if this process is killed, its servers die with it and a waiting sweeper
@@ -49,18 +50,21 @@ class ControlPlane:
         scheduler: Mapping[str, Any] | None = None,
         users: Sequence[StaticUser] = (),
         load_tuned: bool = False,
+        readable_store: bool = False,
     ) -> None:
         """Say what it consists of; nothing is started yet.
 
         scheduler: fields of a KubeSchedulerConfiguration, {} for its defaults; None: no
         kube-scheduler. users: known beside `admin` (system:masters) and the servers themselves.
         load_tuned: flags that keep the API server from being the toy in a measurement.
+        readable_store: objects are JSON in etcd, for those who read them there.
         """
         self.folder = Path(tempfile.gettempdir()) / f"gpushare-e2e-{secrets.token_hex(6)}"
         self._pki = pki.Pki(self.folder)
         self._with_controllers = controller_manager
         self._scheduler = scheduler
         self._load_tuned = load_tuned
+        self._readable_store = readable_store
         own = (
             StaticUser(secrets.token_hex(16), ADMIN, ("system:masters",)),
             StaticUser(secrets.token_hex(16), _CONTROLLERS),
@@ -100,6 +104,11 @@ class ControlPlane:
     def url(self) -> str:
         """Of the API server; the same after it was stopped and started."""
         return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def etcd_url(self) -> str:
+        """Of etcd, which asks nobody who he is."""
+        return self._etcd.client_url
 
     @property
     def context(self) -> str:
@@ -162,11 +171,23 @@ class ControlPlane:
             tokens=self.folder / "tokens.csv",
             with_controllers=self._with_controllers,
             load_tuned=self._load_tuned,
+            readable_store=self._readable_store,
         )
         command = commands.kube_apiserver(self._programs["kube-apiserver"], site)
         server = self._start("kube-apiserver", command)
         answers = readiness.missing_at(self.access(), "/readyz", _DEFAULT_NAMESPACE)
         readiness.wait_until(server, answers)
+
+    def kill_etcd(self) -> None:
+        """SIGKILL: the API server loses its store; the data stay."""
+        self._servers.pop("etcd").kill()
+
+    def start_etcd(self) -> None:
+        """Start it, again after `kill_etcd`, with the data that are there; returns when it answers."""
+        command = commands.etcd(self._programs["etcd"], self._etcd, load_tuned=self._load_tuned)
+        store = self._start("etcd", command)
+        self._servers = {"etcd": store} | self._servers  # the last one to be stopped
+        readiness.wait_until(store, readiness.missing_at_http(self._etcd.client_port, "/health"))
 
     def start_scheduler(self, configuration: Mapping[str, Any]) -> Child:
         """Start kube-scheduler and return at once; it ends with the cluster, or by `stop`.
@@ -197,11 +218,9 @@ class ControlPlane:
         undo.callback(sweeper.communicate)  # closes its standard input and waits for its end
 
     def _start_all(self) -> None:
-        etcd = commands.etcd(self._programs["etcd"], self._etcd, load_tuned=self._load_tuned)
-        store = self._start("etcd", etcd)
         pki.make(self._pki)
         (self.folder / "tokens.csv").write_text(commands.token_file(self._users.values()))
-        readiness.wait_until(store, readiness.missing_at_http(self._etcd.client_port, "/health"))
+        self.start_etcd()
         self.start_apiserver()
         if self._with_controllers:
             self._start_controllers()

@@ -63,6 +63,7 @@ class ApiServerSite:
     tokens: Path
     with_controllers: bool
     load_tuned: bool
+    readable_store: bool
 
 
 def etcd(program: Path, site: EtcdSite, *, load_tuned: bool) -> list[str]:
@@ -106,6 +107,7 @@ def kube_apiserver(program: Path, site: ApiServerSite) -> list[str]:
         "--enable-admission-plugins=NodeRestriction",
         *([] if site.with_controllers else [f"--disable-admission-plugins={_NEED_CONTROLLERS}"]),
         *(_UNLIMITED if site.load_tuned else ()),
+        *(["--storage-media-type=application/json"] if site.readable_store else []),
     ]
 
 

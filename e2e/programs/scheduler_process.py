@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from e2e.control_plane import commands
-from e2e.control_plane.processes import free_ports, start
+from e2e.control_plane.processes import Child, free_ports, start
 from e2e.programs.server_process import ServerProcess
 from tests.support.repository import ROOT
 
@@ -24,7 +24,13 @@ class SchedulerProcess(ServerProcess):
         (port,) = free_ports(1)
         line = [*command(kubeconfig, folder, configuration), "--listen", f"127.0.0.1:{port}"]
         log = folder / "scheduler.log"
-        super().__init__(lambda: start("gpushare-scheduler", line, log, environment(folder)), log, port)
+        # Beside what every start inherits; may be changed between two of them.
+        self.also_inherits: dict[str, str] = {}
+
+        def launch() -> Child:
+            return start("gpushare-scheduler", line, log, environment(folder) | self.also_inherits)
+
+        super().__init__(launch, log, port)
 
 
 def command(kubeconfig: Path, folder: Path, configuration: Mapping[str, Any]) -> list[str]:

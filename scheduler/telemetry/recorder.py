@@ -16,9 +16,19 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.kube.events import Regarding, RepeatedEvents, Reporter, SeriesUpdate
-from scheduler.kube.port import ApiConflict, ApiError, ApiNotFound, ApiThrottled, Cluster, EventRecord, PodKey
+from scheduler.kube.events import QUIET_S, Regarding, RepeatedEvents, Reporter, SeriesUpdate
+from scheduler.kube.port import (
+    ApiConflict,
+    ApiError,
+    ApiNotFound,
+    ApiRefused,
+    ApiThrottled,
+    Cluster,
+    EventRecord,
+    PodKey,
+)
 from scheduler.pods.pod import Pod
+from scheduler.queue.backoff import backoff_s
 from scheduler.telemetry.told import Reasons, Told, ToldPods, Word
 
 _OUTBOX: Final = 20_000
@@ -29,6 +39,8 @@ _CROWDED: Final = _OUTBOX // 2
 # Every quarter of a second: 50,000 entries in a minute, some tens of microseconds each time.
 _SWEPT: Final = 256
 _TRIES: Final = 4
+# A condition that could not be written, doubling.
+_AGAIN_AFTER_S: Final = 1.0
 
 # A uid: the latest word about a pod that waits.
 _Entry: TypeAlias = EventRecord | SeriesUpdate | str
@@ -229,6 +241,29 @@ class Recorder:
             return  # the pod is gone
         except ApiError as error:
             self._on_lost(f"condition PodScheduled of {told.pod}", error.message)
+            if not isinstance(error, ApiRefused):
+                self._later(told)
+
+    def _later(self, told: Told) -> None:
+        """Write the latest word again after a while: the next attempt may be minutes away, or bring no news.
+
+        Ever more seldom: a namespace whose writes hang has all senders otherwise.
+        """
+        if told.again:
+            return
+        told.again = True
+        told.failures += 1
+        pause_s = backoff_s(told.failures, initial_s=_AGAIN_AFTER_S, max_s=QUIET_S)
+        asyncio.get_running_loop().call_later(pause_s, self._again, told.pod.uid)
+
+    def _again(self, uid: str) -> None:
+        told = self._told.find(uid)
+        if told is None:
+            return
+        told.again = False
+        if told.condition_is_due:
+            self._words[uid] = None
+            self._filled.set()
 
     async def _create(self, record: EventRecord) -> EventRecord | None:
         """Write an Event; return it, or None when it could not be written."""

@@ -48,7 +48,10 @@ class WrittenEvent:
 
 @dataclass(slots=True, kw_only=True)
 class Told:
-    """Of one pod. shown: message of the condition, None when not known; its reasons, and when it was written."""
+    """Of one pod. shown: message of the condition, None when not known; its reasons, and when it was written.
+
+    failures: writes of the condition in a row that brought no definite answer. again: a timer will have it written.
+    """
 
     pod: PodKey
     word: Word
@@ -56,6 +59,8 @@ class Told:
     shown: str | None
     shown_reasons: Reasons | None = None
     shown_s: float = 0.0
+    failures: int = 0
+    again: bool = False
 
     @property
     def event(self) -> WrittenEvent:
@@ -90,6 +95,7 @@ class Told:
     def condition_written(self, word: Word) -> None:
         """The condition says this now."""
         self.shown, self.shown_reasons, self.shown_s = word.message, word.reasons, word.time_s
+        self.failures = 0
 
 
 class ToldPods:

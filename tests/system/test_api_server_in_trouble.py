@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.kube.port import KINDS
 from scheduler.simulation.faults import Break, Effect, Fail, Refuse, RequestFault, Silence, Slow, Throttle, Verb
-from tests.system.looking import cluster, comes, events, node_of, plugin_marks
+from tests.system.looking import cluster, comes, condition, events, node_of, plugin_marks, touch
 from tests.system.process import A_MOMENT_S, Process, in_virtual_time, scheduling
 
 AWAY = Silence(after_s=0.0)
@@ -142,3 +142,39 @@ async def test_lists_are_spread_out_while_the_server_is_overloaded() -> None:
         await asyncio.sleep(600.0)
 
         assert overloaded.hits < 50
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Silence(), id="no answer"),
+        pytest.param(Silence(Effect.AT_ONCE), id="answer lost"),
+        pytest.param(Fail(500), id="500"),
+        pytest.param(Throttle(1.0), id="429"),
+    ],
+)
+@in_virtual_time
+async def test_a_pod_says_why_it_waits_soon_after_its_condition_could_not_be_written(fault: Any) -> None:  # noqa: ANN401
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        process.wire.faults.add(Verb.SET_CONDITION, fault, count=4)
+        comes(of, "p", 17)
+        await asyncio.sleep(150)
+
+        assert condition(of, "p").startswith("False 0/1 nodes are available: 1 Insufficient GPU memory on one card")
+
+
+@in_virtual_time
+async def test_a_condition_that_is_never_written_costs_few_more_requests_than_there_are_attempts() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        failing = process.wire.faults.add(Verb.SET_CONDITION, Fail(500))
+        comes(of, "p", 17)
+        await asyncio.sleep(60)
+        alone = failing.hits
+        for number in range(40):
+            touch(of, "p", number)
+            await asyncio.sleep(15)
+
+        assert alone <= 7
+        assert failing.hits - alone <= 40 + 5

@@ -1,0 +1,118 @@
+"""Faults of whole processes: the scheduler, the API server, etcd; and what a policy refuses.
+
+Each is one event, so that a test can do it once and a long run again and again. Servers are started from a thread that
+outlives every test, since they end with the thread that started them, and so that the event loop goes on meanwhile.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
+
+from e2e.control_plane.admin import Admin, Json
+from e2e.fire.site import Site
+from e2e.suites import policy_site
+
+POLICY: Final = "fire-refuses-a-third"
+REFUSED_BY: Final = f"ValidatingAdmissionPolicy '{POLICY}'"
+_ASSUME_TIME: Final = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
+_IN_FORCE_WITHIN_S: Final = 15.0
+_LOOK_EVERY_S: Final = 0.05
+_PROGRAMS: Final = ThreadPoolExecutor(1)
+T = TypeVar("T")
+
+
+async def beside(call: Callable[[], T]) -> T:
+    """Run what starts or ends programs, without holding the event loop."""
+    return await asyncio.get_running_loop().run_in_executor(_PROGRAMS, call)
+
+
+async def kill_scheduler(site: Site, away_s: float) -> None:
+    """SIGKILL, and start it again after so long."""
+    async with site.program:
+        site.say("SIGKILL of the scheduler")
+        await beside(site.scheduler.kill)
+        # What it had sent may take effect for as long as its successor waits, and not later (docs/protocol.md).
+        site.proxy.release()
+        await asyncio.sleep(away_s)
+        await beside(site.scheduler.start)
+        site.say("the scheduler starts again")
+
+
+async def stop_apiserver(site: Site, away_s: float, *, kill: bool) -> None:
+    """No API server for so long, and as long as it takes to start."""
+    async with site.servers:
+        site.say(f"the API server is {'killed' if kill else 'stopped'}")
+        if kill:
+            os.kill(site.cluster.pids["kube-apiserver"], signal.SIGKILL)
+        await beside(site.cluster.stop_apiserver)
+        await asyncio.sleep(away_s)
+        await beside(site.cluster.start_apiserver)
+        site.say("the API server is ready again")
+
+
+async def kill_etcd(site: Site, away_s: float) -> None:
+    """SIGKILL of etcd, which comes back with its data."""
+    async with site.servers:
+        site.say("SIGKILL of etcd")
+        await beside(site.cluster.kill_etcd)
+        await asyncio.sleep(away_s)
+        await beside(site.cluster.start_etcd)
+        site.say("etcd answers again")
+
+
+async def freeze_scheduler(site: Site, away_s: float) -> None:
+    """SIGSTOP, and SIGCONT after so long: for the process no time has passed."""
+    async with site.program:
+        site.say("SIGSTOP of the scheduler")
+        pid = site.scheduler.child.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(away_s)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        site.say("SIGCONT of the scheduler")
+
+
+@asynccontextmanager
+async def refusing(admin: Admin, pods: str) -> AsyncIterator[None]:
+    """While entered, a policy refuses a third of all decisions.
+
+    A policy has neither chance nor memory; the nanoseconds of the decision, which a binding carries, are as good: each
+    decision has its own, and the same binding sent again has the same. Bindings of kube-scheduler have none, and pass.
+    """
+    documents = _policy()
+    await policy_site.apply(admin, documents)
+
+    written = {"name": "nobody", "annotations": {_ASSUME_TIME: "3"}}
+    body: Json = {"metadata": written, "target": {"kind": "Node", "name": "nowhere"}}
+    try:
+        # It is taken into use a little after it was written.
+        async with asyncio.timeout(_IN_FORCE_WITHIN_S):
+            path = f"{pods}/nobody/binding?dryRun=All"
+            while REFUSED_BY not in (await admin.post(path, body)).body["message"]:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(_LOOK_EVERY_S)
+        yield
+    finally:
+        await policy_site.remove(admin, documents)
+
+
+def _policy() -> list[Json]:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    written = "has(object.metadata.annotations)", f"'{_ASSUME_TIME}' in object.metadata.annotations"
+    third = f"int(object.metadata.annotations['{_ASSUME_TIME}']) % 3 == 0"
+    taken = f"!({' && '.join([*written, third])})"
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": POLICY}}
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": taken, "message": "this decision is one of a third"}],
+    }
+    binding = {"policyName": POLICY, "validationActions": ["Deny"]}
+    return [
+        {**head, "kind": "ValidatingAdmissionPolicy", "spec": spec},
+        {**head, "kind": "ValidatingAdmissionPolicyBinding", "spec": binding},
+    ]

@@ -1,0 +1,185 @@
+"""One scheduler under fire: its process behind a proxy, nodes and pods, the witness, and a log of what was done.
+
+    fire ──▶ nodes, rights as installed, proxy, scheduler, witness at work ──end──▶ all of it gone
+
+The scheduler runs with the rights of deploy/manifests, and no others.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from e2e.control_plane.admin import Admin, ApiResponse, Json, UnexpectedAnswer
+from e2e.control_plane.cluster import ControlPlane
+from e2e.fire import pending, reading, workload
+from e2e.fire.proxy import Proxy, WatchTrouble, proxy
+from e2e.fire.recording import Recording
+from e2e.fire.witness import Witness
+from e2e.programs import manifests
+from e2e.programs.scheduler_process import SchedulerProcess
+
+NODES: Final = "/api/v1/nodes"
+AT_ONCE: Final = {"gracePeriodSeconds": 0}
+# Short, so that a new process has not long to wait for requests of the last one, and refused pods soon come again.
+CONFIGURATION: Final[Mapping[str, Any]] = {
+    "bindTimeout": "1s",
+    "podInitialBackoffSeconds": 0.1,
+    "podMaxBackoffSeconds": 2,
+    "ledgerAuditPeriod": "2s",
+}
+_LOOK_EVERY_S: Final = 0.1
+_SHOWN: Final = 60
+
+
+@dataclass(slots=True)
+class Site:
+    """servers, program: held by whoever stops a server, or the scheduler.
+
+    pods_path: where the pods are. said: what was done, and when.
+    """
+
+    cluster: ControlPlane
+    admin: Admin
+    pods_path: str
+    proxy: Proxy
+    scheduler: SchedulerProcess
+    recording: Recording
+    seed: int
+    servers: asyncio.Lock = field(default_factory=asyncio.Lock)
+    program: asyncio.Lock = field(default_factory=asyncio.Lock)
+    said: list[str] = field(default_factory=list)
+    began_s: float = field(default_factory=time.monotonic)
+
+    def __str__(self) -> str:
+        witness = self.witness
+        waiting = sum(map(reading.is_ours, witness.waiting()))
+        return (
+            f"NIGHTLY_SEED={self.seed}, {self.recording.happened} changes seen, {witness.bound} pods bound, "
+            f"{waiting} wait, {self.proxy.seen} requests, {len(witness.faults)} faults"
+        )
+
+    @property
+    def witness(self) -> Witness:
+        """Who has seen everything."""
+        return self.recording.witness
+
+    def rng(self, of: str) -> random.Random:
+        """A generator of its own for each fault, so that one that is left out does not change the others."""
+        return random.Random(f"{self.seed} {of}")  # noqa: S311 - to be repeated
+
+    def say(self, what: str) -> None:
+        """Note what was done."""
+        self.said.append(f"{time.monotonic() - self.began_s:8.2f} s, revision {self.witness.revision}: {what}")
+
+    async def create(self, count: int, of: str = "pod") -> None:
+        """Create so many pods. Raises UnexpectedAnswer."""
+        rng = self.rng(of)
+        await self.admin.create_all(self.pods_path, (workload.pod(f"{of}-{number}", rng) for number in range(count)))
+
+    def spare(self) -> None:
+        """Do no more to requests."""
+        self.proxy.choose, self.proxy.watches = (lambda _: None), WatchTrouble()
+
+    async def clear(self) -> None:
+        """Do no more to requests, and remove the pods. Raises TimeoutError."""
+        self.spare()
+        await self.admin.delete(self.pods_path, AT_ONCE)
+        await self.recording.until(lambda: all(one.gone for one in self.witness.pods.values()), within_s=15.0)
+
+    async def bound(self, count: int, *, within_s: float = 60.0) -> None:
+        """Return when so many pods have got a node since the witness began. Raises TimeoutError."""
+        await self.recording.until(lambda: self.witness.bound >= count, within_s=within_s)
+
+    async def settled(self, within_s: float, refused_by: Mapping[str, str] | None = None) -> list[str]:
+        """What is wrong once every pod is bound, or waits with a true reason; [] is well.
+
+        After `within_s`, what is not so yet. refused_by: as `pending.untrue`.
+        """
+        until_s = time.monotonic() + within_s
+        while not self.witness.faults:
+            wrong = pending.untrue(self.witness, refused_by or {}) or await self._differs()
+            if not wrong or time.monotonic() > until_s:
+                return self._told(wrong)
+            await asyncio.sleep(_LOOK_EVERY_S)
+        return self._told([self.witness.report()])
+
+    async def _differs(self) -> list[str]:
+        """Where the witness is behind the API server."""
+        listed = await tolerant(self.admin.items(self.pods_path))
+        if listed is None:
+            return ["the API server does not answer"]
+        at = {uid: one.node for uid, one in self.witness.pods.items() if not one.gone}
+        found = {pod["metadata"]["uid"]: reading.node_of(pod) for pod in listed}
+        return [f"the witness has not seen {uid} on {node!r}" for uid, node in found.items() if at.get(uid) != node]
+
+    def _told(self, wrong: list[str]) -> list[str]:
+        audits = self.scheduler.lines("ledger.audited")
+        wrong = [*wrong, *(str(audit) for audit in audits if audit["differences"] or audit["overcommitted"])]
+        return [*wrong[:_SHOWN], f"NIGHTLY_SEED={self.seed}", *self.said[-_SHOWN:]] if wrong else []
+
+
+@asynccontextmanager
+async def fire(
+    cluster: ControlPlane,
+    admin: Admin,
+    namespace: str,
+    folder: Path,
+    *,
+    seed: int,
+    nodes: int,
+    configuration: Mapping[str, Any] = CONFIGURATION,
+) -> AsyncIterator[Site]:
+    """A scheduler at work on so many nodes. folder: of its configuration and its log."""
+    for document in _installed():
+        await manifests.apply(admin, document)
+    direct = cluster.kubeconfig_for(await manifests.token(admin), f"scheduler-{namespace}")
+    recording = Recording(cluster.etcd_url, Witness())
+    names = [f"node-{number}" for number in range(nodes)]
+    async with proxy(cluster) as between:
+        await admin.create_all(NODES, map(workload.node, names))
+        following = asyncio.create_task(recording.follow())
+        scheduler = SchedulerProcess(between.kubeconfig(direct), folder, configuration)
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        try:
+            with scheduler:
+                await scheduler.ready()
+                yield Site(cluster, admin, path, between, scheduler, recording, seed)
+        finally:
+            following.cancel()
+            await asyncio.wait({following})
+            await admin.delete(path, AT_ONCE)
+            await admin.delete(NODES)
+    if not following.cancelled():
+        following.result()
+
+
+async def tolerant(request: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever it returns
+    """What it returns; None when the API server does not do it."""
+    try:
+        answer = await request
+    except (aiohttp.ClientError, TimeoutError, UnexpectedAnswer, ExceptionGroup):
+        return None
+    return answer if not isinstance(answer, ApiResponse) or answer.status < 300 else None  # noqa: PLR2004 - HTTP
+
+
+async def again(
+    rng: random.Random, every_s: tuple[float, float], once: Callable[[], Awaitable[None]], enough: asyncio.Event
+) -> None:
+    """Do it with pauses between these two, until it is enough; what has begun is finished."""
+    while not enough.is_set():
+        try:
+            async with asyncio.timeout(rng.uniform(*every_s)):
+                await enough.wait()
+        except TimeoutError:
+            await once()
+
+
+def _installed() -> list[Json]:
+    return [document for file in ("rbac.yaml", "flow-schema.yaml") for document in manifests.documents(file)]
