@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 import msgspec
 import numpy as np
 from cachetools import LRUCache
+from msgspec.structs import replace
 
 from scheduler.framework.diagnosis import NOT_RESOLVABLE, Diagnosis, Resolvable, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
@@ -25,6 +26,7 @@ from scheduler.state.facts.priorities import Priorities
 from scheduler.state.left_above import LeftAboves
 from scheduler.state.needs import Needs
 from scheduler.state.nominations import Nominations
+from scheduler.state.pod_record import PodRecord
 from scheduler.state.volumes.plan import Plan
 
 
@@ -146,6 +148,29 @@ class SchedulingCycle:
         if rows is None and isinstance(result, NoPreemption) and not result.keeps and not result.again:
             self._in_vain[asked] = (version, sought)
         yield sought
+
+    def without_equals(self, pod: Pod, nominations: Nominations, lefts: LeftAboves) -> WhatIf:
+        """Questions for a pod that fits nowhere: what if pods of its own priority left, or of a lower one?
+
+        The caller sees to it that the tables are as the pod sees them, now and at each question.
+        """
+        runtime, key = self._runtime, self._runtime.signature(pod)
+        found = self._diagnosed(pod, key, runtime.evaluate(pod, key)).resolvable
+        above = replace(pod, priority=pod.priority + 1)
+        left = lefts.of(above.priority)
+        return WhatIf(runtime, above, found, nominations=nominations, left=left, memo=self._memo)
+
+    def fits_without(self, pod: Pod, other: PodRecord) -> bool:
+        """Whether the node of `other` would take the pod if that were not there. other: booked, of another pod."""
+        tables = self._runtime.tables
+        row = tables.row_of.get(other.node)
+        if row is None:
+            return False
+        tables.lift(other)
+        try:
+            return self._runtime.judged_on(pod, np.array([row], dtype=np.intp))[0]
+        finally:
+            tables.put_back(other)
 
     def no_fit(self, pod: Pod) -> NoFit:
         """Of a pod that fits nowhere as the tables are."""

@@ -17,7 +17,7 @@ Owned by the scheduling queue. No method awaits, so each one is atomic.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -29,6 +29,7 @@ from scheduler.queue.claim_users import ClaimUsers
 from scheduler.queue.class_table import ClassTable, Left
 from scheduler.queue.entry import Entry, SortKey, State
 from scheduler.queue.heap import Heap
+from scheduler.queue.longest_waiting import LongestWaiting, Starved
 from scheduler.queue.waking import EVERYWHERE, Check, OpenRows, PodClass
 from scheduler.state.amounts import ANY_BIT
 from scheduler.state.changes import ANYTHING, Change, Openings
@@ -60,6 +61,7 @@ class UnschedulablePods:
         self._at: dict[int, PodClass] = {}
         self._users = ClaimUsers()
         self._table = ClassTable(measured_by=_MEASURED_BY)
+        self._longest = LongestWaiting()
         self._open = OpenRows()
         self._noted = Openings()
         self._any_due = False
@@ -96,7 +98,7 @@ class UnschedulablePods:
                 self._users.remove(entry.claims, pod_class.slot)
                 entry.claims = None
             if pod_class.discard(entry):
-                self._table.order[:, pod_class.slot] = pod_class.best.sort_key
+                self._rank(pod_class)
             else:
                 self._forget(pod_class)
 
@@ -181,6 +183,19 @@ class UnschedulablePods:
             self._table.due[slot] = True
             self._table.since[slot] = EVERYWHERE
             self._any_due = True
+
+    def starved(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[Starved]:
+        """As SchedulingQueue."""
+        slots = self._longest.first(self._table.order, before_s, now_s, without=without)
+        best = (self._at[slot].best for slot in slots)
+        return [Starved(entry.pod, now_s - entry.waits_since_s) for entry in best]
+
+    def pass_over(self, entry: Entry, until_s: float) -> None:
+        """As SchedulingQueue."""
+        entry.passed_until_s = until_s
+        pod_class = self._classes.get(entry.signature)
+        if pod_class is not None:
+            self._rank(pod_class)
 
     def validate(self) -> None:
         """Recompute every cross-reference; TransitionError names the first that is wrong."""
@@ -272,11 +287,17 @@ class UnschedulablePods:
             pod_class.add(entry)
         entry.claims = self._users.add(entry.pod, pod_class.slot)
         self._table.need(pod_class.slot, needs)
-        self._table.order[:, pod_class.slot] = pod_class.best.sort_key
+        self._rank(pod_class)
         return pod_class
+
+    def _rank(self, pod_class: PodClass) -> None:
+        """By its best pod."""
+        self._table.order[:, pod_class.slot] = pod_class.best.sort_key
+        self._longest.rank(pod_class.slot, pod_class.best)
 
     def _forget(self, pod_class: PodClass) -> None:
         """Its last pod has left."""
         del self._classes[pod_class.key]
         del self._at[pod_class.slot]
         self._table.release(pod_class.slot)
+        self._longest.forget(pod_class.slot)

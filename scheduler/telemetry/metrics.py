@@ -46,6 +46,12 @@ class Metrics:
             registry=r,
         )
         self.preemption = PreemptionMetrics(r)
+        self.reservations = Counter(
+            "gpushare_scheduler_reservations",
+            "Places reserved for pods that have waited for reserveAfter, and places given up without success.",
+            ["result"],
+            registry=r,
+        )
         self.bind_retries = Counter(
             "gpushare_scheduler_bind_retries", "Bind requests sent again for want of a definite answer.", registry=r
         )
