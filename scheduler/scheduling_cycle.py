@@ -112,6 +112,8 @@ class SchedulingCycle:
         self._runtime = runtime
         self._diagnoses: LRUCache[Signature, _Diagnosed] = LRUCache(_DIAGNOSES_BYTES, getsizeof=_size)
         self._memo = RowMemo(runtime.tables)
+        # At which version of the tables.
+        self._without: LRUCache[Hashable, tuple[int, bool]] = LRUCache(maxsize=_MOST_IN_VAIN)
         # At which version of the tables and of the budgets.
         self._in_vain: LRUCache[Hashable, tuple[tuple[int, int], Sought]] = LRUCache(maxsize=_MOST_IN_VAIN)
         if runtime.profile.post_filter:
@@ -162,15 +164,19 @@ class SchedulingCycle:
 
     def fits_without(self, pod: Pod, other: PodRecord) -> bool:
         """Whether the node of `other` would take the pod if that were not there. other: booked, of another pod."""
-        tables = self._runtime.tables
-        row = tables.row_of.get(other.node)
-        if row is None:
-            return False
-        tables.lift(other)
-        try:
-            return self._runtime.judged_on(pod, np.array([row], dtype=np.intp))[0]
-        finally:
-            tables.put_back(other)
+        tables, key = self._runtime.tables, (self._runtime.signature(pod), other.pod.key.uid)
+        version, fits = self._without.get(key, (_NEVER_ASKED, False))
+        if version == tables.changes.version:
+            return fits
+        fits, row = False, tables.row_of.get(other.node)
+        if row is not None:
+            tables.lift(other)
+            try:
+                fits = self._runtime.judged_on(pod, np.array([row], dtype=np.intp))[0]
+            finally:
+                tables.put_back(other)
+        self._without[key] = (tables.changes.version, fits)
+        return fits
 
     def no_fit(self, pod: Pod) -> NoFit:
         """Of a pod that fits nowhere as the tables are."""
@@ -324,6 +330,7 @@ class SchedulingCycle:
 _DIAGNOSES_BYTES: Final = 32 * 1024 * 1024
 _DIAGNOSIS_BYTES: Final = 1024
 _MOST_IN_VAIN: Final = 1024
+_NEVER_ASKED: Final = -1
 
 
 def _size(kept: _Diagnosed) -> int:
