@@ -76,13 +76,13 @@ class Engine:
 
     # What the watches show
 
-    def pod_waiting(self, pod: Pod, now_s: float, waits_since_s: float = inf) -> None:
+    def pod_waiting(self, pod: Pod, now_s: float, since_s: float = inf) -> None:
         """A pod of ours without a node was seen. One that we have placed already is told apart by the tables.
 
-        waits_since_s: as SchedulingQueue.add_or_update.
+        since_s: as SchedulingQueue.add_or_update.
         """
         if self.tables.record(pod.key.uid) is None or pod.key.uid in self.queue:
-            self.queue.add_or_update(pod, now_s, self._key, waits_since_s=waits_since_s)
+            self.queue.add_or_update(pod, now_s, self._key, since_s)
             self._searches.updated(pod)
         if self.tables.record(pod.key.uid) is None:
             self._note_nomination(pod)

@@ -5,22 +5,23 @@
        └──── in five minutes ─────┘     └─ the node, the card or the place is lost ──▶ starved
 
 Of each priority one pod at a time has such a place: the first that has waited for `after_s`, and the namespaces have it
-in turn. Of pods that every rule answers alike only the best is looked at: the others come after it in any case. It is a nomination without victims (`scheduler.state.nominations`): booked for pods of its priority or a lower
-one, and not for the pod itself, which takes whatever comes free first. Nobody is made to go.
+in turn. Of pods that every rule answers alike only the best is looked at: the others come after it in any case.
+It is a nomination without victims (`scheduler.state.nominations`): booked for pods of its priority or a lower one, and
+not for the pod itself, which takes whatever comes free first. Nobody is made to go (docs/decisions/0047).
 Nothing here looks at the clock: a look comes with the next thing that happens, as only that could take a place.
 Owned by the event loop. No method awaits, so each one is atomic. now_s: monotonic seconds.
 """
 
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from cachetools import LRUCache
 
 from config.settings import duration
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.plugins.best_place import best_place
+from scheduler.plugins.best_place import NO_CARD, best_place
 from scheduler.plugins.victims import Candidate, shares_of
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import State
@@ -30,6 +31,9 @@ from scheduler.scheduling_cycle import NoFit, SchedulingCycle
 from scheduler.state.left_above import LeftAboves
 from scheduler.state.nominations import Nomination, Nominations
 from scheduler.state.tables import Tables
+
+if TYPE_CHECKING:
+    from scheduler.state.pod_record import PodRecord
 
 # Of all priorities together.
 _MOST_RESERVED: Final = 16
@@ -81,9 +85,9 @@ class Reservations:
         self._to_search: list[Starved] = []
         self._search: _Search | None = None
         self._news: list[Reserved] = []
-        # By uid of the pod: until when its place is held, and how many places it has held in vain.
+        # By uid of the pod: until when its place is held, and the places that it has held in vain.
         self._until_s: dict[str, float] = {}
-        self._in_vain: LRUCache[str, int] = LRUCache(maxsize=_MOST_REMEMBERED)
+        self._in_vain: LRUCache[str, tuple[PodRecord, ...]] = LRUCache(maxsize=_MOST_REMEMBERED)
         # By priority and namespace: when they had their last turn, in numbers that go up.
         self._turns: LRUCache[tuple[int, str], int] = LRUCache(maxsize=_MOST_REMEMBERED)
         self._turn = 0
@@ -146,7 +150,18 @@ class Reservations:
 
     def _steps(self, pod: Pod) -> Generator[None, None, Candidate | None]:
         what_if = self._cycles[pod.scheduler_name].without_equals(pod, self._nominations, self._lefts)
-        return (yield from best_place(what_if, pod.priority, self._tables.resource_names.gpu_mem))
+        in_vain = frozenset(self._places(pod))
+        return (yield from best_place(what_if, pod.priority, self._tables.resource_names.gpu_mem, in_vain))
+
+    def _places(self, pod: Pod) -> Iterator[tuple[int, int]]:
+        """(row, slot) where it has waited in vain, as far as that is there."""
+        for record in self._in_vain.get(pod.key.uid, ()):
+            row = self._tables.row_of.get(record.node)
+            if row is not None and not record.written.per_card:
+                yield row, NO_CARD
+            elif row is not None:
+                slots = enumerate(self._tables.cards.slots[row])
+                yield from ((row, slot) for slot, its in slots if its.card.index in record.written.per_card)
 
     def _kept(self, starved: Starved, place: Candidate | None, now_s: float) -> Nomination | None:
         pod, uid = starved.pod, starved.pod.key.uid
@@ -163,12 +178,12 @@ class Reservations:
         return kept
 
     def _hold_s(self, uid: str) -> float:
-        return float(_HELD * self._after_s * 2 ** min(self._in_vain.get(uid, 0), _MOST_DOUBLED))
+        return float(_HELD * self._after_s * 2 ** len(self._in_vain.get(uid, ())))
 
     def _give_up(self, kept: Nomination, now_s: float) -> None:
         uid = kept.pod.key.uid
         self._queue.pass_over(uid, now_s + self._hold_s(uid))
-        self._in_vain[uid] = self._in_vain.get(uid, 0) + 1
+        self._in_vain[uid] = (*self._in_vain.get(uid, ()), kept.record)[-_MOST_DOUBLED:]
         self._end(kept)
 
     def _end(self, kept: Nomination) -> None:

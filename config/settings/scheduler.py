@@ -190,6 +190,7 @@ class SchedulerConfiguration(Section):
     reserve_after_s: Seconds = Field(
         default=300.0,
         validation_alias="reserveAfter",
+        ge=0,
         le=_LONGEST_PERIOD_S,
         description="A pod that has waited so long as the first of its priority has a place kept for it, which smaller "
         "pods of the same or a lower priority no longer take. 0: never.",

@@ -94,25 +94,20 @@ class SchedulingQueue:
         return uid in self._entries
 
     def add_or_update(
-        self,
-        pod: Pod,
-        now_s: float,
-        signature_of: Callable[[Pod], Hashable] = _by_template,
-        *,
-        waits_since_s: float = inf,
+        self, pod: Pod, now_s: float, signature_of: Callable[[Pod], Hashable] = _by_template, since_s: float = inf
     ) -> None:
         """A pod that waits for us was seen, with or without changes. In flight: the next attempt takes this version.
 
         A change matters that somebody looks at: a rule (its signature is another), a gate, or the order of the queue.
         signature_of: as `unschedulable` is told. A mere status change does not matter.
-        waits_since_s: of a pod that another process has known, which is seen for the first time and not gated.
+        since_s: when a pod that is new here, and not gated, began to wait; inf: now.
         """
         entry = self._entries.get(pod.key.uid)
         if entry is None:
             entry = self._entries[pod.key.uid] = Entry(pod=pod)
             self._admit(entry, now_s)
             if entry.state is State.ACTIVE:
-                entry.waits_since_s = min(entry.waits_since_s, waits_since_s)
+                entry.waits_since_s = min(entry.waits_since_s, since_s)
             return
         matters = self._matters(entry.pod, pod, signature_of)
         if matters or (entry.pod.labels, entry.pod.annotations) != (pod.labels, pod.annotations):
@@ -288,13 +283,8 @@ class SchedulingQueue:
         """
         self._no_fit.reclassify(check, signature, needs, told_after_s=now_s)
 
-    # Pods that wait for long
-
     def starved(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[Starved]:
-        """Pods that wait since `before_s` or longer: of each namespace the first of its priority, the best first.
-
-        Of pods that every rule answers alike only the first is one. without: priorities that are left out.
-        """
+        """See `UnschedulablePods.starved`."""
         return self._no_fit.starved(before_s, now_s, without=without)
 
     def pass_over(self, uid: str, until_s: float) -> None:

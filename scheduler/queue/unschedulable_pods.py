@@ -185,7 +185,10 @@ class UnschedulablePods:
             self._any_due = True
 
     def starved(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[Starved]:
-        """As SchedulingQueue."""
+        """Pods that wait since `before_s` or longer: of each namespace the first of its priority, the best first.
+
+        Of pods that every rule answers alike only the first is one. without: priorities that are left out.
+        """
         slots = self._longest.first(self._table.order, before_s, now_s, without=without)
         best = (self._at[slot].best for slot in slots)
         return [Starved(entry.pod, now_s - entry.waits_since_s) for entry in best]

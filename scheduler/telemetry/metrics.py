@@ -46,12 +46,6 @@ class Metrics:
             registry=r,
         )
         self.preemption = PreemptionMetrics(r)
-        self.reservations = Counter(
-            "gpushare_scheduler_reservations",
-            "Places reserved for pods that have waited for reserveAfter, and places given up without success.",
-            ["result"],
-            registry=r,
-        )
         self.bind_retries = Counter(
             "gpushare_scheduler_bind_retries", "Bind requests sent again for want of a definite answer.", registry=r
         )
@@ -84,7 +78,7 @@ class Metrics:
 
 
 class PreemptionMetrics:
-    """What was sought for pods that fit nowhere, and who goes for them."""
+    """What was sought for pods that fit nowhere, who goes for them, and what is reserved."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """registry: where they are shown."""
@@ -93,6 +87,12 @@ class PreemptionMetrics:
         )
         self.victims = Histogram(
             "scheduler_preemption_victims", "Pods that go for one pod.", buckets=_VICTIMS, registry=registry
+        )
+        self.reservations = Counter(
+            "gpushare_scheduler_reservations",
+            "Places reserved for pods that have waited for reserveAfter, and places given up without success.",
+            ["result"],
+            registry=registry,
         )
 
 

@@ -68,7 +68,7 @@ class ServiceObserver:
         self._metrics.preemption.attempts.inc(begun - self._searches)
         self._searches = begun
         if post_filtered is not None and post_filtered.reserved is not None:
-            self._metrics.reservations.labels("kept" if post_filtered.reserved else "given_up").inc()
+            self._metrics.preemption.reservations.labels("kept" if post_filtered.reserved else "given_up").inc()
             event = "pod.place_reserved" if post_filtered.reserved else "pod.place_given_up"
             log.info(event, pod=str(post_filtered.pod.key), reason=post_filtered.diagnosis.message)
         preemption = None if post_filtered is None else post_filtered.preemption

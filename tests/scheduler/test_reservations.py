@@ -120,7 +120,7 @@ def test_a_pod_that_fits_on_no_empty_node_is_searched_for_once_in_five_minutes()
 def test_a_place_is_held_twice_as_long_the_next_time() -> None:
     built = starving(nodes={"a": [8]})
     waits(built, "p")
-    held = []
+    held: list[float] = []
     now_s, began_s = AFTER_S + 2, 0.0
     while len(held) < 3:
         had = bool(reserved(built))
@@ -131,6 +131,37 @@ def test_a_place_is_held_twice_as_long_the_next_time() -> None:
             held.append(now_s - began_s)
         now_s += 20.0
     assert [round(one / HOLDS_S) for one in held] == [1, 2, 4]
+
+
+def cards_of(built: Engine) -> list[tuple[str, list[int]]]:
+    return [(one.node, sorted(one.record.written.per_card)) for one in built.nominations.reserved.values()]
+
+
+def test_after_a_place_where_nobody_leaves_another_is_tried() -> None:
+    built, _ = build_engine(SchedulerConfiguration.model_validate({"reserveAfter": "1m"}))
+    built.node_changed(wire_node("a", [16, 16]))
+    for name, card, units in (("stays", 0, 4), ("goes", 1, 8)):
+        built.pod_assigned(bound(pod(name, units), "a", on_card(card, units)))
+    waits(built, "p")
+    tried: list[tuple[str, list[int]]] = []
+    for now_s in range(int(AFTER_S) + 2, int(8 * HOLDS_S), 30):
+        looked(built, float(now_s))
+        tried += [place for place in cards_of(built) if place not in tried[-1:]]
+    assert tried == [("a", [0]), ("a", [1]), ("a", [0])]
+
+
+def test_a_node_where_nobody_leaves_is_tried_last_by_a_pod_without_gpu_memory() -> None:
+    built, _ = build_engine(SchedulerConfiguration.model_validate({"reserveAfter": "1m"}))
+    for name, cpu in (("a", "1"), ("b", "2")):
+        built.node_changed(wire_node(name, [16], cpu="4"))
+        built.pod_assigned(bound(pod(f"on-{name}", requests={"cpu": cpu}), name))
+    built.pod_waiting(pod("p", requests={"cpu": "4"}), 0.0)
+    assert isinstance(getattr(built.decide(0.0, NOW_NS), "outcome", None), NoFit)
+    tried: list[tuple[str, list[int]]] = []
+    for now_s in range(int(AFTER_S) + 2, int(4 * HOLDS_S), 30):
+        looked(built, float(now_s))
+        tried += [place for place in cards_of(built) if place not in tried[-1:]]
+    assert tried == [("a", []), ("b", [])]
 
 
 def test_a_reserved_place_is_not_taken_by_a_smaller_pod_that_goes_elsewhere() -> None:

@@ -11,7 +11,7 @@ from tests.support.builders import pod
 NOW_S: Final = 1000.0
 
 
-def order(*keys: tuple[int, int]) -> np.ndarray:  # type: ignore[type-arg]
+def order(*keys: tuple[int, int]) -> np.ndarray:
     return np.array(keys, dtype=np.int64).T
 
 
