@@ -279,6 +279,8 @@ class Engine:
         found = self._reservations.step(now_s)
         if found is None:
             return None
+        # Its user reads of it in the message of an attempt, with all the rest.
+        self._try_again.append(found.pod)
         return PostFiltered(pod=found.pod, diagnosis=found.diagnosis, displaced=(found.pod,), reserved=found.kept)
 
     @property

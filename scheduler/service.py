@@ -321,7 +321,8 @@ class Service:
         self._observer.post_filtered(self.engine.searches, post_filtered)
         if post_filtered is None:
             return
-        self.recorder.failed_scheduling(post_filtered.pod, post_filtered.diagnosis)
+        if post_filtered.reserved is None:
+            self.recorder.failed_scheduling(post_filtered.pod, post_filtered.diagnosis)
         if post_filtered.preemption is not None or post_filtered.displaced:
             self._preemption.start(post_filtered, tasks)
 
