@@ -1,10 +1,10 @@
-"""Which of the pods that fit nowhere have waited for longest: the classes as columns, so that a look costs no loop.
+"""Which of the pods that fit nowhere have waited for longest: as columns, so that a look costs no loop.
 
 A tenant may have ten thousand pods that wait, each a class of its own. So the first of each namespace is found, and
 whoever asks takes the namespaces in turn.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from math import inf
 from typing import Final, NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import Entry
+from scheduler.queue.waking import PodClass
 from scheduler.state.columns.arrays import Int64Array, resized
 
 _FIRST_SLOTS: Final = 64
@@ -25,46 +26,87 @@ class Starved(NamedTuple):
 
 
 class LongestWaiting:
-    """By slot of `ClassTable`.
+    """The pods in groups of one class, priority and namespace, each group a slot.
 
-    since_s: float64[slots], since when the best pod of the class waits; inf of a free slot. namespace: int64[slots],
-    a number for its namespace. passed_until_s: float64[slots], until when that pod is passed over.
+    order: int64[2, slots], the sort key of the first pod of the group. since_s: float64[slots], since when that waits;
+    inf of a free slot. passed_until_s: float64[slots], until when it is passed over. namespace: int64[slots], a number
+    for its namespace.
     """
 
     def __init__(self) -> None:
-        """No classes."""
+        """No pods."""
+        self._groups: dict[Hashable, PodClass] = {}
+        self._at: dict[int, PodClass] = {}
+        self._free = list(range(_FIRST_SLOTS - 1, -1, -1))
+        self._order: Int64Array = np.zeros((2, _FIRST_SLOTS), dtype=np.int64)
         self._since_s = np.full(_FIRST_SLOTS, inf)
         self._passed_until_s = np.full(_FIRST_SLOTS, -inf)
         self._namespace: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
 
-    def rank(self, slot: int, best: Entry) -> None:
-        """The best pod of the class is this."""
-        if slot >= len(self._since_s):
-            self._grow()
-        self._since_s[slot] = best.waits_since_s
-        self._passed_until_s[slot] = best.passed_until_s
-        self._namespace[slot] = hash(best.pod.key.namespace)
+    def add(self, entry: Entry, signature: Hashable) -> None:
+        """A pod waits. signature: its class."""
+        key = _key(entry, signature)
+        group = self._groups.get(key)
+        if group is None:
+            if not self._free:
+                self._grow()
+            group = PodClass(key=key, slot=self._free.pop(), best=entry)
+            self._groups[key] = self._at[group.slot] = group
+        else:
+            group.add(entry)
+        self._rank(group)
 
-    def forget(self, slot: int) -> None:
-        """The class has no pods left."""
-        self._since_s[slot] = inf
+    def discard(self, entry: Entry, signature: Hashable) -> None:
+        """The pod leaves, which was added with this signature."""
+        group = self._groups[_key(entry, signature)]
+        if group.discard(entry):
+            self._rank(group)
+            return
+        del self._groups[group.key]
+        del self._at[group.slot]
+        self._since_s[group.slot] = inf
+        self._free.append(group.slot)
 
-    def first(self, order: Int64Array, before_s: float, now_s: float, *, without: Collection[int]) -> list[int]:
-        """Of each priority and namespace the first class whose best pod waits since `before_s` or longer.
+    def pass_over(self, entry: Entry, signature: Hashable, until_s: float) -> None:
+        """The pod is not `first` until then, nor are those of its group behind it."""
+        entry.passed_until_s = until_s
+        group = self._groups.get(_key(entry, signature))
+        if group is not None:
+            self._rank(group)
 
-        order: int64[2, slots], as ClassTable; the result is in this order. without: priorities that are left out.
+    def first(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[Starved]:
+        """Of each priority and namespace the first pod that waits since `before_s` or longer, the best pod first.
+
+        without: priorities that are left out.
         """
         slots = np.flatnonzero((self._since_s <= before_s) & (self._passed_until_s <= now_s))
         if without:
-            slots = slots[~np.isin(order[0, slots], [-priority for priority in without])]
-        slots = slots[np.lexsort((order[1, slots], order[0, slots]))]
+            slots = slots[~np.isin(self._order[0, slots], [-priority for priority in without])]
+        slots = slots[np.lexsort((self._order[1, slots], self._order[0, slots]))]
         # Two namespaces with one number are improbable, and one of them then has its turn with the other.
-        numbers = self._namespace[slots] ^ order[0, slots]
-        found: list[int] = slots[np.sort(np.unique(numbers, return_index=True)[1])].tolist()
-        return found
+        numbers = self._namespace[slots] ^ self._order[0, slots]
+        firsts = slots[np.sort(np.unique(numbers, return_index=True)[1])].tolist()
+        found = (self._at[slot].best for slot in firsts)
+        return [Starved(entry.pod, now_s - entry.waits_since_s) for entry in found]
+
+    def __len__(self) -> int:
+        """How many pods."""
+        return sum(len(group.pods()) for group in self._groups.values())
+
+    def _rank(self, group: PodClass) -> None:
+        slot, first = group.slot, group.best
+        self._order[:, slot] = first.sort_key
+        self._since_s[slot], self._passed_until_s[slot] = first.waits_since_s, first.passed_until_s
+        self._namespace[slot] = hash(first.pod.key.namespace)
 
     def _grow(self) -> None:
-        slots = 2 * len(self._since_s)
-        self._since_s = resized(self._since_s, (slots,), inf)
-        self._passed_until_s = resized(self._passed_until_s, (slots,), -inf)
-        self._namespace = resized(self._namespace, (slots,), 0)
+        slots = len(self._since_s)
+        self._order = resized(self._order, (2, 2 * slots), 0)
+        self._since_s = resized(self._since_s, (2 * slots,), inf)
+        self._passed_until_s = resized(self._passed_until_s, (2 * slots,), -inf)
+        self._namespace = resized(self._namespace, (2 * slots,), 0)
+        self._free = list(range(2 * slots - 1, slots - 1, -1))
+
+
+def _key(entry: Entry, signature: Hashable) -> Hashable:
+    return signature, entry.sort_key[0], entry.pod.key.namespace

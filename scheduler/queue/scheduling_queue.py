@@ -288,7 +288,7 @@ class SchedulingQueue:
         return self._no_fit.starved(before_s, now_s, without=without)
 
     def pass_over(self, uid: str, until_s: float) -> None:
-        """The pod is not `starved` until then, nor are those behind it that every rule answers alike."""
+        """The pod is not `starved` until then, nor are those of its class, priority and namespace behind it."""
         entry = self._entries.get(uid)
         if entry is not None:
             self._no_fit.pass_over(entry, until_s)

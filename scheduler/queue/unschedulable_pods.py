@@ -94,11 +94,12 @@ class UnschedulablePods:
         pod_class = self._classes.get(entry.signature)
         entry.signature = None
         if pod_class is not None:
+            self._longest.discard(entry, pod_class.key)
             if entry.claims is not None:
                 self._users.remove(entry.claims, pod_class.slot)
                 entry.claims = None
             if pod_class.discard(entry):
-                self._rank(pod_class)
+                self._table.order[:, pod_class.slot] = pod_class.best.sort_key
             else:
                 self._forget(pod_class)
 
@@ -187,18 +188,13 @@ class UnschedulablePods:
     def starved(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[Starved]:
         """Pods that wait since `before_s` or longer: of each namespace the first of its priority, the best first.
 
-        Of pods that every rule answers alike only the first is one. without: priorities that are left out.
+        without: priorities that are left out.
         """
-        slots = self._longest.first(self._table.order, before_s, now_s, without=without)
-        best = (self._at[slot].best for slot in slots)
-        return [Starved(entry.pod, now_s - entry.waits_since_s) for entry in best]
+        return self._longest.first(before_s, now_s, without=without)
 
     def pass_over(self, entry: Entry, until_s: float) -> None:
         """As SchedulingQueue."""
-        entry.passed_until_s = until_s
-        pod_class = self._classes.get(entry.signature)
-        if pod_class is not None:
-            self._rank(pod_class)
+        self._longest.pass_over(entry, entry.signature, until_s)
 
     def validate(self) -> None:
         """Recompute every cross-reference; TransitionError names the first that is wrong."""
@@ -214,6 +210,7 @@ class UnschedulablePods:
             expect(waits and entry.state is State.UNSCHEDULABLE, f"pod {entry.pod.key} is {entry.state.name}")
         waiting = sum(len(pod_class.pods()) for pod_class in self._classes.values())
         hopeless = sum(entry.signature is None for entry in self.unschedulable)
+        expect(waiting == len(self._longest), f"{len(self._longest)} pods wait in groups, {waiting} in classes")
         expect(waiting + hopeless == len(self.unschedulable), f"{waiting} pods wait in classes")
         expect(len(self._at) == len(self._classes), f"{len(self._at)} slots are in use")
         using = Counter(
@@ -290,17 +287,12 @@ class UnschedulablePods:
             pod_class.add(entry)
         entry.claims = self._users.add(entry.pod, pod_class.slot)
         self._table.need(pod_class.slot, needs)
-        self._rank(pod_class)
-        return pod_class
-
-    def _rank(self, pod_class: PodClass) -> None:
-        """By its best pod."""
         self._table.order[:, pod_class.slot] = pod_class.best.sort_key
-        self._longest.rank(pod_class.slot, pod_class.best)
+        self._longest.add(entry, signature)
+        return pod_class
 
     def _forget(self, pod_class: PodClass) -> None:
         """Its last pod has left."""
         del self._classes[pod_class.key]
         del self._at[pod_class.slot]
         self._table.release(pod_class.slot)
-        self._longest.forget(pod_class.slot)

@@ -1,5 +1,7 @@
 """Whose place is reserved, where, and what that costs the others."""
 
+from datetime import datetime
+from math import inf
 from typing import Final
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine
 from scheduler.engine import Engine
+from scheduler.event_handlers import before_start
 from scheduler.scheduling_cycle import NoFit, Placement
 from tests.support.builders import bound, pod, wire_node
 from tests.support.placing import NOW_NS, on_card
@@ -82,12 +85,12 @@ def test_there_is_one_place_for_each_priority_the_best_first() -> None:
     assert reserved(built) == ["p2-0 on a", "p1-0 on b"]
 
 
-def test_of_pods_that_ask_the_same_the_best_one_comes_first_whatever_the_priority() -> None:
+def test_pods_that_ask_the_same_have_a_place_for_each_priority_too() -> None:
     built = starving(nodes={"a": [8], "b": [12]})
     waits(built, "low")
     waits(built, "high", priority=1)
     looked(built, AFTER_S + 1)
-    assert reserved(built) == ["high on a"]
+    assert reserved(built) == ["high on a", "low on b"]
 
 
 def test_zero_turns_it_off() -> None:
@@ -97,9 +100,9 @@ def test_zero_turns_it_off() -> None:
     assert reserved(built) == []
 
 
-def test_a_thousand_pods_that_fit_nowhere_delay_no_other_namespace_and_a_look_is_bounded() -> None:
+def test_many_pods_that_fit_nowhere_delay_no_other_namespace_and_a_look_is_bounded() -> None:
     built = starving(nodes={"a": [8]})
-    for number in range(1000):
+    for number in range(200):
         waits(built, f"impossible-{number}", 17 + number, namespace="hostile")
     waits(built, "p", namespace="quiet")
 
@@ -162,6 +165,20 @@ def test_a_node_where_nobody_leaves_is_tried_last_by_a_pod_without_gpu_memory() 
         looked(built, float(now_s))
         tried += [place for place in cards_of(built) if place not in tried[-1:]]
     assert tried == [("a", []), ("b", [])]
+
+
+@pytest.mark.parametrize(
+    ("created", "expected_s"),
+    [
+        pytest.param("2026-01-01T00:01:00Z", -40.0, id="before the start"),
+        pytest.param("2026-01-01T00:02:00Z", inf, id="since"),
+        pytest.param("", inf, id="unknown"),
+        pytest.param("2025", inf, id="not a time"),
+    ],
+)
+def test_a_pod_that_is_older_than_the_process_waits_since_its_creation(created: str, expected_s: float) -> None:
+    start_s = datetime.fromisoformat("2026-01-01T00:01:50Z").timestamp()
+    assert before_start(10.0, start_s)(created) == expected_s
 
 
 def test_a_reserved_place_is_not_taken_by_a_smaller_pod_that_goes_elsewhere() -> None:

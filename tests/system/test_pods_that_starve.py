@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from config.protocol import names
+from config.protocol.inventory import Health, Inventory, encode
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.simulation.world import World
-from tests.support.builders import wire_node
+from tests.support.builders import UNIT_MIB, card, wire_node
 from tests.system.looking import A_SECOND_S, cluster, comes, condition, node_of
 from tests.system.preempting import is_going, nominated, runs
 from tests.system.process import Process, in_virtual_time, now_s, scheduling
@@ -138,19 +140,22 @@ async def test_a_place_that_opens_elsewhere_is_taken_at_once_and_the_reserved_on
         assert (node_of(of, "whole"), node_of(of, "small"), reserved(process)) == ("c", "a", {})
 
 
-@pytest.mark.parametrize("how", ["cordoned", "gone"])
+@pytest.mark.parametrize("how", ["cordoned", "gone", "its card has failed"])
 @in_virtual_time
-async def test_when_the_node_is_lost_another_place_is_reserved(how: str) -> None:
+async def test_when_the_place_is_lost_another_one_is_reserved(how: str) -> None:
     of = cluster(a=[16], b=[16])
     async with scheduling(of, configured()) as process:
         await full(of, "a0", "b0", gpu_mem=12)
         await starves(of, "whole")
         assert reserved(process) == {"whole": "a"}
 
+        failed = Inventory(UNIT_MIB, "", (card(0, 16, health=Health.UNHEALTHY),))
         if how == "gone":
             of.nodes.delete("a")
-        else:
+        elif how == "cordoned":
             of.nodes.patch("a", unschedulable=True)
+        else:
+            of.nodes.patch("a", annotations={names.INVENTORY: encode(failed)})
         await asyncio.sleep(A_SECOND_S)
         await something_happens(of)
         await something_happens(of)
@@ -255,3 +260,34 @@ async def test_nobody_goes_for_it_though_lower_ones_are_there() -> None:
 
         assert reserved(process) == {"polite": "a"}
         assert [is_going(of, name) for name in ("a0", "a1")] == [False, False]
+
+
+@in_virtual_time
+async def test_the_rules_have_a_say_in_where_the_place_is() -> None:
+    of = cluster(a=[16], b=[16])
+    async with scheduling(of, configured()) as process:
+        await full(of, "a0", gpu_mem=2, priority=9, labels={"app": "web"})
+        await full(of, "a1", "b0", "b1")
+        term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+        away = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        await starves(of, "alone", 14, affinity=away)
+
+        assert reserved(process) == {"alone": "b"}
+
+
+@in_virtual_time
+async def test_a_preemptor_takes_the_node_and_another_place_is_reserved() -> None:
+    of = cluster(a=[16], b=[16])
+    async with scheduling(of, configured()) as process:
+        await full(of, "a0", gpu_mem=8)
+        await full(of, "b0", gpu_mem=10, priority=1)
+        await starves(of, "whole", 16, priority=1, preemptionPolicy="Never")
+        assert (reserved(process), nominated(of, "whole")) == ({"whole": "a"}, "a")
+
+        await runs(of, "urgent", 16, priority=10)
+        assert is_going(of, "a0")
+        await something_happens(of)
+        await something_happens(of)
+
+        assert (nominated(of, "urgent"), reserved(process)) == ("a", {"whole": "b"})
+        assert nominated(of, "whole") == "b"
