@@ -5,8 +5,8 @@
        └──── in five minutes ─────┘     └─ the node, the card or the place is lost ──▶ starved
 
 Of each priority one pod at a time has such a place: the first that has waited for `after_s`, and the namespaces have it
-in turn. It is a nomination without victims (`scheduler.state.nominations`): booked for pods of its priority or a lower one, and
-not for the pod itself, which takes whatever comes free first. Nobody is made to go (docs/decisions/0047).
+in turn. It is a nomination without victims (`scheduler.state.nominations`): booked for pods of its priority or a lower
+one, and not for the pod itself, which takes whatever comes free first. Nobody is made to go (docs/decisions/0047).
 Nothing here looks at the clock: a look comes with the next thing that happens, as only that could take a place.
 Owned by the event loop. No method awaits, so each one is atomic. now_s: monotonic seconds.
 """
