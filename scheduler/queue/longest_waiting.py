@@ -52,15 +52,20 @@ class LongestWaiting:
                 self._grow()
             group = PodClass(key=key, slot=self._free.pop(), best=entry)
             self._groups[key] = self._at[group.slot] = group
-        else:
-            group.add(entry)
-        self._rank(group)
+            self._rank(group)
+            return
+        first = group.best
+        group.add(entry)
+        if group.best is not first:
+            self._rank(group)
 
     def discard(self, entry: Entry, signature: Hashable) -> None:
         """The pod leaves, which was added with this signature."""
         group = self._groups[_key(entry, signature)]
+        first = group.best
         if group.discard(entry):
-            self._rank(group)
+            if group.best is not first:
+                self._rank(group)
             return
         del self._groups[group.key]
         del self._at[group.slot]
