@@ -60,7 +60,8 @@ def build_engine(
         pre_enqueue=gates,
         queue_sort=priority_sort.sort_key,
     )
-    return Engine(tables, queue, cycles), PodReader(names, configuration.memory_unit_mib)
+    engine = Engine(tables, queue, cycles, reserve_after_s=configuration.reserve_after_s)
+    return engine, PodReader(names, configuration.memory_unit_mib)
 
 
 def resource_names(configuration: SchedulerConfiguration) -> ResourceNames:

@@ -8,6 +8,7 @@ The app and the simulator drive the same engine.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import Final
 
 import msgspec
@@ -20,6 +21,7 @@ from scheduler.pods.pod import Pod
 from scheduler.preemption_searches import PostFiltered, Searches
 from scheduler.queue.entry import QueuedPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.reservations import Reservations, with_reserved_place
 from scheduler.scheduling_cycle import Judgement, NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.state.amounts import RowsLeft
 from scheduler.state.audit import NodeAudit, audit_node
@@ -46,8 +48,15 @@ class Engine:
     Owned by the event loop; no method awaits.
     """
 
-    def __init__(self, tables: Tables, queue: SchedulingQueue, cycles: Mapping[str, SchedulingCycle]) -> None:
-        """cycles: by scheduler name."""
+    def __init__(
+        self,
+        tables: Tables,
+        queue: SchedulingQueue,
+        cycles: Mapping[str, SchedulingCycle],
+        *,
+        reserve_after_s: float = 0.0,
+    ) -> None:
+        """cycles: by scheduler name. reserve_after_s: as `Reservations`."""
         self.tables = tables
         self.queue = queue
         self._cycles = cycles
@@ -55,6 +64,9 @@ class Engine:
         self._left = RowsLeft(tables)
         self.nominations = Nominations(tables, least_of_row=self._least_of_row)
         self._searches = Searches(tables, queue, cycles, self.nominations)
+        self._reservations = Reservations(tables, queue, cycles, self.nominations, after_s=reserve_after_s)
+        # Whose turn it is: of two searches, and of a search and a decision.
+        self._reserves_next = self._reserves_first = False
         # Pods that fit nowhere, for which an attempt may do more than a check: their place is free, or kept no longer.
         self._try_again: list[Pod] = []
         # By uid: pods that wait for their places, on nodes that have changed since.
@@ -64,10 +76,13 @@ class Engine:
 
     # What the watches show
 
-    def pod_waiting(self, pod: Pod, now_s: float) -> None:
-        """A pod of ours without a node was seen. One that we have placed already is told apart by the tables."""
+    def pod_waiting(self, pod: Pod, now_s: float, since_s: float = inf) -> None:
+        """A pod of ours without a node was seen. One that we have placed already is told apart by the tables.
+
+        since_s: as SchedulingQueue.add_or_update.
+        """
         if self.tables.record(pod.key.uid) is None or pod.key.uid in self.queue:
-            self.queue.add_or_update(pod, now_s, self._key)
+            self.queue.add_or_update(pod, now_s, self._key, since_s)
             self._searches.updated(pod)
         if self.tables.record(pod.key.uid) is None:
             self._note_nomination(pod)
@@ -159,6 +174,8 @@ class Engine:
             outcome = cycle.schedule(pod, now_ns, "" if kept is None else kept.node)
             if isinstance(outcome, Placement):
                 self.nominations.remove(pod.key.uid)
+            else:
+                outcome = with_reserved_place(outcome, cycle, self.nominations)
         if isinstance(outcome, NoFit):
             # A pod that is shown its place again and again by a rule that then refuses it would be tried forever.
             shown = self._shown == (pod.key.uid, self.tables.changes.version)
@@ -178,6 +195,7 @@ class Engine:
     def check(self, now_s: float) -> bool:
         """Ask one class of waiting pods that sorts before the next pod to decide; False when there is none to ask."""
         self._note_openings()
+        self._reservations.look(now_s)
         while self._try_again:
             self.queue.try_again(self._try_again.pop().key.uid, now_s)
         if self._in_doubt:
@@ -213,9 +231,14 @@ class Engine:
         row = None if kept is None else self.tables.row_of.get(kept.node)
         if kept is None or row is None or kept.pod.scheduler_name not in self._cycles:
             return
+        cycle = self._cycles[kept.pod.scheduler_name]
         with self.nominations.seen_by(kept.pod):
-            helps = self._cycles[kept.pod.scheduler_name].may_be_helped_on(kept.pod, row)
-        if not (helps and self.nominations.cards_serve(kept)):
+            fits = kept.reserved and cycle.fits_on(kept.pod, np.array([row], dtype=np.intp))[0]
+            helps = fits or cycle.may_be_helped_on(kept.pod, row)
+        if kept.reserved and not fits:
+            if not (helps and self.nominations.cards_serve(kept)):
+                self._reservations.lost(kept)
+        elif fits or not (helps and self.nominations.cards_serve(kept)):
             self._try_again.append(kept.pod)
 
     # Questions, of tables that nobody schedules by. Whoever asks sees to it that they are as the pod sees them:
@@ -246,13 +269,24 @@ class Engine:
         return self._noted(self._searches.post_filter(no_fit, now_s))
 
     def post_filter_next(self, now_s: float) -> PostFiltered | None:
-        """One step for the best pod that is searched for; None: nothing came of it, or it is not known yet."""
-        return self._noted(self._searches.next(now_s))
+        """One step for the best pod that is searched for; None: nothing came of it, or it is not known yet.
+
+        Searches for victims and for places to reserve take turns.
+        """
+        self._reserves_next = self._reservations.any and not (self._reserves_next and self._searches.any)
+        if not self._reserves_next:
+            return self._noted(self._searches.next(now_s))
+        found = self._reservations.step(now_s)
+        if found is None:
+            return None
+        # Its user reads of it in the message of an attempt, with all the rest.
+        self._try_again.append(found.pod)
+        return PostFiltered(pod=found.pod, diagnosis=found.diagnosis, displaced=(found.pod,), reserved=found.kept)
 
     @property
     def any_search(self) -> bool:
         """Whether `post_filter_next` has something to do."""
-        return self._searches.any
+        return self._searches.any or self._reservations.any
 
     @property
     def searches(self) -> int:
@@ -261,10 +295,13 @@ class Engine:
 
     def search_first(self) -> bool:
         """Whether `post_filter_next` comes before `decide`: for a better pod, or for one as good in its turn."""
-        if not self._searches.any:
+        first = self.queue.first() if self.any_search else None
+        if first is None:
             return False
-        first = self.queue.first()
-        return first is not None and self._searches.comes_before(first.priority)
+        if self._searches.any and self._searches.comes_before(first.priority):
+            return True
+        self._reserves_first = self._reservations.any and not self._reserves_first
+        return self._reserves_first
 
     def _noted(self, post_filtered: PostFiltered | None) -> PostFiltered | None:
         if post_filtered is not None:
@@ -348,5 +385,6 @@ class Engine:
                 node = self.tables.names[row]
                 # It did not fit while others were to go there, too; its class is asked on behalf of another pod.
                 self._try_again += self.nominations.free_on(node)
-                if kinds & _NODE:
-                    self._in_doubt.update((kept.pod.key.uid, None) for kept in self.nominations.on(node))
+                for kept in self.nominations.on(node) if kinds & _NODE else self.nominations.reserved.values():
+                    if kept.node == node:
+                        self._in_doubt[kept.pod.key.uid] = None

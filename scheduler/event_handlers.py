@@ -4,7 +4,10 @@ Nothing here awaits. What is wrong with an object is reported and costs that obj
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import inf
 from typing import Any, Final
 
 from config.protocol import names
@@ -44,6 +47,23 @@ class Problem:
     happened: bool = False
 
 
+def before_start(now_s: float, unix_s: float) -> Callable[[str], float]:
+    """When a pod was created, RFC 3339, in monotonic seconds; inf where that was after the start.
+
+    A pod that was there before this process has waited under the one before. now_s, unix_s: the start.
+    """
+    start = datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def created_s(created: str) -> float:
+        if not created or created >= start:
+            return inf
+        with suppress(ValueError):
+            return now_s - (unix_s - datetime.fromisoformat(created).timestamp())
+        return inf
+
+    return created_s
+
+
 class EventHandlers:
     """One method per kind; each takes a batch of events in order."""
 
@@ -54,8 +74,10 @@ class EventHandlers:
         *,
         now_s: Callable[[], float],
         report: Callable[[Problem], None],
+        waits_since_s: Callable[[str], float] = lambda _: inf,
     ) -> None:
-        """now_s: monotonic seconds. report: told of each Problem."""
+        """now_s: monotonic seconds. report: told of each Problem. waits_since_s: as `before_start`."""
+        self._waits_since_s = waits_since_s
         self._engine = engine
         self._reader = reader
         self._now_s = now_s
@@ -201,7 +223,7 @@ class EventHandlers:
         if pod.template.over_budget:
             # Its owner reads the same in the message of the attempt.
             self._over_budget(pod, "it stays pending", on_object=False)
-        self._engine.pod_waiting(pod, self._now_s())
+        self._engine.pod_waiting(pod, self._now_s(), self._waits_since_s(pod.created))
 
     def _node_changed(self, node: objects.Node) -> None:
         over_budget = node_excess(node)

@@ -24,6 +24,7 @@ from scheduler.pods.pod import Pod
 from scheduler.queue.entry import State
 from scheduler.queue.preemptors import Preemptors, Question
 from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.reservations import with_reserved_place
 from scheduler.scheduling_cycle import NoFit, SchedulingCycle, Sought
 from scheduler.state.changes import ANYTHING, Openings
 from scheduler.state.left_above import LeftAbove, LeftAboves
@@ -36,12 +37,14 @@ class PostFiltered(msgspec.Struct, frozen=True, kw_only=True):
     """What came of PostFilter for a pod that fits nowhere. diagnosis: what its user reads.
 
     preemption: the place is kept already. displaced: pods for which a place was kept, and is no longer.
+    reserved: whether a place is reserved for the pod now, or no longer; None where it is about something else.
     """
 
     pod: Pod
     diagnosis: Diagnosis
     preemption: Preemption | None = None
     displaced: tuple[Pod, ...] = ()
+    reserved: bool | None = None
 
 
 class _Search(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,16 +215,18 @@ class Searches:
         pod = search.pod
         if result.again:
             self._queue.in_vain(pod.key.uid, now_s)
-        given_up = None if result.keeps else self._nominations.remove(pod.key.uid)
-        if self._nominations.of(pod.key.uid) is not None:
+        kept = self._nominations.of(pod.key.uid)
+        reserved = kept is not None and kept.reserved
+        given_up = None if result.keeps or reserved else self._nominations.remove(pod.key.uid)
+        if kept is not None and given_up is None and not reserved:
             # It waits for its place, and for nothing else.
             self._preemptors.discard(pod.key.uid)
         displaced = () if given_up is None else (pod,)
         if search.no_fit is None and not displaced:
             return None
         no_fit = search.no_fit or self._no_fit(pod)
-        told = replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
-        return PostFiltered(pod=pod, diagnosis=told, displaced=displaced)
+        diagnosis = replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
+        return PostFiltered(pod=pod, diagnosis=diagnosis, displaced=displaced)
 
     def _nominated(self, search: _Search, result: Preemption) -> PostFiltered:
         pod = search.pod
@@ -249,8 +254,9 @@ class Searches:
                 self._preemptors.open(key)
 
     def _no_fit(self, pod: Pod) -> NoFit:
+        cycle = self._cycles[pod.scheduler_name]
         with self._nominations.seen_by(pod):
-            return self._cycles[pod.scheduler_name].no_fit(pod)
+            return with_reserved_place(cycle.no_fit(pod), cycle, self._nominations)
 
     def _wait(self, no_fit: NoFit, *, unanswered: bool) -> None:
         pod, cycle = no_fit.pod, self._cycles[no_fit.pod.scheduler_name]

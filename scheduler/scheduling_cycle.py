@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 import msgspec
 import numpy as np
 from cachetools import LRUCache
+from msgspec.structs import replace
 
 from scheduler.framework.diagnosis import NOT_RESOLVABLE, Diagnosis, Resolvable, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
@@ -25,6 +26,7 @@ from scheduler.state.facts.priorities import Priorities
 from scheduler.state.left_above import LeftAboves
 from scheduler.state.needs import Needs
 from scheduler.state.nominations import Nominations
+from scheduler.state.pod_record import PodRecord
 from scheduler.state.volumes.plan import Plan
 
 
@@ -110,6 +112,8 @@ class SchedulingCycle:
         self._runtime = runtime
         self._diagnoses: LRUCache[Signature, _Diagnosed] = LRUCache(_DIAGNOSES_BYTES, getsizeof=_size)
         self._memo = RowMemo(runtime.tables)
+        # At which version of the tables.
+        self._without: LRUCache[Hashable, tuple[int, bool]] = LRUCache(maxsize=_MOST_IN_VAIN)
         # At which version of the tables and of the budgets.
         self._in_vain: LRUCache[Hashable, tuple[tuple[int, int], Sought]] = LRUCache(maxsize=_MOST_IN_VAIN)
         if runtime.profile.post_filter:
@@ -146,6 +150,33 @@ class SchedulingCycle:
         if rows is None and isinstance(result, NoPreemption) and not result.keeps and not result.again:
             self._in_vain[asked] = (version, sought)
         yield sought
+
+    def without_equals(self, pod: Pod, nominations: Nominations, lefts: LeftAboves) -> WhatIf:
+        """Questions for a pod that fits nowhere: what if pods of its own priority left, or of a lower one?
+
+        The caller sees to it that the tables are as the pod sees them, now and at each question.
+        """
+        runtime, key = self._runtime, self._runtime.signature(pod)
+        found = self._diagnosed(pod, key, runtime.evaluate(pod, key)).resolvable
+        above = replace(pod, priority=pod.priority + 1)
+        left = lefts.of(above.priority)
+        return WhatIf(runtime, above, found, nominations=nominations, left=left, memo=self._memo)
+
+    def fits_without(self, pod: Pod, other: PodRecord) -> bool:
+        """Whether the node of `other` would take the pod if that were not there. other: booked, of another pod."""
+        tables, key = self._runtime.tables, (self._runtime.signature(pod), other.pod.key.uid)
+        version, fits = self._without.get(key, (_NEVER_ASKED, False))
+        if version == tables.changes.version:
+            return fits
+        fits, row = False, tables.row_of.get(other.node)
+        if row is not None:
+            tables.lift(other)
+            try:
+                fits = self._runtime.judged_on(pod, np.array([row], dtype=np.intp))[0]
+            finally:
+                tables.put_back(other)
+        self._without[key] = (tables.changes.version, fits)
+        return fits
 
     def no_fit(self, pod: Pod) -> NoFit:
         """Of a pod that fits nowhere as the tables are."""
@@ -299,6 +330,7 @@ class SchedulingCycle:
 _DIAGNOSES_BYTES: Final = 32 * 1024 * 1024
 _DIAGNOSIS_BYTES: Final = 1024
 _MOST_IN_VAIN: Final = 1024
+_NEVER_ASKED: Final = -1
 
 
 def _size(kept: _Diagnosed) -> int:

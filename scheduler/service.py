@@ -24,7 +24,7 @@ from scheduler.bind_slots import BindSlots
 from scheduler.binding_cycle import Binder, WaitingPods
 from scheduler.binding_tasks import BindingTasks
 from scheduler.engine import Decision, Engine
-from scheduler.event_handlers import EventHandlers, Problem
+from scheduler.event_handlers import EventHandlers, Problem, before_start
 from scheduler.kube.port import Binding, Changed, Cluster
 from scheduler.kube.reflector import Backoff
 from scheduler.ledger_audit import LedgerAudit
@@ -104,7 +104,9 @@ class Service:
         self._until_stop: list[asyncio.Task[None]] = []
         self._reported: LRUCache[Problem, bool] = LRUCache(maxsize=_MOST_REPORTED)
         self.recorder = self._recorder()
-        handlers = EventHandlers(engine, reader, now_s=self._clock.monotonic_s, report=self._report)
+        now_s, unix_s = self._clock.monotonic_s, self._clock.wall_ns() / 1e9
+        since_s = before_start(now_s(), unix_s)
+        handlers = EventHandlers(engine, reader, now_s=now_s, report=self._report, waits_since_s=since_s)
         volume_binder = self._volume_binder(rng)
         volume_handlers = VolumeHandlers(engine.change_volumes, report=self._report, seen=volume_binder.seen)
         self._watches = self._the_watches(handlers, volume_handlers, rng)
@@ -319,7 +321,8 @@ class Service:
         self._observer.post_filtered(self.engine.searches, post_filtered)
         if post_filtered is None:
             return
-        self.recorder.failed_scheduling(post_filtered.pod, post_filtered.diagnosis)
+        if post_filtered.reserved is None:
+            self.recorder.failed_scheduling(post_filtered.pod, post_filtered.diagnosis)
         if post_filtered.preemption is not None or post_filtered.displaced:
             self._preemption.start(post_filtered, tasks)
 

@@ -187,6 +187,14 @@ class SchedulerConfiguration(Section):
         validate_default=True,
         description="The longest such wait; not less than `podInitialBackoffSeconds`.",
     )
+    reserve_after_s: Seconds = Field(
+        default=300.0,
+        validation_alias="reserveAfter",
+        ge=0,
+        le=_LONGEST_PERIOD_S,
+        description="A pod that has waited so long as the first of its priority has a place kept for it, which smaller "
+        "pods of the same or a lower priority no longer take. 0: never.",
+    )
     bind_timeout_s: Annotated[Seconds, AfterValidator(_bind_timeout)] = Field(
         default=DEFAULT_BIND_TIMEOUT_S,
         validation_alias="bindTimeout",

@@ -33,12 +33,14 @@ class ReasonCount:
 class Diagnosis:
     """Why a pod fits nowhere. nodes: how many there are. rejected: a reason that holds for every node, or "".
 
+    reserved: the place that is kept for the pod, or for one that has waited longer and keeps it away; "" for none.
     tail: why PostFilter does not help either, or ""; tail_reasons: what of it tells it from others.
     """
 
     nodes: int
     reasons: tuple[ReasonCount, ...] = ()
     rejected: str = ""
+    reserved: str = ""
     tail: str = ""
     tail_reasons: tuple[str, ...] = ()
 
@@ -48,8 +50,9 @@ class Diagnosis:
         if self.nodes == 0 and not self.rejected:
             return "no nodes available to schedule pods"
         text = self.rejected or ", ".join(sorted(str(reason) for reason in self.reasons))
+        reserved = f" {self.reserved}." if self.reserved else ""
         tail = f" {self.tail}" if self.tail else ""
-        return f"0/{self.nodes} nodes are available: {text}.{tail}"
+        return f"0/{self.nodes} nodes are available: {text}.{reserved}{tail}"
 
     @property
     def by_node(self) -> dict[str, list[str]]:
@@ -63,7 +66,8 @@ class Diagnosis:
     @property
     def constant_text(self) -> tuple[str, ...]:
         """The message without its numbers: while this stays, the condition need not be patched often."""
-        return (self.rejected, *sorted(reason.reason for reason in self.reasons), *self.tail_reasons)
+        reasons = sorted(reason.reason for reason in self.reasons)
+        return (self.rejected, *reasons, self.reserved, *self.tail_reasons)
 
 
 class Resolvable(NamedTuple):

@@ -178,7 +178,7 @@ class Runtime:
         if rows is not None and (
             kept is None or kept.moment != self.moment(pod) or self._is_far_behind(kept, len(rows))
         ):
-            return self._judged_on(pod, rows)
+            return self.judged_on(pod, rows)
         evaluation = self.evaluate(pod, signature)
         if evaluation.never:
             return False, evaluation
@@ -193,7 +193,8 @@ class Runtime:
         behind = self.tables.changes.version - kept.version
         return not kept.never and behind > max(_FEW_CHANGES, rows)
 
-    def _judged_on(self, pod: Pod, rows: RowArray) -> tuple[bool, Evaluation]:
+    def judged_on(self, pod: Pod, rows: RowArray) -> tuple[bool, Evaluation]:
+        """As `fits_on`, from the tables alone, also while a pod is lifted from them."""
         state = CycleState()
         skipped, never = self.pre_filter(pod, state)
         if never is not None:

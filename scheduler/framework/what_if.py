@@ -134,10 +134,11 @@ class RowMemo:
 
 
 class WhatIf:
-    """Questions for one pod. rows: intp[…], of the nodes where pods of lower priority may make room by leaving.
+    """Questions for one pod.
 
-    resolvable: how many there are where any pods could. ruled_out: intp[…], those of `rows` that the node's own fields
-    rule out besides. All as of the start.
+    rows: intp[…], of the nodes where pods of lower priority may make room by leaving. resolvable: how many there are
+    where any pods could. ruled_out: intp[…], those of `rows` that the node's own fields rule out besides. All as of the
+    start.
     least: int64[amounts], what the pod needs of a row at least. left: what rows have left without pods of lower
     priority, see `count`. wakes_on: bits of Change that can alter what rules said of trials.
     nominations: the tables show them as the pod sees them.
@@ -166,7 +167,7 @@ class WhatIf:
         self.wakes_on = 0
         self._names = list(self.tables.names)
         self._runtime = runtime
-        self._pod = pod
+        self.pod = pod
         self._memo = memo
 
     def is_there(self, row: int) -> bool:
@@ -186,7 +187,7 @@ class WhatIf:
         While victims of others go there, they and what is kept for those others both count.
         """
         kept = np.zeros(self.tables.capacity, dtype=np.int64)
-        for node, places in self.nominations.by_node(without=self._pod.key.uid):
+        for node, places in self.nominations.by_node(without=self.pod.key.uid):
             if (row := self.tables.row_of.get(node)) is not None:
                 kept[row] = places
         found: list[int] = rows[np.lexsort((self.tables.rank[rows], kept[rows]))].tolist()
@@ -197,7 +198,7 @@ class WhatIf:
 
         To be asked for again after each `yield`.
         """
-        return self._memo.of((self._pod.template, self._pod.priority, self.tables.budgets.version))
+        return self._memo.of((self.pod.template, self.pod.priority, self.tables.budgets.version))
 
     def is_as_it_was(self, row: int, since: int) -> bool:
         """Whether nothing on the row has changed after that version of the tables."""
@@ -223,18 +224,18 @@ class WhatIf:
                     self.tables.put_back(record)
 
     def _lower_nominated(self, row: int) -> list[PodRecord]:
-        return [record for record in self.tables.nominated_on(row) if record.pod.priority < self._pod.priority]
+        return [record for record in self.tables.nominated_on(row) if record.pod.priority < self.pod.priority]
 
     @contextmanager
     def trial(self, row: int, only: Collection[int] | None = None) -> Iterator[Trial]:
         """One node. only: slots of its cards, when no other will do."""
         state, runtime = CycleState(), self._runtime
-        skipped, _ = runtime.pre_filter(self._pod, state)
+        skipped, _ = runtime.pre_filter(self.pod, state)
         rules = runtime.profile.card_rules(skipped)
         if only is not None:
             rules = replace(rules, filters=(*rules.filters, OnlyCards(frozenset(only))))
         state.write(CARD_RULES, rules)
-        trial = Trial(runtime, self._pod, row, state, runtime.profile.class_rules(self._pod, skipped), {})
+        trial = Trial(runtime, self.pod, row, state, runtime.profile.class_rules(self.pod, skipped), {})
         try:
             trial.lift_all(self._lower_nominated(row))
             yield trial

@@ -46,6 +46,8 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     BACKING_OFF means that the back-off is for an error.
     changes: of the pod itself that led to attempts in short order; changed_s: when the last one did, or will.
     gate: PreEnqueue's message, "" when not GATED. signature: None when in no class. claims: those that bring it back.
+    waits_since_s: when it became ready for the first time, also if that was another process before this one.
+    passed_until_s: it counts not as starved until then.
     ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is tried again whatever happens.
     gone: deleted in flight. changed: updated in flight, in a way that may matter.
     """
@@ -63,6 +65,8 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     ready_s: float = 0.0
     leftover_s: float = 0.0
     first_queued_s: float = inf
+    waits_since_s: float = inf
+    passed_until_s: float = -inf
     queued_s: float = 0.0
     changes: int = 0
     changed_s: float = -inf

@@ -33,6 +33,7 @@ Owned by the event loop. No method awaits, so each one is atomic. now_s: monoton
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from math import inf
 from typing import Final
 
 from scheduler.pods.pod import Pod
@@ -43,6 +44,7 @@ from scheduler.queue.failed_pods import FailedPods
 from scheduler.queue.gates import NO_GATES, Gate, gate_message
 from scheduler.queue.heap import Heap
 from scheduler.queue.held_back import HeldBack
+from scheduler.queue.longest_waiting import Starved
 from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import Check
 from scheduler.state.changes import Openings
@@ -91,16 +93,21 @@ class SchedulingQueue:
         """Whether the pod is in any state, in flight included."""
         return uid in self._entries
 
-    def add_or_update(self, pod: Pod, now_s: float, signature_of: Callable[[Pod], Hashable] = _by_template) -> None:
+    def add_or_update(
+        self, pod: Pod, now_s: float, signature_of: Callable[[Pod], Hashable] = _by_template, since_s: float = inf
+    ) -> None:
         """A pod that waits for us was seen, with or without changes. In flight: the next attempt takes this version.
 
         A change matters that somebody looks at: a rule (its signature is another), a gate, or the order of the queue.
         signature_of: as `unschedulable` is told. A mere status change does not matter.
+        since_s: when a pod that is new here, and not gated, began to wait; inf: now.
         """
         entry = self._entries.get(pod.key.uid)
         if entry is None:
             entry = self._entries[pod.key.uid] = Entry(pod=pod)
             self._admit(entry, now_s)
+            if entry.state is State.ACTIVE:
+                entry.waits_since_s = min(entry.waits_since_s, since_s)
             return
         matters = self._matters(entry.pod, pod, signature_of)
         if matters or (entry.pod.labels, entry.pod.annotations) != (pod.labels, pod.annotations):
@@ -276,6 +283,16 @@ class SchedulingQueue:
         """
         self._no_fit.reclassify(check, signature, needs, told_after_s=now_s)
 
+    def starved(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[Starved]:
+        """See `UnschedulablePods.starved`."""
+        return self._no_fit.starved(before_s, now_s, without=without)
+
+    def pass_over(self, uid: str, until_s: float) -> None:
+        """The pod is not `starved` until then, nor are those of its class, priority and namespace behind it."""
+        entry = self._entries.get(uid)
+        if entry is not None:
+            self._no_fit.pass_over(entry, until_s)
+
     # What is known
 
     def lengths(self) -> dict[str, int]:
@@ -350,6 +367,7 @@ class SchedulingQueue:
         entry.state = State.ACTIVE
         entry.queued_s = now_s
         entry.first_queued_s = min(entry.first_queued_s, now_s)
+        entry.waits_since_s = min(entry.waits_since_s, now_s)
         self._active.push(entry, entry.sort_key)
 
     def _reconsider(self, entry: Entry, now_s: float) -> None:

@@ -17,7 +17,7 @@ Owned by the scheduling queue. No method awaits, so each one is atomic.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -29,6 +29,7 @@ from scheduler.queue.claim_users import ClaimUsers
 from scheduler.queue.class_table import ClassTable, Left
 from scheduler.queue.entry import Entry, SortKey, State
 from scheduler.queue.heap import Heap
+from scheduler.queue.longest_waiting import LongestWaiting, Starved
 from scheduler.queue.waking import EVERYWHERE, Check, OpenRows, PodClass
 from scheduler.state.amounts import ANY_BIT
 from scheduler.state.changes import ANYTHING, Change, Openings
@@ -60,6 +61,7 @@ class UnschedulablePods:
         self._at: dict[int, PodClass] = {}
         self._users = ClaimUsers()
         self._table = ClassTable(measured_by=_MEASURED_BY)
+        self._longest = LongestWaiting()
         self._open = OpenRows()
         self._noted = Openings()
         self._any_due = False
@@ -92,6 +94,7 @@ class UnschedulablePods:
         pod_class = self._classes.get(entry.signature)
         entry.signature = None
         if pod_class is not None:
+            self._longest.discard(entry, pod_class.key)
             if entry.claims is not None:
                 self._users.remove(entry.claims, pod_class.slot)
                 entry.claims = None
@@ -182,6 +185,17 @@ class UnschedulablePods:
             self._table.since[slot] = EVERYWHERE
             self._any_due = True
 
+    def starved(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[Starved]:
+        """Pods that wait since `before_s` or longer: of each namespace the first of its priority, the best first.
+
+        without: priorities that are left out.
+        """
+        return self._longest.first(before_s, now_s, without=without)
+
+    def pass_over(self, entry: Entry, until_s: float) -> None:
+        """As SchedulingQueue."""
+        self._longest.pass_over(entry, entry.signature, until_s)
+
     def validate(self) -> None:
         """Recompute every cross-reference; TransitionError names the first that is wrong."""
         for key, pod_class in self._classes.items():
@@ -196,6 +210,7 @@ class UnschedulablePods:
             expect(waits and entry.state is State.UNSCHEDULABLE, f"pod {entry.pod.key} is {entry.state.name}")
         waiting = sum(len(pod_class.pods()) for pod_class in self._classes.values())
         hopeless = sum(entry.signature is None for entry in self.unschedulable)
+        expect(waiting == len(self._longest), f"{len(self._longest)} pods wait in groups, {waiting} in classes")
         expect(waiting + hopeless == len(self.unschedulable), f"{waiting} pods wait in classes")
         expect(len(self._at) == len(self._classes), f"{len(self._at)} slots are in use")
         using = Counter(
@@ -273,6 +288,7 @@ class UnschedulablePods:
         entry.claims = self._users.add(entry.pod, pod_class.slot)
         self._table.need(pod_class.slot, needs)
         self._table.order[:, pod_class.slot] = pod_class.best.sort_key
+        self._longest.add(entry, signature)
         return pod_class
 
     def _forget(self, pod_class: PodClass) -> None:

@@ -173,9 +173,17 @@ class _Replay:
 
     def _decide_all(self) -> None:
         """Until no pod is ready."""
-        while (decision := self._engine.decide(self._now_s, int((EPOCH_S + self._now_s) * 1e9))) is not None:
+        while (decision := self._decide()) is not None:
             self._decisions += 1
             self._follow_up(decision)
+
+    def _decide(self) -> Decision | None:
+        engine = self._engine
+        while engine.check(self._now_s) or engine.any_search:
+            # Of places that are reserved: here nobody is ever made to go.
+            if engine.any_search:
+                engine.post_filter_next(self._now_s)
+        return engine.decide(self._now_s, int((EPOCH_S + self._now_s) * 1e9))
 
     def _follow_up(self, decision: Decision) -> None:
         outcome, uid = decision.outcome, decision.queued.pod.key.uid

@@ -45,11 +45,13 @@ def _nobody_knows(_pod: Pod) -> None:
 class Nomination(msgspec.Struct, eq=False, kw_only=True):
     """One pod. record: as it is booked. victims: uids of the pods that have to go first.
 
+    waited_s: how long it had waited when its place was reserved, so that nobody has to go; None for any other place.
     written: whether a watch has shown the pod's status with it. shown: whether it is booked now.
     """
 
     record: PodRecord
     victims: frozenset[str]
+    waited_s: float | None = None
     written: bool = False
     shown: bool = False
 
@@ -64,6 +66,11 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
         return self.record.node
 
     @property
+    def reserved(self) -> bool:
+        """Whether it waits there until pods leave by themselves, see `scheduler.reservations`."""
+        return self.waited_s is not None
+
+    @property
     def lacks_cards(self) -> bool:
         """Whether it counts on every card of its node, as nobody knows which it is to get."""
         return bool(self.record.written.units) and not self.record.written.decided
@@ -75,7 +82,10 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
 
 
 class Nominations:
-    """By uid of the pod. version: moves when a place is kept, or no longer."""
+    """By uid of the pod. version: moves when a place is kept, or no longer.
+
+    reserved: by priority, the place of a pod that waits there until pods leave by themselves; one at most. Read only.
+    """
 
     def __init__(
         self,
@@ -96,6 +106,7 @@ class Nominations:
         self._looked: Hashable = None
         self._hidden: dict[str, Nomination] = {}
         self.version = 0
+        self.reserved: dict[int, Nomination] = {}
         self._kept: dict[str, Nomination] = {}
         self._waits_for: dict[str, set[str]] = {}  # uid of a victim -> uids of the pods that it goes for
         self._on: dict[str, dict[str, Nomination]] = {}
@@ -153,11 +164,18 @@ class Nominations:
         return bool(self._waits_for.get(uid))
 
     def nominate(
-        self, pod: Pod, node: str, shares: tuple[CardShare, ...] | None, victims: Collection[str] = ()
+        self,
+        pod: Pod,
+        node: str,
+        shares: tuple[CardShare, ...] | None,
+        victims: Collection[str] = (),
+        *,
+        waited_s: float | None = None,
     ) -> Nomination | None:
         """Keep a place for the pod, instead of the one before. None when too many are kept already.
 
-        shares: its cards; None where they are not known. victims: uids of pods that are to go first.
+        shares: its cards; None where they are not known. victims: uids of pods that are to go first. waited_s: as
+        Nomination; no other place is reserved at its priority then.
         """
         self.remove(pod.key.uid)
         if self.full:
@@ -171,7 +189,9 @@ class Nominations:
         record = PodRecord(
             pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=False, nominated=True
         )
-        kept = self._kept[pod.key.uid] = Nomination(record=record, victims=frozenset(victims))
+        kept = self._kept[pod.key.uid] = Nomination(record=record, victims=frozenset(victims), waited_s=waited_s)
+        if kept.reserved:
+            self.reserved[pod.priority] = kept
         self._on.setdefault(node, {})[pod.key.uid] = kept
         for victim in victims:
             self._waits_for.setdefault(victim, set()).add(pod.key.uid)
@@ -191,6 +211,8 @@ class Nominations:
         if kept is None:
             return None
         self.version += 1
+        if kept.reserved:
+            del self.reserved[kept.pod.priority]
         del self._order[bisect_left(self._order, kept.order)]
         self._hidden.pop(uid, None)
         self._nowhere.pop(uid, None)
@@ -218,9 +240,12 @@ class Nominations:
         return [kept.pod for kept in waiting if self._is_free(kept)]
 
     def free_on(self, node: str) -> list[Pod]:
-        """For whom nobody has to go any more, of the pods for which a place is kept there: a few, in turn."""
+        """For whom nobody has to go any more, of the pods for which a place is kept there: a few, in turn.
+
+        Without those whose place is reserved: whoever leaves the node is one of many.
+        """
         here = self._on.get(node, {})
-        free = [kept for kept in here.values() if self._is_free(kept)][:_MOST_IN_TURN]
+        free = [kept for kept in here.values() if not kept.reserved and self._is_free(kept)][:_MOST_IN_TURN]
         for kept in free:
             here[kept.pod.key.uid] = here.pop(kept.pod.key.uid)
         return [kept.pod for kept in free]

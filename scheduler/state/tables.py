@@ -56,7 +56,7 @@ class Tables(Bookings):
 
     def __init__(self, resources: ResourceNames, memory_unit_mib: int = 1024) -> None:
         """resources: the configured names. memory_unit_mib: a node with another unit takes no gpu pod."""
-        self._resource_names = resources
+        self.resource_names = resources
         self._unit_mib = memory_unit_mib
         super().__init__()
         self.unschedulable: BoolArray = np.zeros(FIRST_CAPACITY, dtype=np.bool_)
@@ -80,8 +80,8 @@ class Tables(Bookings):
         if not kinds:
             return self._inventories[name].problem
         allocatable = amounts(node.status.allocatable)
-        allocatable.pop(self._resource_names.gpu_mem, None)
-        inventory = read_inventory(node, self._resource_names, self._unit_mib)
+        allocatable.pop(self.resource_names.gpu_mem, None)
+        inventory = read_inventory(node, self.resource_names, self._unit_mib)
         row = self._row_for(name)
         self._nodes[name] = node
         self.unschedulable[row] = node.spec.unschedulable

@@ -78,7 +78,7 @@ class Metrics:
 
 
 class PreemptionMetrics:
-    """What was sought for pods that fit nowhere, and who goes for them."""
+    """What was sought for pods that fit nowhere, who goes for them, and what is reserved."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """registry: where they are shown."""
@@ -87,6 +87,12 @@ class PreemptionMetrics:
         )
         self.victims = Histogram(
             "scheduler_preemption_victims", "Pods that go for one pod.", buckets=_VICTIMS, registry=registry
+        )
+        self.reservations = Counter(
+            "gpushare_scheduler_reservations",
+            "Places reserved for pods that have waited for reserveAfter, and places given up without success.",
+            ["result"],
+            registry=registry,
         )
 
 

@@ -67,6 +67,10 @@ class ServiceObserver:
         """PostFilter was asked for pods that fit nowhere. begun: searches so far, ever."""
         self._metrics.preemption.attempts.inc(begun - self._searches)
         self._searches = begun
+        if post_filtered is not None and post_filtered.reserved is not None:
+            self._metrics.preemption.reservations.labels("kept" if post_filtered.reserved else "given_up").inc()
+            event = "pod.place_reserved" if post_filtered.reserved else "pod.place_given_up"
+            log.info(event, pod=str(post_filtered.pod.key), reason=post_filtered.diagnosis.message)
         preemption = None if post_filtered is None else post_filtered.preemption
         if preemption is not None and preemption.removed:
             self._metrics.preemption.victims.observe(len(preemption.removed))

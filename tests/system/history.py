@@ -57,11 +57,12 @@ class History(RuleBasedStateMachine):
         nodes=st.sets(st.sampled_from(sorted(PLANS)), min_size=2),
         binds=st.sampled_from([2, 64]),
         latency_s=st.sampled_from([0.0, 0.003, 0.2]),
+        reserve_after=st.sampled_from(["0", "2s", "5m"]),
     )
-    def begins(self, nodes: set[str], binds: int, latency_s: float) -> None:
+    def begins(self, nodes: set[str], binds: int, latency_s: float, reserve_after: str) -> None:
         for name in sorted(nodes):
             self.show(PLANS[name])
-        fields = {"bindTimeout": f"{BIND_TIMEOUT_S:g}s", "maxBindsInFlight": binds}
+        fields = {"bindTimeout": f"{BIND_TIMEOUT_S:g}s", "maxBindsInFlight": binds, "reserveAfter": reserve_after}
         self.configuration = SchedulerConfiguration.model_validate(fields)
         self.latency_s = latency_s
         self.run(self.begin_process())
@@ -229,6 +230,11 @@ class History(RuleBasedStateMachine):
         self.happened["bound"] += sum(self.posts.are_ours(pod) for pod in self.world.pods)
         preempted = self.process.metrics.registry.get_sample_value("scheduler_preemption_victims_count")
         self.happened["preemptions"] += int(preempted or 0)
+        for result in ("kept", "given_up"):
+            count = self.process.metrics.registry.get_sample_value(
+                "gpushare_scheduler_reservations_total", {"result": result}
+            )
+            self.happened[f"reserved: {result}"] += int(count or 0)
         self.happened["waiting at the end"] += len(self.pods(assigned=False, ours=True))
 
     async def cancel_everything(self) -> None:

@@ -130,7 +130,8 @@ def start(wire: Wire, configuration: SchedulerConfiguration = AT_ONCE, *, seed: 
         lambda: process.expected_ledger(),  # noqa: PLW0108 - made below
         lambda: process.engine.nominations,
     )
-    engine = Engine(built.tables, built.queue, dict.fromkeys(built.scheduler_names, cycle))
+    cycles = dict.fromkeys(built.scheduler_names, cycle)
+    engine = Engine(built.tables, built.queue, cycles, reserve_after_s=configuration.reserve_after_s)
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=False)
     service = Service(
         wire,

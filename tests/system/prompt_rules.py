@@ -57,5 +57,7 @@ class PromptRules(History):
             state = engine.queue.state(wire.metadata.uid)
             # Who is held back is awake: its namespace may send no more for now.
             if state not in {None, State.GATED, State.HELD_BACK, State.IN_FLIGHT}:
-                place = decision(profile, engine.tables, READER.read(wire), 0)
+                pod = READER.read(wire)
+                with engine.nominations.seen_by(pod):
+                    place = decision(profile, engine.tables, pod, 0)
                 assert not isinstance(place, Placement), f"{place} is free, and the pod is {state}"

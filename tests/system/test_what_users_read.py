@@ -42,9 +42,11 @@ async def test_a_condition_is_patched_when_its_message_changes() -> None:
         of.nodes.patch("a", unschedulable=True)
         await asyncio.sleep(310)
 
+        waits = "0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 8, most free 6 (of 16)."
+        kept = " card 0 of node a is kept for this pod, which has waited 5m."
         assert [message for _, name, message in process.wire.conditions if name == "waits"] == [
-            "0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 8, most free 6 (of 16)."
-            + NO_VICTIMS,
+            waits + NO_VICTIMS,
+            waits + kept + NO_VICTIMS,
             "0/1 nodes are available: 1 node(s) were unschedulable." + NOT_HELPFUL,
         ]
 

@@ -20,7 +20,7 @@ ALL_ROWS: Final = slice(None)
 FIRST_CAPACITY: Final = 64
 
 
-def resized(column: NDArray[Any], shape: tuple[int, ...], fill: int) -> NDArray[Any]:
+def resized(column: NDArray[Any], shape: tuple[int, ...], fill: float) -> NDArray[Any]:
     """A copy of `column` of at least the same `shape` in each dimension; new cells hold `fill`."""
     grown = np.full(shape, fill, dtype=column.dtype)
     grown[tuple(slice(0, n) for n in column.shape)] = column

@@ -130,3 +130,15 @@ def test_many_pods_fill_many_nodes_and_no_card_holds_too_much() -> None:
     assert (len(report.placed), report.waiting) == (400, ())
     assert [card for card in report.cards if card.peak > card.units] == []
     assert sum(whole.used for whole in report.nodes) == 0
+
+
+def test_a_pod_that_starves_beside_a_stream_of_small_ones_has_a_place_reserved() -> None:
+    small = [pod(f"small-{number}", 4, at_s=20.0 * number, runs_s=120) for number in range(60)]
+    cluster = described([node("a", 16)], [*small, pod("whole", 16, at_s=100, runs_s=10)])
+
+    def wait_s(reserve_after: str) -> float:
+        settings = SchedulerConfiguration.model_validate({"reserveAfter": reserve_after})
+        return next(one.wait_s for one in replayed_file(cluster, build_engine(settings)).placed if "whole" in one.pod)
+
+    assert wait_s("5m") <= 300 + 120 + 20
+    assert wait_s("0") >= 1200

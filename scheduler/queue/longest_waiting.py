@@ -1,0 +1,117 @@
+"""Which of the pods that fit nowhere have waited for longest: as columns, so that a look costs no loop.
+
+A tenant may have ten thousand pods that wait, each a class of its own. So the first of each namespace is found, and
+whoever asks takes the namespaces in turn.
+"""
+
+from collections.abc import Collection, Hashable
+from math import inf
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from scheduler.pods.pod import Pod
+from scheduler.queue.entry import Entry
+from scheduler.queue.waking import PodClass
+from scheduler.state.columns.arrays import Int64Array, resized
+
+_FIRST_SLOTS: Final = 64
+
+
+class Starved(NamedTuple):
+    """A pod that fits nowhere. waited_s: for how long, > 0."""
+
+    pod: Pod
+    waited_s: float
+
+
+class LongestWaiting:
+    """The pods in groups of one class, priority and namespace, each group a slot.
+
+    order: int64[2, slots], the sort key of the first pod of the group. since_s: float64[slots], since when that waits;
+    inf of a free slot. passed_until_s: float64[slots], until when it is passed over. namespace: int64[slots], a number
+    for its namespace.
+    """
+
+    def __init__(self) -> None:
+        """No pods."""
+        self._groups: dict[Hashable, PodClass] = {}
+        self._at: dict[int, PodClass] = {}
+        self._free = list(range(_FIRST_SLOTS - 1, -1, -1))
+        self._order: Int64Array = np.zeros((2, _FIRST_SLOTS), dtype=np.int64)
+        self._since_s = np.full(_FIRST_SLOTS, inf)
+        self._passed_until_s = np.full(_FIRST_SLOTS, -inf)
+        self._namespace: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
+
+    def add(self, entry: Entry, signature: Hashable) -> None:
+        """A pod waits. signature: its class."""
+        key = _key(entry, signature)
+        group = self._groups.get(key)
+        if group is None:
+            if not self._free:
+                self._grow()
+            group = PodClass(key=key, slot=self._free.pop(), best=entry)
+            self._groups[key] = self._at[group.slot] = group
+            self._rank(group)
+            return
+        first = group.best
+        group.add(entry)
+        if group.best is not first:
+            self._rank(group)
+
+    def discard(self, entry: Entry, signature: Hashable) -> None:
+        """The pod leaves, which was added with this signature."""
+        group = self._groups[_key(entry, signature)]
+        first = group.best
+        if group.discard(entry):
+            if group.best is not first:
+                self._rank(group)
+            return
+        del self._groups[group.key]
+        del self._at[group.slot]
+        self._since_s[group.slot] = inf
+        self._free.append(group.slot)
+
+    def pass_over(self, entry: Entry, signature: Hashable, until_s: float) -> None:
+        """The pod is not `first` until then, nor are those of its group behind it."""
+        entry.passed_until_s = until_s
+        group = self._groups.get(_key(entry, signature))
+        if group is not None:
+            self._rank(group)
+
+    def first(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[Starved]:
+        """Of each priority and namespace the first pod that waits since `before_s` or longer, the best pod first.
+
+        without: priorities that are left out.
+        """
+        slots = np.flatnonzero((self._since_s <= before_s) & (self._passed_until_s <= now_s))
+        if without:
+            slots = slots[~np.isin(self._order[0, slots], [-priority for priority in without])]
+        slots = slots[np.lexsort((self._order[1, slots], self._order[0, slots]))]
+        # Two namespaces with one number are improbable, and one of them then has its turn with the other.
+        numbers = self._namespace[slots] ^ self._order[0, slots]
+        firsts = slots[np.sort(np.unique(numbers, return_index=True)[1])].tolist()
+        found = (self._at[slot].best for slot in firsts)
+        return [Starved(entry.pod, now_s - entry.waits_since_s) for entry in found]
+
+    def __len__(self) -> int:
+        """How many pods."""
+        return sum(len(group.pods()) for group in self._groups.values())
+
+    def _rank(self, group: PodClass) -> None:
+        slot, first = group.slot, group.best
+        self._order[:, slot] = first.sort_key
+        self._since_s[slot], self._passed_until_s[slot] = first.waits_since_s, first.passed_until_s
+        self._namespace[slot] = hash(first.pod.key.namespace)
+
+    def _grow(self) -> None:
+        slots = len(self._since_s)
+        self._order = resized(self._order, (2, 2 * slots), 0)
+        self._since_s = resized(self._since_s, (2 * slots,), inf)
+        self._passed_until_s = resized(self._passed_until_s, (2 * slots,), -inf)
+        self._namespace = resized(self._namespace, (2 * slots,), 0)
+        self._free = list(range(2 * slots - 1, slots - 1, -1))
+
+
+def _key(entry: Entry, signature: Hashable) -> Hashable:
+    return signature, entry.sort_key[0], entry.pod.key.namespace

@@ -1,0 +1,293 @@
+"""A pod that waits for long has a place reserved: smaller ones no longer take what it needs."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from config.protocol import names
+from config.protocol.inventory import Health, Inventory, encode
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.simulation.world import World
+from tests.support.builders import UNIT_MIB, card, wire_node
+from tests.system.looking import A_SECOND_S, cluster, comes, condition, node_of
+from tests.system.preempting import is_going, nominated, runs
+from tests.system.process import Process, in_virtual_time, now_s, scheduling
+
+# Each of the small pods of the stream runs for so long, and one comes so often: more than there is room for.
+RUNS_S = 120.0
+EVERY_S = 15.0
+NEVER_S = 1500.0
+AFTER_S = 60.0
+HELD_S = 12 * AFTER_S
+
+
+def configured(reserve_after: str = f"{AFTER_S:g}s") -> SchedulerConfiguration:
+    return SchedulerConfiguration.model_validate({"bindTimeout": 0, "reserveAfter": reserve_after})
+
+
+async def small_pods_come_and_go(of: World) -> None:
+    ends_s: dict[str, float] = {}
+    for number in range(int(10 * NEVER_S)):
+        if number % EVERY_S == 0:
+            comes(of, f"small-{number}", 4)
+        for pod in list(of.pods):
+            name = pod.metadata.name
+            if pod.spec.node_name and name.startswith("small") and now_s() >= ends_s.setdefault(name, now_s() + RUNS_S):
+                of.pods.remove("default", name)
+        await asyncio.sleep(1.0)
+
+
+async def full(of: World, *names: str, gpu_mem: int = 8, **options: Any) -> None:  # noqa: ANN401 - as `manifest`
+    """Pods run, each on the node that its name begins with."""
+    for name in names:
+        await runs(of, name, gpu_mem, to=name[0], **options)
+        assert node_of(of, name) == name[0]
+
+
+async def starves(of: World, name: str, gpu_mem: int | list[int] = 16, **options: Any) -> None:  # noqa: ANN401 - as `manifest`
+    comes(of, name, gpu_mem, **options)
+    await asyncio.sleep(AFTER_S + A_SECOND_S)
+    # A look comes with the next thing that happens.
+    await something_happens(of)
+
+
+async def something_happens(of: World) -> None:
+    comes(of, f"other-{now_s():g}", 64, priority=-100)
+    await asyncio.sleep(A_SECOND_S)
+
+
+def reserved(process: Process) -> dict[str, str]:
+    return {kept.pod.key.name: kept.node for kept in process.engine.nominations.reserved.values()}
+
+
+@pytest.mark.parametrize(
+    ("reserve_after", "after_s", "node"),
+    [pytest.param("0", NEVER_S, "", id="off"), pytest.param("5m", 300 + RUNS_S + EVERY_S, "a", id="default")],
+)
+@in_virtual_time
+async def test_the_wait_of_a_whole_card_in_a_stream_of_small_pods_is_bounded(
+    reserve_after: str, after_s: float, node: str
+) -> None:
+    of = cluster(a=[16])
+    async with scheduling(of, configured(reserve_after)):
+        stream = asyncio.create_task(small_pods_come_and_go(of))
+        await asyncio.sleep(200)
+        comes(of, "whole", 16)
+        await asyncio.sleep(after_s)
+        stream.cancel()
+
+        assert node_of(of, "whole") == node
+
+
+@in_virtual_time
+async def test_who_starves_and_who_is_kept_away_are_told_and_the_status_names_the_node() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of, configured()) as process:
+        await full(of, "a0", "a1")
+        await starves(of, "whole")
+        of.pods.remove("default", "a0")
+        await asyncio.sleep(A_SECOND_S)
+        comes(of, "small", 4)
+        comes(of, "too-large", 17)
+        await asyncio.sleep(A_SECOND_S)
+
+        assert (reserved(process), nominated(of, "whole")) == ({"whole": "a"}, "a")
+        assert " card 0 of node a is kept for this pod, which has waited 1m." in condition(of, "whole")
+        assert " card 0 of node a is kept for pod default/whole, which has waited 1m." in condition(of, "small")
+        assert "is kept" not in condition(of, "too-large")
+        assert not node_of(of, "small")
+        assert not is_going(of, "a1")
+        assert (
+            process.metrics.registry.get_sample_value("gpushare_scheduler_reservations_total", {"result": "kept"}) == 1
+        )
+
+        of.pods.remove("default", "a1")
+        await asyncio.sleep(A_SECOND_S)
+        assert (node_of(of, "whole"), node_of(of, "small")) == ("a", "")
+
+
+@in_virtual_time
+async def test_a_pod_of_higher_priority_takes_the_place_and_one_of_lower_priority_does_not() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of, configured()):
+        await full(of, "a0", "a1", priority=5)
+        await starves(of, "whole", priority=5)
+        of.pods.remove("default", "a0")
+        await asyncio.sleep(A_SECOND_S)
+        comes(of, "lower", 4, priority=4)
+        comes(of, "higher", 4, priority=6)
+        await asyncio.sleep(A_SECOND_S)
+
+        assert (node_of(of, "lower"), node_of(of, "higher")) == ("", "a")
+
+
+@in_virtual_time
+async def test_a_place_that_opens_elsewhere_is_taken_at_once_and_the_reserved_one_is_open_again() -> None:
+    of = cluster(a=[16], b=[16])
+    async with scheduling(of, configured()) as process:
+        await full(of, "a0", "b0", "b1")
+        await full(of, "a1", gpu_mem=4)
+        await starves(of, "whole")
+        assert reserved(process) == {"whole": "a"}, "where less has to be freed"
+        comes(of, "small", 4)
+        await asyncio.sleep(A_SECOND_S)
+        assert not node_of(of, "small")
+
+        of.nodes.add(wire_node("c", [16]))
+        await asyncio.sleep(A_SECOND_S)
+
+        assert (node_of(of, "whole"), node_of(of, "small"), reserved(process)) == ("c", "a", {})
+
+
+@pytest.mark.parametrize("how", ["cordoned", "gone", "its card has failed"])
+@in_virtual_time
+async def test_when_the_place_is_lost_another_one_is_reserved(how: str) -> None:
+    of = cluster(a=[16], b=[16])
+    async with scheduling(of, configured()) as process:
+        await full(of, "a0", "b0", gpu_mem=12)
+        await starves(of, "whole")
+        assert reserved(process) == {"whole": "a"}
+
+        failed = Inventory(UNIT_MIB, "", (card(0, 16, health=Health.UNHEALTHY),))
+        if how == "gone":
+            of.nodes.delete("a")
+        elif how == "cordoned":
+            of.nodes.patch("a", unschedulable=True)
+        else:
+            of.nodes.patch("a", annotations={names.INVENTORY: encode(failed)})
+        await asyncio.sleep(A_SECOND_S)
+        await something_happens(of)
+        await something_happens(of)
+
+        assert (reserved(process), nominated(of, "whole")) == ({"whole": "b"}, "b")
+
+
+@in_virtual_time
+async def test_of_each_priority_one_pod_has_a_place_and_namespaces_have_it_in_turn() -> None:
+    of = cluster(a=[16], b=[16], c=[16])
+    async with scheduling(of, configured()) as process:
+        await full(of, "a0", "b0", "c0", gpu_mem=12, priority=1)
+        for number in range(3):
+            comes(of, f"first-{number}", 16 - number, priority=1)
+        comes(of, "theirs", 16, priority=1, namespace="other")
+        await starves(of, "low", 15, priority=0)
+        assert reserved(process) == {"first-0": "a"}
+
+        of.pods.remove("default", "a0")
+        await asyncio.sleep(A_SECOND_S)
+        await something_happens(of)
+        assert (node_of(of, "first-0"), reserved(process)) == ("a", {"theirs": "b"})
+
+
+@in_virtual_time
+async def test_a_pod_that_would_fit_on_no_empty_node_gets_nothing_and_keeps_no_other_waiting() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of, configured()) as process:
+        await full(of, "a0", gpu_mem=12)
+        for number in range(40):
+            comes(of, f"impossible-{number}", 17 + number)
+        await starves(of, "whole", namespace="other")
+        assert reserved(process) == {"whole": "a"}
+
+
+@in_virtual_time
+async def test_a_place_that_comes_to_nothing_is_given_up_and_its_pod_rests_as_long() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of, configured()) as process:
+        await full(of, "a0", "a1")
+        await starves(of, "whole")
+        began_s = now_s()
+        of.pods.remove("default", "a0")
+        comes(of, "small", 4)
+        kept_s = 0.0
+        while now_s() - began_s < HELD_S + 600:
+            await asyncio.sleep(10)
+            kept_s += 10 * bool(reserved(process))
+            await something_happens(of)
+            if node_of(of, "small"):
+                break
+        assert HELD_S - 20 <= now_s() - began_s <= HELD_S + 20
+        assert (nominated(of, "whole"), reserved(process)) == ("", {})
+        await asyncio.sleep(HELD_S - 60)
+        await something_happens(of)
+        assert not reserved(process)
+        await asyncio.sleep(120)
+        await something_happens(of)
+        assert reserved(process) == {"whole": "a"}
+
+
+@in_virtual_time
+async def test_several_cards_of_one_node_and_pods_without_gpu_memory_have_places_too() -> None:
+    of = cluster(a=[16, 16, 16])
+    of.nodes.patch("a", allocatable={"cpu": "4"})
+    async with scheduling(of, configured()) as process:
+        for number in range(3):
+            await runs(of, f"a{number}", 8, requests={"cpu": "1"})
+        await runs(of, "cpu", 0, requests={"cpu": "1"})
+        never = {"preemptionPolicy": "Never"}
+        comes(of, "cards", 24, priority=2, labels={"aliyun.com/gpu-count": "2"}, **never)
+        await starves(of, "cpus", 0, requests={"cpu": "3"}, priority=1, **never)
+
+        assert reserved(process) == {"cards": "a", "cpus": "a"}
+        assert " cards 1 and 2 of node a are kept for this pod" in condition(of, "cards")
+        assert " room on node a is kept for this pod, which has waited 1m." in condition(of, "cpus")
+
+
+@in_virtual_time
+async def test_a_restart_does_not_begin_the_wait_again() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of, configured()):
+        await full(of, "a0", "a1")
+        comes(of, "whole", 16)
+        await asyncio.sleep(AFTER_S - 10)
+    async with scheduling(of, configured()) as process:
+        await asyncio.sleep(15)
+        await something_happens(of)
+        assert reserved(process) == {"whole": "a"}
+    async with scheduling(of, configured()) as process:
+        await something_happens(of)
+        await something_happens(of)
+        assert (reserved(process), nominated(of, "whole")) == ({"whole": "a"}, "a")
+
+
+@in_virtual_time
+async def test_nobody_goes_for_it_though_lower_ones_are_there() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of, configured()) as process:
+        await full(of, "a0", "a1")
+        await starves(of, "polite", priority=5, preemptionPolicy="Never")
+
+        assert reserved(process) == {"polite": "a"}
+        assert [is_going(of, name) for name in ("a0", "a1")] == [False, False]
+
+
+@in_virtual_time
+async def test_the_rules_have_a_say_in_where_the_place_is() -> None:
+    of = cluster(a=[16], b=[16])
+    async with scheduling(of, configured()) as process:
+        await full(of, "a0", gpu_mem=2, priority=9, labels={"app": "web"})
+        await full(of, "a1", "b0", "b1")
+        term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+        away = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        await starves(of, "alone", 14, affinity=away)
+
+        assert reserved(process) == {"alone": "b"}
+
+
+@in_virtual_time
+async def test_a_preemptor_takes_the_node_and_another_place_is_reserved() -> None:
+    of = cluster(a=[16], b=[16])
+    async with scheduling(of, configured()) as process:
+        await full(of, "a0", gpu_mem=8)
+        await full(of, "b0", gpu_mem=10, priority=1)
+        await starves(of, "whole", 16, priority=1, preemptionPolicy="Never")
+        assert (reserved(process), nominated(of, "whole")) == ({"whole": "a"}, "a")
+
+        await runs(of, "urgent", 16, priority=10)
+        assert is_going(of, "a0")
+        await something_happens(of)
+        await something_happens(of)
+
+        assert (nominated(of, "urgent"), reserved(process)) == ("a", {"whole": "b"})
+        assert nominated(of, "whole") == "b"
