@@ -1,16 +1,16 @@
-"""Which of several replicas schedules: the one that holds the Lease. client-go's leaderelection, pure.
+"""Which of several replicas schedules: the one that holds the Lease. client-go's leaderelection, without I/O or clock.
 
-                 the Lease is free, was given up, or has not changed for its own duration; our write is accepted
-    STANDBY ────────────────────────────────────────────────────────────────▶ LEADING
-       ▲                                                                        │ another one holds it, or
-       │                                                                        │ for renew_deadline no renewal
-       └──────── (a process that has led does not: it ends) ◀── LOST ◀──────────┘
+              the Lease is free, or has not changed for its own duration; our write is accepted
+    STANDBY ───────────────────────────────────────────────────────────────────▶ LEADING
+                                                                                    │ another one holds it, or for
+                                     the process ends ◀── LOST ◀────────────────────┘ renew_deadline no renewal
 
-Only differences of one's own monotonic clock count: how long ago this process has seen the Lease change, and how long
-ago it has sent the renewal that was accepted last. So clocks that differ, or are set, do no harm.
+Only differences of one's own clock count: how long ago this process has seen the Lease change, and how long ago it has
+sent the renewal that was accepted last. So clocks that differ, or are set, do no harm.
 
-No bind request is sent after `renew_deadline`, and each ends within the bind time-out, which is shorter than
-`lease_duration` less `renew_deadline`: when others may take the Lease, none of ours can take effect any more.
+The leader sends nothing after `renew_deadline`, and each of its bind requests ends within the bind time-out, which is
+shorter than `lease_duration` less `renew_deadline`: when others may take the Lease, none of ours can take effect. A
+Lease that is gone counts as held for its duration, too: one deletion is no proof that nobody leads.
 
 Source: staging/src/k8s.io/client-go/tools/leaderelection/leaderelection.go.
 """
@@ -18,10 +18,9 @@ Source: staging/src/k8s.io/client-go/tools/leaderelection/leaderelection.go.
 from dataclasses import dataclass
 from typing import Final
 
-from scheduler.kube.leases import LeaseSpec
+from scheduler.kube.leases import Lease, LeaseSpec
+from scheduler.kube.port import WantedLease
 
-# Of the pause between two tries to become the leader, at most so much more at random: so replicas do not march in step.
-JITTER: Final = 1.2
 # Who gives the Lease up says so by this duration.
 _GIVEN_UP_S: Final = 1
 
@@ -39,63 +38,115 @@ class Timing:
     retry_period_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """How the Lease became ours.
+
+    pods_seen: the last change of a pod that the leader before had seen once all its bind requests were answered; None
+    where nobody says. in_doubt: a request of a leader before, of which we know nothing, may still take effect.
+    """
+
+    pods_seen: str | None
+    in_doubt: bool
+
+
 class LeaderElection:
     """What one replica knows of the Lease. Owned by the event loop."""
 
-    def __init__(self, identity: str, timing: Timing) -> None:
-        """identity: of this process; no other one has it."""
+    def __init__(self, namespace: str, name: str, identity: str, timing: Timing) -> None:
+        """namespace, name: of the Lease. identity: of this process; no other one that runs has it."""
+        self.namespace = namespace
+        self.name = name
         self.identity = identity
-        self._timing = timing
-        self._seen: LeaseSpec | None = None
+        self.timing = timing
+        # How it became ours, None as long as it is not.
+        self.taken_over: TakeOver | None = None
         self._version = ""
+        self._spec: LeaseSpec | None = None
+        self._pods_seen: str | None = None
         self._changed_s = 0.0
-        self._renewed_s: float | None = None
+        self._renewed_s = 0.0
+        self._tried_s: float | None = None
+        self._taking_over = TakeOver(None, in_doubt=True)
 
     @property
     def holder(self) -> str:
         """Who was seen to hold the Lease last, "" for nobody."""
-        return "" if self._seen is None else self._seen.holder_identity
+        return "" if self._spec is None else self._spec.holder_identity
 
-    def observe(self, spec: LeaseSpec | None, version: str, now_s: float) -> None:
-        """The API server has shown the Lease, None: there is none."""
-        if spec != self._seen:
-            self._seen, self._changed_s = spec, now_s
-        self._version = version
+    def observe(self, lease: Lease, now_s: float) -> None:
+        """A watch shows the Lease, perhaps older than what is known already."""
+        version = lease.metadata.resource_version
+        if self._version and int(version) <= int(self._version):
+            return
+        if lease.spec != self._spec:
+            self._changed_s, self._tried_s = now_s, None
+        self._spec, self._version, self._pods_seen = lease.spec, version, lease.pods_seen
 
-    def wanted(self, now_s: float, wall: str) -> tuple[LeaseSpec, str] | None:
-        """What to write, and over which version ("": there is none yet); None while another one holds the Lease.
+    def gone(self, now_s: float) -> None:
+        """A watch shows that there is no Lease."""
+        if self._version:
+            self._version, self._changed_s, self._tried_s = "", now_s, None
 
-        wall: the time, as RFC 3339.
+    def wanted(self, now_s: float, wall: str) -> WantedLease | None:
+        """What to write now; None while another one holds the Lease, or it is not time yet. wall: RFC 3339."""
+        if now_s < self.due_s():
+            return None
+        self._tried_s = now_s
+        spec, mine = self._spec, self.holder == self.identity
+        pods_seen = None if spec is None or self.holder else self._pods_seen
+        self._taking_over = TakeOver(pods_seen, in_doubt=pods_seen is None and self.holder in {"", self.identity})
+        acquired = spec.acquire_time if spec is not None and mine else wall
+        transitions = 0 if spec is None else spec.lease_transitions + (not mine)
+        return self._write(LeaseSpec(self.identity, self.timing.lease_duration_s, acquired, wall, transitions))
+
+    def due_s(self) -> float:
+        """When to write next."""
+        if self.taken_over is not None:
+            due_s = self._renewed_s + self.timing.retry_period_s if self._version else 0.0
+        elif self._spec is None or self.holder in {"", self.identity}:
+            due_s = 0.0
+        else:
+            due_s = self._changed_s + max(self._spec.lease_duration_seconds, self.timing.lease_duration_s)
+        return due_s if self._tried_s is None else max(due_s, self._tried_s + self.timing.retry_period_s)
+
+    def written(self, wanted: WantedLease, version: str, sent_s: float) -> None:
+        """The API server has accepted what was sent at sent_s: the Lease is ours."""
+        if self.taken_over is None:
+            self.taken_over = self._taking_over
+        self._renewed_s, self._tried_s = sent_s, None
+        if not self._version or int(version) >= int(self._version):
+            # Otherwise a watch has shown a later one meanwhile.
+            self._spec, self._version, self._pods_seen, self._changed_s = wanted.spec, version, wanted.pods_seen, sent_s
+
+    def given_up(self, wall: str, pods_seen: str) -> WantedLease | None:
+        """What to write at an end in good order, so that nobody has to wait; None when the Lease is not ours.
+
+        pods_seen: the last change of a pod in our tables, with all that we have bound.
         """
-        seen, mine = self._seen, self.identity
-        if seen is None:
-            return self._of_mine(wall, acquired=wall, transitions=0), ""
-        if seen.holder_identity == mine:
-            return self._of_mine(wall, acquired=seen.acquire_time, transitions=seen.lease_transitions), self._version
-        if seen.holder_identity and now_s - self._changed_s < seen.lease_duration_seconds:
+        if self._spec is None or self.taken_over is None or self.holder != self.identity or not self._version:
             return None
-        return self._of_mine(wall, acquired=wall, transitions=seen.lease_transitions + 1), self._version
+        return self._write(LeaseSpec("", _GIVEN_UP_S, wall, wall, self._spec.lease_transitions), pods_seen)
 
-    def written(self, spec: LeaseSpec, version: str, sent_s: float) -> None:
-        """The API server has accepted what was sent at sent_s."""
-        self.observe(spec, version, sent_s)
-        self._renewed_s = sent_s
+    def leads(self, now_s: float) -> bool:
+        """Whether a request may be sent as the leader."""
+        return self.taken_over is not None and not self.lost(now_s)
 
-    def given_up(self, wall: str) -> tuple[LeaseSpec, str] | None:
-        """What to write at a clean end, so that another one need not wait; None where the Lease is not ours."""
-        if self._seen is None or self._seen.holder_identity != self.identity:
-            return None
-        spec = LeaseSpec("", _GIVEN_UP_S, wall, wall, self._seen.lease_transitions)
-        return spec, self._version
+    def lost(self, now_s: float) -> str:
+        """Why this replica, which has led, does not lead any more; "" while it does, or has not led."""
+        if self.taken_over is None:
+            return ""
+        if self.holder != self.identity:
+            return f"{self.holder or 'nobody'} holds it now"
+        if now_s >= self.ends_s():
+            return f"not renewed for {self.timing.renew_deadline_s:g} s"
+        return ""
 
-    def leads_until_s(self) -> float | None:
-        """Until when this replica may send requests as the leader, by its clock; None: it has never led."""
-        return None if self._renewed_s is None else self._renewed_s + self._timing.renew_deadline_s
+    def ends_s(self) -> float:
+        """Until when this replica leads without another renewal."""
+        return self._renewed_s + self.timing.renew_deadline_s
 
-    def is_lost(self, now_s: float) -> bool:
-        """It has led, and another one holds the Lease, or it has not been renewed in time."""
-        until_s = self.leads_until_s()
-        return until_s is not None and (now_s >= until_s or self.holder != self.identity)
-
-    def _of_mine(self, wall: str, *, acquired: str, transitions: int) -> LeaseSpec:
-        return LeaseSpec(self.identity, self._timing.lease_duration_s, acquired, wall, transitions)
+    def _write(self, spec: LeaseSpec, pods_seen: str | None = None) -> WantedLease:
+        return WantedLease(
+            namespace=self.namespace, name=self.name, version=self._version, spec=spec, pods_seen=pods_seen
+        )

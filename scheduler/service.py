@@ -12,6 +12,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -27,6 +28,7 @@ from scheduler.engine import Decision, Engine
 from scheduler.event_handlers import EventHandlers, Problem
 from scheduler.kube.port import Binding, Changed, Cluster
 from scheduler.kube.reflector import Backoff
+from scheduler.leadership import Leadership
 from scheduler.ledger_audit import LedgerAudit
 from scheduler.pods.pod import PodReader
 from scheduler.preemption_searches import PostFiltered
@@ -48,6 +50,8 @@ _BINDS_PER_VOLUME_WRITE: Final = 4
 # On the wire at once, of all preemptions together.
 _PREEMPTION_REQUESTS: Final = 16
 _LAG_EVERY_S: Final = 0.25
+# At the end: a watch that works shows a binding in milliseconds.
+_CONFIRMED_WITHIN_S: Final = 2.0
 
 log = structlog.get_logger()
 
@@ -65,10 +69,10 @@ class Clock:
 class ServiceOptions:
     """controller, instance: this scheduler, and this process of it, as Events name them.
 
-    bind_timeout_s: of one bind request, > 0. predecessor_s: for so long after the start, a bind request of the process
-    before this one may still take effect. max_binds_in_flight: bind requests at the same time, >= 1. not_ready_after_s:
-    for so long the API server may be away, or refuse our credentials, before this scheduler is not ready, > 0.
-    audit_period_s: between two audits of the ledger, > 0.
+    bind_timeout_s: of one bind request, > 0. predecessor_s: for so long after the start, or after its election, a bind
+    request of the process before this one may still take effect. max_binds_in_flight: bind requests at the same time,
+    >= 1. not_ready_after_s: for so long the API server may be away, or refuse our credentials, before this scheduler is
+    not ready, > 0. audit_period_s: between two audits of the ledger, > 0.
     """
 
     controller: str
@@ -93,13 +97,16 @@ class Service:
         reader: PodReader,
         rng: random.Random,
         clock: Clock | None = None,
+        leadership: Leadership | None = None,
     ) -> None:
-        """rng: spreads retries."""
+        """rng: spreads retries. leadership: None for a process that is alone, and schedules from the start."""
         self.engine = engine
         self._cluster = cluster
         self._options = options
         self._observer = observer
         self._clock = clock or Clock()
+        self._leadership = leadership
+        self._schedules = False  # from when on its tables are true
         self._wake = asyncio.Event()
         self._until_stop: list[asyncio.Task[None]] = []
         self._reported: LRUCache[Problem, bool] = LRUCache(maxsize=_MOST_REPORTED)
@@ -140,21 +147,25 @@ class Service:
             handlers,
             volume_handlers,
             self._observer,
-            predecessor=Predecessor(self._clock.started_s + self._options.predecessor_s, self._clock.monotonic_s),
+            # A standby lists at once: it catches up when it is elected.
+            predecessor=self._predecessor(0.0 if self._leadership else self._clock.started_s),
             rng=rng,
             wake=self._wake,
         )
+
+    def _predecessor(self, since_s: float) -> Predecessor:
+        return Predecessor(since_s + self._options.predecessor_s, self._clock.monotonic_s)
 
     def _volume_binder(self, rng: random.Random) -> VolumeBinder:
         """Requests about volumes have slots of their own: a webhook that hangs on one of them delays no binding."""
         backoff_s = Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
         most = max(1, self._options.max_binds_in_flight // _BINDS_PER_VOLUME_WRITE)
-        slots = BindSlots(most, self._clock.monotonic_s, backoff_s, on_free=lambda: None)
+        slots = BindSlots(most, self._clock.monotonic_s, backoff_s, leads=self.leads)
         return VolumeBinder(self._cluster, self.engine.tables, slots, gone=self._is_gone)
 
     def _preemption_tasks(self, rng: random.Random) -> PreemptionTasks:
         now_s, backoff_s = self._clock.monotonic_s, Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
-        slots = BindSlots(_PREEMPTION_REQUESTS, now_s, backoff_s)
+        slots = BindSlots(_PREEMPTION_REQUESTS, now_s, backoff_s, leads=self.leads)
         return PreemptionTasks(
             self.engine,
             self._cluster,
@@ -172,9 +183,10 @@ class Service:
     def _binder(self, rng: random.Random) -> Binder:
         now_s = self._clock.monotonic_s
         backoff_s = Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
+        most = self._options.max_binds_in_flight
         return Binder(
             cluster=self._cluster,
-            slots=BindSlots(self._options.max_binds_in_flight, now_s, backoff_s, on_free=self._wake.set),
+            slots=BindSlots(most, now_s, backoff_s, on_free=self._wake.set, leads=self.leads),
             now_s=now_s,
             timeout_s=self._options.bind_timeout_s,
             backoff_s=backoff_s,
@@ -211,16 +223,55 @@ class Service:
         """What keeps pods from being scheduled; "" when nothing does."""
         return self._watches.not_ready(self._options.not_ready_after_s)
 
+    def leads(self) -> bool:
+        """Whether this process schedules, and may send what only one of all replicas may send."""
+        return self._leadership is None or self._leadership.leads()
+
     async def run(self) -> None:
-        """Schedule until `stop`, then return once the bind requests on the wire are answered."""
+        """Schedule until `stop`, then return once the bind requests on the wire are answered.
+
+        Raises LeaseLost, in a group, when another replica leads.
+        """
+        async with asyncio.TaskGroup() as beside:
+            watching = self._watches.start(beside)
+            if self._leadership is not None:
+                watching.append(beside.create_task(self._leadership.run()))
+            await self._schedule()
+            await self._hand_over()
+            for task in watching:
+                task.cancel()
+
+    async def _schedule(self) -> None:
         async with asyncio.TaskGroup() as bindings, asyncio.TaskGroup() as tasks:
             self._until_stop = [
-                *self._watches.start(tasks),
-                tasks.create_task(self.recorder.run()),
                 tasks.create_task(self._watch_lag()),
-                tasks.create_task(self._decide_forever(bindings)),
-                tasks.create_task(self._ledger_audit().run()),
+                tasks.create_task(self._lead(bindings)),
             ]
+
+    async def _lead(self, bindings: asyncio.TaskGroup) -> None:
+        """Wait until this process leads and its tables are true, then schedule."""
+        if self._leadership is not None:
+            taken_over = await self._leadership.won()
+            if taken_over.in_doubt:
+                await self._predecessor(self._clock.monotonic_s()).outwait()
+            await self._watches.catch_up(taken_over.pods_seen)
+            log.info("leader.schedules", identity=self._leadership.identity)
+        self._schedules = True
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.recorder.run())
+            tasks.create_task(self._decide_forever(bindings))
+            tasks.create_task(self._ledger_audit().run())
+
+    async def _hand_over(self) -> None:
+        """Give the Lease up where no request of ours is in doubt, once the watch has shown what we have bound."""
+        if self._leadership is None or not self._schedules or self._binding.left_open:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CONFIRMED_WITHIN_S):
+                while any(record.assumed for record in self.engine.tables.records()):
+                    self._wake.clear()
+                    await self._wake.wait()
+                await self._leadership.give_up(self._watches.pods_seen.last_change)
 
     def stop(self) -> None:
         """Stop deciding. Bind requests on the wire are answered, no other is sent.
@@ -340,6 +391,9 @@ class Service:
             self.recorder.sweep()
 
     def _report(self, problem: Problem) -> None:
+        if not self.leads():
+            # The leader sees it, too.
+            return
         if problem.happened:
             log.warning("card.failed", pod=problem.name, problem=problem.message)
             self.recorder.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)

@@ -67,12 +67,19 @@ class Metrics:
         self.pods_being_bound = Gauge(
             "gpushare_scheduler_pods_being_bound", "Pods that have a place and are not bound yet.", registry=r
         )
+        self.leading = Gauge(
+            "leader_election_master_status", "1 in the replica that schedules, 0 in the others.", ["name"], registry=r
+        )
+        # The others leave out what they would all say of one cluster.
+        self.leads: Callable[[], bool] = lambda: True
         self._tables = tables
         self._queue_lengths = queue_lengths
         self._per_card = per_card
 
     def scrape(self) -> Iterator[bytes]:
         """What `/metrics` shows, of this moment. Call it on the event loop; the text is for another thread."""
+        if not self.leads():
+            return exposition(self.registry)
         cluster = copied(self._tables, self._queue_lengths(), per_card=self._per_card)
         return chain(exposition(self.registry), cluster.text())
 
