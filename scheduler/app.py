@@ -137,8 +137,8 @@ async def _serve(
         rng=rng,
         leadership=leadership,
     )
-    metrics.leads = service.leads
-    metrics.leading.labels(configuration.leader_election.resource_name).set_function(service.leads)
+    if leadership is not None:
+        metrics.leader.follow(configuration.leader_election.resource_name, service.leads)
     metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
     metrics.registry.register(ContactCollector("gpushare_scheduler_", service.contact))
     metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)

@@ -30,8 +30,10 @@ class HeldBack(Exception):
 class Stopped(Exception):
     """The process ends, or does not lead any more: nothing more is sent.
 
-    What has no definite answer yet is in the next process's list.
+    What has no definite answer yet is in the next process's list. in_doubt: a request may have taken effect.
     """
+
+    in_doubt = False
 
 
 @dataclass(slots=True)

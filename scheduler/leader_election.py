@@ -43,11 +43,12 @@ class TakeOver:
     """How the Lease became ours.
 
     pods_seen: the last change of a pod that the leader before had seen once all its bind requests were answered; None
-    where nobody says. in_doubt: a request of a leader before, of which we know nothing, may still take effect.
+    where nobody says. sends_for_s: for so long a leader before, of which we have not seen how it ended, may go on to
+    send requests; None where none does.
     """
 
-    pods_seen: str | None
-    in_doubt: bool
+    pods_seen: str | None = None
+    sends_for_s: float | None = None
 
 
 class LeaderElection:
@@ -67,7 +68,7 @@ class LeaderElection:
         self._changed_s = 0.0
         self._renewed_s = 0.0
         self._tried_s: float | None = None
-        self._taking_over = TakeOver(None, in_doubt=True)
+        self._taking_over = TakeOver()
 
     @property
     def holder(self) -> str:
@@ -89,13 +90,12 @@ class LeaderElection:
             self._version, self._changed_s, self._tried_s = "", now_s, None
 
     def wanted(self, now_s: float, wall: str) -> WantedLease | None:
-        """What to write now; None while another one holds the Lease, or it is not time yet. wall: RFC 3339."""
-        if now_s < self.due_s():
+        """What to write now; None before it is due, while another one holds the Lease, or once lost. wall: RFC 3339."""
+        if now_s < self.due_s() or self.lost(now_s):
             return None
         self._tried_s = now_s
         spec, mine = self._spec, self.holder == self.identity
-        pods_seen = None if spec is None or self.holder else self._pods_seen
-        self._taking_over = TakeOver(pods_seen, in_doubt=pods_seen is None and self.holder in {"", self.identity})
+        self._taking_over = self._take_over()
         acquired = spec.acquire_time if spec is not None and mine else wall
         transitions = 0 if spec is None else spec.lease_transitions + (not mine)
         return self._write(LeaseSpec(self.identity, self.timing.lease_duration_s, acquired, wall, transitions))
@@ -145,6 +145,16 @@ class LeaderElection:
     def ends_s(self) -> float:
         """Until when this replica leads without another renewal."""
         return self._renewed_s + self.timing.renew_deadline_s
+
+    def _take_over(self) -> TakeOver:
+        """Only a write over the version that was seen proves that nobody has held the Lease since."""
+        if not self._version or (not self.holder and self._pods_seen is None):
+            # There is none, or somebody has taken its holder away: a leader may not know yet.
+            return TakeOver(sends_for_s=self.timing.renew_deadline_s)
+        if self.holder == self.identity:
+            # The process before us in the same container: it is gone, and what it has sent may be on its way.
+            return TakeOver(sends_for_s=0.0)
+        return TakeOver() if self.holder else TakeOver(self._pods_seen)
 
     def _write(self, spec: LeaseSpec, pods_seen: str | None = None) -> WantedLease:
         return WantedLease(

@@ -137,7 +137,7 @@ class Leadership:
     def _tell(self) -> None:
         """Who leads, when that is another one, and new."""
         leader = self.leader
-        if leader not in {self._told, self.identity} and not self._won.done():
+        if leader not in {"", self._told, self.identity} and not self._won.done():
             self._told = leader
             log.info("leader.standby", leader=leader, hint="this replica schedules nothing until the leader ends")
 

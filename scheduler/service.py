@@ -9,23 +9,22 @@ One event loop owns everything here. A bug raises, the TaskGroup ends, the proce
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
 import structlog
-from cachetools import LRUCache
 from tenacity.wait import wait_exponential
 
 from scheduler.bind_slots import BindSlots
 from scheduler.binding_cycle import Binder, WaitingPods
 from scheduler.binding_tasks import BindingTasks
 from scheduler.engine import Decision, Engine
-from scheduler.event_handlers import EventHandlers, Problem
+from scheduler.event_handlers import EventHandlers
 from scheduler.kube.port import Binding, Changed, Cluster
 from scheduler.kube.reflector import Backoff
 from scheduler.leadership import Leadership
@@ -37,6 +36,7 @@ from scheduler.process.contact import Contact
 from scheduler.queue.entry import State
 from scheduler.scheduling_cycle import Placement
 from scheduler.telemetry.observer import ServiceObserver
+from scheduler.telemetry.problems import Problems
 from scheduler.telemetry.recorder import Recorder
 from scheduler.volume_binder import VolumeBinder
 from scheduler.volume_handlers import VolumeHandlers
@@ -45,7 +45,6 @@ from scheduler.watches import Predecessor, Watches
 _SLICE_S: Final = 0.005
 # Questions about pods that wait may go on for long: whoever comes meanwhile passes the loop several times.
 _CHECKS_SLICE_S: Final = 0.001
-_MOST_REPORTED: Final = 4096
 _BINDS_PER_VOLUME_WRITE: Final = 4
 # On the wire at once, of all preemptions together.
 _PREEMPTION_REQUESTS: Final = 16
@@ -109,11 +108,11 @@ class Service:
         self._schedules = False  # from when on its tables are true
         self._wake = asyncio.Event()
         self._until_stop: list[asyncio.Task[None]] = []
-        self._reported: LRUCache[Problem, bool] = LRUCache(maxsize=_MOST_REPORTED)
         self.recorder = self._recorder()
-        handlers = EventHandlers(engine, reader, now_s=self._clock.monotonic_s, report=self._report)
+        self._problems = Problems(observer, self.recorder, self.leads)
+        handlers = EventHandlers(engine, reader, now_s=self._clock.monotonic_s, report=self._problems.report)
         volume_binder = self._volume_binder(rng)
-        volume_handlers = VolumeHandlers(engine.change_volumes, report=self._report, seen=volume_binder.seen)
+        volume_handlers = VolumeHandlers(engine.change_volumes, report=self._problems.report, seen=volume_binder.seen)
         self._watches = self._the_watches(handlers, volume_handlers, rng)
         self._binding = BindingTasks(
             engine,
@@ -148,7 +147,7 @@ class Service:
             volume_handlers,
             self._observer,
             # A standby lists at once: it catches up when it is elected.
-            predecessor=self._predecessor(0.0 if self._leadership else self._clock.started_s),
+            predecessor=self._predecessor(-math.inf if self._leadership else self._clock.started_s),
             rng=rng,
             wake=self._wake,
         )
@@ -237,9 +236,11 @@ class Service:
             if self._leadership is not None:
                 watching.append(beside.create_task(self._leadership.run()))
             await self._schedule()
-            await self._hand_over()
+            in_order = await self._ends_in_order()
             for task in watching:
                 task.cancel()
+        if in_order and self._leadership is not None:
+            await self._leadership.give_up(self._watches.pods_seen.last_change)
 
     async def _schedule(self) -> None:
         async with asyncio.TaskGroup() as bindings, asyncio.TaskGroup() as tasks:
@@ -252,8 +253,8 @@ class Service:
         """Wait until this process leads and its tables are true, then schedule."""
         if self._leadership is not None:
             taken_over = await self._leadership.won()
-            if taken_over.in_doubt:
-                await self._predecessor(self._clock.monotonic_s()).outwait()
+            if taken_over.sends_for_s is not None and self._options.predecessor_s:
+                await self._predecessor(self._clock.monotonic_s() + taken_over.sends_for_s).outwait()
             await self._watches.catch_up(taken_over.pods_seen)
             log.info("leader.schedules", identity=self._leadership.identity)
         self._schedules = True
@@ -262,16 +263,20 @@ class Service:
             tasks.create_task(self._decide_forever(bindings))
             tasks.create_task(self._ledger_audit().run())
 
-    async def _hand_over(self) -> None:
-        """Give the Lease up where no request of ours is in doubt, once the watch has shown what we have bound."""
-        if self._leadership is None or not self._schedules or self._binding.left_open:
-            return
-        with suppress(TimeoutError):
+    async def _ends_in_order(self) -> bool:
+        """Whether no bind request is in doubt: the watch has shown, within a moment, every pod that we have bound."""
+        if self._leadership is None or not self._schedules:
+            return False
+        try:
             async with asyncio.timeout(_CONFIRMED_WITHIN_S):
-                while any(record.assumed for record in self.engine.tables.records()):
+                while any(
+                    r.assumed and r.pod.key.uid not in self._binding.not_sent for r in self.engine.tables.records()
+                ):
                     self._wake.clear()
                     await self._wake.wait()
-                await self._leadership.give_up(self._watches.pods_seen.last_change)
+        except TimeoutError:
+            return False
+        return True
 
     def stop(self) -> None:
         """Stop deciding. Bind requests on the wire are answered, no other is sent.
@@ -289,7 +294,7 @@ class Service:
             self.engine,
             period_s=self._options.audit_period_s,
             now_s=self._clock.monotonic_s,
-            report=self._tell,
+            report=self._problems.tell,
             done=self._observer.audited,
         )
 
@@ -389,22 +394,3 @@ class Service:
             await asyncio.sleep(_LAG_EVERY_S)
             self._observer.loop_lagged(max(0.0, self._clock.monotonic_s() - due_s))
             self.recorder.sweep()
-
-    def _report(self, problem: Problem) -> None:
-        if not self.leads():
-            # The leader sees it, too.
-            return
-        if problem.happened:
-            log.warning("card.failed", pod=problem.name, problem=problem.message)
-            self.recorder.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)
-            return
-        if problem in self._reported:
-            return
-        self._reported[problem] = True
-        self._tell(problem)
-
-    def _tell(self, problem: Problem) -> None:
-        self._observer.bad_object(problem.kind)
-        log.warning("object.bad", kind=problem.kind, name=problem.name, problem=problem.message)
-        if problem.on_object:
-            self.recorder.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)

@@ -8,9 +8,9 @@ Three nested generators, each of which gives up on one failure only:
 
 Consumers see lists and changes, and bookmarks if they want; versions, reconnections and back-off stay in here. What
 vanished while nobody was watching arrives as Deleted, before the ListEnds that shows it, as does an object that came
-back under its old name with a new uid, before that. Such a Deleted has name, namespace and uid and nothing else: keeping
-last states would hold every object in memory twice. A list may start over before it has ended: then ListBegins comes
-again.
+back under its old name with a new uid, before that. Such a Deleted has name, namespace and uid and nothing else:
+keeping last states would hold every object in memory twice. A list may start over before it has ended: then ListBegins
+comes again.
 """
 
 import asyncio
