@@ -5,18 +5,24 @@ import contextlib
 import os
 import random
 import socket
+import time
+import uuid
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 
 import structlog
 
-from config.settings.scheduler import SchedulerConfiguration, resolve
+from config.settings.scheduler import LeaderElectionSection, SchedulerConfiguration, resolve
 from scheduler.build import build_engine, installed_plugins
-from scheduler.kube.port import ApiError, ApiSilent
+from scheduler.kube.port import ApiError, ApiSilent, Cluster
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import ConnectError, Connection, connect
+from scheduler.kube.rest.rights import NEEDED, of_lease
 from scheduler.kube.rest.watching import WatchOptions
+from scheduler.leader_election import LeaderElection, Timing
+from scheduler.leadership import Leadership, LeaseLost
 from scheduler.process.collector import keep_pauses_short
 from scheduler.process.contact import ContactCollector
 from scheduler.process.probes import serve
@@ -32,6 +38,8 @@ _OTHER_CONNECTIONS = 44
 _RIGHTS_CHECK_EVERY_S = 60.0
 # Twice this fits into the 30 s that Kubernetes gives a pod to terminate.
 _STOP_TIMEOUT_S = 10.0
+# Set by the Deployment, from the pod's own metadata.
+_OF_OUR_POD = ("POD_NAME", "POD_UID")
 
 
 async def run(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> None:
@@ -48,7 +56,38 @@ async def run(configuration: SchedulerConfiguration, environment: Mapping[str, s
         raise StartupError(str(error)) from error
     rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
     async with contextlib.aclosing(_cluster(configuration, connection, rng)) as cluster:
-        await _serve(configuration, connection, cluster, rng)
+        leadership = leadership_of(configuration.leader_election, cluster, rng, _identity(environment))
+        await _serve(configuration, connection, cluster, rng, leadership)
+
+
+def leadership_of(
+    election: LeaderElectionSection, cluster: Cluster, rng: random.Random, identity: str
+) -> Leadership | None:
+    """None where no leader is elected."""
+    if not election.leader_elect:
+        return None
+    timing = Timing(
+        lease_duration_s=round(election.lease_duration_s),
+        renew_deadline_s=election.renew_deadline_s,
+        retry_period_s=election.retry_period_s,
+    )
+    lease = LeaderElection(election.resource_namespace, election.resource_name, identity, timing)
+    return Leadership(cluster, lease, now_s=_boot_time_s, wall=_now, rng=rng)
+
+
+def _identity(environment: Mapping[str, str]) -> str:
+    """Of this process. A container that is started again in its pod keeps it: the one before it is gone for certain."""
+    pod = [environment[name] for name in _OF_OUR_POD if environment.get(name)]
+    return "_".join(pod if len(pod) == len(_OF_OUR_POD) else (socket.gethostname(), str(uuid.uuid4())))
+
+
+def _boot_time_s() -> float:
+    """Seconds of a clock that nobody sets; on Linux, of one that goes on while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _cluster(configuration: SchedulerConfiguration, connection: Connection, rng: random.Random) -> "_Closing":
@@ -81,7 +120,11 @@ def service_options(configuration: SchedulerConfiguration, *, instance: str) -> 
 
 
 async def _serve(
-    configuration: SchedulerConfiguration, connection: Connection, cluster: KubeCluster, rng: random.Random
+    configuration: SchedulerConfiguration,
+    connection: Connection,
+    cluster: KubeCluster,
+    rng: random.Random,
+    leadership: Leadership | None,
 ) -> None:
     engine, reader = build_engine(configuration, installed_plugins())
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=configuration.per_card_metrics)
@@ -92,7 +135,10 @@ async def _serve(
         engine=engine,
         reader=reader,
         rng=rng,
+        leadership=leadership,
     )
+    if leadership is not None:
+        metrics.leader.follow(configuration.leader_election.resource_name, service.leads)
     metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
     metrics.registry.register(ContactCollector("gpushare_scheduler_", service.contact))
     metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
@@ -107,17 +153,29 @@ async def _serve(
         message = f"cannot listen on {configuration.listen}: {error.strerror}; choose another address with --listen"
         raise StartupError(message) from error
     log.info("start", server=connection.url, source=connection.source, listen=configuration.listen)
+    lost = ""
     try:
-        await _until_stopped(service, cluster)
+        await _until_stopped(service, cluster, configuration.leader_election)
+    except* LeaseLost as losses:
+        lost = _reason(losses)
     finally:
         await server.cleanup()
+    if lost:
+        # As kube-scheduler: what it has in flight is the new leader's to find out.
+        log.error("leader.lost", reason=lost)
+        raise SystemExit(1)
 
 
-async def _until_stopped(service: Service, cluster: KubeCluster) -> None:
+def _reason(losses: BaseExceptionGroup[LeaseLost]) -> str:
+    first = losses.exceptions[0]
+    return _reason(first) if isinstance(first, BaseExceptionGroup) else str(first)
+
+
+async def _until_stopped(service: Service, cluster: KubeCluster, election: LeaderElectionSection) -> None:
     stop = stop_requested()
     async with asyncio.TaskGroup() as tasks:
         service_run = tasks.create_task(service.run())
-        checking_rights = tasks.create_task(_log_missing_rights(cluster))
+        checking_rights = tasks.create_task(_log_missing_rights(cluster, election))
         collecting = tasks.create_task(keep_pauses_short())
         await stop.wait()
         log.info("stop", binds_in_flight=service.binds_in_flight, pods_being_bound=service.pods_being_bound)
@@ -129,12 +187,15 @@ async def _until_stopped(service: Service, cluster: KubeCluster) -> None:
     await service.recorder.flush(_STOP_TIMEOUT_S)
 
 
-async def _log_missing_rights(cluster: KubeCluster) -> None:
+async def _log_missing_rights(cluster: KubeCluster, election: LeaderElectionSection) -> None:
     """Log which rights are missing, again whenever that changes, until none is."""
     logged: list[str] = []
+    needed = (
+        (*NEEDED, *of_lease(election.resource_namespace, election.resource_name)) if election.leader_elect else NEEDED
+    )
     while True:
         try:
-            missing = await cluster.missing_rights()
+            missing = await cluster.missing_rights(needed)
         except ApiError as error:
             # Otherwise the watches fail for the same reason and log it.
             if not isinstance(error, ApiSilent) and error.status != HTTPStatus.UNAUTHORIZED:

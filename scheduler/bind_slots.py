@@ -28,7 +28,12 @@ class HeldBack(Exception):
 
 
 class Stopped(Exception):
-    """The process ends: nothing more is sent. What has no definite answer yet is in the next process's list."""
+    """The process ends, or does not lead any more: nothing more is sent.
+
+    What has no definite answer yet is in the next process's list. in_doubt: a request may have taken effect.
+    """
+
+    in_doubt = False
 
 
 @dataclass(slots=True)
@@ -49,15 +54,19 @@ class BindSlots:
         now_s: Callable[[], float],
         backoff_s: Callable[[int], float],
         on_free: Callable[[], None] = lambda: None,
+        *,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         """most: slots, >= 1. now_s: monotonic seconds. backoff_s: the pause after so many failures in a row.
 
-        on_free: called when `taken` may have become less.
+        on_free: called when `taken` may have become less. leads: asked before each request; where it says no, the
+        sender gets Stopped.
         """
         self._shares = SlotShares(most)
         self._now_s = now_s
         self._backoff_s = backoff_s
         self._on_free = on_free
+        self._leads = leads
         # Those with waiting requests, the next to be served first.
         self._lines: dict[str, _Line] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -103,6 +112,8 @@ class BindSlots:
         sender = self._shares.sender(namespace)
         await self._turn_of(sender, first=first)
         try:
+            if not self._leads():
+                raise Stopped
             yield
         except ApiError as error:
             self._judge(sender, error)

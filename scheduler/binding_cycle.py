@@ -121,11 +121,16 @@ class Binder:
         namespace = binding.pod.namespace
         if why := self.slots.held_back(namespace):
             raise held_back(namespace, why)
-        async with self.slots.binding(namespace):
-            await self._until_definite(binding)
+        doubt = _Doubt(self.now_s(), self.now_s())
+        try:
+            async with self.slots.binding(namespace):
+                await self._until_definite(binding, doubt)
+        except Stopped as stopped:
+            stopped.in_doubt = doubt.any
+            raise
 
-    async def _until_definite(self, binding: Binding) -> None:
-        attempt, doubt = 0, _Doubt(self.now_s(), self.now_s())
+    async def _until_definite(self, binding: Binding, doubt: _Doubt) -> None:
+        attempt = 0
         while True:
             try:
                 await self._attempt(binding, doubt, first=attempt == 0)

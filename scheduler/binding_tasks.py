@@ -62,6 +62,7 @@ class BindingTasks:
         """
         self.waiting_pods = WaitingPods()
         self.being_bound = 0  # whatever they wait for
+        self.not_sent: set[str] = set()  # uids; at the end, of pods that have a place and no Binding on its way
         self._starting = 0  # their task has not begun
         # By uid: who waits for Permit, volumes or PreBind. Nothing of the Binding has been sent yet.
         self._preparing: dict[str, _Preparing] = {}
@@ -121,7 +122,9 @@ class BindingTasks:
             if refused.status == HTTPStatus.UNAUTHORIZED:
                 self._contact.failed(BINDINGS, refused.reason)
             self._refused(placement, refused)
-        except Stopped:
+        except Stopped as stopped:
+            if not stopped.in_doubt:
+                self.not_sent.add(pod.key.uid)
             self._observer.left_open(placement)
         else:
             self._contact.recovered(BINDINGS)

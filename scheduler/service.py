@@ -9,6 +9,7 @@ One event loop owns everything here. A bug raises, the TaskGroup ends, the proce
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable
@@ -17,16 +18,16 @@ from http import HTTPStatus
 from typing import Final
 
 import structlog
-from cachetools import LRUCache
 from tenacity.wait import wait_exponential
 
 from scheduler.bind_slots import BindSlots
 from scheduler.binding_cycle import Binder, WaitingPods
 from scheduler.binding_tasks import BindingTasks
 from scheduler.engine import Decision, Engine
-from scheduler.event_handlers import EventHandlers, Problem, before_start
+from scheduler.event_handlers import EventHandlers, before_start
 from scheduler.kube.port import Binding, Changed, Cluster
 from scheduler.kube.reflector import Backoff
+from scheduler.leadership import Leadership
 from scheduler.ledger_audit import LedgerAudit
 from scheduler.pods.pod import PodReader
 from scheduler.preemption_searches import PostFiltered
@@ -35,6 +36,7 @@ from scheduler.process.contact import Contact
 from scheduler.queue.entry import State
 from scheduler.scheduling_cycle import Placement
 from scheduler.telemetry.observer import ServiceObserver
+from scheduler.telemetry.problems import Problems
 from scheduler.telemetry.recorder import Recorder
 from scheduler.volume_binder import VolumeBinder
 from scheduler.volume_handlers import VolumeHandlers
@@ -43,11 +45,12 @@ from scheduler.watches import Predecessor, Watches
 _SLICE_S: Final = 0.005
 # Questions about pods that wait may go on for long: whoever comes meanwhile passes the loop several times.
 _CHECKS_SLICE_S: Final = 0.001
-_MOST_REPORTED: Final = 4096
 _BINDS_PER_VOLUME_WRITE: Final = 4
 # On the wire at once, of all preemptions together.
 _PREEMPTION_REQUESTS: Final = 16
 _LAG_EVERY_S: Final = 0.25
+# At the end: a watch that works shows a binding in milliseconds.
+_CONFIRMED_WITHIN_S: Final = 2.0
 
 log = structlog.get_logger()
 
@@ -65,10 +68,10 @@ class Clock:
 class ServiceOptions:
     """controller, instance: this scheduler, and this process of it, as Events name them.
 
-    bind_timeout_s: of one bind request, > 0. predecessor_s: for so long after the start, a bind request of the process
-    before this one may still take effect. max_binds_in_flight: bind requests at the same time, >= 1. not_ready_after_s:
-    for so long the API server may be away, or refuse our credentials, before this scheduler is not ready, > 0.
-    audit_period_s: between two audits of the ledger, > 0.
+    bind_timeout_s: of one bind request, > 0. predecessor_s: for so long after the start, or after its election, a bind
+    request of the process before this one may still take effect. max_binds_in_flight: bind requests at the same time,
+    >= 1. not_ready_after_s: for so long the API server may be away, or refuse our credentials, before this scheduler is
+    not ready, > 0. audit_period_s: between two audits of the ledger, > 0.
     """
 
     controller: str
@@ -93,22 +96,25 @@ class Service:
         reader: PodReader,
         rng: random.Random,
         clock: Clock | None = None,
+        leadership: Leadership | None = None,
     ) -> None:
-        """rng: spreads retries."""
+        """rng: spreads retries. leadership: None for a process that is alone, and schedules from the start."""
         self.engine = engine
         self._cluster = cluster
         self._options = options
         self._observer = observer
         self._clock = clock or Clock()
+        self._leadership = leadership
+        self._schedules = False  # from when on its tables are true
         self._wake = asyncio.Event()
         self._until_stop: list[asyncio.Task[None]] = []
-        self._reported: LRUCache[Problem, bool] = LRUCache(maxsize=_MOST_REPORTED)
         self.recorder = self._recorder()
+        self._problems = Problems(observer, self.recorder, self.leads)
         now_s, unix_s = self._clock.monotonic_s, self._clock.wall_ns() / 1e9
         since_s = before_start(now_s(), unix_s)
-        handlers = EventHandlers(engine, reader, now_s=now_s, report=self._report, waits_since_s=since_s)
+        handlers = EventHandlers(engine, reader, now_s=now_s, report=self._problems.report, waits_since_s=since_s)
         volume_binder = self._volume_binder(rng)
-        volume_handlers = VolumeHandlers(engine.change_volumes, report=self._report, seen=volume_binder.seen)
+        volume_handlers = VolumeHandlers(engine.change_volumes, report=self._problems.report, seen=volume_binder.seen)
         self._watches = self._the_watches(handlers, volume_handlers, rng)
         self._binding = BindingTasks(
             engine,
@@ -142,21 +148,25 @@ class Service:
             handlers,
             volume_handlers,
             self._observer,
-            predecessor=Predecessor(self._clock.started_s + self._options.predecessor_s, self._clock.monotonic_s),
+            # A standby lists at once: it catches up when it is elected.
+            predecessor=self._predecessor(-math.inf if self._leadership else self._clock.started_s),
             rng=rng,
             wake=self._wake,
         )
+
+    def _predecessor(self, since_s: float) -> Predecessor:
+        return Predecessor(since_s + self._options.predecessor_s, self._clock.monotonic_s)
 
     def _volume_binder(self, rng: random.Random) -> VolumeBinder:
         """Requests about volumes have slots of their own: a webhook that hangs on one of them delays no binding."""
         backoff_s = Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
         most = max(1, self._options.max_binds_in_flight // _BINDS_PER_VOLUME_WRITE)
-        slots = BindSlots(most, self._clock.monotonic_s, backoff_s, on_free=lambda: None)
+        slots = BindSlots(most, self._clock.monotonic_s, backoff_s, leads=self.leads)
         return VolumeBinder(self._cluster, self.engine.tables, slots, gone=self._is_gone)
 
     def _preemption_tasks(self, rng: random.Random) -> PreemptionTasks:
         now_s, backoff_s = self._clock.monotonic_s, Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
-        slots = BindSlots(_PREEMPTION_REQUESTS, now_s, backoff_s)
+        slots = BindSlots(_PREEMPTION_REQUESTS, now_s, backoff_s, leads=self.leads)
         return PreemptionTasks(
             self.engine,
             self._cluster,
@@ -174,9 +184,10 @@ class Service:
     def _binder(self, rng: random.Random) -> Binder:
         now_s = self._clock.monotonic_s
         backoff_s = Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
+        most = self._options.max_binds_in_flight
         return Binder(
             cluster=self._cluster,
-            slots=BindSlots(self._options.max_binds_in_flight, now_s, backoff_s, on_free=self._wake.set),
+            slots=BindSlots(most, now_s, backoff_s, on_free=self._wake.set, leads=self.leads),
             now_s=now_s,
             timeout_s=self._options.bind_timeout_s,
             backoff_s=backoff_s,
@@ -213,16 +224,61 @@ class Service:
         """What keeps pods from being scheduled; "" when nothing does."""
         return self._watches.not_ready(self._options.not_ready_after_s)
 
+    def leads(self) -> bool:
+        """Whether this process schedules, and may send what only one of all replicas may send."""
+        return self._leadership is None or self._leadership.leads()
+
     async def run(self) -> None:
-        """Schedule until `stop`, then return once the bind requests on the wire are answered."""
+        """Schedule until `stop`, then return once the bind requests on the wire are answered.
+
+        Raises LeaseLost, in a group, when another replica leads.
+        """
+        async with asyncio.TaskGroup() as beside:
+            watching = self._watches.start(beside)
+            if self._leadership is not None:
+                watching.append(beside.create_task(self._leadership.run()))
+            await self._schedule()
+            in_order = await self._ends_in_order()
+            for task in watching:
+                task.cancel()
+        if in_order and self._leadership is not None:
+            await self._leadership.give_up(self._watches.pods_seen.last_change)
+
+    async def _schedule(self) -> None:
         async with asyncio.TaskGroup() as bindings, asyncio.TaskGroup() as tasks:
             self._until_stop = [
-                *self._watches.start(tasks),
-                tasks.create_task(self.recorder.run()),
                 tasks.create_task(self._watch_lag()),
-                tasks.create_task(self._decide_forever(bindings)),
-                tasks.create_task(self._ledger_audit().run()),
+                tasks.create_task(self._lead(bindings)),
             ]
+
+    async def _lead(self, bindings: asyncio.TaskGroup) -> None:
+        """Wait until this process leads and its tables are true, then schedule."""
+        if self._leadership is not None:
+            taken_over = await self._leadership.won()
+            if taken_over.sends_for_s is not None and self._options.predecessor_s:
+                await self._predecessor(self._clock.monotonic_s() + taken_over.sends_for_s).outwait()
+            await self._watches.catch_up(taken_over.pods_seen)
+            log.info("leader.schedules", identity=self._leadership.identity)
+        self._schedules = True
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.recorder.run())
+            tasks.create_task(self._decide_forever(bindings))
+            tasks.create_task(self._ledger_audit().run())
+
+    async def _ends_in_order(self) -> bool:
+        """Whether no bind request is in doubt: the watch has shown, within a moment, every pod that we have bound."""
+        if self._leadership is None or not self._schedules:
+            return False
+        try:
+            async with asyncio.timeout(_CONFIRMED_WITHIN_S):
+                while any(
+                    r.assumed and r.pod.key.uid not in self._binding.not_sent for r in self.engine.tables.records()
+                ):
+                    self._wake.clear()
+                    await self._wake.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def stop(self) -> None:
         """Stop deciding. Bind requests on the wire are answered, no other is sent.
@@ -240,7 +296,7 @@ class Service:
             self.engine,
             period_s=self._options.audit_period_s,
             now_s=self._clock.monotonic_s,
-            report=self._tell,
+            report=self._problems.tell,
             done=self._observer.audited,
         )
 
@@ -341,19 +397,3 @@ class Service:
             await asyncio.sleep(_LAG_EVERY_S)
             self._observer.loop_lagged(max(0.0, self._clock.monotonic_s() - due_s))
             self.recorder.sweep()
-
-    def _report(self, problem: Problem) -> None:
-        if problem.happened:
-            log.warning("card.failed", pod=problem.name, problem=problem.message)
-            self.recorder.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)
-            return
-        if problem in self._reported:
-            return
-        self._reported[problem] = True
-        self._tell(problem)
-
-    def _tell(self, problem: Problem) -> None:
-        self._observer.bad_object(problem.kind)
-        log.warning("object.bad", kind=problem.kind, name=problem.name, problem=problem.message)
-        if problem.on_object:
-            self.recorder.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)

@@ -6,16 +6,19 @@ Pods are listed last, once no bind request of the process before this one can st
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic
 
 import structlog
+from tenacity.wait import wait_exponential
 
 from scheduler.event_handlers import EventHandlers
-from scheduler.kube import port
+from scheduler.kube import objects, port
 from scheduler.kube.port import Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
-from scheduler.kube.reflector import WatchBackoff, reflect
+from scheduler.kube.reflector import Backoff, WatchBackoff, reflect
+from scheduler.pods_seen import PodsSeen
 from scheduler.process.contact import Contact
 from scheduler.telemetry.observer import ServiceObserver
 from scheduler.volume_handlers import VolumeHandlers
@@ -27,6 +30,8 @@ _SLICE_S: Final = 0.005
 _SMALL_BATCH: Final = 64
 # One scheduler for a whole cluster: a server that comes back is found within a second.
 _RECONNECT_MAX_S: Final = 1.0
+# What the leader before has seen, our watch shows as well, unless it is broken.
+_HANDED_OVER_WITHIN_S: Final = 1.0
 
 log = structlog.get_logger()
 
@@ -111,6 +116,7 @@ class Watches:
         self._unlisted = {one.kind.name for one in self._watched if one.kind is not port.DISRUPTION_BUDGETS}
         self.contact = Contact({one.kind.name for one in self._watched}, predecessor.now_s)
         self.listed = asyncio.Event()
+        self.pods_seen = PodsSeen()
 
     def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Begin to watch."""
@@ -119,6 +125,27 @@ class Watches:
             tasks.create_task(self._reflect_pods()),
             *(tasks.create_task(self._reflect(one.kind, one.handle)) for one in others),
         ]
+
+    async def catch_up(self, pods_seen: str | None) -> None:
+        """Return when the tables have every change of a pod that was made before the call.
+
+        pods_seen: the last one, where it is known; None: ask the API server.
+        """
+        await self.listed.wait()
+        if pods_seen is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_HANDED_OVER_WITHIN_S):
+                    return await self.pods_seen.reach(pods_seen)
+        backoff, failures = Backoff(self._rng, wait_exponential(multiplier=0.1, max=_RECONNECT_MAX_S)), 0
+        while True:
+            try:
+                last = await self._cluster.last_change(port.PODS, self.pods_seen.version)
+            except port.ApiError as error:
+                failures += 1
+                log.info("start.catching_up", reason=error.message)
+                await asyncio.sleep(backoff.delay_s(failures))
+            else:
+                return await self.pods_seen.reach(last)
 
     def not_ready(self, after_s: float) -> str:
         """What has kept pods from being scheduled, watches for longer than after_s; "" when nothing does."""
@@ -131,7 +158,11 @@ class Watches:
     async def _reflect_pods(self) -> None:
         # Listed after the wait, so that what the predecessor bound meanwhile is in the list, however slow the watch is.
         await self._predecessor.outwait()
-        await self._reflect(port.PODS, self._handlers.pods)
+        await self._reflect(port.PODS, self._pods)
+
+    def _pods(self, batch: Sequence[WatchEvent[objects.Pod]]) -> None:
+        self._handlers.pods(batch)
+        self.pods_seen.handled(batch)
 
     async def _reflect(self, kind: Kind[T], handle: Callable[[Sequence[WatchEvent[T]]], None]) -> None:
         batches = reflect(
@@ -140,6 +171,7 @@ class Watches:
             backoff=WatchBackoff(self._rng, reconnect_max_s=_RECONNECT_MAX_S),
             on_trouble=self._trouble,
             on_answer=self._answered,
+            bookmarks=kind is port.PODS,
         )
         async for batch in batches:
             await in_slices(batch, handle, self._predecessor.now_s)

@@ -3,8 +3,8 @@
 Names and nesting are KubeSchedulerConfiguration's (kubescheduler.config.k8s.io/v1) where it has the field. Of its
 fields these are not here, since nothing would come of them: `parallelism` and `percentageOfNodesToScore` (every node
 is judged, as array operations), `extenders`, `clientConnection.qps` and `.burst` (requests are bounded by
-`maxBindsInFlight` and by the server's own priorities), `leaderElection` (one replica so far), `enableProfiling`,
-`delayCacheUntilActive`, and the extension points that `config.settings.plugins` names as missing. Pure.
+`maxBindsInFlight` and by the server's own priorities), `enableProfiling`, `delayCacheUntilActive` (a standby is warm),
+and the extension points that `config.settings.plugins` names as missing. Pure.
 """
 
 import re
@@ -20,6 +20,7 @@ from config.protocol import names
 from config.settings import duration
 from config.settings.address import Address, host_and_port
 from config.settings.duration import Seconds
+from config.settings.leader_election import LeaderElectionSection
 from config.settings.plugins import PluginConfig, PluginDescription, Plugins, plugin_config_type, plugins_model
 from config.settings.schema import Location, Section, refuse_twins
 
@@ -231,6 +232,9 @@ class SchedulerConfiguration(Section):
         le=_LONGEST_PERIOD_S,
         description="How often what is booked on each card is counted again from the pods and nodes, and compared.",
     )
+    leader_election: LeaderElectionSection = Field(
+        default=LeaderElectionSection(), description="Which of several replicas schedules."
+    )
     client_connection: ClientConnection = Field(
         default=ClientConnection(), description="How the API server is reached."
     )
@@ -268,7 +272,16 @@ class SchedulerConfiguration(Section):
         return profiles
 
     def contradictions(self) -> Iterator[tuple[Location, str]]:
-        """As Section: arguments of plugins that do not go with the names of the resources."""
+        """As Section: arguments of plugins and names of resources; the time of a bind request and of the Lease."""
+        election = self.leader_election
+        left_s = election.lease_duration_s - election.renew_deadline_s
+        if election.leader_elect and self.bind_request_timeout_s >= left_s:
+            message = (
+                f"expected less than leaderElection.leaseDuration less renewDeadline, {duration.text(left_s)}, "
+                f"found {duration.text(self.bind_request_timeout_s)}: the next leader could bind while a "
+                "request of ours is on its way"
+            )
+            yield ("bindTimeout",), message
         for number, profile in enumerate(self.profiles):
             for place, entry in enumerate(profile.plugin_config):
                 if isinstance(entry.args, PluginSection):

@@ -11,8 +11,8 @@ from e2e.control_plane.processes import Child, free_ports, start
 from e2e.programs.server_process import ServerProcess
 from tests.support.repository import ROOT
 
-# On a fresh server no predecessor's bind request can be on its way.
-NO_PREDECESSOR: Final[Mapping[str, Any]] = {"bindTimeout": "0s"}
+# On a fresh server no predecessor's bind request can be on its way, and nobody else schedules.
+NO_PREDECESSOR: Final[Mapping[str, Any]] = {"bindTimeout": "0s", "leaderElection": {"leaderElect": False}}
 _HEAD: Final = {"apiVersion": "gpushare/v1alpha1", "kind": "SchedulerConfiguration"}
 
 

@@ -18,6 +18,7 @@ from scheduler.kube.rest.connect import connect
 from scheduler.kube.rest.watching import Listing, WatchOptions
 from tests.contract.binding_contract import BindingContract
 from tests.contract.event_contract import EventContract
+from tests.contract.lease_contract import LeaseContract
 from tests.contract.status_contract import StatusContract
 from tests.contract.under_test import ClusterUnderTest
 from tests.contract.volume_contract import VolumeContract
@@ -46,6 +47,10 @@ class TestServerBinding(BindingContract):
 
 
 class TestServerEvents(EventContract):
+    pass
+
+
+class TestServerLeases(LeaseContract):
     pass
 
 

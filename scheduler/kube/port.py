@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from config.protocol import names
-from scheduler.kube import objects, selecting, storage
+from scheduler.kube import leases, objects, selecting, storage
 
 # kube-apiserver asks for a second; a day would be a day without bindings.
 LONGEST_RETRY_AFTER_S: Final = 30.0
@@ -69,6 +69,14 @@ STATEFUL_SETS: Final = Kind("statefulsets", selecting.StatefulSet, "/apis/apps/v
 SELECTING: Final[tuple[Kind[Any], ...]] = (SERVICES, REPLICATION_CONTROLLERS, REPLICA_SETS, STATEFUL_SETS)
 # Read by `what-if` alone: of a pod that exists, its priority is in the pod.
 PRIORITY_CLASSES: Final = Kind("priorityclasses", objects.PriorityClass, "/apis/scheduling.k8s.io/v1/priorityclasses")
+
+
+def lease_kind(namespace: str, name: str) -> Kind[leases.Lease]:
+    """One Lease, and no other."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    return Kind("leases", leases.Lease, path, f"metadata.name={name}")
+
+
 _OF_EVERY_POD: Final[tuple[Kind[Any], ...]] = (PODS, NODES, NAMESPACES, CONFIG_MAPS, DISRUPTION_BUDGETS)
 KINDS: Final = (*_OF_EVERY_POD, *OF_STORAGE, *SELECTING)
 
@@ -163,6 +171,20 @@ class NodeForClaim:
     node: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedLease:
+    """A Lease is to be so. version: of the Lease, which must not have changed since; "" to make it.
+
+    pods_seen: as in `leases.Lease`, None to take the annotation away.
+    """
+
+    namespace: str
+    name: str
+    version: str
+    spec: leases.LeaseSpec
+    pods_seen: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class EventSeries:
     """A repeated event. count: times seen in all, >= 2; last_time_s: Unix seconds of the last."""
@@ -254,6 +276,21 @@ class Cluster(Protocol):
         A batch is small enough to be handled without holding the event loop (at most 256 events); an empty one says
         that the server has accepted a watch from `since`, before there is anything to tell.
         Raises WatchExpired when `since` is too old, ApiSilent when nothing, not even a bookmark, came for long.
+        """
+        ...
+
+    async def last_change(self, kind: Kind[T], since: str) -> str:
+        """The version of the last change of the kind's objects now, by a consistent read; `since` if none came later.
+
+        since: resource version from which on to look. Raises WatchExpired when it is too old, ApiSilent when the server
+        could not tell in a few seconds.
+        """
+        ...
+
+    async def write_lease(self, wanted: WantedLease, timeout_s: float) -> str:
+        """Make or change a Lease; returns its new resource version.
+
+        Raises ApiConflict when it has changed meanwhile, or is there already; ApiNotFound when it is gone.
         """
         ...
 

@@ -6,10 +6,11 @@ Three nested generators, each of which gives up on one failure only:
       _until_expired     a list, then watches from one connection to the next; ends at 410, and the next one lists again
         _connection      one watch; ends when the server closes it or it fails
 
-Consumers see lists and changes; bookmarks, versions, reconnections and back-off stay in here. What vanished while
-nobody was watching arrives as Deleted, before the ListEnds that shows it, as does an object that came back under its
-old name with a new uid, before that. Such a Deleted has name, namespace and uid and nothing else: keeping last states
-would hold every object in memory twice. A list may start over before it has ended: then ListBegins comes again.
+Consumers see lists and changes, and bookmarks if they want; versions, reconnections and back-off stay in here. What
+vanished while nobody was watching arrives as Deleted, before the ListEnds that shows it, as does an object that came
+back under its old name with a new uid, before that. Such a Deleted has name, namespace and uid and nothing else:
+keeping last states would hold every object in memory twice. A list may start over before it has ended: then ListBegins
+comes again.
 """
 
 import asyncio
@@ -74,14 +75,15 @@ async def reflect(
     backoff: WatchBackoff,
     on_trouble: OnTrouble[T],
     on_answer: OnAnswer[T] = _unheard,
+    bookmarks: bool = False,
 ) -> AsyncIterator[list[WatchEvent[T]]]:
     """Yield batches of ListBegins, ListEnds, Changed, Deleted and Undecodable; a batch is never empty.
 
     on_trouble: called with the error when it changes, and with None when the watch works again. on_answer: called each
-    time the server sends something, with True when that opens a connection. Memory: about 200 bytes per object, for
-    its name and uid.
+    time the server sends something, with True when that opens a connection. bookmarks: yield those outside of lists,
+    too. Memory: about 200 bytes per object, for its name and uid.
     """
-    follower, pace = _Follower(kind), _Pace(kind, backoff, on_trouble, on_answer)
+    follower, pace = _Follower(kind, bookmarks=bookmarks), _Pace(kind, backoff, on_trouble, on_answer)
     while True:
         follower.forget_version()
         async with aclosing(_until_expired(cluster, kind, follower, pace)) as batches:
@@ -138,8 +140,9 @@ class _Follower(Generic[T]):
     version: to go on from; None before a list is complete.
     """
 
-    def __init__(self, kind: Kind[T]) -> None:
+    def __init__(self, kind: Kind[T], *, bookmarks: bool) -> None:
         self._kind: Kind[T] = kind
+        self._bookmarks = bookmarks
         self.version: str | None = None
         self._uids: dict[str, str] = {}
         self._listed: set[str] | None = None
@@ -159,8 +162,7 @@ class _Follower(Generic[T]):
                     self._uids.pop(_name(event.object), None)
                     yield event
                 case port.Bookmark():
-                    if self._listed is None:
-                        self.version = event.resource_version
+                    yield from self._bookmark(event)
                 case port.ListBegins():
                     self._listed, self.version = set(), None
                     yield event
@@ -183,6 +185,12 @@ class _Follower(Generic[T]):
         if self._listed is not None:
             self._listed.add(name)
         yield event
+
+    def _bookmark(self, event: port.Bookmark) -> Iterator[WatchEvent[T]]:
+        if self._listed is None:
+            self.version = event.resource_version
+            if self._bookmarks:
+                yield event
 
     def _vanished(self) -> Iterator[WatchEvent[T]]:
         for name in sorted(self._uids.keys() - (self._listed or set())):

@@ -26,6 +26,7 @@ from scheduler.kube.port import (
     PodKey,
     T,
     VolumeForClaim,
+    WantedLease,
     WatchEvent,
 )
 from scheduler.simulation.faults import (
@@ -45,7 +46,7 @@ from scheduler.simulation.faults import (
     WatchBreaks,
     refusal,
 )
-from scheduler.simulation.watching import Sleep, WatchConnection, WatchTiming
+from scheduler.simulation.watching import Sleep, WatchConnection, WatchTiming, last_change
 from scheduler.simulation.world import World
 
 R = TypeVar("R")
@@ -125,6 +126,16 @@ class MemoryCluster:
         """See `port.Cluster.select_node`."""
         request = Request(Verb.SELECT_NODE, f"{wanted.namespace}/{wanted.claim}")
         return await self._ask(request, lambda: self.world.storage.select_node(wanted))
+
+    async def last_change(self, kind: Kind[T], since: str) -> str:
+        """See `port.Cluster.last_change`."""
+        request = Request(Verb.LAST_CHANGE, kind.name)
+        return await self._ask(request, lambda: last_change(kind, self.world.collection(kind), since))
+
+    async def write_lease(self, wanted: WantedLease, timeout_s: float) -> str:
+        """See `port.Cluster.write_lease`."""
+        fault = self.faults.hitting(Request(Verb.WRITE_LEASE, f"{wanted.namespace}/{wanted.name}"))
+        return await self._answer(fault, lambda: self.world.leases.write(wanted), timeout_s)
 
     async def set_pod_condition(self, pod: PodKey, condition: PodCondition) -> None:
         """See `port.Cluster.set_pod_condition`."""

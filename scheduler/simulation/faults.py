@@ -36,6 +36,8 @@ class Verb(Enum):
     DELETE_POD = "delete pod"
     CREATE_EVENT = "create event"
     UPDATE_EVENT = "update event"
+    LAST_CHANGE = "last change"
+    WRITE_LEASE = "write lease"
 
 
 @dataclass(frozen=True, slots=True)

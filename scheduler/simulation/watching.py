@@ -181,6 +181,14 @@ class WatchConnection(Generic[T]):
         self._wake()
 
 
+def last_change(kind: Kind[T], collection: Collection[T], since: str) -> str:
+    """As `port.Cluster.last_change`."""
+    shown = shown_by(kind)
+    position = collection.position_after(_parsed(since))
+    later = collection.changes(position, collection.end - position) or []
+    return next((str(change.version) for change in reversed(later) if _event(change, shown) is not None), since)
+
+
 def _event(change: StoredChange[T], shown: Callable[[T], bool]) -> Changed[T] | Deleted[T] | None:
     """What a watch delivers for a change; None when it never showed the object.
 

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from scheduler.kube.leases import Lease
 from scheduler.kube.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from scheduler.kube.port import ApiNotFound, Kind, T
 from scheduler.simulation.defaults import Identity
 from scheduler.simulation.disruption_budgets import PodDisruptionBudgets
 from scheduler.simulation.event_log import EventLog
+from scheduler.simulation.leases import Leases
 from scheduler.simulation.namespaces import ConfigMaps, Namespaces
 from scheduler.simulation.nodes import Nodes
 from scheduler.simulation.pods import Pods
@@ -36,15 +38,17 @@ class World:
         namespaces = Collection[Namespace]("namespaces", self._versions, history_limit)
         config_maps = Collection[ConfigMap]("configmaps", self._versions, history_limit)
         budgets = Collection[PodDisruptionBudget]("poddisruptionbudgets", self._versions, history_limit)
+        leases = Collection[Lease]("leases", self._versions, history_limit)
         classes = Collection[PriorityClass]("priorityclasses", self._versions, history_limit)
         self.namespaces = Namespaces(namespaces, identity)
         self.storage = Storage(self._versions, history_limit, identity, self.namespaces)
-        own = (nodes, pods, namespaces, config_maps, budgets, classes)
+        own = (nodes, pods, namespaces, config_maps, budgets, classes, leases)
         self._collections: dict[str, Collection[Any]] = {collection.resource: collection for collection in own}
         self.selecting = Selecting(self._versions, history_limit, identity, self.namespaces)
         self._collections |= self.storage.collections | self.selecting.collections
         self.config_maps = ConfigMaps(config_maps, identity, self.namespaces)
         self.disruption_budgets = PodDisruptionBudgets(budgets, identity, self.namespaces)
+        self.leases = Leases(leases, identity)
         self.priority_classes = PriorityClasses(classes, identity)
         self.nodes = Nodes(nodes, identity)
         self.pods = Pods(pods, identity, self.namespaces, self.nodes)

@@ -67,14 +67,33 @@ class Metrics:
         self.pods_being_bound = Gauge(
             "gpushare_scheduler_pods_being_bound", "Pods that have a place and are not bound yet.", registry=r
         )
+        self.leader = LeaderMetrics(r)
         self._tables = tables
         self._queue_lengths = queue_lengths
         self._per_card = per_card
 
     def scrape(self) -> Iterator[bytes]:
         """What `/metrics` shows, of this moment. Call it on the event loop; the text is for another thread."""
+        if not self.leader.leads():
+            return exposition(self.registry)
         cluster = copied(self._tables, self._queue_lengths(), per_card=self._per_card)
         return chain(exposition(self.registry), cluster.text())
+
+
+class LeaderMetrics:
+    """leads: whether this replica schedules. The others leave out what all of them would say of one cluster."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """registry: where it is shown, once `follow` is called: a process that is alone has nothing to say."""
+        self._registry = registry
+        self.leads: Callable[[], bool] = lambda: True
+
+    def follow(self, lease: str, leads: Callable[[], bool]) -> None:
+        """lease: its name. client-go's name of the metric."""
+        self.leads = leads
+        what = "1 in the replica that schedules, 0 in the others."
+        gauge = Gauge("leader_election_master_status", what, ["name"], registry=self._registry)
+        gauge.labels(lease).set_function(leads)
 
 
 class PreemptionMetrics:

@@ -6,6 +6,7 @@ pytest.register_assert_rewrite(
     "tests.contract.binding_contract",
     "tests.contract.event_contract",
     "tests.contract.following",
+    "tests.contract.lease_contract",
     "tests.contract.status_contract",
     "tests.contract.under_test",
     "tests.contract.volume_contract",

@@ -6,6 +6,7 @@ from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.world import World
 from tests.contract.binding_contract import BindingContract
 from tests.contract.event_contract import EventContract
+from tests.contract.lease_contract import LeaseContract
 from tests.contract.memory_operator import MemoryOperator
 from tests.contract.status_contract import StatusContract
 from tests.contract.under_test import ClusterUnderTest
@@ -25,6 +26,10 @@ class TestBinding(BindingContract):
 
 
 class TestEvents(EventContract):
+    pass
+
+
+class TestLeases(LeaseContract):
     pass
 
 

@@ -10,8 +10,8 @@ import aiohttp
 import yaml
 
 from config.settings.load import load
-from config.settings.scheduler import configuration_model
-from scheduler.kube.rest.rights import NEEDED
+from config.settings.scheduler import SchedulerConfiguration, configuration_model
+from scheduler.kube.rest.rights import NEEDED, of_lease
 from scheduler.plugins.registry import describe
 from scheduler.process.probes import serve
 from scheduler.telemetry.metrics import Metrics
@@ -54,13 +54,27 @@ def test_one_command_applies_every_manifest() -> None:
     assert sorted([*listed, "kustomization.yaml"]) == sorted(path.name for path in FOLDER.iterdir())
 
 
+def shipped(folder: Path) -> SchedulerConfiguration:
+    """What the manifests configure."""
+    file = folder / "scheduler.yaml"
+    file.write_text(one("ConfigMap")["data"]["scheduler.yaml"])
+    return load(configuration_model(describe()), file=file, environ={}, flags={}, env_prefix="GPUSHARE_SCHEDULER_")
+
+
 def test_the_roles_grant_exactly_what_the_program_uses() -> None:
     needed = {
         (n.verb, f"{n.resource}/{n.subresource}" if n.subresource else n.resource, n.group, n.namespace) for n in NEEDED
     }
     cluster = {(*right, "") for right in granted(one("ClusterRole"))}
     local = {(*right, NAMESPACE) for right in granted(one("Role"))}
-    assert cluster | local == needed
+    lease = {(n.verb, n.resource, n.group, n.namespace) for n in of_lease(NAMESPACE, NAME)}
+    assert cluster | local == needed | lease
+    assert [rule.get("resourceNames") for rule in one("Role")["rules"]] == [None, None, [NAME]]
+
+
+def test_the_lease_of_the_configuration_is_the_one_that_the_role_names(tmp_path: Path) -> None:
+    election = shipped(tmp_path).leader_election
+    assert (election.resource_namespace, election.resource_name) == (NAMESPACE, NAME)
 
 
 def test_roles_are_bound_to_the_account_that_the_pod_runs_as() -> None:
@@ -75,19 +89,15 @@ def test_roles_are_bound_to_the_account_that_the_pod_runs_as() -> None:
 
 def test_the_deployment_mounts_a_configuration_that_the_program_accepts(tmp_path: Path) -> None:
     (container,) = one("Deployment")["spec"]["template"]["spec"]["containers"]
-    file = tmp_path / "scheduler.yaml"
-    file.write_text(one("ConfigMap")["data"]["scheduler.yaml"])
-    configuration = load(
-        configuration_model(describe()), file=file, environ={}, flags={}, env_prefix="GPUSHARE_SCHEDULER_"
-    )
+    configuration = shipped(tmp_path)
     assert container["args"] == ["run", "--config", "/etc/gpushare/scheduler.yaml"]
     assert container["volumeMounts"][0]["mountPath"] == "/etc/gpushare"
     assert configuration.listen_address[1] == container["ports"][0]["containerPort"]
 
 
-def test_two_schedulers_never_run_at_a_time() -> None:
-    spec = one("Deployment")["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+def test_a_second_replica_stands_by_and_leaders_are_elected(tmp_path: Path) -> None:
+    assert one("Deployment")["spec"]["replicas"] == 2
+    assert shipped(tmp_path).leader_election.leader_elect
 
 
 def test_the_pod_has_no_privileges() -> None:

@@ -67,6 +67,12 @@ class Script:
     async def select_node(self, wanted: port.NodeForClaim) -> str:
         raise NotImplementedError
 
+    async def last_change(self, kind: port.Kind[port.T], since: str) -> str:
+        raise NotImplementedError
+
+    async def write_lease(self, wanted: port.WantedLease, timeout_s: float) -> str:
+        raise NotImplementedError
+
     async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
         raise NotImplementedError
 

@@ -106,8 +106,8 @@ _ABSENT: Final = """\
 ## What KubeSchedulerConfiguration has and this has not
 
 Nothing would come of these, so naming one is a mistake: `parallelism` and `percentageOfNodesToScore` (all nodes are
-judged at once), `extenders`, `clientConnection.qps` and `.burst` (`maxBindsInFlight` bounds the load), `leaderElection`
-(run one replica with the strategy Recreate), `enableProfiling`, `delayCacheUntilActive`.
+judged at once), `extenders`, `clientConnection.qps` and `.burst` (`maxBindsInFlight` bounds the load),
+`enableProfiling`, `delayCacheUntilActive` (a standby has its tables at once).
 """
 
 

@@ -16,6 +16,7 @@ from scheduler.app import service_options
 from scheduler.build import build_engine, resource_names
 from scheduler.engine import Engine
 from scheduler.kube import objects
+from scheduler.leadership import Leadership
 from scheduler.plugins import registry
 from scheduler.pods.effective_requests import amounts
 from scheduler.pods.gpu_request import ResourceNames
@@ -119,8 +120,10 @@ def _readable(read: Callable[[T], R], found: Iterable[T]) -> Iterator[R]:
             yield read(one)
 
 
-def start(wire: Wire, configuration: SchedulerConfiguration = AT_ONCE, *, seed: int = 0) -> Process:
-    """Start the scheduler; it lists, waits as configured, and schedules."""
+def start(
+    wire: Wire, configuration: SchedulerConfiguration = AT_ONCE, *, seed: int = 0, leadership: Leadership | None = None
+) -> Process:
+    """Start the scheduler; it lists, waits as configured, and schedules. leadership: None for one that is alone."""
     built, reader = build_engine(configuration)
     loop = asyncio.get_running_loop()
     cycle = CheckedCycle(
@@ -141,6 +144,7 @@ def start(wire: Wire, configuration: SchedulerConfiguration = AT_ONCE, *, seed: 
         reader=reader,
         rng=random.Random(seed),  # noqa: S311 - repeatable
         clock=Clock(loop.time, lambda: int((EPOCH_S + loop.time()) * 1e9), loop.time()),
+        leadership=leadership,
     )
     process = Process(wire, service, engine, cycle, metrics, loop.create_task(service.run()))
     return process

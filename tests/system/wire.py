@@ -114,7 +114,7 @@ class Wire(MemoryCluster):
     def __init__(self, world: World, posts: Posts, *, latency_s: float = 0.0, seed: int = 0) -> None:
         super().__init__(world, faults=Faults(seed), latency_s=latency_s)
         self.posts = posts
-        self.told = {kind.name: Told() for kind in port.KINDS}
+        self.told = {kind.name: Told() for kind in (*port.KINDS, port.lease_kind("", ""))}
         self.garbled: set[str] = set()
         # uid -> the annotations that were the first to say on which cards the pod is, as this process learned it.
         self.first: dict[str, dict[str, str]] = {}

@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from http import HTTPMethod, HTTPStatus
 from typing import Final
@@ -43,6 +43,7 @@ class KubeCluster:
         self._pods = Decoder(port.PODS)
         self._volumes = Decoder(port.VOLUMES)
         self._claims = Decoder(port.CLAIMS)
+        self._leases = Decoder(port.lease_kind("", ""))
         # Status last written per (uid, condition type): a condition whose status stays keeps its transition time.
         self._written: LRUCache[tuple[str, str], str] = LRUCache(_CONDITIONS_REMEMBERED)
 
@@ -75,6 +76,19 @@ class KubeCluster:
         path, body = writing.claim_path(wanted.namespace, wanted.claim), writing.claim_patch(wanted)
         return self._claims.object(await self._patch(path, body, "PersistentVolumeClaim")).metadata.resource_version
 
+    async def last_change(self, kind: Kind[T], since: str) -> str:
+        """As the port."""
+        return await self._watching.last_change(kind, since)
+
+    async def write_lease(self, wanted: port.WantedLease, timeout_s: float) -> str:
+        """As the port."""
+        path, body = writing.leases_path(wanted.namespace), writing.lease_body(wanted)
+        if wanted.version:
+            answer = await self._patch(f"{path}/{wanted.name}", body, "Lease", timeout_s)
+        else:
+            answer = await self._transport.send(HTTPMethod.POST, path, body, answers="Lease", timeout_s=timeout_s)
+        return self._leases.object(answer).metadata.resource_version
+
     async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
         """As the port."""
         written = (pod.uid, condition.type)
@@ -100,9 +114,9 @@ class KubeCluster:
         """As the port."""
         await self._patch(f"{writing.events_path(event)}/{event.name}", writing.series_patch(series), "Event")
 
-    async def missing_rights(self) -> list[str]:
-        """Return the rights that the scheduler needs and lacks, one readable line each. Raises ApiError."""
-        return await rights.missing_rights(self._transport, self._timeout_s)
+    async def missing_rights(self, needed: Sequence[rights.Right] = rights.NEEDED) -> list[str]:
+        """Return those of the needed rights that it lacks, one readable line each. Raises ApiError."""
+        return await rights.missing_rights(self._transport, self._timeout_s, needed)
 
     async def close(self) -> None:
         """As the port."""
@@ -117,12 +131,12 @@ class KubeCluster:
                 raise port.ApiConflict(error.message, error.status) from error
             raise
 
-    async def _patch(self, path: str, body: bytes, kind: str) -> bytes:
+    async def _patch(self, path: str, body: bytes, kind: str, timeout_s: float | None = None) -> bytes:
         return await self._transport.send(
             HTTPMethod.PATCH,
             path,
             body,
             answers=kind,
-            timeout_s=self._timeout_s,
+            timeout_s=timeout_s or self._timeout_s,
             content_type=STRATEGIC_MERGE_PATCH,
         )

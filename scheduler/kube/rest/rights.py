@@ -1,6 +1,7 @@
 """Whether the API server grants what the scheduler needs, checked at startup: a missing right is one log line."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPMethod
 from typing import Final
@@ -19,22 +20,25 @@ _STORAGE: Final = "storage.k8s.io"
 _APPS: Final = "apps"
 _OF_STORAGE: Final = ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments")
 _POLICY: Final = "policy"
+_LEASES: Final = "coordination.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One verb on one resource. group: "" for the core group; namespace: "" for all."""
+    """One verb on one resource. group: "" for the core group; namespace: "" for all; name: "" for all."""
 
     verb: str
     resource: str
     subresource: str = ""
     group: str = ""
     namespace: str = ""
+    name: str = ""
 
     def __str__(self) -> str:
         """As in a log line: `create pods/binding`, `list configmaps in namespace kube-system`."""
         resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
         resource = f"{resource}.{self.group}" if self.group else resource
+        resource = f"{resource}/{self.name}" if self.name else resource
         return f"{self.verb} {resource}" + (f" in namespace {self.namespace}" if self.namespace else "")
 
 
@@ -59,6 +63,12 @@ NEEDED: Final = (
 )
 
 
+def of_lease(namespace: str, name: str) -> tuple[Right, ...]:
+    """What leader election needs."""
+    own = tuple(Right(verb, "leases", "", _LEASES, namespace, name) for verb in ("list", "watch", "patch"))
+    return (Right("create", "leases", "", _LEASES, namespace), *own)
+
+
 class _Answer(msgspec.Struct):
     allowed: bool = False
     reason: str = ""
@@ -71,12 +81,12 @@ class _Review(msgspec.Struct):
 _REVIEW: Final = msgspec.json.Decoder(_Review)
 
 
-async def missing_rights(transport: Transport, timeout_s: float) -> list[str]:
+async def missing_rights(transport: Transport, timeout_s: float, needed: Sequence[Right] = NEEDED) -> list[str]:
     """Return the needed rights that the API server denies, one readable line each. Raises ApiError."""
-    answers = await asyncio.gather(*(_ask(transport, right, timeout_s) for right in NEEDED))
+    answers = await asyncio.gather(*(_ask(transport, right, timeout_s) for right in needed))
     return [
         f"{right}: {answer.reason}" if answer.reason else str(right)
-        for right, answer in zip(NEEDED, answers, strict=True)
+        for right, answer in zip(needed, answers, strict=True)
         if not answer.allowed
     ]
 

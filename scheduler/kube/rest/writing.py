@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from scheduler.kube import objects
+from scheduler.kube import leases, objects
 from scheduler.kube.events import cut_note
-from scheduler.kube.port import Binding, EventRecord, EventSeries, NodeForClaim, PodKey, VolumeForClaim
+from scheduler.kube.port import Binding, EventRecord, EventSeries, NodeForClaim, PodKey, VolumeForClaim, WantedLease
 
 # The namespace of Events about cluster-scoped objects.
 _NO_NAMESPACE: Final = "default"
@@ -144,6 +144,19 @@ _BOUND_BY_CONTROLLER: Final = {"pv.kubernetes.io/bound-by-controller": "yes"}
 _SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 
 
+class _LeaseMeta(msgspec.Struct, rename="camel", omit_defaults=True):
+    name: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str | None] | None = None
+
+
+class _Lease(msgspec.Struct, rename="camel"):
+    metadata: _LeaseMeta
+    spec: leases.LeaseSpec
+    kind: str = "Lease"
+    api_version: str = "coordination.k8s.io/v1"
+
+
 def pod_path(namespace: str, name: str) -> str:
     """Path of a pod. Names of Kubernetes objects need no quoting."""
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
@@ -181,6 +194,19 @@ def volume_patch(wanted: VolumeForClaim) -> bytes:
 def claim_patch(wanted: NodeForClaim) -> bytes:
     """Strategic merge patch."""
     return _ENCODER.encode(_ClaimPatch(_Version(wanted.version, {_SELECTED_NODE: wanted.node})))
+
+
+def leases_path(namespace: str) -> str:
+    """Path of the Leases of a namespace."""
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+
+def lease_body(wanted: WantedLease) -> bytes:
+    """A new Lease, or a strategic merge patch of the one at that version."""
+    if not wanted.version:
+        return _ENCODER.encode(_Lease(_LeaseMeta(name=wanted.name), wanted.spec))
+    metadata = _LeaseMeta(resource_version=wanted.version, annotations={leases.PODS_SEEN: wanted.pods_seen})
+    return _ENCODER.encode(_Lease(metadata, wanted.spec))
 
 
 def condition_patch(pod: PodKey, condition: objects.PodCondition, changed_s: float | None) -> bytes:

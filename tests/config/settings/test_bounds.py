@@ -68,7 +68,9 @@ def test_a_value_out_of_range_is_said_with_its_range(
     [
         (SCHEDULER, "bindTimeout", "0"),
         (SCHEDULER, "bindTimeout", "500ms"),
-        (SCHEDULER, "bindTimeout", "1m"),
+        (SCHEDULER, "bindTimeout", "4999ms"),
+        (SCHEDULER, "leaderElection__leaseDuration", "10m"),
+        (SCHEDULER, "leaderElection__retryPeriod", "100ms"),
         (SCHEDULER, "podInitialBackoffSeconds", "0.1"),
         (SCHEDULER, "podMaxBackoffSeconds", "3600"),
         (SCHEDULER, "watchStallTimeout", "90s"),

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from scheduler.kube.leases import LeaseSpec
 from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import (
     PODS,
@@ -21,6 +22,7 @@ from scheduler.kube.port import (
     EventSeries,
     NodeForClaim,
     VolumeForClaim,
+    WantedLease,
     WatchExpired,
 )
 from scheduler.simulation.cluster import MemoryCluster
@@ -347,6 +349,7 @@ async def test_every_verb_can_fail_without_the_others(verb: Verb) -> None:
     cluster = client(of)
     cluster.faults.add(verb, Fail(503))
     condition = PodCondition("PodScheduled", "False")
+    lease = WantedLease(namespace="ns", name="leads", version="", spec=LeaseSpec("one", 15))
     requests: dict[Verb, Awaitable[object]] = {
         Verb.WATCH: next_names(cluster, None, 1),
         Verb.READ_POD: cluster.pod("ns", "a"),
@@ -358,6 +361,8 @@ async def test_every_verb_can_fail_without_the_others(verb: Verb) -> None:
         Verb.BIND: cluster.bind(binding(of, "a"), 4.0),
         Verb.NOMINATE: cluster.set_nominated_node(binding(of, "a").pod, "node-a"),
         Verb.DELETE_POD: cluster.delete_pod(binding(of, "a").pod),
+        Verb.LAST_CHANGE: cluster.last_change(PODS, "1"),
+        Verb.WRITE_LEASE: cluster.write_lease(lease, 4.0),
     }
 
     assert [other for other, request in requests.items() if await fails(request)] == [verb]

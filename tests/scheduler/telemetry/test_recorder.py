@@ -47,6 +47,12 @@ class Written:
     async def select_node(self, wanted: port.NodeForClaim) -> str:
         raise NotImplementedError
 
+    async def last_change(self, kind: port.Kind[port.T], since: str) -> str:
+        raise NotImplementedError
+
+    async def write_lease(self, wanted: port.WantedLease, timeout_s: float) -> str:
+        raise NotImplementedError
+
     async def create_event(self, event: EventRecord) -> None:
         self._answer()
         self.events.append(event)

@@ -1,0 +1,77 @@
+"""Which of several replicas schedules: KubeSchedulerConfiguration's leaderElection, with its defaults. Pure."""
+
+from typing import Final, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from config.protocol import names
+from config.settings import duration
+from config.settings.duration import Seconds
+from config.settings.schema import Section
+
+_LONGEST_LEASE_S: Final = 600.0
+_SHORTEST_RETRY_S: Final = 0.1
+
+
+class LeaderElectionSection(Section):
+    """Which of several replicas schedules."""
+
+    leader_elect: bool = Field(
+        default=True,
+        description="Whether only the holder of the Lease schedules. Without, a second copy gives the same memory away "
+        "again: false is for a cluster that nobody else schedules, such as in a test.",
+    )
+    lease_duration_s: Seconds = Field(
+        default=15.0,
+        validation_alias="leaseDuration",
+        ge=2,
+        le=_LONGEST_LEASE_S,
+        description="How long after the last renewal that they saw the others wait, in whole seconds.",
+    )
+    renew_deadline_s: Seconds = Field(
+        default=10.0,
+        validation_alias="renewDeadline",
+        ge=1,
+        le=_LONGEST_LEASE_S,
+        description="How long the leader goes on without a renewal; then its process ends. `bindTimeout` has to be "
+        "shorter than `leaseDuration` less this.",
+    )
+    retry_period_s: Seconds = Field(
+        default=2.0,
+        validation_alias="retryPeriod",
+        ge=_SHORTEST_RETRY_S,
+        le=_LONGEST_LEASE_S,
+        description="How often the leader renews, and how long everybody waits after a try that failed.",
+    )
+    resource_lock: Literal["leases"] = Field(default="leases", description="What is held: a Lease.")
+    resource_name: str = Field(
+        default=names.SCHEDULER_NAME,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        max_length=253,
+        description="Name of the Lease. All copies that could give away the same cards have to use the same.",
+    )
+    resource_namespace: str = Field(
+        default="kube-system",
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        max_length=63,
+        description="Its namespace, whatever the namespace of this scheduler.",
+    )
+
+    @field_validator("lease_duration_s")
+    @classmethod
+    def _whole(cls, duration_s: float) -> float:
+        if duration_s != int(duration_s):
+            message = f"expected whole seconds, as a Lease has them, found {duration.text(duration_s)}"
+            raise ValueError(message)
+        return duration_s
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.lease_duration_s > self.renew_deadline_s > self.retry_period_s:
+            message = (
+                "expected leaseDuration > renewDeadline > retryPeriod, found "
+                f"{duration.text(self.lease_duration_s)}, {duration.text(self.renew_deadline_s)}, "
+                f"{duration.text(self.retry_period_s)}"
+            )
+            raise ValueError(message)
+        return self

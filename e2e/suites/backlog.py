@@ -1,0 +1,58 @@
+"""A backlog of pods, nodes that can take them, and what has been seen of every pod."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from e2e.bench import ledger, workload
+from e2e.bench.ledger import Audit
+from e2e.control_plane.admin import Admin
+from e2e.control_plane.cluster import ControlPlane
+from e2e.suites.pod_history import PodHistory
+
+# Pods are packed card by card: a scheduler that has forgotten the first 300 would fill the same cards again.
+SIZE: Final = workload.Size(nodes=24, pods=1000, templates=50)
+FIRST: Final = 300
+_NODES: Final = "/api/v1/nodes"
+_EVERY_POD_ONCE: Final = Audit(
+    placed=SIZE.pods, unannotated=0, misbooked=0, overcommitted_cards=0, overcommitted_nodes=0
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Pods that wait at `path`, and what has been seen of them."""
+
+    cluster: ControlPlane
+    admin: Admin
+    path: str
+    history: PodHistory
+
+    async def until_bound(self, count: int, within_s: float = 60.0) -> None:
+        """Return when so many pods have been seen with a node."""
+        await self.history.until(lambda: len(self.history.bound_at_s) >= count, within_s=within_s)
+
+    async def check(self) -> None:
+        """Every pod was bound once, and what lies on the cards, recomputed from what the API server has, fits."""
+        pods = await self.admin.items(self.path)
+        assert self.history.faults(pods) == []
+        assert ledger.judged(await self.admin.items(_NODES), pods) == _EVERY_POD_ONCE
+
+    async def make_nodes(self) -> None:
+        """From now on they can be bound."""
+        await self.admin.create_all(_NODES, workload.nodes(SIZE))
+
+
+@asynccontextmanager
+async def backlog_in(cluster: ControlPlane, admin: Admin, namespace: str) -> AsyncIterator[Backlog]:
+    """The pods, followed until the end; there is no node yet."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    await admin.create_all(path, workload.pods(SIZE))
+    history = PodHistory(admin, path)
+    following = asyncio.create_task(history.follow())
+    yield Backlog(cluster, admin, path, history)
+    following.cancel()
+    await asyncio.wait({following})
+    await admin.delete(_NODES)

@@ -1,0 +1,147 @@
+"""This replica's part in the leader election: it follows the Lease, and writes it when that is due."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from scheduler.kube.port import ApiError, Changed, Cluster, Deleted, ListEnds, lease_kind
+from scheduler.kube.reflector import WatchBackoff, reflect
+from scheduler.leader_election import LeaderElection, TakeOver
+
+# At the end of a process that leads.
+_GIVE_UP_WITHIN_S: Final = 2.0
+# Standbys do not all write at the same moment: of the retry period, at most so much later.
+_JITTER: Final = 0.2
+# A server that comes back is found before the deadline is over.
+_RECONNECT_MAX_S: Final = 1.0
+
+log = structlog.get_logger()
+
+
+class LeaseLost(Exception):
+    """This replica has led and does not any more: the process has to end."""
+
+
+class Leadership:
+    """See the module. Make it inside the event loop that uses it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        election: LeaderElection,
+        *,
+        now_s: Callable[[], float],
+        wall: Callable[[], str],
+        rng: random.Random,
+    ) -> None:
+        """now_s: seconds of a clock that is never set, and that goes on while the machine sleeps. wall: RFC 3339."""
+        self._cluster = cluster
+        self._election = election
+        self._now_s = now_s
+        self._wall = wall
+        self._rng = rng
+        self._listed = asyncio.Event()
+        self._news = asyncio.Event()
+        self._won: asyncio.Future[TakeOver] = asyncio.get_running_loop().create_future()
+        self._told = ""
+
+    @property
+    def identity(self) -> str:
+        """Of this replica."""
+        return self._election.identity
+
+    @property
+    def leader(self) -> str:
+        """Who holds the Lease, as far as known; "" for nobody."""
+        return self._election.holder
+
+    def leads(self) -> bool:
+        """Whether this replica may send a request now that only the leader may send."""
+        return self._election.leads(self._now_s())
+
+    async def won(self) -> TakeOver:
+        """Return once this replica leads."""
+        return await asyncio.shield(self._won)
+
+    async def run(self) -> None:
+        """Follow the Lease, take it when it is free, renew it. Raises LeaseLost; does not return."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow())
+            await self._listed.wait()
+            while True:
+                await self._write_if_due()
+                if why := self._election.lost(self._now_s()):
+                    raise LeaseLost(why)
+                await self._until_due()
+
+    async def give_up(self, pods_seen: str) -> None:
+        """At the end, once every bind request has been answered: the next replica need not wait. As `given_up`."""
+        wanted = self._election.given_up(self._wall(), pods_seen)
+        if wanted is None:
+            return
+        try:
+            await self._cluster.write_lease(wanted, _GIVE_UP_WITHIN_S)
+        except ApiError as error:
+            log.warning("leader.not_given_up", reason=error.message)
+        else:
+            log.info("leader.given_up", identity=self.identity)
+
+    async def _follow(self) -> None:
+        election, kind = self._election, lease_kind(self._election.namespace, self._election.name)
+        backoff = WatchBackoff(self._rng, reconnect_max_s=_RECONNECT_MAX_S)
+        async for batch in reflect(self._cluster, kind, backoff=backoff, on_trouble=_trouble):
+            for event in batch:
+                match event:
+                    case Changed():
+                        election.observe(event.object, self._now_s())
+                    case Deleted():
+                        election.gone(self._now_s())
+                    case ListEnds():
+                        self._listed.set()
+            self._tell()
+            self._news.set()
+
+    async def _write_if_due(self) -> None:
+        sent_s = self._now_s()
+        wanted = self._election.wanted(sent_s, self._wall())
+        if wanted is None:
+            return
+        try:
+            version = await self._cluster.write_lease(wanted, self._election.timing.renew_deadline_s / 2)
+        except ApiError as error:
+            log.info("leader.lease_not_written", reason=error.message)
+            return
+        self._election.written(wanted, version, sent_s)
+        if not self._won.done() and self._election.taken_over is not None:
+            log.info("leader.elected", identity=self.identity)
+            self._won.set_result(self._election.taken_over)
+
+    async def _until_due(self) -> None:
+        """Until there is something to write, something new of the Lease, or the end of our time."""
+        election, now_s = self._election, self._now_s()
+        due_s = election.due_s()
+        if self._won.done():
+            due_s = min(due_s, election.ends_s())
+        elif due_s > now_s:
+            due_s += self._rng.uniform(0.0, _JITTER) * election.timing.retry_period_s
+        self._news.clear()
+        try:
+            async with asyncio.timeout(max(0.0, due_s - now_s)):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    def _tell(self) -> None:
+        """Who leads, when that is another one, and new."""
+        leader = self.leader
+        if leader not in {"", self._told, self.identity} and not self._won.done():
+            self._told = leader
+            log.info("leader.standby", leader=leader, hint="this replica schedules nothing until the leader ends")
+
+
+def _trouble(_kind: object, error: ApiError | None) -> None:
+    if error is not None:
+        log.warning("leader.lease_not_read", reason=error.message)

@@ -1,0 +1,260 @@
+"""Two replicas on one cluster: who schedules, when the other one takes over, and that no card is given twice."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import pytest
+
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.kube.leases import LeaseSpec
+from scheduler.kube.port import PODS, WantedLease
+from scheduler.leader_election import LeaderElection, Timing
+from scheduler.leadership import Leadership, LeaseLost
+from scheduler.simulation.faults import Break, Effect, Fail, Silence, Slow, Verb
+from scheduler.simulation.world import World
+from tests.system.looking import card_of, cluster, comes, events, node_of
+from tests.system.process import A_MOMENT_S, AT_ONCE, Process, in_virtual_time, now_s, start
+from tests.system.wire import Posts, Wire
+
+LEASE: Final = ("kube-system", "gpushare-scheduler")
+TIMING: Final = Timing(lease_duration_s=15, renew_deadline_s=10.0, retry_period_s=2.0)
+SHIPPED: Final = SchedulerConfiguration()
+FEW_AT_ONCE: Final = SchedulerConfiguration.model_validate({"bindTimeout": 0, "maxBindsInFlight": 4})
+AFTER_A_KILL_S: Final = TIMING.lease_duration_s + 2 * TIMING.retry_period_s
+HANDED_OVER_S: Final = 2.0
+
+
+def replica(of: World, name: str, configuration: SchedulerConfiguration = AT_ONCE) -> Process:
+    """One of several, with a connection of its own. name: its identity."""
+    wire = Wire(of, Posts(), latency_s=0.002)
+    election = LeaderElection(*LEASE, name, TIMING)
+    rng = random.Random(name)  # noqa: S311 - repeatable
+    loop = asyncio.get_running_loop()
+    leadership = Leadership(wire, election, now_s=loop.time, wall=lambda: f"at {loop.time():.6f}", rng=rng)
+    return start(wire, configuration, leadership=leadership)
+
+
+@asynccontextmanager
+async def replicas(
+    of: World, *names: str, configuration: SchedulerConfiguration = AT_ONCE
+) -> AsyncIterator[list[Process]]:
+    """Started one after the other; the first one leads, and schedules."""
+    started = []
+    try:
+        for name in names:
+            started.append(replica(of, name, configuration))
+            await asyncio.sleep(1.0)
+        yield started
+    finally:
+        for one in started:
+            await one.kill()
+
+
+def holder(of: World) -> str:
+    found = of.leases.find(*LEASE)
+    return "" if found is None else found.spec.holder_identity
+
+
+async def until_bound(of: World, pod: str, within_s: float) -> float:
+    """Seconds until the pod has a node."""
+    began_s = now_s()
+    async with asyncio.timeout(within_s):
+        while not node_of(of, pod):  # noqa: ASYNC110 - in virtual time
+            await asyncio.sleep(0.01)
+    return now_s() - began_s
+
+
+@in_virtual_time
+async def test_one_schedules_and_the_other_knows_everything_and_does_nothing() -> None:
+    of = cluster(a=[16])
+    async with replicas(of, "one", "two") as (one, two):
+        comes(of, "p", 12)
+        comes(of, "waits", 12)
+        await asyncio.sleep(60.0)
+
+        assert (node_of(of, "p"), holder(of)) == ("a", "one")
+        assert (one.service.leads(), two.service.leads()) == (True, False)
+        assert (len(one.wire.bindings), len(two.wire.bindings)) == (1, 0)
+        assert two.free == one.free == {"GPU-a-0": 4}
+        assert len(events(of, "waits")) == 1
+        assert (one.service.not_ready(), two.service.not_ready()) == ("", "")
+        assert one.service.not_ready() == ""
+
+
+@in_virtual_time
+async def test_a_clean_end_hands_over_at_once() -> None:
+    of = cluster(a=[16, 16])
+    async with replicas(of, "one", "two") as (one, two):
+        comes(of, "before", 12)
+        await asyncio.sleep(A_MOMENT_S)
+        ended_s = now_s()
+        await one.stop(10.0)
+        one.task.result()
+        comes(of, "after", 12)
+
+        await until_bound(of, "after", HANDED_OVER_S)
+
+        assert now_s() - ended_s < 0.2  # what the first one has seen is known: nobody asks the API server
+        assert {card_of(of, "before"), card_of(of, "after")} == {'{"0":"GPU-a-0"}', '{"1":"GPU-a-1"}'}
+        assert (holder(of), two.service.leads()) == ("two", True)
+
+
+@in_virtual_time
+async def test_after_a_kill_the_other_takes_over_in_time() -> None:
+    of = cluster(a=[16, 16])
+    async with replicas(of, "one", "two") as (one, two):
+        comes(of, "before", 12)
+        await asyncio.sleep(5.0)
+        killed_s = now_s()
+        await one.kill()
+        comes(of, "after", 12)
+
+        waited_s = await until_bound(of, "after", AFTER_A_KILL_S)
+
+        # The last renewal may have been just before, or up to a retry period.
+        assert TIMING.lease_duration_s - TIMING.retry_period_s - 0.5 < waited_s
+        assert now_s() - killed_s <= AFTER_A_KILL_S
+        assert card_of(of, "after") == '{"1":"GPU-a-1"}'
+        assert two.service.leads()
+
+
+@in_virtual_time
+async def test_what_the_first_one_bound_last_is_known_before_the_second_binds() -> None:
+    """Its watch of the pods lags: of the binding it learns long after it has the Lease."""
+    of = cluster(a=[16])
+    async with replicas(of, "one", "two") as (one, two):
+        one.wire.faults.add(Verb.BIND, Slow(before_s=1.0))
+        comes(of, "first", 12)
+        comes(of, "second", 12)
+        await asyncio.sleep(0.5)
+        two.wire.break_watches(Break.STALLED, PODS)
+        await asyncio.sleep(1.0)
+        assert (node_of(of, "first"), node_of(of, "second")) == ("a", "")
+        await one.kill()
+        await asyncio.sleep(AFTER_A_KILL_S + 1)
+        assert (holder(of), len(two.wire.bindings)) == ("two", 0)
+
+        two.wire.resume_watches()
+        await asyncio.sleep(5.0)
+
+        assert (two.free, node_of(of, "second"), len(two.wire.bindings)) == ({"GPU-a-0": 4}, "", 0)
+        assert two.service.leads()
+
+
+@in_virtual_time
+async def test_a_leader_that_cannot_renew_ends_before_others_may_bind() -> None:
+    of = cluster(a=[16] * 8)
+    async with replicas(of, "one", "two") as (one, two):
+        cut_s = now_s()
+        one.wire.faults.add(Verb.WRITE_LEASE, Silence(Effect.NONE))
+        for number in range(8):
+            comes(of, f"p-{number}", 12)
+            await asyncio.sleep(2.0)
+        await asyncio.sleep(AFTER_A_KILL_S)
+
+        assert one.task.done()
+        with pytest.raises(ExceptionGroup) as ended:
+            one.task.result()
+        assert ended.group_contains(LeaseLost)
+        last_of_one_s = max(sent_s for sent_s, _ in one.wire.bindings)
+        first_of_two_s = min(sent_s for sent_s, _ in two.wire.bindings)
+        assert last_of_one_s <= cut_s + TIMING.renew_deadline_s
+        assert first_of_two_s >= last_of_one_s + SHIPPED.bind_request_timeout_s
+        assert [node_of(of, f"p-{number}") for number in range(8)] == ["a"] * 8
+
+
+@in_virtual_time
+async def test_a_bind_request_in_doubt_keeps_the_lease_from_being_given_up() -> None:
+    of = cluster(a=[16])
+    async with replicas(of, "one", "two") as (one, two):
+        one.wire.faults.add(Verb.BIND, Fail(500, Effect.LATER, late_s=4.0))
+        comes(of, "p", 12)
+        await asyncio.sleep(1.0)
+        await one.stop(10.0)
+        comes(of, "q", 12)
+        await asyncio.sleep(10.0)
+        assert holder(of) == "one"
+
+        await asyncio.sleep(AFTER_A_KILL_S)
+
+        assert holder(of) == "two"
+        assert sorted([node_of(of, "p"), node_of(of, "q")]) == ["", "a"]
+        assert two.free == {"GPU-a-0": 4}
+
+
+@in_virtual_time
+async def test_a_lease_that_somebody_deletes_stays_with_the_leader() -> None:
+    of = cluster(a=[16])
+    async with replicas(of, "one", "two") as (one, two):
+        of.leases.delete(*LEASE)
+        await asyncio.sleep(1.0)
+
+        assert (holder(of), one.service.leads(), two.service.leads()) == ("one", True, False)
+        comes(of, "p", 12)
+        await until_bound(of, "p", 1.0)
+
+
+@in_virtual_time
+async def test_whoever_takes_the_lease_by_hand_ends_the_leader() -> None:
+    of = cluster(a=[16])
+    async with replicas(of, "one") as (one,):
+        found = of.leases.find(*LEASE)
+        assert found is not None
+        version = found.metadata.resource_version
+        spec = LeaseSpec("", 1, "", "", 7)
+        of.leases.write(WantedLease(namespace=LEASE[0], name=LEASE[1], version=version, spec=spec))
+        await asyncio.sleep(1.0)
+
+        assert one.task.done()
+        next_one = replica(of, "two", SHIPPED)
+        await asyncio.sleep(1.0)
+        comes(of, "p", 12)
+        # Nobody says that a leader before knows, and that its requests are answered.
+        assert await until_bound(of, "p", 20.0) > TIMING.renew_deadline_s + SHIPPED.bind_timeout_s - 1.5
+        await next_one.kill()
+
+
+@in_virtual_time
+async def test_the_first_one_ever_waits_for_a_predecessor_that_elected_nobody() -> None:
+    of = cluster(a=[16])
+    comes(of, "p", 12)
+    began_s = now_s()
+    one = replica(of, "one", SHIPPED)
+    await until_bound(of, "p", 20.0)
+    assert 0 <= now_s() - began_s - TIMING.renew_deadline_s - SHIPPED.bind_timeout_s < 1
+    await one.kill()
+
+
+@in_virtual_time
+async def test_a_container_that_is_started_again_goes_on_without_waiting_for_its_own_lease() -> None:
+    of = cluster(a=[16])
+    async with replicas(of, "one") as (one,):
+        await one.kill()
+        comes(of, "p", 12)
+        again = replica(of, "one", SHIPPED)
+        waited_s = await until_bound(of, "p", 10.0)
+        assert SHIPPED.bind_timeout_s <= waited_s < SHIPPED.bind_timeout_s + 1
+        await again.kill()
+
+
+@in_virtual_time
+async def test_pods_that_wait_for_a_slot_at_the_end_do_not_keep_the_lease() -> None:
+    of = cluster(a=[16] * 8)
+    async with replicas(of, "one", "two", configuration=FEW_AT_ONCE) as (one, two):
+        one.wire.faults.add(Verb.BIND, Slow(before_s=0.5))
+        for number in range(4):
+            comes(of, f"p-{number}", 12)
+        await asyncio.sleep(A_MOMENT_S)
+        assert (one.service.binds_in_flight, one.service.pods_being_bound) == (1, 4)
+        ended_s = now_s()
+        await one.stop(10.0)
+
+        await until_bound(of, "p-3", HANDED_OVER_S)
+
+        assert now_s() - ended_s < 0.5 + 0.2
+        assert one.task.done()
+        assert two.service.leads()
+        assert len({card_of(of, f"p-{number}") for number in range(4)}) == 4
