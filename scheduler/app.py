@@ -14,7 +14,8 @@ from pathlib import Path
 
 import structlog
 
-from config.settings.scheduler import LeaderElectionSection, SchedulerConfiguration, resolve
+from config.settings.leader_election import LeaderElectionSection
+from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.build import build_engine, installed_plugins
 from scheduler.kube.port import ApiError, ApiSilent, Cluster
 from scheduler.kube.rest.client import ClientOptions, KubeCluster

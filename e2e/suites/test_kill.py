@@ -40,7 +40,7 @@ async def test_a_scheduler_that_is_killed_in_the_middle_goes_on_where_it_was(bac
         waited = await second.said("start.waiting")
 
     assert FIRST <= before < SIZE.pods
-    await backlog.check()
+    assert await backlog.faults() == []
     assert waited["reason"] == "a bind request of the previous process may still take effect"
     # What the first one had sent takes effect at once; what the second one sends comes after the wait.
     late_s = [at_s - restarted_s for at_s in bound_at_s.values()]
@@ -60,4 +60,4 @@ async def test_an_api_server_that_ends_in_the_middle_costs_no_pod_and_no_card(ba
 
     assert before < SIZE.pods
     assert sent_again
-    await backlog.check()
+    assert await backlog.faults() == []

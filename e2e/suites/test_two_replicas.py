@@ -19,7 +19,6 @@ import pytest
 from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.cluster import ControlPlane
-from e2e.control_plane.processes import Died
 from e2e.programs import manifests
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.suites.backlog import FIRST, SIZE, Backlog, backlog_in
@@ -45,7 +44,8 @@ class Site:
     async def pause_s(self, since: datetime) -> float:
         """Until the first pod that the other one bound, once all are bound."""
         await self.backlog.until_bound(SIZE.pods)
-        await self.backlog.check()
+        if faults := await self.backlog.faults():
+            pytest.fail("\n".join(faults))
         first = self.standby.lines("pod.bound")[0]
         return (datetime.fromisoformat(first["timestamp"]) - since).total_seconds()
 
@@ -71,16 +71,17 @@ async def kubeconfig(cluster: provider.Target, admin: Admin) -> AsyncIterator[Pa
 
 
 @pytest.fixture
+async def backlog(cluster: provider.Target, admin: Admin, namespace: str) -> AsyncIterator[Backlog]:
+    assert isinstance(cluster, ControlPlane)
+    async with backlog_in(cluster, admin, namespace) as made:
+        yield made
+
+
+@pytest.fixture
 async def site(
-    cluster: provider.Target,
-    admin: Admin,
-    namespace: str,
-    kubeconfig: Path,
-    configuration: dict[str, Any],
-    tmp_path: Path,
+    backlog: Backlog, kubeconfig: Path, configuration: dict[str, Any], tmp_path: Path
 ) -> AsyncIterator[Site]:
     """The leader schedules, the other one stands by, and the first of the pods are bound."""
-    assert isinstance(cluster, ControlPlane)
     async with AsyncExitStack() as stack:
         replicas = []
         for name in ("one", "two"):
@@ -91,7 +92,6 @@ async def site(
         leader, standby = replicas
         await standby.said("leader.standby")
         await standby.ready()
-        backlog = await stack.enter_async_context(backlog_in(cluster, admin, namespace))
         await backlog.make_nodes()
         await backlog.until_bound(FIRST)
         yield Site(backlog, leader, standby, 9.0 if configuration else 19.0)
@@ -135,10 +135,7 @@ async def test_a_leader_that_is_stopped_and_goes_on_later_binds_nothing_any_more
     print(f"hand-over after a stop: {pause_s:.2f} s")  # noqa: T201 - the figure
     assert pause_s <= site.after_a_kill_s
     assert lost["reason"].startswith("not renewed for ") or lost["reason"].endswith("holds it now")
-    with pytest.raises(Died):
-        while True:
-            site.leader.child.check_alive()
-            await asyncio.sleep(0.05)
+    assert await asyncio.to_thread(site.leader.child.process.wait, 10.0) == 1
 
 
 def standing(metrics: dict[tuple[str, str], float]) -> tuple[float, bool]:
