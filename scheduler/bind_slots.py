@@ -15,12 +15,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf
 
-from scheduler.kube.port import ApiError, ApiRefused, ApiThrottled
+from scheduler.kube.port import ApiError, ApiRefused, ApiSilent, ApiThrottled
 from scheduler.slot_shares import Sender, SlotShares, Standing
 
 # RBAC's own words, and not those of an admission policy: nothing of this namespace can be bound.
 _NO_RIGHT = 'cannot create resource "pods/binding"'
 _UNAUTHORIZED = 401
+_NOT_SENT = "not sent: this replica does not lead at present, as its Lease is not renewed"
 
 
 class HeldBack(Exception):
@@ -28,7 +29,7 @@ class HeldBack(Exception):
 
 
 class Stopped(Exception):
-    """The process ends, or does not lead any more: nothing more is sent.
+    """The process ends: nothing more is sent.
 
     What has no definite answer yet is in the next process's list. in_doubt: a request may have taken effect.
     """
@@ -59,8 +60,8 @@ class BindSlots:
     ) -> None:
         """most: slots, >= 1. now_s: monotonic seconds. backoff_s: the pause after so many failures in a row.
 
-        on_free: called when `taken` may have become less. leads: asked before each request; where it says no, the
-        sender gets Stopped.
+        on_free: called when `taken` may have become less. leads: asked before each request; where it says no, that
+        is as if there was no answer.
         """
         self._shares = SlotShares(most)
         self._now_s = now_s
@@ -113,7 +114,7 @@ class BindSlots:
         await self._turn_of(sender, first=first)
         try:
             if not self._leads():
-                raise Stopped
+                raise ApiSilent(_NOT_SENT)
             yield
         except ApiError as error:
             self._judge(sender, error)

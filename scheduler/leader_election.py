@@ -2,17 +2,21 @@
 
               the Lease is free, or has not changed for its own duration; our write is accepted
     STANDBY ───────────────────────────────────────────────────────────────────▶ LEADING
-                                                                                    │ another one holds it, or for
-                                     the process ends ◀── LOST ◀────────────────────┘ renew_deadline no renewal
+                                                                 for renew_deadline  │ ▲  our renewal over the version
+                                                                 no renewal          ▼ │  that we wrote is accepted
+                             the process ends ◀── LOST ◀─────────────────────── SENDS NOTHING
+                                                    another one holds it
 
 Only differences of one's own clock count: how long ago this process has seen the Lease change, and how long ago it has
 sent the renewal that was accepted last. So clocks that differ, or are set, do no harm.
 
 The leader sends nothing after `renew_deadline`, and each of its bind requests ends within the bind time-out, which is
-shorter than `lease_duration` less `renew_deadline`: when others may take the Lease, none of ours can take effect. A
-Lease that is gone counts as held for its duration, too: one deletion is no proof that nobody leads.
+shorter than `lease_duration` less `renew_deadline`: when others may take the Lease, none of ours can take effect. An
+API server that was away for longer costs no leader: a renewal over the version that it wrote itself is accepted only
+when nobody has held the Lease in between. A Lease that is gone counts as held for its duration, too: one deletion is no
+proof that nobody leads.
 
-Source: staging/src/k8s.io/client-go/tools/leaderelection/leaderelection.go.
+Source: staging/src/k8s.io/client-go/tools/leaderelection/leaderelection.go, where the process ends at renew_deadline.
 """
 
 from dataclasses import dataclass
@@ -130,7 +134,7 @@ class LeaderElection:
 
     def leads(self, now_s: float) -> bool:
         """Whether a request may be sent as the leader."""
-        return self.taken_over is not None and not self.lost(now_s)
+        return self.taken_over is not None and now_s < self.ends_s() and not self.lost(now_s)
 
     def lost(self, now_s: float) -> str:
         """Why this replica, which has led, does not lead any more; "" while it does, or has not led."""
@@ -138,9 +142,14 @@ class LeaderElection:
             return ""
         if self.holder != self.identity:
             return f"{self.holder or 'nobody'} holds it now"
-        if now_s >= self.ends_s():
-            return f"not renewed for {self.timing.renew_deadline_s:g} s"
+        if not self._version and now_s >= self.ends_s() - self.request_timeout_s:
+            return f"it is gone, and was not renewed for {now_s - self._renewed_s:.0f} s"
         return ""
+
+    @property
+    def request_timeout_s(self) -> float:
+        """Of one write."""
+        return self.timing.renew_deadline_s / 2
 
     def ends_s(self) -> float:
         """Until when this replica leads without another renewal."""

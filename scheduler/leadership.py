@@ -106,26 +106,30 @@ class Leadership:
 
     async def _write_if_due(self) -> None:
         sent_s = self._now_s()
-        wanted = self._election.wanted(sent_s, self._wall())
+        led, wanted = self._election.leads(sent_s), self._election.wanted(sent_s, self._wall())
         if wanted is None:
             return
         try:
-            version = await self._cluster.write_lease(wanted, self._election.timing.renew_deadline_s / 2)
+            version = await self._cluster.write_lease(wanted, self._election.request_timeout_s)
         except ApiError as error:
             log.info("leader.lease_not_written", reason=error.message)
+        else:
+            self._election.written(wanted, version, sent_s)
+            self._leads_now(led=led)
+
+    def _leads_now(self, *, led: bool) -> None:
+        """The Lease is ours. led: before, too."""
+        if self._election.taken_over is None or led:
             return
-        self._election.written(wanted, version, sent_s)
-        if not self._won.done() and self._election.taken_over is not None:
-            log.info("leader.elected", identity=self.identity)
+        log.info("leader.elected" if not self._won.done() else "leader.again", identity=self.identity)
+        if not self._won.done():
             self._won.set_result(self._election.taken_over)
 
     async def _until_due(self) -> None:
-        """Until there is something to write, something new of the Lease, or the end of our time."""
+        """Until there is something to write, or something new of the Lease."""
         election, now_s = self._election, self._now_s()
         due_s = election.due_s()
-        if self._won.done():
-            due_s = min(due_s, election.ends_s())
-        elif due_s > now_s:
+        if not self._won.done() and due_s > now_s:
             due_s += self._rng.uniform(0.0, _JITTER) * election.timing.retry_period_s
         self._news.clear()
         try:

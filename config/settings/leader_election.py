@@ -33,8 +33,9 @@ class LeaderElectionSection(Section):
         validation_alias="renewDeadline",
         ge=1,
         le=_LONGEST_LEASE_S,
-        description="How long the leader goes on without a renewal; then its process ends. `bindTimeout` has to be "
-        "shorter than `leaseDuration` less this.",
+        description="How long the leader goes on without a renewal; then it sends nothing until it has renewed the "
+        "Lease, and its process ends if another one has it. `bindTimeout` has to be shorter than `leaseDuration` less "
+        "this.",
     )
     retry_period_s: Seconds = Field(
         default=2.0,

@@ -96,7 +96,7 @@ def test_our_own_write_seen_before_its_answer_does_not_hide_how_the_lease_became
     assert one.taken_over == TakeOver("41")
 
 
-def test_the_leader_renews_each_period_and_is_lost_when_it_cannot() -> None:
+def test_the_leader_renews_each_period_and_sends_nothing_while_it_cannot() -> None:
     one = election()
     taken(one, 0.0)
     assert one.wanted(1.9, "later") is None
@@ -106,7 +106,25 @@ def test_the_leader_renews_each_period_and_is_lost_when_it_cannot() -> None:
     assert one.wanted(3.9, "later") is None  # it may still be on its way, or has failed
     assert one.wanted(4.0, "later") is not None
     assert (one.leads(9.9), one.leads(10.0)) == (True, False)
-    assert one.lost(10.0) == "not renewed for 10 s"
+    assert one.lost(10.0) == ""
+
+
+def test_a_renewal_over_the_version_that_it_wrote_makes_it_lead_again_however_late() -> None:
+    one = election()
+    taken(one, 0.0)
+    wanted = one.wanted(60.0, "later")
+    assert wanted is not None
+    assert wanted.version == "100"
+    one.written(wanted, "101", 60.0)
+    assert (one.leads(69.9), one.taken_over) == (True, TakeOver(sends_for_s=10.0))
+
+
+def test_a_lease_that_is_gone_for_too_long_is_not_made_again() -> None:
+    one = election()
+    taken(one, 0.0)
+    one.gone(1.0)
+    assert (one.lost(4.9), one.lost(5.0)) == ("", "it is gone, and was not renewed for 5 s")
+    assert one.wanted(5.0, "later") is None
 
 
 def test_a_leader_that_sees_another_holder_is_lost() -> None:

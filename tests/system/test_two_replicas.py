@@ -145,7 +145,7 @@ async def test_what_the_first_one_bound_last_is_known_before_the_second_binds() 
 
 
 @in_virtual_time
-async def test_a_leader_that_cannot_renew_ends_before_others_may_bind() -> None:
+async def test_a_leader_that_cannot_renew_sends_nothing_when_others_may_bind() -> None:
     of = cluster(a=[16] * 8)
     async with replicas(of, "one", "two") as (one, two):
         cut_s = now_s()
@@ -258,3 +258,36 @@ async def test_pods_that_wait_for_a_slot_at_the_end_do_not_keep_the_lease() -> N
         assert one.task.done()
         assert two.service.leads()
         assert len({card_of(of, f"p-{number}") for number in range(4)}) == 4
+
+
+@in_virtual_time
+async def test_an_api_server_that_is_away_for_a_minute_costs_no_leader() -> None:
+    of = cluster(a=[16])
+    async with replicas(of, "one") as (one,):
+        faults = one.wire.faults
+        rules = [faults.add(verb, Silence(Effect.NONE, after_s=0.0)) for verb in Verb]
+        one.wire.break_watches(Break.LOST)
+        await asyncio.sleep(20.0)
+        assert (one.task.done(), one.service.leads()) == (False, False)
+        await asyncio.sleep(40.0)
+        for rule in rules:
+            faults.remove(rule)
+        comes(of, "p", 12)
+
+        assert await until_bound(of, "p", 5.0) < 2 * TIMING.retry_period_s
+        assert (one.task.done(), one.service.leads(), holder(of)) == (False, True, "one")
+
+
+@in_virtual_time
+async def test_a_pod_that_was_decided_while_nothing_may_be_sent_is_bound_when_the_lease_is_renewed() -> None:
+    of = cluster(a=[16])
+    async with replicas(of, "one") as (one,):
+        rule = one.wire.faults.add(Verb.WRITE_LEASE, Silence(Effect.NONE, after_s=0.0))
+        await asyncio.sleep(TIMING.renew_deadline_s)
+        comes(of, "p", 12)
+        await asyncio.sleep(20.0)
+        assert (one.wire.bindings, node_of(of, "p"), one.free) == ([], "", {"GPU-a-0": 4})
+
+        one.wire.faults.remove(rule)
+
+        await until_bound(of, "p", 10.0)

@@ -54,7 +54,8 @@ async def test_a_condition_is_patched_when_its_message_changes() -> None:
 @in_virtual_time
 async def test_a_condition_whose_numbers_alone_change_is_patched_every_5_minutes_at_most() -> None:
     of = cluster(a=[100])
-    async with scheduling(of) as process:
+    nothing_kept = SchedulerConfiguration.model_validate({"bindTimeout": 0, "reserveAfter": 0})
+    async with scheduling(of, nothing_kept) as process:
         comes(of, "first", 10)
         comes(of, "waits", 99)
         for n in range(62):  # every ten seconds other numbers, and something that makes the scheduler try again
