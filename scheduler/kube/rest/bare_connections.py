@@ -6,7 +6,9 @@ docs/decisions/0045-two-requests-of-every-pod-go-over-bare-connections.md.
 """
 
 import asyncio
+import math
 import socket
+import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
@@ -59,16 +61,20 @@ class Connections:
         self._ending: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def post(self, path: str, body: bytes, authorization: str | None) -> Answer:
+    async def post(self, path: str, body: bytes, authorization: str | None, until_s: float = math.inf) -> Answer:
         """Send, and wait for the answer. OSError: there is none, or no whole one; the request may have been executed.
 
-        path: with its query, percent-encoded. authorization: the header's value.
+        path: with its query, percent-encoded. authorization: the header's value. until_s: monotonic seconds; then
+        nothing is sent any more, also by a process that was stopped meanwhile, whose timers are late: TimeoutError.
         A caller that is cancelled meanwhile costs the connection: what is answered later is for nobody.
         """
         head = self._heads.get(authorization) or self._head(authorization)
         request = b"POST %b%b%b%d\r\n\r\n%b" % (self._root, path.encode("ascii"), head, len(body), body)
         async with self._free:
             connection = self._last_used() or await self._connect()
+            if time.monotonic() >= until_s:
+                connection.end()
+                raise TimeoutError
             try:
                 answer = await connection.send(request)
             except BaseException:

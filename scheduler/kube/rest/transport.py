@@ -5,6 +5,7 @@ two lookups per request to threads. One over a bare connection (bare_connections
 """
 
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import asynccontextmanager
 from http import HTTPMethod, HTTPStatus
@@ -76,7 +77,8 @@ class Transport:
         """As `send` does a POST, at a third of the cost; through a proxy, as every other request."""
         if self._bare is None:
             return await self.send(HTTPMethod.POST, path, body, answers=answers, timeout_s=timeout_s)
-        return await self._body_of(self._posted(self._bare, path, body), answers, timeout_s)
+        posted = self._posted(self._bare, path, body, time.monotonic() + timeout_s)
+        return await self._body_of(posted, answers, timeout_s)
 
     @asynccontextmanager
     async def stream(self, path: str, stall_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -122,13 +124,13 @@ class Transport:
         expect_kind(answers, answer.status, answer.body)
         return answer.body
 
-    async def _posted(self, bare: Connections, path: str, body: bytes) -> Answer:
+    async def _posted(self, bare: Connections, path: str, body: bytes, until_s: float) -> Answer:
         """As `_answer`."""
         authorization = await self._credentials.authorization()
-        answer = await bare.post(path, body, authorization)
+        answer = await bare.post(path, body, authorization, until_s)
         if answer.status != HTTPStatus.UNAUTHORIZED:
             return answer
-        return await bare.post(path, body, await self._renewed(authorization))
+        return await bare.post(path, body, await self._renewed(authorization), until_s)
 
     async def _whole(self, method: HTTPMethod, path: str, body: bytes | None, content_type: str) -> Answer:
         """As `_answer`, read to its end."""

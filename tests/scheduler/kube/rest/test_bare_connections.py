@@ -85,6 +85,15 @@ async def test_who_gives_up_costs_the_connection_and_the_next_gets_its_own_answe
     await until(lambda: server.closed == 1)
 
 
+async def test_nothing_is_sent_when_its_time_is_over(server: ByteServer, bare: Connections) -> None:
+    server.script = [server.silent, server.answers(CREATED)]
+    with pytest.raises(TimeoutError):
+        await bare.post("/x", b"{}", None, until_s=time.monotonic())
+
+    assert (await post(bare)).status == 201
+    assert len(server.requests) == 1
+
+
 async def test_the_end_is_an_error_for_those_who_wait(server: ByteServer, bare: Connections) -> None:
     server.script = [server.silent]
     waits = [asyncio.create_task(post(bare)) for _ in range(2)]
