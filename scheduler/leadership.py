@@ -7,10 +7,14 @@ from typing import Final
 
 import structlog
 
-from scheduler.kube.port import ApiError, Changed, Cluster, Deleted, ListEnds, lease_kind
+from scheduler.kube.port import ApiConflict, ApiError, Changed, Cluster, Deleted, ListEnds, lease_kind
 from scheduler.kube.reflector import WatchBackoff, reflect
 from scheduler.leader_election import LeaderElection, TakeOver
+from scheduler.process.contact import Contact
 
+# The requests, beside the watches in `Contact`.
+_WATCH: Final = "leases"
+_WRITES: Final = "renewals of the lease"
 # At the end of a process that leads.
 _GIVE_UP_WITHIN_S: Final = 2.0
 # Standbys do not all write at the same moment: of the retry period, at most so much later.
@@ -66,13 +70,16 @@ class Leadership:
         """Return once this replica leads."""
         return await asyncio.shield(self._won)
 
-    async def run(self) -> None:
-        """Follow the Lease, take it when it is free, renew it. Raises LeaseLost; does not return."""
+    async def run(self, contact: Contact) -> None:
+        """Follow the Lease, take it when it is free, renew it. Raises LeaseLost; does not return.
+
+        contact: is told what fails, so that a replica that cannot lead is not ready.
+        """
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow())
+            tasks.create_task(self._follow(contact))
             await self._listed.wait()
             while True:
-                await self._write_if_due()
+                await self._write_if_due(contact)
                 if why := self._election.lost(self._now_s()):
                     raise LeaseLost(why)
                 await self._until_due()
@@ -89,10 +96,17 @@ class Leadership:
         else:
             log.info("leader.given_up", identity=self.identity)
 
-    async def _follow(self) -> None:
+    async def _follow(self, contact: Contact) -> None:
         election, kind = self._election, lease_kind(self._election.namespace, self._election.name)
         backoff = WatchBackoff(self._rng, reconnect_max_s=_RECONNECT_MAX_S)
-        async for batch in reflect(self._cluster, kind, backoff=backoff, on_trouble=_trouble):
+
+        def trouble(_: object, error: ApiError | None) -> None:
+            if error is None:
+                contact.recovered(_WATCH)
+            elif contact.failed(_WATCH, error.message):
+                log.warning("leader.lease_not_read", reason=error.message)
+
+        async for batch in reflect(self._cluster, kind, backoff=backoff, on_trouble=trouble):
             for event in batch:
                 match event:
                     case Changed():
@@ -104,16 +118,21 @@ class Leadership:
             self._tell()
             self._news.set()
 
-    async def _write_if_due(self) -> None:
+    async def _write_if_due(self, contact: Contact) -> None:
         sent_s = self._now_s()
         led, wanted = self._election.leads(sent_s), self._election.wanted(sent_s, self._wall())
         if wanted is None:
             return
         try:
             version = await self._cluster.write_lease(wanted, self._election.request_timeout_s)
+        except ApiConflict as conflict:
+            # Another one was faster: the watch will show it.
+            log.info("leader.lease_not_written", reason=conflict.message)
         except ApiError as error:
-            log.info("leader.lease_not_written", reason=error.message)
+            if contact.failed(_WRITES, error.message):
+                log.warning("leader.lease_not_written", reason=error.message)
         else:
+            contact.recovered(_WRITES)
             self._election.written(wanted, version, sent_s)
             self._leads_now(led=led)
 
@@ -144,8 +163,3 @@ class Leadership:
         if leader not in {"", self._told, self.identity} and not self._won.done():
             self._told = leader
             log.info("leader.standby", leader=leader, hint="this replica schedules nothing until the leader ends")
-
-
-def _trouble(_kind: object, error: ApiError | None) -> None:
-    if error is not None:
-        log.warning("leader.lease_not_read", reason=error.message)

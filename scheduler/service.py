@@ -236,7 +236,7 @@ class Service:
         async with asyncio.TaskGroup() as beside:
             watching = self._watches.start(beside)
             if self._leadership is not None:
-                watching.append(beside.create_task(self._leadership.run()))
+                watching.append(beside.create_task(self._leadership.run(self.contact)))
             await self._schedule()
             in_order = await self._ends_in_order()
             for task in watching:

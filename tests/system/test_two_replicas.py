@@ -13,7 +13,7 @@ from scheduler.kube.leases import LeaseSpec
 from scheduler.kube.port import PODS, WantedLease
 from scheduler.leader_election import LeaderElection, Timing
 from scheduler.leadership import Leadership, LeaseLost
-from scheduler.simulation.faults import Break, Effect, Fail, Silence, Slow, Verb
+from scheduler.simulation.faults import Break, Effect, Fail, Refuse, Silence, Slow, Verb
 from scheduler.simulation.world import World
 from tests.system.looking import card_of, cluster, comes, events, node_of
 from tests.system.process import A_MOMENT_S, AT_ONCE, Process, in_virtual_time, now_s, start
@@ -291,3 +291,25 @@ async def test_a_pod_that_was_decided_while_nothing_may_be_sent_is_bound_when_th
         one.wire.faults.remove(rule)
 
         await until_bound(of, "p", 10.0)
+
+
+@pytest.mark.parametrize(
+    ("verb", "request_name"), [(Verb.WRITE_LEASE, "renewals of the lease"), (Verb.WATCH, "leases")]
+)
+@in_virtual_time
+async def test_a_replica_that_may_not_use_the_lease_is_not_ready_and_says_why(verb: Verb, request_name: str) -> None:
+    of = cluster(a=[16])
+    one = replica(of, "one", SHIPPED)
+    of_leases = lambda request: verb is Verb.WRITE_LEASE or request.about == "leases"  # noqa: E731
+    rule = one.wire.faults.add(verb, Refuse(403, "leases is forbidden"), when=of_leases)
+    await asyncio.sleep(SHIPPED.not_ready_after_s + 10.0)
+    said = one.service.not_ready()
+    assert f"has not served {request_name} for" in said
+    assert said.endswith("leases is forbidden")
+
+    one.wire.faults.remove(rule)
+    await asyncio.sleep(60.0)
+    assert one.service.not_ready() == ""
+    comes(of, "p", 12)
+    await until_bound(of, "p", 20.0)
+    await one.kill()
