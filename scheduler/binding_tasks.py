@@ -22,9 +22,9 @@ from scheduler.volume_binder import VolumeBinder, VolumesFailed
 from scheduler.watches import BINDINGS
 
 # How long back-offs may grow after refusals: by a policy, which will refuse the same pod again; and while the right to
-# bind is missing, or the bindings of the pod's namespace fail.
+# bind is missing.
 _POLICY_BACKOFF_S: Final = 300.0
-_NAMESPACE_BACKOFF_S: Final = 60.0
+_FORBIDDEN_BACKOFF_S: Final = 60.0
 _VOLUMES: Final = "binding volumes"
 # A provisioner that is well has made a volume by then.
 _VOLUMES_LATE_S: Final = 10.0
@@ -190,7 +190,8 @@ class BindingTasks:
         if refused.found is not None and self._engine.tables.is_assumed(placement.pod.key.uid):
             # The watch may be late: until it says the same, the pod would be tried again, and be told that it waits.
             self._found(refused.found)
-        self._engine.refused(placement, self._binder.now_s(), longest_backoff_s=_longest_backoff_s(refused))
+        now_s, longest_s = self._binder.now_s(), _longest_backoff_s(refused)
+        self._engine.refused(placement, now_s, longest_backoff_s=longest_s, held_back=refused.held_back)
         self._observer.refused(placement, refused)
         if refused.settled:
             return
@@ -204,4 +205,4 @@ def _longest_backoff_s(refused: BindRefused) -> float:
     """How long the back-off may grow where that is longer than configured, else 0."""
     if refused.lasting:
         return _POLICY_BACKOFF_S
-    return _NAMESPACE_BACKOFF_S if refused.held_back or refused.status == HTTPStatus.FORBIDDEN else 0.0
+    return _FORBIDDEN_BACKOFF_S if refused.status == HTTPStatus.FORBIDDEN else 0.0

@@ -332,18 +332,21 @@ class Engine:
         """Let others pass the next pod to decide, if its namespace is one that `holds`; whether that was so."""
         return self.queue.hold_back(holds, now_s)
 
-    def serve(self, serves: Callable[[str], object]) -> bool:
-        """A pod that was held back is ready again, of a namespace that `serves`; whether there is one."""
-        return self.queue.serve(serves)
+    def serve(self, serves: Callable[[str], object], *, untold: bool = False) -> bool:
+        """As `SchedulingQueue.serve`."""
+        return self.queue.serve(serves, untold=untold)
 
     def bound(self, placement: Placement) -> None:
         """The API server has bound the pod."""
         self.tables.confirm(placement.pod.key.uid)
         self.queue.done(placement.pod.key.uid)
 
-    def refused(self, placement: Placement, now_s: float, *, longest_backoff_s: float = 0.0) -> None:
+    def refused(
+        self, placement: Placement, now_s: float, *, longest_backoff_s: float = 0.0, held_back: bool = False
+    ) -> None:
         """The pod did not get its place. longest_backoff_s: as `SchedulingQueue.failed`.
 
+        held_back: nothing was sent, as the bindings of its namespace fail: it is tried again as soon as they do not.
         Whether it still exists is the watch's to say: until then it stays in the queue.
         """
         pod = placement.pod
@@ -352,7 +355,10 @@ class Engine:
             # Somebody else bound it meanwhile.
             self.queue.done(pod.key.uid)
         else:
-            self.queue.failed(pod.key.uid, now_s, longest_s=longest_backoff_s)
+            if held_back:
+                self.queue.set_aside(pod.key.uid, now_s)
+            else:
+                self.queue.failed(pod.key.uid, now_s, longest_s=longest_backoff_s)
             self._try_again += self.nominations.pod_gone(pod.key.uid)
 
     def _note_nomination(self, pod: Pod) -> None:

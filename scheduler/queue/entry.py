@@ -47,7 +47,7 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     changes: of the pod itself that led to attempts in short order; changed_s: when the last one did, or will.
     gate: PreEnqueue's message, "" when not GATED. signature: None when in no class. claims: those that bring it back.
     waits_since_s: when it became ready for the first time, also if that was another process before this one.
-    passed_until_s: it counts not as starved until then.
+    passed_until_s: it counts not as starved until then. told: that its namespace is held back, since it became active.
     ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is tried again whatever happens.
     gone: deleted in flight. changed: updated in flight, in a way that may matter.
     """
@@ -70,5 +70,16 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     queued_s: float = 0.0
     changes: int = 0
     changed_s: float = -inf
+    told: bool = False
     gone: bool = False
     changed: bool = False
+
+
+def by_priority(pod: Pod) -> int:
+    """PrioritySort: the highest first."""
+    return -pod.priority
+
+
+def by_template(pod: Pod) -> Hashable:
+    """What a rule may read of a pod, when nothing beside its template is."""
+    return pod.template

@@ -1,4 +1,7 @@
-"""Pods that are ready and whose namespace is not served for now, in the order of the queue within each namespace."""
+"""Pods that are ready and whose namespace is not served for now, in the order of the queue within each namespace.
+
+Those that were told so, and those that were not, are kept apart: it is said once, by an attempt that is not sent.
+"""
 
 from collections.abc import Callable, Collection, Iterator
 
@@ -11,7 +14,7 @@ class HeldBack(Collection[Entry]):
 
     def __init__(self) -> None:
         """Nobody is held back."""
-        self._by_namespace: dict[str, Heap[SortKey, Entry]] = {}
+        self._by_namespace: dict[tuple[str, bool], Heap[SortKey, Entry]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._by_namespace.values()))
@@ -20,28 +23,34 @@ class HeldBack(Collection[Entry]):
         return bool(self._by_namespace)
 
     def __contains__(self, entry: object) -> bool:
-        return isinstance(entry, Entry) and entry in self._by_namespace.get(_namespace(entry), ())
+        return isinstance(entry, Entry) and entry in self._by_namespace.get(_key(entry), ())
 
     def __iter__(self) -> Iterator[Entry]:
         for pods in self._by_namespace.values():
             yield from pods
 
+    @property
+    def told(self) -> int:
+        """How many were told."""
+        return sum(len(pods) for (_, told), pods in self._by_namespace.items() if told)
+
     def add(self, entry: Entry) -> None:
         """Hold it back; it has its sort key."""
-        self._by_namespace.setdefault(_namespace(entry), Heap()).push(entry, entry.sort_key)
+        self._by_namespace.setdefault(_key(entry), Heap()).push(entry, entry.sort_key)
 
     def discard(self, entry: Entry) -> None:
         """Forget it, if it is here."""
-        pods = self._by_namespace.get(_namespace(entry))
+        pods = self._by_namespace.get(_key(entry))
         if pods is not None:
             pods.discard(entry)
-            self._forget_empty(_namespace(entry))
+            if not pods:
+                del self._by_namespace[_key(entry)]
 
-    def take(self, serves: Callable[[str], object]) -> Entry | None:
-        """The best pod of all namespaces that are served again; None when there is none."""
+    def take(self, serves: Callable[[str], object], *, untold: bool = False) -> Entry | None:
+        """The best pod of all namespaces that `serves`; None when there is none. untold: only those not told yet."""
         best: tuple[SortKey, Entry] | None = None
-        for name, pods in self._by_namespace.items():
-            first = pods.first()
+        for (name, told), pods in self._by_namespace.items():
+            first = None if told and untold else pods.first()
             if first is not None and (best is None or first[0] < best[0]) and serves(name):
                 best = first
         if best is None:
@@ -49,10 +58,6 @@ class HeldBack(Collection[Entry]):
         self.discard(best[1])
         return best[1]
 
-    def _forget_empty(self, namespace: str) -> None:
-        if not self._by_namespace[namespace]:
-            del self._by_namespace[namespace]
 
-
-def _namespace(entry: Entry) -> str:
-    return entry.pod.key.namespace
+def _key(entry: Entry) -> tuple[str, bool]:
+    return entry.pod.key.namespace, entry.told

@@ -6,12 +6,12 @@
                                                │               └──┴─ unschedulable ──▶ UNSCHEDULABLE ─┤
                                                └────(back-off ended; woken, updated, left over)───────┘
 
-    ACTIVE ──hold_back──▶ HELD_BACK ──serve──▶ ACTIVE
+    ACTIVE ──hold_back──▶ HELD_BACK ──serve──▶ ACTIVE     IN_FLIGHT ──set_aside──▶ HELD_BACK
     delete: any state ─▶ absent; from IN_FLIGHT when the attempt has ended.
 
 GATED:         PreEnqueue said no; asked again when the pod changes.
 ACTIVE:        ready, by priority, then in the order of arrival (for a gated pod: of the gate's opening).
-HELD_BACK:     ready, as ACTIVE, but its namespace's bindings get no answers: those of other namespaces go first.
+HELD_BACK:     ready, as ACTIVE, but its namespace's bindings get no answers, or fail: those of others go first.
 BACKING_OFF:   failed, was shown a place in vain, or changed again and again; always served. Three counters: errors in
                a row, attempts without fit, changes of its own that were tried.
 UNSCHEDULABLE: found no fit; waits for a check that shows a place, for an update, or for the leftover time (5 min).
@@ -23,11 +23,10 @@ One that cannot fit is not ACTIVE, so it blocks nobody. Before the head of the a
 waiting pods that sorts before it has been asked whether what has opened can help it (`next_check`): a newcomer never
 takes what a better pod waits for.
 
-kube-scheduler logs the events that arrive while a pod is in flight, lest it sleep through the one that it waits
-for. Nothing of the kind is needed here. From `pop` to `unschedulable` nobody awaits, so no change can come between
-what the decision saw and the pod's entry among those that wait; whatever is noted later finds it there. A pod in
-flight with a place is not waiting for a change: when its bind fails it backs off and is decided on the tables of
-that time.
+kube-scheduler logs the events that arrive while a pod is in flight, lest it sleep through the one that it waits for.
+Nothing of the kind is needed here: from `pop` to `unschedulable` nobody awaits, so no change can come between what the
+decision saw and the pod's entry among those that wait. A pod in flight with a place is not waiting for a change: when
+its bind fails it backs off and is decided on the tables of that time.
 
 Owned by the event loop. No method awaits, so each one is atomic. now_s: monotonic seconds, never going back.
 """
@@ -37,13 +36,14 @@ from math import inf
 from typing import Final
 
 from scheduler.pods.pod import Pod
-from scheduler.pods.transitions import TransitionError, expect
+from scheduler.pods.transitions import TransitionError
 from scheduler.queue.class_table import Left
-from scheduler.queue.entry import Entry, QueuedPod, SortKey, State
+from scheduler.queue.entry import Entry, QueuedPod, SortKey, State, by_priority, by_template
 from scheduler.queue.failed_pods import FailedPods
 from scheduler.queue.gates import NO_GATES, Gate, gate_message
 from scheduler.queue.heap import Heap
 from scheduler.queue.held_back import HeldBack
+from scheduler.queue.homes import homes_are_right
 from scheduler.queue.longest_waiting import Starved
 from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import Check
@@ -52,14 +52,6 @@ from scheduler.state.needs import NOTHING_NEEDED, Needs
 
 # More than ever arrive: who comes with a nomination is in front.
 _TRIED_ALREADY: Final = 1 << 48
-
-
-def _by_priority(pod: Pod) -> int:
-    return -pod.priority
-
-
-def _by_template(pod: Pod) -> Hashable:
-    return pod.template
 
 
 class SchedulingQueue:
@@ -71,7 +63,7 @@ class SchedulingQueue:
         initial_backoff_s: float = 1.0,
         max_backoff_s: float = 10.0,
         pre_enqueue: Mapping[str, Sequence[Gate]] = NO_GATES,
-        queue_sort: Callable[[Pod], int] = _by_priority,
+        queue_sort: Callable[[Pod], int] = by_priority,
     ) -> None:
         """Back-offs as in `backoff_s`, > 0. pre_enqueue: by scheduler name, asked in order.
 
@@ -94,7 +86,7 @@ class SchedulingQueue:
         return uid in self._entries
 
     def add_or_update(
-        self, pod: Pod, now_s: float, signature_of: Callable[[Pod], Hashable] = _by_template, since_s: float = inf
+        self, pod: Pod, now_s: float, signature_of: Callable[[Pod], Hashable] = by_template, since_s: float = inf
     ) -> None:
         """A pod that waits for us was seen, with or without changes. In flight: the next attempt takes this version.
 
@@ -157,13 +149,15 @@ class SchedulingQueue:
             return False
         _, entry = first
         self._active.discard(entry)
-        entry.state = State.HELD_BACK
-        self._held_back.add(entry)
+        self._hold(entry)
         return True
 
-    def serve(self, serves: Callable[[str], object]) -> bool:
-        """The best pod held back of the namespaces that `serves` is ACTIVE, in its old place; whether there is one."""
-        entry = self._held_back.take(serves) if self._held_back else None
+    def serve(self, serves: Callable[[str], object], *, untold: bool = False) -> bool:
+        """The best pod held back of the namespaces that `serves` is ACTIVE, in its old place; whether there is one.
+
+        untold: of those alone that were not told that they are held back.
+        """
+        entry = self._held_back.take(serves, untold=untold) if self._held_back else None
         if entry is None:
             return False
         entry.state = State.ACTIVE
@@ -225,12 +219,15 @@ class SchedulingQueue:
         """
         entry = self._in_flight(uid)
         entry.errors += 1
-        if entry.gone:
-            del self._entries[uid]
-        elif entry.changed and self._gate_message(entry.pod):
-            self._admit(entry, now_s)
-        else:
+        if not self._waits_no_longer(entry, now_s):
             self._failed.add(entry, now_s, longest_s=longest_s)
+
+    def set_aside(self, uid: str, now_s: float) -> None:
+        """The attempt in flight was not sent, for the bindings of its namespace fail: HELD_BACK, and told so."""
+        entry = self._in_flight(uid)
+        if not self._waits_no_longer(entry, now_s):
+            entry.told = True
+            self._hold(entry)
 
     # Time
 
@@ -298,8 +295,8 @@ class SchedulingQueue:
     def lengths(self) -> dict[str, int]:
         """Pods by the values that kube-scheduler's scheduler_pending_pods has for its label `queue`."""
         return {
-            "active": len(self._active) + len(self._held_back),
-            "backoff": len(self._failed) + len(self._no_fit.backing_off),
+            "active": len(self._active) + len(self._held_back) - self._held_back.told,
+            "backoff": len(self._failed) + len(self._no_fit.backing_off) + self._held_back.told,
             "unschedulable": len(self._no_fit.unschedulable),
             "gated": len(self._gated),
         }
@@ -317,16 +314,7 @@ class SchedulingQueue:
     def validate(self) -> None:
         """Recompute every cross-reference; TransitionError names the first that is wrong."""
         self._no_fit.validate()
-        for uid, entry in self._entries.items():
-            name = f"pod {entry.pod.key}"
-            homes = [state for state, pods in self._homes() if entry in pods]
-            expect(entry.pod.key.uid == uid, f"{name} is kept as {uid}")
-            # In flight is where a pod is in no other collection.
-            expect((homes or [State.IN_FLIGHT]) == [entry.state], f"{name} is {entry.state.name}, kept as {homes}")
-            expect(bool(entry.gate) == (entry.state is State.GATED), f"{name} is gated by {entry.gate!r}")
-        kept = sum(len(pods) for _, pods in self._homes())
-        expected = sum(entry.state is not State.IN_FLIGHT for entry in self._entries.values())
-        expect(kept == expected, f"{kept} pods are kept outside of flight; expected {expected}")
+        homes_are_right(self._entries, self._homes())
 
     # The parts of the verbs
 
@@ -347,6 +335,20 @@ class SchedulingQueue:
             raise TransitionError(message)
         return entry
 
+    def _waits_no_longer(self, entry: Entry, now_s: float) -> bool:
+        """Whether a pod that is in no collection has gone, or is GATED now."""
+        if entry.gone:
+            del self._entries[entry.pod.key.uid]
+        elif entry.changed and self._gate_message(entry.pod):
+            self._admit(entry, now_s)
+        else:
+            return False
+        return True
+
+    def _hold(self, entry: Entry) -> None:
+        entry.state = State.HELD_BACK
+        self._held_back.add(entry)
+
     def _admit(self, entry: Entry, now_s: float) -> None:
         """Into GATED or ACTIVE, from no other collection."""
         message = self._gate_message(entry.pod)
@@ -364,7 +366,7 @@ class SchedulingQueue:
             self._arrivals += 1
             entry.sequence = self._arrivals - (_TRIED_ALREADY if entry.pod.nominated_node else 0)
         entry.sort_key = (self._queue_sort(entry.pod), entry.sequence)
-        entry.state = State.ACTIVE
+        entry.state, entry.told = State.ACTIVE, False
         entry.queued_s = now_s
         entry.first_queued_s = min(entry.first_queued_s, now_s)
         entry.waits_since_s = min(entry.waits_since_s, now_s)
@@ -390,11 +392,8 @@ class SchedulingQueue:
         self._no_fit.remove(entry)
 
     def _matters(self, old: Pod, new: Pod, signature_of: Callable[[Pod], Hashable]) -> bool:
-        return (
-            signature_of(old) != signature_of(new)
-            or self._queue_sort(old) != self._queue_sort(new)
-            or self._gate_message(old) != self._gate_message(new)
-        )
+        looks = (signature_of, self._queue_sort, self._gate_message)
+        return any(look(old) != look(new) for look in looks)
 
     def _gate_message(self, pod: Pod) -> str:
         return gate_message(self._pre_enqueue, pod)

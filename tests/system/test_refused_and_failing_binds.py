@@ -333,3 +333,18 @@ async def test_a_pod_that_somebody_else_has_bound_is_left_alone_although_the_wat
         assert (node_of(of, "p"), node_of(of, "waits")) == ("nowhere", "a")
         assert [binding.pod.name for _, binding in process.wire.bindings] == ["p", "waits"]
         assert process.wire.conditions[told:] == []
+
+
+@pytest.mark.parametrize("fault", [Fail(500), Throttle(0.0), Silence(Effect.AT_ONCE, after_s=0.0)], ids=str)
+@in_virtual_time
+async def test_a_few_bindings_that_fail_do_not_slow_down_their_namespace(fault: RequestFault) -> None:
+    of = cluster(a=[16] * 8, b=[16] * 8, c=[16] * 8)
+    async with scheduling(of, latency_s=0.005) as process:
+        process.wire.faults.add(Verb.BIND, fault, probability=0.05)
+        for number in range(150):
+            comes(of, f"p-{number}", 2)
+        await asyncio.sleep(5.0)
+
+        assert [name for name in (f"p-{number}" for number in range(150)) if not node_of(of, name)] == []
+        # Who was held back meanwhile is bound before anybody reads that it waits.
+        assert len(process.wire.conditions) < 15

@@ -223,20 +223,22 @@ class QueueMachine(RuleBasedStateMachine):
             self.queue.validate()
 
     @precondition(lambda self: self.in_state(State.IN_FLIGHT))
-    @rule(pick=PICK, outcome=st.sampled_from(["bound", "refused", "refused", "gone"]))
+    @rule(pick=PICK, outcome=st.sampled_from(["bound", "refused", "refused", "set aside", "gone"]))
     def bind_ends(self, pick: int, outcome: str) -> None:
         uid = self.nth(self.in_state(State.IN_FLIGHT), pick)
         if outcome == "refused":
             self.cluster.refused(uid)
             self.errors[uid] += 1
             self.back_at_s[uid] = self.cluster.now_s + min(10.0, 2.0 ** (self.errors[uid] - 1))
+        elif outcome == "set aside":
+            self.cluster.refused(uid, sent=False)
         elif outcome == "gone":
             self.queue.delete(uid)
             self.cluster.bound(uid)
             self.cluster.leave(uid)
         else:
             self.cluster.bound(uid)
-        if uid in self.gone or outcome != "refused":
+        if uid in self.gone or outcome in {"bound", "gone"}:
             self.forget(uid)
 
     @precondition(lambda self: self.cluster.placed.keys() - self.pods.keys())

@@ -193,9 +193,12 @@ class ToyCluster:
     def bound(self, uid: str) -> None:
         self.queue.done(uid)
 
-    def refused(self, uid: str) -> None:
-        """The bind failed: the place is free again."""
-        self.queue.failed(uid, self.now_s)
+    def refused(self, uid: str, *, sent: bool = True) -> None:
+        """The bind failed, or was not sent: the place is free again."""
+        if sent:
+            self.queue.failed(uid, self.now_s)
+        else:
+            self.queue.set_aside(uid, self.now_s)
         self.leave(uid)
 
     def leave(self, uid: str) -> None:
