@@ -211,6 +211,30 @@ def test_a_pod_waits_until_the_company_that_it_forbids_has_left() -> None:
     assert decided(built) in {"a", "b"}
 
 
+def test_a_pod_that_others_keep_out_waits_until_they_have_left() -> None:
+    built = waiting_engine(pod("p", labels={"app": "x"}), a="east")
+    for name, app in (("there", "x"), ("other", "y")):
+        built.pod_assigned(bound(keeping_away(name, term("zone", app)), "a"))
+    assert decided(built) == ""
+    built.pod_gone("uid-default-other")
+    assert decided(built) == "nobody"
+    built.pod_gone("uid-default-there")
+    assert decided(built) == "a"
+
+
+def test_a_pod_of_several_terms_is_woken_by_what_helps_with_any_of_them() -> None:
+    kinds = {"podAffinity": {REQUIRED: [term("zone", "db")]}, "podAntiAffinity": {REQUIRED: [term("rack", "web")]}}
+    built = waiting_engine(pod("p", affinity=kinds), a="east")
+    built.node_changed(wire_node("a", labels={"zone": "east", "rack": "1"}))
+    for name in ("db", "web"):
+        built.pod_assigned(bound(pod(name, labels={"app": name}), "a"))
+    assert decided(built) == ""
+    built.node_changed(wire_node("b", labels={"zone": "east", "rack": "1"}))
+    assert decided(built) == "nobody"
+    built.node_changed(wire_node("b", labels={"zone": "east", "rack": "2"}))
+    assert decided(built) == "b"
+
+
 def test_the_first_of_a_group_goes_anywhere_and_the_others_to_it() -> None:
     together = term("zone", "db")
     built = waiting_engine(of("p0", "podAffinity", together, labels={"app": "db"}), a="east", b="west")
