@@ -163,7 +163,14 @@ FORBIDDEN = [
     pytest.param("PATCH", "/apis/apps/v1/namespaces/default/replicasets/r", id="patch a ReplicaSet"),
     pytest.param("GET", "/apis/apps/v1/deployments", id="list Deployments"),
     pytest.param("PATCH", "/apis/apps/v1/namespaces/kube-system/deployments/d", id="patch a Deployment"),
-    pytest.param("POST", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", id="create a Lease"),
+    pytest.param("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", id="create a Lease elsewhere"),
+    pytest.param(
+        "PATCH", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler", id="take another Lease"
+    ),
+    pytest.param("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", id="list all Leases"),
+    pytest.param(
+        "DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/gpushare-scheduler", id="delete its Lease"
+    ),
     pytest.param(
         "PATCH", "/apis/rbac.authorization.k8s.io/v1/clusterroles/gpushare-scheduler", id="give itself a right"
     ),
