@@ -9,7 +9,7 @@ Owned by the event loop.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -68,6 +68,7 @@ class BindSlots:
         self._backoff_s = backoff_s
         self._on_free = on_free
         self._leads = leads
+        self._starting: Counter[str] = Counter()
         # Those with waiting requests, the next to be served first.
         self._lines: dict[str, _Line] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -93,7 +94,17 @@ class BindSlots:
 
     def has_room(self, namespace: str) -> bool:
         """As `SlotShares.has_room`."""
-        return self._shares.has_room(namespace, self._now_s())
+        return self._shares.has_room(namespace, self._now_s(), self._starting[namespace])
+
+    def starts(self, namespace: str) -> None:
+        """A pod of the namespace was placed: it will be bound."""
+        self._starting[namespace] += 1
+
+    def started(self, namespace: str) -> None:
+        """Its task has begun."""
+        self._starting[namespace] -= 1
+        if not self._starting[namespace]:
+            del self._starting[namespace]
 
     @asynccontextmanager
     async def binding(self, namespace: str) -> AsyncIterator[None]:

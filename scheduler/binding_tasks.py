@@ -87,6 +87,7 @@ class BindingTasks:
     def start(self, decision: Decision, placement: Placement, tasks: asyncio.TaskGroup) -> None:
         """Bind as decided."""
         self._starting += 1
+        self.slots.starts(placement.pod.key.namespace)
         self.being_bound += 1
         tasks.create_task(self._bind(decision.queued, placement))
 
@@ -112,6 +113,7 @@ class BindingTasks:
     async def _bind(self, queued: QueuedPod, placement: Placement) -> None:
         pod = placement.pod
         self._starting -= 1
+        self.slots.started(pod.key.namespace)
         if not self._starting:
             self._wake()  # fewer may be taken than when the last pod was placed
         try:

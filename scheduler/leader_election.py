@@ -11,8 +11,8 @@ Only differences of one's own clock count: how long ago this process has seen th
 sent the renewal that was accepted last. So clocks that differ, or are set, do no harm.
 
 The leader sends nothing after `renew_deadline`, and each of its bind requests ends within the bind time-out, which is
-shorter than `lease_duration` less `renew_deadline`: when others may take the Lease, none of ours can take effect. An
-API server that was away for longer costs no leader: a renewal over the version that it wrote itself is accepted only
+shorter than `lease_duration` less `renew_deadline`: when others may take the Lease, no Binding of ours can take effect.
+An API server that was away for longer costs no leader: a renewal over the version that it wrote itself is accepted only
 when nobody has held the Lease in between. A Lease that is gone counts as held for its duration, too: one deletion is no
 proof that nobody leads.
 
@@ -157,13 +157,14 @@ class LeaderElection:
 
     def _take_over(self) -> TakeOver:
         """Only a write over the version that was seen proves that nobody has held the Lease since."""
-        if not self._version or (not self.holder and self._pods_seen is None):
-            # There is none, or somebody has taken its holder away: a leader may not know yet.
-            return TakeOver(sends_for_s=self.timing.renew_deadline_s)
-        if self.holder == self.identity:
-            # The process before us in the same container: it is gone, and what it has sent may be on its way.
-            return TakeOver(sends_for_s=0.0)
-        return TakeOver() if self.holder else TakeOver(self._pods_seen)
+        if self.holder not in {"", self.identity} and self._version:
+            return TakeOver()
+        if self._version and not self.holder and self._pods_seen is not None:
+            return TakeOver(self._pods_seen)
+        # There is none, or somebody has taken its holder away: a leader may not know yet. So it is where the holder is
+        # ourselves: a write of ours may have been executed unseen, or the process before us in this container may have
+        # ended while it waited.
+        return TakeOver(sends_for_s=self.timing.renew_deadline_s)
 
     def _write(self, spec: LeaseSpec, pods_seen: str | None = None) -> WantedLease:
         return WantedLease(

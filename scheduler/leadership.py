@@ -7,7 +7,19 @@ from typing import Final
 
 import structlog
 
-from scheduler.kube.port import ApiConflict, ApiError, Changed, Cluster, Deleted, ListEnds, lease_kind
+from scheduler.kube.leases import Lease
+from scheduler.kube.port import (
+    ApiConflict,
+    ApiError,
+    ApiNotFound,
+    Changed,
+    Cluster,
+    Deleted,
+    ListBegins,
+    ListEnds,
+    WatchEvent,
+    lease_kind,
+)
 from scheduler.kube.reflector import WatchBackoff, reflect
 from scheduler.leader_election import LeaderElection, TakeOver
 from scheduler.process.contact import Contact
@@ -19,6 +31,8 @@ _WRITES: Final = "renewals of the lease"
 _GIVE_UP_WITHIN_S: Final = 2.0
 # Standbys do not all write at the same moment: of the retry period, at most so much later.
 _JITTER: Final = 0.2
+# Then the watch of the Lease is opened anew.
+_REFUSED_IN_A_ROW: Final = 2
 # A server that comes back is found before the deadline is over.
 _RECONNECT_MAX_S: Final = 1.0
 
@@ -51,6 +65,10 @@ class Leadership:
         self._news = asyncio.Event()
         self._won: asyncio.Future[TakeOver] = asyncio.get_running_loop().create_future()
         self._told = ""
+        self._shown = False  # whether the list that is under way has it
+        # Writes in a row that were refused because the Lease is not as the watch shows it.
+        self._behind = 0
+        self._ending = False
 
     @property
     def identity(self) -> str:
@@ -71,18 +89,29 @@ class Leadership:
         return await asyncio.shield(self._won)
 
     async def run(self, contact: Contact) -> None:
-        """Follow the Lease, take it when it is free, renew it. Raises LeaseLost; does not return.
+        """Follow the Lease, take it when it is free, renew it, until `stop`. Raises LeaseLost.
 
         contact: is told what fails, so that a replica that cannot lead is not ready.
         """
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow(contact))
+            following = tasks.create_task(self._follow(contact))
             await self._listed.wait()
-            while True:
+            while not self._ending:
                 await self._write_if_due(contact)
                 if why := self._election.lost(self._now_s()):
                     raise LeaseLost(why)
+                if self._behind >= _REFUSED_IN_A_ROW:
+                    # A connection that is dead on one side brings nothing: a new one begins with what there is.
+                    self._behind = 0
+                    following.cancel()
+                    following = tasks.create_task(self._follow(contact))
                 await self._until_due()
+            following.cancel()
+
+    def stop(self) -> None:
+        """Write nothing more, and let `run` return once a write that is on its way is answered."""
+        self._ending = True
+        self._news.set()
 
     async def give_up(self, pods_seen: str) -> None:
         """At the end, once every bind request has been answered: the next replica need not wait. As `given_up`."""
@@ -97,7 +126,7 @@ class Leadership:
             log.info("leader.given_up", identity=self.identity)
 
     async def _follow(self, contact: Contact) -> None:
-        election, kind = self._election, lease_kind(self._election.namespace, self._election.name)
+        kind = lease_kind(self._election.namespace, self._election.name)
         backoff = WatchBackoff(self._rng, reconnect_max_s=_RECONNECT_MAX_S)
 
         def trouble(_: object, error: ApiError | None) -> None:
@@ -108,15 +137,27 @@ class Leadership:
 
         async for batch in reflect(self._cluster, kind, backoff=backoff, on_trouble=trouble):
             for event in batch:
-                match event:
-                    case Changed():
-                        election.observe(event.object, self._now_s())
-                    case Deleted():
-                        election.gone(self._now_s())
-                    case ListEnds():
-                        self._listed.set()
+                self._observe(event)
+            self._behind = 0
+            if self.leader not in {"", self.identity}:
+                # It is renewed by another one: nothing of ours fails any more.
+                contact.recovered(_WRITES)
             self._tell()
             self._news.set()
+
+    def _observe(self, event: WatchEvent[Lease]) -> None:
+        match event:
+            case ListBegins():
+                self._shown = False
+            case Changed():
+                self._shown = True
+                self._election.observe(event.object, self._now_s())
+            case Deleted():
+                self._election.gone(self._now_s())
+            case ListEnds():
+                if not self._shown:
+                    self._election.gone(self._now_s())
+                self._listed.set()
 
     async def _write_if_due(self, contact: Contact) -> None:
         sent_s = self._now_s()
@@ -125,9 +166,11 @@ class Leadership:
             return
         try:
             version = await self._cluster.write_lease(wanted, self._election.request_timeout_s)
-        except ApiConflict as conflict:
+        except (ApiConflict, ApiNotFound) as refused:
             # Another one was faster: the watch will show it.
-            log.info("leader.lease_not_written", reason=conflict.message)
+            self._behind += 1
+            contact.recovered(_WRITES)
+            log.info("leader.lease_not_written", reason=refused.message)
         except ApiError as error:
             if contact.failed(_WRITES, error.message):
                 log.warning("leader.lease_not_written", reason=error.message)

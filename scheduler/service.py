@@ -235,14 +235,12 @@ class Service:
         """
         async with asyncio.TaskGroup() as beside:
             watching = self._watches.start(beside)
-            if self._leadership is not None:
-                watching.append(beside.create_task(self._leadership.run(self.contact)))
+            leading = None if self._leadership is None else beside.create_task(self._leadership.run(self.contact))
             await self._schedule()
-            in_order = await self._ends_in_order()
+            if leading is not None:
+                await self._hand_over(leading)
             for task in watching:
                 task.cancel()
-        if in_order and self._leadership is not None:
-            await self._leadership.give_up(self._watches.pods_seen.last_change)
 
     async def _schedule(self) -> None:
         async with asyncio.TaskGroup() as bindings, asyncio.TaskGroup() as tasks:
@@ -265,9 +263,20 @@ class Service:
             tasks.create_task(self._decide_forever(bindings))
             tasks.create_task(self._ledger_audit().run())
 
+    async def _hand_over(self, leading: asyncio.Task[None]) -> None:
+        if self._leadership is None:
+            return
+        in_order = await self._ends_in_order()
+        self._leadership.stop()
+        # A renewal on its way is waited for: over it the Lease could not be given up.
+        await asyncio.wait({leading}, timeout=_CONFIRMED_WITHIN_S)
+        leading.cancel()
+        if in_order:
+            await self._leadership.give_up(self._watches.pods_seen.last_change)
+
     async def _ends_in_order(self) -> bool:
         """Whether no bind request is in doubt: the watch has shown, within a moment, every pod that we have bound."""
-        if self._leadership is None or not self._schedules:
+        if not self._schedules:
             return False
         try:
             async with asyncio.timeout(_CONFIRMED_WITHIN_S):

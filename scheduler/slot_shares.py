@@ -118,8 +118,8 @@ class SlotShares:
             return ""
         return sender.why if sender.pods >= self._most_pods_failing else ""
 
-    def has_room(self, name: str, now_s: float) -> bool:
-        """Whether another pod of the namespace gets a slot soon."""
+    def has_room(self, name: str, now_s: float, starting: int = 0) -> bool:
+        """Whether another pod of the namespace gets a slot soon. starting: its pods that are about to be bound."""
         sender = self._senders.get(name) or self._new(name, now_s)
         match sender.standing:
             case Standing.UNTRIED:
@@ -130,7 +130,7 @@ class SlotShares:
             case Standing.LATE:
                 return False
             case Standing.FAILING:
-                return sender.pods < self._most_pods_failing
+                return sender.pods + starting < self._most_pods_failing
 
     def lets_pass(self, name: str, now_s: float) -> bool:
         """Whether pods of others go first: for now there is no slot for another pod of this one."""

@@ -7,6 +7,7 @@ is judged, as array operations), `extenders`, `clientConnection.qps` and `.burst
 and the extension points that `config.settings.plugins` names as missing. Pure.
 """
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
@@ -275,7 +276,8 @@ class SchedulerConfiguration(Section):
         """As Section: arguments of plugins and names of resources; the time of a bind request and of the Lease."""
         election = self.leader_election
         left_s = election.lease_duration_s - election.renew_deadline_s
-        if election.leader_elect and self.bind_request_timeout_s >= left_s:
+        # The API server is told whole seconds.
+        if election.leader_elect and math.ceil(self.bind_request_timeout_s) >= left_s:
             message = (
                 f"expected less than leaderElection.leaseDuration less renewDeadline, {duration.text(left_s)}, "
                 f"found {duration.text(self.bind_request_timeout_s)}: the next leader could bind while a "

@@ -1,6 +1,6 @@
 """Pods that are ready and whose namespace is not served for now, in the order of the queue within each namespace.
 
-Those that were told so, and those that were not, are kept apart: it is said once, by an attempt that is not sent.
+Those that were told so, and those that were not, are kept apart: the others are told by an attempt that is not sent.
 """
 
 from collections.abc import Callable, Collection, Iterator

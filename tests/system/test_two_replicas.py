@@ -10,10 +10,10 @@ import pytest
 
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.leases import LeaseSpec
-from scheduler.kube.port import PODS, WantedLease
+from scheduler.kube.port import PODS, WantedLease, lease_kind
 from scheduler.leader_election import LeaderElection, Timing
 from scheduler.leadership import Leadership, LeaseLost
-from scheduler.simulation.faults import Break, Effect, Fail, Refuse, Silence, Slow, Verb
+from scheduler.simulation.faults import Break, Effect, Fail, Refuse, Silence, Slow, Verb, WatchBreaks
 from scheduler.simulation.world import World
 from tests.system.looking import card_of, cluster, comes, events, node_of
 from tests.system.process import A_MOMENT_S, AT_ONCE, Process, in_virtual_time, now_s, start
@@ -229,14 +229,14 @@ async def test_the_first_one_ever_waits_for_a_predecessor_that_elected_nobody() 
 
 
 @in_virtual_time
-async def test_a_container_that_is_started_again_goes_on_without_waiting_for_its_own_lease() -> None:
+async def test_a_container_that_is_started_again_takes_its_own_lease_and_waits_as_after_any_doubt() -> None:
     of = cluster(a=[16])
     async with replicas(of, "one") as (one,):
         await one.kill()
         comes(of, "p", 12)
         again = replica(of, "one", SHIPPED)
-        waited_s = await until_bound(of, "p", 10.0)
-        assert SHIPPED.bind_timeout_s <= waited_s < SHIPPED.bind_timeout_s + 1
+        waited_s = await until_bound(of, "p", 20.0)
+        assert 0 <= waited_s - TIMING.renew_deadline_s - SHIPPED.bind_timeout_s < 1
         await again.kill()
 
 
@@ -313,3 +313,48 @@ async def test_a_replica_that_may_not_use_the_lease_is_not_ready_and_says_why(ve
     comes(of, "p", 12)
     await until_bound(of, "p", 20.0)
     await one.kill()
+
+
+@in_virtual_time
+async def test_a_standby_is_ready_again_after_an_api_server_was_away() -> None:
+    of = cluster(a=[16])
+    async with replicas(of, "one", "two") as both:
+        rules = [one.wire.faults.add(Verb.WRITE_LEASE, Silence(Effect.NONE, after_s=0.0)) for one in both]
+        await asyncio.sleep(25.0)  # for longer than the Lease lasts: the standby tries, too
+        for one, rule in zip(both, rules, strict=True):
+            one.wire.faults.remove(rule)
+        await asyncio.sleep(120.0)
+
+        assert [one.service.not_ready() for one in both] == ["", ""]
+        assert [one.service.leads() for one in both].count(True) == 1
+
+
+@in_virtual_time
+async def test_a_standby_whose_watch_of_the_lease_is_dead_on_one_side_takes_over_in_time() -> None:
+    of = cluster(a=[16, 16])
+    async with replicas(of, "one") as (one,):
+        two = replica(of, "two")
+        dead = WatchBreaks(Break.STALLED, after_events=4)
+        two.wire.faults.add(Verb.WATCH, dead, count=1, when=lambda request: request.about == "leases")
+        await asyncio.sleep(10.0)
+        await one.kill()
+        comes(of, "p", 12)
+
+        await until_bound(of, "p", AFTER_A_KILL_S + TIMING.lease_duration_s)
+        await two.kill()
+
+
+@in_virtual_time
+async def test_an_end_in_the_middle_of_a_renewal_hands_over_all_the_same() -> None:
+    of = cluster(a=[16])
+    async with replicas(of, "one", "two") as (one, two):
+        one.wire.break_watches(Break.STALLED, lease_kind(*LEASE))
+        one.wire.faults.add(Verb.WRITE_LEASE, Slow(before_s=0.3, after_s=0.3), count=1)
+        await asyncio.sleep(0.4)  # executed, and not answered yet
+        ended_s = now_s()
+        await one.stop(10.0)
+        comes(of, "p", 12)
+
+        await until_bound(of, "p", HANDED_OVER_S)
+        assert now_s() - ended_s < HANDED_OVER_S
+        assert two.service.leads()

@@ -8,6 +8,7 @@ docs/decisions/0045-two-requests-of-every-pod-go-over-bare-connections.md.
 import asyncio
 import math
 import socket
+import struct
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -133,6 +134,8 @@ class Connections:
         connected = await start_connection(
             addresses, happy_eyeballs_delay=_NEXT_ADDRESS_AFTER_S, loop=self._loop, socket_factory=new_socket
         )
+        # When it is given up, what the kernel has not delivered yet is thrown away, not sent when the network is back.
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         _, made = await self._loop.create_connection(
             lambda: Http1Connection(self._open), sock=connected, ssl=self._tls, server_hostname=self._server_name
         )

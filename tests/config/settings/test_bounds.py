@@ -68,7 +68,7 @@ def test_a_value_out_of_range_is_said_with_its_range(
     [
         (SCHEDULER, "bindTimeout", "0"),
         (SCHEDULER, "bindTimeout", "500ms"),
-        (SCHEDULER, "bindTimeout", "4999ms"),
+        (SCHEDULER, "bindTimeout", "4s"),
         (SCHEDULER, "leaderElection__leaseDuration", "10m"),
         (SCHEDULER, "leaderElection__retryPeriod", "100ms"),
         (SCHEDULER, "podInitialBackoffSeconds", "0.1"),
