@@ -28,7 +28,7 @@ from scheduler.process.contact import Contact
 _WATCH: Final = "leases"
 _WRITES: Final = "renewals of the lease"
 # At the end of a process that leads.
-_GIVE_UP_WITHIN_S: Final = 2.0
+_END_WITHIN_S: Final = 2.0
 # Standbys do not all write at the same moment: of the retry period, at most so much later.
 _JITTER: Final = 0.2
 # Then the watch of the Lease is opened anew.
@@ -89,7 +89,7 @@ class Leadership:
         return await asyncio.shield(self._won)
 
     async def run(self, contact: Contact) -> None:
-        """Follow the Lease, take it when it is free, renew it, until `stop`. Raises LeaseLost.
+        """Follow the Lease, take it when it is free, renew it, until `end`. Raises LeaseLost.
 
         contact: is told what fails, so that a replica that cannot lead is not ready.
         """
@@ -108,18 +108,21 @@ class Leadership:
                 await self._until_due()
             following.cancel()
 
-    def stop(self) -> None:
-        """Write nothing more, and let `run` return once a write that is on its way is answered."""
+    async def end(self, running: asyncio.Task[None], pods_seen: str | None) -> None:
+        """Let `run` end, and give the Lease up: the next replica need not wait.
+
+        pods_seen: as `LeaderElection.given_up`; None where a request of ours is in doubt, so that the Lease runs out.
+        """
         self._ending = True
         self._news.set()
-
-    async def give_up(self, pods_seen: str) -> None:
-        """At the end, once every bind request has been answered: the next replica need not wait. As `given_up`."""
-        wanted = self._election.given_up(self._wall(), pods_seen)
+        # A renewal on its way is waited for: over it the Lease could not be given up.
+        await asyncio.wait({running}, timeout=_END_WITHIN_S)
+        running.cancel()
+        wanted = None if pods_seen is None else self._election.given_up(self._wall(), pods_seen)
         if wanted is None:
             return
         try:
-            await self._cluster.write_lease(wanted, _GIVE_UP_WITHIN_S)
+            await self._cluster.write_lease(wanted, _END_WITHIN_S)
         except ApiError as error:
             log.warning("leader.not_given_up", reason=error.message)
         else:
@@ -189,6 +192,8 @@ class Leadership:
 
     async def _until_due(self) -> None:
         """Until there is something to write, or something new of the Lease."""
+        if self._ending:
+            return
         election, now_s = self._election, self._now_s()
         due_s = election.due_s()
         if not self._won.done() and due_s > now_s:

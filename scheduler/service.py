@@ -237,8 +237,8 @@ class Service:
             watching = self._watches.start(beside)
             leading = None if self._leadership is None else beside.create_task(self._leadership.run(self.contact))
             await self._schedule()
-            if leading is not None:
-                await self._hand_over(leading)
+            if self._leadership is not None and leading is not None:
+                await self._leadership.end(leading, await self._all_seen())
             for task in watching:
                 task.cancel()
 
@@ -263,31 +263,19 @@ class Service:
             tasks.create_task(self._decide_forever(bindings))
             tasks.create_task(self._ledger_audit().run())
 
-    async def _hand_over(self, leading: asyncio.Task[None]) -> None:
-        if self._leadership is None:
-            return
-        in_order = await self._ends_in_order()
-        self._leadership.stop()
-        # A renewal on its way is waited for: over it the Lease could not be given up.
-        await asyncio.wait({leading}, timeout=_CONFIRMED_WITHIN_S)
-        leading.cancel()
-        if in_order:
-            await self._leadership.give_up(self._watches.pods_seen.last_change)
-
-    async def _ends_in_order(self) -> bool:
-        """Whether no bind request is in doubt: the watch has shown, within a moment, every pod that we have bound."""
+    async def _all_seen(self) -> str | None:
+        """The last change of a pod, once the watch has shown all that we have bound; None: a request is in doubt."""
         if not self._schedules:
-            return False
+            return None
+        not_sent = self._binding.not_sent
         try:
             async with asyncio.timeout(_CONFIRMED_WITHIN_S):
-                while any(
-                    r.assumed and r.pod.key.uid not in self._binding.not_sent for r in self.engine.tables.records()
-                ):
+                while any(r.assumed and r.pod.key.uid not in not_sent for r in self.engine.tables.records()):
                     self._wake.clear()
                     await self._wake.wait()
         except TimeoutError:
-            return False
-        return True
+            return None
+        return self._watches.pods_seen.last_change
 
     def stop(self) -> None:
         """Stop deciding. Bind requests on the wire are answered, no other is sent.
