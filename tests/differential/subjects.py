@@ -29,12 +29,19 @@ _AFFINITY: Final = ("existing_anti_affinity", "required_affinity", "required_ant
 _PREEMPTION: Final = ("preemption_again", "preemption_rules", "preemption", "preemption_lowest", "preemption_wide")
 _FEATURES: Final = "scheduler/plugins/test_node_declared_features.py"
 _CLASSES: Final = "scheduler/plugins/test_classes_of_pods.py"
+_OF_SPREAD: Final = (
+    "scheduler/plugins/test_pod_topology_spread.py",
+    "scheduler/plugins/test_default_spread.py",
+    "scheduler/plugins/test_spread_openings.py",
+    "scheduler/plugins/test_spread_histories.py",
+)
 _OF_PREEMPTION: Final = (
     "scheduler/plugins/test_who_may_go.py",
     "scheduler/plugins/test_compared_nodes.py",
     "scheduler/plugins/test_dearer_by_rules.py",
     "scheduler/plugins/test_victims_by_amounts.py",
     "scheduler/plugins/test_victims.py",
+    "scheduler/plugins/test_every_choice_of_victims.py",
     "scheduler/test_preemption_searches.py",
     "system/test_preemption.py",
     "system/test_kept_places.py",
@@ -64,12 +71,12 @@ SUBJECTS: Final = (
     Subject(
         "scheduler.plugins.pod_topology_spread",
         ("spread_hard", "spread_soft", "spread_label_keys", "spread_policies"),
-        tests=("scheduler/plugins/test_pod_topology_spread.py", "scheduler/plugins/test_spread_histories.py"),
+        tests=_OF_SPREAD,
     ),
     Subject(
         "scheduler.plugins.spread_constraints",
         ("spread_hard", "spread_soft", "spread_domains", "spread_policies", "spread_label_keys"),
-        tests=("scheduler/plugins/test_pod_topology_spread.py", "scheduler/plugins/test_spread_histories.py"),
+        tests=("scheduler/explain/test_causes.py", *_OF_SPREAD),
     ),
     Subject(
         "scheduler.plugins.volume_restrictions",
@@ -149,7 +156,12 @@ SUBJECTS: Final = (
         "scheduler.state.nominations",
         ("nominated", *_PREEMPTION),
         orders=True,
-        tests=("scheduler/state/test_nominations.py", "scheduler/test_places_in_the_way.py", *_OF_PREEMPTION),
+        tests=(
+            "scheduler/state/test_nominations.py",
+            "scheduler/test_places_in_the_way.py",
+            "scheduler/test_reservations.py",
+            *_OF_PREEMPTION,
+        ),
     ),
 )
 _KEPT: Final = "when something is worked out again, and what keeping it costs: scheduler.testkit and its histories"
@@ -194,6 +206,9 @@ _LOWEST: Final = (
 _SHARED_OUT: Final = (
     "deviation = _deviation([np.where(each, share, 0.0) for share, each in zip(shares, there, strict=True)], there)"
 )
+_HARD: Final = "for each, of_row in zip(spread.hard, places, strict=True):"
+_SOFT: Final = "for each, of_row in zip(spread.soft, places, strict=True):"
+_OF_DOMAINS: Final = "for each, column in zip(spread.hard, columns, strict=True):"
 _LESS: Final = "if allocatable.item(index, row) - requested.item(index, row) < amount:"
 _AS_IT_WAS: Final = (
     "if 0 < len(found.victims) == len(potential) - len(stay) and what_if.is_as_it_was(found.row, since):"
@@ -227,7 +242,9 @@ UNSEEN: Final[dict[str, str]] = {
     "if of_class is None or of_class.known is None or not active.any():": "a claim that waits has a class",
     "self.users[key] += sign": _BELOW,
     "rows[row] += sign": _BELOW,
-    "opened_by": "who waits is asked again: tests/scheduler/plugins/test_spread_histories.py",
+    f"objecting: {_HARD}": _STRICT,
+    f"points: {_SOFT}": _STRICT,
+    f"domains: {_OF_DOMAINS}": _STRICT,
     "return (-1, 0, 0, 0, 0)": "no victims: less than any key is all that it has to be",
     "return -pod.priority, pod.started or _LAST, pod.key.namespace, pod.key.name": "by name at last: chance there",
     "lower: if len(found) > MOST_VICTIMS:": _FASTER,

@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from e2e.control_plane import binaries
+from e2e.control_plane import pinned
 from tests.differential import wire
 from tests.differential.compare import told
 from tests.differential.comparison import Difference, differences
@@ -47,11 +47,11 @@ def test_what_is_recorded_is_what_would_be_asked_today(group: str) -> None:
 
 
 def test_one_kubernetes_has_answered_all_and_it_is_the_one_that_the_tests_start() -> None:
-    assert {recorded(group)[0].kubernetes for group in GROUPS} == {binaries.kubernetes_version()}
+    assert {recorded(group)[0].kubernetes for group in GROUPS} == {pinned.tested_with()}
     assert {tuple(recorded(group)[0].feature_gates) for group in GROUPS} == {()}
 
 
 def test_the_oracle_is_built_of_the_same_modules_as_the_servers() -> None:
-    pinned = [(binaries.MODULES / module / "go.mod").read_text() for module in ("kubernetes", "oracle")]
-    servers, oracle = (set(re.findall(r"^\t(\S+ v\S+)", text, re.MULTILINE)) for text in pinned)
+    modules = [(pinned.MODULES / module / "go.mod").read_text() for module in ("kubernetes", "oracle")]
+    servers, oracle = (set(re.findall(r"^\t(\S+ v\S+)", text, re.MULTILINE)) for text in modules)
     assert oracle == servers

@@ -1,17 +1,20 @@
 """Whom a pod that fits nowhere makes go: what tests of preemption, and comparisons with kube-scheduler, start with."""
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from scheduler.engine import Engine
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod
 from scheduler.preemption_searches import PostFiltered
 from scheduler.scheduling_cycle import NoFit
-from tests.support.placing import NOW_NS
+from tests.support.builders import bound, pod
+from tests.support.placing import NOW_NS, on_card
 
 GUARDED: Final = {"app": "guarded"}
+MINUTES: Final = [f"2026-01-01T00:{minute:02d}:00Z" for minute in range(60)]
 
 
 class Chosen(NamedTuple):
@@ -20,6 +23,15 @@ class Chosen(NamedTuple):
     node: str
     victims: tuple[str, ...]
     message: str
+
+
+def runs(built: Engine, name: str, node: str, *, priority: int = 1, minute: int = 0, **options: Any) -> Pod:  # noqa: ANN401 - as `pod`
+    """A pod that is on a node since that minute; with `units`, on its card `card`."""
+    card, units = options.pop("card", 0), options.pop("units", 0)
+    written = on_card(card, units) if units else {}
+    placed = replace(bound(pod(name, units, priority=priority, **options), node, written), started=MINUTES[minute])
+    built.pod_assigned(placed)
+    return placed
 
 
 def sought(built: Engine, waiting: Pod) -> PostFiltered:

@@ -1,172 +1,21 @@
 """What the node says of its cards, to the API server and to the kubelet."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from config.protocol import allocation, inventory, names
-from config.protocol.allocation import Allocation, LegacyFields
+from config.protocol import inventory, names
 from config.protocol.inventory import Health
-from config.settings.scheduler import Resources
 from deviceplugin.allocation.decision import decided
-from deviceplugin.allocation.journal import Journal
-from deviceplugin.allocation.own_pods import OwnPods
-from deviceplugin.allocation.view import NodeRecords
-from deviceplugin.driver.cards import DriverCard, DriverCards, Xid
+from deviceplugin.driver.cards import DriverCard, DriverCards
 from deviceplugin.health.last_known import LastKnownFile
 from deviceplugin.health.record import HealthFile
-from deviceplugin.health.rules import classes
-from deviceplugin.health.states import CardStates
-from deviceplugin.kubelet.checkpoint import CheckpointEntry
-from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.device_ids import TooManyDevices
-from deviceplugin.kubelet.device_list import FakeDevices
 from deviceplugin.node import cards
-from deviceplugin.node.cards import NodeCards
-from deviceplugin.node.devices import NodeDevices, held_by
-from deviceplugin.node.events import Notice
-from deviceplugin.node.inventory import Terms
-from deviceplugin.node.publisher import NodePublisher
-from scheduler.kube import objects
-from scheduler.kube.port import Changed, ListEnds
-from tests.support.builders import wire_pod
+from tests.support.announcing import BROKEN, A, B, announcing
 from tests.support.node_pods import CARDS as ANNOUNCED
-from tests.support.node_pods import entry, node_pod, on
-
-A, B = (
-    DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=4096),
-    DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=4096),
-)
-BROKEN = Xid("GPU-a", 79)
-
-
-class NodeObject:
-    """The node as the API server has it; the plugin sees every change of it."""
-
-    def __init__(self) -> None:
-        self.annotations: dict[str, str] = {}
-        self.capacity: objects.Quantities = {}
-        self.seen: Callable[[objects.Node], None] = lambda _: None
-
-    async def annotate(self, annotations: Mapping[str, str | None], version: str) -> None:
-        del version
-        both = {**self.annotations, **annotations}
-        self.annotations = {key: text for key, text in both.items() if text is not None}
-        self.show()
-
-    async def set_capacity(self, capacity: Mapping[str, int]) -> None:
-        self.capacity = {**self.capacity, **{name: str(amount) for name, amount in capacity.items()}}
-        self.show()
-
-    def show(self, **said: str) -> None:
-        self.annotations |= said
-        meta = objects.ObjectMeta("n", annotations=dict(self.annotations))
-        self.seen(objects.Node(meta, status=objects.NodeStatus(capacity=dict(self.capacity))))
-
-    def cards(self) -> tuple[inventory.Card, ...]:
-        text = self.annotations.get(names.INVENTORY)
-        return inventory.decode(text).cards if text else ()
-
-
-@dataclass
-class Rig:
-    """A node's cards being announced."""
-
-    folder: Path
-    node: NodeObject
-    cards: NodeCards
-    changed: asyncio.Event
-    notices: list[Notice]
-    pods: OwnPods
-    records: list[dict[str, object]] = field(default_factory=list)
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
-            while not holds():
-                await self.changed.wait()
-                self.changed.clear()
-                # What was wanted is written by then.
-                await asyncio.sleep(0.01)
-
-    def happened(self, *xids: Xid) -> None:
-        for xid in xids:
-            self.cards.states.xid(xid, 0.0)
-        self.cards.moved()
-
-    def running(self, name: str, ids: list[str], card: int) -> None:
-        """A pod on a card that holds these ids."""
-        written = Allocation({0: {card: len(ids)}}, {}, {card: f"GPU-{'ab'[card]}"})
-        annotations = allocation.encode(written, LegacyFields(len(ids), 4, 1))
-        self.records.append(
-            {
-                "PodUID": f"uid-{name}",
-                "ContainerName": "c0",
-                "ResourceName": names.GPU_MEM,
-                "DeviceIDs": {"-1": ids},
-            }
-        )
-        document = {"Data": {"PodDeviceEntries": self.records, "RegisteredDevices": {}}, "Checksum": 1}
-        (self.folder / "checkpoint").write_text(json.dumps(document))
-        self.pods.apply([Changed(wire_pod(name, len(ids), uid=f"uid-{name}", annotations=annotations, node="n"))])
-
-    def unhealthy(self) -> set[str]:
-        return {name for name, healthy in self.cards.devices.shown.now if not healthy}
-
-
-@asynccontextmanager
-async def announcing(
-    folder: Path, *, found: bool = True, unit_mib: int = 1024, gpu_core: bool = False
-) -> AsyncIterator[Rig]:
-    node, pods, changed, notices = NodeObject(), OwnPods(), asyncio.Event(), list[Notice]()
-    kubelet = PodResources(folder / "pod-resources.sock", names.GPU_MEM)
-    publisher = NodePublisher(node, lambda _: 0.0)
-
-    async def release(text: str) -> bool:
-        return "done" in text
-
-    view = NodeRecords(
-        resources=Resources(),
-        pods=pods,
-        journal=Journal(folder),
-        kubelet=kubelet,
-        checkpoint=folder / "checkpoint",
-        changed=lambda *_: None,
-        cards=lambda: announced.whole,
-        unit_mib=unit_mib,
-    )
-    announced = NodeCards(
-        terms=Terms(unit_mib, 0),
-        gpu_core=gpu_core,
-        states=CardStates(classes((), ())),
-        view=view,
-        publisher=publisher,
-        devices=NodeDevices(view=view, shown=FakeDevices(), old_style=False),
-        healths=HealthFile(folder, "boot"),
-        last_known=LastKnownFile(folder, "boot"),
-        wall_s=lambda: 0.0,
-        tell=notices.append,
-        changed=changed.set,
-        release=release,
-    )
-    node.seen = announced.seen
-    rig = Rig(folder, node, announced, changed, notices, pods)
-    pods.apply([ListEnds("1")])
-    if found:
-        announced.states.found(DriverCards("580.1", (A, B)), forget=False)
-    async with asyncio.TaskGroup() as tasks:
-        working = [tasks.create_task(work) for work in (announced.run(), announced.follow_pods(), publisher.run())]
-        node.show()
-        announced.moved()
-        yield rig
-        for work in working:
-            work.cancel()
-    await kubelet.close()
 
 
 async def test_cards_are_announced_counted_and_listed(tmp_path: Path) -> None:
@@ -320,30 +169,6 @@ async def test_a_checkpoint_that_cannot_be_read_changes_no_device(tmp_path: Path
         await rig.until(lambda: len(rig.unhealthy()) == 4)
 
 
-def test_who_holds_an_id_is_known_by_the_decision_for_its_container() -> None:
-    p, q = on(node_pod("p", [2]), ANNOUNCED[0]), node_pod("q", [1])
-    entries = [
-        entry(p, "c0", "u0", "u1"),
-        entry(q, "c0", "u2"),
-        entry(p, "c0", "z", resource="x.com/other"),
-        CheckpointEntry("uid-gone", "c0", names.GPU_MEM, frozenset({"u3"})),
-        CheckpointEntry("uid-gone-too", "c0", names.GPU_MEM, frozenset({"u4"})),
-    ]
-    found = inventory.Inventory(1024, "", ANNOUNCED)
-    holders = held_by(entries, [p, q], found, names.GPU_MEM, frozenset({"u4"}))
-    # Nobody is given an unhealthy id, so u4 is only a record of the dead.
-    assert holders == {"u0": {"GPU-a"}, "u1": {"GPU-a"}, "u2": frozenset(), "u3": frozenset()}
-
-
-def test_an_id_with_two_holders_is_only_as_free_as_the_less_known_one() -> None:
-    p, q = on(node_pod("p", [1]), ANNOUNCED[0]), on(node_pod("q", [1]), ANNOUNCED[1])
-    found = inventory.Inventory(1024, "", ANNOUNCED)
-    both = held_by([entry(p, "c0", "u0"), entry(q, "c0", "u0")], [p, q], found, names.GPU_MEM, frozenset())
-    assert both == {"u0": {"GPU-a", "GPU-b"}}
-    unknown = held_by([entry(p, "c0", "u0"), entry(q, "c0", "u0")], [p], found, names.GPU_MEM, frozenset())
-    assert unknown == {"u0": frozenset()}
-
-
 async def test_a_cordon_that_names_no_card_is_told_once_and_stays_a_problem(tmp_path: Path) -> None:
     async with announcing(tmp_path) as rig:
         rig.node.show(**{names.CORDON: "GPU-a, 7,GPU-typo"})
@@ -355,39 +180,6 @@ async def test_a_cordon_that_names_no_card_is_told_once_and_stays_a_problem(tmp_
         assert (rig.cards.problems(), told) == ([problem], [f"{problem}; it takes nothing out of use"])
         rig.node.show(**{names.CORDON: "GPU-a"})
         await rig.until(lambda: not rig.cards.problems())
-
-
-async def test_the_scheduler_is_asked_to_wait_while_no_kubelet_has_the_plugin(tmp_path: Path) -> None:
-    async with announcing(tmp_path) as rig:
-        rig.cards.registered(now=False)
-        await rig.until(lambda: names.HELD_UNTIL in rig.node.annotations)
-        assert rig.node.annotations[names.HELD_UNTIL] == "1970-01-01T00:01:00Z"
-        rig.cards.registered(now=True)
-        await rig.until(lambda: names.HELD_UNTIL not in rig.node.annotations)
-
-
-async def test_a_plugin_that_is_not_trusted_yet_asks_to_wait_until_it_is(tmp_path: Path) -> None:
-    async with announcing(tmp_path) as rig:
-        rig.cards.untrusted_until_s = 2.0
-        rig.cards.registered(now=True)
-        await rig.until(lambda: names.HELD_UNTIL in rig.node.annotations)
-        assert rig.node.annotations[names.HELD_UNTIL] == "1970-01-01T00:00:02Z"
-        assert rig.cards.problems() == [
-            "the plugins before this one were killed, twice in a row: no new GPU pods here until 1970-01-01T00:00:02Z"
-        ]
-        rig.cards.wall_s = lambda: 2.0
-        await rig.until(lambda: names.HELD_UNTIL not in rig.node.annotations)
-        assert rig.cards.problems() == []
-
-
-async def test_a_plugin_that_is_told_to_stop_ends_once_the_scheduler_has_been_asked_to_wait(tmp_path: Path) -> None:
-    async with announcing(tmp_path) as rig:
-        rig.cards.registered(now=True)
-        await rig.until(lambda: rig.cards.publisher.announced)
-        rig.cards.registered(now=False)
-        async with asyncio.timeout(5):
-            await rig.cards.publisher.settled()
-        assert names.HELD_UNTIL in rig.node.annotations
 
 
 async def test_calls_are_answered_once_the_driver_has_named_its_cards_or_is_late(

@@ -15,7 +15,7 @@ from tests.system.process import in_virtual_time
 
 
 def node(runtime: str = "", uid: str = "1") -> objects.Node:
-    info = objects.NodeInfo(runtime) if runtime else None
+    info = objects.NodeInfo(runtime, "v1.36.3") if runtime else None
     return objects.Node(
         objects.ObjectMeta("n", uid=uid, resource_version="1"), status=objects.NodeStatus(node_info=info)
     )
@@ -34,23 +34,24 @@ class Shown:
         await asyncio.Event().wait()
 
 
-async def runtime_of(*batches: list[Any]) -> str:
+async def info_of(*batches: list[Any]) -> objects.NodeInfo:
     watch = NodeWatch(cast("Cluster", Shown(*batches)), "n", random.Random(0), lambda: 0.0)  # noqa: S311  (no secret)
     following = asyncio.create_task(watch.node(lambda _: None))
     try:
-        return await asyncio.wait_for(watch.runtime_version(), 5)
+        return await asyncio.wait_for(watch.node_info(), 5)
     finally:
         following.cancel()
 
 
-async def test_the_runtime_is_that_which_the_node_names() -> None:
-    assert await runtime_of([ListBegins(), Changed(node("containerd://2.1.9")), ListEnds("1")]) == "containerd://2.1.9"
+async def test_runtime_and_kubelet_are_those_that_the_node_names() -> None:
+    info = await info_of([ListBegins(), Changed(node("containerd://2.1.9")), ListEnds("1")])
+    assert (info.container_runtime_version, info.kubelet_version) == ("containerd://2.1.9", "v1.36.3")
 
 
 async def test_a_node_that_is_created_again_is_waited_for_until_its_kubelet_reports() -> None:
     listed = [ListBegins(), Changed(node("containerd://2.1.9")), ListEnds("1"), Deleted(node())]
     again = [Changed(node(uid="2"))], [Changed(node("containerd://2.2.0", uid="2"))]
-    assert await runtime_of(listed, *again) == "containerd://2.2.0"
+    assert (await info_of(listed, *again)).container_runtime_version == "containerd://2.2.0"
 
 
 class Refusing:

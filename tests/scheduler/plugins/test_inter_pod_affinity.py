@@ -165,11 +165,11 @@ def of(name: str, kind: str, *terms: dict[str, Any], labels: dict[str, str] | No
     return pod(name, affinity={kind: {REQUIRED: list(terms)}}, labels=labels or {})
 
 
-def waiting_engine(waiting: Pod, **zones: str) -> Engine:
-    """The whole engine, a node of each name in that zone, and a pod that found no fit."""
+def waiting_engine(waiting: Pod, *, cordoned: str = "", **zones: str) -> Engine:
+    """The whole engine, a node of each name in that zone, and a pod that found no fit. cordoned: one of the nodes."""
     built = engine()
     for name, zone in zones.items():
-        built.tables.upsert_node(wire_node(name, labels={"zone": zone}))
+        built.tables.upsert_node(wire_node(name, labels={"zone": zone}, unschedulable=name == cordoned))
     built.pod_waiting(waiting, 0.0)
     return built
 
@@ -201,25 +201,25 @@ def test_a_pod_that_is_nominated_is_no_company_until_it_has_come() -> None:
 
 
 def test_a_pod_waits_until_the_company_that_it_forbids_has_left() -> None:
-    built = waiting_engine(of("p", "podAntiAffinity", term("zone", "db")), a="east", b="east")
+    built = waiting_engine(of("p", "podAntiAffinity", term("zone", "db")), a="east", b="east", cordoned="a")
     for name, app in (("db", "db"), ("other", "web")):
         built.pod_assigned(bound(pod(name, labels={"app": app}), "a"))
     assert decided(built) == ""
     built.pod_gone("uid-default-other")
     assert decided(built) == "nobody"
     built.pod_gone("uid-default-db")
-    assert decided(built) in {"a", "b"}
+    assert decided(built) == "b"
 
 
 def test_a_pod_that_others_keep_out_waits_until_they_have_left() -> None:
-    built = waiting_engine(pod("p", labels={"app": "x"}), a="east")
+    built = waiting_engine(pod("p", labels={"app": "x"}), a="east", b="east", cordoned="a")
     for name, app in (("there", "x"), ("other", "y")):
         built.pod_assigned(bound(keeping_away(name, term("zone", app)), "a"))
     assert decided(built) == ""
     built.pod_gone("uid-default-other")
     assert decided(built) == "nobody"
     built.pod_gone("uid-default-there")
-    assert decided(built) == "a"
+    assert decided(built) == "b"
 
 
 def test_a_pod_of_several_terms_is_woken_by_what_helps_with_any_of_them() -> None:
@@ -242,6 +242,15 @@ def test_the_first_of_a_group_goes_anywhere_and_the_others_to_it() -> None:
     built.pod_waiting(of("p1", "podAffinity", together, labels={"app": "db"}), 0.0)
     assert first in {"a", "b"}
     assert decided(built) == first
+
+
+def test_who_may_be_the_first_of_a_group_goes_anywhere_once_the_last_of_another_has_left() -> None:
+    waiting = of("p", "podAffinity", term("zone", "db"), labels={"app": "db"})
+    built = waiting_engine(waiting, a="east", b="west", cordoned="b")
+    built.pod_assigned(bound(pod("db", labels={"app": "db"}), "b"))
+    assert decided(built) == ""
+    built.pod_gone("uid-default-db")
+    assert decided(built) == "a"
 
 
 def test_a_node_that_moves_into_the_domain_opens_it() -> None:
