@@ -14,9 +14,9 @@ YARDSTICK: Final = "kube-scheduler"
 Start: TypeAlias = Callable[[ControlPlane], Child]
 
 
-def start_ours(cluster: ControlPlane) -> Child:
-    """Start `gpushare-scheduler run` from this checkout, with its shipped defaults."""
-    (port,) = free_ports(1)
+def start_ours(cluster: ControlPlane, port: int | None = None) -> Child:
+    """Start `gpushare-scheduler run` from this checkout, with its shipped defaults. port: of its metrics; None: any."""
+    port = port or free_ports(1)[0]
     line = [*command(cluster.kubeconfig_path(), cluster.folder, NO_PREDECESSOR), "--listen", f"127.0.0.1:{port}"]
     return start(OURS, line, cluster.folder / f"{OURS}.log", environment(cluster.folder))
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from e2e.control_plane import binaries
+from e2e.control_plane import binaries, pinned
 from tests.support.repository import ROOT
 
 PATH: Final = ROOT / "docs" / "benchmarks.md"
@@ -38,10 +38,10 @@ def description() -> str:
 
 def versions() -> str:
     """Of everything that took part."""
-    go = binaries.go_version(binaries.MODULES / "kubernetes").removeprefix("go")
+    go = binaries.go_version(pinned.MODULES / "kubernetes").removeprefix("go")
     parts = [
-        f"Kubernetes {binaries.kubernetes_version()}",
-        f"etcd {binaries.etcd_version()}",
+        f"Kubernetes {pinned.kubernetes_version()}",
+        f"etcd {pinned.etcd_version()}",
         f"Go {go}",
         f"Python {platform.python_version()}",
         f"gpushare-scheduler {_commit()}",

@@ -23,9 +23,18 @@ class _Spec(msgspec.Struct, rename="camel"):
     node_name: str = ""
 
 
+class _Condition(msgspec.Struct):
+    reason: str = ""
+
+
+class _Status(msgspec.Struct):
+    conditions: list[_Condition] = []
+
+
 class _Pod(msgspec.Struct):
     metadata: _Metadata
     spec: _Spec
+    status: _Status
 
 
 class _Event(msgspec.Struct):
@@ -47,13 +56,16 @@ _Line = TypeVar("_Line", _PodSeen, _EventSeen)
 class Observer:
     """What has been seen so far. Times are `time.monotonic()`, taken when the watch event came in.
 
-    bound, announced: names of the pods with a node, with a Scheduled event. first_s, last_s: of the
-    pods seen with a node; 0.0 before there was one. caught_up: set once `backlog` pods were seen, for 0 from the start.
+    bound: when each pod was first seen with a node, by name. told, announced: names of the pods that were told why they
+    wait, that have a Scheduled event.
+    first_s, last_s: of the pods seen with a node; 0.0 before there was one. caught_up: set once `backlog` pods were
+    seen, for 0 from the start.
     """
 
     def __init__(self, backlog: int) -> None:
         self.caught_up = asyncio.Event()
-        self.bound: set[str] = set()
+        self.bound: dict[str, float] = {}
+        self.told: set[str] = set()
         self.announced: set[str] = set()
         self.first_s = 0.0
         self.last_s = 0.0
@@ -69,9 +81,10 @@ class Observer:
             unread -= 1
             if unread == 0:
                 self.caught_up.set()
+            if any(condition.reason == "Unschedulable" for condition in pod.status.conditions):
+                self.told.add(pod.metadata.name)
             if pod.spec.node_name and pod.metadata.name not in self.bound:
-                self.bound.add(pod.metadata.name)
-                self.last_s = time.monotonic()
+                self.last_s = self.bound[pod.metadata.name] = time.monotonic()
                 self.first_s = self.first_s or self.last_s
 
     async def watch_events(self, admin: Admin) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -35,8 +35,8 @@ class Run:
 
     seconds: from the first pod seen with a node, or from when the first of a late backlog was created, to the last pod
     seen with a node. start_s: from the start of the process to the first pod that it bound. cpu_s: of the process, from
-    its start to the last Scheduled event seen. events: pods that have a Scheduled event. counts: by the checks of the
-    row, in order.
+    its start to the last Scheduled event seen. servers_cpu_s: of API server and etcd in that time. events: pods that
+    have a Scheduled event. counts: by the checks of the row, in order.
     """
 
     scheduler: str
@@ -44,6 +44,7 @@ class Run:
     seconds: float
     start_s: float
     cpu_s: float
+    servers_cpu_s: float
     peak_mib: float
     events: int
     verdict: ledger.Audit
@@ -58,6 +59,11 @@ class Run:
     def cpu_ms_per_pod(self) -> float:
         """CPU of the scheduler's process per pod, its start included."""
         return 1000 * self.cpu_s / self.pods
+
+    @property
+    def all_cpu_ms_per_pod(self) -> float:
+        """CPU of scheduler, API server and etcd per pod."""
+        return 1000 * (self.cpu_s + self.servers_cpu_s) / self.pods
 
 
 def run(scheduler: str, row: Row) -> Run:
@@ -75,11 +81,12 @@ async def _race(scheduler: str, row: Row, cluster: ControlPlane) -> Run:
     async with Admin(cluster.access()) as admin:
         await _prepare(admin, row)
         async with _observing(admin, row) as observer:
-            started_s = time.monotonic()
+            started_s, servers = time.monotonic(), [*cluster.pids.values()]
+            before_s = _cpu_s(servers)
             child = CONTENDERS[scheduler](cluster)
             try:
                 late = await _come_late(admin, row, child) if row.late else None
-                cpu_s = await _finished(child, observer, row)
+                cpu_s, servers_cpu_s = await _finished(child, servers, observer, row)
                 peak_mib = process.peak_mib(child.pid)
             finally:
                 child.stop()
@@ -91,6 +98,7 @@ async def _race(scheduler: str, row: Row, cluster: ControlPlane) -> Run:
         seconds=observer.last_s - began.from_s,
         start_s=began.first_s - started_s,
         cpu_s=cpu_s,
+        servers_cpu_s=servers_cpu_s - before_s,
         peak_mib=peak_mib,
         events=len(observer.announced),
         verdict=ledger.judged(placed.nodes, placed.everywhere),
@@ -141,24 +149,28 @@ async def _observing(admin: Admin, row: Row) -> AsyncIterator[Observer]:
             task.cancel()
 
 
-async def _finished(child: Child, observer: Observer, row: Row) -> float:
-    """Wait until every pod has a node and an event, or nothing moves any more; CPU at the last event.
+async def _finished(child: Child, servers: Sequence[int], observer: Observer, row: Row) -> tuple[float, float]:
+    """Wait until every pod has a node and an event, or nothing moves any more; CPU of both at the last event.
 
     Events may be lost (kube-scheduler's are best effort), so their absence ends the wait, not the run.
     """
     pods = row.size.pods
-    announced, cpu_s, moved_s, bound = 0, 0.0, time.monotonic(), 0
+    announced, used_s, moved_s, bound = 0, (0.0, 0.0), time.monotonic(), 0
     while len(observer.bound) < pods or len(observer.announced) < pods:
         await asyncio.sleep(_LOOK_EVERY_S)
         child.check_alive()
         if (len(observer.bound), len(observer.announced)) != (bound, announced):
             bound, announced, moved_s = len(observer.bound), len(observer.announced), time.monotonic()
-            cpu_s = process.cpu_s(child.pid)
+            used_s = process.cpu_s(child.pid), _cpu_s(servers)
         elif time.monotonic() - moved_s > row.stalled_after_s:
             break
     if len(observer.bound) < pods:
         raise RaceStalled(_with_log(child, f"{len(observer.bound)} of {pods} pods have a node, then nothing moved"))
-    return cpu_s
+    return used_s
+
+
+def _cpu_s(pids: Sequence[int]) -> float:
+    return sum(map(process.cpu_s, pids))
 
 
 def _with_log(child: Child, what: str) -> str:

@@ -15,10 +15,14 @@ Made: TypeAlias = Iterator[tuple[str, Iterator[Json]]]
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    """What ours ÷ kube-scheduler has to reach: pods per second at least, CPU per pod at most; None: no goal."""
+    """What ours ÷ kube-scheduler has to reach: pods per second at least, CPU per pod at most; None: no goal.
+
+    all_cpu_at_most: of scheduler, API server and etcd together.
+    """
 
     rate_at_least: float
     cpu_at_most: float | None = None
+    all_cpu_at_most: float | None = None
 
 
 class Counted(NamedTuple):
@@ -72,7 +76,8 @@ class Row:
 
 
 def _plain(nodes: int, templates: int, rate_at_least: float) -> Row:
-    goals = Goals(rate_at_least=rate_at_least, cpu_at_most=0.35)
+    all_cpu_at_most = 0.4 if nodes == 1000 else None  # noqa: PLR2004 - the size that it is asked for
+    goals = Goals(rate_at_least=rate_at_least, cpu_at_most=0.35, all_cpu_at_most=all_cpu_at_most)
     return Row(size=Size(nodes=nodes, pods=5000, templates=templates), goals=goals)
 
 

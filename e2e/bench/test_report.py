@@ -13,7 +13,16 @@ from e2e.bench.rows import Counted, Goals
 
 CLEAN = Audit(placed=101, unannotated=0, misbooked=0, overcommitted_cards=0, overcommitted_nodes=0)
 SAMPLE = Run(
-    OURS, pods=101, seconds=1.0, start_s=0.5, cpu_s=0.0303, peak_mib=90.0, events=101, verdict=CLEAN, counts=()
+    OURS,
+    pods=101,
+    seconds=1.0,
+    start_s=0.5,
+    cpu_s=0.0303,
+    servers_cpu_s=0.0707,
+    peak_mib=90.0,
+    events=101,
+    verdict=CLEAN,
+    counts=(),
 )
 
 
@@ -48,6 +57,13 @@ def test_a_goal_is_reached_or_said_to_be_missed(goals: Goals, rate: str, cpu: st
     runs = [ours(1.0), theirs(2.0)]
     assert cells(runs, "pods bound", goals)[-1] == rate
     assert cells(runs, "CPU", goals)[-1] == cpu
+
+
+@pytest.mark.parametrize(("at_most", "said"), [(0.6, "≤ 0.6: reached"), (0.5, "≤ 0.5: **missed**")])
+def test_the_cpu_of_all_processes_is_that_of_the_scheduler_and_its_servers(at_most: float, said: str) -> None:
+    goals = Goals(rate_at_least=1.0, all_cpu_at_most=at_most)
+    row = cells([ours(1.0), theirs(2.0)], "scheduler, API server and etcd", goals)
+    assert row[1:] == ["1.00 (1.00 - 1.00)", "1.70 (1.70 - 1.70)", "0.59", said]
 
 
 def test_one_scheduler_alone_has_no_ratio_and_reaches_no_goal() -> None:
