@@ -2,6 +2,7 @@
 
     python -m e2e.control_plane.binaries                  build all that can be used here, or say that they are there
     python -m e2e.control_plane.binaries etcd kube-apiserver
+    E2E_KUBERNETES=1.34 python -m e2e.control_plane.binaries  the same, with the Kubernetes of `servers/kubernetes-1.34`
 
 They lie in the cache folder of the user, one folder per hash of what goes into them (module files,
 flags, Go's version), so another version never overwrites one in use. Those of a node are of use to
@@ -12,7 +13,6 @@ missing or too old.
 import argparse
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -25,9 +25,15 @@ from typing import Final
 
 from e2e.control_plane import cache
 from e2e.control_plane.cache import Say, to_stderr
-from tests.support.repository import ROOT
+from e2e.control_plane.pinned import (
+    MODULES,
+    TESTED,
+    NoSuchKubernetes,
+    kubernetes_module,
+    kubernetes_of,
+    required_go,
+)
 
-MODULES: Final = ROOT / "e2e" / "servers"
 PROGRESS_EVERY_S: Final = 15.0
 UNAVAILABLE_EXIT: Final = 3
 
@@ -38,8 +44,6 @@ _BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false")
 # containerd wants the header files of btrfs.
 _TAGS: Final = {"containerd": "no_btrfs", "runc": "seccomp,netgo,osusergo"}
 _LIBRARY: Final = "libseccomp-dev"
-# Modules that are built of Kubernetes itself: it reads its own version where a feature depends on that.
-_STAMPED: Final = ("kubernetes", "oracle")
 
 
 class GoUnavailable(Exception):
@@ -84,10 +88,10 @@ def ensure(names: Iterable[str], say: Say | None = None) -> dict[str, Path]:
     """Paths of the named servers, built where they are not there yet (minutes when cold).
 
     names: keys of `PROGRAMS`. say: gets progress, one line at a time; default: standard error.
-    Raises GoUnavailable, BuildFailed, KeyError for an unknown name; for runc also CompilerUnavailable
-    and cache.PackageUnavailable.
+    Raises GoUnavailable, BuildFailed, NoSuchKubernetes, KeyError for an unknown name; for runc also
+    CompilerUnavailable and cache.PackageUnavailable.
     """
-    wanted = {name: PROGRAMS[name] for name in names}
+    wanted = {name: _of_the_version_asked_for(PROGRAMS[name]) for name in names}
     modules = {server.module for server in wanted.values()}
     folders = {module: folder_of(module, go_version(MODULES / module)) for module in modules}
     return {
@@ -108,28 +112,18 @@ def go_version(module: Path) -> str:
     return answer.stdout.strip()
 
 
-def required_go(module: Path) -> str:
-    """The oldest Go that may build the module, as its go.mod says."""
-    return _first_match(r"^go (\S+)$", (module / "go.mod").read_text())
-
-
-def kubernetes_version() -> str:
-    """Version of the Kubernetes servers, as `v1.36.3`."""
-    return _pinned("kubernetes", "k8s.io/kubernetes")
-
-
-def etcd_version() -> str:
-    """Version of etcd, as `v3.6.16`."""
-    return _pinned("etcd", "go.etcd.io/etcd/server/v3")
+def _of_the_version_asked_for(server: GoProgram) -> GoProgram:
+    return GoProgram(kubernetes_module(), server.package) if server.module == TESTED else server
 
 
 def linker_flags(module: str) -> str:
     """Flags for `go build -ldflags`: small, and for Kubernetes the version that it announces."""
     if module == "runc":
         return "-s -w -extldflags -static"
-    if module not in _STAMPED:
+    # Kubernetes reads its own version where a feature depends on that, in the oracle too.
+    if not module.startswith((TESTED, "oracle")):
         return "-s -w"
-    version = _pinned(module, "k8s.io/kubernetes")
+    version = kubernetes_of(module)
     major, minor, _ = version.removeprefix("v").split(".")
     stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     return "-s -w " + " ".join(f"-X {_VERSION_PACKAGE}.{key}={stamps[key]}" for key in stamps)
@@ -231,18 +225,6 @@ def _clock(started_s: float) -> str:
     return f"{minutes}:{seconds:02d}"
 
 
-def _pinned(module: str, dependency: str) -> str:
-    return _first_match(rf"^\s*{re.escape(dependency)} (v\S+)", (MODULES / module / "go.mod").read_text())
-
-
-def _first_match(pattern: str, text: str) -> str:
-    found = re.search(pattern, text, re.MULTILINE)
-    if found is None:
-        message = f"no {pattern!r} in go.mod"
-        raise ValueError(message)
-    return found.group(1)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Build what was named and print where it lies."""
     parser = argparse.ArgumentParser(prog="python -m e2e.control_plane.binaries", description=__doc__)
@@ -253,7 +235,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (GoUnavailable, CompilerUnavailable, cache.PackageUnavailable) as error:
         to_stderr(f"{error}")
         return UNAVAILABLE_EXIT
-    except BuildFailed as error:
+    except (BuildFailed, NoSuchKubernetes) as error:
         to_stderr(f"{error}")
         return 1
     return 0 if names or os.geteuid() != 0 else _of_a_node()

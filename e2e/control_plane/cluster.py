@@ -152,9 +152,12 @@ class ControlPlane:
         """File for the kubelet of a node of that name, which may come at any time. Raises pki.OpensslUnavailable."""
         return self.certificate_kubeconfig_path(f"system:node:{node}", "system:nodes")
 
-    def certificate_kubeconfig_path(self, user: str, group: str) -> Path:
-        """File for somebody who shows a client certificate. Raises pki.OpensslUnavailable."""
-        issued = pki.issue(self._pki, user.replace(":", "-"), user, group)
+    def certificate_kubeconfig_path(self, user: str, group: str, lasts_s: int | None = None) -> Path:
+        """File for somebody who shows a client certificate, a new one each time. Raises pki.OpensslUnavailable.
+
+        lasts_s: as `pki.issue`.
+        """
+        issued = pki.issue(self._pki, user.replace(":", "-"), user, group, lasts_s)
         paths = {"client-certificate": str(issued.certificate), "client-key": str(issued.key)}
         return self._write_kubeconfig(paths, user)
 

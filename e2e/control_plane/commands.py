@@ -112,7 +112,10 @@ def kube_apiserver(program: Path, site: ApiServerSite) -> list[str]:
 
 
 def kube_controller_manager(program: Path, kubeconfig: Path, pki: Pki, port: int) -> list[str]:
-    """All default controllers, alone, each with the rights of its own ServiceAccount."""
+    """All default controllers, alone, each with the rights of its own ServiceAccount.
+
+    Nodes that have no kubelet never get a status; after the default of 60 s the controllers would taint them.
+    """
     return [
         str(program),
         *_delegated(kubeconfig),
@@ -121,6 +124,7 @@ def kube_controller_manager(program: Path, kubeconfig: Path, pki: Pki, port: int
         f"--root-ca-file={pki.ca_certificate}",
         "--use-service-account-credentials=true",
         "--leader-elect=false",
+        "--node-startup-grace-period=24h",
         f"--bind-address={_LOOPBACK}",
         f"--secure-port={port}",
         f"--cert-dir={pki.folder}",

@@ -5,6 +5,7 @@ HTTPS, and it keeps the dependencies of the project to those that the scheduler 
 The certificates pass Python's strict checks (RFC 5280 extensions), as a client of 3.13 asks.
 """
 
+import datetime as dt
 import secrets
 import shutil
 import subprocess
@@ -36,6 +37,15 @@ keyUsage = critical, digitalSignature
 extendedKeyUsage = clientAuth
 subjectKeyIdentifier = hash
 authorityKeyIdentifier = keyid
+[briefly]
+database = {folder}/issued
+rand_serial = yes
+default_md = sha256
+unique_subject = no
+policy = any_name
+[any_name]
+organizationName = optional
+commonName = supplied
 """
 
 
@@ -99,7 +109,7 @@ def make(files: Pki) -> None:
     The folder exists and is private to the caller. Raises OpensslUnavailable.
     """
     config, ca = files.openssl_configuration, files.ca_certificate
-    config.write_text(_CONFIG)
+    config.write_text(_CONFIG.format(folder=files.folder))
     for key in (files.ca_key, files.service_account_key):
         _make_key(key)
     as_authority = ("-x509", "-days", _DAYS, "-extensions", "authority", "-subj", "/CN=gpushare-e2e")
@@ -109,20 +119,40 @@ def make(files: Pki) -> None:
     _openssl("ec", "-in", files.service_account_key, "-pubout", "-out", public_key)
 
 
-def issue(files: Pki, name: str, user: str, group: str) -> Issued:
+def issue(files: Pki, name: str, user: str, group: str, lasts_s: int | None = None) -> Issued:
     """Write a client certificate for that user of that group; `name` goes into the files'. Raises OpensslUnavailable.
 
-    The API server takes common name and organization for them.
+    The API server takes common name and organization for them. lasts_s: seconds from now; None: longer than any test.
     """
     issued = Issued(files.folder / f"{name}.crt", files.folder / f"{name}.key")
-    _sign(files, "client", issued, f"/O={group}/CN={user}")
+    subject = f"/O={group}/CN={user}"
+    if lasts_s is None:
+        _sign(files, "client", issued, subject)
+    else:
+        _sign_for_seconds(files, issued, subject, lasts_s)
     return issued
 
 
-def _sign(files: Pki, kind: str, issued: Issued, subject: str) -> None:
+def _sign_for_seconds(files: Pki, issued: Issued, subject: str, lasts_s: int) -> None:
+    """`openssl x509` of before 3.4 knows whole days only, `openssl ca` any time."""
+    (files.folder / "issued").touch()
+    until = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=lasts_s)).strftime("%y%m%d%H%M%SZ")
+    signed_by = ("-cert", files.ca_certificate, "-keyfile", files.ca_key, "-outdir", files.folder, "-enddate", until)
+    config, request = files.openssl_configuration, _requested(files, issued, subject)
+    shaped_by = ("-config", config, "-name", "briefly", "-extensions", "client", "-notext", "-batch")
+    _openssl("ca", *shaped_by, *signed_by, "-in", request, "-out", issued.certificate)
+
+
+def _requested(files: Pki, issued: Issued, subject: str) -> Path:
+    """Write a new key, and a request to sign it."""
     config, request = files.openssl_configuration, issued.certificate.with_suffix(".csr")
     _make_key(issued.key)
     _openssl("req", "-new", "-config", config, "-sha256", "-key", issued.key, "-subj", subject, "-out", request)
+    return request
+
+
+def _sign(files: Pki, kind: str, issued: Issued, subject: str) -> None:
+    config, request = files.openssl_configuration, _requested(files, issued, subject)
     serial = str(1 + secrets.randbits(63))
     signed_by = ("-CA", files.ca_certificate, "-CAkey", files.ca_key, "-set_serial", serial, "-days", _DAYS, "-sha256")
     shaped_by = ("-extfile", config, "-extensions", kind, "-out", issued.certificate)

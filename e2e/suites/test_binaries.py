@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.control_plane import binaries
+from e2e.control_plane import binaries, pinned
 from tests.support.repository import ROOT
 
 BUILDS = 'case $1 in env) echo go1.26.0;; build) while [ "$1" != -o ]; do shift; done; echo made >"$2";; esac'
@@ -79,14 +79,36 @@ def test_two_builders_at_once_build_once(go: Callable[[str], None], tmp_path: Pa
 
 
 def test_a_server_announces_the_version_in_go_mod() -> None:
-    version = binaries.kubernetes_version()
+    version = pinned.tested_with()
     assert f"gitVersion={version}" in binaries.linker_flags("kubernetes")
     assert "gitVersion" not in binaries.linker_flags("etcd")
 
 
+@pytest.mark.parametrize("minor", pinned.other_minors())
+def test_another_kubernetes_is_of_the_minor_that_its_folder_names_and_lies_elsewhere(
+    go: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, minor: str
+) -> None:
+    go(BUILDS)
+    monkeypatch.delenv("E2E_KUBERNETES", raising=False)
+    usual = binaries.ensure(["kubelet", "etcd"], lambda _: None)
+    monkeypatch.setenv("E2E_KUBERNETES", minor)
+    other = binaries.ensure(["kubelet", "etcd"], lambda _: None)
+
+    assert pinned.kubernetes_version().startswith(f"v{minor}.")
+    assert f"gitVersion={pinned.kubernetes_version()}" in binaries.linker_flags(pinned.kubernetes_module())
+    assert other["kubelet"] != usual["kubelet"]
+    assert other["etcd"] == usual["etcd"]
+
+
+def test_a_kubernetes_that_is_not_there_is_refused_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("E2E_KUBERNETES", "1.2")
+    with pytest.raises(pinned.NoSuchKubernetes, match=f"E2E_KUBERNETES=1.2: choose one of {pinned.other_minors()[0]}"):
+        binaries.ensure(["kubelet"])
+
+
 def test_every_program_of_a_node_can_be_built_by_its_name() -> None:
     assert set(binaries.OF_A_NODE) <= set(binaries.PROGRAMS)
-    assert all((binaries.MODULES / binaries.PROGRAMS[name].module / "go.mod").is_file() for name in binaries.OF_A_NODE)
+    assert all((pinned.MODULES / binaries.PROGRAMS[name].module / "go.mod").is_file() for name in binaries.OF_A_NODE)
 
 
 def test_runc_is_not_built_without_a_compiler_of_c(go: Callable[[str], None]) -> None:

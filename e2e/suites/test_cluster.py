@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from e2e.control_plane import binaries, commands, provider
+from e2e.control_plane import commands, pinned, provider
 from e2e.control_plane.admin import Access, Admin
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Died, free_ports, start
@@ -55,7 +55,7 @@ def gone(folder: Path, *, within_s: float = 20.0) -> bool:
 
 async def test_the_api_server_is_the_version_that_go_mod_pins(own: ControlPlane) -> None:
     async with Admin(own.access()) as admin:
-        assert (await admin.get("/version")).body["gitVersion"] == binaries.kubernetes_version()
+        assert (await admin.get("/version")).body["gitVersion"] == pinned.kubernetes_version()
 
 
 async def test_nodes_are_created_in_bulk_and_listed_page_by_page(own: ControlPlane) -> None:
