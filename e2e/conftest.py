@@ -25,7 +25,7 @@ from http import HTTPStatus
 
 import pytest
 
-from e2e.control_plane import provider
+from e2e.control_plane import pinned, provider
 from e2e.control_plane.admin import Admin, UnexpectedAnswer, seen
 from e2e.control_plane.cluster import ControlPlane
 from e2e.node.local_node import LocalNode, NodeUnavailable, require
@@ -41,13 +41,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the provider, so that a wrong choice ends the run before any test."""
+    """Choose the provider and the version, so that a wrong choice ends the run before any test."""
     config.addinivalue_line("markers", "nightly: takes long; run by make test-nightly alone")
     config.addinivalue_line("markers", "any_cluster: stays inside a namespace of its own, on any cluster")
     try:
         config.stash[_PROVIDER] = provider.chosen(os.environ)
-    except provider.NoSuchProvider as error:
+        pinned.kubernetes_module()
+    except (provider.NoSuchProvider, pinned.NoSuchKubernetes) as error:
         raise pytest.UsageError(str(error)) from None
+
+
+def pytest_report_header() -> str:
+    """Which Kubernetes the clusters of this run are, unless E2E_PROVIDER names somebody else's."""
+    return f"kubernetes: {pinned.kubernetes_version()}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

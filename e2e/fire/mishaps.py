@@ -3,12 +3,16 @@
 The outcome in the store is given where it is sure: *not* executed, executed (*once*), or *either*.
 """
 
+import asyncio
 import json
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+import aiohttp
 
 from e2e.fire.proxy import Answer, Cut, Mishap, Passing, status_body
 
@@ -16,8 +20,9 @@ Made: TypeAlias = Callable[[Passing, random.Random], Awaitable[Answer]]
 
 _LONGEST_DELAY_S: Final = 0.5
 _JSON: Final = {"Content-Type": "application/json"}
-# Beyond the time that the client gives a request: bindTimeout in `site`, and 30 s for all others, which is too long.
-_LATE_S: Final = (1.2, 2.5)
+# Beyond the time that the client gives a request (in `site`: bindTimeout, half of renewDeadline for the Lease, and 30 s
+# for all others, which is too long), and no later than a new leader can have the Lease.
+_LATE_S: Final = (1.2, 1.8)
 
 
 async def delayed(passing: Passing, rng: random.Random) -> Answer:
@@ -50,8 +55,14 @@ async def answer_lost(passing: Passing, _: random.Random) -> Answer:
 
 async def executed_late(passing: Passing, rng: random.Random) -> Answer:
     """Once, after the client has given up on it."""
-    await passing.hold(rng.uniform(*_LATE_S))
-    await passing.sent()
+
+    async def later() -> None:
+        await passing.hold(rng.uniform(*_LATE_S))
+        with suppress(aiohttp.ClientError, OSError):
+            await passing.sent()
+
+    # The request goes on when the client's connection ends, and with it this one.
+    await asyncio.shield(asyncio.create_task(later()))
     raise Cut
 
 
@@ -104,7 +115,7 @@ ALL: Final[Mapping[str, Made]] = {
     )
 }
 # Events and conditions are written once or not at all; the client gives them 30 s, and they hold up nothing.
-_OF_BINDINGS: Final = frozenset({"executed_late"})
+_WITH_A_TIMEOUT: Final = frozenset({"executed_late"})
 
 
 @dataclass(slots=True)
@@ -119,7 +130,8 @@ class Dealt:
 
     def __call__(self, passing: Passing) -> Mishap | None:
         """Deal one, or none."""
-        kinds = [name for name in self.kinds if passing.is_binding or name not in _OF_BINDINGS]
+        short = passing.is_binding or passing.is_lease
+        kinds = [name for name in self.kinds if short or name not in _WITH_A_TIMEOUT]
         if not kinds or (self.bindings_only and not passing.is_binding) or self.rng.random() >= self.chance:
             return None
         name = self.rng.choice(kinds)

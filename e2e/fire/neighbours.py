@@ -1,4 +1,4 @@
-"""Others on the same cluster: a client that deletes pods and nodes and makes others of their names; kube-scheduler.
+"""Others on the same cluster: clients that replace pods and nodes by others of their names, or edit the Lease.
 
 They go on while the API server is away, and come back to what they have begun.
 """
@@ -9,9 +9,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from e2e.fire import reading, workload
+from e2e.fire.reading import Json
 from e2e.fire.site import AT_ONCE, NODES, Site, tolerant
 
 _NAMES: Final = 16
+_LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/gpushare-scheduler"
+# None: it is deleted.
+_LEASE_EDITS: Final[tuple[Json | None, ...]] = (
+    None,
+    {"holderIdentity": ""},
+    {"holderIdentity": "somebody-else"},
+    {"leaseDurationSeconds": 1},
+)
 _FINISH: Final = ("Succeeded", "Failed")
 _AGAIN_AFTER_S: Final = 0.1
 
@@ -68,6 +77,15 @@ class Others:
         pods = [one.pod for one in self.site.witness.pods.values() if one.node == node and not one.gone]
         for name in [pod["metadata"]["name"] for pod in pods if reading.is_ours(pod)]:
             await tolerant(self.site.admin.delete(f"{self.site.pods_path}/{name}", AT_ONCE))
+
+    async def meddle_with_lease(self) -> None:
+        """Delete the Lease, take its holder away, make another one its holder, or shorten it."""
+        edit = self.rng.choice(_LEASE_EDITS)
+        self.site.say(f"the Lease is {'deleted' if edit is None else f'edited: {edit}'}")
+        if edit is None:
+            await tolerant(self.site.admin.delete(_LEASE))
+        else:
+            await tolerant(self.site.admin.patch(_LEASE, {"spec": edit}))
 
     async def cpu_pods(self, count: int, of: str) -> None:
         """Pods for kube-scheduler, which has the same nodes."""

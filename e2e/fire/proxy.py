@@ -3,7 +3,10 @@
     client ──TLS──▶ Proxy ──a mishap decides: forward, hold, twice, not at all──▶ API server
            ◀── the answer, half of it, another one, or an end of the connection ──
 
+    REACHABLE --away--> AWAY: connections end and are refused, or stay and bring nothing --after so long--> REACHABLE
+
 It changes nothing unless a mishap says so (`mishaps`), and passes on bodies, bytes of watches included, as they come.
+A client that gives up, or ends, takes its request with it, as with the API server itself.
 """
 
 import asyncio
@@ -63,6 +66,11 @@ class Passing:
         return self.method == HTTPMethod.POST and "/binding" in self.path
 
     @property
+    def is_lease(self) -> bool:
+        """Whether it writes a Lease."""
+        return self.method != HTTPMethod.GET and "/leases" in self.path
+
+    @property
     def is_watch(self) -> bool:
         """Whether its answer has no end."""
         return self.method == HTTPMethod.GET and "watch=true" in self.path
@@ -88,6 +96,8 @@ Mishap: TypeAlias = Callable[[Passing], Awaitable[Answer]]
 """What becomes of a request. Raises Cut."""
 Choose: TypeAlias = Callable[[Passing], Mishap | None]
 """The mishap of this request, None for none."""
+Note: TypeAlias = Callable[[Passing], None]
+"""Told of each request that arrives."""
 
 
 @dataclass(slots=True)
@@ -101,15 +111,25 @@ class WatchTrouble:
 
 @dataclass(slots=True)
 class Proxy:
-    """choose: the mishap of each request that is no watch. watches: what happens to those that are."""
+    """choose: the mishap of each request that is no watch. watches: what happens to those that are.
+
+    note: told of what arrives. seen: how many requests did.
+    """
 
     cluster: ControlPlane
     port: int
     session: aiohttp.ClientSession
     choose: Choose = lambda _: None
+    note: Note = lambda _: None
     watches: WatchTrouble = field(default_factory=WatchTrouble)
     seen: int = 0
     released: asyncio.Event = field(default_factory=asyncio.Event)
+    _reachable: asyncio.Event = field(default_factory=asyncio.Event)
+    _silent: bool = False
+    _connections: set[asyncio.Transport] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._reachable.set()
 
     @property
     def url(self) -> str:
@@ -129,13 +149,44 @@ class Proxy:
         self.released.set()
         self.released = asyncio.Event()
 
+    async def away(self, seconds: float, *, silent: bool) -> None:
+        """For so long nothing gets through. silent: connections stay, as when a network loses everything."""
+        self._silent = silent
+        self._reachable.clear()
+        if not silent:
+            for connection in self._connections:
+                connection.abort()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._reachable.set()
+
     async def meet(self, request: web.Request) -> web.StreamResponse:
         """Handle one request."""
+        transport = request.transport
+        if transport is None:
+            return web.Response()
+        self._connections.add(transport)
+        try:
+            if not self._reachable.is_set():
+                # It was lost on its way.
+                await self._again_reachable()
+                return await _cut(request, None)
+            return await self._met(request)
+        finally:
+            self._connections.discard(transport)
+
+    async def _again_reachable(self) -> None:
+        if self._silent:
+            await self._reachable.wait()
+
+    async def _met(self, request: web.Request) -> web.StreamResponse:
         self.seen += 1
         headers = {key: value for key, value in request.headers.items() if key.lower() not in _NOT_PASSED_ON}
         passing = Passing(
             request.method, request.raw_path, headers, await request.read(), self._forward, self._begin, self.released
         )
+        self.note(passing)
         if passing.is_watch:
             return await self._watch(request, passing)
         mishap = self.choose(passing)
@@ -143,6 +194,7 @@ class Proxy:
             answer = await (mishap(passing) if mishap else passing.sent())
         except (Cut, aiohttp.ClientError, OSError) as error:
             return await _cut(request, error.begun if isinstance(error, Cut) else None)
+        await self._again_reachable()
         return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
 
     async def _forward(self, passing: Passing) -> Answer:
@@ -174,6 +226,7 @@ class Proxy:
                 await answer.prepare(request)
                 async for late_s, chunk in _lagging(response.content, self.watches.lag_s):
                     await asyncio.sleep(late_s)
+                    await self._again_reachable()
                     await answer.write(chunk)
                 return answer
         except (aiohttp.ClientError, OSError, TimeoutError):
@@ -193,7 +246,7 @@ async def proxy(cluster: ControlPlane) -> AsyncIterator[Proxy]:
         made = Proxy(cluster, port, session)
         application = web.Application(client_max_size=2**24)
         application.router.add_route("*", "/{path:.*}", made.meet)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=_STOP_WITHIN_S)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=_STOP_WITHIN_S, handler_cancellation=True)
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()

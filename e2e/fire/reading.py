@@ -75,10 +75,27 @@ def is_exclusive(pod: Json) -> bool:
     return annotations(pod).get(EXCLUSIVE) == "true"
 
 
+def is_marked(pod: Json) -> bool:
+    """Whether the device plugin has said that every container of the pod has its cards."""
+    return annotations(pod).get(MEM_ASSIGNED) == "true"
+
+
 def announced(node: Json) -> Announced:
     """The node's inventory; no cards when it has none."""
     document = json.loads(annotations(node).get(INVENTORY, '{"unitMiB":0,"cards":[]}'))
     return Announced({card["uuid"]: card["units"] for card in document["cards"]}, document["unitMiB"])
+
+
+def given(pod: Json, container: str) -> dict[str, int]:
+    """Units on each card that the Binding has given this container, by UUID. Raises Unreadable, KeyError."""
+    written, spec = annotations(pod), pod["spec"]
+    uuids: dict[str, str] = json.loads(written[CARDS])
+    for key, field in ((ALLOCATION, "containers"), (INIT_ALLOCATION, "initContainers")):
+        for each, shares in zip(spec.get(field) or [], _shares(written[key], spec.get(field) or []), strict=True):
+            if each["name"] == container:
+                return {uuids[index]: units for index, units in shares.items()}
+    message = f"there is no container {container}"
+    raise Unreadable(message)
 
 
 def cards_asked(pod: Json) -> int:

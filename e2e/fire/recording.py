@@ -1,10 +1,10 @@
-"""Every change of every node and pod, one by one and in order, from etcd itself.
+"""Every change of every node and pod, and of the Lease, one by one and in order, from etcd itself.
 
     what there is at revision r --watch r+1--> changes in order --connection lost--> the same from the last one + 1
 
 Not from the API server: one that starts again has forgotten what happened before, and answers 410; a watch cache has
 faults of its own; and nodes and pods would be two watches without an order between them. etcd has one order for both,
-and keeps every revision until it is compacted. The keys of both lie in one range. Objects must be stored as JSON
+and keeps every revision until it is compacted. The keys of all lie in one range. Objects must be stored as JSON
 (`ControlPlane(readable_store=True)`). Source of the protocol: etcd.io/docs/v3.6/dev-guide/api_grpc_gateway.
 """
 
@@ -18,6 +18,7 @@ import msgspec
 
 from e2e.fire.witness import Change, Witness
 
+_LEASE: Final = b"/registry/leases/kube-system/gpushare-scheduler"
 _NODES: Final = b"/registry/minions/"
 _PODS: Final = b"/registry/pods/"
 _END: Final = b"/registry/pods0"
@@ -91,7 +92,7 @@ class Recording:
     async def _begin(self) -> None:
         async with (
             aiohttp.ClientSession() as session,
-            session.post(f"{self._url}/v3/kv/range", json=_both()) as response,
+            session.post(f"{self._url}/v3/kv/range", json=_all()) as response,
         ):
             found = msgspec.json.decode(await response.read(), type=_Range)
         for stored in sorted(found.kvs, key=lambda kv: int(kv.mod_revision)):
@@ -99,7 +100,7 @@ class Recording:
         self._next = int(found.header.revision) + 1
 
     async def _lines(self) -> AsyncGenerator[bytes, None]:
-        asked = {**_both(), "start_revision": str(self._next), "prev_kv": True}
+        asked = {**_all(), "start_revision": str(self._next), "prev_kv": True}
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
@@ -134,14 +135,14 @@ class Recording:
             self.happened += 1
 
 
-def _both() -> dict[str, object]:
-    return {"key": base64.b64encode(_NODES).decode(), "range_end": base64.b64encode(_END).decode()}
+def _all() -> dict[str, object]:
+    return {"key": base64.b64encode(_LEASE).decode(), "range_end": base64.b64encode(_END).decode()}
 
 
 def _change(event: _Event) -> Change | None:
     key, gone = base64.b64decode(event.kv.key), event.type == "DELETE"
-    kind = "node" if key.startswith(_NODES) else "pod"
-    if not key.startswith((_NODES, _PODS)):
+    kind = "lease" if key == _LEASE else "node" if key.startswith(_NODES) else "pod"
+    if kind == "pod" and not key.startswith(_PODS):
         return None
     stored = event.prev_kv if gone else event.kv
     if stored is None:

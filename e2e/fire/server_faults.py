@@ -1,19 +1,18 @@
-"""Faults of whole processes: the scheduler, the API server, etcd; and what a policy refuses.
+"""Faults of whole processes: a replica of the scheduler, its way to the API server, that server, etcd; and a policy.
 
-Each is one event, so that a test can do it once and a long run again and again. Servers are started from a thread that
-outlives every test, since they end with the thread that started them, and so that the event loop goes on meanwhile.
+Each is one event, so that a test can do it once and a long run again and again.
 """
 
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final, TypeVar
+from typing import Final
 
 from e2e.control_plane.admin import Admin, Json
-from e2e.fire.site import Site
+from e2e.fire.beside import beside
+from e2e.fire.site import Replica, Site
 from e2e.suites import policy_site
 
 POLICY: Final = "fire-refuses-a-third"
@@ -21,25 +20,19 @@ REFUSED_BY: Final = f"ValidatingAdmissionPolicy '{POLICY}'"
 _ASSUME_TIME: Final = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
 _IN_FORCE_WITHIN_S: Final = 15.0
 _LOOK_EVERY_S: Final = 0.05
-_PROGRAMS: Final = ThreadPoolExecutor(1)
-T = TypeVar("T")
 
 
-async def beside(call: Callable[[], T]) -> T:
-    """Run what starts or ends programs, without holding the event loop."""
-    return await asyncio.get_running_loop().run_in_executor(_PROGRAMS, call)
-
-
-async def kill_scheduler(site: Site, away_s: float) -> None:
-    """SIGKILL, and start it again after so long."""
-    async with site.program:
-        site.say("SIGKILL of the scheduler")
-        await beside(site.scheduler.kill)
+async def kill_scheduler(site: Site, away_s: float, replica: Replica | None = None, *, kill: bool = True) -> None:
+    """SIGKILL or SIGTERM, and start it again after so long. replica: the first one by default."""
+    one = replica or site.replicas[0]
+    async with one.program:
+        site.say(f"{'SIGKILL' if kill else 'SIGTERM'} of {site.described(one)}")
+        await beside(one.scheduler.kill if kill else one.scheduler.stop)
         # What it had sent may take effect for as long as its successor waits, and not later (docs/protocol.md).
-        site.proxy.release()
+        one.proxy.release()
         await asyncio.sleep(away_s)
-        await beside(site.scheduler.start)
-        site.say("the scheduler starts again")
+        await beside(one.scheduler.start)
+        site.say(f"{one.name} starts again")
 
 
 async def stop_apiserver(site: Site, away_s: float, *, kill: bool) -> None:
@@ -64,17 +57,27 @@ async def kill_etcd(site: Site, away_s: float) -> None:
         site.say("etcd answers again")
 
 
-async def freeze_scheduler(site: Site, away_s: float) -> None:
-    """SIGSTOP, and SIGCONT after so long: for the process no time has passed."""
-    async with site.program:
-        site.say("SIGSTOP of the scheduler")
-        pid = site.scheduler.child.pid
+async def freeze_scheduler(site: Site, away_s: float, replica: Replica | None = None) -> None:
+    """SIGSTOP, and SIGCONT after so long: for the process no time has passed. replica: the first one by default."""
+    one = replica or site.replicas[0]
+    async with one.program:
+        if one.scheduler.child.process.poll() is not None:
+            return
+        site.say(f"SIGSTOP of {site.described(one)}")
+        pid = one.scheduler.child.pid
         os.kill(pid, signal.SIGSTOP)
         try:
             await asyncio.sleep(away_s)
         finally:
             os.kill(pid, signal.SIGCONT)
-        site.say("SIGCONT of the scheduler")
+        site.say(f"SIGCONT of {one.name}")
+
+
+async def cut_off(site: Site, away_s: float, replica: Replica, *, silent: bool) -> None:
+    """Nothing gets through between this replica and the API server for so long."""
+    site.say(f"{'silence' if silent else 'no connection'} between {site.described(replica)} and the API server")
+    await replica.proxy.away(away_s, silent=silent)
+    site.say(f"{replica.name} reaches the API server again")
 
 
 @asynccontextmanager

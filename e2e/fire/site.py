@@ -1,6 +1,6 @@
-"""One scheduler under fire: its process behind a proxy, nodes and pods, the witness, and a log of what was done.
+"""One scheduler under fire, or its replicas: each process behind a proxy, nodes and pods, the witness, what was done.
 
-    fire ──▶ nodes, rights as installed, proxy, scheduler, witness at work ──end──▶ all of it gone
+    fire ──▶ nodes, rights as installed, proxies, replicas, witness at work ──end──▶ all of it gone
 
 The scheduler runs with the rights of deploy/manifests, and no others.
 """
@@ -9,8 +9,9 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,31 +20,51 @@ import aiohttp
 from e2e.control_plane.admin import Admin, ApiResponse, Json, UnexpectedAnswer
 from e2e.control_plane.cluster import ControlPlane
 from e2e.fire import pending, reading, workload
+from e2e.fire.beside import beside
 from e2e.fire.proxy import Proxy, WatchTrouble, proxy
 from e2e.fire.recording import Recording
+from e2e.fire.terms import Sent
 from e2e.fire.witness import Witness
 from e2e.programs import manifests
 from e2e.programs.scheduler_process import SchedulerProcess
 
 NODES: Final = "/api/v1/nodes"
 AT_ONCE: Final = {"gracePeriodSeconds": 0}
-# Short, so that a new process has not long to wait for requests of the last one, and refused pods soon come again.
+# Short, so that a new process has not long to wait for requests of the last one, and refused pods soon come again. A
+# bind request ends within bindTimeout, and `mishaps` hold none for longer than leaseDuration less renewDeadline.
 CONFIGURATION: Final[Mapping[str, Any]] = {
     "bindTimeout": "1s",
     "podInitialBackoffSeconds": 0.1,
     "podMaxBackoffSeconds": 2,
     "ledgerAuditPeriod": "2s",
-    "leaderElection": {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1s"},
+    "leaderElection": {"leaseDuration": "4s", "renewDeadline": "2s", "retryPeriod": "500ms"},
 }
-# A process that is started again is the same container: it takes its own Lease at once.
-_POD: Final = {"POD_NAME": "scheduler-under-fire", "POD_UID": "0"}
 _LOOK_EVERY_S: Final = 0.1
 _SHOWN: Final = 60
 
 
 @dataclass(slots=True)
+class Replica:
+    """program: held by whoever stops it. ended: exit codes, when it has ended by itself."""
+
+    name: str
+    proxy: Proxy
+    scheduler: SchedulerProcess
+    program: asyncio.Lock = field(default_factory=asyncio.Lock)
+    ended: list[int] = field(default_factory=list)
+
+    def unexpected(self) -> list[str]:
+        """Ends that were not for the loss of the Lease, a line each."""
+        lost = len(self.scheduler.lines("leader.lost"))
+        others = [code for code in self.ended if code != 1]
+        return [f"{self.name} has ended with {self.ended}, {lost} times for the Lease"] * bool(
+            others or lost < len(self.ended)
+        )
+
+
+@dataclass(slots=True)
 class Site:
-    """servers, program: held by whoever stops a server, or the scheduler.
+    """servers: held by whoever stops a server. replicas: behind a proxy each. sent: what came through those.
 
     pods_path: where the pods are. said: what was done, and when.
     """
@@ -51,12 +72,11 @@ class Site:
     cluster: ControlPlane
     admin: Admin
     pods_path: str
-    proxy: Proxy
-    scheduler: SchedulerProcess
+    replicas: list[Replica]
+    sent: Sent
     recording: Recording
     seed: int
     servers: asyncio.Lock = field(default_factory=asyncio.Lock)
-    program: asyncio.Lock = field(default_factory=asyncio.Lock)
     said: list[str] = field(default_factory=list)
     began_s: float = field(default_factory=time.monotonic)
 
@@ -65,8 +85,29 @@ class Site:
         waiting = sum(map(reading.is_ours, witness.waiting()))
         return (
             f"NIGHTLY_SEED={self.seed}, {self.recording.happened} changes seen, {witness.bound} pods bound, "
-            f"{waiting} wait, {self.proxy.seen} requests, {len(witness.faults)} faults"
+            f"{waiting} wait, {sum(one.proxy.seen for one in self.replicas)} requests, "
+            f"{len(witness.terms.leaders(self.sent))} terms, {len(witness.faults)} faults"
         )
+
+    @property
+    def proxy(self) -> Proxy:
+        """Of the first replica."""
+        return self.replicas[0].proxy
+
+    @property
+    def scheduler(self) -> SchedulerProcess:
+        """The first replica."""
+        return self.replicas[0].scheduler
+
+    def described(self, one: Replica) -> str:
+        """Its name and part, for `say`."""
+        return f"{one.name}, {'the leader' if one is self.leader else 'which does not lead'}"
+
+    @property
+    def leader(self) -> Replica | None:
+        """Who holds the Lease; None where none of them does."""
+        name = self.sent.replica_of(self.witness.terms.holder)
+        return next((one for one in self.replicas if one.name == name), None)
 
     @property
     def witness(self) -> Witness:
@@ -88,7 +129,8 @@ class Site:
 
     def spare(self) -> None:
         """Do no more to requests."""
-        self.proxy.choose, self.proxy.watches = (lambda _: None), WatchTrouble()
+        for one in self.replicas:
+            one.proxy.choose, one.proxy.watches = (lambda _: None), WatchTrouble()
 
     async def clear(self) -> None:
         """Do no more to requests, and remove the pods. Raises TimeoutError."""
@@ -123,8 +165,11 @@ class Site:
         return [f"the witness has not seen {uid} on {node!r}" for uid, node in found.items() if at.get(uid) != node]
 
     def _told(self, wrong: list[str]) -> list[str]:
-        audits = self.scheduler.lines("ledger.audited")
-        wrong = [*wrong, *(str(audit) for audit in audits if audit["differences"] or audit["overcommitted"])]
+        audits = [audit for one in self.replicas for audit in one.scheduler.lines("ledger.audited")]
+        # What must never be comes first: only so many lines are shown.
+        never = [*self.witness.terms.faults(self.sent), *(line for one in self.replicas for line in one.unexpected())]
+        never += [str(audit) for audit in audits if audit["differences"] or audit["overcommitted"]]
+        wrong = [*never, *wrong]
         return [*wrong[:_SHOWN], f"NIGHTLY_SEED={self.seed}", *self.said[-_SHOWN:]] if wrong else []
 
 
@@ -137,31 +182,63 @@ async def fire(
     *,
     seed: int,
     nodes: int,
-    configuration: Mapping[str, Any] = CONFIGURATION,
+    replicas: int = 1,
 ) -> AsyncIterator[Site]:
-    """A scheduler at work on so many nodes. folder: of its configuration and its log."""
+    """A scheduler at work on so many nodes. folder: of its configuration and its log.
+
+    replicas: where there are several, one that ends by itself is started again, as the kubelet does.
+    """
     for document in _installed():
         await manifests.apply(admin, document)
     direct = cluster.kubeconfig_for(await manifests.token(admin), f"scheduler-{namespace}")
     recording = Recording(cluster.etcd_url, Witness())
     names = [f"node-{number}" for number in range(nodes)]
-    async with proxy(cluster) as between:
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    made = Site(cluster, admin, path, [], Sent(), recording, seed)
+    async with AsyncExitStack() as stack:
         await admin.create_all(NODES, map(workload.node, names))
-        following = asyncio.create_task(recording.follow())
-        scheduler = SchedulerProcess(between.kubeconfig(direct), folder, configuration)
-        scheduler.also_inherits = dict(_POD)
-        path = f"/api/v1/namespaces/{namespace}/pods"
+        running = [asyncio.create_task(recording.follow())]
         try:
-            with scheduler:
-                await scheduler.ready()
-                yield Site(cluster, admin, path, between, scheduler, recording, seed)
+            for number in range(replicas):
+                made.replicas.append(
+                    await stack.enter_async_context(_replica(made, f"replica-{number}", direct, folder))
+                )
+            await made.scheduler.ready()
+            if replicas > 1:
+                running.append(asyncio.create_task(_start_again(made)))
+            yield made
         finally:
-            following.cancel()
-            await asyncio.wait({following})
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running)
             await admin.delete(path, AT_ONCE)
             await admin.delete(NODES)
-    if not following.cancelled():
-        following.result()
+    for task in running:
+        if not task.cancelled():
+            task.result()
+
+
+@asynccontextmanager
+async def _replica(of: Site, name: str, direct: Path, folder: Path) -> AsyncIterator[Replica]:
+    async with proxy(of.cluster) as between:
+        between.note = partial(of.sent.note, name)
+        (folder / name).mkdir()
+        with SchedulerProcess(between.kubeconfig(direct), folder / name, CONFIGURATION) as scheduler:
+            yield Replica(name, between, scheduler)
+            # Its last requests go through the proxy, which is here.
+            await beside(scheduler.stop)
+
+
+async def _start_again(site: Site) -> None:
+    while True:
+        for one in site.replicas:
+            code = None if one.program.locked() else one.scheduler.child.process.poll()
+            if code is not None:
+                async with one.program:
+                    one.ended.append(code)
+                    site.say(f"{one.name} has ended with {code}, and starts again")
+                    await beside(one.scheduler.start)
+        await asyncio.sleep(_LOOK_EVERY_S)
 
 
 async def tolerant(request: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever it returns

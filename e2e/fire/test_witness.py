@@ -138,6 +138,11 @@ def test_an_allocation_that_is_not_what_the_pod_asks_is_found(
     assert said in told.pods(bound(pod("u"), changed=changed))
 
 
+def test_a_mark_of_the_device_plugin_moves_no_pod_and_another_text_does(told: Told) -> None:
+    assert told.pods(bound(pod("u")), bound(pod("u"), changed={reading.MEM_ASSIGNED: "true"})) == ""
+    assert "was moved" in told.pods(bound(pod("u"), changed={reading.MEM_ASSIGNED: "x"}))
+
+
 def test_an_allocation_before_the_node_is_found(told: Told) -> None:
     early = bound(pod("u"))
     del early["spec"]["nodeName"]

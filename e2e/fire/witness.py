@@ -19,13 +19,17 @@ from typing import Final
 
 from e2e.fire import reading
 from e2e.fire.reading import Announced, Json, Share, Unreadable
+from e2e.fire.terms import Terms
 
 _MOST_REPORTED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A put, or with `gone` a deletion. revision: of the store, rising. object: the last state that there was."""
+    """A put, or with `gone` a deletion, of a node, a pod, or the Lease.
+
+    revision: of the store, rising. object: the last state that there was.
+    """
 
     revision: int
     kind: str
@@ -61,7 +65,10 @@ class SeenPod:
 
 @dataclass(slots=True)
 class Witness:
-    """faults: all so far. bound: how many pods got a node. pods: by uid, all that ever were. nodes: those that are."""
+    """faults: all so far. bound: how many pods got a node. pods: by uid, all that ever were. nodes: those that are.
+
+    terms: who held the Lease, and which pods got a node meanwhile.
+    """
 
     faults: list[Fault] = field(default_factory=list)
     bound: int = 0
@@ -69,6 +76,7 @@ class Witness:
     pods: dict[str, SeenPod] = field(default_factory=dict)
     nodes: dict[str, Json] = field(default_factory=dict)
     node_counts: set[int] = field(default_factory=set)
+    terms: Terms = field(default_factory=Terms)
     _sizes: dict[str, int] = field(default_factory=dict)
     _announced: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _unit_mib: dict[str, int] = field(default_factory=dict)
@@ -78,7 +86,9 @@ class Witness:
     def take(self, change: Change) -> None:
         """Judge the next state."""
         self.revision = change.revision
-        if change.kind == "node":
+        if change.kind == "lease":
+            self.terms.lease(change.revision, None if change.gone else change.object)
+        elif change.kind == "node":
             self._node(change)
         else:
             self._pod(change)
@@ -153,10 +163,14 @@ class Witness:
         node = reading.node_of(seen.pod)
         written = tuple(reading.annotations(seen.pod).get(key) for key in reading.WRITTEN)
         if seen.node:
+            if reading.is_marked(seen.pod):
+                # By the device plugin, once all its containers have their cards.
+                seen.written = _marked(seen.written)
             if (node, written) != (seen.node, seen.written):
                 self._fault(f"{seen.name} was moved from {seen.node} {seen.written} to {node} {written}", [uid])
         elif node:
             seen.node, seen.written = node, written
+            self.terms.bound(self.revision, seen.pod)
             self._bound(uid, seen)
         elif reading.is_ours(seen.pod) and any(written):
             self._fault(f"{seen.name} has an allocation and no node", [uid])
@@ -187,3 +201,8 @@ class Witness:
 
     def _units_on(self, uuid: str) -> int:
         return sum(self._held[uuid].values())
+
+
+def _marked(written: tuple[str | None, ...]) -> tuple[str | None, ...]:
+    keys = zip(reading.WRITTEN, written, strict=True)
+    return tuple("true" if key == reading.MEM_ASSIGNED else text for key, text in keys)

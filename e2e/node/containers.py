@@ -12,6 +12,10 @@ from e2e.node.node_commands import NAMESPACE, NodeSite
 
 _STATUSES: Final = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 _SCHEME: Final = "containerd://"
+# Source: containerd, internal/cri/annotations/annotations.go.
+_KIND: Final = "io.kubernetes.cri.container-type"
+_NAME: Final = "io.kubernetes.cri.container-name"
+_POD_UID: Final = "io.kubernetes.cri.sandbox-uid"
 
 
 class NoSuchContainer(Exception):
@@ -41,8 +45,7 @@ class LocalContainer:
 
     def environment(self) -> dict[str, str]:
         """Variables that its first process was started with."""
-        entries = Path(f"/proc/{self.pid}/environ").read_bytes().split(b"\0")
-        return dict(os.fsdecode(entry).split("=", 1) for entry in entries if entry)
+        return _environment(self.pid)
 
     def execute(self, *command: str) -> str:
         """Run one more program in it; what that writes. Raises NoSuchContainer with its error output."""
@@ -61,6 +64,44 @@ class LocalContainer:
             message = f"container {self.id}: {arguments[0]}: {answer.stderr.strip() or answer.returncode}"
             raise NoSuchContainer(message)
         return answer.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class RunningContainer:
+    """pod_uid, name: as its kubelet calls it. pid: as LocalContainer. environment: of its first process."""
+
+    pod_uid: str
+    name: str
+    pid: int
+    environment: dict[str, str]
+
+    def still_runs(self) -> bool:
+        """Whether this process is there, with what it was started with."""
+        return _environment(self.pid) == self.environment
+
+
+def running(site: NodeSite) -> list[RunningContainer]:
+    """Containers of pods that run at this moment, whatever kubelet and containerd know of them."""
+    found = []
+    for folder in (site.runc_root / NAMESPACE).glob("*"):
+        try:
+            state = json.loads((folder / "state.json").read_text())
+            labels = dict(label.split("=", 1) for label in state["config"]["labels"])
+            pid = state["init_process_pid"]
+        except (OSError, ValueError, KeyError):
+            continue  # it is being made, or removed
+        if (inside := _environment(pid)) and labels.get(_KIND) == "container":
+            found.append(RunningContainer(labels[_POD_UID], labels[_NAME], pid, inside))
+    return found
+
+
+def _environment(pid: int) -> dict[str, str]:
+    """{} where the process has ended."""
+    try:
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return {}
+    return dict(os.fsdecode(entry).split("=", 1) for entry in entries if entry)
 
 
 def find(site: NodeSite, runc: Path, pod: Json, name: str | None) -> LocalContainer:

@@ -36,7 +36,7 @@ from e2e.control_plane.cache import Say, to_stderr
 from e2e.control_plane.cluster import ControlPlane
 from e2e.control_plane.processes import Child, free_ports, start
 from e2e.node import containers, images, node_commands, node_keeper
-from e2e.node.containers import LocalContainer
+from e2e.node.containers import LocalContainer, RunningContainer
 from e2e.node.node_commands import NodeSite
 
 _KEEPER: Final = Path(node_keeper.__file__)
@@ -198,6 +198,14 @@ class LocalNode:
     def container(self, pod: Json, name: str | None = None) -> LocalContainer:
         """A container of a pod on this node, see `containers.find`. Raises NoSuchContainer."""
         return containers.find(self._site, self._programs["runc"], pod, name)
+
+    def running(self) -> list[RunningContainer]:
+        """Every container of a pod that runs on this node at this moment."""
+        return containers.running(self._site)
+
+    def kill_containerd(self) -> None:
+        """SIGKILL, and wait for its end; containers go on."""
+        self._servers.pop("containerd").kill()
 
     def _keep(self, undo: ExitStack) -> None:
         """Have the keeper make the node's folder, cgroups and mount namespace, and undo them at the end."""

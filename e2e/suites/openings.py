@@ -8,6 +8,7 @@ from config.protocol import names
 from e2e.control_plane.admin import Json, done
 from e2e.suites.gpu_site import card, gpu_node
 from e2e.suites.scenario_site import ScenarioSite, named
+from scheduler.kube.versions import Minor
 from tests.differential.groups.claims import BOUND, claim, csi_node, mounted, storage_class, volume
 from tests.differential.manifests import HOSTNAME, ZONE, Manifest, Scenario, container, matches, node, pod, taint
 
@@ -19,16 +20,21 @@ _FULL: Final = {"cpu": "8"}
 _HOLDER: Final = pod("holder", on="a", labels={"app": "x"}, requests=_FULL)
 _NEAR: Final = [{"labelSelector": matches(app="x"), "topologyKey": HOSTNAME}]
 _SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+_ANY: Final = Minor(1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """pod: waits while there are `objects` only, and fits as soon as `event` has been written."""
+    """pod: waits while there are `objects` only, and fits as soon as `event` has been written.
+
+    since: the API server refuses the event before this version of Kubernetes.
+    """
 
     name: str
     pod: Manifest
     event: Event
     objects: Sequence[Manifest] = field(default=(A,))
+    since: Minor = _ANY
 
     @property
     def scenario(self) -> Scenario:
@@ -181,6 +187,7 @@ OPENINGS: Final = (
         _USES,
         becomes(_LIMIT, {"spec": csi_node("a", {"csi.example.com": 2})["spec"]}),
         (A, *_ATTACHED, _ANYWHERE, _BOUND_CLAIM),
+        since=Minor(1, 35),
     ),
     Opening(
         "a namespace gets a label",

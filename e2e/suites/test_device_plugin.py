@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from config.protocol import environment, names
+from e2e.control_plane import pinned
 from e2e.control_plane.admin import Access, Admin, Json
 from e2e.node.node_pods import PODS, runs
 from e2e.programs import manifests
@@ -76,6 +77,12 @@ async def test_the_node_announces_its_cards_and_the_kubelet_counts_their_units(
     found = await shared.node_seen(on_node, lambda node: allocatable(node) == _UNITS)
     assert list(card_units(found).values()) == [15, 15, 80]
     assert (found["status"]["capacity"][names.GPU_COUNT], healths(found)) == ("3", ["healthy"] * 3)
+
+
+async def test_the_plugin_says_the_versions_of_the_server_and_of_its_kubelet(shared: SharedNode) -> None:
+    await shared.plugin.said("kubernetes.version", program="kube-apiserver", version=pinned.kubernetes_version())
+    await shared.plugin.said("kubernetes.version", program="kubelet", version=pinned.kubernetes_version())
+    assert not shared.plugin.lines("kubernetes.feature_off")
 
 
 async def test_what_somebody_takes_off_the_node_is_put_back(shared: SharedNode, on_node: Admin) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from e2e.control_plane import provider
+from e2e.control_plane import pinned, provider
 from e2e.control_plane.admin import Access, Admin, ApiResponse, Json
 from e2e.control_plane.cluster import ControlPlane
 from e2e.programs import manifests
@@ -83,10 +83,12 @@ async def test_it_schedules_and_writes_events_and_lacks_no_right(
             bound = await site.bound("fits")
             events = [await site.event("fits", "Scheduled"), await site.event("does-not", "FailedScheduling")]
             message = await site.unschedulable("does-not")
+        version = await scheduler.said("kubernetes.version")
 
     assert bound["spec"]["nodeName"] == "a"
     assert [event["type"] for event in events] == ["Normal", "Warning"]
     assert "wants 17" in message
+    assert (version["program"], version["version"]) == ("kube-apiserver", pinned.kubernetes_version())
     assert [line for line in scheduler.lines() if line["level"] in {"warning", "error"}] == []
 
 

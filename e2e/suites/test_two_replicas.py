@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from e2e.control_plane import provider
+from e2e.control_plane import pinned, provider
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.cluster import ControlPlane
 from e2e.programs import manifests
@@ -91,6 +91,7 @@ async def site(
             await replicas[0].said("leader.schedules", within_s=30.0)
         leader, standby = replicas
         await standby.said("leader.standby")
+        await standby.said("kubernetes.version", version=pinned.kubernetes_version())
         await standby.ready()
         await backlog.make_nodes()
         await backlog.until_bound(FIRST)

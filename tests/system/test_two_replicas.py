@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
+from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.leases import LeaseSpec
 from scheduler.kube.port import PODS, WantedLease, lease_kind
@@ -15,7 +17,8 @@ from scheduler.leader_election import LeaderElection, Timing
 from scheduler.leadership import Leadership, LeaseLost
 from scheduler.simulation.faults import Break, Effect, Fail, Refuse, Silence, Slow, Verb, WatchBreaks
 from scheduler.simulation.world import World
-from tests.system.looking import card_of, cluster, comes, events, node_of
+from tests.support.builders import wire_node
+from tests.system.looking import card_of, cluster, comes, events, node_of, warnings
 from tests.system.process import A_MOMENT_S, AT_ONCE, Process, in_virtual_time, now_s, start
 from tests.system.wire import Posts, Wire
 
@@ -229,18 +232,6 @@ async def test_the_first_one_ever_waits_for_a_predecessor_that_elected_nobody() 
 
 
 @in_virtual_time
-async def test_a_container_that_is_started_again_takes_its_own_lease_and_waits_as_after_any_doubt() -> None:
-    of = cluster(a=[16])
-    async with replicas(of, "one") as (one,):
-        await one.kill()
-        comes(of, "p", 12)
-        again = replica(of, "one", SHIPPED)
-        waited_s = await until_bound(of, "p", 20.0)
-        assert 0 <= waited_s - TIMING.renew_deadline_s - SHIPPED.bind_timeout_s < 1
-        await again.kill()
-
-
-@in_virtual_time
 async def test_pods_that_wait_for_a_slot_at_the_end_do_not_keep_the_lease() -> None:
     of = cluster(a=[16] * 8)
     async with replicas(of, "one", "two", configuration=FEW_AT_ONCE) as (one, two):
@@ -358,3 +349,49 @@ async def test_an_end_in_the_middle_of_a_renewal_hands_over_all_the_same() -> No
         await until_bound(of, "p", HANDED_OVER_S)
         assert now_s() - ended_s < 0.5
         assert two.service.leads()
+
+
+@in_virtual_time
+async def test_what_was_not_sent_is_in_nobodys_way_at_the_end() -> None:
+    of = cluster(a=[16])
+    async with replicas(of, "one", "two") as (one, two):
+        rule = one.wire.faults.add(Verb.WRITE_LEASE, Silence(Effect.NONE, after_s=0.0))
+        await asyncio.sleep(TIMING.renew_deadline_s)
+        comes(of, "p", 12)
+        await asyncio.sleep(1.0)
+        assert (one.service.pods_being_bound, one.wire.bindings) == (1, [])
+        one.wire.faults.remove(rule)
+        await one.stop(10.0)
+
+        await until_bound(of, "p", HANDED_OVER_S)
+        assert two.service.leads()
+
+
+@in_virtual_time
+async def test_who_is_not_shown_the_last_change_is_not_ready_and_says_why() -> None:
+    of = cluster(a=[16])
+    async with replicas(of, "one", "two", configuration=SHIPPED) as (one, two):
+        rule = two.wire.faults.add(Verb.LAST_CHANGE, Refuse(403, "pods is forbidden"))
+        await one.kill()
+        await asyncio.sleep(AFTER_A_KILL_S + 2 * SHIPPED.not_ready_after_s)
+        said = two.service.not_ready()
+        assert "has not served the pods as they are now for" in said
+        assert said.endswith("pods is forbidden")
+
+        two.wire.faults.remove(rule)
+        await asyncio.sleep(60.0)
+        assert two.service.not_ready() == ""
+
+
+@in_virtual_time
+async def test_mistakes_that_were_there_before_are_told_once_by_the_first_leader() -> None:
+    of = cluster(a=[16])
+    broken = wire_node("bad", [16])
+    of.nodes.add(replace(broken, metadata=replace(broken.metadata, annotations={names.INVENTORY: "{"})))
+    async with replicas(of, "one", "two") as (one, two):
+        await asyncio.sleep(150.0)  # longer than a standby remembers
+        assert [reason for reason, _ in warnings(of, "bad")] == ["BadAnnotation"]
+        await one.kill()
+        await asyncio.sleep(AFTER_A_KILL_S)
+        assert two.service.leads()
+        assert len(warnings(of, "bad")) == 1
