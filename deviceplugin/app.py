@@ -20,6 +20,8 @@ from deviceplugin.kubelet.session import KubeletSession
 from deviceplugin.node.api import NodeApi
 from deviceplugin.node_plugin import NodePlugin
 from deviceplugin.report.status_page import status_page
+from scheduler.kube import versions
+from scheduler.kube.rest import version
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import ConnectError, connect
 from scheduler.process.probes import serve
@@ -68,10 +70,12 @@ async def _connected(
         closing.push_async_callback(api.close)
         plugin = NodePlugin(configuration, cluster, api, backend, session, rng)
         async with controlled(configuration, backend):
-            await _serve(configuration, plugin, stop)
+            await _serve(configuration, cluster, plugin, stop)
 
 
-async def _serve(configuration: DevicePluginConfiguration, plugin: NodePlugin, stop: asyncio.Event) -> None:
+async def _serve(
+    configuration: DevicePluginConfiguration, cluster: KubeCluster, plugin: NodePlugin, stop: asyncio.Event
+) -> None:
     try:
         server = await serve(
             configuration.listen_address,
@@ -85,25 +89,31 @@ async def _serve(configuration: DevicePluginConfiguration, plugin: NodePlugin, s
         raise StartupError(message) from error
     log.info("start", node=configuration.node_name, listen=configuration.listen, simulated=bool(configuration.simulate))
     try:
-        await _until_told_to_stop(plugin, stop)
+        await _until_told_to_stop(cluster, plugin, stop)
     except* (TooManyDevices, NeedsNewContainer) as mistakes:
         raise StartupError(_first_message(mistakes)) from None
     finally:
         await server.cleanup()
 
 
-async def _until_told_to_stop(plugin: NodePlugin, stop: asyncio.Event) -> None:
+async def _until_told_to_stop(cluster: KubeCluster, plugin: NodePlugin, stop: asyncio.Event) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             working = tasks.create_task(plugin.run())
+            asking = tasks.create_task(version.tell(cluster.server_version, versions.OF_THE_DEVICE_PLUGIN, _log_line))
             await stop.wait()
             log.info("stop")
+            asking.cancel()
             await plugin.stopping()
             working.cancel()
     except BaseException:
         # Cancelled too: what serves the kubelet has failed.
         await plugin.failing()
         raise
+
+
+def _log_line(line: versions.Line) -> None:
+    getattr(log, line.level)(line.event, **line.fields)
 
 
 def _first_message(mistakes: ExceptionGroup[TooManyDevices | NeedsNewContainer]) -> str:

@@ -51,7 +51,7 @@ from deviceplugin.report.measured import MeasuredPlugin
 from deviceplugin.report.metrics import METRICS_PREFIX, NodeMetrics
 from deviceplugin.report.shown import card_statuses, shown_cards
 from deviceplugin.report.status import PluginStatus
-from scheduler.kube import objects
+from scheduler.kube import objects, versions
 from scheduler.kube.port import ApiError, PodKey
 from scheduler.kube.reflector import Backoff
 from scheduler.kube.rest.client import KubeCluster
@@ -283,7 +283,10 @@ class NodePlugin:
     async def _serve_kubelet(self) -> None:
         """Serve the kubelet, and reconcile, once the mode and the devices are known."""
         c = self._configuration
-        runtime = await self._watch.runtime_version()
+        info = await self._watch.node_info()
+        for line in versions.of_kubelet(info.kubelet_version):
+            getattr(log, line.level)(line.event, **line.fields)
+        runtime = info.container_runtime_version
         await self._cards.listed()
         mode = await self._way_in.mode(runtime)
         # Free devices may have been withheld.

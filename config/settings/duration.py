@@ -13,6 +13,8 @@ _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "
 _NUMBER: Final = r"(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})"
 _PART: Final = re.compile(rf"({_NUMBER})({'|'.join(_UNITS)})")
 _WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+")
+# As much as 18 digits say; an int has no largest, and a float has.
+_TOO_LONG_S: Final = 10**18
 _BARE: Final = re.compile(_NUMBER)
 
 
@@ -22,7 +24,7 @@ def seconds(value: object) -> float:
     value: Go-style text, a number of seconds, or such a number as text (the environment has nothing but text).
     Raises ValueError for anything else.
     """
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _TOO_LONG_S:
         return float(value)
     if isinstance(value, str) and _BARE.fullmatch(value):
         return float(value)

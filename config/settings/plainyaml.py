@@ -77,7 +77,7 @@ def parse(text: str) -> list[object]:
         message = f"{line}{error.problem or error.context}"
         raise DocumentError(message) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        message = f"is not YAML: {str(error)[:200]}"
+        message = f"is not YAML: {' '.join(str(error).split())[:200]}"
         raise DocumentError(message) from error
     if _size(found, most) > most:
         message = f"its anchors make more than {most} values of it"

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+import msgspec
+
 Json: TypeAlias = Mapping[str, object]  # an object of the specification as it is written there
 
 # Before 0.5.0 a device name had to begin with a letter, and ours are hexadecimal digits.
@@ -38,7 +40,7 @@ class Edits:
 def combined(parts: Iterable[Edits]) -> Edits:
     """All of them in order: a later value of a variable or object replaces an earlier one, equal list items are one."""
     env: dict[str, str] = {}
-    lists: dict[str, list[object]] = {}
+    lists: dict[str, dict[bytes, object]] = {}
     objects: dict[str, object] = {}
     version = LOWEST_VERSION
     for part in parts:
@@ -46,9 +48,10 @@ def combined(parts: Iterable[Edits]) -> Edits:
         objects.update(part.objects)
         version = max(version, part.version)
         for name, values in part.lists.items():
-            known = lists.setdefault(name, [])
-            known.extend(value for value in values if value not in known)
-    return Edits(env, lists, objects, version)
+            known = lists.setdefault(name, {})
+            for value in values:
+                known.setdefault(msgspec.json.encode(value, order="deterministic"), value)
+    return Edits(env, {name: list(known.values()) for name, known in lists.items()}, objects, version)
 
 
 def from_wire(wire: Json, version: tuple[int, int, int]) -> Edits:

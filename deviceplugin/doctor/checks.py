@@ -9,6 +9,7 @@ from deviceplugin.cdi.mode import NoWayIn, WaysIn, mode_of
 from deviceplugin.cdi.nvidia_spec import GENERATE
 from deviceplugin.doctor.facts import Facts
 from deviceplugin.doctor.findings import Examination, Finding, Verdict
+from scheduler.kube import versions
 
 OK, WARNING, FAILED, UNKNOWN = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.UNKNOWN
 
@@ -18,6 +19,7 @@ _RESET: Final = "gpushare-device-plugin release CARD, then nvidia-smi --gpu-rese
 _CLEAR: Final = "kubectl annotate node NODE gpushare/clear-health=UUID"
 _REPLACED: Final = "the driver was replaced"
 _MOST_NAMED: Final = 5
+_LONGEST_VERSION: Final = 64
 # What a card is out of use for -> what helps. Source of the XIDs: NVIDIA's XID catalogue.
 _REMEDIES: Final = (
     (
@@ -106,7 +108,11 @@ def _kubelet(facts: Facts) -> Finding:
         return Finding("kubelet", FAILED, found, f"{remedy}, and the mounts of the DaemonSet")
     if facts.checkpoint_problem:
         return Finding("kubelet", FAILED, facts.checkpoint_problem, "restart the kubelet: it writes a new one")
-    return Finding("kubelet", OK, "its sockets are there")
+    version = facts.node.kubelet_version[:_LONGEST_VERSION]
+    for feature in versions.off(version, versions.OF_THE_KUBELET):
+        found = f"{version}: {feature.name} is off by default before {feature.since}"
+        return Finding("kubelet", WARNING, found, feature.without)
+    return Finding("kubelet", OK, f"{version}, its sockets are there" if version else "its sockets are there")
 
 
 def _plugin(facts: Facts) -> Finding:

@@ -154,9 +154,11 @@ async def _read_node(c: DevicePluginConfiguration, transport: Transport) -> Node
     selector = quote(f"spec.nodeName={c.node_name},status.phase!=Succeeded,status.phase!=Failed")
     pods = msgspec.json.decode(await get(f"/api/v1/pods?fieldSelector={selector}", "PodList"), type=_PodList)
     annotations = node.metadata.annotations or {}
+    info = node.status.node_info or objects.NodeInfo()
     return NodeFacts(
         labels=node.metadata.labels or {},
-        runtime_version=node.status.node_info.container_runtime_version if node.status.node_info else "",
+        runtime_version=info.container_runtime_version,
+        kubelet_version=info.kubelet_version,
         capacity=_amount(node.status.capacity, c.resources.gpu_mem),
         allocatable=_amount(node.status.allocatable, c.resources.gpu_mem),
         announced=names.INVENTORY in annotations,

@@ -31,6 +31,7 @@ class NodeFacts:
     problem: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     runtime_version: str = ""
+    kubelet_version: str = ""
     capacity: int = 0
     allocatable: int = 0
     announced: bool = False

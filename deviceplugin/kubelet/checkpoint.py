@@ -7,7 +7,6 @@ Source: pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go of Kubernetes 1.36
 """
 
 import base64
-import binascii
 from itertools import chain
 from typing import Final
 
@@ -40,7 +39,7 @@ class CheckpointEntry(msgspec.Struct, frozen=True):
         """
         try:
             return base64.b64decode(self.encoded_answer, validate=True)
-        except binascii.Error as error:
+        except ValueError as error:  # binascii.Error is one; what is no ASCII is another
             message = f"kubelet checkpoint: the answer of container {self.container} cannot be read: {error}"
             raise CheckpointError(message) from error
 

@@ -60,19 +60,18 @@ class NodeWatch:
         """Of the node."""
         return dict(self._node.metadata.labels or {}) if self._node else {}
 
-    async def runtime_version(self) -> str:
-        """The container runtime of the kubelet, such as `containerd://2.1.9`; waits until the node object has it.
+    async def node_info(self) -> objects.NodeInfo:
+        """What the kubelet reports of itself and its container runtime; waits until the node object has it.
 
         A node object that is created again, or before its kubelet registers, does not have it at first.
         """
-        while not (version := self._runtime_version()):
+        while (info := self._node_info()) is None or not info.container_runtime_version:
             self._seen.clear()
             await self._seen.wait()
-        return version
+        return info
 
-    def _runtime_version(self) -> str:
-        info = self._node.status.node_info if self._node else None
-        return info.container_runtime_version if info else ""
+    def _node_info(self) -> objects.NodeInfo | None:
+        return self._node.status.node_info if self._node else None
 
     def _reflect(self, kind: Kind[T]) -> AsyncIterator[list[WatchEvent[T]]]:
         return reflect(

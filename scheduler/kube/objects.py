@@ -5,11 +5,16 @@ Pure data. Decoded by msgspec, which skips every other field without building it
 Source: the OpenAPI document of Kubernetes 1.36.
 """
 
-from typing import TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-Quantities: TypeAlias = dict[str, str | int | float]
+_INT32: Final = 2**31
+_INT64: Final = 2**63
+# As wide as the API has them: no column of a table overflows, whoever has written them.
+Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-_INT32, lt=_INT32)]
+Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-_INT64, le=_INT64 - 1)]
+Quantities: TypeAlias = dict[str, str | Int64 | float]
 
 
 class _Wire(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -38,7 +43,7 @@ class ObjectMeta(_Wire, frozen=True):
     resource_version: str = ""
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
-    deletion_grace_period_seconds: int = 0
+    deletion_grace_period_seconds: Int64 = 0
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] = ()
@@ -60,7 +65,7 @@ class ResourceRequirements(_Wire, frozen=True):
 class ContainerPort(_Wire, frozen=True):
     """host_port: 0 when the container takes no port of the node."""
 
-    host_port: int = 0
+    host_port: Int32 = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
 
@@ -113,7 +118,7 @@ class NodeSelector(_Wire, frozen=True):
 class PreferredTerm(_Wire, frozen=True):
     """A preferred node affinity term. weight: 1 to 100."""
 
-    weight: int
+    weight: Int32
     preference: NodeSelectorTerm
 
 
@@ -138,7 +143,7 @@ class PodAffinityTerm(_Wire, frozen=True):
 class WeightedPodAffinityTerm(_Wire, frozen=True):
     """A preferred term of pod affinity or anti-affinity."""
 
-    weight: int
+    weight: Int32
     pod_affinity_term: PodAffinityTerm
 
 
@@ -174,10 +179,10 @@ class TopologySpreadConstraint(_Wire, frozen=True):
 
     topology_key: str
     when_unsatisfiable: str = "DoNotSchedule"
-    max_skew: int = 1
+    max_skew: Int32 = 1
     label_selector: LabelSelector | None = None
     match_label_keys: tuple[str, ...] = ()
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str = ""
     node_taints_policy: str = ""
 
@@ -189,7 +194,7 @@ class SchedulingGate(_Wire, frozen=True):
 
 
 class SchedulingGroup(_Wire, frozen=True):
-    """Native gang scheduling (alpha in 1.36)."""
+    """Of a gang: `schedulingGroup` of 1.36, and `workloadRef` of 1.35, of which nothing is read."""
 
     pod_group_name: str = ""
 
@@ -221,7 +226,7 @@ class ResourceClaim(_Wire, frozen=True):
 class PodSpec(_Wire, frozen=True):
     """What a pod specifies. volumes: each has its name and, under its kind, its source.
 
-    preemption_policy: PreemptLowerPriority (also when "") or Never.
+    preemption_policy: PreemptLowerPriority (also when "") or Never. workload_ref: what 1.35 has for scheduling_group.
     """
 
     containers: tuple[Container, ...] = ()
@@ -229,7 +234,7 @@ class PodSpec(_Wire, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
     runtime_class_name: str = ""
-    priority: int = 0
+    priority: Int32 = 0
     preemption_policy: str = ""
     overhead: Quantities | None = None
     resources: ResourceRequirements | None = None
@@ -239,6 +244,7 @@ class PodSpec(_Wire, frozen=True):
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     scheduling_group: SchedulingGroup | None = None
+    workload_ref: SchedulingGroup | None = None
     volumes: tuple[dict[str, str | VolumeSource | None], ...] = ()
     resource_claims: tuple[ResourceClaim, ...] = ()
     host_network: bool = False
@@ -307,9 +313,10 @@ class NodeSpec(_Wire, frozen=True):
 
 
 class NodeInfo(_Wire, frozen=True):
-    """What the kubelet reports of its machine. container_runtime_version: such as `containerd://2.1.9`."""
+    """What the kubelet reports. container_runtime_version: such as `containerd://2.1.9`; kubelet_version: `v1.36.3`."""
 
     container_runtime_version: str = ""
+    kubelet_version: str = ""
 
 
 class NodeCondition(_Wire, frozen=True):
@@ -323,7 +330,7 @@ class ContainerImage(_Wire, frozen=True):
     """An image that a node has, by all its names, with tag and with digest."""
 
     names: tuple[str, ...] | None = None
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class NodeStatus(_Wire, frozen=True):
@@ -361,7 +368,7 @@ class Namespace(ApiObject, frozen=True):
 class PriorityClass(ApiObject, frozen=True):
     """scheduling.k8s.io/v1.PriorityClass. global_default: of pods that name none."""
 
-    value: int = 0
+    value: Int32 = 0
     global_default: bool = False
     preemption_policy: str = ""
 
@@ -375,7 +382,7 @@ class DisruptionBudgetSpec(_Wire, frozen=True):
 class DisruptionBudgetStatus(_Wire, frozen=True):
     """disruptions_allowed: how many more pods may be disrupted. disrupted_pods: by name, those counted already."""
 
-    disruptions_allowed: int = 0
+    disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, str] | None = None
 
 

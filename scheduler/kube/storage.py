@@ -5,7 +5,15 @@ Pure data, as `objects`. Source: the OpenAPI document of Kubernetes 1.36.
 
 import msgspec
 
-from scheduler.kube.objects import ApiObject, LabelSelector, NodeSelector, Quantities, ResourceRequirements
+from scheduler.kube.objects import (
+    ApiObject,
+    Int32,
+    Int64,
+    LabelSelector,
+    NodeSelector,
+    Quantities,
+    ResourceRequirements,
+)
 
 
 class _Wire(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -121,7 +129,7 @@ class StorageClass(ApiObject, frozen=True):
 class CsiNodeAllocatable(_Wire, frozen=True):
     """count: how many volumes of the driver the node takes; None: any number."""
 
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class CsiNodeDriver(_Wire, frozen=True):
@@ -132,9 +140,9 @@ class CsiNodeDriver(_Wire, frozen=True):
 
 
 class CsiNodeSpec(_Wire, frozen=True):
-    """The drivers on a node."""
+    """The drivers on a node; the kubelet writes null where it has none."""
 
-    drivers: tuple[CsiNodeDriver, ...] = ()
+    drivers: tuple[CsiNodeDriver, ...] | None = None
 
 
 class CSINode(ApiObject, frozen=True):
@@ -160,8 +168,8 @@ class CSIStorageCapacity(ApiObject, frozen=True):
 
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None
-    capacity: str | int | float | None = None
-    maximum_volume_size: str | int | float | None = None
+    capacity: str | Int64 | float | None = None
+    maximum_volume_size: str | Int64 | float | None = None
 
 
 class VolumeAttachmentSource(_Wire, frozen=True):

@@ -109,7 +109,7 @@ class AskedReader:
             spec.affinity,
             spec.tolerations,
             spec.topology_spread_constraints,
-            spec.scheduling_group,
+            spec.scheduling_group or spec.workload_ref,
             len(spec.resource_claims),
             tuple(sorted(kinds)),
             images,

@@ -34,6 +34,7 @@ _PROTOCOL: Final = _SELECTORS.union(names.ALLOCATION_KEYS)
 _EMPTY: Final[Mapping[str, str]] = {}
 NO_TERMS: Final = objects.PodAffinity()
 _NOTHING_ASKED: Final = objects.Pod(objects.ObjectMeta(""))
+RUNNING: Final = "Running"
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _NEVER: Final = "Never"
 DISRUPTION_TARGET: Final = "DisruptionTarget"

@@ -8,7 +8,7 @@ Source of that: kube-scheduler, backend/cache/cache.go, addNodeImageStates.
 
 from array import array
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -22,6 +22,8 @@ MOST_NAMES: Final = 512
 _LARGEST_BYTES: Final = 2**45
 # Images of 5,000 nodes that have ten of their own each; beyond that the table starts over.
 _MOST_KNOWN: Final = 65_536
+# Of the names of an image, or of a node's features; what is longer is kept by its node alone, and goes with it.
+_LONGEST_KNOWN: Final = 1024
 
 
 class Images:
@@ -31,7 +33,7 @@ class Images:
         """No images."""
         self._of_row: dict[int, tuple[ContainerImage, ...]] = {}
         self._holders: dict[str, _Holders] = {}
-        self._known: dict[object, object] = {}
+        self._known: dict[Any, Any] = {}
 
     def shared(self, node: Node) -> Node:
         """The node, its images and declared features being the same objects as those of nodes with equal ones."""
@@ -41,8 +43,12 @@ class Images:
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
         known = self._known.setdefault
-        images = tuple(known(image, image) for image in status.images)
-        features = known(status.declared_features, status.declared_features)
+        # Of a node that reports more, the others count for nothing, and go with it.
+        first, others = status.images[:MOST_NAMES], status.images[MOST_NAMES:]
+        images = (*(known(image, image) if _is_short(image.names) else image for image in first), *others)
+        features = status.declared_features
+        if _is_short(features):
+            features = known(features, features)
         return replace(node, status=replace(status, images=images, declared_features=features))
 
     def set_row(self, row: int, images: tuple[ContainerImage, ...]) -> None:
@@ -93,6 +99,10 @@ class _Holders:
         last = self.rows.pop()
         if place < len(self.rows):
             self.rows[place] = last
+
+
+def _is_short(texts: tuple[str, ...] | None) -> bool:
+    return texts is None or sum(map(len, texts)) <= _LONGEST_KNOWN
 
 
 def _sizes(images: Iterable[ContainerImage]) -> dict[str, int]:

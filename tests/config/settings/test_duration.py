@@ -28,7 +28,8 @@ def test_a_duration_is_gos_or_a_number_of_seconds(value: object, seconds: float)
 
 
 @pytest.mark.parametrize(
-    "value", ["", "4 s", "s", "4y", "1m30", "-4s", "4s ", "٤s", "1e3s", "inf", -1, math.inf, math.nan, True, None, [4]]
+    "value",
+    ["", "4 s", "s", "4y", "1m30", "-4s", "4s ", "٤s", "1e3s", "inf", -1, math.inf, math.nan, True, None, [4], 10**400],
 )
 def test_anything_else_is_refused_with_the_expected_form(value: object) -> None:
     with pytest.raises(ValueError, match="expected a duration such as 500ms"):

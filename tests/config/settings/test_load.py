@@ -212,6 +212,7 @@ profiles:
         pytest.param(HEAD + "---\n" + HEAD, "expected one document, found 2", id="two documents"),
         pytest.param(HEAD + "kind: x\n", "line 3: key kind is in the mapping twice", id="a key twice"),
         pytest.param(HEAD + "profiles: [\n", "line 4: ", id="no YAML"),
+        pytest.param(HEAD + "x: \0", "is not YAML: unacceptable character #x0000: control characters", id="one line"),
     ],
 )
 def test_a_file_that_is_not_a_configuration_is_refused_with_what_it_is(file: Path, text: str, complaint: str) -> None:
@@ -220,6 +221,7 @@ def test_a_file_that_is_not_a_configuration_is_refused_with_what_it_is(file: Pat
         load(MODEL, file=file, environ={}, flags={}, env_prefix=PREFIX)
 
     assert any(str(mistake).startswith(f"{file}: {complaint}") for mistake in caught.value.mistakes)
+    assert all("\n" not in str(mistake) for mistake in caught.value.mistakes)
 
 
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ FILTERS = (
     "UnsupportedRules",
     "NodeUnschedulable",
     "NodeName",
+    "KubeletRejections",
     "TaintToleration",
     "NodeAffinity",
     "NodePorts",

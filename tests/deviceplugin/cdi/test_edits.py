@@ -63,3 +63,24 @@ def test_an_old_spec_still_needs_the_version_that_our_names_need() -> None:
 @given(st.lists(EDITS), st.lists(EDITS))
 def test_it_makes_no_difference_which_parts_are_combined_first(some: list[Edits], others: list[Edits]) -> None:
     assert combined([combined(some), combined(others)]) == combined([*some, *others])
+
+
+class Compared(dict[str, str]):
+    """Counts how often it is compared with another."""
+
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return super().__eq__(other)
+
+    __hash__ = None
+
+
+def test_ten_thousand_mounts_are_not_each_compared_with_all_others() -> None:
+    mounts = [Compared(hostPath=f"/lib/{number}") for number in range(10_000)]
+
+    assert (
+        len(combined([Edits(lists={"mounts": mounts}), Edits(lists={"mounts": mounts[:10]})]).lists["mounts"]) == 10_000
+    )
+    assert Compared.times < 100_000

@@ -32,6 +32,7 @@ WELL = Facts(
     node=NodeFacts(
         labels={"gpushare": "true"},
         runtime_version="containerd://2.1.9",
+        kubelet_version="v1.36.3",
         capacity=15,
         allocatable=15,
         announced=True,
@@ -123,6 +124,14 @@ DOCTORS_CASES = [
     ),
     pytest.param(
         replace(WELL, checkpoint_problem="cannot be read"), "kubelet", Verdict.FAILED, "cannot", "restart", id="damaged"
+    ),
+    pytest.param(
+        with_node(kubelet_version="v1.33.13"),
+        "kubelet",
+        Verdict.WARNING,
+        "v1.33.13: KubeletPodResourcesGet is off by default before 1.34",
+        "switch this gate of the kubelet on",
+        id="old kubelet",
     ),
     pytest.param(
         replace(WELL, status=None, status_problem="refused"), "plugin", Verdict.FAILED, "refused", "logs", id="silent"

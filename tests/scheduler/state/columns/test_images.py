@@ -79,3 +79,24 @@ def test_nodes_with_the_same_fifty_images_take_little_memory() -> None:
     tracemalloc.stop()
     assert all(one is other for one, other in zip(kept[0], kept[-1], strict=True))
     assert held / 500 < 1_500
+
+
+def test_what_no_kubelet_reports_goes_with_its_node() -> None:
+    """A name of a megabyte, or features of as much, as somebody with a kubelet's rights may write them."""
+    columns = Images()
+    tracemalloc.start()
+    for number in range(20):
+        long = f"{number}" + "x" * 1_000_000
+        columns.shared(replace(BARE, status=NodeStatus(images=images(long), declared_features=(long,))))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 3_000_000
+
+
+def test_of_a_node_with_many_images_the_others_go_with_it() -> None:
+    columns, kept = Images(), []
+    for _ in range(2):
+        many = images(*(f"{REPOSITORY}/{number}" for number in range(10_000)))
+        kept.append(columns.shared(replace(BARE, status=NodeStatus(images=many))).status.images)
+    assert kept[0] == kept[1]
+    assert sum(one is other for one, other in zip(*kept, strict=True)) == MOST_NAMES
