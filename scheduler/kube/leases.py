@@ -7,12 +7,11 @@ from typing import Final
 
 import msgspec
 
-from scheduler.kube.objects import ApiObject
+from scheduler.kube.objects import ApiObject, Int32
+from scheduler.kube.resource_versions import is_version
 
 # Written by who gives the Lease up: see `leader_election`.
 PODS_SEEN: Final = "gpushare/pods-seen"
-# Of an unsigned number of 64 bits.
-_DIGITS: Final = 20
 
 
 class LeaseSpec(msgspec.Struct, rename="camel", frozen=True):
@@ -22,10 +21,10 @@ class LeaseSpec(msgspec.Struct, rename="camel", frozen=True):
     """
 
     holder_identity: str = ""
-    lease_duration_seconds: int = 0
+    lease_duration_seconds: Int32 = 0
     acquire_time: str | None = None
     renew_time: str | None = None
-    lease_transitions: int = 0
+    lease_transitions: Int32 = 0
 
 
 class Lease(ApiObject, frozen=True):
@@ -37,4 +36,4 @@ class Lease(ApiObject, frozen=True):
     def pods_seen(self) -> str | None:
         """The resource version that who gave it up has written, None without."""
         written = (self.metadata.annotations or {}).get(PODS_SEEN, "")
-        return written if written.isdecimal() and len(written) <= _DIGITS else None
+        return written if is_version(written) else None

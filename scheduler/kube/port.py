@@ -37,6 +37,10 @@ class Kind(Generic[T]):
 
 # Finished pods hold nothing: the server leaves them out, and a pod that finishes arrives as Deleted.
 PODS: Final = Kind("pods", objects.Pod, "/api/v1/pods", "status.phase!=Succeeded,status.phase!=Failed")
+# The others say of a pod that it failed, and not why. kube-scheduler's are not ours, whatever our profiles are called.
+FAILED_PODS: Final = Kind(
+    "failed pods", objects.Pod, "/api/v1/pods", "status.phase=Failed,spec.schedulerName!=default-scheduler"
+)
 NODES: Final = Kind("nodes", objects.Node, "/api/v1/nodes")
 NAMESPACES: Final = Kind("namespaces", objects.Namespace, "/api/v1/namespaces")
 DISRUPTION_BUDGETS: Final = Kind(
@@ -260,6 +264,10 @@ class ApiSilent(ApiError):
     Time-out, connection lost, or something else has answered in its place, such as a load balancer's default backend;
     then `status` is that of what came.
     """
+
+
+class NotSent(ApiSilent):
+    """We have not sent the request: it cannot take effect."""
 
 
 class WatchExpired(ApiError):

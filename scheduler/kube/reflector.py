@@ -51,6 +51,13 @@ class Backoff:
         state.attempt_number = failures
         return self._policy.wait(state) * self._rng.uniform(0.5, 1.0)
 
+    def at_least_s(self, asked_s: float) -> float:
+        """Seconds to wait when the server asks for so many: up to half as many more.
+
+        kube-apiserver asks each client that it throttles for the same second, and they would all come back in it.
+        """
+        return min(asked_s * self._rng.uniform(1.0, 1.5), port.LONGEST_RETRY_AFTER_S)
+
 
 class WatchBackoff:
     """How long to wait before the next connection, by what ended the last one (docs/decisions/0016).
@@ -158,9 +165,7 @@ class _Follower(Generic[T]):
                 case port.Changed():
                     yield from self._changed(event)
                 case port.Deleted():
-                    self._reached(event.object)
-                    self._uids.pop(_name(event.object), None)
-                    yield event
+                    yield from self._deleted(event)
                 case port.Bookmark():
                     yield from self._bookmark(event)
                 case port.ListBegins():
@@ -184,6 +189,15 @@ class _Follower(Generic[T]):
         self._uids[name] = uid
         if self._listed is not None:
             self._listed.add(name)
+        yield event
+
+    def _deleted(self, event: port.Deleted[T]) -> Iterator[WatchEvent[T]]:
+        self._reached(event.object)
+        name, uid = _name(event.object), event.object.metadata.uid
+        if self._uids.get(name, uid) != uid:
+            # What came back under this name could not be decoded: the one before has not been said to be gone.
+            yield self._gone(name)
+        self._uids.pop(name, None)
         yield event
 
     def _bookmark(self, event: port.Bookmark) -> Iterator[WatchEvent[T]]:
@@ -257,9 +271,9 @@ class _Pace(Generic[T]):
         if error is not None and sort is not _Sort.EXPIRED:
             self._report(error)
         cheap = sort is _Sort.SILENT or (sort is _Sort.OVERLOADED and not lists)
-        delay_s = (self._backoff.cheap if cheap else self._backoff.dear).delay_s(self._failures[sort])
+        backoff = self._backoff.cheap if cheap else self._backoff.dear
         asked_s = error.retry_after_s if isinstance(error, port.ApiThrottled) else 0.0
-        return max(delay_s, asked_s)
+        return max(backoff.delay_s(self._failures[sort]), backoff.at_least_s(asked_s))
 
     def _report(self, error: port.ApiError) -> None:
         reported = (type(error), error.message)

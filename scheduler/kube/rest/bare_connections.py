@@ -8,6 +8,7 @@ docs/decisions/0045-two-requests-of-every-pod-go-over-bare-connections.md.
 import asyncio
 import math
 import socket
+import ssl
 import struct
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from urllib.parse import urlsplit
 from aiohappyeyeballs import start_connection
 
 from scheduler.kube.rest.connect import Connection
-from scheduler.kube.rest.http1 import Answer, Http1Connection
+from scheduler.kube.rest.http1 import Http1Connection, HttpAnswer
 
 # Below the idle time-out of the API server (90 s) and of usual load balancers (60 s): a connection that the other side
 # has just closed turns a bind into one of unknown outcome.
@@ -43,15 +44,19 @@ def new_socket(address: tuple[Any, ...]) -> socket.socket:
 class Connections:
     """At most so many connections to one server. The one that was used last is used next, so that few stay open.
 
+    When the certificates of `to` have changed, every later request goes over a connection that was made with the new
+    ones: the others end, those with a request under way after its answer.
+
     Make it inside the event loop that uses it.
     """
 
     def __init__(self, to: Connection, headers: Mapping[str, str], most: int) -> None:
         """to: without a proxy. headers: of every request. most: a request beyond waits until another is answered."""
         url = urlsplit(to.url)
-        self._host, self._tls = url.hostname or "", to.tls if url.scheme == "https" else None
-        self._port = url.port or (80 if self._tls is None else 443)
-        self._server_name = (to.server_name or self._host) if self._tls else None
+        self._to, self._encrypted = to, url.scheme == "https"
+        self._host = url.hostname or ""
+        self._port = url.port or (443 if self._encrypted else 80)
+        self._server_name = (to.server_name or self._host) if self._encrypted else None
         self._root = url.path.encode()
         self._same = {"Host": url.netloc.rpartition("@")[2], **headers}
         self._heads: dict[str | None, bytes] = {}
@@ -62,7 +67,7 @@ class Connections:
         self._ending: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def post(self, path: str, body: bytes, authorization: str | None, until_s: float = math.inf) -> Answer:
+    async def post(self, path: str, body: bytes, authorization: str | None, until_s: float = math.inf) -> HttpAnswer:
         """Send, and wait for the answer. OSError: there is none, or no whole one; the request may have been executed.
 
         path: with its query, percent-encoded. authorization: the header's value. until_s: monotonic seconds; then
@@ -86,6 +91,10 @@ class Connections:
             return answer
 
     @property
+    def _tls(self) -> ssl.SSLContext | None:
+        return self._to.tls if self._encrypted else None
+
+    @property
     def open(self) -> int:
         """How many there are, idle ones among them."""
         return len(self._open)
@@ -102,12 +111,16 @@ class Connections:
         while self._idle:
             connection = self._idle.pop()
             # After a pause of the whole process its timer may come too late.
-            if connection.reusable and self._loop.time() < connection.idle_until_s:
+            alive = connection.reusable and self._loop.time() < connection.idle_until_s
+            if alive and connection.tls is self._tls:
                 return connection
             connection.end()
         return None
 
     def _keep(self, connection: Http1Connection) -> None:
+        if connection.tls is not self._tls:
+            connection.end()
+            return
         connection.idle_until_s = self._loop.time() + KEEP_ALIVE_S
         self._idle.append(connection)
         if self._ending is None:
@@ -136,8 +149,9 @@ class Connections:
         )
         # When it is given up, what the kernel has not delivered yet is thrown away, not sent when the network is back.
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        tls = self._tls
         _, made = await self._loop.create_connection(
-            lambda: Http1Connection(self._open), sock=connected, ssl=self._tls, server_hostname=self._server_name
+            lambda: Http1Connection(self._open, tls), sock=connected, ssl=tls, server_hostname=self._server_name
         )
         if self._closed:
             made.fail("the client is closed")

@@ -12,11 +12,12 @@ from cachetools import LRUCache
 
 from scheduler.kube import objects, port
 from scheduler.kube.port import Kind, PodKey, T, WatchEvent
-from scheduler.kube.rest import rights, writing
+from scheduler.kube.rest import rights, version, writing
 from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.decoding import Decoder
 from scheduler.kube.rest.transport import STRATEGIC_MERGE_PATCH, Transport
 from scheduler.kube.rest.watching import Watching, WatchOptions
+from scheduler.kube.versions import ServerVersion
 
 _CONDITIONS_REMEMBERED: Final = 100_000
 _UID_DIFFERS: Final = "metadata.uid: Invalid value"
@@ -117,6 +118,10 @@ class KubeCluster:
     async def missing_rights(self, needed: Sequence[rights.Right] = rights.NEEDED) -> list[str]:
         """Return those of the needed rights that it lacks, one readable line each. Raises ApiError."""
         return await rights.missing_rights(self._transport, self._timeout_s, needed)
+
+    async def server_version(self) -> ServerVersion:
+        """Of the API server. Raises ApiError."""
+        return await version.read(self._transport, self._timeout_s)
 
     async def close(self) -> None:
         """As the port."""

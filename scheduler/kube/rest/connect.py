@@ -16,16 +16,16 @@ from urllib.parse import urlsplit
 
 import yaml
 from kubernetes.aio.client import Configuration
-from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException
 
 from scheduler.kube.rest.credentials import Credentials, NotRenewed, Source
-from scheduler.kube.rest.kubeconfig import Kubeconfig
+from scheduler.kube.rest.kubeconfig import Kubeconfig, without_contents
 from scheduler.kube.rest.service_account import ServiceAccount
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # What the library raises, besides its own exception, for a file that is not as it expects.
 _MALFORMED: Final = (ConfigException, AttributeError, KeyError, TypeError, ValueError, OSError, binascii.Error)
+_NAMED: Final = ("contexts", "clusters", "users")
 
 
 class ConnectError(Exception):
@@ -41,11 +41,15 @@ class Connection:
     """
 
     url: str
-    tls: ssl.SSLContext
     credentials: Credentials
     source: str
     server_name: str | None = None
     proxy: str | None = None
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """For a connection that is made now."""
+        return self.credentials.tls
 
 
 async def connect(
@@ -102,8 +106,9 @@ async def _from_kubeconfig(environment: Mapping[str, str], paths: list[Path], co
     try:
         source = Kubeconfig(paths, context)
     except _MALFORMED as error:
-        message = f"{name}: {error}; correct it, or choose with --context one of: {', '.join(contexts) or '(none)'}"
-        raise ConnectError(message) from error
+        told, names = without_contents(error), ", ".join(contexts) or "(none)"
+        message = f"{name}: {told}; correct it, or choose with --context one of: {names}"
+        raise ConnectError(message) from None
     return await _opened(source, f"{name}, context {source.context}", environment)
 
 
@@ -114,13 +119,21 @@ def _contexts(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         message = f"kubeconfig {path} cannot be read: {error}; make it readable for this user"
         raise ConnectError(message) from error
-    except yaml.YAMLError as error:
-        message = f"kubeconfig {path} is not YAML: {' '.join(str(error).split())}; correct it"
-        raise ConnectError(message) from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        message = f"kubeconfig {path} is not YAML: {without_contents(error)}; correct it"
+        # Not from the error: it quotes the line, in which there may be a token.
+        raise ConnectError(message) from None
     if not isinstance(document, dict) or not isinstance(document.get("contexts"), list):
         message = f"kubeconfig {path} has no list `contexts`; `kubectl config view` shows what one looks like"
         raise ConnectError(message)
-    return [str(context["name"]) for context in document["contexts"] if isinstance(context, dict) and "name" in context]
+    for kind in _NAMED:
+        entries = document.get(kind)
+        for number, one in enumerate(entries if isinstance(entries, list) else ()):
+            if not isinstance(one, dict) or not isinstance(one.get("name"), str):
+                # The library would quote all of it.
+                message = f"kubeconfig {path}: {kind}[{number}] has no name; correct it"
+                raise ConnectError(message)
+    return [context["name"] for context in document["contexts"]]
 
 
 async def _opened(source: Source, name: str, environment: Mapping[str, str] | None = None) -> Connection:
@@ -131,24 +144,40 @@ async def _opened(source: Source, name: str, environment: Mapping[str, str] | No
     credentials = Credentials(configuration, source)
     try:
         await credentials.load()
-        tls = RESTClientObject(configuration).ssl_context
     except NotRenewed as error:
         message = f"{name}: {error}; correct what it names"
         raise ConnectError(message) from error
-    except (ssl.SSLError, OSError, ValueError) as error:
-        files = f"CA {configuration.ssl_ca_cert}, client certificate {configuration.cert_file}"
-        message = f"{name}: not usable as PEM ({files}): {error}; correct certificate-authority or client-certificate"
-        raise ConnectError(message) from error
     url = configuration.host
+    if problem := _url_problem(url):
+        message = f"{name}: the address of the server {problem}; correct server"
+        raise ConnectError(message)
     proxy = configuration.proxy or (proxy_for(environment, url) if environment is not None else None)
+    if proxy and (problem := _url_problem(proxy, may_have_user=True)):
+        message = f"{name}: the address of the proxy {problem}; correct proxy-url, or HTTPS_PROXY"
+        raise ConnectError(message)
     return Connection(
         url=url,
-        tls=tls,
         credentials=credentials,
         source=name,
         server_name=configuration.tls_server_name or None,
         proxy=proxy,
     )
+
+
+def _url_problem(url: str, *, may_have_user: bool = False) -> str:
+    """What is wrong with an address, without the address: it may have a password in it; "" when nothing is."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        return f"cannot be read: {without_contents(error)}"
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        return "is none; expected one such as https://10.0.0.1:6443"
+    if port == 0 or not url.isprintable():
+        return "has port 0, or characters that no address has"
+    if parts.username is not None and not may_have_user:
+        return "has a user in it; put the user and the password under users"
+    return ""
 
 
 def proxy_for(environment: Mapping[str, str], url: str) -> str | None:

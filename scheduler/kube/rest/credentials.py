@@ -1,4 +1,4 @@
-"""The Authorization header of every request, and how it stays valid.
+"""What every request shows of us: its Authorization header, its connection's certificate; and how it stays valid.
 
     FRESH --refresh_after_s--> DUE --valid_for_s--> EXPIRED
       ^                         |                      |
@@ -15,11 +15,16 @@ Owned by the event loop. One reload at a time, in a task of its own, so that a r
 import asyncio
 import contextlib
 import math
+import ssl
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import structlog
 from kubernetes.aio.client import Configuration
 
+from scheduler.kube.rest.certificates import Certificates, NotUsable
+
+log = structlog.get_logger()
 RETRY_AFTER_FAILURE_S: Final = 10.0
 _HEADER: Final = "BearerToken"
 
@@ -54,6 +59,9 @@ class Credentials:
     def __init__(self, configuration: Configuration, source: Source) -> None:
         self._configuration = configuration
         self._source = source
+        self._certificates = Certificates(configuration)
+        # Why the last load failed, "" if it did not; None before the first one has succeeded.
+        self._failure: str | None = None
         self._due_s = self._expired_s = -math.inf
         self._loading: asyncio.Task[None] | None = None
         configuration.refresh_api_key_hook = self._refresh  # type: ignore[assignment] # declared by its default, None
@@ -68,12 +76,17 @@ class Credentials:
         # A token file written by hand ends in a newline, and a header must not.
         return value.strip() if value else None
 
-    async def renew(self, refused: str | None) -> None:
-        """Load again after a 401 to a request that carried `refused`. Raises NotRenewed.
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """For new connections; another one when the certificates have changed. After the first load."""
+        return self._certificates.tls
 
-        Requests refused together renew once: whoever finds another value in place already only repeats.
+    async def renew(self, refused: str | None, over: ssl.SSLContext) -> None:
+        """Load again after a 401 to a request that carried `refused` when `tls` was `over`. Raises NotRenewed.
+
+        Requests refused together renew once: whoever finds other credentials in place already only repeats.
         """
-        if (self._configuration.api_key.get(_HEADER) or "").strip() == (refused or ""):
+        if (self._configuration.api_key.get(_HEADER) or "").strip() == (refused or "") and self.tls is over:
             await self.load()
 
     async def close(self) -> None:
@@ -101,10 +114,22 @@ class Credentials:
         loop = asyncio.get_running_loop()
         self._due_s = loop.time() + RETRY_AFTER_FAILURE_S
         lifetime = await self._source.load(self._configuration)
+        try:
+            changed = self._certificates.read()
+        except NotUsable as error:
+            raise NotRenewed(str(error)) from error
+        if changed:
+            log.info("credentials.certificates_changed", certificate=self._configuration.cert_file)
         self._due_s = loop.time() + lifetime.refresh_after_s
         self._expired_s = loop.time() + lifetime.valid_for_s
 
     def _loaded(self, task: asyncio.Task[None]) -> None:
         self._loading = None
-        if not task.cancelled():
-            task.exception()  # seen, also where no request waited for it
+        if task.cancelled():
+            return
+        # Looked at here, also where no request waited for it.
+        if (error := task.exception()) is None:
+            self._failure = ""
+        elif self._failure is not None and self._failure != str(error):
+            self._failure = str(error)
+            log.warning("credentials.not_renewed", reason=self._failure, retry_in_s=RETRY_AFTER_FAILURE_S)

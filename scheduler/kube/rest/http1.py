@@ -11,6 +11,7 @@ No request is sent twice here: one whose connection has ended may have been exec
 """
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple, cast
@@ -21,7 +22,7 @@ import httptools
 MOST_BYTES: Final = 4 * 2**20
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """headers: by their usual names; of a bare connection only Retry-After is kept."""
 
     status: int
@@ -32,21 +33,22 @@ class Answer(NamedTuple):
 class Http1Connection(asyncio.Protocol):
     """One request at a time. reusable: open, and everything that came belonged to an answer."""
 
-    def __init__(self, opened: "set[Http1Connection]") -> None:
-        """opened: the connection leaves it when it is lost."""
+    def __init__(self, opened: "set[Http1Connection]", tls: ssl.SSLContext | None) -> None:
+        """opened: the connection leaves it when it is lost. tls: what it is made with."""
+        self.tls = tls
         self.reusable = False
         self.idle_until_s = 0.0
         self._opened = opened
         self._ended_by = ""
         self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
-        self._waiting: asyncio.Future[Answer] | None = None
+        self._waiting: asyncio.Future[HttpAnswer] | None = None
         self._received = 0  # bytes since the request
         self._framed = self._ends_with_connection = False
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
 
-    async def send(self, request: bytes) -> Answer:
+    async def send(self, request: bytes) -> HttpAnswer:
         """Raises ConnectionError, at once where the connection has ended already."""
         if not self.reusable:
             raise ConnectionError(self._ended_by)
@@ -141,6 +143,6 @@ class Http1Connection(asyncio.Protocol):
     def _complete(self) -> None:
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not waiting.done():
-            waiting.set_result(Answer(self._parser.get_status_code(), self._headers, b"".join(self._body)))
+            waiting.set_result(HttpAnswer(self._parser.get_status_code(), self._headers, b"".join(self._body)))
         if not self.reusable:
             self.end()

@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 import math
 import os
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,9 +15,11 @@ from kubernetes.aio.config import ConfigException
 from kubernetes.aio.config.exec_provider import ExecProvider
 from kubernetes.aio.config.kube_config import ConfigNode, FileOrData, KubeConfigLoader, KubeConfigMerger
 
+from scheduler.kube.rest.certificates import digests
 from scheduler.kube.rest.credentials import Lifetime, NotRenewed
 
-# client-go reads token files again after a minute; the library's OIDC and GCP code checks the expiry when called.
+# client-go reads token files again after a minute, certificates after five (transport/cert_rotation.go); the library's
+# OIDC and GCP code checks the expiry when called.
 REREAD_S: Final = 60.0
 PLUGIN_TIMEOUT_S: Final = 60.0
 # After this part of an exec credential's life it is renewed: no plugin per request, and no request that waits for one.
@@ -32,7 +35,12 @@ _FAILED: Final = (
     TypeError,
     AttributeError,
     yaml.YAMLError,
+    RecursionError,
 )
+# A single character is no secret, and says what is wrong.
+_QUOTED: Final = re.compile(r"'[^']{2,}'")
+# The library names what lacks a key by all that is in it.
+_WHOLE: Final = re.compile(r" in [^{]*\{.*", re.DOTALL)
 
 
 class _Loader(KubeConfigLoader):
@@ -65,13 +73,19 @@ class _Loader(KubeConfigLoader):
         self._user = ConfigNode("user", {})
 
     @property
-    def kind(self) -> str:
-        """How the user is authenticated: exec, provider, file or fixed."""
-        if self.provider is not None:
-            return "provider"
-        if "exec" in self._user:
-            return "exec"
-        return "file" if "tokenFile" in self._user and "token" not in self._user else "fixed"
+    def runs_plugin(self) -> bool:
+        """Whether a credential plugin says who we are."""
+        return self.provider is None and "exec" in self._user
+
+    @property
+    def way(self) -> tuple[object, ...]:
+        """Where requests go, and which name the server has to show."""
+        return tuple(map(self._cluster.safe_get, ("server", "tls-server-name", "proxy-url")))
+
+    @property
+    def has_token(self) -> bool:
+        """Whether what was loaded says who we are by a header."""
+        return "token" in vars(self)
 
     async def load_from_exec_plugin(self) -> bool:
         """Always run the plugin: the library does so only when 5 minutes of life are left, and swallows errors."""
@@ -101,23 +115,51 @@ class Kubeconfig:
 
     def __init__(self, paths: list[Path], context: str | None) -> None:
         """Raise what the library raises for a file that is not as it expects, and ConfigException."""
+        self._paths = paths
+        self._made_of = digests(paths)
         self._loader = _Loader(paths, context)
         self.context: str = self._loader.current_context["name"]
 
     async def load(self, configuration: Configuration) -> Lifetime:
         """Put server, CA and current credentials into `configuration`. Raises NotRenewed."""
         try:
+            self._read_again()
+            configuration.verify_ssl = True  # unless the cluster says otherwise
             async with asyncio.timeout(PLUGIN_TIMEOUT_S):
                 await self._loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
         except TimeoutError as error:
             message = f"the credential plugin did not answer within {PLUGIN_TIMEOUT_S:.0f} s"
             raise NotRenewed(message) from error
         except _FAILED as error:
-            raise NotRenewed(str(error) or type(error).__name__) from error
+            # Not from the error: it may quote a token.
+            raise NotRenewed(without_contents(error)) from None
+        if not self._loader.has_token:
+            configuration.api_key.clear()
         return self._lifetime()
 
+    def _read_again(self) -> None:
+        """Follow the files, in the same context, for as long as that is the same server. Raises NotRenewed."""
+        made_of = digests(self._paths)
+        if made_of == self._made_of:
+            return
+        loader = _Loader(self._paths, self.context)
+        if loader.way != self._loader.way:
+            message = f"context {self.context} now has another server, proxy or server name: restart to go there"
+            raise NotRenewed(message)
+        self._loader, self._made_of = loader, made_of
+
     def _lifetime(self) -> Lifetime:
-        if self._loader.kind == "exec":
-            left_s = self._loader.expires_s - dt.datetime.now(dt.UTC).timestamp()
-            return Lifetime(left_s * _SPENT, left_s)
-        return Lifetime() if self._loader.kind == "fixed" else Lifetime(refresh_after_s=REREAD_S)
+        if not self._loader.runs_plugin:
+            return Lifetime(refresh_after_s=REREAD_S)
+        left_s = self._loader.expires_s - dt.datetime.now(dt.UTC).timestamp()
+        return Lifetime(left_s * _SPENT, left_s)
+
+
+def without_contents(error: Exception) -> str:
+    """Where something is wrong, and what, without what is written there: it may be a token."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark, text = error.problem_mark, " ".join(_QUOTED.sub("", error.problem or "").split())
+        return f"line {mark.line + 1}, column {mark.column + 1}: {text}" if mark else text
+    if isinstance(error, yaml.YAMLError | RecursionError | ValueError):
+        return " ".join(_QUOTED.sub("", str(error)).split())
+    return _WHOLE.sub("", str(error)) or type(error).__name__

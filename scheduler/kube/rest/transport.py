@@ -4,6 +4,7 @@ A request by the session costs a quarter of what that of kubernetes.aio costs wi
 two lookups per request to threads. One over a bare connection (bare_connections.py) costs a third of that again.
 """
 
+import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterable
@@ -20,7 +21,7 @@ from scheduler.kube.rest.bare_connections import KEEP_ALIVE_S, Connections, new_
 from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.credentials import NotRenewed
 from scheduler.kube.rest.failures import error_from_answer, expect_kind, not_an_answer
-from scheduler.kube.rest.http1 import Answer
+from scheduler.kube.rest.http1 import HttpAnswer
 from scheduler.kube.rest.time_limits import TimeLimits
 
 JSON: Final = "application/json"
@@ -35,6 +36,8 @@ _READ_BUFFER: Final = 2**18
 # Without Accept-Encoding the server does not compress, which saves both sides more time than the network costs.
 _NOT_BY_ITSELF: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
+_USER_OF_URL: Final = re.compile(r"//[^/@\s]*@")
+
 
 class Stalled(port.ApiSilent):
     """No data on a watch for too long."""
@@ -48,7 +51,7 @@ class Transport:
         self._credentials = connection.credentials
         self._url = connection.url
         self._server_name = connection.server_name
-        self._session = _session(connection, connections)
+        self._session = _session(connection.proxy, connections)
         headers = {"Accept": JSON, "User-Agent": _AGENT, "Content-Type": JSON}
         self._bare = None if connection.proxy else Connections(connection, headers, connections)
         self._limits = TimeLimits()
@@ -109,7 +112,7 @@ class Transport:
             self._bare.close()
         await self._session.close()
 
-    async def _body_of(self, answering: Awaitable[Answer], answers: str, timeout_s: float) -> bytes:
+    async def _body_of(self, answering: Awaitable[HttpAnswer], answers: str, timeout_s: float) -> bytes:
         """As `send`."""
         try:
             with self._limits.within(timeout_s):
@@ -124,18 +127,19 @@ class Transport:
         expect_kind(answers, answer.status, answer.body)
         return answer.body
 
-    async def _posted(self, bare: Connections, path: str, body: bytes, until_s: float) -> Answer:
+    async def _posted(self, bare: Connections, path: str, body: bytes, until_s: float) -> HttpAnswer:
         """As `_answer`."""
         authorization = await self._credentials.authorization()
+        over = self._credentials.tls
         answer = await bare.post(path, body, authorization, until_s)
         if answer.status != HTTPStatus.UNAUTHORIZED:
             return answer
-        return await bare.post(path, body, await self._renewed(authorization), until_s)
+        return await bare.post(path, body, await self._renewed(authorization, over), until_s)
 
-    async def _whole(self, method: HTTPMethod, path: str, body: bytes | None, content_type: str) -> Answer:
+    async def _whole(self, method: HTTPMethod, path: str, body: bytes | None, content_type: str) -> HttpAnswer:
         """As `_answer`, read to its end."""
         response = await self._answer(method, path, body, content_type)
-        return Answer(response.status, response.headers, await response.read())
+        return HttpAnswer(response.status, response.headers, await response.read())
 
     async def _answer(
         self,
@@ -147,17 +151,18 @@ class Transport:
     ) -> aiohttp.ClientResponse:
         """Send; after a 401, which executes nothing, renew the credentials and send once more."""
         authorization = await self._credentials.authorization()
+        over = self._credentials.tls
         response = await self._sent(method, path, body, self._headers_for(authorization, content_type), limits)
         if response.status != HTTPStatus.UNAUTHORIZED:
             return response
         response.release()
-        authorization = await self._renewed(authorization)
+        authorization = await self._renewed(authorization, over)
         return await self._sent(method, path, body, self._headers_for(authorization, content_type), limits)
 
-    async def _renewed(self, refused: str | None) -> str | None:
-        """The header to use in place of the one that was answered with 401."""
+    async def _renewed(self, refused: str | None, over: ssl.SSLContext) -> str | None:
+        """The header to use in place of the one that was answered with 401; `over`: what connections were made with."""
         try:
-            await self._credentials.renew(refused)
+            await self._credentials.renew(refused, over)
         except NotRenewed as error:
             message = f"credentials are not accepted and could not be renewed: {error}"
             raise port.ApiForbidden(message, HTTPStatus.UNAUTHORIZED) from error
@@ -178,6 +183,7 @@ class Transport:
             headers=headers,
             timeout=limits or self._session.timeout,
             allow_redirects=False,
+            ssl=self._credentials.tls,
             server_hostname=self._server_name,
         )
 
@@ -194,23 +200,23 @@ class Transport:
         return headers
 
 
-def _session(connection: Connection, connections: int) -> aiohttp.ClientSession:
+def _session(proxy: str | None, connections: int) -> aiohttp.ClientSession:
     skip: Iterable[str] = map(istr, _NOT_BY_ITSELF)
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(
-            limit=connections, ssl=connection.tls, keepalive_timeout=KEEP_ALIVE_S, socket_factory=new_socket
-        ),
+        connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=KEEP_ALIVE_S, socket_factory=new_socket),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
         trust_env=False,
         auto_decompress=False,
         skip_auto_headers=skip,
         read_bufsize=_READ_BUFFER,
-        proxy=connection.proxy,
+        proxy=proxy,
     )
 
 
 def _silent(error: aiohttp.ClientError | OSError) -> port.ApiSilent:
     if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
         return port.ApiSilent(f"TLS: {error}")
-    return port.ApiSilent(f"connection failed: {error or type(error).__name__}")
+    # What fails at a proxy is told with its address.
+    told = _USER_OF_URL.sub("//", str(error)) or type(error).__name__
+    return port.ApiSilent(f"connection failed: {told}")

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from scheduler.kube import port
 from scheduler.kube.port import Kind, T, WatchEvent
+from scheduler.kube.resource_versions import version_number
 from scheduler.kube.rest import decoding
 from scheduler.kube.rest.decoding import Decoder
 from scheduler.kube.rest.transport import Stalled, Transport
@@ -113,15 +114,20 @@ class Watching:
         body = await self._transport.send(
             HTTPMethod.GET, f"{kind.path}?limit=1", answers=kind.list_kind, timeout_s=self._options.page_timeout_s
         )
-        now, last = int(decoding.page(body).metadata.resource_version), since
-        if int(since) >= now:
+        listed = decoding.page(body).metadata.resource_version
+        now, last = version_number(listed), since
+        if not now:
+            message = f"the resource version of the {kind.name} is no number: {listed[:40]!r}"
+            raise port.ApiFailed(message)
+        if version_number(since) >= now:
             return since
         async with aclosing(self._connection(kind, f"resourceVersion={quote(since)}", _GLANCE_S)) as batches:
             async for batch in batches:
                 for event in batch:
                     if isinstance(event, port.Changed | port.Deleted):
                         last = event.object.metadata.resource_version
-                    if int(last) >= now or (isinstance(event, port.Bookmark) and int(event.resource_version) >= now):
+                    bookmark = event.resource_version if isinstance(event, port.Bookmark) else ""
+                    if max(version_number(last), version_number(bookmark)) >= now:
                         return last
         message = f"no word in {_GLANCE_S} s of what has changed up to version {now}"
         raise port.ApiSilent(message)

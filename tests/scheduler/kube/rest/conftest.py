@@ -11,7 +11,7 @@ import yaml
 from scheduler.kube.rest.bare_connections import Connections
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import connect
-from scheduler.kube.rest.http1 import Answer
+from scheduler.kube.rest.http1 import HttpAnswer
 from scheduler.kube.rest.watching import WatchOptions
 from tests.support.api_server import ApiServer, Json
 from tests.support.byte_server import ByteServer, connected
@@ -89,6 +89,6 @@ async def bare(server: ByteServer, tmp_path: Path) -> AsyncIterator[Connections]
     made.close()
 
 
-async def post(bare: Connections, path: str = "/x", body: bytes = b"{}") -> Answer:
+async def post(bare: Connections, path: str = "/x", body: bytes = b"{}") -> HttpAnswer:
     async with asyncio.timeout(5):
         return await bare.post(path, body, "Bearer secret")

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import socket
+import ssl
 import time
 import weakref
 from contextlib import ExitStack
@@ -213,8 +214,8 @@ async def test_a_connection_that_has_ended_is_freed_without_the_collector(
     made: list[weakref.ref[Http1Connection]] = []
 
     class Noted(Http1Connection):
-        def __init__(self, opened: set[Http1Connection]) -> None:
-            super().__init__(opened)
+        def __init__(self, opened: set[Http1Connection], tls: ssl.SSLContext | None) -> None:
+            super().__init__(opened, tls)
             made.append(weakref.ref(self))
 
     monkeypatch.setattr(bare_connections, "Http1Connection", Noted)

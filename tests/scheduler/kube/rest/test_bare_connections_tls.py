@@ -1,5 +1,6 @@
 """TLS: whose certificates, whose names, and what is not offered."""
 
+import asyncio
 import ssl
 from pathlib import Path
 
@@ -104,3 +105,37 @@ async def test_another_protocol_than_this_is_not_offered(
         await transport.post("/x", b"{}", answers="Status", timeout_s=5.0)
         await transport.close()
     assert chosen[0] in {None, "http/1.1"}
+
+
+async def test_a_request_under_way_when_the_certificate_changes_gets_its_answer_and_its_connection_ends(
+    certificate: tuple[Path, Path], tls: ssl.SSLContext, tmp_path: Path
+) -> None:
+    server, answered = ByteServer(), asyncio.Event()
+
+    async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.request(reader)
+        await answered.wait()
+        writer.write(CREATED)
+        await reader.read()
+
+    server.script = [slowly, server.answers(CREATED)]
+    mine = tmp_path / "mine.crt", tmp_path / "mine.key"
+    for target, source in zip(mine, certificate, strict=True):
+        target.write_bytes(source.read_bytes())
+    user = {"client-certificate": str(mine[0]), "client-key": str(mine[1])}
+    async with server.serving(tls):
+        connection = await connected(tmp_path, server.url, user, trusting(certificate))
+        transport = Transport(connection, connections=2)
+        under_way = asyncio.create_task(transport.post("/x", b"{}", answers="Status", timeout_s=5.0))
+        await until(lambda: len(server.requests) == 1)
+        for target, source in zip(mine, made_certificate(tmp_path, "new"), strict=True):
+            target.write_bytes(source.read_bytes())
+        await connection.credentials.load()
+        answered.set()
+
+        assert await under_way == BODY
+        await until(lambda: server.closed == 1)
+        assert await transport.post("/y", b"{}", answers="Status", timeout_s=5.0) == BODY
+
+        await transport.close()
+    assert server.connections == 2

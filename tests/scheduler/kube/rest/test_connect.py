@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from scheduler.kube.rest.connect import ConnectError, Connection, connect, proxy_for
+from scheduler.kube.rest.credentials import NotRenewed
 from tests.support.certificates import CA
 
 SERVER = "https://10.1.2.3:6443"
@@ -145,6 +146,11 @@ async def test_a_context_without_a_user_is_anonymous(tmp_path: Path) -> None:
         pytest.param(document(users=[]), "user u does not exist", id="no such user"),
         pytest.param(document(users=7), "kubeconfig .*config: ", id="users of another type"),
         pytest.param(document(""), "has no server", id="no server"),
+        pytest.param(
+            document(users=[{"user": {"token": "planted"}}]), r"users\[0\] has no name; correct it$", id="no name"
+        ),
+        pytest.param("[" * 5_000, "is not YAML", id="nested deeper than any stack"),
+        pytest.param("a: 2026-13-45", "is not YAML: month must be in 1..12", id="a date that is none"),
     ],
 )
 async def test_a_file_that_does_not_say_which_cluster_is_one_clear_error(
@@ -157,6 +163,53 @@ async def test_a_file_that_does_not_say_which_cluster_is_one_clear_error(
 
     assert str(path) in str(raised.value)
     assert "\n" not in str(raised.value)
+    assert "planted" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        pytest.param('"planted\\q"', id="no such escape"),
+        pytest.param("planted: x", id="a mapping in a value"),
+        pytest.param('"planted', id="a quote that is not closed"),
+        pytest.param("*planted", id="no such anchor"),
+        pytest.param("!planted x", id="no such tag"),
+        pytest.param("%planted", id="a character that begins no value"),
+    ],
+)
+async def test_a_kubeconfig_that_is_not_yaml_is_described_without_the_secret_in_the_line(
+    tmp_path: Path, token: str
+) -> None:
+    path = write(tmp_path / "config", f"users:\n- name: u\n  user:\n    token: {token}\n")
+
+    with pytest.raises(ConnectError, match=r"is not YAML: line \d, column \d+: \w+") as raised:
+        await connected({}, kubeconfig=path)
+
+    assert "planted" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("server", "cluster", "message"),
+    [
+        pytest.param("https://a:x", {}, "address of the server cannot be read: Port could not be cast", id="port"),
+        pytest.param("https://a:0", {}, "address of the server has port 0", id="port 0"),
+        pytest.param("10.0.0.1:6443", {}, "address of the server is none", id="no scheme"),
+        pytest.param("https://[::1", {}, "address of the server cannot be read", id="half an address"),
+        pytest.param("https://u:planted@a", {}, "has a user in it; put the user and the password", id="a user in it"),
+        pytest.param("https://a", {"proxy-url": "socks5://u:planted@p"}, "address of the proxy is none", id="proxy"),
+    ],
+)
+async def test_an_address_that_is_none_is_one_clear_error(
+    tmp_path: Path, server: str, cluster: dict[str, str], message: str
+) -> None:
+    clusters = [{"name": "c", "cluster": {"server": server, **cluster}}]
+    path = write(tmp_path / "config", document(clusters=clusters))
+
+    with pytest.raises(ConnectError, match=message) as raised:
+        await connected({}, kubeconfig=path)
+
+    assert str(path) in str(raised.value)
+    assert "planted" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -247,3 +300,35 @@ def test_the_proxy_is_the_one_that_the_environment_names(
     environment: dict[str, str], url: str, proxy: str | None
 ) -> None:
     assert proxy_for(environment, url) == proxy
+
+
+async def test_a_user_without_what_it_needs_is_described_without_its_token(tmp_path: Path) -> None:
+    path = write(tmp_path / "config", document(users=[{"name": "u", "token": "planted"}]))
+
+    with pytest.raises(ConnectError, match="Expected key user") as raised:
+        await connected({}, kubeconfig=path)
+
+    assert "planted" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        pytest.param([{"name": "u", "token": "planted"}], id="a key is missing"),
+        pytest.param("users: [{name: u, user: {token: *planted}}]", id="no such anchor"),
+        pytest.param("users: [{name: u, user: {token: !planted x}}]", id="no such tag"),
+        pytest.param("users: " + "[" * 100_000, id="nested deeper than any stack"),
+    ],
+)
+async def test_a_kubeconfig_that_becomes_wrong_is_described_without_the_token_in_it(
+    tmp_path: Path, users: list[dict[str, str]] | str
+) -> None:
+    path = write(tmp_path / "config", document())
+    connection = await connected({}, kubeconfig=path)
+    write(path, document(users=users) if isinstance(users, list) else users)
+
+    with pytest.raises(NotRenewed) as raised:
+        await connection.credentials.load()
+
+    assert "planted" not in str(raised.value)
+    await connection.credentials.close()

@@ -97,7 +97,7 @@ async def test_the_token_of_a_service_account_that_is_rotated_costs_no_request(a
     before = await credentials.authorization()
 
     (tmp_path / "token").write_text("new", encoding="utf-8")
-    await credentials.renew(before)
+    await credentials.renew(before, credentials.tls)
 
     assert (before, await credentials.authorization()) == ("bearer old", "bearer new")
     assert api.seen == []
@@ -215,10 +215,10 @@ async def test_a_renewal_outlives_the_request_that_started_it() -> None:
     credentials = Credentials(Configuration(), source)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
-            await credentials.renew(None)
+            await credentials.load()
 
     source.go.set()
-    await credentials.renew(None)
+    await credentials.load()
 
     assert (source.loads, await credentials.authorization()) == (1, "Bearer 1")
 
@@ -229,7 +229,7 @@ async def test_a_request_that_was_refused_with_older_credentials_only_repeats() 
     credentials = Credentials(Configuration(), source)
     await credentials.load()
 
-    await credentials.renew("Bearer 0")
+    await credentials.renew("Bearer 0", credentials.tls)
 
     assert source.loads == 1
 

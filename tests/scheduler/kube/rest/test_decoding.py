@@ -71,6 +71,13 @@ def test_a_throttling_event_says_how_long_to_wait() -> None:
         pytest.param(b'{"type": "ADDED", "object": {"metadata": {"name": "\xff"}}}', "", id="not UTF-8"),
         pytest.param(b'{"type": "ADDED", "object": {"x": ' + b"[" * 100_000, "", id="nesting without end"),
         pytest.param(line("BOOKMARK", {"metadata": {}}), "", id="a bookmark of nothing"),
+        pytest.param(line("ADDED", manifest("a") | {"spec": {"priority": 2**31}}), "default/a", id="beyond an int32"),
+        pytest.param(line("ADDED", manifest("a") | {"spec": {"priority": -(2**70)}}), "default/a", id="beyond all"),
+        pytest.param(
+            line("ADDED", manifest("a") | {"spec": {"overhead": {"cpu": 2**64}}}),
+            "default/a",
+            id="an amount beyond all",
+        ),
         pytest.param(b"<html>", "", id="something else"),
     ],
 )
@@ -114,3 +121,9 @@ def test_a_pod_without_volumes_is_decoded_as_it_is() -> None:
     pod = PODS.object(b'{"metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}}')
 
     assert pod == objects.Pod(objects.ObjectMeta("a"), objects.PodSpec((objects.Container("main"),)))
+
+
+def test_a_node_without_csi_drivers_is_decoded_as_the_kubelet_writes_it() -> None:
+    found = Decoder(port.CSI_NODES).object(b'{"metadata": {"name": "a"}, "spec": {"drivers": null}}')
+
+    assert not found.spec.drivers

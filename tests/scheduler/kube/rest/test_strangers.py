@@ -37,6 +37,7 @@ VERBS: Final[dict[str, Verb]] = {
     "watch": watch,
     "list": a_list,
     "rights": lambda cluster: cluster.missing_rights(),
+    "version": lambda cluster: cluster.server_version(),
 }
 STRANGERS: Final[dict[str, Answer]] = {
     "404 of a default backend": stranger(404, "default backend - 404", "text/plain"),

@@ -252,6 +252,25 @@ async def test_through_a_proxy_every_request_goes(server: ByteServer, tmp_path: 
     assert server.requests[0].startswith(b"POST http://api.example/x HTTP/1.1\r\n")
 
 
+async def test_the_password_of_a_proxy_reaches_the_proxy_and_no_message(server: ByteServer, tmp_path: Path) -> None:
+    heads = []
+
+    async def refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+
+    server.script = [refuses]
+    proxy = server.url.replace("http://", "http://me:planted@")
+    transport = Transport(await connected(tmp_path, "https://api.example", cluster={"proxy-url": proxy}), connections=1)
+
+    with pytest.raises(port.ApiSilent, match="407") as raised:
+        await over_bare_connections(transport)
+
+    await transport.close()
+    assert b"Proxy-Authorization: Basic bWU6cGxhbnRlZA==" in heads[0]
+    assert "planted" not in raised.value.message
+
+
 async def test_after_the_end_a_request_is_refused(api: ApiServer, transport: Transport) -> None:
     await transport.close()
 

@@ -1,0 +1,73 @@
+"""The version of the API server: read once it answers, and said in the log with what is off there.
+
+Every account may read `/version` by default (ClusterRole system:public-info-viewer), and a program that may not works
+as well. Source of the document: staging/src/k8s.io/apimachinery/pkg/version/types.go, Info.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPMethod, HTTPStatus
+from typing import Final, TypeAlias
+
+import msgspec
+
+from scheduler.kube import versions
+from scheduler.kube.port import ApiError, ApiRefused
+from scheduler.kube.rest.failures import MALFORMED, not_an_answer, one_line
+from scheduler.kube.rest.transport import Transport
+from scheduler.kube.versions import Feature, Line, ServerVersion
+
+Read: TypeAlias = Callable[[], Awaitable[ServerVersion]]
+Say: TypeAlias = Callable[[Line], None]
+
+_PATH: Final = "/version"
+_LONGEST: Final = 64
+_AGAIN_S: Final = 60.0
+_SAID_AT: Final = 2
+
+
+class _Info(msgspec.Struct, rename="camel"):
+    git_version: str
+    emulation_major: str = ""
+    emulation_minor: str = ""
+
+
+_INFO: Final = msgspec.json.Decoder(_Info)
+
+
+async def read(transport: Transport, timeout_s: float) -> ServerVersion:
+    """Ask the server. Raises ApiError."""
+    # The document is no object of the API: it has no kind.
+    body = await transport.send(HTTPMethod.GET, _PATH, answers="", timeout_s=timeout_s)
+    try:
+        info = _INFO.decode(body)
+    except MALFORMED as error:
+        raise not_an_answer(HTTPStatus.OK, body) from error
+    emulated = f"v{info.emulation_major}.{info.emulation_minor}" if info.emulation_minor else ""
+    announced = versions.minor_of(info.git_version)
+    if versions.minor_of(emulated) == announced:
+        emulated = ""
+    return ServerVersion(one_line(info.git_version, _LONGEST), one_line(emulated, _LONGEST))
+
+
+async def tell(ask: Read, features: Sequence[Feature], say: Say) -> None:
+    """Say which version the server has, and which of the features is off there; or, once, that it cannot be read.
+
+    Runs beside the start, which waits for nothing of it. A server that says no is not asked again.
+    """
+    for attempt in itertools.count(1):
+        try:
+            announced = await ask()
+        except ApiError as error:
+            # Otherwise the watches fail for the same reason and log it; where they do not, it is said the second time.
+            definite = isinstance(error, ApiRefused) and error.status != HTTPStatus.UNAUTHORIZED
+            if attempt == _SAID_AT or (definite and attempt < _SAID_AT):
+                say(versions.unknown("kube-apiserver", error.message))
+            if definite:
+                return
+        else:
+            for line in versions.of_server(announced, features):
+                say(line)
+            return
+        await asyncio.sleep(_AGAIN_S)

@@ -1,0 +1,140 @@
+"""What a Kubernetes of another version lacks of what the programs use, as lines for their logs. Pure.
+
+Source of every `since`: pkg/features/kube_features.go of kubernetes and of apiserver, 1.29 to 1.37, which say of each
+gate in which minor version it is on by default. Whoever switches a gate by hand knows more than its version tells.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+# Of a text that comes from outside, as much as a version can be.
+_LONGEST: Final = 64
+_MINOR: Final = re.compile(r"v?(\d{1,3})\.(\d{1,3})")
+
+
+class Minor(NamedTuple):
+    """A minor version, such as 1.36."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        """As operators write it."""
+        return f"{self.major}.{self.minor}"
+
+
+# e2e/servers pins these; docs/compatibility.md says what has been run with which.
+OLDEST_RUN: Final = Minor(1, 34)
+NEWEST_RUN: Final = Minor(1, 36)
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """Something that is on by default from `since`. without: what is different until then.
+
+    also: older minor versions in which it was on by default, and then off again.
+    """
+
+    name: str
+    since: Minor
+    without: str
+    also: frozenset[Minor] = frozenset()
+
+    def on(self, minor: Minor) -> bool:
+        """By default."""
+        return minor >= self.since or minor in self.also
+
+
+_POLICIES: Final = Feature(
+    "ValidatingAdmissionPolicy",
+    Minor(1, 30),
+    "nothing but RBAC guards the annotations of pods and nodes: leave the policies out of kustomization.yaml",
+)
+OF_THE_SCHEDULER: Final = (
+    Feature("WatchList", Minor(1, 34), "lists come in pages of 500 objects", also=frozenset({Minor(1, 32)})),
+    _POLICIES,
+    Feature(
+        "MatchLabelKeysInPodAffinity",
+        Minor(1, 31),
+        "the API server drops matchLabelKeys and mismatchLabelKeys of pod affinity: such a term matches more pods",
+    ),
+    Feature(
+        "PodLevelResources",
+        Minor(1, 34),
+        "the API server drops spec.resources of a pod: only what its containers request counts",
+    ),
+)
+OF_THE_DEVICE_PLUGIN: Final = (_POLICIES,)
+OF_THE_KUBELET: Final = (
+    Feature(
+        "KubeletPodResourcesGet",
+        Minor(1, 34),
+        "no container gets its card: switch this gate of the kubelet on (it is there from 1.27)",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerVersion:
+    """What an API server says of itself. emulated: the older version as which it behaves, "" for none."""
+
+    version: str
+    emulated: str = ""
+
+
+class Line(NamedTuple):
+    """level: `info` or `warning`."""
+
+    level: str
+    event: str
+    fields: Mapping[str, str]
+
+
+def of_server(announced: ServerVersion, features: Sequence[Feature]) -> list[Line]:
+    """What an API server's version means for a program that uses these features."""
+    return _lines("kube-apiserver", announced.version, announced.emulated or announced.version, features)
+
+
+def of_kubelet(version: str) -> list[Line]:
+    """What the version of a node's kubelet, `nodeInfo.kubeletVersion`, means for the device plugin."""
+    return _lines("kubelet", version[:_LONGEST], version[:_LONGEST], OF_THE_KUBELET)
+
+
+def off(version: str, features: Sequence[Feature]) -> list[Feature]:
+    """Those that are off by default in that version; none where it cannot be read."""
+    minor = minor_of(version)
+    return [] if minor is None else [feature for feature in features if not feature.on(minor)]
+
+
+def unknown(program: str, reason: str) -> Line:
+    """Of a version that cannot be read."""
+    return Line("warning", "kubernetes.version_unknown", {"program": program, "reason": reason})
+
+
+def minor_of(version: str) -> Minor | None:
+    """Of `v1.36.3`, `v1.31.5-gke.1023000` or `1.29+`; None where it is none."""
+    found = _MINOR.match(version)
+    return Minor(int(found.group(1)), int(found.group(2))) if found else None
+
+
+def _lines(program: str, version: str, behaves_as: str, features: Sequence[Feature]) -> list[Line]:
+    minor = minor_of(behaves_as)
+    if minor is None:
+        return [unknown(program, f"{behaves_as!r} is no version")]
+    said = {"program": program, "version": version}
+    if behaves_as != version:
+        said["emulated"] = behaves_as
+    lines = [Line("info", "kubernetes.version", said)]
+    if not OLDEST_RUN <= minor <= NEWEST_RUN:
+        than = "older" if minor < OLDEST_RUN else "newer"
+        hint = f"{than} than what this release was run with, {OLDEST_RUN} to {NEWEST_RUN}: see docs/compatibility.md"
+        lines.append(Line("warning", "kubernetes.version_not_run", said | {"hint": hint}))
+    without = off(behaves_as, features)
+    lines += [Line("warning", "kubernetes.feature_off", said | _described(feature)) for feature in without]
+    return lines
+
+
+def _described(feature: Feature) -> dict[str, str]:
+    return {"feature": feature.name, "since": str(feature.since), "without": feature.without}
