@@ -17,7 +17,9 @@ import structlog
 from config.settings.leader_election import LeaderElectionSection
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.build import build_engine, installed_plugins
+from scheduler.kube import versions
 from scheduler.kube.port import ApiError, ApiSilent, Cluster
+from scheduler.kube.rest import version
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.rights import NEEDED, of_lease
@@ -39,8 +41,6 @@ _OTHER_CONNECTIONS = 44
 _RIGHTS_CHECK_EVERY_S = 60.0
 # Twice this fits into the 30 s that Kubernetes gives a pod to terminate.
 _STOP_TIMEOUT_S = 10.0
-# Set by the Deployment, from the pod's own metadata.
-_OF_OUR_POD = ("POD_NAME", "POD_UID")
 
 
 async def run(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> None:
@@ -57,13 +57,11 @@ async def run(configuration: SchedulerConfiguration, environment: Mapping[str, s
         raise StartupError(str(error)) from error
     rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
     async with contextlib.aclosing(_cluster(configuration, connection, rng)) as cluster:
-        leadership = leadership_of(configuration.leader_election, cluster, rng, _identity(environment))
+        leadership = _leadership(configuration.leader_election, cluster, rng)
         await _serve(configuration, connection, cluster, rng, leadership)
 
 
-def leadership_of(
-    election: LeaderElectionSection, cluster: Cluster, rng: random.Random, identity: str
-) -> Leadership | None:
+def _leadership(election: LeaderElectionSection, cluster: Cluster, rng: random.Random) -> Leadership | None:
     """None where no leader is elected."""
     if not election.leader_elect:
         return None
@@ -72,14 +70,10 @@ def leadership_of(
         renew_deadline_s=election.renew_deadline_s,
         retry_period_s=election.retry_period_s,
     )
+    # In a container the host's name is the pod's; a process that is started again there is another replica.
+    identity = f"{socket.gethostname()}_{uuid.uuid4()}"
     lease = LeaderElection(election.resource_namespace, election.resource_name, identity, timing)
     return Leadership(cluster, lease, now_s=_boot_time_s, wall=_now, rng=rng)
-
-
-def _identity(environment: Mapping[str, str]) -> str:
-    """Of this process. A container that is started again in its pod keeps it: the one before it is gone for certain."""
-    pod = [environment[name] for name in _OF_OUR_POD if environment.get(name)]
-    return "_".join(pod if len(pod) == len(_OF_OUR_POD) else (socket.gethostname(), str(uuid.uuid4())))
 
 
 def _boot_time_s() -> float:
@@ -176,16 +170,24 @@ async def _until_stopped(service: Service, cluster: KubeCluster, election: Leade
     stop = stop_requested()
     async with asyncio.TaskGroup() as tasks:
         service_run = tasks.create_task(service.run())
-        checking_rights = tasks.create_task(_log_missing_rights(cluster, election))
+        asking = (
+            tasks.create_task(_log_missing_rights(cluster, election)),
+            tasks.create_task(version.tell(cluster.server_version, versions.OF_THE_SCHEDULER, _log_line)),
+        )
         collecting = tasks.create_task(keep_pauses_short())
         await stop.wait()
         log.info("stop", binds_in_flight=service.binds_in_flight, pods_being_bound=service.pods_being_bound)
-        checking_rights.cancel()
+        for question in asking:
+            question.cancel()
         service.stop()
         await asyncio.wait({service_run}, timeout=_STOP_TIMEOUT_S)
         service_run.cancel()
         collecting.cancel()
     await service.recorder.flush(_STOP_TIMEOUT_S)
+
+
+def _log_line(line: versions.Line) -> None:
+    getattr(log, line.level)(line.event, **line.fields)
 
 
 async def _log_missing_rights(cluster: KubeCluster, election: LeaderElectionSection) -> None:

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf
 
-from scheduler.kube.port import ApiError, ApiRefused, ApiSilent, ApiThrottled
+from scheduler.kube.port import ApiError, ApiRefused, ApiThrottled, NotSent
 from scheduler.slot_shares import Sender, SlotShares, Standing
 
 # RBAC's own words, and not those of an admission policy: nothing of this namespace can be bound.
@@ -60,8 +60,8 @@ class BindSlots:
     ) -> None:
         """most: slots, >= 1. now_s: monotonic seconds. backoff_s: the pause after so many failures in a row.
 
-        on_free: called when `taken` may have become less. leads: asked before each request; where it says no, that
-        is as if there was no answer.
+        on_free: called when `taken` may have become less. leads: asked before each request; where it says no, the
+        sender gets NotSent.
         """
         self._shares = SlotShares(most)
         self._now_s = now_s
@@ -125,7 +125,7 @@ class BindSlots:
         await self._turn_of(sender, first=first)
         try:
             if not self._leads():
-                raise ApiSilent(_NOT_SENT)
+                raise NotSent(_NOT_SENT)
             yield
         except ApiError as error:
             self._judge(sender, error)

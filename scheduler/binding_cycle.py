@@ -25,7 +25,7 @@ from typing import Final
 from config.protocol import names
 from scheduler.bind_slots import BindSlots, HeldBack, Stopped, concerns_all
 from scheduler.kube import objects
-from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiRefused, ApiThrottled, Binding, Cluster
+from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiRefused, ApiThrottled, Binding, Cluster, NotSent
 from scheduler.scheduling_cycle import Hold
 
 # kube-apiserver's --request-timeout: a request older than this can no longer take effect.
@@ -152,6 +152,8 @@ class Binder:
                 await self.cluster.bind(binding, self.timeout_s)
         except HeldBack as why:
             raise held_back(binding.pod.namespace, str(why)) from why
+        except NotSent as error:
+            raise BindUnknown(error.message, error.status) from error
         except ApiConflict as conflict:
             await self._read(binding, doubt, BindRefused(conflict.message, status=conflict.status))
         except ApiThrottled as throttled:

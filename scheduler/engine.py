@@ -17,7 +17,7 @@ import numpy as np
 from scheduler.framework.preemption import PostFilterResult
 from scheduler.framework.runtime import Signature
 from scheduler.kube import objects
-from scheduler.pods.pod import Pod
+from scheduler.pods.pod import RUNNING, Pod
 from scheduler.preemption_searches import PostFiltered, Searches
 from scheduler.queue.entry import QueuedPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
@@ -85,11 +85,11 @@ class Engine:
             self.queue.add_or_update(pod, now_s, self._key, since_s)
             self._searches.updated(pod)
         if self.tables.record(pod.key.uid) is None:
-            self._note_nomination(pod)
+            self.nominations.shown(pod)
 
     def pod_of_others(self, pod: Pod) -> None:
         """A pod without a node was seen that another scheduler is to place."""
-        self._note_nomination(pod)
+        self.nominations.shown(pod)
 
     def pod_assigned(self, pod: Pod) -> str:
         """A pod with a node was seen: nobody needs to place it. Returns what is wrong with its allocation, or ""."""
@@ -97,7 +97,15 @@ class Engine:
             self.queue.delete(pod.key.uid)
         self._searches.left(pod.key.uid)
         self.nominations.remove(pod.key.uid)
+        before = self.tables.record(pod.key.uid)
+        if pod.phase == RUNNING and before is not None and before.pod.phase != RUNNING:
+            self.tables.rejections.started(pod)
         return self.tables.add(pod)
+
+    def pod_rejected(self, pod: Pod, reason: str, now_s: float) -> float:
+        """The kubelet of its node has failed it at admission. Returns for how many seconds such pods go elsewhere."""
+        self._in_doubt |= dict.fromkeys(kept.pod.key.uid for kept in self.nominations.on(pod.node_name))
+        return self.tables.rejections.note(pod, reason, now_s)
 
     def pod_terminating(self, uid: str) -> None:
         """A pod without a node is being deleted: nobody needs to place it any more."""
@@ -192,8 +200,14 @@ class Engine:
             )
         return Decision(queued, outcome)
 
+    def next_ready_s(self) -> float | None:
+        """When `decide` may have something to do although nothing happens; None when that is never."""
+        ends_s = (self.queue.next_ready_s(), self.tables.rejections.next_s())
+        return min((end_s for end_s in ends_s if end_s is not None), default=None)
+
     def check(self, now_s: float) -> bool:
         """Ask one class of waiting pods that sorts before the next pod to decide; False when there is none to ask."""
+        self.tables.rejections.expire(now_s)
         self._note_openings()
         self._reservations.look(now_s)
         while self._try_again:
@@ -361,19 +375,6 @@ class Engine:
                 self.queue.failed(pod.key.uid, now_s, longest_s=longest_backoff_s)
             self._try_again += self.nominations.pod_gone(pod.key.uid)
 
-    def _note_nomination(self, pod: Pod) -> None:
-        """What the status of a pod without a node says. Of ours, a watch may be older than what we have decided."""
-        kept, said = self.nominations.of(pod.key.uid), pod.nominated_node
-        if kept is not None and kept.node == said:
-            kept.written = True
-        elif kept is None or kept.written:
-            if said:
-                nominated = self.nominations.nominate(pod, said, None)
-                if nominated is not None:
-                    nominated.written = True
-            else:
-                self.nominations.remove(pod.key.uid)
-
     def _least_of_row(self, pod: Pod) -> Int64Array | None:
         cycle = self._cycles.get(pod.scheduler_name)
         return None if cycle is None else cycle.least_of_row(pod)
@@ -391,6 +392,8 @@ class Engine:
                 node = self.tables.names[row]
                 # It did not fit while others were to go there, too; its class is asked on behalf of another pod.
                 self._try_again += self.nominations.free_on(node)
-                for kept in self.nominations.on(node) if kinds & _NODE else self.nominations.reserved.values():
-                    if kept.node == node:
-                        self._in_doubt[kept.pod.key.uid] = None
+                if kinds & _NODE:
+                    self._in_doubt |= dict.fromkeys(kept.pod.key.uid for kept in self.nominations.on(node))
+            for kept in self.nominations.reserved.values():
+                if self.tables.row_of.get(kept.node) in openings.rows:
+                    self._in_doubt[kept.pod.key.uid] = None

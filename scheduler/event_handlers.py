@@ -10,12 +10,14 @@ from datetime import UTC, datetime
 from math import inf
 from typing import Any, Final
 
+from cachetools import LRUCache
+
 from config.protocol import names
 from config.protocol.quantity import QuantityError
 from scheduler.engine import Engine
 from scheduler.kube import objects
 from scheduler.kube.budgets import node_excess
-from scheduler.kube.port import SERVICES, Changed, Deleted, Kind, ListEnds, Undecodable, WatchEvent
+from scheduler.kube.port import SERVICES, Changed, Deleted, Kind, ListBegins, ListEnds, Undecodable, WatchEvent
 from scheduler.pods.mistakes import forgotten, misspelt, misspelt_as, mistakes, node_mistakes
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.state.columns.selectors import Expressions, equalities, of_label_selector
@@ -26,6 +28,14 @@ _OVER_BUDGET: Final = "OverBudget"
 _MISTAKE: Final = "Mistake"
 BAD_ANNOTATION: Final = "BadAnnotation"
 _CARD_FAILED: Final = "GPUUnhealthy"
+_CARD_HAS_FAILED: Final = "card.failed"
+_REJECTED_BY_KUBELET: Final = "RejectedByKubelet"
+_IS_REJECTED: Final = "pod.rejected_by_kubelet"
+# How the message of such a pod begins. Source: pkg/kubelet/kubelet.go, rejectPod.
+_REJECTED: Final = "Pod was rejected: "
+_LONGEST_REASON: Final = 64
+_LONGEST_SAID: Final = 512
+_MOST_REMEMBERED: Final = 4096
 # What the API server writes into a pod that names no scheduler.
 _FORGOTTEN: Final = "default-scheduler"
 
@@ -35,7 +45,8 @@ class Problem:
     """What is wrong with an object of the cluster. kind: Pod, Node, ConfigMap; name: `namespace/name` or name.
 
     uid: "" where it is not known. on_object: whether its owner should see an Event on it, with this reason.
-    happened: something has happened to the object, and is told each time; else something is wrong with it, told once.
+    happened: what has happened to the object, as the log names it, which is told each time; "" where something is wrong
+    with it, which is told once.
     """
 
     kind: str
@@ -44,7 +55,7 @@ class Problem:
     uid: str = ""
     on_object: bool = True
     reason: str = BAD_ANNOTATION
-    happened: bool = False
+    happened: str = ""
 
 
 def before_start(now_s: float, unix_s: float) -> Callable[[str], float]:
@@ -82,6 +93,8 @@ class EventHandlers:
         self._reader = reader
         self._now_s = now_s
         self._report = report
+        self._lists_failed = True
+        self._rejected: LRUCache[str, None] = LRUCache(_MOST_REMEMBERED)
 
     def pods(self, events: Iterable[WatchEvent[objects.Pod]]) -> None:
         """Pods that have a node go to the tables, those that wait for us to the queue."""
@@ -92,6 +105,16 @@ class EventHandlers:
                 self._engine.pod_gone(event.object.metadata.uid)
             elif isinstance(event, Undecodable):
                 self._report(Problem("Pod", event.name, event.error, on_object=False))
+
+    def failed_pods(self, events: Iterable[WatchEvent[objects.Pod]]) -> None:
+        """Our own that a kubelet has rejected at admission; not those that are listed: that may be long ago."""
+        for event in events:
+            if isinstance(event, ListBegins | ListEnds):
+                self._lists_failed = isinstance(event, ListBegins)
+            elif isinstance(event, Changed) and self._lists_failed:
+                self._rejected[event.object.metadata.uid] = None
+            elif isinstance(event, Changed):
+                self._failed(event.object)
 
     def nodes(self, events: Iterable[WatchEvent[objects.Node]]) -> None:
         """Nodes and their inventories."""
@@ -166,6 +189,9 @@ class EventHandlers:
         except QuantityError as error:
             meta = wire.metadata
             self._report(Problem("Pod", f"{meta.namespace}/{meta.name}", str(error), meta.uid))
+            if wire.spec.node_name and self._engine.tables.record(meta.uid) is None:
+                # Somebody else has placed it: it waits for us no more.
+                self._engine.pod_gone(meta.uid)
             return
         if pod.finished:
             self._engine.pod_gone(pod.key.uid)
@@ -181,6 +207,23 @@ class EventHandlers:
             self._engine.pod_of_others(pod)
             if pod.template.gpu_units and not pod.terminating:
                 self._tell_scheduler_name(pod)
+
+    def _failed(self, wire: objects.Pod) -> None:
+        if not wire.status.message.startswith(_REJECTED) or wire.metadata.uid in self._rejected:
+            return
+        self._rejected[wire.metadata.uid] = None
+        try:
+            pod = self._reader.read(wire)
+        except QuantityError:
+            return
+        if not pod.node_name or pod.scheduler_name not in self._engine.scheduler_names:
+            return
+        reason = pod.reason[:_LONGEST_REASON] or "no reason"
+        for_s = self._engine.pod_rejected(pod, reason, self._now_s())
+        said = wire.status.message.removeprefix(_REJECTED)[:_LONGEST_SAID].rstrip(". ")
+        message = f"node {pod.node_name} rejected it ({reason}): {said}; pods like it go elsewhere for {for_s:.0f} s"
+        name, uid = str(pod.key), pod.key.uid
+        self._report(Problem("Pod", name, message, uid, reason=_REJECTED_BY_KUBELET, happened=_IS_REJECTED))
 
     def _tell_mistakes(self, pod: Pod, wire: objects.Pod) -> None:
         found = mistakes(wire, self._reader.resources)
@@ -243,7 +286,9 @@ class EventHandlers:
             self._report(Problem("Node", node.metadata.name, "; ".join(found), node.metadata.uid, reason=_MISTAKE))
         for pod, what in self._engine.tables.news.take_failures():
             message = f"{what}; the pod is on it: node {node.metadata.name}"
-            self._report(Problem("Pod", str(pod.key), message, pod.key.uid, reason=_CARD_FAILED, happened=True))
+            self._report(
+                Problem("Pod", str(pod.key), message, pod.key.uid, reason=_CARD_FAILED, happened=_CARD_HAS_FAILED)
+            )
         # Its pods may read differently on the cards, or in the unit, that it has now.
         for pod, problem in self._engine.tables.take_pod_problems():
             self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))

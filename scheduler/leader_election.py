@@ -24,6 +24,7 @@ from typing import Final
 
 from scheduler.kube.leases import Lease, LeaseSpec
 from scheduler.kube.port import WantedLease
+from scheduler.kube.resource_versions import version_number
 
 # Who gives the Lease up says so by this duration.
 _GIVEN_UP_S: Final = 1
@@ -82,7 +83,7 @@ class LeaderElection:
     def observe(self, lease: Lease, now_s: float) -> None:
         """A watch shows the Lease, perhaps older than what is known already."""
         version = lease.metadata.resource_version
-        if self._version and int(version) <= int(self._version):
+        if self._version and version_number(version) <= version_number(self._version):
             return
         if lease.spec != self._spec:
             self._changed_s, self._tried_s = now_s, None
@@ -119,7 +120,7 @@ class LeaderElection:
         if self.taken_over is None:
             self.taken_over = self._taking_over
         self._renewed_s, self._tried_s = sent_s, None
-        if not self._version or int(version) >= int(self._version):
+        if not self._version or version_number(version) >= version_number(self._version):
             # Otherwise a watch has shown a later one meanwhile.
             self._spec, self._version, self._pods_seen, self._changed_s = wanted.spec, version, wanted.pods_seen, sent_s
 
@@ -162,8 +163,7 @@ class LeaderElection:
         if self._version and not self.holder and self._pods_seen is not None:
             return TakeOver(self._pods_seen)
         # There is none, or somebody has taken its holder away: a leader may not know yet. So it is where the holder is
-        # ourselves: a write of ours may have been executed unseen, or the process before us in this container may have
-        # ended while it waited.
+        # ourselves: a write of ours was executed unseen.
         return TakeOver(sends_for_s=self.timing.renew_deadline_s)
 
     def _write(self, spec: LeaseSpec, pods_seen: str | None = None) -> WantedLease:

@@ -31,7 +31,7 @@ _WRITES: Final = "renewals of the lease"
 _END_WITHIN_S: Final = 2.0
 # Standbys do not all write at the same moment: of the retry period, at most so much later.
 _JITTER: Final = 0.2
-# Then the watch of the Lease is opened anew.
+# Then the watch of the Lease is opened again.
 _REFUSED_IN_A_ROW: Final = 2
 # A server that comes back is found before the deadline is over.
 _RECONNECT_MAX_S: Final = 1.0

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 
 from scheduler.kube import objects
 from scheduler.kube.port import Bookmark, Changed, Deleted, ListBegins, ListEnds, WatchEvent
+from scheduler.kube.resource_versions import version_number
 
 
 class PodsSeen:
-    """Owned by the event loop. Resource versions, compared as numbers.
-
-    Source: KEP-5504, of Kubernetes 1.35: those of one resource can be compared, and always could in fact.
-    """
+    """Owned by the event loop."""
 
     def __init__(self) -> None:
         """Nothing seen."""
@@ -35,20 +33,20 @@ class PodsSeen:
         """These are in the tables now."""
         for event in batch:
             match event:
-                case Changed() | Deleted() if event.object.metadata.resource_version:
-                    self._last_change = max(self._last_change, int(event.object.metadata.resource_version))
+                case Changed() | Deleted() if version := version_number(event.object.metadata.resource_version):
+                    self._last_change = max(self._last_change, version)
                     if not self._listing:
                         self._version = self._last_change
                 case ListBegins():
                     self._listing = True
                 case ListEnds():
-                    self._listing, self._version = False, int(event.resource_version)
+                    self._listing, self._version = False, version_number(event.resource_version)
                 case Bookmark():
-                    self._version = int(event.resource_version)
+                    self._version = version_number(event.resource_version)
         self._advanced.set()
 
     async def reach(self, version: str) -> None:
         """Return when all changes up to it are in the tables."""
-        while self._version is None or self._version < int(version):
+        while self._version is None or self._version < version_number(version):
             self._advanced.clear()
             await self._advanced.wait()

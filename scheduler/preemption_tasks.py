@@ -164,11 +164,11 @@ class PreemptionTasks:
             try:
                 await self._send(namespace, request)
             except ApiThrottled as throttled:
-                await asyncio.sleep(max(throttled.retry_after_s, self._backoff_s(attempt)))
+                await self._slots.pause(max(throttled.retry_after_s, self._backoff_s(attempt)))
             except ApiRefused:
                 raise
             except ApiError:
-                await asyncio.sleep(self._backoff_s(attempt))
+                await self._slots.pause(self._backoff_s(attempt))
             else:
                 return
         await self._send(namespace, request)

@@ -109,8 +109,8 @@ class Service:
         self._wake = asyncio.Event()
         self._until_stop: list[asyncio.Task[None]] = []
         self.recorder = self._recorder()
-        self._problems = Problems(observer, self.recorder, self.leads)
         now_s, unix_s = self._clock.monotonic_s, self._clock.wall_ns() / 1e9
+        self._problems = Problems(observer, self.recorder, now_s)
         since_s = before_start(now_s(), unix_s)
         handlers = EventHandlers(engine, reader, now_s=now_s, report=self._problems.report, waits_since_s=since_s)
         volume_binder = self._volume_binder(rng)
@@ -239,6 +239,7 @@ class Service:
             await self._schedule()
             if self._leadership is not None and leading is not None:
                 await self._leadership.end(leading, await self._all_seen())
+                self.recorder.forget_waiting()
             for task in watching:
                 task.cancel()
 
@@ -258,6 +259,7 @@ class Service:
             await self._watches.catch_up(taken_over.pods_seen)
             log.info("leader.schedules", identity=self._leadership.identity)
         self._schedules = True
+        self._problems.begin()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.recorder.run())
             tasks.create_task(self._decide_forever(bindings))
@@ -338,7 +340,7 @@ class Service:
         return False
 
     async def _until_something_happens(self) -> None:
-        ready_s = self.engine.queue.next_ready_s()
+        ready_s = self.engine.next_ready_s()
         timer = None
         if ready_s is not None and self._may_place:
             delay_s = max(0.0, ready_s - self._clock.monotonic_s())

@@ -83,7 +83,7 @@ def _class(_: str, name: str, found: storage.StorageClass | None) -> Callable[[V
 
 
 def _node(_: str, name: str, found: storage.CSINode | None) -> Callable[[Volumes], None]:
-    drivers = () if found is None else found.spec.drivers[:_MOST_DRIVERS]
+    drivers = () if found is None else (found.spec.drivers or ())[:_MOST_DRIVERS]
     limits = {
         driver.name: driver.allocatable.count
         for driver in drivers

@@ -25,6 +25,7 @@ from scheduler.volume_handlers import VolumeHandlers
 
 # The requests that bind, beside the watches in `Contact`.
 BINDINGS: Final = "bindings"
+_CATCHING_UP: Final = "the pods as they are now"
 _BATCH_WAIT_S: Final = 0.005
 _SLICE_S: Final = 0.005
 _SMALL_BATCH: Final = 64
@@ -123,6 +124,7 @@ class Watches:
         others = [one for one in self._watched if one.kind is not port.PODS]
         return [
             tasks.create_task(self._reflect_pods()),
+            tasks.create_task(self._reflect(port.FAILED_PODS, self._handlers.failed_pods)),
             *(tasks.create_task(self._reflect(one.kind, one.handle)) for one in others),
         ]
 
@@ -142,9 +144,11 @@ class Watches:
                 last = await self._cluster.last_change(port.PODS, self.pods_seen.version)
             except port.ApiError as error:
                 failures += 1
-                log.info("start.catching_up", reason=error.message)
+                if self.contact.failed(_CATCHING_UP, error.message):
+                    log.warning("leader.catches_up", reason=error.message)
                 await asyncio.sleep(backoff.delay_s(failures))
             else:
+                self.contact.recovered(_CATCHING_UP)
                 return await self.pods_seen.reach(last)
 
     def not_ready(self, after_s: float) -> str:
@@ -193,14 +197,16 @@ class Watches:
             self.listed.set()
 
     def _trouble(self, kind: Kind[T], error: port.ApiError | None) -> None:
-        if error is None:
+        # Without the failed pods it schedules as well as any other.
+        if kind is not port.FAILED_PODS and error is None:
             self.contact.recovered(kind.name)
-        else:
+        elif kind is not port.FAILED_PODS and error is not None:
             self.contact.failed(kind.name, error.message)
         self._observer.watch_trouble(kind, error)
 
     def _answered(self, kind: Kind[T], opened: bool) -> None:  # noqa: FBT001 - as OnAnswer
-        self.contact.answered(kind.name)
+        if kind is not port.FAILED_PODS:
+            self.contact.answered(kind.name)
         if opened:
             # With the same credentials; whether it may bind, the next bind request tells.
             self.contact.recovered(BINDINGS)

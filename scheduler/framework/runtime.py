@@ -40,7 +40,7 @@ _FEW: Final = 8
 _FEW_CHANGES: Final = 256
 _NODE: Final = int(Change.NODE)
 # What rules look at that do not look at bookings.
-_OF_NODE: Final = int(Change.NODE | Change.VOLUMES)
+_OF_NODE: Final = int(Change.NODE | Change.VOLUMES | Change.REJECTIONS)
 
 
 @dataclass(slots=True)

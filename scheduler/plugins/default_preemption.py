@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
+REJECTED: Final = "not eligible due to a kubelet that has just rejected such a pod."
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
 NOT_LISTED: Final = "not eligible before the PodDisruptionBudgets are known."
@@ -169,6 +170,9 @@ def _not_eligible(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord]) -> st
         return NOT_LISTED
     kept = what_if.nominations.of(pod.key.uid)
     if kept is None:
+        if what_if.tables.rejections.reasons(pod):
+            # Otherwise pods that no kubelet takes would empty one node after the other.
+            return REJECTED
         return TOO_MANY if what_if.nominations.full_for(pod) else ""
     if not (what_if.may_help_on(kept.node) and what_if.nominations.cards_serve(kept)):
         # Whoever leaves there, the pod will not be let in: the node is cordoned by now, say, or its card has failed.

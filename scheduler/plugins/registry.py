@@ -30,6 +30,7 @@ from scheduler.plugins.gpu_share import GpuShare
 from scheduler.plugins.gpu_sharers_per_card import GpuSharersPerCard
 from scheduler.plugins.image_locality import ImageLocality
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity
+from scheduler.plugins.kubelet_rejections import KubeletRejections
 from scheduler.plugins.node_affinity import NodeAffinity
 from scheduler.plugins.node_declared_features import NodeDeclaredFeatures
 from scheduler.plugins.node_name import NodeName
@@ -52,6 +53,7 @@ PLUGINS: Final[tuple[type[Plugin], ...]] = (
     SchedulingGates,
     NodeUnschedulable,
     NodeName,
+    KubeletRejections,
     TaintToleration,
     NodeAffinity,
     NodePorts,

@@ -9,7 +9,7 @@ from scheduler.queue.entry import Entry, SortKey
 from scheduler.queue.heap import Heap
 
 
-class HeldBack(Collection[Entry]):
+class HeldBackPods(Collection[Entry]):
     """Adding and taking a pod costs as much as in the queue itself; a look costs one question per namespace."""
 
     def __init__(self) -> None:

@@ -29,6 +29,7 @@ _MOST_ROWS: Final = 64
 _MOST_KEPT: Final = 256
 _MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
 _NODE: Final = int(Change.NODE)
+_REJECTIONS: Final = int(Change.REJECTIONS)
 # None: all rows.
 _SomeRows: TypeAlias = frozenset[int] | None
 _NOTHING: Final[frozenset[int]] = frozenset()
@@ -169,6 +170,8 @@ class Preemptors:
         if noted.everywhere:
             if noted.everywhere & _NODE:
                 self._table.rows[:] = ANY_BIT
+            elif noted.everywhere & _REJECTIONS:
+                self._table.rows[:, self._table.concerned(_REJECTIONS)] = ANY_BIT
             self._open(self._table.concerned(noted.everywhere), None)
 
     def first_priority(self, turned_away: Callable[[Pod], bool]) -> int | None:

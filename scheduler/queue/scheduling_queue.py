@@ -42,7 +42,7 @@ from scheduler.queue.entry import Entry, QueuedPod, SortKey, State, by_priority,
 from scheduler.queue.failed_pods import FailedPods
 from scheduler.queue.gates import NO_GATES, Gate, gate_message
 from scheduler.queue.heap import Heap
-from scheduler.queue.held_back import HeldBack
+from scheduler.queue.held_back import HeldBackPods
 from scheduler.queue.homes import homes_are_right
 from scheduler.queue.longest_waiting import Starved
 from scheduler.queue.unschedulable_pods import UnschedulablePods
@@ -75,7 +75,7 @@ class SchedulingQueue:
         self._active: Heap[SortKey, Entry] = Heap()
         self._failed = FailedPods(initial_backoff_s=initial_backoff_s, max_backoff_s=max_backoff_s)
         self._gated: dict[Entry, None] = {}
-        self._held_back = HeldBack()
+        self._held_back = HeldBackPods()
         self._no_fit = UnschedulablePods(initial_backoff_s=initial_backoff_s, max_backoff_s=max_backoff_s)
         self._arrivals = 0
 

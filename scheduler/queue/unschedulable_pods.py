@@ -45,7 +45,8 @@ _CHECKS_PER_POD: Final = 8
 # What can alter an Amount.
 _MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
 _NODE: Final = int(Change.NODE)
-_VOLUMES: Final = int(Change.VOLUMES)
+# Rows that the node's own fields allow may take the pod again, of the classes that wait for one of these.
+_ALLOW_AGAIN: Final = int(Change.VOLUMES | Change.REJECTIONS)
 
 
 class UnschedulablePods:
@@ -256,9 +257,9 @@ class UnschedulablePods:
             table.since[anywhere] = EVERYWHERE
             if noted.everywhere & _NODE:
                 table.rows[:] = ANY_BIT
-            elif noted.everywhere & _VOLUMES:
-                # A node that could not give a volume may do so now, and have room later.
-                table.rows[:, table.concerned(_VOLUMES)] = ANY_BIT
+            elif noted.everywhere & _ALLOW_AGAIN:
+                # A node that could not give a volume, or was left out, may have room later.
+                table.rows[:, table.concerned(noted.everywhere & _ALLOW_AGAIN)] = ANY_BIT
         self._any_due = True
 
     def _ask_users(self, claims: Iterable[ClaimKey]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from scheduler.kube.objects import Pod, PodCondition
 from scheduler.kube.port import (
+    FAILED_PODS,
     KINDS,
     ApiError,
     ApiFailed,
@@ -53,7 +54,7 @@ R = TypeVar("R")
 _THROTTLED: Final = "Too many requests, please try again later."
 _FAILED: Final = "an error on the server has prevented the request from succeeding"
 _TIMING: Final = WatchTiming()
-_EVERY_KIND: Final = frozenset(kind.name for kind in KINDS)
+_EVERY_KIND: Final = frozenset(kind.name for kind in (*KINDS, FAILED_PODS))
 
 
 class MemoryCluster:

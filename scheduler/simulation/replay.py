@@ -114,7 +114,7 @@ class _Replay:
 
     def _next_s(self) -> float | None:
         """When something happens next; None: never."""
-        outside_s, ready_s = self._player.next_s, self._engine.queue.next_ready_s()
+        outside_s, ready_s = self._player.next_s, self._engine.next_ready_s()
         if outside_s is None and not self._worth_trying():
             return None
         times = [at_s for at_s in (outside_s, ready_s) if at_s is not None]

@@ -28,6 +28,7 @@ class Change(IntFlag):
     DOMAINS: rows other than the one that changed may be open or closed now.
     ATTACHMENTS: how many volumes the node attaches, or has attached apart from those of its pods. VOLUMES: a volume, or
     room for one, can be had that could not be before, on whatever row.
+    REJECTIONS: its kubelet has rejected a pod, or that is long enough ago.
     """
 
     EXISTENCE = auto()
@@ -46,15 +47,16 @@ class Change(IntFlag):
     DOMAINS = auto()
     ATTACHMENTS = auto()
     VOLUMES = auto()
+    REJECTIONS = auto()
 
     NODE = EXISTENCE | LABELS | TAINTS | UNSCHEDULABLE | ALLOCATABLE | INVENTORY | ANNOTATIONS | FEATURES | IMAGES
     BOOKINGS = PODS | PORTS | CARDS | COMPANY
-    ANY = NODE | BOOKINGS | DOMAINS | ATTACHMENTS | VOLUMES
+    ANY = NODE | BOOKINGS | DOMAINS | ATTACHMENTS | VOLUMES | REJECTIONS
 
 
 # Beside the bits of Change, so that a domain that opens for some wakes not everybody who waits for one.
-_FIRST_DOMAIN_BIT: Final = 16
-_DOMAIN_BITS: Final = 46
+_FIRST_DOMAIN_BIT: Final = 17
+_DOMAIN_BITS: Final = 45
 ANY_DOMAIN: Final = int(Change.DOMAINS) | (((1 << _DOMAIN_BITS) - 1) << _FIRST_DOMAIN_BIT)
 ANYTHING: Final = int(Change.ANY) | ANY_DOMAIN
 

@@ -163,6 +163,19 @@ class Nominations:
         """Whether the pod is to go for one that waits."""
         return bool(self._waits_for.get(uid))
 
+    def shown(self, pod: Pod) -> None:
+        """What the status of a pod without a node says. Of ours, a watch may be older than what we have decided."""
+        kept, said = self.of(pod.key.uid), pod.nominated_node
+        if kept is not None and kept.node == said:
+            kept.written = True
+        elif kept is None or kept.written:
+            if said:
+                nominated = self.nominate(pod, said, None)
+                if nominated is not None:
+                    nominated.written = True
+            else:
+                self.remove(pod.key.uid)
+
     def nominate(
         self,
         pod: Pod,

@@ -34,6 +34,7 @@ from scheduler.state.columns.arrays import ALL_ROWS, FIRST_CAPACITY, BoolArray, 
 from scheduler.state.columns.images import Images
 from scheduler.state.columns.taints import Taints
 from scheduler.state.disruption_budgets import DisruptionBudgets
+from scheduler.state.kubelet_rejections import KubeletRejections
 from scheduler.state.pod_record import NOTHING_SENT, PodRecord, problem_of
 from scheduler.state.volumes.plan import Plan
 from scheduler.state.volumes.volumes import Volumes
@@ -47,6 +48,7 @@ _SOME_DOMAINS: Final = ANY_DOMAIN & ~_DOMAINS
 _INVENTORY: Final = int(Change.INVENTORY)
 _ATTACHMENTS: Final = int(Change.ATTACHMENTS)
 _VOLUMES: Final = int(Change.VOLUMES)
+_REJECTIONS: Final = int(Change.REJECTIONS)
 # From so few a volume that came or went can be used, if they are told one by one.
 _FEW_ROWS: Final = 32
 
@@ -65,6 +67,7 @@ class Tables(Bookings):
         self.news = CardNews()
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
         self.budgets = DisruptionBudgets()
+        self.rejections = KubeletRejections(self._left_out, self._used_again)
 
     # Nodes
 
@@ -281,6 +284,16 @@ class Tables(Bookings):
         self._leave(record)
         record.written = written
         self._enter(record)
+
+    def _left_out(self, node: str) -> None:
+        if (row := self.row_of.get(node)) is not None:
+            self.changes.note(row, _REJECTIONS)
+
+    def _used_again(self, node: str) -> None:
+        if (row := self.row_of.get(node)) is not None:
+            self.changes.note(row, _REJECTIONS)
+        # Whoever was rejected there may preempt again, wherever that is.
+        self.openings.note_everywhere(_REJECTIONS)
 
     def _row_for(self, name: str) -> int:
         if (row := self.row_of.get(name)) is not None:

@@ -29,6 +29,7 @@ class ClusterCopy:
 
     Of free and lost, places that are kept for preemptors are no part: their victims are, as long as they are there.
     slots: of each row, None where cards have no series of their own. The tables replace a row's list or append to it.
+    rejections: by reason.
     """
 
     queues: Mapping[str, int]
@@ -38,11 +39,16 @@ class ClusterCopy:
     free: Int64Array
     lost: Int64Array
     slots: list[list[Slot]] | None
+    rejections: Mapping[str, int]
 
     def text(self) -> Iterator[bytes]:
         """All series, in pieces of a few hundred lines."""
         yield _head("scheduler_pending_pods", "gauge", "Pending pods, by queue.") + _lines(
             f'scheduler_pending_pods{{queue="{queue}"}} {length}' for queue, length in self.queues.items()
+        )
+        name = "gpushare_scheduler_kubelet_rejections_total"
+        yield _head(name, "counter", "Pods of ours that a kubelet has rejected at admission, by its reason.") + _lines(
+            f'{name}{{reason="{_escaped(reason)}"}} {count}' for reason, count in self.rejections.items()
         )
         yield self._free_shares()
         yield from _two_gauges(
@@ -106,6 +112,7 @@ def copied(tables: Tables, queues: Mapping[str, int], *, per_card: bool) -> Clus
         free=free,
         lost=lost,
         slots=cards.slots.copy() if per_card else None,
+        rejections=dict(tables.rejections.counted),
     )
 
 

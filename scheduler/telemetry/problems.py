@@ -4,33 +4,43 @@ from collections.abc import Callable
 from typing import Final
 
 import structlog
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 
 from scheduler.event_handlers import Problem
 from scheduler.telemetry.observer import ServiceObserver
 from scheduler.telemetry.recorder import Recorder
 
 _MOST_REPORTED: Final = 4096
+# What a standby has seen for so long before it is elected, perhaps no leader has told; the older is told already.
+_UNTOLD_S: Final = 120.0
 
 log = structlog.get_logger()
 
 
 class Problems:
-    """leads: whether this replica speaks; the others see the same."""
+    """Of all replicas the one that schedules tells them; the others see the same."""
 
-    def __init__(self, observer: ServiceObserver, recorder: Recorder, leads: Callable[[], bool]) -> None:
-        """Nothing reported."""
+    def __init__(self, observer: ServiceObserver, recorder: Recorder, now_s: Callable[[], float]) -> None:
+        """now_s: monotonic seconds."""
         self._observer = observer
         self._recorder = recorder
-        self._leads = leads
+        self._speaks = False
         self._reported: LRUCache[Problem, bool] = LRUCache(maxsize=_MOST_REPORTED)
+        self._untold: TTLCache[Problem, bool] = TTLCache(_MOST_REPORTED, _UNTOLD_S, timer=now_s)
+
+    def begin(self) -> None:
+        """From now on this replica tells them."""
+        self._speaks = True
+        for problem in list(self._untold):
+            self.report(problem)
+        self._untold.clear()
 
     def report(self, problem: Problem) -> None:
         """Tell it, once unless it is something that happens."""
-        if not self._leads():
-            return
-        if problem.happened:
-            log.warning("card.failed", pod=problem.name, problem=problem.message)
+        if not self._speaks:
+            self._untold[problem] = True
+        elif problem.happened:
+            log.warning(problem.happened, pod=problem.name, problem=problem.message)
             self._recorder.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)
         elif problem not in self._reported:
             self._reported[problem] = True

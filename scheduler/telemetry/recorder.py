@@ -138,6 +138,10 @@ class Recorder:
                 for _ in range(_SENDERS):
                     senders.create_task(self._send_rest())
 
+    def forget_waiting(self) -> None:
+        """Say no more of pods that wait: another replica schedules them, and knows better."""
+        self._words.clear()
+
     async def _send_rest(self) -> None:
         while self._unsent:
             await self._send(self._next())

@@ -80,8 +80,8 @@ def configuration() -> DevicePluginConfiguration:
     [
         pytest.param(
             RBAC,
-            {"get pods", "list pods", "watch pods", "get nodes", "list nodes", "watch nodes"}
-            | {"patch nodes", "patch nodes/status", "create events", "patch events"},
+            {"list pods", "watch pods", "get nodes", "list nodes", "watch nodes"}
+            | {"patch nodes", "patch nodes/status", "create events"},
             id="by default",
         ),
         pytest.param("optional/device-plugin-evict.yaml", {"create pods/eviction"}, id="to evict"),

@@ -181,6 +181,11 @@ def test_no_file_outgrows_a_reader() -> None:
     assert {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
 
 
+def test_no_merge_is_left_half_done() -> None:
+    mark = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
+    assert [path.relative_to(ROOT).as_posix() for path in FILES if mark.search(text_of(path))] == []
+
+
 def test_no_function_outgrows_a_screen() -> None:
     lengths = {
         f"{path.relative_to(ROOT)}:{function.lineno} {function.name}": function_lines(function)

@@ -91,10 +91,11 @@ async def until(done: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def made_certificate(folder: Path) -> tuple[Path, Path]:
-    """Of 127.0.0.1, signed by itself, for servers and clients."""
-    certificate, key = folder / "tls.crt", folder / "tls.key"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=me"]
+def made_certificate(folder: Path, name: str = "me") -> tuple[Path, Path]:
+    """Of 127.0.0.1, signed by itself, for servers and clients. name: its common name."""
+    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-days", "2", "-subj", f"/CN={name}"]
     command += ["-addext", "subjectAltName=IP:127.0.0.1,DNS:api.example"]
     subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
     return certificate, key

@@ -1,4 +1,4 @@
-"""Every field of a pod's spec in Kubernetes 1.36, and what this scheduler does with it.
+"""Every field of a pod's spec in Kubernetes 1.29 to 1.37, and what this scheduler does with it.
 
 The table of docs/compatibility.md is written from here by `make docs`. One `test_pod_fields.py` holds the table to the
 code, the other to the OpenAPI document of a real kube-apiserver: a field that is not here fails there. Of the parts of
@@ -31,23 +31,33 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. example: a pod's spec that has it, and words: what the scheduler calls it; where it is not obeyed."""
+    """One field. example: a pod's spec that has it, and words: what the scheduler calls it; where it is not obeyed.
+
+    first, last: the minor versions of Kubernetes 1 that have it, where not all of those above have.
+    Source: api/openapi-spec/swagger.json of kubernetes v1.29.6 to v1.37.2.
+    """
 
     name: str
     verdict: Verdict
     why: str
     example: Mapping[str, Any] = field(default_factory=dict)
     words: str = ""
+    first: int = 0
+    last: int = 1_000_000
+
+    def exists_in(self, minor: int) -> bool:
+        """Whether Kubernetes 1.`minor` has it."""
+        return self.first <= minor <= self.last
 
 
-def judged(name: str, why: str) -> Field:
+def judged(name: str, why: str, *, first: int = 0) -> Field:
     """Read, and obeyed."""
-    return Field(name, Verdict.JUDGED, why)
+    return Field(name, Verdict.JUDGED, why, first=first)
 
 
-def irrelevant(why: str, *names: str) -> tuple[Field, ...]:
+def irrelevant(why: str, *names: str, first: int = 0) -> tuple[Field, ...]:
     """Fields that say nothing about where the pod may run, for one reason."""
-    return tuple(Field(name, Verdict.IRRELEVANT, why) for name in names)
+    return tuple(Field(name, Verdict.IRRELEVANT, why, first=first) for name in names)
 
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -65,7 +75,7 @@ _POD_SPEC: Final = (
     judged("nodeSelector", "NodeAffinity"),
     judged("overhead", "counted with the requests"),
     judged("priority", "the order in which pods are tried"),
-    judged("resources", "requests of the pod as a whole take the place of its containers'"),
+    judged("resources", "requests of the pod as a whole take the place of its containers'", first=32),
     judged(
         "runtimeClassName",
         "by the device plugin, in environment mode; for a place it was turned into other fields at admission",
@@ -88,6 +98,16 @@ _POD_SPEC: Final = (
         "a gang must not be scheduled one by one",
         {"schedulingGroup": {"podGroupName": "g"}},
         "pod groups",
+        first=36,
+    ),
+    Field(
+        "workloadRef",
+        Verdict.REFUSED,
+        "what became schedulingGroup",
+        {"workloadRef": {"name": "w", "podGroup": "g"}},
+        "pod groups",
+        first=35,
+        last=35,
     ),
     judged("preemptionPolicy", "`Never`: no pod is removed for it"),
     *irrelevant(f"{_ADMITTED}: priority", "priorityClassName"),
@@ -113,10 +133,11 @@ _POD_SPEC: Final = (
         "enableServiceLinks",
         "hostAliases",
         "hostname",
-        "hostnameOverride",
         "setHostnameAsFQDN",
         "subdomain",
     ),
+    *irrelevant(_NAMES, "hostnameOverride", first=34),
+    *irrelevant("who is asked before somebody evicts the pod", "evictionResponders", first=37),
     *irrelevant(
         "as whom the pod runs and pulls its images",
         "automountServiceAccountToken",
@@ -132,7 +153,7 @@ _CONTAINER: Final = (
     judged("resources", "requests; limits where there are none"),
     judged("restartPolicy", "Always makes an init container a sidecar"),
     judged("image", "ImageLocality, as a score"),
-    judged("restartPolicyRules", "NodeDeclaredFeatures: RestartAllContainers needs a feature of the node"),
+    judged("restartPolicyRules", "NodeDeclaredFeatures: RestartAllContainers needs a feature of the node", first=34),
     *irrelevant(
         _INSIDE,
         "args",
@@ -227,7 +248,7 @@ _PARTS: Final = {
             "projected",
             "secret",
         ),
-        *irrelevant("made on whatever node the pod runs; ImageLocality prefers those that have it", "image"),
+        *irrelevant("made on whatever node the pod runs; ImageLocality prefers those that have it", "image", first=31),
         *irrelevant(
             "mounted by the kubelet of whatever node the pod runs on; no rule of kube-scheduler looks at it",
             "azureFile",
@@ -294,12 +315,15 @@ def markdown() -> str:
 
 
 def _section(schema: str, fields: tuple[Field, ...]) -> list[str]:
-    by_reason: dict[tuple[Verdict, str, str], list[str]] = {}
+    by_reason: dict[tuple[Verdict, str, str, str], list[str]] = {}
     for one in sorted(fields, key=lambda one: (list(Verdict).index(one.verdict), one.name)):
         words = f"`{one.words}`" if one.words else ""
         words = "`volumes of kind …`" if schema == "Volume" and words else words
-        by_reason.setdefault((one.verdict, one.why, words), []).append(f"`{one.name}`")
-    rows = [f"| {', '.join(names)} | {v} | {why} | {words} |" for (v, why, words), names in by_reason.items()]
+        by_reason.setdefault((one.verdict, one.why, words, _versions(one)), []).append(f"`{one.name}`")
+    rows = [
+        f"| {', '.join(names)}{versions} | {v} | {why} | {words} |"
+        for (v, why, words, versions), names in by_reason.items()
+    ]
     return [
         f"### {schema}",
         "",
@@ -308,3 +332,10 @@ def _section(schema: str, fields: tuple[Field, ...]) -> list[str]:
         *rows,
         "",
     ]
+
+
+def _versions(one: Field) -> str:
+    """As after the name: `, from 1.34`, or "" for a field that every version has."""
+    if one.first == one.last:
+        return f", in 1.{one.first}"
+    return f", from 1.{one.first}" if one.first else ""

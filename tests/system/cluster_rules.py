@@ -148,6 +148,13 @@ class ClusterRules(History):
         self.pass_time()
 
     @happens(3, lambda self: self.pods(assigned=True, ours=True), pick=PICK)
+    def kubelet_rejects_the_pod(self, pick: int) -> None:
+        pod = nth(self.pods(assigned=True, ours=True), pick).metadata
+        message = "Pod was rejected: Node didn't have enough resource: cpu"
+        self.world.pods.finish(pod.namespace, pod.name, "Failed", reason="OutOfcpu", message=message)
+        self.pass_time()
+
+    @happens(3, lambda self: self.pods(assigned=True, ours=True), pick=PICK)
     def plugin_marks_the_pod(self, pick: int) -> None:
         """As the legacy plugin does at Allocate."""
         pod = nth(self.pods(assigned=True, ours=True), pick)

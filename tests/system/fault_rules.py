@@ -1,6 +1,7 @@
 """What goes wrong between the scheduler and the API server, and with the scheduler's own process."""
 
 import asyncio
+import math
 from typing import Final
 
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from scheduler.simulation.faults import (
 )
 from scheduler.simulation.world import World
 from tests.system.happening import happens
-from tests.system.history import BIND_TIMEOUT_S, History
+from tests.system.history import BIND_TIMEOUT_S, LATEST_S, History
 from tests.system.process import EPOCH_S
 
 KINDS: Final = (None, PODS, NODES, NAMESPACES, CONFIG_MAPS)
@@ -75,9 +76,21 @@ POSSIBLE: Final = [
     *((Verb.WATCH, fault) for fault in (*ANYWHERE, *WATCHES)),
     *((Verb.READ_POD, fault) for fault in ANYWHERE),
     *((verb, fault) for verb in (Verb.SET_CONDITION, Verb.CREATE_EVENT, Verb.UPDATE_EVENT) for fault in ANYWHERE),
-    *((verb, fault) for verb in (Verb.SET_CONDITION, Verb.CREATE_EVENT) for fault in WRITES),
+    *((verb, fault) for verb in (Verb.SET_CONDITION, Verb.CREATE_EVENT, Verb.UPDATE_EVENT) for fault in WRITES),
     *((verb, fault) for verb in (Verb.NOMINATE, Verb.DELETE_POD) for fault in (*ANYWHERE, *WRITES)),
 ]
+
+
+def takes_effect_within_s(fault: RequestFault) -> float:
+    """Seconds after a binding was sent, infinite where nobody knows."""
+    match fault:
+        case Silence(Effect.LATER, after_s, late_s):
+            return math.inf if late_s is None else late_s + (BIND_TIMEOUT_S if after_s is None else after_s)
+        case Fail(_, Effect.LATER, late_s) | Stranger(_, Effect.LATER, late_s):
+            return math.inf if late_s is None else late_s
+        case Slow(before_s, _):
+            return before_s
+    return 0.0
 
 
 class FaultRules(History):
@@ -89,13 +102,15 @@ class FaultRules(History):
     )
     def requests_go_wrong(self, what: tuple[Verb, RequestFault], count: int | None, probability: float) -> None:
         verb, fault = what
+        if verb is Verb.BIND and not self.may_happen_to_a_binding(fault):
+            return
         self.process.wire.faults.add(verb, fault, count=count, probability=probability)
         self.happened[f"{verb.value}: {type(fault).__name__}"] += 1
         self.pass_time()
 
     @happens(6, faults=st.lists(st.sampled_from((*ANYWHERE, *WRITES, *OVERTAKEN)), min_size=1, max_size=3))
     def binds_go_wrong_one_after_the_other(self, faults: list[RequestFault]) -> None:
-        for fault in faults:
+        for fault in filter(self.may_happen_to_a_binding, faults):
             self.process.wire.faults.add(Verb.BIND, fault, count=1)
             self.happened[f"bind: {type(fault).__name__}"] += 1
         self.pass_time()
@@ -107,8 +122,7 @@ class FaultRules(History):
 
     @happens(4)
     def nothing_goes_wrong_any_more(self) -> None:
-        self.process.wire.faults.clear()
-        self.process.wire.resume_watches()
+        self.spare_requests()
         self.pass_time()
 
     @happens(3, how=st.sampled_from(sorted(Break, key=lambda how: how.name)), kind=st.sampled_from(KINDS))
@@ -118,7 +132,8 @@ class FaultRules(History):
 
     @happens(1)
     def stalled_watches_go_on(self) -> None:
-        self.process.wire.resume_watches()
+        for one in self.replicas:
+            one.wire.resume_watches()
         self.pass_time()
 
     @happens(2)
@@ -164,6 +179,10 @@ class FaultRules(History):
         self.last_requests_of(dead, delivered=True)
         self.run(self.begin_process())
         self.pass_time()
+
+    def may_happen_to_a_binding(self, fault: RequestFault) -> bool:
+        """Where there is another replica, none takes effect when that one may bind."""
+        return not self.replicated or takes_effect_within_s(fault) <= LATEST_S
 
     def last_requests_of(self, dead: object, *, delivered: bool) -> None:
         """From now on nothing that a dead process has sent takes effect."""

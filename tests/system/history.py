@@ -1,6 +1,7 @@
 """A history of one cluster and of the scheduler processes on it, and what must hold after each of its steps."""
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, ClassVar, Final
@@ -12,6 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine
 from scheduler.kube import objects
+from scheduler.kube.leases import Lease
+from scheduler.leader_election import LeaderElection, Timing
+from scheduler.leadership import Leadership, LeaseLost
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.queue.entry import State
@@ -30,12 +34,21 @@ from tests.system.wire import Posts, Wire
 BIND_TIMEOUT_S: Final = 4.0
 # A bind without an answer is settled after 60 s; after refusals by a policy a pod is tried again within 5 minutes.
 SETTLED_AFTER_S: Final = 330.0
+LEASE: Final = ("kube-system", "gpushare-scheduler")
+TIMING: Final = Timing(lease_duration_s=15, renew_deadline_s=10.0, retry_period_s=2.0)
+# Where there are two replicas, no bind request takes effect later: the next leader has the Lease after 5 s.
+LATEST_S: Final = 4.5
+# The first leader waits for one that nobody has seen.
+BEGUN_AFTER_S: Final = TIMING.renew_deadline_s + BIND_TIMEOUT_S + 1.0
 LEFTOVER_S: Final = 310.0
 READER: Final = PodReader(ResourceNames())
 
 
 class History(RuleBasedStateMachine):
-    """The world, the process that runs at present, and the checks. happened: over all histories, for the totals."""
+    """The world, the process that schedules at present, and the checks. happened: over all histories, for the totals.
+
+    standby: the other replica, in histories that have one.
+    """
 
     happened: ClassVar[Counter[str]] = Counter()
 
@@ -47,26 +60,33 @@ class History(RuleBasedStateMachine):
         self.plans: dict[str, NodePlan] = {}
         self.most: Counter[tuple[str, str]] = Counter()
         self.made = 0
+        self.begun = 0
         self.edited: set[str] = set()
         self.whole = True
         self.configuration = SchedulerConfiguration()
         self.latency_s = 0.0
+        self.replicated = False
         self.process: Process
+        self.standby: Process | None = None
 
     @initialize(
         nodes=st.sets(st.sampled_from(sorted(PLANS)), min_size=2),
         binds=st.sampled_from([2, 64]),
         latency_s=st.sampled_from([0.0, 0.003, 0.2]),
         reserve_after=st.sampled_from(["0", "2s", "5m"]),
+        replicated=st.sampled_from([False] * 5 + [True]),
     )
-    def begins(self, nodes: set[str], binds: int, latency_s: float, reserve_after: str) -> None:
+    def begins(self, nodes: set[str], binds: int, latency_s: float, reserve_after: str, *, replicated: bool) -> None:
         for name in sorted(nodes):
             self.show(PLANS[name])
         fields = {"bindTimeout": f"{BIND_TIMEOUT_S:g}s", "maxBindsInFlight": binds, "reserveAfter": reserve_after}
         self.configuration = SchedulerConfiguration.model_validate(fields)
         self.latency_s = latency_s
+        self.replicated = replicated
+        if replicated:
+            self.posts.lasts_s = LATEST_S
         self.run(self.begin_process())
-        self.pass_time(BIND_TIMEOUT_S)
+        self.pass_time(BEGUN_AFTER_S if replicated else BIND_TIMEOUT_S)
 
     @rule(data=st.data())
     def step(self, data: st.DataObject) -> None:
@@ -97,9 +117,47 @@ class History(RuleBasedStateMachine):
         live = [pod for pod in live if bool(pod.spec.node_name) == assigned]
         return [pod for pod in live if pod.spec.scheduler_name in self.process.engine.scheduler_names or not ours]
 
+    @property
+    def replicas(self) -> list[Process]:
+        """Whoever schedules, and the standby where there is one."""
+        return [self.process] if self.standby is None else [self.process, self.standby]
+
+    def lease(self) -> Lease | None:
+        return self.world.leases.find(*LEASE)
+
     async def begin_process(self) -> None:
+        """Another one schedules from now on: the standby, where there is one."""
+        self.process, self.standby = self.standby or await self.new_process(), None
+        if self.replicated:
+            await self.begin_standby()
+
+    async def begin_standby(self) -> None:
+        self.standby = await self.new_process()
+
+    async def new_process(self) -> Process:
+        self.begun += 1
         wire = Wire(self.world, self.posts, latency_s=self.latency_s, seed=self.made)
-        self.process = start(wire, self.configuration, seed=self.made)
+        leadership = None
+        if self.replicated:
+            election = LeaderElection(*LEASE, f"replica-{self.begun}", TIMING)
+            rng = random.Random(self.begun)  # noqa: S311 - repeatable
+            wall = lambda: f"at {self.loop.time():.6f}"  # noqa: E731
+            leadership = Leadership(wire, election, now_s=self.loop.time, wall=wall, rng=rng)
+        return start(wire, self.configuration, seed=self.made, leadership=leadership)
+
+    def see_who_leads(self) -> None:
+        """Who has lost the Lease has ended, and is started again; who leads is the one that is looked at."""
+        if self.standby is None:
+            return
+        if self.standby.service.leads() and not self.process.service.leads():
+            self.process, self.standby = self.standby, self.process
+        for one in self.replicas:
+            if one.task.done():
+                error = one.task.exception()
+                assert isinstance(error, BaseExceptionGroup)
+                assert error.split(LeaseLost)[1] is None, error
+                self.happened["leases lost"] += 1
+                self.run(self.begin_process() if one is self.process else self.begin_standby())
 
     def run(self, doing: Coroutine[Any, Any, None]) -> None:
         try:
@@ -113,26 +171,33 @@ class History(RuleBasedStateMachine):
         self.happened["steps"] += 1
         self.run(asyncio.sleep(seconds))
         try:
+            self.see_who_leads()
             self.check()
         except BaseException:
             self.whole = False
             raise
 
+    def spare_requests(self) -> None:
+        """From now on nothing goes wrong."""
+        for one in self.replicas:
+            one.wire.faults.clear()
+            one.wire.resume_watches()
+
     # What must hold
 
     def check(self) -> None:
-        process = self.process
-        if process.task.done():
-            process.task.result()
-        assert of_tables(process.engine.tables) == process.expected_ledger()
-        self.check_sums()
-        process.engine.queue.validate()
-        self.check_no_pod_is_lost()
+        for process in self.replicas:
+            if process.task.done():
+                process.task.result()
+            assert of_tables(process.engine.tables) == process.expected_ledger()
+            self.check_sums(process)
+            process.engine.queue.validate()
+            self.check_no_pod_is_lost(process)
         self.check_our_bookings()
 
-    def check_sums(self) -> None:
+    def check_sums(self, process: Process) -> None:
         """What scores and the node's own limit are read from."""
-        tables = self.process.engine.tables
+        tables = process.engine.tables
         cards, stored = tables.cards, tables.cards.stored
         usable = stored.usable
         assert np.array_equal(cards.total, (stored.units * usable).sum(axis=0))
@@ -146,11 +211,11 @@ class History(RuleBasedStateMachine):
             for slot, card in enumerate(inventory.cards if inventory.has_uuids else ()):
                 assert (row, slot) in cards.announced.places(card.uuid)
 
-    def check_no_pod_is_lost(self) -> None:
+    def check_no_pod_is_lost(self, process: Process) -> None:
         """A pod that waits for us is known to wait, or has been placed; what is assumed is being bound."""
-        engine = self.process.engine
+        engine = process.engine
         alive = {pod.metadata.uid: pod for pod in self.world.pods}
-        for pod in self.process.wire.told["pods"]:
+        for pod in process.wire.told["pods"]:
             uid, waits = pod.metadata.uid, not (pod.spec.node_name or pod.metadata.deletion_timestamp)
             if waits and pod.spec.scheduler_name in engine.scheduler_names:
                 assert uid in engine.queue or engine.tables.record(uid) is not None, f"{pod.metadata.name} is lost"
@@ -192,11 +257,11 @@ class History(RuleBasedStateMachine):
 
     def check_that_all_ends_well(self) -> None:
         """Once nothing goes wrong, whatever can be placed is bound, and the others say why not."""
-        wire, engine = self.process.wire, self.process.engine
-        wire.faults.clear()
-        wire.resume_watches()
+        self.spare_requests()
         self.leave_no_history()
         self.pass_time(SETTLED_AFTER_S)
+        assert [one.service.leads() for one in self.replicas] == [True, False][: len(self.replicas)]
+        wire, engine = self.process.wire, self.process.engine
         assert sorted(wire.told["pods"], key=_name) == sorted(self.pods_shown(), key=_name)
         assert sorted(wire.told["nodes"], key=_name) == sorted(self.world.nodes, key=_name)
         assert not [record.pod.key for record in engine.tables.records() if record.assumed]

@@ -1,4 +1,4 @@
-"""The random histories for as long as a night allows: `python -m tests.system.nightly [--steps N]`.
+"""The random histories for as long as a night allows: `python -m tests.system.nightly [--steps N] [--processes N]`.
 
 NIGHTLY_SEED repeats a run. A failure prints the history that led to it, as small as it could be made.
 """
@@ -9,7 +9,10 @@ import os
 import random
 import sys
 import time
+import traceback
 from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from itertools import count
 from typing import Final
 
 import structlog
@@ -18,42 +21,55 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.system.test_random_histories import STEPS, Histories
 
-_STEPS: Final = 200_000
+_STEPS: Final = 1_000_000
 _PORTION: Final = 240
 
 
+class HistoryFailed(Exception):
+    """What was raised in a portion, as text: another process raised it."""
+
+
 def main() -> int:
-    """Run portions of histories until so many steps were made. Raises what the first one that fails raises."""
+    """Run portions of histories until so many steps were made. Raises HistoryFailed for the first one that fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.system.nightly", description="Random histories, many.")
     parser.add_argument("--steps", type=int, default=_STEPS, help="at least so many (default: %(default)s)")
-    least = parser.parse_args().steps
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="at a time (default: %(default)s)")
+    chosen = parser.parse_args()
     first = int(os.environ.get("NIGHTLY_SEED", random.SystemRandom().randrange(2**32)))
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    began_s, happened = time.monotonic(), Counter[str]()
+    began_s, happened, seeds = time.monotonic(), Counter[str](), count(first)
     _say(f"NIGHTLY_SEED={first}")
-    for number in range(least):
-        happened += _portion(first + number)
-        counts = ", ".join(f"{happened[what]:,} {what}" for what in ("steps", "placed", "no fit", "bound"))
-        _say(f"{counts}; {time.monotonic() - began_s:.0f} s")
-        if happened["steps"] >= least:
-            break
+    with ProcessPoolExecutor(chosen.processes) as pool:
+        running = {pool.submit(_portion, next(seeds)) for _ in range(chosen.processes)}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for portion in done:
+                happened += portion.result()
+                counts = ", ".join(f"{happened[what]:,} {what}" for what in ("steps", "placed", "no fit", "bound"))
+                _say(f"{counts}; {happened['leases lost']:,} leases lost; {time.monotonic() - began_s:.0f} s")
+                if happened["steps"] < chosen.steps:
+                    running.add(pool.submit(_portion, next(seeds)))
     return 0
 
 
 def _portion(number: int) -> Counter[str]:
-    """Some histories; what happened in them."""
+    """Some histories; what happened in them. Raises HistoryFailed."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     Histories.happened.clear()
-    run_state_machine_as_test(
-        seed(number)(Histories),
-        settings=settings(
-            max_examples=_PORTION,
-            stateful_step_count=STEPS,
-            database=None,
-            deadline=None,
-            print_blob=True,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    try:
+        run_state_machine_as_test(
+            seed(number)(Histories),
+            settings=settings(
+                max_examples=_PORTION,
+                stateful_step_count=STEPS,
+                database=None,
+                deadline=None,
+                print_blob=True,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+    except Exception as error:  # noqa: BLE001 - of whatever kind, it cannot always be sent to another process
+        message = f"seed {number}\n{''.join(traceback.format_exception(error))}"
+        raise HistoryFailed(message) from None
     return Counter(Histories.happened)
 
 

@@ -44,8 +44,7 @@ class PromptRules(History):
         self.check_that_no_pod_sleeps_beside_a_place()
 
     def settle(self) -> None:
-        self.process.wire.faults.clear()
-        self.process.wire.resume_watches()
+        self.spare_requests()
         self.pass_time(SETTLED_AFTER_S)
 
     def check_that_no_pod_sleeps_beside_a_place(self) -> None:

@@ -144,6 +144,21 @@ async def test_lists_are_spread_out_while_the_server_is_overloaded() -> None:
         assert overloaded.hits < 50
 
 
+@in_virtual_time
+async def test_versions_that_expire_again_and_again_cost_few_lists_and_no_pod() -> None:
+    of = cluster(a=[16])
+    async with scheduling(of) as process:
+        expired = process.wire.faults.add(Verb.WATCH, Refuse(410), when=lambda request: request.about == "pods")
+        process.wire.break_watches(Break.EXPIRED)
+        await asyncio.sleep(600.0)
+        process.wire.faults.remove(expired)
+        comes(of, "p", 3)
+        await asyncio.sleep(31.0)
+
+        assert 20 <= expired.hits < 50
+        assert node_of(of, "p") == "a"
+
+
 @pytest.mark.parametrize(
     "fault",
     [

@@ -12,7 +12,7 @@ from config.protocol import names
 from config.protocol.inventory import Card, Inventory, encode
 from scheduler.kube import objects
 from tests.support.builders import UNIT_MIB, card, wire_node
-from tests.system.looking import comes, condition, node_of, warnings
+from tests.system.looking import comes, condition, node_of, objections, warnings
 from tests.system.process import Process, in_virtual_time, scheduling, world
 
 UNREADABLE = "node(s) announced cards that cannot be read"
@@ -215,6 +215,23 @@ async def test_taints_of_an_unknown_effect_keep_no_pod_out() -> None:
         await asyncio.sleep(1)
 
         assert node_of(of, "p") == "a"
+
+
+@in_virtual_time
+async def test_a_pod_that_somebody_placed_and_nobody_can_read_waits_no_more() -> None:
+    of = world()
+    of.nodes.add(wire_node("a", [16]))
+    async with scheduling(of) as process:
+        comes(of, "p", 20)
+        await asyncio.sleep(1)
+        assert objections(of, "p")
+        unreadable = objects.ResourceRequirements(limits={names.GPU_MEM: "1gi"})
+        container = objects.Container("c", resources=unreadable)
+        of.pods.update("default", "p", lambda pod: replace(pod, spec=objects.PodSpec((container,), node_name="a")))
+        await asyncio.sleep(1)
+
+        assert process.engine.queue.lengths()["unschedulable"] == 0
+        assert bad_objects(process, "Pod") == 1
 
 
 @in_virtual_time

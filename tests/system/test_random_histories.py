@@ -15,6 +15,7 @@ from tests.system.cluster_rules import ClusterRules
 from tests.system.fault_rules import FaultRules
 from tests.system.happening import happenings
 from tests.system.prompt_rules import PromptRules
+from tests.system.replica_rules import ReplicaRules
 
 HISTORIES: Final = 240
 STEPS: Final = 50
@@ -22,7 +23,7 @@ MOST_MISSING: Final = 4
 FAULTS_OF_BINDS: Final = ("Throttle", "Refuse", "Fail", "Silence", "Stranger", "Slow", "Overtaken")
 
 
-class Histories(ClusterRules, FaultRules, PromptRules):
+class Histories(ClusterRules, FaultRules, PromptRules, ReplicaRules):
     """Everything that may happen."""
 
 

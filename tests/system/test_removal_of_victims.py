@@ -3,11 +3,12 @@
 import asyncio
 
 from scheduler.kube.objects import Taint
-from scheduler.simulation.faults import Fail, Refuse, Request, Silence, Slow, Verb
+from scheduler.simulation.faults import Fail, Refuse, Request, Silence, Slow, Throttle, Verb
 from tests.support.builders import wire_node
 from tests.system.looking import A_SECOND_S, cluster, comes, events, node_of
 from tests.system.preempting import is_going, nominated, runs
-from tests.system.process import in_virtual_time, scheduling
+from tests.system.process import in_virtual_time, now_s, scheduling, start
+from tests.system.wire import Posts, Wire
 
 
 @in_virtual_time
@@ -64,6 +65,19 @@ async def test_a_request_without_an_answer_is_sent_again() -> None:
 
         assert is_going(of, "low")
         assert nominated(of, "urgent") == "a"
+
+
+@in_virtual_time
+async def test_a_request_that_has_to_wait_does_not_delay_the_end() -> None:
+    of = cluster(a=[16])
+    process = start(Wire(of, Posts()))
+    await runs(of, "low", 16, 1)
+    process.wire.faults.add(Verb.DELETE_POD, Throttle(retry_after_s=30.0))
+    await runs(of, "urgent", 16, 10)
+    stopped_s = now_s()
+    process.service.stop()
+    await asyncio.wait({process.task}, timeout=60.0)
+    assert now_s() - stopped_s < 0.1
 
 
 @in_virtual_time

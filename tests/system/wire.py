@@ -4,6 +4,7 @@ Everything is seen as the process sees it, so that it can be judged by what it c
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from config.protocol.booked_cards import Ask, read
 from scheduler.binding_cycle import SERVER_REQUEST_TIMEOUT_S, is_bound_as
 from scheduler.kube import objects, port
 from scheduler.kube.port import (
+    ApiError,
     ApiFailed,
     ApiSilent,
     Binding,
@@ -75,15 +77,23 @@ class Told:
 class Posts:
     """Every Binding that was requested, by all processes of one world. by_uid: without repetitions.
 
-    open: uid -> the binding that may still take effect, and until when.
+    open: uid -> the binding that may still take effect, and until when. lasts_s: after it was sent. of: by process and
+    uid, until when a request of that process may take effect.
     """
 
     by_uid: dict[str, list[Binding]] = field(default_factory=dict)
     open: dict[str, tuple[Binding, float]] = field(default_factory=dict)
+    lasts_s: float = SERVER_REQUEST_TIMEOUT_S
+    of: dict[tuple[int, str], float] = field(default_factory=dict)
 
-    def sending(self, binding: Binding, now_s: float, *, assigned: bool) -> None:
-        """While a binding may still take effect, no other one may be sent for the pod."""
+    def sending(self, binding: Binding, now_s: float, process: int, *, assigned: bool) -> None:
+        """While a binding may still take effect, no other one may be sent for the pod, nor any by another process."""
         uid = binding.pod.uid
+        others = {key: until_s for key, until_s in self.of.items() if key[0] != process}
+        assert all(now_s >= until_s - _ROUNDING_S for until_s in others.values()), (
+            f"{binding} while requests of another process may still take effect: {others}"
+        )
+        self.of[process, uid] = math.inf
         other, until_s = self.open.get(uid, (binding, 0.0))
         assert assigned or other == binding or now_s >= until_s - _ROUNDING_S, (
             f"{binding} while {other} may still take effect"
@@ -92,12 +102,18 @@ class Posts:
         if binding not in sent:
             sent.append(binding)
 
-    def unanswered(self, binding: Binding, sent_s: float) -> None:
-        self.open[binding.pod.uid] = (binding, sent_s + SERVER_REQUEST_TIMEOUT_S)
+    def answered(self, binding: Binding, process: int) -> None:
+        self.of.pop((process, binding.pod.uid), None)
+
+    def unanswered(self, binding: Binding, sent_s: float, process: int) -> None:
+        until_s = sent_s + self.lasts_s
+        self.open[binding.pod.uid] = (binding, until_s)
+        self.of[process, binding.pod.uid] = until_s
 
     def end_by(self, until_s: float) -> None:
         """Nothing that was sent so far takes effect later than that."""
         self.open = {uid: (binding, min(late_s, until_s)) for uid, (binding, late_s) in self.open.items()}
+        self.of = {key: min(late_s, until_s) for key, late_s in self.of.items()}
 
     def are_ours(self, pod: objects.Pod) -> bool:
         """Whether the pod is where one of our bindings has put it."""
@@ -114,7 +130,7 @@ class Wire(MemoryCluster):
     def __init__(self, world: World, posts: Posts, *, latency_s: float = 0.0, seed: int = 0) -> None:
         super().__init__(world, faults=Faults(seed), latency_s=latency_s)
         self.posts = posts
-        self.told = {kind.name: Told() for kind in (*port.KINDS, port.lease_kind("", ""))}
+        self.told = {kind.name: Told() for kind in (*port.KINDS, port.FAILED_PODS, port.lease_kind("", ""))}
         self.garbled: set[str] = set()
         # uid -> the annotations that were the first to say on which cards the pod is, as this process learned it.
         self.first: dict[str, dict[str, str]] = {}
@@ -164,18 +180,25 @@ class Wire(MemoryCluster):
         sent_s = asyncio.get_running_loop().time()
         self.bindings.append((sent_s, binding))
         pod = self.world.pods.find(binding.pod.namespace, binding.pod.name)
-        self.posts.sending(binding, sent_s, assigned=pod is None or bool(pod.spec.node_name))
+        self.posts.sending(binding, sent_s, id(self), assigned=pod is None or bool(pod.spec.node_name))
         try:
             await super().bind(binding, timeout_s)
             self._placed.add(binding.pod.uid)
             self.first[binding.pod.uid] = dict(binding.annotations)
         except (ApiSilent, asyncio.CancelledError):
-            self.posts.unanswered(binding, sent_s)
+            self.posts.unanswered(binding, sent_s, id(self))
             raise
         except ApiFailed as failed:
-            if failed.status != _INTERNAL_ERROR:
-                self.posts.unanswered(binding, sent_s)
+            if failed.status == _INTERNAL_ERROR:
+                self.posts.answered(binding, id(self))
+            else:
+                self.posts.unanswered(binding, sent_s, id(self))
             raise
+        except ApiError:
+            self.posts.answered(binding, id(self))
+            raise
+        else:
+            self.posts.answered(binding, id(self))
 
     def _learn(self, event: WatchEvent[Any]) -> None:
         if isinstance(event, Changed) and isinstance(event.object, objects.Pod) and event.object.spec.node_name:

@@ -23,6 +23,7 @@ def of(**options: object) -> tuple[str, ...]:
         pytest.param({"volumes": [{"name": "v", "newDisk": {}}]}, "volumes of kind newDisk", id="one not looked up"),
         pytest.param({"resourceClaims": [{"name": "r"}]}, "resource claims", id="claims"),
         pytest.param({"schedulingGroup": {"podGroupName": "g"}}, "pod groups", id="pod group"),
+        pytest.param({"workloadRef": {"name": "w", "podGroup": "g"}}, "pod groups", id="pod group of 1.35"),
         pytest.param(
             {"annotations": {names.CARD_POLICY: "fragmentation"}}, "gpushare/card-policy: fragmentation", id="card"
         ),

@@ -230,6 +230,15 @@ async def test_words_that_nobody_has_written_yet_are_replaced_by_the_latest() ->
     assert (len(written.events), len(written.conditions), desk.lost) == (10, 10, [])
 
 
+async def test_when_another_replica_schedules_nothing_is_said_of_pods_that_wait() -> None:
+    desk = Desk()
+    desk.recorder.failed_scheduling(pod("waits", 12), no_fit(8))
+    desk.recorder.scheduled(pod("p", 3), "n1")
+    desk.recorder.forget_waiting()
+    written = await desk.flush()
+    assert ([event.reason for event in written.events], written.conditions) == (["Scheduled"], [])
+
+
 async def test_a_pod_that_is_bound_is_not_told_first_that_it_waits() -> None:
     desk = Desk()
     desk.recorder.failed_scheduling(pod("p", 12), no_fit(8))

@@ -1,0 +1,76 @@
+"""KubeletRejections: not again at once to a node whose kubelet has just rejected such a pod.
+
+No rule of kube-scheduler: it sends the next pod of a ReplicaSet to the same node, again and again.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import Detail, FilterPlugin, Objection, PreFilterPlugin, PreFilterResult, Relevance
+from scheduler.pods.pod import Pod
+from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import BoolArray, Rows
+from scheduler.state.columns.row_masks import mask_of, places_of
+from scheduler.state.kubelet_rejections import likeness
+from scheduler.state.tables import Tables
+
+REASON: Final = "node(s) had rejected such a pod"
+_MOST_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Because(Detail):
+    """What the kubelets gave as reasons."""
+
+    reasons: frozenset[str]
+
+    def worded(self, reason: str) -> str:
+        """`node(s) had rejected such a pod (OutOfcpu)`."""
+        named = sorted(self.reasons)[:_MOST_NAMED]
+        more = ["…"] * (len(self.reasons) > _MOST_NAMED)
+        return f"{reason} ({', '.join([*named, *more])})"
+
+    def joined(self, other: Any) -> "Because":  # noqa: ANN401 - another of its own class
+        """The reasons of both."""
+        return Because(self.reasons | other.reasons)
+
+
+class KubeletRejections(PreFilterPlugin, FilterPlugin):
+    """Rejects nodes whose kubelet has rejected such a pod at admission, for a while.
+
+    The kubelet has the last word: it fails a pod that was bound to its node, with a reason such as `OutOfcpu` or
+    `UnexpectedAdmissionError`. The node is then left out for pods with the same controller, or of the same name where
+    there is none, that ask the same: for 10 s, and for twice as long if the next one is rejected after that, up to 5
+    minutes, until another one of them runs there. Meanwhile nobody is preempted for such a pod.
+
+    - `node(s) had rejected such a pod (OutOfcpu)`
+
+    Source: a rule of gpushare-scheduler.
+    """
+
+    name: ClassVar[str] = "KubeletRejections"
+    on_by_default: ClassVar[bool] = True
+    depends: ClassVar[Change] = Change.REJECTIONS
+
+    def signature(self, pod: Pod, tables: Tables) -> Hashable:
+        """Whom the answer holds for, while there is one."""
+        return likeness(pod) if tables.rejections.reasons(pod) else None
+
+    def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - nothing to keep
+        """Leave pods alone that no kubelet has rejected."""
+        return Relevance.JUDGE if tables.rejections.reasons(pod) else Relevance.SKIP
+
+    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:  # noqa: ARG002
+        """Nodes that are left out for it."""
+        by_name = tables.rejections.reasons(pod)
+        reasons = {tables.row_of[node]: why for node, why in by_name.items() if node in tables.row_of}
+
+        def because(mask: BoolArray) -> Detail:
+            counted = set(np.flatnonzero(mask).tolist())
+            return Because(frozenset(reasons[row] for place, row in places_of(reasons, rows) if place in counted))
+
+        return (Objection(mask_of(reasons, rows, tables.capacity), REASON, because),)

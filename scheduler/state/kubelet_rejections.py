@@ -1,0 +1,113 @@
+"""Nodes whose kubelet has rejected a pod at admission: for a while, pods like it go elsewhere.
+
+A controller makes another pod at once, and what decides the same way each time would send every one to the same node.
+A node is left out for 10 s, and for twice as long if the next one is rejected after that, up to 5 minutes, until one
+runs there that did not run before. What other nodes say, these pods find out one by one.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from heapq import heappop, heappush
+from typing import Final, NamedTuple, TypeAlias
+
+from cachetools import LRUCache
+
+from scheduler.pods.pod import Pod, Template
+
+FIRST_S: Final = 10.0
+LONGEST_S: Final = 300.0
+# Nodes left out at a time, of all pods together: then those that would be the first to be used again are. Some 5 MB.
+MOST: Final = 16_384
+
+_MOST_REASONS: Final = 32
+_OTHER: Final = "other"
+
+# The namespace, since a pod's author can name any owner; its controller; its name, where it has none; what it asks.
+Likeness: TypeAlias = tuple[str, str, str, Template]
+
+
+class _Seen(NamedTuple):
+    """The last rejection by a node. lasts_s: for how long, until_s: until when it was left out for that."""
+
+    lasts_s: float
+    until_s: float
+
+
+def likeness(pod: Pod) -> Likeness:
+    """Equal for pods that a kubelet would answer alike."""
+    return pod.key.namespace, pod.owner_uid, "" if pod.owner_uid else pod.key.name, pod.template
+
+
+class KubeletRejections:
+    """Owned by the event loop. Times are monotonic seconds. counted: rejections ever, by reason; read only."""
+
+    def __init__(self, changed: Callable[[str], None], opened: Callable[[str], None]) -> None:
+        """changed: told of a node that is left out for some; opened: of one that is not any more, by name."""
+        self._changed = changed
+        self._opened = opened
+        # By likeness and node: why it is left out.
+        self._reasons: dict[Likeness, dict[str, str]] = {}
+        # Every `_Seen.until_s` of those, and older ones, which say nothing any more.
+        self._ends: list[tuple[float, int, Likeness, str]] = []
+        self._seen: LRUCache[tuple[Likeness, str], _Seen] = LRUCache(MOST)
+        self._noted = 0
+        self.counted: Counter[str] = Counter()
+
+    def reasons(self, pod: Pod) -> Mapping[str, str]:
+        """Nodes that are left out for the pod, and the kubelet's reason."""
+        return self._reasons.get(likeness(pod), _NONE) if self._reasons else _NONE
+
+    def note(self, pod: Pod, reason: str, now_s: float) -> float:
+        """The kubelet of its node has rejected the pod. Returns for how many seconds pods like it go elsewhere."""
+        like, node = likeness(pod), pod.node_name
+        self._noted += 1
+        known = reason in self.counted or len(self.counted) < _MOST_REASONS
+        self.counted[reason if known else _OTHER] += 1
+        before = self._seen.get((like, node))
+        if before is not None and node in self._reasons.get(like, _NONE):
+            # Of those that were on their way there already: it is the same failure.
+            return max(0.0, before.until_s - now_s)
+        again = before is not None and now_s < before.until_s + LONGEST_S
+        lasts_s = min(2 * before.lasts_s, LONGEST_S) if before is not None and again else FIRST_S
+        self._seen[like, node] = _Seen(lasts_s, now_s + lasts_s)
+        self._reasons.setdefault(like, {})[node] = reason
+        heappush(self._ends, (now_s + lasts_s, self._noted, like, node))
+        while len(self._ends) > MOST:
+            self._end()
+        self._changed(node)
+        return lasts_s
+
+    def started(self, pod: Pod) -> None:
+        """The pod has begun to run on its node: pods like it can."""
+        if not self._seen:
+            return
+        like, node = likeness(pod), pod.node_name
+        if self._seen.pop((like, node), None) is not None:
+            self._use_again(like, node)
+
+    def expire(self, now_s: float) -> None:
+        """Use nodes again that have been left out for long enough."""
+        while self._ends and self._ends[0][0] <= now_s:
+            self._end()
+
+    def next_s(self) -> float | None:
+        """When `expire` has something to do, None for never; it may turn out to be nothing."""
+        return self._ends[0][0] if self._ends else None
+
+    def _end(self) -> None:
+        until_s, _, like, node = heappop(self._ends)
+        seen = self._seen.get((like, node))
+        # Otherwise it was rejected again meanwhile.
+        if seen is None or seen.until_s <= until_s:
+            self._use_again(like, node)
+
+    def _use_again(self, like: Likeness, node: str) -> None:
+        nodes = self._reasons.get(like, {})
+        if nodes.pop(node, None) is None:
+            return
+        if not nodes:
+            del self._reasons[like]
+        self._opened(node)
+
+
+_NONE: Final[Mapping[str, str]] = {}
