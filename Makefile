@@ -15,6 +15,11 @@ unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUA
 
 TESTS ?= tests/
 E2E_TESTS ?= e2e/
+# What says whether another Kubernetes will do.
+OTHER_MINORS := $(sort $(patsubst e2e/servers/kubernetes-%,%,$(wildcard e2e/servers/kubernetes-*)))
+MINOR_TESTS := $(patsubst %,e2e/suites/test_%.py,cluster versions pod_fields kube_client binding scheduler start rights \
+policies volume_policy contract refused_writes preemption volumes claims two_replicas fire openings node device_plugin \
+device_plugin_health device_plugin_ids device_plugin_reconcile device_plugin_restarts change_of_mode static_pods)
 PYTHONS := python3 python3.13 python3.12 python3.11 python3.14
 
 # Otherwise .venv is made from nothing, so that no package stays which no requirement names.
@@ -29,13 +34,15 @@ endif
 help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal'
 	@echo 'make test     everything: check, unit, e2e'
-	@echo 'make test-nightly  200,000 steps of random histories; hundreds of pods on a real kubelet, restarts at random;'
+	@echo 'make test-nightly  1,000,000 steps of random histories; 100,000 mutated objects and files;'
+	@echo '              hundreds of pods on a real kubelet, restarts at random;'
 	@echo '              every fault of docs/reliability.md at once, for ten minutes (FIRE_SECONDS);'
-	@echo '              kube-scheduler asked again, and our rules changed one operator at a time'
+	@echo '              kube-scheduler asked again, and our rules changed one operator at a time; other Kubernetes'
 	@echo 'make check    format, lint, types, imports'
 	@echo 'make unit     tests that need no cluster, on all cores        (TESTS=tests/… for some)'
 	@echo 'make e2e      tests on a real kube-apiserver    (E2E_TESTS=e2e/… for some; needs Go >= 1.26)'
 	@echo '              and a kubelet: root, Go >= 1.26.6, gcc, pkg-config, apt-get; skipped with a line without them'
+	@echo '              (E2E_KUBERNETES=1.34 for those that e2e/servers/kubernetes-1.34 pins)'
 	@echo 'make bench    measure speed and memory on a real kube-apiserver (needs Go >= 1.26)'
 	@echo 'make format   rewrite the sources as the format check wants them'
 	@echo 'make docs     rewrite the generated parts of docs/'
@@ -70,10 +77,16 @@ test-nightly: setup
 	@go=$$($(go_1_26)) || { echo "test-nightly needs Go >= 1.26, and $$go"; exit 1; }
 	@$(MAKE) --no-print-directory binaries
 	@.venv/bin/python -m tests.system.nightly
+	@.venv/bin/python -m tests.fuzz.nightly
 	@echo '== differential test: kube-scheduler asked again, and our rules changed one operator at a time'
 	@.venv/bin/python -m tests.differential.record --check
 	@.venv/bin/python -m tests.differential.mutations
 	@CI=true .venv/bin/python -m pytest -q -s --nightly $(E2E_TESTS)
+	@for minor in $(OTHER_MINORS); do \
+	echo "== the same programs with Kubernetes $$minor"; \
+	export E2E_KUBERNETES=$$minor CI=true; \
+	.venv/bin/python -m e2e.control_plane.binaries && .venv/bin/python -m pytest -q $(MINOR_TESTS) || exit 1; \
+	done
 
 bench: setup
 	@go=$$($(go_1_26)) || { echo "bench needs Go >= 1.26, and $$go"; exit 1; }
@@ -82,6 +95,11 @@ bench: setup
 	@.venv/bin/python -m e2e.bench.waiting
 	@.venv/bin/python -m e2e.bench.requests
 	@.venv/bin/python -m e2e.bench.plugin
+	@.venv/bin/python -m e2e.bench.arrivals
+	@.venv/bin/python -m e2e.bench.ceiling
+	@.venv/bin/python -m e2e.bench.full_start
+	@.venv/bin/python -m e2e.bench.long_backlog
+	@.venv/bin/python -m e2e.bench.flood
 	@.venv/bin/python -m e2e.bench
 
 binaries: setup
