@@ -20,9 +20,10 @@ from typing import Final
 
 import uvloop
 
-from e2e.bench import figures, workload
+from e2e.bench import figures, probed, workload
 from e2e.bench.contenders import CONTENDERS, OURS, YARDSTICK, start_ours
 from e2e.bench.observer import PODS, Observer
+from e2e.bench.probed import Holds
 from e2e.bench.workload import NAMESPACE, Json, Size
 from e2e.control_plane import binaries
 from e2e.control_plane.admin import Admin
@@ -39,16 +40,18 @@ _LOOK_EVERY_S: Final = 0.02
 _TITLE: Final = "Pods that arrive one by one"
 _EXPLANATION: Final = """\
 {per_second} pods a second arrive for {seconds} s at a scheduler that runs; from the request that creates a pod to the
-watch event that shows it with a node, as a third process sees both. Fresh servers for each run, one run each.
+watch event that shows it with a node, as a third process sees both. Fresh servers for each run, one run each. How long
+the event loop is held is time of the processor, with a probe of 1 ms in the loop.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Milliseconds from creation to node."""
+    """Milliseconds from creation to node. holds: of the event loop, where it was probed."""
 
     p50: float
     p99: float
+    holds: Holds | None = None
 
     def __str__(self) -> str:
         return f"{self.p50:.0f} / {self.p99:.0f}"
@@ -78,11 +81,13 @@ def rows(nodes: int, seconds: int) -> list[tuple[str, str, str]]:
         (f"{nodes:,} nodes, {YARDSTICK}: p50 / p99, ms", str(theirs), ""),
         (f"{nodes:,} nodes, p50: ours ÷ kube-scheduler's", *_judged(ours.p50 / theirs.p50, 1.0)),
         (f"{nodes:,} nodes, p99: ours ÷ kube-scheduler's", *_judged(ours.p99 / theirs.p99, 1.0)),
+        *([ours.holds.row(f"{nodes:,} nodes, {OURS}")] if ours.holds else []),
     ]
     if nodes >= _NODES[-1]:
         scraped = measure(OURS, nodes, seconds, scraped=True)
         said.append((f"{nodes:,} nodes, /metrics every {_SCRAPED_EVERY_S:g} s: p50 / p99, ms", str(scraped), ""))
         said.append((f"{nodes:,} nodes, p99: scraped ÷ not", *_judged(scraped.p99 / ours.p99, 1.2)))
+        said += [scraped.holds.row(f"{nodes:,} nodes, scraped")] if scraped.holds else []
     return said
 
 
@@ -100,11 +105,11 @@ def measure(scheduler: str, nodes: int, seconds: int, *, scraped: bool = False) 
 
 
 async def _measured(cluster: ControlPlane, scheduler: str, size: Size, *, scraped: bool) -> Waits:
-    (port,) = free_ports(1)
+    (port,), holds = free_ports(1), cluster.folder / "holds.json"
     async with Admin(cluster.access()) as admin:
         await admin.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         await admin.create_all("/api/v1/nodes", workload.nodes(size))
-        child = start_ours(cluster, port) if scheduler == OURS else CONTENDERS[scheduler](cluster)
+        child = start_ours(cluster, port, holds) if scheduler == OURS else CONTENDERS[scheduler](cluster)
         try:
             async with _observing(admin) as observer:
                 await admin.create(PODS, workload.cpu_pod("first"))
@@ -117,7 +122,8 @@ async def _measured(cluster: ControlPlane, scheduler: str, size: Size, *, scrape
         finally:
             child.stop()
     waits_ms = [(observer.bound[name] - at_s) * 1e3 for name, at_s in created.items()]
-    return Waits(statistics.median(waits_ms), statistics.quantiles(waits_ms, n=100)[-1])
+    p50, p99 = statistics.median(waits_ms), statistics.quantiles(waits_ms, n=100)[-1]
+    return Waits(p50, p99, probed.read(holds) if scheduler == OURS else None)
 
 
 async def _arrive(admin: Admin, size: Size) -> dict[str, float]:

@@ -1,6 +1,8 @@
 """The schedulers that race, and how each is started."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from config.protocol import names
@@ -14,10 +16,16 @@ YARDSTICK: Final = "kube-scheduler"
 Start: TypeAlias = Callable[[ControlPlane], Child]
 
 
-def start_ours(cluster: ControlPlane, port: int | None = None) -> Child:
-    """Start `gpushare-scheduler run` from this checkout, with its shipped defaults. port: of its metrics; None: any."""
+def start_ours(cluster: ControlPlane, port: int | None = None, holds: Path | None = None) -> Child:
+    """Start `gpushare-scheduler run` from this checkout, with its shipped defaults.
+
+    port: of its metrics; None: any. holds: where it writes at its end how long its event loop was held.
+    """
     port = port or free_ports(1)[0]
     line = [*command(cluster.kubeconfig_path(), cluster.folder, NO_PREDECESSOR), "--listen", f"127.0.0.1:{port}"]
+    if holds is not None:
+        # In place of `python -m scheduler.main`.
+        line = [sys.executable, "-m", "e2e.bench.probed", str(holds), *line[3:]]
     return start(OURS, line, cluster.folder / f"{OURS}.log", environment(cluster.folder))
 
 

@@ -16,14 +16,16 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import structlog
 import uvloop
 
-from e2e.bench import figures, long_backlog_service, process, workload
+from e2e.bench import figures, long_backlog_service, probed, process, workload
 from e2e.bench.contenders import start_ours
 from e2e.bench.observer import PODS, Observer
+from e2e.bench.probed import Holds
 from e2e.bench.workload import NAMESPACE, Size
 from e2e.control_plane import binaries
 from e2e.control_plane.admin import Admin
@@ -62,6 +64,7 @@ class LongBacklogFigures:
     told_mib: float
     peak_mib: float
     marks: list[Mark] = field(repr=False)
+    holds: Holds
 
     @property
     def kib_per_pod(self) -> float:
@@ -110,6 +113,7 @@ def rows(of: LongBacklogFigures) -> list[tuple[str, str, str]]:
         ("rate in the last fifth ÷ in the first", f"{last / first:.2f}", f"≥ {_RATE_AT_LEAST}, {said}"),
         ("CPU of the scheduler per pod, first fifth", f"{first_ms:.2f} ms", ""),
         ("CPU of the scheduler per pod, last fifth", f"{last_ms:.2f} ms", ""),
+        of.holds.row("while they are bound"),
     ]
 
 
@@ -137,7 +141,12 @@ async def _measured(cluster: ControlPlane, size: Size) -> LongBacklogFigures:
         await admin.create_all("/api/v1/nodes", workload.nodes(size))
         marks, peak_mib = await _bound(cluster, admin, size)
         _tell(f"all are bound, in {marks[-1].at_s - marks[0].at_s:,.1f} s")
-    return LongBacklogFigures(pods=size.pods, empty_mib=empty_mib, told_mib=told_mib, peak_mib=peak_mib, marks=marks)
+    memory = {"empty_mib": empty_mib, "told_mib": told_mib, "peak_mib": peak_mib}
+    return LongBacklogFigures(pods=size.pods, marks=marks, holds=probed.read(_holds_path(cluster)), **memory)
+
+
+def _holds_path(cluster: ControlPlane) -> Path:
+    return cluster.folder / "holds.json"
 
 
 def _tell(line: str) -> None:
@@ -166,7 +175,7 @@ async def _bound(cluster: ControlPlane, admin: Admin, size: Size) -> tuple[list[
     """How it went, and the largest resident memory."""
     marks: list[Mark] = []
     async with _observing(admin, size.pods) as observer:
-        child = start_ours(cluster)
+        child = start_ours(cluster, holds=_holds_path(cluster))
 
         def bound() -> int:
             number = len(observer.bound)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import uvloop
 
 from e2e.bench import ledger, process, workload
-from e2e.bench.contenders import CONTENDERS
+from e2e.bench.contenders import CONTENDERS, Start
 from e2e.bench.observer import PODS, Observer
 from e2e.bench.placed import Placed
 from e2e.bench.rows import Counted, Row
@@ -66,24 +66,27 @@ class Run:
         return 1000 * (self.cpu_s + self.servers_cpu_s) / self.pods
 
 
-def run(scheduler: str, row: Row) -> Run:
-    """Race one scheduler on a fresh control plane. Raises RaceStalled, and what ControlPlane raises."""
+def run(scheduler: str, row: Row, start: Start | None = None) -> Run:
+    """Race one scheduler on a fresh control plane. Raises RaceStalled, and what ControlPlane raises.
+
+    start: another way to start it than the one by which it races.
+    """
     with ControlPlane(load_tuned=True) as cluster:
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                return runner.run(_race(scheduler, row, cluster))
+                return runner.run(_race(scheduler, row, cluster, start or CONTENDERS[scheduler]))
         except ExceptionGroup as failures:
             # What failed first ended the other tasks: it alone says what happened.
             raise failures.exceptions[0] from failures
 
 
-async def _race(scheduler: str, row: Row, cluster: ControlPlane) -> Run:
+async def _race(scheduler: str, row: Row, cluster: ControlPlane, start: Start) -> Run:
     async with Admin(cluster.access()) as admin:
         await _prepare(admin, row)
         async with _observing(admin, row) as observer:
             started_s, servers = time.monotonic(), [*cluster.pids.values()]
             before_s = _cpu_s(servers)
-            child = CONTENDERS[scheduler](cluster)
+            child = start(cluster)
             try:
                 late = await _come_late(admin, row, child) if row.late else None
                 cpu_s, servers_cpu_s = await _finished(child, servers, observer, row)

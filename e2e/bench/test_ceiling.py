@@ -5,6 +5,7 @@ import pytest
 from config.protocol import names
 from e2e.bench import ceiling, full_start, ledger, workload
 from e2e.bench.full_start import Start
+from e2e.bench.probed import Holds
 from e2e.bench.workload import Size
 
 
@@ -16,9 +17,11 @@ def test_the_rate_is_compared_with_that_of_bare_bindings(ours: float, said: str)
 
 
 def test_a_start_is_judged_by_its_time_and_its_memory() -> None:
-    rows = full_start.rows(Start(6.5, 7.0, 80.0), Start(0.0, 14.0, 100.0))
+    rows = full_start.rows(Start(6.5, 7.0, 80.0), Start(0.0, 14.0, 100.0), Holds(1000, 51.0, 2.0))
 
-    assert [row[1:] for row in rows if row[2]] == [("6.5 s", "≤ 6 s, **missed**"), ("0.80", "≤ 0.8, reached")]
+    judged = [row[1:] for row in rows if row[2]]
+    assert judged[:2] == [("6.5 s", "≤ 6 s, **missed**"), ("0.80", "≤ 0.8, reached")]
+    assert judged[2:] == [("51.0 / 2.0", "≤ 50 / ≤ 20, **missed**")]
     assert rows[3][1] == "0.50"
 
 

@@ -6,14 +6,17 @@ import pytest
 
 from e2e.bench import long_backlog, long_backlog_service
 from e2e.bench.long_backlog import LongBacklogFigures, Mark
+from e2e.bench.probed import Holds
 from e2e.bench.workload import Size
+
+HOLDS = Holds(number=1000, longest=20.0, p99_9=2.0)
 
 
 def figures(last_fifth_s: float) -> LongBacklogFigures:
     """1,000 pods: the first four fifths in 1 s and 0.2 s of CPU each."""
     marks = [Mark(1, 0.0, 5.0), *(Mark(200 * n, float(n), 5.0 + 0.2 * n) for n in range(1, 5))]
     marks.append(Mark(1000, 4.0 + last_fifth_s, 6.0))
-    return LongBacklogFigures(pods=1000, empty_mib=100.0, told_mib=105.0, peak_mib=150.0, marks=marks)
+    return LongBacklogFigures(pods=1000, empty_mib=100.0, told_mib=105.0, peak_mib=150.0, marks=marks, holds=HOLDS)
 
 
 @pytest.mark.parametrize(("last_fifth_s", "said"), [(1.0, "≥ 0.9, reached"), (1.2, "≥ 0.9, **missed**")])
