@@ -22,6 +22,8 @@ M = TypeVar("M", bound=BaseModel)
 _SEPARATOR: Final = "__"
 _HEAD: Final = {"apiVersion": "api_version", "kind": "kind"}  # in the file: in the model
 _LONGEST_INDEX: Final = 4  # digits
+_NO_FILE: Final = "configuration"
+_SOURCES: Final = 3  # named at a time
 # The kubelet sets these in every container for each Service of the namespace, so a Service of our name is not a
 # mistake. Source: pkg/kubelet/envvars/envvars.go. None can be a path: those have no single underscore.
 _SERVICE_LINK: Final = re.compile(
@@ -77,7 +79,7 @@ class _Settings:
 
     model: type[BaseModel]
     values: dict[str, object] = field(default_factory=dict)
-    file: str = "configuration"
+    file: str = _NO_FILE
     sources: dict[Location, str] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
 
@@ -146,7 +148,14 @@ class _Settings:
         for end in range(len(location), -1, -1):
             if location[:end] in self.sources:
                 return self.sources[location[:end]]
-        return self.file
+        return self.file if self.file != _NO_FILE else self._set_inside(location)
+
+    def _set_inside(self, location: Location) -> str:
+        """What goes wrong together, without a file: by what was set there, or at all."""
+        inside = [source for place, source in self.sources.items() if place[: len(location)] == location]
+        found = inside or [*self.sources.values()]
+        more = f" and {len(found) - _SOURCES} more" if len(found) > _SOURCES else ""
+        return ", ".join(found[:_SOURCES]) + more if found else _NO_FILE
 
     def _reject_file(self, message: str) -> None:
         self.mistakes.append(Mistake("", self.file, message))

@@ -46,7 +46,7 @@ class FuzzedWire(Wire):
     """unreadable: what the decoder has made of an object that it could not decode, by its kind, namespace and name."""
 
     def __init__(self, of: World) -> None:
-        super().__init__(of, Posts())
+        super().__init__(of, Posts(of))
         self.unreadable: dict[tuple[str, str, str], port.Undecodable] = {}
 
     def _garble(self, event: WatchEvent[Any]) -> WatchEvent[Any]:

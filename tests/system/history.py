@@ -56,7 +56,7 @@ class History(RuleBasedStateMachine):
         super().__init__()
         self.loop = VirtualLoop()
         self.world = World(lambda: EPOCH_S + self.loop.time())
-        self.posts = Posts()
+        self.posts = Posts(self.world)
         self.plans: dict[str, NodePlan] = {}
         self.most: Counter[tuple[str, str]] = Counter()
         self.made = 0

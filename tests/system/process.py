@@ -155,7 +155,7 @@ async def scheduling(
     of: World, configuration: SchedulerConfiguration = AT_ONCE, *, latency_s: float = 0.0
 ) -> AsyncIterator[Process]:
     """A process that has listed the world and decided what there was to decide."""
-    process = start(Wire(of, Posts(), latency_s=latency_s), configuration)
+    process = start(Wire(of, Posts(of), latency_s=latency_s), configuration)
     try:
         await asyncio.sleep(A_MOMENT_S)
         yield process

@@ -142,7 +142,7 @@ async def test_what_another_binder_wrote_on_our_node_counts_once_our_binding_is_
 async def test_a_late_request_of_a_killed_process_is_found_by_the_audit() -> None:
     """It took effect later than the new process waits: two pods are on one card, which is told, not repaired."""
     of = cluster(a=[16])
-    first = start(Wire(of, Posts()))
+    first = start(Wire(of, Posts(of)))
     await asyncio.sleep(A_SECOND_S)
     first.wire.faults.add(Verb.BIND, Silence(Effect.LATER, late_s=30.0), count=1)
     comes(of, "early", 12)

@@ -57,7 +57,8 @@ async def test_a_scheduler_that_is_not_served_is_not_ready_after_a_while_and_say
 
 @in_virtual_time
 async def test_a_first_list_that_never_comes_says_why() -> None:
-    wire = Wire(cluster(a=[16]), Posts())
+    of = cluster(a=[16])
+    wire = Wire(of, Posts(of))
     wire.faults.add(Verb.WATCH, UNAUTHORIZED, when=lambda request: request.about == "pods")
     process = start(wire)
     await asyncio.sleep(60)

@@ -70,7 +70,7 @@ async def test_a_request_without_an_answer_is_sent_again() -> None:
 @in_virtual_time
 async def test_a_request_that_has_to_wait_does_not_delay_the_end() -> None:
     of = cluster(a=[16])
-    process = start(Wire(of, Posts()))
+    process = start(Wire(of, Posts(of)))
     await runs(of, "low", 16, 1)
     process.wire.faults.add(Verb.DELETE_POD, Throttle(retry_after_s=30.0))
     await runs(of, "urgent", 16, 10)

@@ -149,7 +149,7 @@ async def test_what_a_predecessor_bound_meanwhile_is_known_before_the_first_bind
     of = cluster(a=[16])
     comes(of, "mine", 10)
     comes(of, "next", 10)
-    process = start(Wire(of, Posts()), SchedulerConfiguration())
+    process = start(Wire(of, Posts(of)), SchedulerConfiguration())
     await asyncio.sleep(1)
     # Its watch stalls just when the predecessor's last request takes effect.
     process.wire.break_watches(Break.STALLED)
@@ -167,7 +167,7 @@ async def test_what_a_predecessor_bound_meanwhile_is_known_before_the_first_bind
 async def test_nothing_is_decided_before_everything_was_listed() -> None:
     of = cluster(a=[16])
     comes(of, "p", 3)
-    wire = Wire(of, Posts())
+    wire = Wire(of, Posts(of))
     wire.faults.add(Verb.WATCH, Refuse(403), when=lambda request: request.about == "configmaps")
     process = start(wire)
     await asyncio.sleep(120)

@@ -32,7 +32,7 @@ HANDED_OVER_S: Final = 2.0
 
 def replica(of: World, name: str, configuration: SchedulerConfiguration = AT_ONCE) -> Process:
     """One of several, with a connection of its own. name: its identity."""
-    wire = Wire(of, Posts(), latency_s=0.002)
+    wire = Wire(of, Posts(of), latency_s=0.002)
     election = LeaderElection(*LEASE, name, TIMING)
     rng = random.Random(name)  # noqa: S311 - repeatable
     loop = asyncio.get_running_loop()

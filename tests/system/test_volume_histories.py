@@ -38,7 +38,7 @@ class History:
         self.of.storage.create(STORAGE_CLASSES, storage_class("fast", allowedTopologies=topologies))
         for number, name in enumerate(NODES):
             self.of.nodes.add(wire_node(name, [16], labels={ZONE: f"z{number % 2}"}))
-        self.posts = Posts()
+        self.posts = Posts(self.of)
         self.process: Process = start(Wire(self.of, self.posts))
 
     async def step(self) -> None:

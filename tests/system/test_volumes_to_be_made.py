@@ -125,7 +125,7 @@ async def test_a_pod_that_is_deleted_while_its_volume_is_made_frees_its_place_at
 async def test_nothing_is_lost_when_the_process_is_killed_before_the_volume_is_made(*, written: bool) -> None:
     of, controller = zones(a="z1", b="z2")
     controller.comes(storage_class("fast"), claim("data", class_name="fast"))
-    first = start(Wire(of, Posts()))
+    first = start(Wire(of, Posts(of)))
     if not written:
         first.wire.faults.add(Verb.SELECT_NODE, Fail(500))
     await asyncio.sleep(A_MOMENT_S)

@@ -78,22 +78,25 @@ class Posts:
     """Every Binding that was requested, by all processes of one world. by_uid: without repetitions.
 
     open: uid -> the binding that may still take effect, and until when. lasts_s: after it was sent. of: by process and
-    uid, until when a request of that process may take effect.
+    pod, until when a request of that process may take effect.
     """
+
+    world: World
 
     by_uid: dict[str, list[Binding]] = field(default_factory=dict)
     open: dict[str, tuple[Binding, float]] = field(default_factory=dict)
     lasts_s: float = SERVER_REQUEST_TIMEOUT_S
-    of: dict[tuple[int, str], float] = field(default_factory=dict)
+    of: dict[tuple[int, port.PodKey], float] = field(default_factory=dict)
 
     def sending(self, binding: Binding, now_s: float, process: int, *, assigned: bool) -> None:
         """While a binding may still take effect, no other one may be sent for the pod, nor any by another process."""
         uid = binding.pod.uid
-        others = {key: until_s for key, until_s in self.of.items() if key[0] != process}
+        # A pod that has a node is given no other one, whatever still comes: its requests are no danger any more.
+        others = {key: until_s for key, until_s in self.of.items() if key[0] != process and self._waits(key[1])}
         assert all(now_s >= until_s - _ROUNDING_S for until_s in others.values()), (
             f"{binding} while requests of another process may still take effect: {others}"
         )
-        self.of[process, uid] = math.inf
+        self.of[process, binding.pod] = math.inf
         other, until_s = self.open.get(uid, (binding, 0.0))
         assert assigned or other == binding or now_s >= until_s - _ROUNDING_S, (
             f"{binding} while {other} may still take effect"
@@ -103,17 +106,22 @@ class Posts:
             sent.append(binding)
 
     def answered(self, binding: Binding, process: int) -> None:
-        self.of.pop((process, binding.pod.uid), None)
+        self.of.pop((process, binding.pod), None)
 
     def unanswered(self, binding: Binding, sent_s: float, process: int) -> None:
         until_s = sent_s + self.lasts_s
         self.open[binding.pod.uid] = (binding, until_s)
-        self.of[process, binding.pod.uid] = until_s
+        self.of[process, binding.pod] = until_s
 
     def end_by(self, until_s: float) -> None:
         """Nothing that was sent so far takes effect later than that."""
         self.open = {uid: (binding, min(late_s, until_s)) for uid, (binding, late_s) in self.open.items()}
         self.of = {key: min(late_s, until_s) for key, late_s in self.of.items()}
+
+    def _waits(self, pod: port.PodKey) -> bool:
+        """Whether that very pod is there, without a node."""
+        found = self.world.pods.find(pod.namespace, pod.name)
+        return found is not None and found.metadata.uid == pod.uid and not found.spec.node_name
 
     def are_ours(self, pod: objects.Pod) -> bool:
         """Whether the pod is where one of our bindings has put it."""

@@ -295,3 +295,26 @@ def test_any_environment_is_a_configuration_or_a_list_of_mistakes(env: dict[str,
     except ConfigurationError:
         return
     assert resolve(read)
+
+
+@pytest.mark.parametrize(
+    ("env", "place"),
+    [
+        ({"LEADERELECTION__LEASEDURATION": "5s"}, "leaderElection: expected leaseDuration > renewDeadline"),
+        (
+            {"LEADERELECTION__LEASEDURATION": "14s", "LEADERELECTION__RENEWDEADLINE": "11s"},
+            "bindTimeout: expected less",
+        ),
+    ],
+)
+def test_what_goes_wrong_together_names_the_variables_that_were_set(env: Mapping[str, str], place: str) -> None:
+    (found,) = mistakes(env=env)
+    named = ", ".join(f"environment {PREFIX}{name}" for name in env)
+    assert found.startswith(f"{named}: {place}")
+
+
+def test_of_many_variables_three_are_named() -> None:
+    names = ("LEADERELECTION__LEASEDURATION", "LEADERELECTION__RENEWDEADLINE")
+    others = {"PODMAXBACKOFFSECONDS": "30", "LOGLEVEL": "debug"}
+    (found,) = mistakes(env=others | dict(zip(names, ("14s", "11s"), strict=True)))
+    assert " and 1 more: bindTimeout: " in found
