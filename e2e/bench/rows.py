@@ -77,7 +77,11 @@ class Row:
 
 def _plain(nodes: int, templates: int, rate_at_least: float) -> Row:
     all_cpu_at_most = 0.4 if nodes == 1000 else None  # noqa: PLR2004 - the size that it is asked for
-    goals = Goals(rate_at_least=rate_at_least, cpu_at_most=0.35, all_cpu_at_most=all_cpu_at_most)
+    goals = Goals(
+        rate_at_least=rate_at_least,
+        cpu_at_most=0.18 if templates == 1 else 0.35,
+        all_cpu_at_most=all_cpu_at_most,
+    )
     return Row(size=Size(nodes=nodes, pods=5000, templates=templates), goals=goals)
 
 
