@@ -37,6 +37,8 @@ _FAILED: Final = (
     yaml.YAMLError,
     RecursionError,
 )
+# Of a cluster; the library takes them as they are.
+_TEXTS: Final = ("server", "tls-server-name", "proxy-url")
 # A single character is no secret, and says what is wrong.
 _QUOTED: Final = re.compile(r"'[^']{2,}'")
 # The library names what lacks a key by all that is in it.
@@ -65,6 +67,10 @@ class _Loader(KubeConfigLoader):
         if not self._cluster.safe_get("server"):
             message = f"cluster {context['cluster']} has no server"
             raise ConfigException(message)
+        for key in _TEXTS:
+            if not isinstance(self._cluster.safe_get(key) or "", str):
+                message = f"{key} of cluster {context['cluster']} is no text"
+                raise ConfigException(message)
         if self._user is not None:
             return
         if name := context.safe_get("user"):
@@ -80,7 +86,7 @@ class _Loader(KubeConfigLoader):
     @property
     def way(self) -> tuple[object, ...]:
         """Where requests go, and which name the server has to show."""
-        return tuple(map(self._cluster.safe_get, ("server", "tls-server-name", "proxy-url")))
+        return tuple(map(self._cluster.safe_get, _TEXTS))
 
     @property
     def has_token(self) -> bool:

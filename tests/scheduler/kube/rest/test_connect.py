@@ -197,6 +197,11 @@ async def test_a_kubeconfig_that_is_not_yaml_is_described_without_the_secret_in_
         pytest.param("https://[::1", {}, "address of the server cannot be read", id="half an address"),
         pytest.param("https://u:planted@a", {}, "has a user in it; put the user and the password", id="a user in it"),
         pytest.param("https://a", {"proxy-url": "socks5://u:planted@p"}, "address of the proxy is none", id="proxy"),
+        pytest.param(
+            "https://a", {"proxy-url": True}, "proxy-url of cluster c is no text", id="a proxy that is no text"
+        ),
+        pytest.param(5, {}, "server of cluster c is no text", id="a server that is a number"),
+        pytest.param("https://a", {"tls-server-name": [1]}, "tls-server-name of cluster c is no text", id="name"),
     ],
 )
 async def test_an_address_that_is_none_is_one_clear_error(
