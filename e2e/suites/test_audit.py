@@ -57,7 +57,7 @@ async def makes_room(site: AuditedSite) -> None:
     await site.create(PRIORITY_CLASSES, {"metadata": {"name": "urgent"}, "value": 1000})
     await site.create(PODS, shared_pod("low", [sharing(CARD_UNITS)]))
     await runs(site.admin, "low")
-    await site.create(PODS, shared_pod("urgent", [sharing(CARD_UNITS)], priorityClassName="urgent"))
+    await site.create(PODS, shared_pod("urgent", [sharing(CARD_UNITS - 1)], priorityClassName="urgent"))
     await runs(site.admin, "urgent")
     await site.event("low", lambda found: bool(found["reason"] == "Preempted"))
 
