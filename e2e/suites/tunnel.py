@@ -24,7 +24,7 @@ class Tunnel:
     port: int = 0
     opened: int = 0
     _answer: bytes = b""
-    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _clients: dict[asyncio.Task[None], asyncio.StreamWriter] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -39,21 +39,30 @@ class Tunnel:
     def fails_with(self, answer: bytes) -> None:
         """End every tunnel, and open no other."""
         self._answer = answer
-        for writer in self._writers:
+        for writer in self._clients.values():
             writer.transport.abort()
 
     def open(self) -> None:
         """Let everybody through again who knows the password."""
         self._answer = b""
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def end(self) -> None:
+        """End every tunnel, and wait for that."""
+        self.fails_with(_WRONG_PASSWORD)
+        if self._clients:
+            await asyncio.wait([*self._clients])
+
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One client."""
-        self._writers.add(writer)
+        client = asyncio.get_running_loop().create_task(self._served(reader, writer))
+        self._clients[client] = writer
+        client.add_done_callback(self._clients.pop)
+
+    async def _served(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with suppress(OSError, asyncio.IncompleteReadError):
                 await self._serve(reader, writer)
         finally:
-            self._writers.discard(writer)
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -88,10 +97,10 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def tunnel(user: str, password: str) -> AsyncIterator[Tunnel]:
     """One that listens, open."""
     made = Tunnel(user, password)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(made.accept, "127.0.0.1", 0)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made
     finally:
         server.close()
-        made.fails_with(_WRONG_PASSWORD)
+        await made.end()
