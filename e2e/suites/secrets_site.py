@@ -11,12 +11,13 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 from config.protocol import names
 from e2e.control_plane import commands
-from e2e.control_plane.admin import Admin, Json, seen
+from e2e.control_plane.admin import Access, Admin, Json, ask, seen
 from e2e.node.local_node import LocalNode
 from e2e.node.node_pods import PODS
 from e2e.programs import manifests
@@ -37,7 +38,7 @@ _ENDS_WITHIN_S: Final = 60.0
 
 @dataclass(slots=True)
 class SecretsSite:
-    """said: what was shown so far, by where. secrets: those that nobody planted, and what they are."""
+    """tokens: of both accounts. said: what was shown so far, by where."""
 
     node: LocalNode
     admin: Admin
@@ -45,7 +46,7 @@ class SecretsSite:
     plugin: DevicePluginProcess
     between: Tunnel
     folder: Path
-    secrets: dict[str, str]
+    tokens: tuple[str, ...]
     said: dict[str, str] = field(default_factory=dict)
 
     async def create(self, wanted: Json) -> None:
@@ -95,6 +96,21 @@ class SecretsSite:
             self.said[str(path)] = path.read_text(encoding="utf-8", errors="replace")
 
     @property
+    def secrets(self) -> dict[str, str]:
+        """Those that nobody planted, and what they are."""
+        signatures = {text.rpartition(".")[2]: "a token" for text in self.tokens}
+        return signatures | {self.between.header.removeprefix("Basic "): "the proxy's password"}
+
+    async def refused(self) -> None:
+        """Wait until the API server, which remembers whom it has let in, takes neither token. Raises TimeoutError."""
+        tls = self.node.cluster.access().tls
+        async with asyncio.timeout(_SOON_S):
+            for one in self.tokens:
+                access = Access(self.node.cluster.url, tls, f"Bearer {one}")
+                while (await asyncio.to_thread(ask, access, PODS)).status != HTTPStatus.UNAUTHORIZED:  # noqa: ASYNC110 - its clock
+                    await asyncio.sleep(0.2)
+
+    @property
     def state(self) -> Path:
         """The plugin's own folder."""
         return self.node.device_plugins / "gpushare"
@@ -133,11 +149,9 @@ async def secrets_site(node: LocalNode, folder: Path) -> AsyncIterator[SecretsSi
             readingInterval="1s",
             clientConnection={"kubeconfig": str(_through(node, of_plugin, between))},
         )
-        secrets = {text.rpartition(".")[2]: "a token" for text in (of_scheduler, of_plugin)}
-        secrets[between.header.removeprefix("Basic ")] = "the proxy's password"
         with scheduler, plugin:
             await asyncio.gather(scheduler.ready(), plugin.ready())
-            yield SecretsSite(node, admin, scheduler, plugin, between, folder, secrets)
+            yield SecretsSite(node, admin, scheduler, plugin, between, folder, (of_scheduler, of_plugin))
 
 
 def _through(node: LocalNode, of_plugin: str, between: Tunnel) -> Path:
