@@ -178,6 +178,9 @@ class ControlPlane:
 
     def start_apiserver(self) -> None:
         """Serve again, at the same address; returns when ready."""
+        audit = commands.AuditSite(self.folder / "audit-policy.json", self.audit_log) if self._audited else None
+        if audit is not None:
+            audit.policy.write_text(commands.as_yaml(commands.audit_policy(self._audited)))
         site = commands.ApiServerSite(
             etcd_url=self._etcd.client_url,
             port=self._port,
@@ -187,7 +190,7 @@ class ControlPlane:
             load_tuned=self._load_tuned,
             readable_store=self._readable_store,
             streamed_lists=self._streamed_lists,
-            audit=commands.AuditSite(self.folder / "audit-policy.json", self.audit_log) if self._audited else None,
+            audit=audit,
         )
         command = commands.kube_apiserver(self._programs["kube-apiserver"], site)
         server = self._start("kube-apiserver", command)
@@ -236,7 +239,6 @@ class ControlPlane:
     def _start_all(self) -> None:
         pki.make(self._pki)
         (self.folder / "tokens.csv").write_text(commands.token_file(self._users.values()))
-        (self.folder / "audit-policy.json").write_text(commands.as_yaml(commands.audit_policy(self._audited)))
         self.start_etcd()
         self.start_apiserver()
         if self._with_controllers:
