@@ -30,7 +30,9 @@ def seconds(value: object) -> float:
         return float(value)
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         return math.fsum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value))
-    message = f"expected a duration such as 500ms, 4s or 1m30s, or a number of seconds, found {str(value)[:64]!r}"
+    # Of a mapping in its place only what it is: there may be a token in it.
+    found = "a mapping" if isinstance(value, dict) else repr(str(value)[:64])
+    message = f"expected a duration such as 500ms, 4s or 1m30s, or a number of seconds, found {found}"
     raise ValueError(message)
 
 

@@ -18,6 +18,7 @@ from config.settings.schema import Location, bounds, field_at, field_names
 _OUT_OF_RANGE: Final = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
 _LONGEST_SHOWN: Final = 80
 _QUOTED: Final = re.compile(r"'([^']*)'")
+_NOT_QUOTED: Final[dict[type, str]] = {dict: "a mapping", list: "a list"}
 # YAML reads 2 as a number and yes as a boolean where the author meant text.
 _QUOTE_IT: Final = "; write it in quotes"
 
@@ -142,5 +143,6 @@ def _expected(allowed: str, found: object) -> str:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    # Of a mapping or a list in a wrong place only what it is: there may be a token in it.
+    text = next((name for kind, name in _NOT_QUOTED.items() if isinstance(value, kind)), "") or repr(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"

@@ -51,6 +51,8 @@ class ControlPlane:
         users: Sequence[StaticUser] = (),
         load_tuned: bool = False,
         readable_store: bool = False,
+        streamed_lists: bool = True,
+        audited: Sequence[str] = (),
     ) -> None:
         """Say what it consists of; nothing is started yet.
 
@@ -58,6 +60,8 @@ class ControlPlane:
         kube-scheduler. users: known beside `admin` (system:masters) and the servers themselves.
         load_tuned: flags that keep the API server from being the toy in a measurement.
         readable_store: objects are JSON in etcd, for those who read them there.
+        streamed_lists: False: they come in pages only, as before Kubernetes 1.34.
+        audited: names of users of whom every request is in `audit_log`.
         """
         self.folder = Path(tempfile.gettempdir()) / f"gpushare-e2e-{secrets.token_hex(6)}"
         self._pki = pki.Pki(self.folder)
@@ -65,6 +69,8 @@ class ControlPlane:
         self._scheduler = scheduler
         self._load_tuned = load_tuned
         self._readable_store = readable_store
+        self._streamed_lists = streamed_lists
+        self._audited = tuple(audited)
         own = (
             StaticUser(secrets.token_hex(16), ADMIN, ("system:masters",)),
             StaticUser(secrets.token_hex(16), _CONTROLLERS),
@@ -126,6 +132,11 @@ class ControlPlane:
         return pki.Issued(self._pki.server_certificate, self._pki.server_key)
 
     @property
+    def audit_log(self) -> Path:
+        """What `audit` reads; not there where nobody is audited."""
+        return self.folder / "audit.log"
+
+    @property
     def admin_token(self) -> str:
         """Bearer token of `admin`, who may do everything."""
         return self._users[ADMIN].token
@@ -167,6 +178,9 @@ class ControlPlane:
 
     def start_apiserver(self) -> None:
         """Serve again, at the same address; returns when ready."""
+        audit = commands.AuditSite(self.folder / "audit-policy.json", self.audit_log) if self._audited else None
+        if audit is not None:
+            audit.policy.write_text(commands.as_yaml(commands.audit_policy(self._audited)))
         site = commands.ApiServerSite(
             etcd_url=self._etcd.client_url,
             port=self._port,
@@ -175,6 +189,8 @@ class ControlPlane:
             with_controllers=self._with_controllers,
             load_tuned=self._load_tuned,
             readable_store=self._readable_store,
+            streamed_lists=self._streamed_lists,
+            audit=audit,
         )
         command = commands.kube_apiserver(self._programs["kube-apiserver"], site)
         server = self._start("kube-apiserver", command)

@@ -54,6 +54,14 @@ class EtcdSite:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditSite:
+    """policy: the file that says who is audited. log: a JSON object a line, of each stage of each request of theirs."""
+
+    policy: Path
+    log: Path
+
+
+@dataclass(frozen=True, slots=True)
 class ApiServerSite:
     """What an API server is made of, apart from its program."""
 
@@ -64,6 +72,8 @@ class ApiServerSite:
     with_controllers: bool
     load_tuned: bool
     readable_store: bool
+    streamed_lists: bool
+    audit: AuditSite | None
 
 
 def etcd(program: Path, site: EtcdSite, *, load_tuned: bool) -> list[str]:
@@ -108,7 +118,19 @@ def kube_apiserver(program: Path, site: ApiServerSite) -> list[str]:
         *([] if site.with_controllers else [f"--disable-admission-plugins={_NEED_CONTROLLERS}"]),
         *(_UNLIMITED if site.load_tuned else ()),
         *(["--storage-media-type=application/json"] if site.readable_store else []),
+        *([] if site.streamed_lists else ["--feature-gates=WatchList=false"]),
+        *([f"--audit-policy-file={site.audit.policy}", f"--audit-log-path={site.audit.log}"] if site.audit else []),
     ]
+
+
+def audit_policy(users: Sequence[str]) -> dict[str, Any]:
+    """Who asked what and how it was answered, of these users, without bodies; of a watch its begin and its end."""
+    return {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata", "users": list(users)}, {"level": "None"}],
+    }
 
 
 def kube_controller_manager(program: Path, kubeconfig: Path, pki: Pki, port: int) -> list[str]:

@@ -80,7 +80,11 @@ class ServerProcess:
 
     async def readyz(self) -> str:
         """What `/readyz` says, whatever its status; ConnectionError while nobody listens."""
-        url = f"http://127.0.0.1:{self.port}/readyz"
+        return await self.page("/readyz")
+
+    async def page(self, path: str) -> str:
+        """What any page says, whatever its status; ConnectionError while nobody listens."""
+        url = f"http://127.0.0.1:{self.port}{path}"
         try:
             return await asyncio.to_thread(_body, url)
         except urllib.error.HTTPError as error:

@@ -113,7 +113,13 @@ class Credentials:
     async def _load(self) -> None:
         loop = asyncio.get_running_loop()
         self._due_s = loop.time() + RETRY_AFTER_FAILURE_S
+        before = dict(self._configuration.api_key)
         lifetime = await self._source.load(self._configuration)
+        token = (self._configuration.api_key.get(_HEADER) or "").strip()
+        if not (token.isascii() and token.isprintable()):
+            self._configuration.api_key = before
+            message = "the token has characters that no header may have: it is one line of plain ones"
+            raise NotRenewed(message)
         try:
             changed = self._certificates.read()
         except NotUsable as error:

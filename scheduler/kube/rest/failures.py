@@ -7,6 +7,7 @@ The one exception is 429: the API server itself writes it as plain text, and nob
 Source: staging/src/k8s.io/apiserver/pkg/server/filters/maxinflight.go, tooManyRequests.
 """
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
@@ -26,6 +27,8 @@ _STATUS_KIND: Final = "Status"
 _LONGEST_MESSAGE: Final = 1024
 # Of an answer that is none, as much as tells who may have sent it.
 _LONGEST_EXCERPT: Final = 128
+# A test backend shows the headers of whoever asks it. Shorter ones are words: "basic authentication".
+_CREDENTIALS: Final = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{16,}", re.IGNORECASE)
 
 # What msgspec raises for a malformed document, bytes that are no UTF-8 and endless nesting included.
 MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -94,10 +97,11 @@ def expect_kind(kind: str, status: int, body: bytes) -> None:
 def one_line(text: str, longest: int = _LONGEST_MESSAGE) -> str:
     """The text in one line that any log and terminal can show, at most so many characters; cut with an ellipsis.
 
-    A webhook's message may hold whatever its author, or that of the pod, has put into it.
+    A webhook's message may hold whatever its author, or that of the pod, has put into it. What was sent to say who we
+    are is left out, should somebody send it back.
     """
     shown = "".join(c if c.isprintable() else " " for c in text[: 4 * longest])
-    shown = " ".join(shown.split())
+    shown = _CREDENTIALS.sub(r"\1 …", " ".join(shown.split()))
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 

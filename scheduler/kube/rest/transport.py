@@ -20,7 +20,7 @@ from scheduler.kube import port
 from scheduler.kube.rest.bare_connections import KEEP_ALIVE_S, Connections, new_socket
 from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.credentials import NotRenewed
-from scheduler.kube.rest.failures import error_from_answer, expect_kind, not_an_answer
+from scheduler.kube.rest.failures import error_from_answer, expect_kind, not_an_answer, one_line
 from scheduler.kube.rest.http1 import HttpAnswer
 from scheduler.kube.rest.time_limits import TimeLimits
 
@@ -217,6 +217,6 @@ def _session(proxy: str | None, connections: int) -> aiohttp.ClientSession:
 def _silent(error: aiohttp.ClientError | OSError) -> port.ApiSilent:
     if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
         return port.ApiSilent(f"TLS: {error}")
-    # What fails at a proxy is told with its address.
-    told = _USER_OF_URL.sub("//", str(error)) or type(error).__name__
+    # What fails at a proxy is told with its address, and what is no HTTP as it came.
+    told = one_line(_USER_OF_URL.sub("//", str(error))) or type(error).__name__
     return port.ApiSilent(f"connection failed: {told}")

@@ -261,6 +261,23 @@ def test_a_value_in_the_place_of_a_section_is_blamed_on_the_file(file: Path) -> 
     assert found.startswith("file: resources: expected a valid dictionary")
 
 
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        pytest.param(
+            "clientConnection: {kubeconfig: {token: planted}}", "found a mapping", id="a user of a kubeconfig"
+        ),
+        pytest.param("clientConnection: [{token: planted}]", "found a list", id="in a list"),
+        pytest.param("bindTimeout: {token: planted}", "found a mapping", id="instead of a duration"),
+    ],
+)
+def test_what_stands_in_a_mapping_or_a_list_is_not_quoted(file: Path, text: str, complaint: str) -> None:
+    (found,) = mistakes(file, text)
+
+    assert complaint in found
+    assert "planted" not in found
+
+
 def test_a_long_value_is_cut_short_in_a_mistake(file: Path) -> None:
     (found,) = mistakes(file, f"logLevel: {'x' * 5000}\n")
 

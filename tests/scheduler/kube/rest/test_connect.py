@@ -191,7 +191,9 @@ async def test_a_kubeconfig_that_is_not_yaml_is_described_without_the_secret_in_
 @pytest.mark.parametrize(
     ("server", "cluster", "message"),
     [
-        pytest.param("https://a:x", {}, "address of the server cannot be read: Port could not be cast", id="port"),
+        pytest.param(
+            "https://a:planted", {}, "address of the server cannot be read: Port could not be cast", id="port"
+        ),
         pytest.param("https://a:0", {}, "address of the server has port 0", id="port 0"),
         pytest.param("10.0.0.1:6443", {}, "address of the server is none", id="no scheme"),
         pytest.param("https://[::1", {}, "address of the server cannot be read", id="half an address"),
@@ -227,6 +229,9 @@ async def test_an_address_that_is_none_is_one_clear_error(
             {}, {"client-certificate": "no.crt", "client-key": "no.key"}, "no.crt", id="no client certificate"
         ),
         pytest.param({}, {"tokenFile": "no-token"}, "no-token", id="token file missing"),
+        pytest.param(
+            {}, {"token": "a\nb"}, "the token has characters that no header may have", id="token of two lines"
+        ),
         pytest.param({}, {"exec": {"apiVersion": "v1", "command": "no-such-plugin"}}, "no-such-plugin", id="no plugin"),
         pytest.param({}, {"exec": {"apiVersion": "v1", "command": "false"}}, "process returned 1", id="plugin fails"),
         pytest.param({}, {"exec": {"apiVersion": "v1", "command": "echo"}}, "decode", id="plugin talks nonsense"),

@@ -73,6 +73,25 @@ def plugin(tmp_path: Path, life_s: int, answer: str = "") -> Json:
     }
 
 
+@pytest.mark.parametrize("broken", ["planted\nx", "planted\rx", "planted\0", "plantedé"])
+async def test_a_token_that_no_header_may_have_leaves_the_one_before_in_use(
+    api: ApiServer, kubeconfig: Callable[..., Path], send: Send, tmp_path: Path, broken: str
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("token-0\n", encoding="utf-8")
+    connection = await connect({}, kubeconfig=kubeconfig({"tokenFile": str(file)}))
+    transport = Transport(connection, connections=8)
+    file.write_bytes(broken.encode())
+
+    with pytest.raises(NotRenewed, match="the token has characters that no header may have") as raised:
+        await connection.credentials.load()
+    await send(transport)
+
+    await transport.close()
+    assert "planted" not in str(raised.value)
+    assert sent(api) == ["Bearer token-0"]
+
+
 async def test_a_token_file_that_is_rotated_before_every_request_costs_no_request(
     api: ApiServer, transport_of: TransportOf, send: Send, tmp_path: Path
 ) -> None:

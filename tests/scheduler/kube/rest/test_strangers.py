@@ -53,6 +53,9 @@ STRANGERS: Final[dict[str, Answer]] = {
     "200 with nothing": stranger(200, "", "text/plain"),
 }
 
+# As long as a token is, and more than an excerpt shows.
+PLANTED: Final = "planted" + 150 * "eyJhbG.-_"
+
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("answer", STRANGERS)
@@ -67,6 +70,45 @@ async def test_what_the_api_server_has_not_written_is_no_answer(
 
     assert raised.value.status == int(answer[:3])
     assert "\n" not in raised.value.message
+
+
+@pytest.mark.parametrize("verb", ["bind", "get", "watch", "list"])
+@pytest.mark.parametrize(
+    "echo",
+    [
+        pytest.param(
+            stranger(404, f"GET /\nAuthorization: Bearer {PLANTED}\nAccept: */*", "text/plain"), id="its own text"
+        ),
+        pytest.param(stranger(404, f'{{"authorization":"bearer {PLANTED}"}}', "application/json"), id="JSON"),
+        pytest.param(stranger(401, f"Basic  {PLANTED}==", "text/plain"), id="of a proxy"),
+        pytest.param(stranger(429, f"Too many: Bearer {PLANTED}", "text/plain"), id="that asks for patience"),
+        pytest.param(status(403, f"no: Bearer {PLANTED}"), id="in a Status"),
+    ],
+)
+async def test_a_token_that_is_sent_back_is_not_told(
+    api: ApiServer, cluster_of: ClusterOf, verb: str, echo: Answer
+) -> None:
+    api.script = [echo] * 20
+    cluster = await cluster_of(watch=WatchOptions(listing=Listing.PAGED))
+
+    with pytest.raises(port.ApiError) as raised:
+        await VERBS[verb](cluster)
+
+    assert "planted" not in raised.value.message
+    assert "earer …" in raised.value.message or "Basic …" in raised.value.message
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["basic authentication failed", "no bearer token was sent", 'pods "bearer-of-bad-news-0123456789" not found'],
+)
+async def test_what_only_reads_like_one_is_told(api: ApiServer, cluster: KubeCluster, message: str) -> None:
+    api.script = [status(403, message)] * 2
+
+    with pytest.raises(port.ApiForbidden) as raised:
+        await VERBS["bind"](cluster)
+
+    assert raised.value.message == message
 
 
 async def test_a_bind_that_is_answered_with_another_object_is_not_bound(api: ApiServer, cluster: KubeCluster) -> None:

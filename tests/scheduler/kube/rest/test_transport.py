@@ -271,6 +271,25 @@ async def test_the_password_of_a_proxy_reaches_the_proxy_and_no_message(server: 
     assert "planted" not in raised.value.message
 
 
+async def test_a_token_that_comes_back_as_a_header_that_is_none_is_not_told(
+    server: ByteServer, tmp_path: Path, post: Post
+) -> None:
+    async def sends_back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: " + b" ".join(head.split()) + b"\r\n\r\n")
+
+    server.script = [sends_back]
+    user = {"token": "planted" * 5}
+    transport = Transport(await connected(tmp_path, server.url, user), connections=1)
+
+    with pytest.raises(port.ApiSilent) as raised:
+        await post(transport)
+
+    await transport.close()
+    assert "planted" not in raised.value.message
+    assert "\n" not in raised.value.message
+
+
 async def test_after_the_end_a_request_is_refused(api: ApiServer, transport: Transport) -> None:
     await transport.close()
 
