@@ -10,8 +10,8 @@ Owned by the event loop.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
@@ -106,8 +106,8 @@ class BindSlots:
         if not self._starting[namespace]:
             del self._starting[namespace]
 
-    @asynccontextmanager
-    async def binding(self, namespace: str) -> AsyncIterator[None]:
+    @contextmanager
+    def binding(self, namespace: str) -> Iterator[None]:
         """A pod of the namespace is being bound, with a slot or without."""
         sender = self._shares.enter(namespace, self._now_s())
         try:
@@ -115,27 +115,31 @@ class BindSlots:
         finally:
             self._shares.leave(sender)
 
-    @asynccontextmanager
-    async def slot(self, namespace: str, *, first: bool = False) -> AsyncIterator[None]:
+    def slot(self, namespace: str, *, first: bool = False) -> "Slot":
         """One request, inside `binding`: the ApiError that it raises, or none, says how the namespace is.
 
-        first: of this pod. Raises Stopped; HeldBack for a first one, when the namespace fails while it waits.
+        first: of this pod. Entering it raises Stopped; HeldBack for a first one, when the namespace fails while it
+        waits.
         """
-        sender = self._shares.sender(namespace)
+        return Slot(self, self._shares.sender(namespace), first=first)
+
+    async def take(self, sender: Sender, *, first: bool) -> None:
+        """Of `slot`: the beginning."""
         await self._turn_of(sender, first=first)
-        try:
-            if not self._leads():
-                raise NotSent(_NOT_SENT)
-            yield
-        except ApiError as error:
-            self._judge(sender, error)
-            raise
-        else:
+        if not self._leads():
+            error = NotSent(_NOT_SENT)
+            self.give_back(sender, error)
+            raise error
+
+    def give_back(self, sender: Sender, error: BaseException | None) -> None:
+        """Of `slot`: the end."""
+        if error is None:
             self._shares.answered(sender, self._now_s())
-        finally:
-            self._shares.ends(sender)
-            self._serve()
-            self._on_free()
+        elif isinstance(error, ApiError):
+            self._judge(sender, error)
+        self._shares.ends(sender)
+        self._serve()
+        self._on_free()
 
     async def pause(self, seconds: float) -> None:
         """Wait without a slot. Raises Stopped."""
@@ -157,6 +161,10 @@ class BindSlots:
     async def _turn_of(self, sender: Sender, *, first: bool) -> None:
         if self._stopped.is_set():
             raise Stopped
+        now_s = self._now_s()
+        if not self._lines and self._shares.may_send(sender, now_s):
+            self._shares.sends(sender, now_s)  # as below, where nobody else waits
+            return
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line = self._lines.setdefault(sender.name, _Line(sender))
         line.waiting.append(mine)
@@ -183,6 +191,8 @@ class BindSlots:
 
     def _serve(self) -> None:
         """Give free slots, one to each in turn, and look again when time alone changes something."""
+        if not self._lines and self._timer is None:
+            return
         now_s = self._now_s()
         while self._shares.free and sum(self._give(line, now_s) for line in tuple(self._lines.values())):
             pass
@@ -231,6 +241,26 @@ class BindSlots:
             self._forget(line, waiting)
             if not waiting.done():
                 waiting.set_exception(HeldBack(line.sender.why))
+
+
+class Slot:
+    """A slot for the block inside it. A class, since a generator costs as much as what is done here."""
+
+    __slots__ = ("_first", "_sender", "_slots")
+
+    def __init__(self, slots: BindSlots, sender: Sender, *, first: bool) -> None:
+        """As `BindSlots.slot`."""
+        self._slots = slots
+        self._sender = sender
+        self._first = first
+
+    async def __aenter__(self) -> None:
+        """Wait for it."""
+        await self._slots.take(self._sender, first=self._first)
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Give it back."""
+        self._slots.give_back(self._sender, error)
 
 
 def concerns_all(refused: ApiRefused) -> bool:

@@ -123,7 +123,7 @@ class Binder:
             raise held_back(namespace, why)
         doubt = _Doubt(self.now_s(), self.now_s())
         try:
-            async with self.slots.binding(namespace):
+            with self.slots.binding(namespace):
                 await self._until_definite(binding, doubt)
         except Stopped as stopped:
             stopped.in_doubt = doubt.any

@@ -174,8 +174,9 @@ class PreemptionTasks:
         await self._send(namespace, request)
 
     async def _send(self, namespace: str, request: Callable[[], Awaitable[None]]) -> None:
-        async with self._slots.binding(namespace), self._slots.slot(namespace):
-            await request()
+        with self._slots.binding(namespace):
+            async with self._slots.slot(namespace):
+                await request()
 
 
 def note_of(preemption: Preemption) -> str:

@@ -25,7 +25,7 @@ Decides only; `bind_slots` waits. now_s: monotonic seconds.
 
 from collections import Counter
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import IntEnum, auto
 from math import inf
 from typing import Final
 
@@ -43,8 +43,8 @@ _FEWEST_PODS_FAILING: Final = 4
 _MOST_REMEMBERED: Final = 4096
 
 
-class Standing(Enum):
-    """See the module."""
+class Standing(IntEnum):
+    """See the module. Numbers: they are counted by, and other members are hashed by their names."""
 
     UNTRIED = auto()
     WELL = auto()

@@ -57,7 +57,7 @@ class VolumeBinder:
         namespace = placement.pod.key.namespace
         try:
             async with asyncio.timeout(plan.timeout_s):
-                async with self._slots.binding(namespace):
+                with self._slots.binding(namespace):
                     for claim, volume in plan:
                         await self._writes.write(namespace, claim, volume, plan.node)
                 await self._until_bound(placement.pod.key.uid, plan)

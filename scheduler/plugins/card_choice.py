@@ -103,6 +103,24 @@ def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
     return np.asarray(least & ((1 << bits) - 1), dtype=np.intp)
 
 
+def slots_on(cards: CardColumns, request: GpuRequest, policy: Policy, row: int, may: BoolArray) -> list[int]:
+    """As `chosen_slots`, of one row: with Python's numbers, in a quarter of the time. Empty where too few cards fit.
+
+    may: bool[cards, 1], cards that may be given to the pod, whatever they have free.
+    """
+    least, free = request.units_per_card, cards.free[:, row].tolist()
+    fits = [(units, slot) for slot, units in enumerate(free) if units >= least and may.item(slot, 0)]
+    if len(fits) < request.cards:
+        return []
+    fits.sort(key=None if policy is Policy.BINPACK else _emptiest)
+    return [slot for _, slot in fits[: request.cards]]
+
+
+def _emptiest(card: tuple[int, int]) -> tuple[int, int]:
+    units, slot = card
+    return -units, slot
+
+
 def binpack_score(cards: CardColumns, request: GpuRequest, rows: Rows, slots: RowArray) -> Int64Array:
     """int64[rows], 0..MAX_SCORE: how well a node suits binpack.
 
@@ -110,7 +128,7 @@ def binpack_score(cards: CardColumns, request: GpuRequest, rows: Rows, slots: Ro
     the pod on them. slots: as `chosen_slots`; rows without enough fitting cards get any number.
     """
     if (row := only_row(rows)) is not None:
-        return np.array([_binpack_score_of(cards, request, row, slots[:, 0].tolist())], dtype=np.int64)
+        return np.array([binpack_score_on(cards, request, row, slots[:, 0].tolist())], dtype=np.int64)
     used = cards.holders[:, rows][slots, np.arange(slots.shape[1])] > 0
     on_used_cards = used[0] if request.cards == 1 else used.all(axis=0)
     total = np.maximum(cards.total[rows], 1)
@@ -119,9 +137,10 @@ def binpack_score(cards: CardColumns, request: GpuRequest, rows: Rows, slots: Ro
     return score
 
 
-def _binpack_score_of(cards: CardColumns, request: GpuRequest, row: int, slots: Sequence[int]) -> int:
+def binpack_score_on(cards: CardColumns, request: GpuRequest, row: int, slots: Sequence[int]) -> int:
     """The same of one row: with Python's numbers, in a fifth of the time."""
-    on_used_cards = all(cards.holders.item(slot, row) for slot in slots)
+    holders = cards.stored.holders
+    on_used_cards = all(holders.item(slot, row) for slot in slots)
     full = (cards.booked.item(row) + request.units) * _FULLNESS // max(cards.total.item(row), 1)
     return min(full, _FULLNESS) + on_used_cards * _USED_CARDS + (cards.held.item(row) > 0) * _USED_NODE
 

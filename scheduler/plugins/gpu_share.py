@@ -12,8 +12,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 import numpy as np
 from pydantic import Field
 
-from config.protocol import allocation
-from config.protocol.allocation import Allocation, LegacyFields
+from config.protocol.allocation import LegacyFields, encode
 from scheduler.framework.card_rules import CARD_RULES, NO_CARD_RULES, CardRules
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
@@ -34,11 +33,14 @@ from scheduler.framework.plugin import (
 )
 from scheduler.plugins.card_choice import (
     binpack_score,
+    binpack_score_on,
     by_width,
     chosen_slots,
     could_hold,
+    eligible,
     fitting,
     selected,
+    slots_on,
     together,
 )
 from scheduler.plugins.card_reasons import (
@@ -53,7 +55,7 @@ from scheduler.plugins.card_reasons import (
 from scheduler.pods.gpu_request import GpuRequest, Policy, ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import Amount
-from scheduler.state.cards.booking import CardShare
+from scheduler.state.cards.booking import allocation_of, share_of
 from scheduler.state.cards.card_arrays import RowGroup
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.cards.node_inventory import GpuState, Out
@@ -75,6 +77,7 @@ _STATE_REASONS: Final[Mapping[int, str]] = {
 }
 _Fits: TypeAlias = tuple[Rows, int, BoolArray]
 _Chosen: TypeAlias = tuple[Rows, int, RowArray]
+_SLOTS: Final[StateKey[tuple[int, int, list[int]]]] = StateKey("gpu_share.slots")
 
 
 class GpuShareArgs(PluginArgs):
@@ -140,8 +143,11 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
         """Too little memory on enough cards, or on the node in all; cards that cannot be given out."""
-        enough = by_width(tables.cards, rows, lambda group: self._enough(pod, tables, state, group))
-        good = np.logical_and(enough, tables.cards.node_free[rows] >= _request(pod).units)
+        cards, units, row = tables.cards, _request(pod).units, only_row(rows)
+        if row is not None and cards.node_free.item(row) >= units and self._slots_on(pod, tables, state, row):
+            return ()
+        enough = by_width(cards, rows, lambda group: self._enough(pod, tables, state, group))
+        good = np.logical_and(enough, cards.node_free[rows] >= units)
         return () if np.count_nonzero(good) == len(good) else (Objection(~good, "Insufficient GPU memory"),)
 
     def diagnose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Objection]:
@@ -187,8 +193,11 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         """How well the node's best cards suit the node policy, 0..MAX_SCORE."""
-        request = _request(pod)
-        packed = by_width(tables.cards, rows, lambda group: self._packed(pod, tables, state, group))
+        request, row = _request(pod), only_row(rows)
+        if row is not None and (slots := self._slots_on(pod, tables, state, row)):
+            packed = np.array([binpack_score_on(tables.cards, request, row, slots)], dtype=np.int64)
+        else:
+            packed = by_width(tables.cards, rows, lambda group: self._packed(pod, tables, state, group))
         spread = (request.node_policy or self._node_policy) is Policy.SPREAD
         return MAX_SCORE - packed if spread else packed
 
@@ -197,13 +206,35 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         request, cards = pod.template.gpu_request, tables.cards
         if request is None:
             return Reservation()
-        here = slice(row, row + 1)
-        with cards.viewing(cards.width_of(row)):
-            chosen = sorted(self._chosen(pod, tables, state, here)[:, 0].tolist())
+        chosen = self._slots_on(pod, tables, state, row)
+        if not chosen:
+            with cards.viewing(cards.width_of(row)):
+                chosen = self._chosen(pod, tables, state, slice(row, row + 1))[:, 0].tolist()
+        chosen = sorted(chosen)
         announced = tables.inventory(tables.names[row])
-        shares = tuple(_share(cards, slot, row, request, has_uuids=announced.has_uuids) for slot in chosen)
+        shares = tuple(share_of(cards.slots[row][slot], request, has_uuids=announced.has_uuids) for slot in chosen)
         legacy = LegacyFields(pod.template.gpu_units, int(cards.stored.units[chosen[0], row]), now_ns)
-        return Reservation(shares, allocation.encode(_allocation(request, shares, announced.unit_mib), legacy))
+        return Reservation(shares, encode(allocation_of(request, shares, announced.unit_mib), legacy))
+
+    def _slots_on(self, pod: Pod, tables: Tables, state: CycleState, row: int) -> list[int]:
+        """The slots that the pod would take on one row; empty where too few cards fit, or a card rule ranks them.
+
+        Kept for the next questions about the row: mostly, the pod goes there.
+        """
+        rules = _card_rules(state)
+        if rules.scorers or rules.chooser is not None:
+            return []
+        last, version = state.find(_SLOTS), tables.changes.version
+        if last is not None and last[:2] == (row, version):
+            return last[2]
+        cards, request, here = tables.cards, _request(pod), slice(row, row + 1)
+        with cards.viewing(cards.width_of(row)):
+            may = eligible(cards, request, here)
+            for objection in rules.objections(pod, tables, state, here, may.shape):
+                may = may & ~objection.rejected
+            slots = slots_on(cards, request, request.card_policy or self._card_policy, row, may)
+        state.write_passing(_SLOTS, (row, version, slots))
+        return slots
 
     def _enough(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
         """bool[rows]: as many cards fit as the pod asks."""
@@ -363,22 +394,3 @@ def _request(pod: Pod) -> GpuRequest:
         message = f"pod {pod.key} asks no GPU memory; expected a pod that PreFilter did not skip"
         raise TypeError(message)
     return request
-
-
-def _share(cards: CardColumns, slot: int, row: int, request: GpuRequest, *, has_uuids: bool) -> CardShare:
-    card = cards.slots[row][slot].card
-    return CardShare(card.index, card.uuid if has_uuids else "", request.units_per_card)
-
-
-def _allocation(request: GpuRequest, shares: Sequence[CardShare], unit_mib: int) -> Allocation:
-    indexes = [share.index for share in shares]
-    return Allocation(
-        containers=_per_container(request.containers, indexes),
-        init_containers=_per_container(request.init_containers, indexes),
-        cards={share.index: share.uuid for share in shares if share.uuid},
-        unit_mib=unit_mib,
-    )
-
-
-def _per_container(units: Sequence[int], indexes: Sequence[int]) -> dict[int, dict[int, int]]:
-    return {number: dict.fromkeys(indexes, own) for number, own in enumerate(units) if own}

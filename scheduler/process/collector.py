@@ -22,7 +22,7 @@ _YOUNG, _MIDDLE, _NEVER = 20_000, 2, 1_000_000
 
 
 async def keep_pauses_short() -> None:
-    """Collect, as long as it runs. To be started when everything is imported."""
+    """Collect what is new, as long as it runs. To be started when everything is imported."""
     begin()
     while True:
         await asyncio.sleep(EVERY_S)
@@ -30,9 +30,12 @@ async def keep_pauses_short() -> None:
 
 
 def begin() -> None:
-    """Collect and freeze what there is, and leave the old generation to `tidy`."""
+    """Freeze what there is, and leave the old generation to `tidy`.
+
+    Not collected: of 100,000 objects that importing has made, 2,400 are garbage, and to find them takes 0.08 s of CPU.
+    Why: docs/decisions/0064-a-start-is-not-searched-for-garbage.md.
+    """
     gc.set_threshold(_YOUNG, _MIDDLE, _NEVER)
-    gc.collect()
     gc.freeze()
 
 

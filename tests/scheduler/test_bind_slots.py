@@ -27,7 +27,7 @@ class Site:
 
     async def _request(self, namespace: str) -> None:
         answer = asyncio.get_running_loop().create_future()
-        async with self.slots.binding(namespace):
+        with self.slots.binding(namespace):
             try:
                 async with self.slots.slot(namespace):
                     self.sent.append(namespace)

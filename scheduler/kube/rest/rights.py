@@ -1,6 +1,5 @@
 """Whether the API server grants what the scheduler needs, checked at startup: a missing right is one log line."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPMethod
@@ -83,7 +82,8 @@ _REVIEW: Final = msgspec.json.Decoder(_Review)
 
 async def missing_rights(transport: Transport, timeout_s: float, needed: Sequence[Right] = NEEDED) -> list[str]:
     """Return the needed rights that the API server denies, one readable line each. Raises ApiError."""
-    answers = await asyncio.gather(*(_ask(transport, right, timeout_s) for right in needed))
+    # Not all at once: each would make a connection of its own, while the lists are on their way.
+    answers = [await _ask(transport, right, timeout_s) for right in needed]
     return [
         f"{right}: {answer.reason}" if answer.reason else str(right)
         for right, answer in zip(needed, answers, strict=True)

@@ -3,12 +3,15 @@
 How annotations are read is in `config.protocol.booked_cards`; here it meets the scheduler's pods.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from config.protocol.allocation import Allocation
 from config.protocol.booked_cards import Ask, Written, read
+from scheduler.pods.gpu_request import GpuRequest
 from scheduler.pods.pod import Pod
+from scheduler.state.cards.card_columns import Slot
 
 
 class CardShare(msgspec.Struct, frozen=True):
@@ -40,6 +43,26 @@ def chosen(pod: Pod, shares: Iterable[CardShare], unit_mib: int) -> Written:
         allocation=None,
         unit_mib=unit_mib,
     )
+
+
+def share_of(slot: Slot, request: GpuRequest, *, has_uuids: bool) -> CardShare:
+    """What a pod that asks `request` gets of the card in `slot`. has_uuids: whether its node announces them."""
+    return CardShare(slot.card.index, slot.card.uuid if has_uuids else "", request.units_per_card)
+
+
+def allocation_of(request: GpuRequest, shares: Sequence[CardShare], unit_mib: int) -> Allocation:
+    """What each container gets of `shares`. unit_mib: of the node."""
+    indexes = [share.index for share in shares]
+    return Allocation(
+        containers=_per_container(request.containers, indexes),
+        init_containers=_per_container(request.init_containers, indexes),
+        cards={share.index: share.uuid for share in shares if share.uuid},
+        unit_mib=unit_mib,
+    )
+
+
+def _per_container(units: Sequence[int], indexes: Sequence[int]) -> dict[int, dict[int, int]]:
+    return {number: dict.fromkeys(indexes, own) for number, own in enumerate(units) if own}
 
 
 def unknown(written: Written) -> Written:

@@ -29,6 +29,13 @@ def looked_at() -> Iterator[list[int]]:
     gc.unfreeze()
 
 
+def test_what_is_there_at_the_start_is_not_looked_at(looked_at: list[int]) -> None:
+    kept, frozen = [[number] for number in range(MANY)], gc.get_freeze_count()
+    looked_at.clear()
+    begin()  # docs/decisions/0064
+    assert (looked_at, gc.get_freeze_count() - frozen >= len(kept)) == ([], True)
+
+
 def test_no_collection_looks_at_all_that_is_kept(looked_at: list[int]) -> None:
     kept: list[list[int]] = []
     for start in range(0, MANY, AT_ONCE):
