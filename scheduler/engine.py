@@ -16,6 +16,7 @@ import numpy as np
 
 from scheduler.framework.preemption import PostFilterResult
 from scheduler.framework.runtime import Signature
+from scheduler.judging_again import JudgingAgain
 from scheduler.kube import objects
 from scheduler.pods.pod import RUNNING, Pod
 from scheduler.preemption_searches import PostFiltered, Searches
@@ -65,12 +66,12 @@ class Engine:
         self.nominations = Nominations(tables, least_of_row=self._least_of_row)
         self._searches = Searches(tables, queue, cycles, self.nominations)
         self._reservations = Reservations(tables, queue, cycles, self.nominations, after_s=reserve_after_s)
+        self.judging = JudgingAgain(tables, queue, self.nominations, self._searches, self._key)
         # Whose turn it is: of two searches, and of a search and a decision.
         self._reserves_next = self._reserves_first = False
-        # Pods that fit nowhere, for which an attempt may do more than a check: their place is free, or kept no longer.
+        # Pods for which an attempt may do more than a check: their place is free, or kept no longer.
         self._try_again: list[Pod] = []
-        # By uid: pods that wait for their places, on nodes that have changed since.
-        self._in_doubt: dict[str, None] = {}
+        self._in_doubt: dict[str, None] = {}  # by uid; they wait for their places, on nodes that have changed since
         # The pod that a check has woken last, and the version of the tables that it saw.
         self._shown = ("", -1)
 

@@ -144,6 +144,24 @@ class Searches:
             steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts)
             return next((sought.result for sought in steps if sought is not None), None)
 
+    def judge(self, pod: Pod) -> Iterator[Diagnosis | None]:
+        """What an attempt would tell a pod that fits nowhere, in steps: None, and at last that.
+
+        Nothing where the pod fits, or others would go for it. To be asked while the tables are as the pod sees them.
+        """
+        cycle = self._cycles[pod.scheduler_name]
+        if cycle.fits_on(pod, None)[0]:
+            return
+        no_fit, sought = with_reserved_place(cycle.no_fit(pod), cycle, self._nominations), _NO_ANSWER
+        for step in cycle.post_filter(pod, self._nominations, self._lefts):
+            if step is None:
+                yield None
+            else:
+                sought = step
+        result = sought.result
+        if isinstance(result, NoPreemption) and not result.again:
+            yield replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
+
     def next(self, now_s: float) -> PostFiltered | None:
         """One step; what came of it that has to be told or done, None: nothing, or not known yet."""
         if self._search is None:

@@ -34,6 +34,7 @@ from scheduler.preemption_searches import PostFiltered
 from scheduler.preemption_tasks import PreemptionTasks
 from scheduler.process.contact import Contact
 from scheduler.queue.entry import State
+from scheduler.reason_refresh import ReasonRefresh
 from scheduler.scheduling_cycle import Placement
 from scheduler.telemetry.observer import ServiceObserver
 from scheduler.telemetry.problems import Problems
@@ -264,6 +265,7 @@ class Service:
             tasks.create_task(self.recorder.run())
             tasks.create_task(self._decide_forever(bindings))
             tasks.create_task(self._ledger_audit().run())
+            tasks.create_task(ReasonRefresh(self.engine, self.recorder, self._observer, self._clock.monotonic_s).run())
 
     async def _all_seen(self) -> str | None:
         """The last change of a pod, once the watch has shown all that we have bound; None: a request is in doubt."""

@@ -24,6 +24,8 @@ _HEAD: Final = {"apiVersion": "api_version", "kind": "kind"}  # in the file: in 
 _LONGEST_INDEX: Final = 4  # digits
 _NO_FILE: Final = "configuration"
 _SOURCES: Final = 3  # named at a time
+# To find what an unknown variable may have been meant to be takes 10 ms: it has 150 names to be compared with.
+_MOST_UNKNOWN: Final = 10
 # The kubelet sets these in every container for each Service of the namespace, so a Service of our name is not a
 # mistake. Source: pkg/kubelet/envvars/envvars.go. None can be a path: those have no single underscore.
 _SERVICE_LINK: Final = re.compile(
@@ -40,7 +42,7 @@ def load(
     environ: variables that begin with `env_prefix` are `env_prefix` + the path in upper case joined by `__`, list
     items by number: `PROFILES__0__SCHEDULERNAME`. The value of a section or a list is YAML.
     flags: values by dotted path, such as `clientConnection.kubeconfig`; None where the flag was not given.
-    Raises ConfigurationError with every mistake of all three.
+    Raises ConfigurationError with every mistake of all three; of very many the first, and how many more there are.
     """
     settings = _Settings(model)
     if file is not None:
@@ -48,6 +50,7 @@ def load(
     for name in sorted(environ, key=_by_number):
         if name.startswith(env_prefix):
             settings.take_variable(name, env_prefix, environ[name])
+    settings.count_unknown(env_prefix)
     for path, value in flags.items():
         if value is not None:
             location = tuple(path.split("."))
@@ -75,13 +78,17 @@ def documents_in(file: Path) -> list[object]:
 
 @dataclass(slots=True)
 class _Settings:
-    """The values so far. sources: location -> source, for values that do not come from the file."""
+    """The values so far. sources: location -> source, for values that do not come from the file.
+
+    unknown: variables, of which the first few are told.
+    """
 
     model: type[BaseModel]
     values: dict[str, object] = field(default_factory=dict)
     file: str = _NO_FILE
     sources: dict[Location, str] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
+    unknown: int = 0
 
     def read(self, file: Path) -> None:
         self.file = str(file)
@@ -109,6 +116,9 @@ class _Settings:
         source = f"environment {name}"
         location, annotations = _walk(self.model, rest.split(_SEPARATOR))
         if not annotations:
+            self.unknown += 1
+            if self.unknown > _MOST_UNKNOWN:
+                return
             known = [prefix + _SEPARATOR.join(map(str, path)).upper() for path in _paths(self.model)]
             self.mistakes.append(Mistake("", source, f"unknown field{near_miss(name, known)}"))
             return
@@ -118,6 +128,11 @@ class _Settings:
             self.mistakes.append(Mistake(path_text(location), source, str(error)))
             return
         self.put(location, value, source)
+
+    def count_unknown(self, prefix: str) -> None:
+        """All variables are taken: how many are unknown beside those that are told."""
+        if (more := self.unknown - _MOST_UNKNOWN) > 0:
+            self.mistakes.append(Mistake("", f"environment {prefix}…", f"{more} more unknown fields"))
 
     def put(self, location: Location, value: object, source: str) -> None:
         self.sources[location] = source

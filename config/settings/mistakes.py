@@ -17,6 +17,8 @@ from config.settings.schema import Location, bounds, field_at, field_names
 
 _OUT_OF_RANGE: Final = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
 _LONGEST_SHOWN: Final = 80
+# The others are counted: what is near an unknown name takes milliseconds to find, and nobody reads thousands of lines.
+_MOST_TOLD: Final = 50
 _QUOTED: Final = re.compile(r"'([^']*)'")
 _NOT_QUOTED: Final[dict[type, str]] = {dict: "a mapping", list: "a list"}
 # YAML reads 2 as a number and yes as a boolean where the author meant text.
@@ -64,14 +66,16 @@ def near_miss(name: str, allowed: Iterable[str]) -> str:
 def mistakes_in(
     error: ValidationError, model: type[BaseModel], data: object, source_of: Callable[[Location], str]
 ) -> list[Mistake]:
-    """The mistakes that pydantic found in `data`, in the order of the model's fields.
+    """The first mistakes that pydantic found in `data`, in the order of the model's fields, and how many more.
 
     source_of: where the value at a location came from.
     """
-    found = []
-    for detail in error.errors(include_url=False):
+    found, details = [], error.errors(include_url=False)
+    for detail in details[:_MOST_TOLD]:
         location = _location(detail, model, data)
         found.append(Mistake(path_text(location), source_of(location), _message(detail, model, data)))
+    if (more := len(details) - _MOST_TOLD) > 0:
+        found.append(Mistake("", source_of(()), f"{more} more mistakes"))
     return list(dict.fromkeys(found))
 
 

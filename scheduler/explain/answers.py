@@ -99,12 +99,20 @@ class Nominated(Answer, frozen=True):
     terminating: tuple[Going, ...]
 
 
+class ReservedPlace(Answer, frozen=True):
+    """place: the cards and the node, in words. pod: for which it is kept. waited: how long that had waited by then."""
+
+    place: str
+    pod: str
+    waited: str
+
+
 class Explanation(Answer, frozen=True):
     """state: one word, see `scheduler.explain.standing`. words: what there is to say and to do, in sentences.
 
     message: what the scheduler writes on the pod, "" when it fits. place: where it is, or would go now; None when
     nowhere. nearest: the nodes that lack least, nearest first. preemption: what makes room for it, None for nothing.
-    nominated: None for a pod whose status names no node.
+    nominated: None for a pod whose status names no node. reserved: a place that is reserved for it, or keeps it off.
     """
 
     pod: str
@@ -117,6 +125,7 @@ class Explanation(Answer, frozen=True):
     nearest: tuple[ExplainedNode, ...]
     preemption: Preempting | None = None
     nominated: Nominated | None = None
+    reserved: ReservedPlace | None = None
 
 
 class WhatIf(Answer, frozen=True):

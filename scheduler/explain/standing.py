@@ -11,6 +11,7 @@ from scheduler.explain.answers import ExplainedNode, Explanation, Place, Preempt
 from scheduler.explain.causes import claims_in_the_way
 from scheduler.explain.explanation import explained_node, nearest, reasons
 from scheduler.explain.reading import Reading
+from scheduler.explain.reserved import reserved_place, told
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.preemption import Preemption
 from scheduler.kube.port import DISRUPTION_BUDGETS
@@ -87,6 +88,7 @@ def judged(reading: Reading, pod: Pod, words: tuple[str, ...], *, state: str, no
             shown = nearest(reading, pod, judgement)
     kept = reading.nominated(pod)
     place, preemption, message = None, None, ""
+    reserved = reserved_place(pod) if diagnosis is not None else None
     if diagnosis is None:
         place = would_take(engine, pod)
         state = "fits" if state == "waits" else state
@@ -95,6 +97,7 @@ def judged(reading: Reading, pod: Pod, words: tuple[str, ...], *, state: str, no
             engine, pod, diagnosis, is_under_way=kept is not None and bool(kept.terminating)
         )
         words += tuple(_more(reading, pod, judgement, preempts=preemption is not None))
+        words += () if reserved is None else (told(reserved, pod),)
     return Explanation(
         pod=str(pod.key),
         state=state,
@@ -106,6 +109,7 @@ def judged(reading: Reading, pod: Pod, words: tuple[str, ...], *, state: str, no
         nearest=shown,
         preemption=preemption,
         nominated=kept,
+        reserved=reserved,
     )
 
 

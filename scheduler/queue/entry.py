@@ -49,6 +49,8 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     waits_since_s: when it became ready for the first time, also if that was another process before this one.
     passed_until_s: it counts not as starved until then. told: that its namespace is held back, since it became active.
     ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is tried again whatever happens.
+    judged_s: when it was found to fit nowhere last, be it by an attempt or not; judged_at: by what state of things,
+    None where that is not known.
     gone: deleted in flight. changed: updated in flight, in a way that may matter.
     """
 
@@ -71,6 +73,8 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     changes: int = 0
     changed_s: float = -inf
     told: bool = False
+    judged_s: float = 0.0
+    judged_at: Hashable = None
     gone: bool = False
     changed: bool = False
 

@@ -77,6 +77,7 @@ class SchedulingQueue:
         self._gated: dict[Entry, None] = {}
         self._held_back = HeldBackPods()
         self._no_fit = UnschedulablePods(initial_backoff_s=initial_backoff_s, max_backoff_s=max_backoff_s)
+        self.judged = self._no_fit.judged
         self._arrivals = 0
 
     # The pod's own events

@@ -29,6 +29,7 @@ from scheduler.queue.claim_users import ClaimUsers
 from scheduler.queue.class_table import ClassTable, Left
 from scheduler.queue.entry import Entry, SortKey, State
 from scheduler.queue.heap import Heap
+from scheduler.queue.judged_longest_ago import JudgedLongestAgo
 from scheduler.queue.longest_waiting import LongestWaiting, Starved
 from scheduler.queue.waking import EVERYWHERE, Check, OpenRows, PodClass
 from scheduler.state.amounts import ANY_BIT
@@ -50,12 +51,16 @@ _ALLOW_AGAIN: Final = int(Change.VOLUMES | Change.REJECTIONS)
 
 
 class UnschedulablePods:
-    """unschedulable, backing_off: the pods in these states, by the time that ends them; for the owner to read."""
+    """unschedulable, backing_off: the pods in these states, by the time that ends them; for the owner to read.
+
+    judged: the first of these by when they were judged last.
+    """
 
     def __init__(self, *, initial_backoff_s: float, max_backoff_s: float) -> None:
         """As `backoff_s`."""
         self.unschedulable: Heap[float, Entry] = Heap()
         self.backing_off: Heap[float, Entry] = Heap()
+        self.judged = JudgedLongestAgo()
         self._initial_s = initial_backoff_s
         self._max_s = max_backoff_s
         self._classes: dict[Hashable, PodClass] = {}
@@ -77,6 +82,7 @@ class UnschedulablePods:
         entry.leftover_s = now_s + max(_LEFTOVER_S, wait_s)
         entry.state = State.UNSCHEDULABLE
         self.unschedulable.push(entry, entry.leftover_s)
+        self.judged.add(entry, now_s)
         if signature is not None:
             pod_class = self._join(entry, signature, needs)
             self._table.wakes_on[pod_class.slot] |= wakes_on
@@ -90,6 +96,10 @@ class UnschedulablePods:
 
     def remove(self, entry: Entry) -> None:
         """The pod leaves."""
+        self.judged.discard(entry)
+        self._take_out(entry)
+
+    def _take_out(self, entry: Entry) -> None:
         self.unschedulable.discard(entry)
         self.backing_off.discard(entry)
         pod_class = self._classes.get(entry.signature)
@@ -170,9 +180,11 @@ class UnschedulablePods:
 
         told_after_s: it is to be tried in any case, then or when its back-off since the last attempt has ended.
         """
-        entry = self.wake(check)
-        if entry is None:
+        pod_class = self._classes.get(check.signature)
+        if pod_class is None:
             return
+        entry = pod_class.best
+        self._take_out(entry)
         new = signature not in self._classes
         entry.signature = signature
         if told_after_s is not None:
@@ -213,6 +225,7 @@ class UnschedulablePods:
         hopeless = sum(entry.signature is None for entry in self.unschedulable)
         expect(waiting == len(self._longest), f"{len(self._longest)} pods wait in groups, {waiting} in classes")
         expect(waiting + hopeless == len(self.unschedulable), f"{waiting} pods wait in classes")
+        expect(len(self.judged) == len(self.unschedulable), f"{len(self.judged)} pods are judged again")
         expect(len(self._at) == len(self._classes), f"{len(self._at)} slots are in use")
         using = Counter(
             (claim, one.slot)

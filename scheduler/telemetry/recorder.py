@@ -102,6 +102,14 @@ class Recorder:
         """The pod fits nowhere."""
         self._hear(pod, "Unschedulable", diagnosis.message, diagnosis.constant_text)
 
+    def corrected(self, pod: Pod, diagnosis: Diagnosis) -> bool:
+        """Tell why the pod fits nowhere, if that is other than it was told; whether it is. Not for numbers alone."""
+        told = self._told.find(pod.key.uid)
+        if told is None or told.word.reasons == diagnosis.constant_text:
+            return False
+        self.failed_scheduling(pod, diagnosis)
+        return True
+
     def scheduler_error(self, pod: Pod, message: str, reasons: Reasons) -> None:
         """The pod had a place, and could not be bound to it. reasons: equal for errors that mean the same."""
         self._hear(pod, "SchedulerError", message, reasons)

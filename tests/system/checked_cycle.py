@@ -85,6 +85,12 @@ class CheckedCycle(SchedulingCycle):
             self.refused += 1
         return outcome
 
+    def no_fit(self, pod: Pod) -> NoFit:
+        answered, expected = super().no_fit(pod), decision(self.profile, self._tables, pod, 0)
+        if isinstance(expected, NoFit):
+            assert answered.diagnosis == expected.diagnosis, f"{answered} with the cache, {expected} without"
+        return answered
+
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, int]:
         self.asked += 1
         runtime, judged = evaluation(self.profile, self._tables, pod)

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, ClassVar, Final
@@ -19,12 +20,14 @@ from scheduler.leadership import Leadership, LeaseLost
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.queue.entry import State
+from scheduler.scheduling_cycle import NoFit
 from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.world import World
 from scheduler.state.cards.booking import is_exclusive, shares_of, written_of
 from scheduler.state.cards.node_inventory import GpuState
 from scheduler.state.ledger import of_tables
 from tests.support.virtual_time import VirtualLoop
+from tests.support.without_cache import decision
 from tests.system.happening import happenings
 from tests.system.node_plans import PLANS, NodePlan, with_uuids
 from tests.system.process import A_MOMENT_S, EPOCH_S, Process, start
@@ -41,6 +44,7 @@ LATEST_S: Final = 4.5
 # The first leader waits for one that nobody has seen.
 BEGUN_AFTER_S: Final = TIMING.renew_deadline_s + BIND_TIMEOUT_S + 1.0
 LEFTOVER_S: Final = 310.0
+CORRECTED_S: Final = 30.0
 READER: Final = PodReader(ResourceNames())
 
 
@@ -277,6 +281,23 @@ class History(RuleBasedStateMachine):
                 continue  # only its finalizer keeps it: nothing is scheduled that is being deleted
             said = [c for c in pod.status.conditions if c.type == "PodScheduled" and c.status == "False"]
             assert said, f"{pod.metadata.name} waits without a reason"
+        self.check_that_reasons_are_true()
+
+    def check_that_reasons_are_true(self) -> None:
+        """Half a minute after the last change, whoever fits nowhere says what holds. See docs/decisions/0062."""
+        for plan in list(self.plans.values())[:1]:
+            self.world.nodes.patch(plan.name, unschedulable=True)
+        self.pass_time(CORRECTED_S)
+        process = self.process
+        for wire in self.pods(assigned=False, ours=True):
+            if process.engine.queue.state(wire.metadata.uid) is State.UNSCHEDULABLE:
+                pod = READER.read(wire)
+                with process.engine.nominations.seen_by(pod):
+                    found = decision(process.cycle.profile, process.engine.tables, pod, 0)
+                assert isinstance(found, NoFit)
+                said = next(c.message for c in wire.status.conditions if c.type == "PodScheduled")
+                head = without_numbers(found.diagnosis.message)
+                assert head <= without_numbers(said), f"{wire.metadata.name} says {said}, not {found.diagnosis.message}"
 
     def leave_no_history(self) -> None:
         """From here on what is believed depends on what there is: no edited pod, no UUID on two nodes."""
@@ -320,6 +341,11 @@ def _head(old: objects.Node, new: objects.Node) -> objects.ObjectMeta:
         labels=shown.labels,
         annotations=shown.annotations,
     )
+
+
+def without_numbers(message: str) -> Counter[str]:
+    """Its words in no order, since numbers may be five minutes old, and reasons are sorted with them."""
+    return Counter(word for word in re.split(r"[\s,.]+", message) if word and not re.search(r"\d", word))
 
 
 def _name(found: Any) -> tuple[str, str]:  # noqa: ANN401 - an object of any kind

@@ -4,11 +4,13 @@ import asyncio
 
 from msgspec.structs import replace
 
+from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube import storage
 from scheduler.kube.port import CSI_NODES
-from tests.support.volumes import claim, storage_class, volume, with_claims
+from scheduler.simulation.world import World
+from tests.support.volumes import ZONE, claim, storage_class, volume, with_claims
 from tests.system.looking import A_SECOND_S, comes, node_of, objections
-from tests.system.process import A_MOMENT_S, in_virtual_time, scheduling
+from tests.system.process import A_MOMENT_S, Process, in_virtual_time, scheduling
 from tests.system.volume_controller import zones
 
 # Restrictions and limits
@@ -63,6 +65,59 @@ async def test_a_pod_waits_until_a_node_attaches_one_more_volume() -> None:
 
 def csi_of(number: int) -> dict[str, str]:
     return {"driver": "d", "volumeHandle": f"h{number}"}
+
+
+# Places that are reserved for who waits long
+
+RESERVES = SchedulerConfiguration.model_validate({"bindTimeout": 0, "reserveAfter": "1m"})
+
+
+async def starves_with(of: World, process: Process, name: str, claim_name: str) -> dict[str, str]:
+    """A pod waits for a whole card with a claim, and a place is looked for; pod -> node of the places reserved."""
+    comes(of, name, 16, **with_claims(claim_name))
+    await asyncio.sleep(61)
+    comes(of, "something-happens", 64, priority=-100)
+    await asyncio.sleep(A_SECOND_S)
+    return {kept.pod.key.name: kept.node for kept in process.engine.nominations.reserved.values()}
+
+
+@in_virtual_time
+async def test_a_place_is_reserved_where_a_volume_can_be_had_and_the_claim_is_bound_when_the_pod_gets_it() -> None:
+    of, controller = zones(a="z1", b="z2")
+    controller.comes(
+        storage_class("local", provisioner="kubernetes.io/no-provisioner"), claim("data", class_name="local")
+    )
+    controller.comes(volume("pv", on=("z2",), key=ZONE, class_name="local"))
+    async with scheduling(of, RESERVES) as process:
+        for name, node in (("a0", "a"), ("b0", "b"), ("b1", "b")):
+            comes(of, name, 6, to=node)
+            await asyncio.sleep(A_MOMENT_S)
+        assert await starves_with(of, process, "whole", "data") == {"whole": "b"}
+        comes(of, "small", 4, to="b")
+        of.pods.remove("default", "b0")
+        await asyncio.sleep(A_SECOND_S)
+        assert (node_of(of, "whole"), node_of(of, "small")) == ("", "")
+
+        of.pods.remove("default", "b1")
+        await asyncio.sleep(A_SECOND_S)
+        controller.bind("data", "pv")
+        await asyncio.sleep(A_SECOND_S)
+        assert (node_of(of, "whole"), node_of(of, "small")) == ("b", "")
+
+
+@in_virtual_time
+async def test_no_place_is_reserved_while_the_claim_for_one_pod_is_in_use() -> None:
+    of, controller = zones(a="z1", b="z1")
+    controller.comes(claim("data", accessModes=["ReadWriteOncePod"]), volume("pv"))
+    controller.bind("data", "pv")
+    async with scheduling(of, RESERVES) as process:
+        comes(of, "user", 3, to="a", priority=1, **with_claims("data"))
+        comes(of, "b0", 8, to="b")
+        await asyncio.sleep(A_MOMENT_S)
+        assert await starves_with(of, process, "whole", "data") == {}
+        comes(of, "small", 4, to="b")
+        await asyncio.sleep(A_SECOND_S)
+        assert node_of(of, "small") == "b"
 
 
 # What costs whom

@@ -1,0 +1,61 @@
+"""What `explain` says of a place that is reserved for a pod that has waited long."""
+
+import asyncio
+
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.explain.answers import ReservedPlace
+from scheduler.simulation.world import World
+from tests.support.explaining import asked, prose
+from tests.support.virtual_time import run
+from tests.system.looking import cluster, comes, node_of
+from tests.system.process import scheduling
+
+AFTER = SchedulerConfiguration.model_validate({"bindTimeout": 0, "reserveAfter": "1m"})
+
+
+def starved() -> World:
+    """`whole` waits for the card on which `stays` is, and `small` would fit beside that."""
+
+    async def scenario() -> World:
+        of = cluster(a=[16])
+        async with scheduling(of, AFTER):
+            comes(of, "stays", 8)
+            await asyncio.sleep(1)
+            comes(of, "whole", 16)
+            await asyncio.sleep(62)
+            comes(of, "something-happens", 64, priority=-100)
+            await asyncio.sleep(1)
+            comes(of, "small", 4)
+            await asyncio.sleep(15)
+            assert (node_of(of, "whole"), node_of(of, "small")) == ("", "")
+        return of
+
+    return run(scenario())
+
+
+def test_the_pod_and_who_is_kept_off_are_told_for_whom_a_place_is_reserved_and_why() -> None:
+    of = starved()
+    place = ReservedPlace(place="card 0 of node a", pod="default/whole", waited="1m")
+    whole, small = (asyncio.run(asked(of).explained("default", name, "")) for name in ("whole", "small"))
+    assert (whole.reserved, small.reserved) == (place, place)
+    assert (
+        "A place is reserved for it, since it had waited 1m (reserveAfter) as the first of its priority: card 0 of "
+        "node a. Smaller pods no longer take that; nobody is removed for it."
+    ) in prose(whole)
+    assert (
+        "It is kept off card 0 of node a, which is reserved for pod default/whole since that had waited 1m "
+        "(reserveAfter)."
+    ) in prose(small)
+
+
+def test_a_pod_that_waits_for_something_else_reads_nothing_of_it() -> None:
+    async def scenario() -> World:
+        of = cluster(a=[16])
+        async with scheduling(of, AFTER):
+            comes(of, "too-large", 17)
+            await asyncio.sleep(5)
+        return of
+
+    answer = asyncio.run(asked(run(scenario())).explained("default", "too-large", ""))
+    assert answer.reserved is None
+    assert "reserveAfter" not in prose(answer)

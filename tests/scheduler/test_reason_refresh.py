@@ -1,0 +1,128 @@
+"""How soon what pods were told is corrected, and what share of the time that takes."""
+
+import asyncio
+from itertools import count
+
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.build import build_engine
+from scheduler.engine import Engine
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.pods.pod import Pod
+from scheduler.queue.judged_longest_ago import EVERY_S
+from scheduler.reason_refresh import ReasonRefresh
+from scheduler.scheduling_cycle import NoFit
+from scheduler.telemetry.metrics import Metrics
+from scheduler.telemetry.observer import ServiceObserver
+from scheduler.telemetry.recorder import Recorder
+from tests.support.builders import pod, wire_node
+from tests.support.placing import NOW_NS
+from tests.support.virtual_time import run
+
+# docs/decisions/0062
+CORRECTED_S = 30.0
+
+
+class Told(Recorder):
+    """What each pod was told last, and when; nothing is sent.
+
+    unsent: entries that wait to be written. silent: what was told holds still.
+    """
+
+    def __init__(self) -> None:
+        self.said: dict[str, tuple[float, tuple[str, ...]]] = {}
+        self.unsent = 0
+        self.silent = False
+
+    @property
+    def pending(self) -> int:
+        return self.unsent
+
+    def corrected(self, pod: Pod, diagnosis: Diagnosis) -> bool:
+        name = f"{pod.key.namespace}/{pod.key.name}"
+        if self.silent or (name in self.said and self.said[name][1] == diagnosis.constant_text):
+            return False
+        self.said[name] = asyncio.get_running_loop().time(), diagnosis.constant_text
+        return True
+
+
+def crowd(pods: dict[str, int], nodes: int = 1) -> Engine:
+    """So many pods of each namespace, each of a template of its own; all have been told that they fit nowhere."""
+    built, _ = build_engine(SchedulerConfiguration.model_validate({"reserveAfter": 0}))
+    built.budgets_listed()
+    for number in range(nodes):
+        built.node_changed(wire_node(f"n{number}", [8]))
+    for namespace, many in pods.items():
+        for number in range(many):
+            built.pod_waiting(pod(f"p{number}", 16, namespace=namespace, requests={"cpu": f"{1 + number}m"}), 0.0)
+    while (decision := built.decide(0.0, NOW_NS)) is not None:
+        assert isinstance(decision.outcome, NoFit)
+    return built
+
+
+def refresh(built: Engine, told: Told) -> ReasonRefresh:
+    observer = ServiceObserver(Metrics(built.tables, built.queue.lengths, per_card=False))
+    return ReasonRefresh(built, told, observer, asyncio.get_running_loop().time)
+
+
+def test_a_thousand_pods_of_as_many_templates_are_corrected_in_time() -> None:
+    async def scenario() -> None:
+        told, built = Told(), crowd({"mine": 1000})
+        task = asyncio.create_task(refresh(built, told).run())
+        await asyncio.sleep(CORRECTED_S)
+        assert len(told.said) == 1000
+        built.node_changed(wire_node("n0", [8], unschedulable=True))
+        changed_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(CORRECTED_S)
+        assert min(when_s for when_s, _ in told.said.values()) > changed_s
+        assert max(when_s for when_s, _ in told.said.values()) <= changed_s + CORRECTED_S
+        task.cancel()
+
+    run(scenario())
+
+
+def test_three_thousand_pods_of_a_namespace_keep_nobody_elses_reason_waiting() -> None:
+    async def scenario() -> None:
+        told, built = Told(), crowd({"theirs": 3000, "mine": 1})
+        task = asyncio.create_task(refresh(built, told).run())
+        await asyncio.sleep(CORRECTED_S)
+        built.node_changed(wire_node("n0", [8], unschedulable=True))
+        changed_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(EVERY_S + 1)
+        assert told.said["mine/p0"][0] > changed_s
+        assert len(told.said) < 80 * (CORRECTED_S + EVERY_S + 1)
+        task.cancel()
+
+    run(scenario())
+
+
+def test_it_takes_a_twentieth_of_the_time() -> None:
+    """Each look at the clock is a tenth of a millisecond later."""
+
+    async def scenario() -> None:
+        told, built, ticks = Told(), crowd({"mine": 200}), count(100_000)
+        observer = ServiceObserver(Metrics(built.tables, built.queue.lengths, per_card=False))
+        judging = ReasonRefresh(built, told, observer, lambda: next(ticks) / 10_000)
+        told.silent = True
+        for _ in range(10):
+            before = next(ticks)
+            rest_s = judging.slice()
+            took_s = (next(ticks) - before) / 10_000
+            assert 0.001 < took_s < 0.002
+            assert rest_s > 0.9 * 19 * (took_s - 0.0002)
+
+    run(scenario())
+
+
+def test_nothing_is_corrected_while_what_was_said_before_waits_to_be_written() -> None:
+    async def scenario() -> None:
+        told, built = Told(), crowd({"mine": 3})
+        task = asyncio.create_task(refresh(built, told).run())
+        told.unsent = 8
+        await asyncio.sleep(CORRECTED_S)
+        assert told.said == {}
+        told.unsent = 0
+        await asyncio.sleep(1)
+        assert len(told.said) == 3
+        task.cancel()
+
+    run(scenario())
