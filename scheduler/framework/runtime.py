@@ -97,11 +97,11 @@ class Runtime:
                 if changed.kinds & _NODE:
                     self._follow_cluster(kept, pod)
                     # What is kept by value of a label, or by set of taints, may have grown.
-                    self.cache.keep(signature, kept)
+                    self.cache.keep(signature, kept, self.tables.changes.oldest)
                 return kept
         fresh = self._evaluate_all(pod)
         fresh.moment = moment
-        self.cache.keep(signature, fresh)
+        self.cache.keep(signature, fresh, self.tables.changes.oldest)
         return fresh
 
     def best_row(self, pod: Pod, evaluation: Evaluation) -> int:
@@ -198,7 +198,7 @@ class Runtime:
         state = CycleState()
         skipped, never = self.pre_filter(pod, state)
         if never is not None:
-            return False, _never(state, never)
+            return False, _never(state, never, self.tables.changes.version)
         state.write(CARD_RULES, self.profile.card_rules(skipped))
         judged = Evaluation(state=state, rules=self.profile.class_rules(pod, skipped))
         return bool(self.left(pod, judged, judged.rules.filters, rows, self.tables.valid[rows]).any()), judged
@@ -207,7 +207,7 @@ class Runtime:
         tables, state = self.tables, CycleState()
         skipped, never = self.pre_filter(pod, state)
         if never is not None:
-            return _never(state, never)
+            return _never(state, never, tables.changes.version)
         state.write(CARD_RULES, self.profile.card_rules(skipped))
         rules = self.profile.class_rules(pod, skipped)
         fresh = Evaluation(state=state, rules=rules, version=tables.changes.version, capacity=tables.capacity)
@@ -335,8 +335,9 @@ class Runtime:
         return total, feasible
 
 
-def _never(state: CycleState, rejected: Rejected) -> Evaluation:
-    return Evaluation(state=state, rules=ClassRules(), never=rejected.reason, wakes_on=int(rejected.wakes_on))
+def _never(state: CycleState, rejected: Rejected, version: int) -> Evaluation:
+    wakes_on = int(rejected.wakes_on)
+    return Evaluation(state=state, rules=ClassRules(), never=rejected.reason, version=version, wakes_on=wakes_on)
 
 
 def _with_normalized(

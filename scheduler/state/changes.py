@@ -11,7 +11,7 @@ import numpy as np
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.columns.arrays import RowArray
 
-_LONGEST_LOG: Final = 65_536
+LONGEST_LOG: Final = 65_536
 # Above and below what the API server allows.
 ANY_PRIORITY: Final = 2**32
 _NO_PRIORITY: Final = -(2**32)
@@ -88,11 +88,16 @@ class ChangeLog:
         self._rows: list[int] = []
         self._kinds: list[int] = []
 
+    @property
+    def oldest(self) -> int:
+        """The first version of which `since` can say what has changed after it."""
+        return self.version - len(self._rows)
+
     def note(self, row: int, kinds: int) -> None:
         """One row changed. kinds: bits of Change, as a plain number: an IntFlag costs ten times as much."""
-        if len(self._rows) >= _LONGEST_LOG:
-            del self._rows[: _LONGEST_LOG // 2]
-            del self._kinds[: _LONGEST_LOG // 2]
+        if len(self._rows) >= LONGEST_LOG:
+            del self._rows[: LONGEST_LOG // 2]
+            del self._kinds[: LONGEST_LOG // 2]
         self.version += 1
         self._rows.append(row)
         self._kinds.append(kinds)
