@@ -90,8 +90,7 @@ class EvaluationCache:
     """Evaluations by signature, the least recently used leaving first.
 
     size_bytes: what all of them cost, about; read only.
-    They leave when there is no room, and when it is too long ago to say what has changed since: what is left of them is
-    of no use.
+    They leave when there is no room, and when so much has changed since that they are of no use.
     """
 
     def __init__(self, budget_bytes: int = _BUDGET_BYTES) -> None:
@@ -110,7 +109,7 @@ class EvaluationCache:
         return kept[0]
 
     def keep(self, signature: Hashable, evaluation: Evaluation, oldest: int) -> None:
-        """Keep or replace the evaluation of a class, or count it again. oldest: as `ChangeLog.oldest`."""
+        """Keep or replace the evaluation of a class, or count it again. oldest: the first version of use."""
         size = evaluation.size_bytes
         self.size_bytes -= self._kept.pop(signature, (evaluation, 0))[1]
         if size <= self._budget_bytes:

@@ -38,6 +38,8 @@ _POINTS: Final = MAX_SCORE // POINT
 _FEW: Final = 8
 # An evaluation that lacks so many changes costs more to bring up to date than a few rows to judge.
 _FEW_CHANGES: Final = 256
+# For each row. On most of them something has changed by then, several times: what is kept is worked out again anyway.
+FORGOTTEN_AFTER_CHANGES: Final = 64
 _NODE: Final = int(Change.NODE)
 # What rules look at that do not look at bookings.
 _OF_NODE: Final = int(Change.NODE | Change.VOLUMES | Change.REJECTIONS)
@@ -97,12 +99,18 @@ class Runtime:
                 if changed.kinds & _NODE:
                     self._follow_cluster(kept, pod)
                     # What is kept by value of a label, or by set of taints, may have grown.
-                    self.cache.keep(signature, kept, self.tables.changes.oldest)
+                    self.cache.keep(signature, kept, self._oldest)
                 return kept
         fresh = self._evaluate_all(pod)
         fresh.moment = moment
-        self.cache.keep(signature, fresh, self.tables.changes.oldest)
+        self.cache.keep(signature, fresh, self._oldest)
         return fresh
+
+    @property
+    def _oldest(self) -> int:
+        """The first version at which what is kept may still be of use."""
+        changes = self.tables.changes
+        return max(changes.oldest, changes.version - FORGOTTEN_AFTER_CHANGES * self.tables.capacity)
 
     def best_row(self, pod: Pod, evaluation: Evaluation) -> int:
         """The feasible row with the highest score, ties by node name; NOWHERE when none is feasible."""

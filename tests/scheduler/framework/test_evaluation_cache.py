@@ -15,12 +15,12 @@ from scheduler.build import resource_names
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.evaluation_cache import ClassRules, Evaluation, EvaluationCache
 from scheduler.framework.profile import Profile
-from scheduler.framework.runtime import Runtime
+from scheduler.framework.runtime import FORGOTTEN_AFTER_CHANGES, Runtime
 from scheduler.plugins import registry
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
-from scheduler.state.changes import LONGEST_LOG, Change
+from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
 from tests.support.builders import READER, bound, wire_node, wire_pod
 from tests.support.without_cache import decision, evaluation
@@ -244,7 +244,7 @@ def test_the_cache_counts_all_that_it_holds_also_beside_a_node_of_256_cards() ->
     assert held < 1.5 * (runtime.cache.size_bytes - counted)
 
 
-def test_a_class_is_forgotten_when_it_is_too_long_ago_to_say_what_changed_since() -> None:
+def test_a_class_is_forgotten_when_nobody_asks_for_it_while_all_rows_change_again_and_again() -> None:
     tables = Tables(ResourceNames())
     tables.upsert_node(PLANS["twin"].wire())
     runtime = Runtime(PROFILE, tables)
@@ -256,7 +256,7 @@ def test_a_class_is_forgotten_when_it_is_too_long_ago_to_say_what_changed_since(
         runtime.evaluate(pod, runtime.signature(pod))
     assert runtime.evaluate(classes[-1], runtime.signature(classes[-1])).never
 
-    for _ in range(tables.changes.version + LONGEST_LOG):
+    for _ in range(FORGOTTEN_AFTER_CHANGES * tables.capacity + 1):
         tables.changes.note(0, int(Change.PODS))
         # Asked again and again: it stays.
         if not tables.changes.version % 100:
