@@ -16,7 +16,7 @@ WIDE: Final = {"soak/pool": "wide"}
 IMPORTANT: Final = "soak-important"
 FINALIZER: Final = "soak.example/kept"
 _PODS_OF_AN_OWNER: Final = 40
-_HOST_PORTS: Final = 2000
+_HOST_PORTS: Final = 50
 
 
 class Kind(NamedTuple):
@@ -113,8 +113,8 @@ def _exclusive(made: Json, _: int, __: random.Random) -> None:
 
 
 def _apart(made: Json, number: int, _: random.Random) -> None:
-    """Pods of one owner on nodes of their own, evenly."""
-    own = {"matchLabels": {"pod-template-hash": made["metadata"]["labels"]["pod-template-hash"]}}
+    """Pods of one application on nodes of their own, or evenly."""
+    own = {"matchLabels": {"role": made["metadata"]["labels"].setdefault("role", f"role-{number % 30}")}}
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": own}
     if number % 2:
         made["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -160,9 +160,9 @@ def _important(made: Json, _: int, __: random.Random) -> None:
 
 
 KINDS: Final = {
-    "plain": Kind(45, _plain),
+    "plain": Kind(46, _plain),
     "several containers": Kind(10, _several_containers),
-    "new template": Kind(3, _new_template),
+    "new template": Kind(2, _new_template),
     "two cards": Kind(5, _two_cards),
     "exclusive": Kind(3, _exclusive),
     "apart": Kind(5, _apart),
