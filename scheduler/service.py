@@ -126,7 +126,6 @@ class Service:
             found=lambda pod: handlers.pods((Changed(pod),)),
             wake=self._wake.set,
         )
-
         self._preemption = self._preemption_tasks(rng)
 
     def _recorder(self) -> Recorder:
@@ -396,3 +395,5 @@ class Service:
             await asyncio.sleep(_LAG_EVERY_S)
             self._observer.loop_lagged(max(0.0, self._clock.monotonic_s() - due_s))
             self.recorder.sweep()
+            if not self._schedules:
+                self.engine.check(self._clock.monotonic_s())  # takes up what has opened: nobody else does
