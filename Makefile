@@ -37,6 +37,7 @@ help:
 	@echo 'make test-nightly  1,000,000 steps of random histories; 100,000 mutated objects and files;'
 	@echo '              hundreds of pods on a real kubelet, restarts at random;'
 	@echo '              every fault of docs/reliability.md at once, for ten minutes (FIRE_SECONDS);'
+	@echo '              pods, nodes and namespaces that come and go for 45 minutes (SOAK_MINUTES);'
 	@echo '              kube-scheduler asked again, and our rules changed one operator at a time; other Kubernetes'
 	@echo 'make check    format, lint, types, imports'
 	@echo 'make unit     tests that need no cluster, on all cores        (TESTS=tests/… for some)'

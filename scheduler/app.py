@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
@@ -137,6 +138,8 @@ async def _serve(
     metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
     metrics.registry.register(ContactCollector("gpushare_scheduler_", service.contact))
     metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
+    # A scrape is rendered in another thread, which has no loop of its own.
+    metrics.loop.tasks.set_function(partial(_tasks_of, asyncio.get_running_loop()))
     try:
         server = await serve(
             configuration.listen_address,
@@ -159,6 +162,10 @@ async def _serve(
         # As kube-scheduler: what it has in flight is the new leader's to find out.
         log.error("leader.lost", reason=lost)
         raise SystemExit(1)
+
+
+def _tasks_of(loop: asyncio.AbstractEventLoop) -> int:
+    return len(asyncio.all_tasks(loop))
 
 
 def _reason(losses: BaseExceptionGroup[LeaseLost]) -> str:

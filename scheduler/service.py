@@ -127,7 +127,6 @@ class Service:
             found=lambda pod: handlers.pods((Changed(pod),)),
             wake=self._wake.set,
         )
-
         self._preemption = self._preemption_tasks(rng)
 
     def _recorder(self) -> Recorder:
@@ -246,10 +245,7 @@ class Service:
 
     async def _schedule(self) -> None:
         async with asyncio.TaskGroup() as bindings, asyncio.TaskGroup() as tasks:
-            self._until_stop = [
-                tasks.create_task(self._watch_lag()),
-                tasks.create_task(self._lead(bindings)),
-            ]
+            self._until_stop = [tasks.create_task(one) for one in (self._watch_lag(), self._lead(bindings))]
 
     async def _lead(self, bindings: asyncio.TaskGroup) -> None:
         """Wait until this process leads and its tables are true, then schedule."""
@@ -398,3 +394,5 @@ class Service:
             await asyncio.sleep(_LAG_EVERY_S)
             self._observer.loop_lagged(max(0.0, self._clock.monotonic_s() - due_s))
             self.recorder.sweep()
+            if not self._schedules:
+                self.engine.check(self._clock.monotonic_s())  # takes up what has opened: nobody else does

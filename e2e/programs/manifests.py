@@ -80,12 +80,12 @@ async def remove(admin: Admin, document: Json) -> None:
     await admin.delete(f"{collection(document)}/{document['metadata']['name']}")
 
 
-async def token(admin: Admin, account: str = SCHEDULER, bound_to: Json | None = None) -> str:
+async def token(admin: Admin, account: str = SCHEDULER, bound_to: Json | None = None, *, lasts_s: int = 3600) -> str:
     """Return a token of a ServiceAccount, as the kubelet gets one for a pod; bound_to: that pod.
 
     Raises UnexpectedAnswer.
     """
-    spec: Json = {"expirationSeconds": 3600}
+    spec: Json = {"expirationSeconds": lasts_s}
     if bound_to:
         own = bound_to["metadata"]
         spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": own["name"], "uid": own["uid"]}

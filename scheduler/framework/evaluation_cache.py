@@ -7,12 +7,12 @@ the pick, since another row's change moves them.
 An optimisation only: `test_evaluation_cache.py` proves that decisions with and without it are the same.
 """
 
+from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from cachetools import LRUCache
 
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import FilterPlugin, ScorePlugin
@@ -21,6 +21,8 @@ from scheduler.state.columns.arrays import BoolArray, Int64Array
 # Bytes kept, over all classes of a profile: 500 classes of 5,000 nodes.
 _BUDGET_BYTES: Final = 128 * 1024 * 1024
 _FIXED_BYTES: Final = 2048
+# For each that comes.
+_FORGOTTEN_AT_A_TIME: Final = 2
 Weighted = tuple[ScorePlugin, int]
 
 
@@ -51,7 +53,7 @@ class Evaluation:
     """One class.
 
     moment: as `Runtime.moment`, when it was made. never: why no node will ever do, or "".
-    version, capacity: of the tables when the columns below were true.
+    version, capacity: of the tables when the columns below were true; where no node will ever do, when that was found.
     allowed: bool[nodes], what the node filters leave. feasible: bool[nodes], what the booking filters leave of that.
     node_total: int64[nodes], weighted sum of the node scorers, None without any. total: int64[nodes], of them and the
     booking scorers, -1 where not feasible. raw: int64[nodes] for each of `rules.normalized`.
@@ -85,24 +87,41 @@ class Evaluation:
 
 
 class EvaluationCache:
-    """Evaluations by signature, the least recently used leaving first."""
+    """Evaluations by signature, the least recently used leaving first.
+
+    size_bytes: what all of them cost, about; read only.
+    They leave when there is no room, and when so much has changed since that they are of no use.
+    """
 
     def __init__(self, budget_bytes: int = _BUDGET_BYTES) -> None:
         """budget_bytes: over all classes."""
-        self._kept: LRUCache[Hashable, Evaluation] = LRUCache(maxsize=budget_bytes, getsizeof=lambda e: e.size_bytes)
-
-    @property
-    def size_bytes(self) -> int:
-        """What all classes cost, about."""
-        return int(self._kept.currsize)
+        self._budget_bytes = budget_bytes
+        # With what it cost when it was kept; the least recently used first.
+        self._kept: OrderedDict[Hashable, tuple[Evaluation, int]] = OrderedDict()
+        self.size_bytes = 0
 
     def get(self, signature: Hashable) -> Evaluation | None:
         """The evaluation of a class, as old as it is."""
-        return self._kept.get(signature)
+        kept = self._kept.get(signature)
+        if kept is None:
+            return None
+        self._kept.move_to_end(signature)
+        return kept[0]
 
-    def keep(self, signature: Hashable, evaluation: Evaluation) -> None:
-        """Keep or replace the evaluation of a class, or count it again."""
-        try:
-            self._kept[signature] = evaluation
-        except ValueError:  # larger than the budget; its size is worked out once
-            self._kept.pop(signature, None)
+    def keep(self, signature: Hashable, evaluation: Evaluation, oldest: int) -> None:
+        """Keep or replace the evaluation of a class, or count it again. oldest: the first version of use."""
+        size = evaluation.size_bytes
+        self.size_bytes -= self._kept.pop(signature, (evaluation, 0))[1]
+        if size <= self._budget_bytes:
+            self._kept[signature] = evaluation, size
+            self.size_bytes += size
+        while self.size_bytes > self._budget_bytes:
+            self._drop_first()
+        # Not all at once: thousands may have become too old together.
+        for _ in range(_FORGOTTEN_AT_A_TIME):
+            if self._kept and next(iter(self._kept.values()))[0].version < oldest:
+                self._drop_first()
+
+    def _drop_first(self) -> None:
+        _, (_, size) = self._kept.popitem(last=False)
+        self.size_bytes -= size

@@ -38,6 +38,8 @@ _POINTS: Final = MAX_SCORE // POINT
 _FEW: Final = 8
 # An evaluation that lacks so many changes costs more to bring up to date than a few rows to judge.
 _FEW_CHANGES: Final = 256
+# For each row. On most of them something has changed by then, several times: what is kept is worked out again anyway.
+FORGOTTEN_AFTER_CHANGES: Final = 64
 _NODE: Final = int(Change.NODE)
 # What rules look at that do not look at bookings.
 _OF_NODE: Final = int(Change.NODE | Change.VOLUMES | Change.REJECTIONS)
@@ -97,12 +99,18 @@ class Runtime:
                 if changed.kinds & _NODE:
                     self._follow_cluster(kept, pod)
                     # What is kept by value of a label, or by set of taints, may have grown.
-                    self.cache.keep(signature, kept)
+                    self.cache.keep(signature, kept, self._oldest)
                 return kept
         fresh = self._evaluate_all(pod)
         fresh.moment = moment
-        self.cache.keep(signature, fresh)
+        self.cache.keep(signature, fresh, self._oldest)
         return fresh
+
+    @property
+    def _oldest(self) -> int:
+        """The first version at which what is kept may still be of use."""
+        changes = self.tables.changes
+        return max(changes.oldest, changes.version - FORGOTTEN_AFTER_CHANGES * self.tables.capacity)
 
     def best_row(self, pod: Pod, evaluation: Evaluation) -> int:
         """The feasible row with the highest score, ties by node name; NOWHERE when none is feasible."""
@@ -198,7 +206,7 @@ class Runtime:
         state = CycleState()
         skipped, never = self.pre_filter(pod, state)
         if never is not None:
-            return False, _never(state, never)
+            return False, _never(state, never, self.tables.changes.version)
         state.write(CARD_RULES, self.profile.card_rules(skipped))
         judged = Evaluation(state=state, rules=self.profile.class_rules(pod, skipped))
         return bool(self.left(pod, judged, judged.rules.filters, rows, self.tables.valid[rows]).any()), judged
@@ -207,7 +215,7 @@ class Runtime:
         tables, state = self.tables, CycleState()
         skipped, never = self.pre_filter(pod, state)
         if never is not None:
-            return _never(state, never)
+            return _never(state, never, tables.changes.version)
         state.write(CARD_RULES, self.profile.card_rules(skipped))
         rules = self.profile.class_rules(pod, skipped)
         fresh = Evaluation(state=state, rules=rules, version=tables.changes.version, capacity=tables.capacity)
@@ -335,8 +343,9 @@ class Runtime:
         return total, feasible
 
 
-def _never(state: CycleState, rejected: Rejected) -> Evaluation:
-    return Evaluation(state=state, rules=ClassRules(), never=rejected.reason, wakes_on=int(rejected.wakes_on))
+def _never(state: CycleState, rejected: Rejected, version: int) -> Evaluation:
+    wakes_on = int(rejected.wakes_on)
+    return Evaluation(state=state, rules=ClassRules(), never=rejected.reason, version=version, wakes_on=wakes_on)
 
 
 def _with_normalized(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import msgspec
 from cachetools import LRUCache
@@ -23,9 +24,9 @@ from scheduler.pods.gpu_request import GpuRequest, GpuRequestError, ResourceName
 from scheduler.pods.pod_volumes import NO_VOLUMES, ClaimKey, PodVolumes, volumes_of
 from scheduler.pods.unsupported import unsupported_rules
 
-# 8,192 templates of the usual size. A key is as long as what it stands for, or a digest.
+# 1,024 templates of the usual size that no known pod may have. A key is as long as what it stands for, or a digest.
 _LONGEST_KEY: Final = 4096
-_KEPT_BYTES: Final = 8192 * _LONGEST_KEY
+_KEPT_BYTES: Final = 1024 * _LONGEST_KEY
 _DIGEST: Final = 32
 _SHARED: Final = 256
 _NO_PORTS: Final[frozenset["HostPort"]] = frozenset()
@@ -50,7 +51,7 @@ class HostPort:
     port: int
 
 
-class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True, weakref=True):
     """What scheduling reads of a pod, apart from who it is. Compared by identity: see PodReader.
 
     requests: all resources but gpu-mem, zero amounts left out (cpu in millis, others whole).
@@ -146,6 +147,8 @@ class PodReader:
         self._tolerations: LRUCache[tuple[objects.Toleration, ...], tuple[objects.Toleration, ...]] = LRUCache(_SHARED)
         self._kept_whole = frozenset(names.ALLOCATION_KEYS) - self._asked.annotations
         self._templates: LRUCache[bytes, _Kept] = LRUCache(_KEPT_BYTES, getsizeof=lambda kept: kept.size)
+        # However many there are, as long as a pod that is known has them; those above are the latest.
+        self._in_use: WeakValueDictionary[bytes, Template] = WeakValueDictionary()
 
     def read(self, wire: objects.Pod) -> Pod:
         """The pod, sharing its Template with every pod read before that asks the same.
@@ -197,9 +200,13 @@ class PodReader:
         # The key of a large one would cost as much as what it stands for.
         key = fingerprint if size <= _LONGEST_KEY else blake2b(fingerprint, digest_size=_DIGEST).digest()
         kept = self._templates.get(key)
+        if kept is None and (template := self._in_use.get(key)) is not None:
+            kept = self._templates[key] = _Kept(template, max(size, _LONGEST_KEY), counted=True)
         if kept is None or (node_name and not kept.counted):
             kept = self._work_out(asked, size, waits=not node_name)
             self._templates[key] = kept
+            if kept.counted:
+                self._in_use[key] = kept.template
         return kept.template
 
     def _work_out(self, asked: Asked, size: int, *, waits: bool) -> _Kept:

@@ -1,5 +1,6 @@
 """What changed on which row, and when: so that only rules that look at it are asked again, about those rows."""
 
+from array import array
 from collections.abc import Iterable, Iterator
 from enum import IntFlag, auto
 from functools import reduce
@@ -85,8 +86,14 @@ class ChangeLog:
     def __init__(self) -> None:
         """Nothing noted."""
         self.version = 0
-        self._rows: list[int] = []
-        self._kinds: list[int] = []
+        # Of numbers, not of objects: these would be six times as large.
+        self._rows = array("i")
+        self._kinds = array("q")
+
+    @property
+    def oldest(self) -> int:
+        """The first version of which `since` can say what has changed after it."""
+        return self.version - len(self._rows)
 
     def note(self, row: int, kinds: int) -> None:
         """One row changed. kinds: bits of Change, as a plain number: an IntFlag costs ten times as much."""

@@ -60,9 +60,7 @@ class Metrics:
         )
         self.relists = Counter("gpushare_scheduler_lists", "Complete lists, by kind.", ["kind"], registry=r)
         self.audit = AuditMetrics(r)
-        self.loop_lag_s = Histogram(
-            "gpushare_scheduler_loop_lag_seconds", "Lag of the event loop.", buckets=_SLOW[:9], registry=r
-        )
+        self.loop = LoopMetrics(r)
         self.binds_in_flight = Gauge("gpushare_scheduler_binds_in_flight", "Bind requests on the wire.", registry=r)
         self.pods_being_bound = Gauge(
             "gpushare_scheduler_pods_being_bound", "Pods that have a place and are not bound yet.", registry=r
@@ -78,6 +76,19 @@ class Metrics:
             return exposition(self.registry)
         cluster = copied(self._tables, self._queue_lengths(), per_card=self._per_card)
         return chain(exposition(self.registry), cluster.text())
+
+
+class LoopMetrics:
+    """How the event loop is. tasks: those that have not ended."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """registry: where it is shown."""
+        self.lag_s = Histogram(
+            "gpushare_scheduler_loop_lag_seconds", "Lag of the event loop.", buckets=_SLOW[:9], registry=registry
+        )
+        self.tasks = Gauge(
+            "gpushare_scheduler_asyncio_tasks", "Tasks of the event loop that have not ended.", registry=registry
+        )
 
 
 class LeaderMetrics:

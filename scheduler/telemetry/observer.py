@@ -200,4 +200,4 @@ class ServiceObserver:
 
     def loop_lagged(self, late_s: float) -> None:
         """The event loop ran `late_s` seconds late."""
-        self._metrics.loop_lag_s.observe(late_s)
+        self._metrics.loop.lag_s.observe(late_s)

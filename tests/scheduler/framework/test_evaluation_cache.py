@@ -12,12 +12,15 @@ import pytest
 
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.build import resource_names
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.evaluation_cache import ClassRules, Evaluation, EvaluationCache
 from scheduler.framework.profile import Profile
-from scheduler.framework.runtime import Runtime
+from scheduler.framework.runtime import FORGOTTEN_AFTER_CHANGES, Runtime
 from scheduler.plugins import registry
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
+from scheduler.state.changes import Change
 from scheduler.state.tables import Tables
 from tests.support.builders import READER, bound, wire_node, wire_pod
 from tests.support.without_cache import decision, evaluation
@@ -239,3 +242,49 @@ def test_the_cache_counts_all_that_it_holds_also_beside_a_node_of_256_cards() ->
     tracemalloc.stop()
 
     assert held < 1.5 * (runtime.cache.size_bytes - counted)
+
+
+def test_a_class_is_forgotten_when_nobody_asks_for_it_while_all_rows_change_again_and_again() -> None:
+    tables = Tables(ResourceNames())
+    tables.upsert_node(PLANS["twin"].wire())
+    runtime = Runtime(PROFILE, tables)
+    classes = [READER.read(wire_pod(f"p{units}", units)) for units in range(1, 9)]
+    # As one is that no node will ever take.
+    classes.append(READER.read(wire_pod("never", 1, annotations={"aliyun.com/gpu-count": "none"})))
+    first = classes[0]
+    for pod in classes:
+        runtime.evaluate(pod, runtime.signature(pod))
+    assert runtime.evaluate(classes[-1], runtime.signature(classes[-1])).never
+
+    for _ in range(FORGOTTEN_AFTER_CHANGES * tables.capacity + 1):
+        tables.changes.note(0, int(Change.PODS))
+        # Asked again and again: it stays.
+        if not tables.changes.version % 100:
+            runtime.evaluate(first, runtime.signature(first))
+    for units in range(11, 17):
+        pod = READER.read(wire_pod(f"p{units}", units))
+        runtime.evaluate(pod, runtime.signature(pod))
+
+    remembered = [pod.key.name for pod in classes if runtime.cache.get(runtime.signature(pod)) is not None]
+    assert remembered == ["p1"]
+    assert runtime.cache.get(runtime.signature(pod)) is not None
+
+
+def test_the_least_recently_used_classes_leave_when_there_is_no_room() -> None:
+    cache = EvaluationCache(10 * Evaluation(state=CycleState(), rules=ClassRules()).size_bytes)
+    for number in range(10):
+        cache.keep(number, Evaluation(state=CycleState(), rules=ClassRules()), 0)
+    cache.get(0)
+    cache.keep(1, Evaluation(state=CycleState(), rules=ClassRules()), 0)
+
+    cache.keep("large", Evaluation(state=CycleState(), rules=ClassRules(), total=np.zeros(300, dtype=np.int64)), 0)
+    cache.keep(
+        "too large", Evaluation(state=CycleState(), rules=ClassRules(), total=np.zeros(10_000, dtype=np.int64)), 0
+    )
+
+    assert [key for key in (*range(10), "large", "too large") if cache.get(key) is not None] == [
+        0,
+        1,
+        *range(5, 10),
+        "large",
+    ]

@@ -1,5 +1,7 @@
 """Pods and their templates: what makes two pods ask the same, and what does not."""
 
+import weakref
+
 import msgspec
 import pytest
 
@@ -188,3 +190,14 @@ def test_a_pod_that_is_being_deleted_is_terminating(reader: PodReader) -> None:
     assert not reader.read(wire(document)).terminating
     meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert reader.read(wire(document)).terminating
+
+
+def test_a_template_is_kept_while_a_pod_has_it_and_forgotten_when_none_has(reader: PodReader) -> None:
+    known, gone = read(reader, gpu_mem=1), weakref.ref(read(reader, gpu_mem=2).template)
+    assert gone() is not None
+
+    for gpu_mem in range(3, 1500):
+        read(reader, gpu_mem=gpu_mem)
+
+    assert gone() is None
+    assert read(reader, gpu_mem=1).template is known.template

@@ -1,0 +1,88 @@
+"""Whether a process stays as it is. Pure.
+
+A run has nine windows of equal length, at 45 minutes of 5 each. The first two are for what fills up at first: caches,
+pools of connections, the allocator. The third one is what the last one is compared with.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from e2e.soak.measured import Sample
+
+WINDOWS: Final = 9
+_SECOND: Final = 1
+_WARM: Final = 2
+_LAST: Final = WINDOWS - 1
+# Of a few ten; what leaks leaks more in half an hour.
+_MORE: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """growth: of memory, of 1. latency: how much slower the last window may be. free_s: p99 that nobody minds."""
+
+    growth: float
+    latency: float = 2.0
+    free_s: float = 0.3
+
+
+def window(at_s: float, run_s: float) -> int:
+    """In which of the windows a moment is."""
+    return min(_LAST, int(WINDOWS * at_s / run_s))
+
+
+def wrong(name: str, samples: Sequence[Sample], run_s: float, limits: Limits) -> list[str]:
+    """What grew in one process, a line each; [] is well. Raises ValueError when a window is empty."""
+    warm, last = ([one for one in samples if window(one.at_s, run_s) == number] for number in (_WARM, _LAST))
+    if not warm or not last:
+        message = f"{name}: no sample in the windows that are compared"
+        raise ValueError(message)
+    return [f"{name}: {line}" for line in _grown(warm, last, limits)]
+
+
+def growth(samples: Sequence[Sample], run_s: float) -> float:
+    """Of resident memory, of 1: from the third window to the last."""
+    warm, last = (
+        median(one.resident_mib for one in samples if window(one.at_s, run_s) == number) for number in (_WARM, _LAST)
+    )
+    return last / warm - 1
+
+
+def left_over(name: str, before: Sample, after: Sample) -> list[str]:
+    """What was not there before the first pod came, and is when the last one is gone. Connections may be kept."""
+    found = [f"{after.unfinished} pods are still under way"] * bool(after.unfinished)
+    if after.tasks > before.tasks:
+        found.append(f"{before.tasks} tasks before the first pod, {after.tasks} after the last")
+    return [f"{name}: {line}" for line in found]
+
+
+def slower(timed: Sequence[tuple[float, float]], run_s: float, limits: Limits) -> list[str]:
+    """Whether pods wait longer in the end. timed: (when, s)."""
+    shown = quantiles(timed, run_s)
+    second, last = shown[_SECOND][1], shown[_LAST][1]
+    allowed_s = max(limits.latency * second, limits.free_s)
+    return [f"p99 until bound is {last:.3f} s in the end, and was {second:.3f} s"] * (last > allowed_s)
+
+
+def quantiles(timed: Sequence[tuple[float, float]], run_s: float) -> list[tuple[float, float]]:
+    """(p50, p99) of each window, in seconds; 0 where no pod was bound."""
+    of: list[list[float]] = [[] for _ in range(WINDOWS)]
+    for at_s, took_s in timed:
+        of[window(at_s, run_s)].append(took_s)
+    return [(_quantile(sorted(one), 0.5), _quantile(sorted(one), 0.99)) for one in of]
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+def _grown(warm: Sequence[Sample], last: Sequence[Sample], limits: Limits) -> Iterator[str]:
+    before, after = (median(one.resident_mib for one in those) for those in (warm, last))
+    if after > before * (1 + limits.growth):
+        yield f"{before:.1f} MiB resident, {after:.1f} in the end"
+    for what in ("tasks", "connections", "descriptors", "threads"):
+        before, after = (median(getattr(one, what) for one in those) for those in (warm, last))
+        if after > before + _MORE:
+            yield f"{before:g} {what}, {after:g} in the end"
