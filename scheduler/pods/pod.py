@@ -147,7 +147,7 @@ class PodReader:
         self._tolerations: LRUCache[tuple[objects.Toleration, ...], tuple[objects.Toleration, ...]] = LRUCache(_SHARED)
         self._kept_whole = frozenset(names.ALLOCATION_KEYS) - self._asked.annotations
         self._templates: LRUCache[bytes, _Kept] = LRUCache(_KEPT_BYTES, getsizeof=lambda kept: kept.size)
-        # However many there are, as long as a pod that is known has them; those above are the latest.
+        # By digest. However many there are, as long as a pod that is known has them; those above are the latest.
         self._in_use: WeakValueDictionary[bytes, Template] = WeakValueDictionary()
 
     def read(self, wire: objects.Pod) -> Pod:
@@ -198,15 +198,15 @@ class PodReader:
         fingerprint = asked.fingerprint()
         size = len(fingerprint)
         # The key of a large one would cost as much as what it stands for.
-        key = fingerprint if size <= _LONGEST_KEY else blake2b(fingerprint, digest_size=_DIGEST).digest()
+        key = fingerprint if size <= _LONGEST_KEY else _digest(fingerprint)
         kept = self._templates.get(key)
-        if kept is None and (template := self._in_use.get(key)) is not None:
+        if kept is None and (template := self._in_use.get(_digest(fingerprint))) is not None:
             kept = self._templates[key] = _Kept(template, max(size, _LONGEST_KEY), counted=True)
         if kept is None or (node_name and not kept.counted):
             kept = self._work_out(asked, size, waits=not node_name)
             self._templates[key] = kept
             if kept.counted:
-                self._in_use[key] = kept.template
+                self._in_use[_digest(fingerprint)] = kept.template
         return kept.template
 
     def _work_out(self, asked: Asked, size: int, *, waits: bool) -> _Kept:
@@ -261,6 +261,10 @@ def _full_name(reference: str) -> str:
     Source: kube-scheduler, plugins/imagelocality/image_locality.go, normalizedImageName.
     """
     return reference if reference.rfind(":") > reference.rfind("/") else f"{reference}:latest"
+
+
+def _digest(fingerprint: bytes) -> bytes:
+    return blake2b(fingerprint, digest_size=_DIGEST).digest()
 
 
 def _is_preemption(condition: objects.PodCondition) -> bool:

@@ -10,11 +10,16 @@ import sys
 import types
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 import numpy as np
 from cachetools import Cache
 
+from scheduler.framework.evaluation_cache import EvaluationCache
+
+# What a dictionary of weak references has is in a cache, or in use.
+_CACHES: Final = (Cache, EvaluationCache, WeakValueDictionary)
 _LEAVES: Final = (str, bytes, int, float, bool, types.NoneType)
 # What belongs to the program and not to its data, and what leads to the whole process.
 _FOREIGN: Final = (
@@ -36,14 +41,20 @@ def bytes_of(roots: Iterable[object], without: Collection[object], *, caches: bo
 
     caches: whether what bounded caches hold counts, too.
     """
-    foreign = _FOREIGN if caches else (*_FOREIGN, Cache)
+    foreign = _FOREIGN if caches else (*_FOREIGN, *_CACHES)
     return sum(map(sys.getsizeof, _reached(roots, without, foreign)))
 
 
 def counted_bytes(roots: Iterable[object], without: Collection[object]) -> int:
     """What the caches that `roots` reach hold by their own count, those that count bytes and not entries."""
-    caches = [one for one in _reached(roots, without, _FOREIGN) if isinstance(one, Cache)]
-    return int(sum(cache.currsize for cache in caches if cache.currsize != len(cache)))
+    caches = [one for one in _reached(roots, without, _FOREIGN) if isinstance(one, _CACHES)]
+    return int(sum(map(_counts, caches)))
+
+
+def _counts(cache: Cache[Any, Any] | EvaluationCache | WeakValueDictionary[Any, Any]) -> float:
+    if isinstance(cache, EvaluationCache):
+        return cache.size_bytes
+    return cache.currsize if isinstance(cache, Cache) and cache.currsize != len(cache) else 0
 
 
 def _reached(roots: Iterable[object], without: Collection[object], foreign: tuple[type, ...]) -> Iterator[Any]:
