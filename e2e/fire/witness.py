@@ -101,9 +101,13 @@ class Witness:
         }
 
     def waiting(self) -> list[Json]:
-        """Pods without a node that are neither gone nor ended."""
-        seen = self.pods.values()
-        return [one.pod for one in seen if not (one.node or one.gone or reading.has_ended(one.pod))]
+        """Pods without a node that are neither gone nor ended, nor being deleted.
+
+        A server that is killed between the two writes of a deletion leaves one that is being deleted; the pod garbage
+        collector removes it, and no scheduler takes it.
+        """
+        seen = [one.pod for one in self.pods.values() if not (one.node or one.gone)]
+        return [pod for pod in seen if not (reading.has_ended(pod) or pod["metadata"].get("deletionTimestamp"))]
 
     def report(self) -> str:
         """The faults, and what happened to the pods that they concern."""
