@@ -20,6 +20,13 @@ def simulated(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["simulate", *arguments])
 
 
+def wanting(units: int, *, count: int = 1) -> dict[str, object]:
+    """An entry of `pods`."""
+    container = {"name": "c", "resources": {"limits": {"aliyun.com/gpu-mem": units}}}
+    spec = {"schedulerName": "gpushare-scheduler", "containers": [container]}
+    return {"count": count, "pod": {"metadata": {"name": f"p{units}"}, "spec": spec}}
+
+
 def lines(result: Result) -> list[list[str]]:
     """The message of each line that has some."""
     return [line.split() for line in result.stdout.splitlines() if line]
@@ -56,13 +63,9 @@ def test_the_guide_shows_the_summary_that_is_printed() -> None:
 
 
 def test_a_summary_counts_pods_by_what_they_wait_for(tmp_path: Path) -> None:
-    pods = PODS.replace("count: 2", "count: 7") + "".join(
-        f"- {{pod: {{metadata: {{name: w{units}}}, spec: {{schedulerName: gpushare-scheduler, containers: "
-        f"[{{name: c, resources: {{limits: {{aliyun.com/gpu-mem: {units}}}}}}}]}}}}}}\n"
-        for units in range(20, 30)
-    )
+    pods = [wanting(4, count=7), *(wanting(units) for units in range(20, 30))]
     file = tmp_path / "many.yaml"
-    file.write_text(NODES + pods.replace("pods: [{count", "pods:\n- {count").replace("}}}]\n", "}}}\n", 1), "utf-8")
+    file.write_text(f"{NODES}pods: {json.dumps(pods)}\n", encoding="utf-8")
 
     found = simulated(str(file), "--summary").stdout.splitlines()
 
