@@ -5,7 +5,7 @@ pods, and workloads.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
@@ -56,7 +56,7 @@ def read(*paths: Path) -> ClusterFile:
             continue
         reader.take(path, documents)
     reader.make_pods()
-    reader.mistakes += _contradictions(reader.cluster, reader.file_of)
+    reader.mistakes += _contradictions(reader.cluster)
     if reader.mistakes:
         raise ConfigurationError(reader.mistakes)
     return reader.cluster
@@ -86,11 +86,6 @@ class _Reader:
     mistakes: list[Mistake] = field(default_factory=list)
     workloads: list[tuple[Path, Workload]] = field(default_factory=list)
     owners: set[tuple[str, str, str]] = field(default_factory=set)  # kind, namespace, name
-    _files: dict[int, str] = field(default_factory=dict)  # by the identity of what the cluster holds
-
-    def file_of(self, described: object) -> str:
-        """The file that an entry of the cluster comes from."""
-        return self._files[id(described)]
 
     def take(self, path: Path, documents: Iterable[object]) -> None:
         for document in _without_lists(documents):
@@ -120,7 +115,7 @@ class _Reader:
     ) -> None:
         cluster = self.cluster
         for described in (*nodes, *pods, *faults, *storage):
-            self._files[id(described)] = str(path)
+            cluster.files[id(described)] = str(path)
         cluster.nodes += nodes
         cluster.pods += pods
         cluster.faults += faults
@@ -197,7 +192,7 @@ def _owners(manifest: dict[str, object]) -> Iterator[tuple[str, str, str]]:
             yield str(reference.get("kind")), str(metadata.get("namespace", "default")), str(reference.get("name"))
 
 
-def _contradictions(cluster: ClusterFile, file_of: Callable[[object], str]) -> Iterator[Mistake]:
+def _contradictions(cluster: ClusterFile) -> Iterator[Mistake]:
     """What no single object shows: duplicate names and cards, faults of things that do not exist."""
     for what, entries in (
         ("node", [(name, group) for group in cluster.nodes for name in group.node_names()]),
@@ -205,15 +200,15 @@ def _contradictions(cluster: ClusterFile, file_of: Callable[[object], str]) -> I
         ("card", [(card.uuid, group) for group in cluster.nodes for card in group.cards if card.uuid]),
         ("object of storage", [(said_of(found), found) for found in cluster.storage]),
     ):
-        yield from _repeated(what, entries, file_of)
-    yield from _of_nothing(cluster, file_of)
+        yield from _repeated(what, [(value, cluster.file_of(entry)) for value, entry in entries])
+    yield from _of_nothing(cluster)
 
 
-def _repeated(what: str, entries: Iterable[tuple[str, object]], file_of: Callable[[object], str]) -> Iterator[Mistake]:
-    """entries: (what is to be there once, the entry that has it)."""
+def _repeated(what: str, entries: Iterable[tuple[str, str]]) -> Iterator[Mistake]:
+    """entries: (what is to be there once, the file that has it)."""
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for value, entry in entries:
-        found[value].append(file_of(entry))
+    for value, file in entries:
+        found[value].append(file)
     twice = {value: files for value, files in found.items() if len(files) > 1}
     if twice:
         files = dict.fromkeys(file for each in twice.values() for file in each)
@@ -221,12 +216,12 @@ def _repeated(what: str, entries: Iterable[tuple[str, object]], file_of: Callabl
         yield Mistake("", ", ".join(files), message)
 
 
-def _of_nothing(cluster: ClusterFile, file_of: Callable[[object], str]) -> Iterator[Mistake]:
+def _of_nothing(cluster: ClusterFile) -> Iterator[Mistake]:
     """Faults of nodes and cards that are not there, each by its number in its own file."""
     groups = {name: group for group in cluster.nodes for name in group.node_names()}
     numbers: defaultdict[str, int] = defaultdict(int)
     for fault in cluster.faults:
-        file = file_of(fault)
+        file = cluster.file_of(fault)
         path = f"faults[{numbers[file]}]"
         numbers[file] += 1
         if fault.node not in groups:

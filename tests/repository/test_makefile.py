@@ -110,6 +110,13 @@ def test_the_demo_installs_what_running_needs_and_no_more(clone: Path) -> None:
     assert "dev.txt" not in planned
 
 
+def test_the_cluster_installs_what_running_needs_and_no_more(clone: Path) -> None:
+    planned = make(clone, "--dry-run", "cluster").stdout
+    assert "requirements/runtime.txt -r requirements/build.txt" in planned
+    assert "dev.txt" not in planned
+    assert planned.splitlines()[-1] == ".venv/bin/python -m e2e.local_cluster up"
+
+
 def test_after_the_demo_only_what_testing_needs_is_installed(ready_clone: Path) -> None:
     (ready_clone / ".venv/.dev").unlink()
     planned = make(ready_clone, "--dry-run", "setup").stdout

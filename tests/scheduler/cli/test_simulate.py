@@ -164,7 +164,7 @@ def test_a_pod_that_no_api_server_would_take_is_a_mistake_too(tmp_path: Path) ->
     file.write_text(f"{NODES}pods: [{{pod: {{metadata: {{name: p}}, spec: {spec}}}}}]\n", encoding="utf-8")
     result = simulated(str(file))
     assert result.exit_code == 2
-    assert "Pod default/p: spec.priority: expected `int`, got `str`" in result.stderr
+    assert f"{file}: Pod default/p: spec.priority: expected `int`, got `str`" in result.stderr
 
 
 def test_a_mistake_in_the_configuration_ends_with_exit_code_2(cluster: str, tmp_path: Path) -> None:
