@@ -29,7 +29,8 @@ def of_clone(clone: Path) -> str:
     if not (clone / ".git").exists():
         return ""
     try:
-        return subprocess.run(DESCRIBE, cwd=clone, capture_output=True, text=True, check=True).stdout.strip()
+        said = subprocess.run(DESCRIBE, cwd=clone, capture_output=True, text=True, check=True)  # noqa: S603 - as above
+        return said.stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
 

@@ -13,8 +13,8 @@ By hand: `python -m e2e.control_plane.cluster up` starts a control plane, `pytho
 a node, until Ctrl-C.
 
 By default a run gets a control plane of its own on loopback ports. Nothing here reads `KUBECONFIG` or
-`~/.kube/config`; another cluster is touched only when it is named by `E2E_PROVIDER=existing`, or is that of `make kind`. Tests on a node need
-root on cgroup v1; they are skipped elsewhere, and fail with CI set.
+`~/.kube/config`; another cluster is touched only when it is named by `E2E_PROVIDER=existing`, or is that of
+`make kind`. Tests on a node need root on cgroup v1; they are skipped elsewhere, and fail with CI set.
 
 What has to be on PATH: Go (the version in `servers/*/go.mod`) and `openssl`; for nodes also `gcc`, `pkg-config`,
 `nsenter`, `apt-get` and `dpkg`.

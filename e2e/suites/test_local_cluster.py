@@ -94,7 +94,9 @@ def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays
 
     in_shell(line, "kubectl apply -f docs/examples/first-pod.yaml")
     in_shell(line, "kubectl wait --for=condition=Ready pod/first-pod --timeout=60s")
-    inside = dict(entry.split("=", 1) for entry in in_shell(line, "kubectl logs first-pod").splitlines() if "=" in entry)
+    inside = dict(
+        entry.split("=", 1) for entry in in_shell(line, "kubectl logs first-pod").splitlines() if "=" in entry
+    )
     cards = in_shell(line, "kubectl get pod first-pod -o jsonpath='{.metadata.annotations.gpushare/cards}'")
     assert inside["GPUSHARE_CARD_UUIDS"] in cards
     assert "first-pod" in in_shell(line, "kubectl inspect gpushare -d")
@@ -108,7 +110,7 @@ def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays
 
     down = make("cluster-down")
     assert down.returncode == 0, down.stdout + down.stderr
-    assert {folder: left_of(folder, namespace) for folder, namespace in made.items()} == dict.fromkeys(made, [])
+    assert {folder: left_of(folder, namespace) for folder, namespace in made.items()} == {folder: [] for folder in made}
     assert (settings(), shared_folders()) == before
     assert kept(own_cache) == sorted([*cached, "cluster.lock"])
     assert make("cluster-down").stdout == "No cluster is up.\n"
@@ -144,7 +146,7 @@ def test_after_a_crash_of_everything_that_would_tidy_up_nothing_is_left(make: Ma
     down = make("cluster-down")
 
     assert down.returncode == 0, down.stdout + down.stderr
-    assert {folder: gone(folder, namespace) for folder, namespace in made.items()} == dict.fromkeys(made, [])
+    assert {folder: gone(folder, namespace) for folder, namespace in made.items()} == {folder: [] for folder in made}
     assert kept(own_cache) == sorted([*cached, "cluster.lock"])
 
 

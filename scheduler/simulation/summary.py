@@ -37,8 +37,8 @@ class ModelUse:
 class Summary:
     """Of one report.
 
-    placed: pods that got a place; `ended` of them have left it. median_wait_s, longest_wait_s: from creation to place, of
-    those; 0.0 where there are none. reasons: the most frequent first. other_reasons: how many more there are.
+    placed: pods that got a place; `ended` of them have left it. median_wait_s, longest_wait_s: from creation to place,
+    of those; 0.0 where there are none. reasons: the most frequent first. other_reasons: how many more there are.
     """
 
     placed: int
