@@ -12,7 +12,7 @@ import pytest
 
 from e2e.control_plane import cache
 from e2e.local_cluster import __main__ as commands
-from e2e.local_cluster import leftovers, record
+from e2e.local_cluster import keeper, leftovers, record
 from e2e.suites.traces import gone, left_of, mount_namespace, settings, shared_folders
 from tests.support.repository import ROOT
 
@@ -135,12 +135,12 @@ def test_after_a_crash_of_everything_that_would_tidy_up_nothing_is_left(make: Ma
     assert up.returncode == 0, up.stdout + up.stderr
     in_shell(exports(up.stdout), "kubectl apply -f docs/examples/first-pod.yaml")
     in_shell(exports(up.stdout), "kubectl wait --for=condition=Ready pod/first-pod --timeout=60s")
-    made, keeper = folders(), record.keeper()
-    assert keeper is not None
+    made, holder = folders(), record.keeper()
+    assert holder is not None
     tidying = [pid for folder in made for pid in pids_of(folder) if is_tidying(pid)]
     assert len(tidying) == 3
 
-    for pid in (*tidying, keeper):
+    for pid in (*tidying, holder):
         os.kill(pid, signal.SIGKILL)
     assert any(left_of(folder) for folder in made)
     down = make("cluster-down")
@@ -166,7 +166,7 @@ def test_what_a_machine_that_was_switched_off_has_left_is_removed(
     record.kubeconfig().touch()
 
     # Without root it would ask for it first, although nothing here belongs to anybody else.
-    commands.keeper.clear()
+    keeper.clear()
 
     assert not folder.exists()
     assert not record.home().exists()

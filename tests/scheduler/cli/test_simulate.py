@@ -147,7 +147,7 @@ def test_what_two_files_contradict_names_these_two_and_no_third(tmp_path: Path) 
     for file in (one, two):
         file.write_text(NODES, encoding="utf-8")
     result = simulated(str(one), str(good), str(two))
-    assert result.stderr.splitlines() == [f"{one}, {two}: expected each node once, found more than once: a"]
+    assert result.stderr.splitlines() == [f"gpushare-scheduler: {one}, {two}: expected each node once, found more than once: a"]
 
 
 def test_a_fault_of_nothing_is_named_by_its_own_file_and_its_number_there(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_fault_of_nothing_is_named_by_its_own_file_and_its_number_there(tmp_pa
     good.write_text(f"{NODES}faults: [{{node: a, lost: true}}, {{node: a, back: true}}]\n", encoding="utf-8")
     bad.write_text("faults: [{node: a, lost: true}, {node: absent, lost: true}]\n", encoding="utf-8")
     result = simulated(str(good), str(bad))
-    assert result.stderr.splitlines() == [f"{bad}: faults[1].node: node absent does not exist"]
+    assert result.stderr.splitlines() == [f"gpushare-scheduler: {bad}: faults[1].node: node absent does not exist"]
 
 
 def test_a_pod_that_no_api_server_would_take_is_a_mistake_too(tmp_path: Path) -> None:
