@@ -147,7 +147,9 @@ def test_what_two_files_contradict_names_these_two_and_no_third(tmp_path: Path) 
     for file in (one, two):
         file.write_text(NODES, encoding="utf-8")
     result = simulated(str(one), str(good), str(two))
-    assert result.stderr.splitlines() == [f"gpushare-scheduler: {one}, {two}: expected each node once, found more than once: a"]
+    assert result.stderr.splitlines() == [
+        f"gpushare-scheduler: {one}, {two}: expected each node once, found more than once: a"
+    ]
 
 
 def test_a_fault_of_nothing_is_named_by_its_own_file_and_its_number_there(tmp_path: Path) -> None:
