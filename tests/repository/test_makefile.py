@@ -149,6 +149,13 @@ def test_with_go_the_servers_are_built_and_the_tests_run(ready_clone: Path, tmp_
     assert "python -m e2e.control_plane.binaries\npython -m pytest -q e2e/\n" in run.stdout
 
 
+def test_on_another_cluster_nothing_is_built_and_no_go_is_needed(ready_clone: Path, tmp_path: Path) -> None:
+    run = make(ready_clone, "e2e", PATH=go(tmp_path / "bin", "go1.25.9"), E2E_PROVIDER="existing", CI="true")
+    assert run.returncode == 0, run.stderr
+    assert "python -m pytest -q e2e/\n" in run.stdout
+    assert "binaries" not in run.stdout
+
+
 def test_without_go_one_line_says_what_was_skipped_and_why(ready_clone: Path, tmp_path: Path) -> None:
     run = make(ready_clone, "e2e", PATH=go(tmp_path / "bin", "go1.25.9"))
     assert run.returncode == 0, run.stderr
