@@ -7,10 +7,12 @@ memory is not shown. Where the legacy command says nothing:
   of cards; the legacy command spreads what an unhealthy card takes from allocatable over all of them.
 - There, the UUID in `gpushare/cards` says which card an index meant: indexes change when the driver renumbers.
 - Units on a card that the node does not have are pending; the legacy command leaves them out of the node's sum.
+- A node that pods hold units of is there whatever is allocatable, with why its cards cannot be used; so is one with an
+  inventory. The legacy command shows neither while nothing is allocatable.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from config.protocol import allocation, inventory, names, quantity
@@ -18,17 +20,32 @@ from scheduler.inspect.wire import ListedNode, ListedPod
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _ADDRESS_TYPE: Final = "InternalIP"
+_UNKNOWN: Final = "unknown"
+_OUT: Final = frozenset({inventory.Health.UNHEALTHY.value, inventory.Health.SUSPECT.value})
 
 
 @dataclass(frozen=True, slots=True)
 class InspectedCard:
-    """One card. total, allocated: units. uuid, health: "" on a node without an inventory."""
+    """One card. total, allocated: units. uuid, model, health, reason: "" on a node without an inventory.
+
+    reason: of a health that is not `healthy`. cordoned: by the node's annotation.
+    """
 
     index: int
     total: int
     allocated: int = 0
     uuid: str = ""
     health: str = ""
+    model: str = ""
+    reason: str = ""
+    cordoned: bool = False
+
+    @property
+    def out(self) -> str:
+        """Why it takes no new pods: `unhealthy (xid-79)`, `suspect`, `cordoned`; "" where it takes some."""
+        if self.health in _OUT:
+            return f"{self.health} ({self.reason})" if self.reason else self.health
+        return "cordoned" if self.cordoned else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +64,7 @@ class InspectedNode:
 
     address: its InternalIP, or `unknown`. total: allocatable units. cards: by index, which may leave gaps.
     holders: pending ones first, then by their first card, namespace and name. unit_mib: MiB in one unit, None where the
-    node does not say.
+    node does not say. problem: why none of its cards takes new pods, "" where one does.
     """
 
     name: str
@@ -56,6 +73,7 @@ class InspectedNode:
     cards: tuple[InspectedCard, ...]
     holders: tuple[Holder, ...]
     unit_mib: int | None = None
+    problem: str = ""
 
     @property
     def pending(self) -> int:
@@ -70,68 +88,126 @@ class InspectedNode:
 
 @dataclass(frozen=True, slots=True)
 class _EmptyCards:
-    """A node's cards before anything is held. by_uuid: UUID -> index, empty where only totals are known."""
+    """A node's cards before anything is held. by_uuid: UUID -> index, empty where only totals are known.
+
+    unreadable: there is an inventory, and these are not the cards in it.
+    """
 
     cards: tuple[InspectedCard, ...]
     by_uuid: Mapping[str, int]
     unit_mib: int | None = None
+    unreadable: bool = False
 
 
 def view(
     nodes: Iterable[ListedNode], pods: Iterable[ListedPod], *, with_gpu_memory_only: bool = True
 ) -> tuple[InspectedNode, ...]:
-    """The nodes by name, with what is held on them; by default only those that have GPU memory to allocate."""
+    """The nodes by name, with what is held on them.
+
+    By default those that have GPU memory to allocate, an inventory, or pods that hold units. A node that pods name and
+    that is not among `nodes` is there as well: somebody has to find those pods.
+    """
     on_node: dict[str, list[ListedPod]] = {}
     for pod in {pod.metadata.uid or (pod.metadata.namespace, pod.metadata.name): pod for pod in pods}.values():
-        if pod.status.phase not in _FINISHED:
+        if pod.status.phase not in _FINISHED and pod.spec.node_name:
             on_node.setdefault(pod.spec.node_name, []).append(pod)
-    shown = [node for node in nodes if _total(node) > 0 or not with_gpu_memory_only]
-    shown.sort(key=lambda node: node.metadata.name)
-    return tuple(_node(node, on_node.get(node.metadata.name, [])) for node in shown)
+    found = {node.metadata.name: (_node(node, on_node.get(node.metadata.name, [])), node) for node in nodes}
+    shown = [
+        seen
+        for seen, node in found.values()
+        if not with_gpu_memory_only or seen.total > 0 or seen.holders or names.INVENTORY in _annotations(node)
+    ]
+    missing = (_missing(name, pods) for name, pods in on_node.items() if name not in found)
+    return tuple(sorted([*shown, *(node for node in missing if node.holders)], key=lambda node: node.name))
+
+
+def _missing(name: str, pods: Iterable[ListedPod]) -> InspectedNode:
+    problem = "there is no such node, or it cannot be read"
+    holders = _holders(pods, _EmptyCards((), {}))
+    return InspectedNode(name=name, address=_UNKNOWN, total=0, cards=(), holders=holders, problem=problem)
 
 
 def _node(node: ListedNode, pods: Iterable[ListedPod]) -> InspectedNode:
     empty = _empty_cards(node)
-    holders = [holder for pod in pods if (holder := _holder(pod, empty)) is not None]
-    holders.sort(key=lambda held: (held.pending == 0, min(held.units, default=-1), held.namespace, held.name))
+    holders = _holders(pods, empty)
     cards = tuple(
-        InspectedCard(
-            card.index, card.total, sum(held.units.get(card.index, 0) for held in holders), card.uuid, card.health
-        )
-        for card in empty.cards
+        replace(card, allocated=sum(held.units.get(card.index, 0) for held in holders)) for card in empty.cards
     )
     addresses = [entry.address for entry in node.status.addresses or () if entry.type == _ADDRESS_TYPE]
-    address = addresses[0] if addresses else "unknown"
+    address = addresses[0] if addresses else _UNKNOWN
     return InspectedNode(
         name=node.metadata.name,
         address=address,
         total=_total(node),
         cards=cards,
-        holders=tuple(holders),
+        holders=holders,
         unit_mib=empty.unit_mib,
+        problem=_problem(node, empty),
     )
+
+
+def _problem(node: ListedNode, empty: _EmptyCards) -> str:
+    """The one to look at first."""
+    if empty.unreadable:
+        return f"its annotation {names.INVENTORY} cannot be read"
+    if empty.cards and all(card.out for card in empty.cards):
+        return f"no card is in use for new pods: {', '.join(dict.fromkeys(card.out for card in empty.cards))}"
+    if _total(node) <= 0:
+        return "nothing is allocatable: its device plugin is away"
+    return "the node is cordoned" if node.spec is not None and node.spec.unschedulable else ""
+
+
+def _holders(pods: Iterable[ListedPod], empty: _EmptyCards) -> tuple[Holder, ...]:
+    holders = [holder for pod in pods if (holder := _holder(pod, empty)) is not None]
+    holders.sort(key=lambda held: (held.pending == 0, min(held.units, default=-1), held.namespace, held.name))
+    return tuple(holders)
 
 
 def _empty_cards(node: ListedNode) -> _EmptyCards:
     """The cards of the inventory; equal ones when there is none that can be read."""
-    text = (node.metadata.annotations or {}).get(names.INVENTORY)
-    if text is not None:
-        try:
-            decoded = inventory.decode(text)
-        except inventory.InventoryError:
-            return _equal_cards(node)
-        # A column is shown for each index up to the largest: an absurd one would fill the terminal.
-        if all(card.index < inventory.MAX_CARDS for card in decoded.cards):
-            cards = tuple(
-                InspectedCard(card.index, card.units, 0, card.uuid, card.health.value) for card in decoded.cards
-            )
-            return _EmptyCards(cards, {card.uuid: card.index for card in cards}, decoded.unit_mib)
-    return _equal_cards(node)
+    text = _annotations(node).get(names.INVENTORY)
+    if text is None:
+        return _equal_cards(node)
+    try:
+        decoded = inventory.decode(text)
+    except inventory.InventoryError:
+        return replace(_equal_cards(node), unreadable=True)
+    # A column is shown for each index up to the largest: an absurd one would fill the terminal.
+    if not all(card.index < inventory.MAX_CARDS for card in decoded.cards):
+        return replace(_equal_cards(node), unreadable=True)
+    cordoned = _cordoned(node)
+    cards = tuple(
+        InspectedCard(
+            index=card.index,
+            total=card.units,
+            uuid=card.uuid,
+            health=card.health.value,
+            model=card.model,
+            reason=card.reason,
+            cordoned=card.uuid in cordoned or str(card.index) in cordoned,
+        )
+        for card in decoded.cards
+    )
+    return _EmptyCards(cards, {card.uuid: card.index for card in cards}, decoded.unit_mib)
 
 
 def _equal_cards(node: ListedNode) -> _EmptyCards:
-    count = min(_amount(node.status.allocatable, names.GPU_COUNT), inventory.MAX_CARDS)
-    return _EmptyCards(tuple(InspectedCard(index, _total(node) // count) for index in range(count)), {})
+    count, cordoned = min(_amount(node.status.allocatable, names.GPU_COUNT), inventory.MAX_CARDS), _cordoned(node)
+    return _EmptyCards(
+        tuple(
+            InspectedCard(index, _total(node) // count, cordoned=str(index) in cordoned) for index in range(count)
+        ),
+        {},
+    )
+
+
+def _cordoned(node: ListedNode) -> frozenset[str]:
+    """UUIDs, and indexes as text."""
+    return frozenset(entry.strip() for entry in _annotations(node).get(names.CORDON, "").split(","))
+
+
+def _annotations(node: ListedNode) -> Mapping[str, str]:
+    return node.metadata.annotations or {}
 
 
 def _holder(pod: ListedPod, empty: _EmptyCards) -> Holder | None:
