@@ -58,7 +58,8 @@ def lines(found: Findings) -> Iterator[Line]:
     yield Line(f"{found.looked_at}: {', '.join(f'{count} {severity}' for severity, count in counts if count) or 'ok'}")
     for one in found.findings:
         yield Line(f"{one.severity:8} {one.check}: {one.message}", _TONES[one.severity])
-        yield from _about(one.about)
+        # What the sentence names already is for programs.
+        yield from _about([name for name in one.about if name.partition("/")[2] not in one.message])
         if one.remedy:
             yield Line(f"{'':8} do: {one.remedy}")
 
