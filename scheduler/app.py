@@ -29,10 +29,14 @@ from scheduler.leader_election import LeaderElection, Timing
 from scheduler.leadership import Leadership, LeaseLost
 from scheduler.process.collector import keep_pauses_short
 from scheduler.process.contact import ContactCollector
-from scheduler.process.probes import serve
+from scheduler.process.documents import document_page
+from scheduler.process.loopback import on_this_machine
+from scheduler.process.probes import Handler, serve
 from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
 from scheduler.service import Service, ServiceOptions
+from scheduler.telemetry.inspect_api import PATH as INSPECT_PATH
+from scheduler.telemetry.inspect_api import InspectApi
 from scheduler.telemetry.metrics import Metrics
 from scheduler.telemetry.observer import ServiceObserver
 
@@ -146,6 +150,7 @@ async def _serve(
             metrics.scrape,
             ready=service.not_ready,
             alive=lambda: "",
+            pages=_pages(configuration.inspect_api, InspectApi(engine.tables, service.not_ready)),
         )
     except OSError as error:
         message = f"cannot listen on {configuration.listen}: {error.strerror}; choose another address with --listen"
@@ -162,6 +167,15 @@ async def _serve(
         # As kube-scheduler: what it has in flight is the new leader's to find out.
         log.error("leader.lost", reason=lost)
         raise SystemExit(1)
+
+
+def _pages(inspect_api: str, inspected: InspectApi) -> dict[str, Handler]:
+    """inspect_api: as configured."""
+    if inspect_api == "none":
+        return {}
+    page = document_page(INSPECT_PATH, inspected.answer)
+    page = page if inspect_api == "all" else on_this_machine(page)
+    return {INSPECT_PATH: page, f"{INSPECT_PATH}/": page}
 
 
 def _tasks_of(loop: asyncio.AbstractEventLoop) -> int:

@@ -243,6 +243,11 @@ class SchedulerConfiguration(Section):
         default=":10261",
         description="Address and port of `/healthz`, `/readyz` and `/metrics`; port 0: any free one.",
     )
+    inspect_api: Literal["local", "all", "none"] = Field(
+        default="local",
+        description="Who may read `/gpushare-scheduler/inspect`, which names pods: callers on the same machine alone, "
+        "such as `kubectl port-forward`; whoever reaches the port; or nobody.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
         description="The least that is logged; debug adds the reasons of some nodes to each failed attempt.",
