@@ -150,7 +150,7 @@ async def _serve(
             metrics.scrape,
             ready=service.not_ready,
             alive=lambda: "",
-            pages=_pages(configuration.inspect_api, InspectApi(engine.tables, service.not_ready)),
+            pages=inspect_pages(configuration.inspect_api, InspectApi(engine.tables, service.not_ready)),
         )
     except OSError as error:
         message = f"cannot listen on {configuration.listen}: {error.strerror}; choose another address with --listen"
@@ -169,8 +169,8 @@ async def _serve(
         raise SystemExit(1)
 
 
-def _pages(inspect_api: str, inspected: InspectApi) -> dict[str, Handler]:
-    """inspect_api: as configured."""
+def inspect_pages(inspect_api: str, inspected: InspectApi) -> dict[str, Handler]:
+    """By path. inspect_api: who may read them, as configured."""
     if inspect_api == "none":
         return {}
     page = document_page(INSPECT_PATH, inspected.answer)

@@ -77,7 +77,7 @@ def test_a_card_that_is_out_for_another_reason_as_well_says_so() -> None:
 
 def test_the_legacy_list_is_named_where_it_has_the_card_too() -> None:
     of = node_with("0")
-    of.config_maps.put("kube-system", "unhealthy-gpu-a", {"gpus": "0"})
+    of.config_maps.create("kube-system", "unhealthy-gpu-a", {"gpus": "0"})
     (words,) = uncordoned(tables(of), "a", ["0"]).words
     assert "still listed by ConfigMap kube-system/unhealthy-gpu-a" in words
 
