@@ -20,7 +20,9 @@ NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 
 class ListingServer(ThreadingHTTPServer):
     """lists: objects by the path of their collection; of any other there are none. refused: paths that are forbidden.
-    may_write: whether nodes may be changed. requests: method and path of each. before_write: called with the node's name before it is changed.
+
+    may_write: whether nodes may be changed. before_write: called with a node before it is changed.
+    requests: method and path of each.
     """
 
     daemon_threads = True
