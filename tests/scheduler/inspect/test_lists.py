@@ -11,6 +11,7 @@ from scheduler.inspect.lists import WIDTH, compact, used_only, wide
 from scheduler.inspect.tables import details, summary
 from tests.scheduler.inspect.golden_clusters import CLUSTERS, Json, golden, node, pod
 from tests.scheduler.inspect.reading import cards, viewed
+from tests.support.repository import ROOT
 
 _, NODES, PODS = CLUSTERS["summary"]
 AWAY = node("gpu-node-c", "0", "2", "192.168.0.73", inventory=cards(15, 15))
@@ -213,3 +214,29 @@ def test_json_says_model_reason_cordon_and_problem() -> None:
     (card,) = shown["cards"]
     assert (card["model"], card["reason"], card["cordoned"]) == ("M", "xid-79", True)
     assert shown["problem"] == "no card is in use for new pods: unhealthy (xid-79)"
+
+
+# The document
+
+
+def shown_in_the_document(beginning: str) -> str:
+    """The block of docs/inspect.md whose first line begins so."""
+    _, _, rest = (ROOT / "docs/inspect.md").read_text(encoding="utf-8").partition(f"```text\n{beginning}")
+    return beginning + rest.partition("```")[0]
+
+
+def test_the_document_shows_what_follows_below() -> None:
+    text = summary(viewed([*NODES, AWAY], [*PODS, *HELD]))
+    assert shown_in_the_document("Not in this sum") == text.partition(golden("summary") + "\n")[2]
+
+
+def test_the_document_shows_the_compact_view() -> None:
+    out = encode(Inventory(1024, "", (*(failed(index, 79, "xid-79") for index in (0, 1)),)))
+    seen = [
+        node("gpu-node-a", "632", "8", inventory=cards(*[79] * 8, unhealthy=frozenset({5}))),
+        node("gpu-node-b", "0", "2", inventory=out),
+        node("gpu-node-c", "0", "2", inventory=cards(15, 15)),
+    ]
+    held = [pod(f"web-{card}", str(9 * card), idx=str(card)) for card in range(1, 8)]
+    text = compact(viewed(seen, [*held, pod("old", "3", on="gpu-node-c", idx="1")]))
+    assert shown_in_the_document("NODE        FREE") == text

@@ -16,6 +16,7 @@ from scheduler.state.tables import Tables
 from scheduler.telemetry.inspect_api import PATH, InspectApi
 from tests.support.builders import bound, cluster, pod, wire_node
 from tests.support.placing import on_card
+from tests.support.repository import ROOT
 
 # Of the event loop, for answers however large.
 MOST_HELD_S = 0.02
@@ -141,3 +142,11 @@ async def test_who_asks_at_the_same_time_gets_the_same_answer() -> None:
     api = InspectApi(held(), str)
     first, second = await asyncio.gather(api.answer(""), api.answer(""))
     assert first.pieces is second.pieces
+
+
+async def test_the_document_shows_what_is_answered() -> None:
+    tables = cluster(**{"gpu-node-b": [15]})
+    tables.add(bound(pod("p", 3, namespace="ns"), "gpu-node-b", on_card(0, 3)))
+    _, _, rest = (ROOT / "docs/inspect.md").read_text(encoding="utf-8").partition('```json\n{"nodes":[{')
+    answered = b"".join((await InspectApi(tables, str).answer("")).pieces).decode()
+    assert '{"nodes":[{' + rest.partition("\n```")[0] == answered
