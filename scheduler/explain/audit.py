@@ -37,7 +37,7 @@ def audited(engine: Engine, unread: Iterable[str] = ()) -> Findings:
     pods += len(lost)
     found += [_failed(NO_NODE, f"{_pod(one)} is on node {one.node}, which is not there", one) for one in lost]
     found += [Found(check="object", severity=Severity.WARNING, message=line) for line in unread]
-    return Findings(looked_at=f"{len(tables.row_of)} nodes, {pods} pods that hold GPU memory", findings=tuple(found))
+    return Findings(looked_at=f"Nodes: {len(tables.row_of)}, pods with GPU memory: {pods}", findings=tuple(found))
 
 
 def _of_node(tables: Tables, found: NodeAudit) -> Iterator[Found]:

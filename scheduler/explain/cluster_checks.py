@@ -31,12 +31,12 @@ _PLUGIN_LOG: Final = "kubectl -n kube-system logs ds/gpushare-scheduler-device-p
 
 def diagnosed(facts: ClusterFacts) -> Findings:
     """Every check."""
-    found = [one for check in _CHECKS for one in check(facts)]
+    found = [one for check, needs in _CHECKS if needs not in facts.unread for one in check(facts)]
     found += [
         Found(check="unread", severity=UNKNOWN, message=f"{what} cannot be read: {why}", remedy="docs/explain.md, Rights")
         for what, why in facts.unread.items()
     ]
-    return Findings(looked_at=f"{len(facts.nodes)} nodes, {len(facts.pods)} pods", findings=tuple(found))
+    return Findings(looked_at=f"Nodes: {len(facts.nodes)}, pods: {len(facts.pods)}", findings=tuple(found))
 
 
 def _scheduler(facts: ClusterFacts) -> Iterator[Found]:
@@ -47,8 +47,6 @@ def _scheduler(facts: ClusterFacts) -> Iterator[Found]:
         yield found(UNKNOWN, "no leader is elected (leaderElection.leaderElect: false): no Lease says who schedules")
         return
     lease, name = facts.lease, facts.lease_name
-    if "leases" in facts.unread:
-        return
     start = "kubectl -n kube-system get deploy,pods -l app.kubernetes.io/name=gpushare-scheduler"
     if lease is None:
         yield found(FAILED, f"there is no Lease {name}: no scheduler has run here", "kubectl apply -k deploy/manifests")
@@ -234,12 +232,13 @@ def _count(found: Sequence[object], what: str) -> str:
     return f"{len(found)} {what}{'' if len(found) == 1 else 's'}"
 
 
-_CHECKS: Final[tuple[Callable[[ClusterFacts], Iterator[Found]], ...]] = (
-    _scheduler,
-    _server,
-    _inventories,
-    _states,
-    _cards,
-    _versions,
-    _pods,
+# Each with what says nothing where it cannot be read.
+_CHECKS: Final[tuple[tuple[Callable[[ClusterFacts], Iterator[Found]], str], ...]] = (
+    (_scheduler, "leases"),
+    (_server, "version"),
+    (_inventories, "nodes"),
+    (_states, "nodes"),
+    (_cards, "nodes"),
+    (_versions, "nodes"),
+    (_pods, "pods"),
 )

@@ -55,7 +55,8 @@ _TONES: Final = {
 def lines(found: Findings) -> Iterator[Line]:
     """For a terminal."""
     counts = [(severity, sum(one.severity is severity for one in found.findings)) for severity in Severity]
-    yield Line(f"{found.looked_at}: {', '.join(f'{count} {severity}' for severity, count in counts if count) or 'ok'}")
+    told = ", ".join(f"{count} {severity}" for severity, count in counts if count)
+    yield Line(f"{found.looked_at}. {f'Found: {told}.' if told else 'Nothing was found.'}")
     for one in found.findings:
         yield Line(f"{one.severity:8} {one.check}: {one.message}", _TONES[one.severity])
         # What the sentence names already is for programs.

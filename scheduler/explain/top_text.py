@@ -36,12 +36,19 @@ def _nodes(nodes: Sequence[UsedNode]) -> Iterator[Line]:
             node.node,
             *(str(number) for number in (node.cards, node.units, node.requested, node.free, node.most_free)),
             *(str(number) for number in (node.out, node.held, node.pods)),
-            "; ".join(filter(None, (node.problem, node.unknown and f"{node.unknown} units are on unknown cards"))),
+            "; ".join(_problems(node)),
         )
         for node in nodes
     ]
     tones = [_tone(bad=bool(node.out or node.problem or node.unknown), free=node.free) for node in nodes]
     yield from _toned(head, rows, tones, right=range(1, 9))
+
+
+def _problems(node: UsedNode) -> Iterator[str]:
+    if node.problem:
+        yield node.problem
+    if node.unknown:
+        yield f"{node.unknown} units are on unknown cards"
 
 
 def _cards(cards: Sequence[UsedCard]) -> Iterator[Line]:

@@ -27,7 +27,7 @@ def test_nothing_is_found_where_all_is_well() -> None:
     waits(of, "next", 16)
     clean = found(of)
     assert (clean.findings, clean.clean) == ((), True)
-    assert as_text(lines(clean), colour=False) == "2 nodes, 1 pods that hold GPU memory: ok\n"
+    assert as_text(lines(clean), colour=False) == "Nodes: 2, pods with GPU memory: 1. Nothing was found.\n"
 
 
 def test_an_over_committed_card_is_found_with_its_pods() -> None:

@@ -201,3 +201,8 @@ def test_what_may_not_be_read_is_a_finding() -> None:
     of = facts(lease=None, lease_age_s=None, unread={"leases": "leases is forbidden"})
     assert found("scheduler", of) == []
     assert one("unread", of, Severity.UNKNOWN).message == "leases cannot be read: leases is forbidden"
+
+
+def test_what_was_not_read_is_not_judged() -> None:
+    of = facts(unread={"nodes": "nodes is forbidden", "pods": "pods is forbidden"}, pods=[PASSED])
+    assert {one.check for one in diagnosed(of).findings} == {"scheduler", "server", "unread"}

@@ -64,7 +64,7 @@ def test_what_only_reads_writes_nothing(server: ListingServer, tmp_path: Path, a
 
 
 def test_an_audit_that_finds_something_ends_with_1(server: ListingServer, tmp_path: Path) -> None:
-    assert run(server, tmp_path, "audit").stdout == "2 nodes, 1 pods that hold GPU memory: ok\n"
+    assert run(server, tmp_path, "audit").stdout == "Nodes: 2, pods with GPU memory: 1. Nothing was found.\n"
     server.lists[PODS].append(msgspec.to_builtins(wire_pod("q", 14, node="a", annotations=on_card(0, 14))))
     ran = run(server, tmp_path, "audit")
     assert ran.exit_code == 1
