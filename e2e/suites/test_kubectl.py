@@ -12,9 +12,7 @@ from e2e.programs.scheduler_process import environment
 from e2e.suites.gpu_site import NODES, GpuSite, card
 
 
-def kubectl_gpushare(
-    cluster: provider.Target, folder: Path, *arguments: str
-) -> subprocess.CompletedProcess[str]:
+def kubectl_gpushare(cluster: provider.Target, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "scheduler.cli.kubectl.main", *arguments]
     line = [*command, "--kubeconfig", str(cluster.kubeconfig_path())]
     return subprocess.run(line, env=environment(folder), capture_output=True, text=True, timeout=60, check=False)

@@ -23,7 +23,7 @@ _POD_KINDS: Final = frozenset({"pod", "pods", "po"})
 
 
 class Exit(IntEnum):
-    """FOUND: something is wrong with what was asked about, or it is not there. UNREACHABLE: the cluster says nothing."""
+    """FOUND: something is wrong with what was asked about, or it is not there. UNREACHABLE: the cluster is silent."""
 
     FINE = 0
     FOUND = 1

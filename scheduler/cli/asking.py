@@ -145,9 +145,7 @@ def _or(near: list[str]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-async def site(
-    cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]] = KINDS
-) -> Site:
+async def site(cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]] = KINDS) -> Site:
     """Read the cluster. kinds: of objects, no others are read. Raises Unreadable when nodes or pods cannot be read."""
     engine, reader = build_engine(configuration, installed_plugins())
     problems: list[str] = []

@@ -1,8 +1,9 @@
 """`kubectl inspect gpushare [-d] [node ...]`: who holds how much of which card.
 
 The default output is that of the legacy command, byte for byte; `-o`, `--used`, `--context`, `--kubeconfig`, further
-nodes, and nodes with pods and without allocatable GPU memory, below the legacy text, are additions. Reads any cluster that shares GPUs by memory, ours or the legacy one, through a kubeconfig
-(`KUBECONFIG`, or `~/.kube/config`). Rights needed: list nodes and pods, or with nodes named, get nodes and list pods.
+nodes, and below the legacy text nodes with pods and without allocatable GPU memory, are additions. Reads any cluster
+that shares GPUs by memory, ours or the legacy one, through a kubeconfig (`KUBECONFIG`, or `~/.kube/config`). Rights
+needed: list nodes and pods, or with nodes named, get nodes and list pods.
 """
 
 import argparse

@@ -12,7 +12,6 @@ from config.protocol.quantity import QuantityError
 from scheduler.explain.facts import ClusterFacts
 from scheduler.explain.findings import Findings, Found, Severity
 from scheduler.kube import objects, versions
-from scheduler.pods.mistakes import forgotten
 from scheduler.state.cards.node_inventory import GpuState, NodeInventory, read_inventory
 
 OK, WARNING, FAILED, UNKNOWN = Severity.OK, Severity.WARNING, Severity.FAILED, Severity.UNKNOWN
@@ -33,7 +32,9 @@ def diagnosed(facts: ClusterFacts) -> Findings:
     """Every check."""
     found = [one for check, needs in _CHECKS if needs not in facts.unread for one in check(facts)]
     found += [
-        Found(check="unread", severity=UNKNOWN, message=f"{what} cannot be read: {why}", remedy="docs/explain.md, Rights")
+        Found(
+            check="unread", severity=UNKNOWN, message=f"{what} cannot be read: {why}", remedy="docs/explain.md, Rights"
+        )
         for what, why in facts.unread.items()
     ]
     return Findings(looked_at=f"Nodes: {len(facts.nodes)}, pods: {len(facts.pods)}", findings=tuple(found))
@@ -81,9 +82,7 @@ def _inventories(facts: ClusterFacts) -> Iterator[Found]:
         message = f"{_count(without, 'node')} with the label {key}={value} and without {names.INVENTORY}"
         yield _of_nodes("inventory", FAILED, message, without, f"{_PLUGIN_LOG}; does its pod run there?")
     stray = [
-        node
-        for node in facts.nodes
-        if names.INVENTORY in (node.metadata.annotations or {}) and node not in labelled
+        node for node in facts.nodes if names.INVENTORY in (node.metadata.annotations or {}) and node not in labelled
     ]
     if stray:
         message = f"{_count(stray, 'node')} with {names.INVENTORY} and without the label {key}={value}"
@@ -91,7 +90,9 @@ def _inventories(facts: ClusterFacts) -> Iterator[Found]:
         yield _of_nodes("inventory", WARNING, message, stray, remedy)
     if not labelled and not stray:
         message = f"no node has the label {key}={value}"
-        yield Found(check="inventory", severity=FAILED, message=message, remedy=f"kubectl label node NODE {key}={value}")
+        yield Found(
+            check="inventory", severity=FAILED, message=message, remedy=f"kubectl label node NODE {key}={value}"
+        )
     elif not without:
         yield Found(check="inventory", severity=OK, message=f"{_count(labelled, 'node')} announce their cards")
 
@@ -111,7 +112,8 @@ def _states(facts: ClusterFacts) -> Iterator[Found]:
     if away:
         message = f"the device plugin is away on {_count(away, 'node')}: nothing is allocatable there"
         about = tuple(
-            f"node/{name} since {facts.away_since[name]}" if (name := node.metadata.name) in facts.away_since
+            f"node/{name} since {facts.away_since[name]}"
+            if (name := node.metadata.name) in facts.away_since
             else f"node/{name}"
             for node in away
         )
@@ -160,7 +162,9 @@ def _versions(facts: ClusterFacts) -> Iterator[Found]:
         yield Found(check="versions", severity=WARNING, message=message, about=about, remedy=remedy)
     drivers = _drivers(facts.nodes)
     if len(drivers) > 1:
-        about = tuple(f"driver {driver[:_LONGEST]}: {_count(nodes, 'node')}" for driver, nodes in sorted(drivers.items()))
+        about = tuple(
+            f"driver {driver[:_LONGEST]}: {_count(nodes, 'node')}" for driver, nodes in sorted(drivers.items())
+        )
         yield Found(check="versions", severity=OK, message=f"there are {len(drivers)} drivers", about=about)
 
 
@@ -205,11 +209,14 @@ def _pods(facts: ClusterFacts) -> Iterator[Found]:
             waiting.setdefault(pod.spec.scheduler_name, []).append(name)
     if strangers:
         message = "pods came past the scheduler and count on every card of their nodes"
-        remedy = f"create them again with schedulerName: {ours}; deploy/manifests/scheduler-name-policy.yaml refuses such"
+        remedy = (
+            f"create them again with schedulerName: {ours}; deploy/manifests/scheduler-name-policy.yaml refuses such"
+        )
         yield Found(check="pods", severity=FAILED, message=message, about=tuple(sorted(strangers)), remedy=remedy)
     for scheduler, pods in sorted(waiting.items()):
-        message = f"{_count(pods, 'pod')} waiting: {forgotten(scheduler[:_LONGEST], ours)}"
-        yield Found(check="pods", severity=FAILED, message=message, about=tuple(sorted(pods)))
+        message = f"{_count(pods, 'pod')} with GPU memory waiting for {scheduler[:_LONGEST]}, which chooses no card"
+        remedy = f"create them again with schedulerName: {ours}"
+        yield Found(check="pods", severity=FAILED, message=message, about=tuple(sorted(pods)), remedy=remedy)
     if not strangers and not waiting:
         yield Found(check="pods", severity=OK, message=f"{_count(range(asking), 'pod')} with GPU memory, all of ours")
 

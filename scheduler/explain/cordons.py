@@ -17,7 +17,7 @@ _MOST_PODS: Final = 5
 _ELSEWHERE: Final = {
     Out.UNHEALTHY: "is unhealthy, and takes none until it has recovered",
     Out.SUSPECT: "is suspect, and takes none until it is healthy",
-    Out.LISTED: f"is still listed by ConfigMap {names.UNHEALTHY_NAMESPACE}/{names.UNHEALTHY_PREFIX}NODE, and takes none",
+    Out.LISTED: f"ConfigMap {names.UNHEALTHY_NAMESPACE}/{names.UNHEALTHY_PREFIX}NODE still lists it: it takes none",
     Out.ANNOUNCED_TWICE: "is announced by another node too, and takes none while that one has its pods",
 }
 

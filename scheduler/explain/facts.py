@@ -13,11 +13,10 @@ from scheduler.pods.gpu_request import ResourceNames
 class ClusterFacts:
     """A cluster, read once.
 
-    unit_mib: MiB in one unit of the scheduler's. scheduler_names: ours. lease_name: `namespace/name`, "" where no leader
-    is elected. lease: None where there is none. lease_age_s: since its last renewal, by its holder's clock; None where it
-    says none. version: of the API server, None where it does not say. away_since: by node, since when the device plugin
-    there is not ready, RFC 3339.
-    unread: what could not be read -> why.
+    unit_mib: MiB in one unit of the scheduler's. scheduler_names: ours. lease_name: `namespace/name`, "" where no
+    leader is elected. lease: None where there is none. lease_age_s: since its last renewal, by its holder's clock; None
+    where it says none. version: of the API server, None where it does not say. away_since: by node, since when the
+    device plugin there is not ready, RFC 3339. unread: what could not be read -> why.
     """
 
     nodes: Sequence[objects.Node]

@@ -1,6 +1,6 @@
-"""How full the cluster is: what is requested and free of each card, each node and of all, as the scheduler counts. Pure.
+"""How full the cluster is: what is requested and free of each card, each node and of all, as the scheduler counts.
 
-Free is what new pods could have: of a card that is out of use, or of a node with a problem, nothing is.
+Free is what new pods could have: of a card that is out of use, or of a node with a problem, nothing is. Pure.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

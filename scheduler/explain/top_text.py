@@ -1,6 +1,6 @@
 """`kubectl gpushare top` as lines for a terminal. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from scheduler.explain.tones import Line, Tone
 from scheduler.explain.top import Top, Usage, UsedCard, UsedNode
@@ -14,7 +14,7 @@ def lines(found: Top, what: str) -> Iterator[Line]:
     elif what == "nodes":
         yield from _nodes(found.nodes)
     else:
-        yield from _cards(found.cards)
+        yield from _cards(found.cards, {node.node: node.problem for node in found.nodes})
 
 
 def _cluster(of: Usage) -> Iterator[Line]:
@@ -26,7 +26,9 @@ def _cluster(of: Usage) -> Iterator[Line]:
     if of.out or of.held:
         yield Line(f"Cards out of use: {of.out}, held exclusively: {of.held}.", Tone.BAD if of.out else Tone.PLAIN)
     if of.problems:
-        yield Line(f"Nodes whose cards take no new pods: {of.problems}; `kubectl gpushare top nodes` says why.", Tone.BAD)
+        yield Line(
+            f"Nodes whose cards take no new pods: {of.problems}; `kubectl gpushare top nodes` says why.", Tone.BAD
+        )
 
 
 def _nodes(nodes: Sequence[UsedNode]) -> Iterator[Line]:
@@ -51,17 +53,23 @@ def _problems(node: UsedNode) -> Iterator[str]:
         yield f"{node.unknown} units are on unknown cards"
 
 
-def _cards(cards: Sequence[UsedCard]) -> Iterator[Line]:
-    head = ("NODE", "CARD", "MODEL", "UNITS", "REQUESTED", "FREE", "PODS", "STATE", "UUID")
+def _cards(cards: Sequence[UsedCard], problems: Mapping[str, str]) -> Iterator[Line]:
+    """problems: by node, "" for none."""
+    head = ("NODE", "CARD", "MODEL", "UNITS", "REQUESTED", "FREE", "PODS", "UUID", "STATE")
     rows = [
         (
             *(card.node, str(card.index), card.model or "-", str(card.units), str(card.requested), str(card.free)),
-            *(str(card.pods), card.out or ("held exclusively" if card.held else "in use"), card.uuid),
+            *(str(card.pods), card.uuid, _state(card, problems[card.node])),
         )
         for card in cards
     ]
-    tones = [_tone(bad=bool(card.out) or card.requested > card.units, free=card.free) for card in cards]
+    bad = [bool(card.out or problems[card.node]) or card.requested > card.units for card in cards]
+    tones = [_tone(bad=is_bad, free=card.free) for card, is_bad in zip(cards, bad, strict=True)]
     yield from _toned(head, rows, tones, right=(1, 3, 4, 5, 6))
+
+
+def _state(card: UsedCard, problem: str) -> str:
+    return card.out or problem or ("held exclusively" if card.held else "in use")
 
 
 def _tone(*, bad: bool, free: int) -> Tone:

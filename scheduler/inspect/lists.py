@@ -1,5 +1,6 @@
-"""What `kubectl inspect gpushare` prints beside the legacy text: `-o wide`, a line per card, and `-o compact`, a line per
-node that fits 100 columns. Pure.
+"""What `kubectl inspect gpushare` prints beside the legacy text. Pure.
+
+`-o wide` has a line per card, `-o compact` a line per node that fits 100 columns.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,7 +68,7 @@ def _health(card: InspectedCard) -> str:
 
 def _node_rows(node: InspectedNode, cells: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """The node, and its further cards below."""
-    takes = [card for card in node.cards if not card.out] if node.total > 0 else []
+    takes = [] if node.problem else [card for card in node.cards if not card.out]
     free = sum(max(0, card.total - card.allocated) for card in takes)
     total = sum(card.total for card in node.cards) if node.cards else node.total
     lost = f"  ~{node.pending}" if node.pending else ""

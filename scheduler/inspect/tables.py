@@ -1,8 +1,8 @@
 """The exact text of `kubectl inspect gpushare`, with and without `-d`, byte for byte the legacy output. Pure.
 
 The formats and their oddities (the length of the dashes, blanks at line ends, the guessed unit): docs/protocol.md,
-"The output of kubectl inspect gpushare". Nodes without allocatable GPU memory have no row in it; those of them that pods
-hold units of follow below, where the legacy command is silent.
+"The output of kubectl inspect gpushare". Nodes without allocatable GPU memory have no row in it; those of them that
+pods hold units of follow below, where the legacy command is silent.
 Tabs are aligned as Go's text/tabwriter does with `NewWriter(out, 0, 0, 2, ' ', 0)`. Source: go/src/text/tabwriter, the
 package's documentation.
 """
@@ -47,7 +47,10 @@ def details(nodes: Sequence[InspectedNode]) -> str:
 
 def _left_out(nodes: Sequence[InspectedNode]) -> str:
     """The nodes that pods are on and the legacy command does not show; "" where there are none."""
-    rows = [f"{node.name}\t{one_line(node.address)}\t{node.allocated}\t{one_line(node.problem)}\n" for node in _without_row(nodes)]
+    rows = [
+        f"{node.name}\t{one_line(node.address)}\t{node.allocated}\t{one_line(node.problem)}\n"
+        for node in _without_row(nodes)
+    ]
     return f"\n{_NOT_IN_THE_SUM}\nNAME\tIPADDRESS\tAllocated\tWHY\n{''.join(rows)}" if rows else ""
 
 

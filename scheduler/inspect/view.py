@@ -194,9 +194,7 @@ def _empty_cards(node: ListedNode) -> _EmptyCards:
 def _equal_cards(node: ListedNode) -> _EmptyCards:
     count, cordoned = min(_amount(node.status.allocatable, names.GPU_COUNT), inventory.MAX_CARDS), _cordoned(node)
     return _EmptyCards(
-        tuple(
-            InspectedCard(index, _total(node) // count, cordoned=str(index) in cordoned) for index in range(count)
-        ),
+        tuple(InspectedCard(index, _total(node) // count, cordoned=str(index) in cordoned) for index in range(count)),
         {},
     )
 

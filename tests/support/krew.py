@@ -50,7 +50,7 @@ def krew_manifest(archives: Mapping[tuple[str, str], Archive] | None = None) -> 
         archive = (archives or {}).get((system, architecture), Archive(f"https://releases.example/{name}", _UNRELEASED))
         entries.append(
             f"    - selector:\n        matchLabels:\n          os: {system}\n          arch: {architecture}\n"
-            f"      uri: {archive.uri}\n      sha256: \"{archive.sha256}\"\n      bin: kubectl-gpushare\n"
+            f'      uri: {archive.uri}\n      sha256: "{archive.sha256}"\n      bin: kubectl-gpushare\n'
         )
     return _HEAD.format(version=version) + "".join(entries)
 

@@ -1,7 +1,7 @@
-"""The part of docs/kubectl.md that is written by `make docs`: every command, and what it prints of one small cluster."""
+"""The part of docs/kubectl.md that is written by `make docs`: every command, and what it prints of a small cluster."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -23,6 +23,7 @@ from scheduler.explain.text import explanation_text, what_if_text
 from scheduler.explain.tones import Line, as_text
 from scheduler.explain.top import top
 from scheduler.explain.top_text import lines as top_lines
+from scheduler.inspect.terminal import printable
 from scheduler.kube.leases import LeaseSpec
 from scheduler.kube.port import WantedLease
 from scheduler.kube.versions import ServerVersion
@@ -52,8 +53,14 @@ def _table(group: Any) -> Iterator[str]:  # noqa: ANN401 - click's, vendored
     yield "|---|---|---|"
     for name, command in group.commands.items():
         flags = [f"`{max(one.opts, key=len)}`" for one in command.params if one.opts[0].startswith("-")]
-        arguments = [one.make_metavar(None) for one in command.params if not one.opts[0].startswith("-")]
+        arguments = [_argument(one) for one in command.params if not one.opts[0].startswith("-")]
         yield f"| `{' '.join([name, *arguments])}` | {command.help} | {', '.join(flags)} |"
+
+
+def _argument(parameter: Any) -> str:  # noqa: ANN401 - as above
+    choices = [item.value for item in parameter.shell_complete(None, "")]
+    shown = "\\|".join(choices) or parameter.metavar
+    return shown if parameter.required else f"[{shown}]"
 
 
 def a_cluster() -> World:
@@ -77,20 +84,22 @@ def a_cluster() -> World:
 
 
 def _outputs() -> Iterator[tuple[str, str]]:
-    """(what was typed, what it prints), one after the other; cordon and uncordon on the same cluster."""
+    """(what was typed, what it prints), each of the cluster as it is read anew."""
     of = a_cluster()
-    read = _read(of)
-    engine, found = read.reading.engine, top(read.reading.engine)
+    found = top(_read(of).reading.engine)
     for what in ("nodes", "cards", "cluster"):
         yield f"kubectl gpushare top{'' if what == 'nodes' else f' {what}'}", _text(top_lines(found, what))
-    yield "kubectl gpushare explain large", explanation_text(asyncio.run(read.explained("default", "large")), _WIDTH)
-    copies = read.what_if(wire_pod("serve", 7), 6)
-    yield "kubectl gpushare what-if --replicas 6 -f serve.yaml", what_if_text(copies, _WIDTH)
-    words = cordoned(engine.tables, "gpu-c", ["1"]).words
-    yield "kubectl gpushare cordon gpu-c --card 1", _lines(words)
-    words = uncordoned(engine.tables, "gpu-a", []).words
-    yield "kubectl gpushare uncordon gpu-a", _lines(words)
-    yield "kubectl gpushare audit", _text(findings_lines(audited(engine, read.unread)))
+    yield (
+        "kubectl gpushare explain large",
+        explanation_text(asyncio.run(_read(of).explained("default", "large")), _WIDTH),
+    )
+    copies = _read(of).what_if(wire_pod("serve", 7), 8)
+    yield "kubectl gpushare what-if --replicas 8 -f serve.yaml", what_if_text(copies, _WIDTH)
+    words = cordoned(_read(of).reading.engine.tables, "gpu-c", ["1"]).words
+    yield "kubectl gpushare cordon gpu-c --card 1", printable(words)
+    words = uncordoned(_read(of).reading.engine.tables, "gpu-a", ["3"]).words
+    yield "kubectl gpushare uncordon gpu-a --card 3", printable(words)
+    yield "kubectl gpushare audit", _text(findings_lines(audited(_read(of).reading.engine)))
     yield "kubectl gpushare doctor", _text(findings_lines(diagnosed(asyncio.run(_facts(of)))))
 
 
@@ -107,7 +116,3 @@ async def _facts(of: World) -> ClusterFacts:
 
 def _text(lines: Iterable[Line]) -> str:
     return as_text(lines, colour=False)
-
-
-def _lines(words: Sequence[str]) -> str:
-    return "".join(f"{line}\n" for line in words)

@@ -74,7 +74,7 @@ def _options(command: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - as ab
 
 
 def _choices(parameter: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - as above
-    return [(str(choice), "") for choice in getattr(parameter.type, "choices", ())]
+    return [(item.value, "") for item in parameter.shell_complete(None, "")]
 
 
 def _dashed(parameter: Any) -> bool:  # noqa: ANN401 - as above

@@ -1,6 +1,6 @@
 """`kubectl gpushare cordon` and `uncordon`: one annotation of one node, written with the user's own rights.
 
-    read nodes, pods ──▶ what it becomes ──▶ PATCH ──node has changed meanwhile──▶ read again, a few times
+read nodes, pods ──▶ what it becomes ──▶ PATCH ──node has changed meanwhile──▶ read again, a few times
 """
 
 import asyncio

@@ -23,9 +23,7 @@ LEASE = Lease(objects.ObjectMeta("gpushare-scheduler", "kube-system"), LeaseSpec
 NODE = wire_node("a", [16], labels=LABELS)
 
 
-def facts(
-    *nodes: objects.Node, pods: Sequence[objects.Pod] = (), **more: object
-) -> ClusterFacts:
+def facts(*nodes: objects.Node, pods: Sequence[objects.Pod] = (), **more: object) -> ClusterFacts:
     usual: dict[str, object] = {
         "resources": ResourceNames(),
         "unit_mib": 1024,
@@ -71,7 +69,12 @@ def test_a_cluster_in_order_has_nothing_to_do() -> None:
     [
         pytest.param(None, None, "there is no Lease kube-system/gpushare-scheduler", id="none"),
         pytest.param(Lease(LEASE.metadata, LeaseSpec()), 3.0, "nobody holds the Lease", id="given up"),
-        pytest.param(LEASE, 300.0, "pod-1_x holds the Lease kube-system/gpushare-scheduler and does not renew it, for 300 s", id="old"),
+        pytest.param(
+            LEASE,
+            300.0,
+            "pod-1_x holds the Lease kube-system/gpushare-scheduler and does not renew it, for 300 s",
+            id="old",
+        ),
         pytest.param(LEASE, None, "does not renew it", id="no time"),
     ],
 )
@@ -194,7 +197,8 @@ def test_pods_past_the_scheduler_and_pods_that_wait_for_another_are_found() -> N
     past, forgotten = found("pods", facts(pods=[PASSED, *others]))
     assert past.about == ("pod/default/passed on node a",)
     assert forgotten.about == ("pod/default/forgot",)
-    assert "add `schedulerName: gpushare-scheduler` to its spec" in forgotten.message
+    assert "waiting for default-scheduler, which chooses no card" in forgotten.message
+    assert "schedulerName: gpushare-scheduler" in forgotten.remedy
 
 
 def test_what_may_not_be_read_is_a_finding() -> None:

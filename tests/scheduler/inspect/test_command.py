@@ -90,7 +90,9 @@ def test_json_has_the_same_data(server: ApiServer, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("flags", "head"), [(("-o", "wide"), b"NODE "), (("-o", "compact", "--used"), b"NODE ")])
-def test_other_outputs_are_chosen_by_flags(server: ApiServer, tmp_path: Path, flags: tuple[str, ...], head: bytes) -> None:
+def test_other_outputs_are_chosen_by_flags(
+    server: ApiServer, tmp_path: Path, flags: tuple[str, ...], head: bytes
+) -> None:
     ran = at(server, tmp_path, *flags)
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert ran.stdout.startswith(head)

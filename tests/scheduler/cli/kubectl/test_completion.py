@@ -67,8 +67,10 @@ def test_bash_offers_them(tmp_path: Path) -> None:
     bash = shutil.which("bash")
     assert bash is not None
     asked = tmp_path / "kubectl_complete-gpushare"
-    asked.write_text(f"#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -c "
-                     "'from scheduler.cli.kubectl.completion import main; main()' \"$@\"\n")
+    asked.write_text(
+        f"#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -c "
+        "'from scheduler.cli.kubectl.completion import main; main()' \"$@\"\n"
+    )
     asked.chmod(0o700)
     tried = (
         f"{script('bash')}\nCOMP_WORDS=(kubectl-gpushare top --sort-by '')\nCOMP_CWORD=3\n_kubectl_gpushare\n"
