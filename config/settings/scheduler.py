@@ -241,7 +241,7 @@ class SchedulerConfiguration(Section):
     )
     listen: Address = Field(
         default=":10261",
-        description="Address and port of `/healthz`, `/readyz` and `/metrics`; port 0: any free one.",
+        description="Address and port of `/healthz`, `/readyz`, `/metrics` and the inspect API; port 0: any free one.",
     )
     inspect_api: Literal["local", "all", "none"] = Field(
         default="local",

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from scheduler.inspect.view import Holder, InspectedCard, InspectedNode
+from scheduler.inspect.node_cards import InspectedCard
+from scheduler.inspect.view import Holder, InspectedNode
 
 
 class _Document(msgspec.Struct, rename="camel"):

@@ -6,8 +6,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from scheduler.inspect.node_cards import InspectedCard
 from scheduler.inspect.terminal import columns, printable, some
-from scheduler.inspect.view import InspectedCard, InspectedNode
+from scheduler.inspect.view import InspectedNode
 
 WIDTH: Final = 100
 _CARDS_OF_A_LINE: Final = 8

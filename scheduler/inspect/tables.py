@@ -10,8 +10,9 @@ package's documentation.
 from collections.abc import Sequence
 from typing import Final
 
+from scheduler.inspect.node_cards import InspectedCard
 from scheduler.inspect.terminal import one_line
-from scheduler.inspect.view import Holder, InspectedCard, InspectedNode
+from scheduler.inspect.view import Holder, InspectedNode
 
 _TAIL: Final = "Allocated/Total GPU Memory In Cluster:"
 _NOT_IN_THE_SUM: Final = "Not in this sum: nodes that pods are on, without allocatable GPU memory."

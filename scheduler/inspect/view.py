@@ -15,37 +15,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from config.protocol import allocation, inventory, names, quantity
+from config.protocol import allocation, names
+from scheduler.inspect.node_cards import EmptyCards, InspectedCard, amount, annotations_of, empty_cards, total_units
 from scheduler.inspect.wire import ListedNode, ListedPod
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _ADDRESS_TYPE: Final = "InternalIP"
 _UNKNOWN: Final = "unknown"
-_OUT: Final = frozenset({inventory.Health.UNHEALTHY.value, inventory.Health.SUSPECT.value})
-
-
-@dataclass(frozen=True, slots=True)
-class InspectedCard:
-    """One card. total, allocated: units. uuid, model, health, reason: "" on a node without an inventory.
-
-    reason: of a health that is not `healthy`. cordoned: by the node's annotation.
-    """
-
-    index: int
-    total: int
-    allocated: int = 0
-    uuid: str = ""
-    health: str = ""
-    model: str = ""
-    reason: str = ""
-    cordoned: bool = False
-
-    @property
-    def out(self) -> str:
-        """Why it takes no new pods: `unhealthy (xid-79)`, `suspect`, `cordoned`; "" where it takes some."""
-        if self.health in _OUT:
-            return f"{self.health} ({self.reason})" if self.reason else self.health
-        return "cordoned" if self.cordoned else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +62,6 @@ class InspectedNode:
         return self.pending + sum(card.allocated for card in self.cards)
 
 
-@dataclass(frozen=True, slots=True)
-class _EmptyCards:
-    """A node's cards before anything is held. by_uuid: UUID -> index, empty where only totals are known.
-
-    unreadable: there is an inventory, and these are not the cards in it.
-    """
-
-    cards: tuple[InspectedCard, ...]
-    by_uuid: Mapping[str, int]
-    unit_mib: int | None = None
-    unreadable: bool = False
-
-
 def view(
     nodes: Iterable[ListedNode], pods: Iterable[ListedPod], *, with_gpu_memory_only: bool = True
 ) -> tuple[InspectedNode, ...]:
@@ -115,7 +78,7 @@ def view(
     shown = [
         seen
         for seen, node in found.values()
-        if not with_gpu_memory_only or seen.total > 0 or seen.holders or names.INVENTORY in _annotations(node)
+        if not with_gpu_memory_only or seen.total > 0 or seen.holders or names.INVENTORY in annotations_of(node)
     ]
     missing = (_missing(name, pods) for name, pods in on_node.items() if name not in found)
     return tuple(sorted([*shown, *(node for node in missing if node.holders)], key=lambda node: node.name))
@@ -123,12 +86,12 @@ def view(
 
 def _missing(name: str, pods: Iterable[ListedPod]) -> InspectedNode:
     problem = "there is no such node, or it cannot be read"
-    holders = _holders(pods, _EmptyCards((), {}))
+    holders = _holders(pods, EmptyCards((), {}))
     return InspectedNode(name=name, address=_UNKNOWN, total=0, cards=(), holders=holders, problem=problem)
 
 
 def _node(node: ListedNode, pods: Iterable[ListedPod]) -> InspectedNode:
-    empty = _empty_cards(node)
+    empty = empty_cards(node)
     holders = _holders(pods, empty)
     cards = tuple(
         replace(card, allocated=sum(held.units.get(card.index, 0) for held in holders)) for card in empty.cards
@@ -138,7 +101,7 @@ def _node(node: ListedNode, pods: Iterable[ListedPod]) -> InspectedNode:
     return InspectedNode(
         name=node.metadata.name,
         address=address,
-        total=_total(node),
+        total=total_units(node),
         cards=cards,
         holders=holders,
         unit_mib=empty.unit_mib,
@@ -146,72 +109,28 @@ def _node(node: ListedNode, pods: Iterable[ListedPod]) -> InspectedNode:
     )
 
 
-def _problem(node: ListedNode, empty: _EmptyCards) -> str:
+def _problem(node: ListedNode, empty: EmptyCards) -> str:
     """The one to look at first."""
     if empty.unreadable:
         return f"its annotation {names.INVENTORY} cannot be read"
     if empty.cards and all(card.out for card in empty.cards):
         return f"no card is in use for new pods: {', '.join(dict.fromkeys(card.out for card in empty.cards))}"
-    if _total(node) <= 0:
-        return "nothing is allocatable: its device plugin is away"
+    if total_units(node) <= 0:
+        away = "nothing is allocatable: its device plugin is away"
+        return away if empty.cards else "it announces no GPU memory: there is no device plugin"
     return "the node is cordoned" if node.spec is not None and node.spec.unschedulable else ""
 
 
-def _holders(pods: Iterable[ListedPod], empty: _EmptyCards) -> tuple[Holder, ...]:
+def _holders(pods: Iterable[ListedPod], empty: EmptyCards) -> tuple[Holder, ...]:
     holders = [holder for pod in pods if (holder := _holder(pod, empty)) is not None]
     holders.sort(key=lambda held: (held.pending == 0, min(held.units, default=-1), held.namespace, held.name))
     return tuple(holders)
 
 
-def _empty_cards(node: ListedNode) -> _EmptyCards:
-    """The cards of the inventory; equal ones when there is none that can be read."""
-    text = _annotations(node).get(names.INVENTORY)
-    if text is None:
-        return _equal_cards(node)
-    try:
-        decoded = inventory.decode(text)
-    except inventory.InventoryError:
-        return replace(_equal_cards(node), unreadable=True)
-    # A column is shown for each index up to the largest: an absurd one would fill the terminal.
-    if not all(card.index < inventory.MAX_CARDS for card in decoded.cards):
-        return replace(_equal_cards(node), unreadable=True)
-    cordoned = _cordoned(node)
-    cards = tuple(
-        InspectedCard(
-            index=card.index,
-            total=card.units,
-            uuid=card.uuid,
-            health=card.health.value,
-            model=card.model,
-            reason=card.reason,
-            cordoned=card.uuid in cordoned or str(card.index) in cordoned,
-        )
-        for card in decoded.cards
-    )
-    return _EmptyCards(cards, {card.uuid: card.index for card in cards}, decoded.unit_mib)
-
-
-def _equal_cards(node: ListedNode) -> _EmptyCards:
-    count, cordoned = min(_amount(node.status.allocatable, names.GPU_COUNT), inventory.MAX_CARDS), _cordoned(node)
-    return _EmptyCards(
-        tuple(InspectedCard(index, _total(node) // count, cordoned=str(index) in cordoned) for index in range(count)),
-        {},
-    )
-
-
-def _cordoned(node: ListedNode) -> frozenset[str]:
-    """UUIDs, and indexes as text."""
-    return frozenset(entry.strip() for entry in _annotations(node).get(names.CORDON, "").split(","))
-
-
-def _annotations(node: ListedNode) -> Mapping[str, str]:
-    return node.metadata.annotations or {}
-
-
-def _holder(pod: ListedPod, empty: _EmptyCards) -> Holder | None:
+def _holder(pod: ListedPod, empty: EmptyCards) -> Holder | None:
     """None: the pod requests no GPU memory."""
     containers = pod.spec.containers or ()
-    requested = sum(_amount(container.resources.limits, names.GPU_MEM) for container in containers)
+    requested = sum(amount(container.resources.limits, names.GPU_MEM) for container in containers)
     if requested <= 0:
         return None
     annotations = pod.metadata.annotations or {}
@@ -236,7 +155,7 @@ def _allocated(annotations: Mapping[str, str]) -> dict[int, int]:
     return per_card
 
 
-def _renumbered(written: Mapping[int, int], annotations: Mapping[str, str], empty: _EmptyCards) -> Mapping[int, int]:
+def _renumbered(written: Mapping[int, int], annotations: Mapping[str, str], empty: EmptyCards) -> Mapping[int, int]:
     """The units by the indexes that the cards have now; cards that the node no longer has are left out."""
     uuids = _decoded(annotations, names.ALLOCATION, names.CARDS).cards
     if not empty.by_uuid or not uuids:
@@ -256,15 +175,3 @@ def _decoded(annotations: Mapping[str, str], *keys: str) -> allocation.Allocatio
     except allocation.AllocationError:
         decoded = None
     return decoded or allocation.Allocation({}, {}, {})
-
-
-def _total(node: ListedNode) -> int:
-    return _amount(node.status.allocatable, names.GPU_MEM)
-
-
-def _amount(quantities: Mapping[str, str | int | float] | None, name: str) -> int:
-    """A quantity in whole units, >= 0; 0 when it is absent or none."""
-    try:
-        return max(0, quantity.whole(str((quantities or {}).get(name, 0))))
-    except quantity.QuantityError:
-        return 0

@@ -104,6 +104,12 @@ def test_why_no_card_of_a_node_takes_new_pods(seen: Json, problem: str) -> None:
     assert viewed([seen], [])[0].problem == problem
 
 
+def test_a_node_without_any_announcement_has_no_plugin() -> None:
+    plain: Json = {"metadata": {"name": "gpu-node-a"}, "status": {}}
+    (shown,) = viewed([plain], [pod("p", "3", idx="0")])
+    assert (shown.allocated, shown.problem) == (3, "it announces no GPU memory: there is no device plugin")
+
+
 def test_cordoned_cards_are_known_by_uuid_and_by_index() -> None:
     seen = node("n", "45", "3", inventory=cards(15, 15, 15))
     seen["metadata"]["annotations"][names.CORDON] = "GPU-2, 0"
