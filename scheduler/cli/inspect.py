@@ -24,6 +24,7 @@ from scheduler.inspect import wire
 from scheduler.inspect.document import as_json
 from scheduler.inspect.lists import compact, used_only, wide
 from scheduler.inspect.tables import details, summary
+from scheduler.inspect.terminal import one_line, printable
 from scheduler.inspect.view import InspectedNode, view
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(1) from None
     nodes, unread_nodes = wire.read(node_items, wire.ListedNode)
     pods, unread_pods = wire.read(pod_items, wire.ListedPod)
-    sys.stderr.writelines(f"{problem}\n" for problem in (*unread_nodes, *unread_pods))
+    sys.stderr.write(printable((*unread_nodes, *unread_pods)))
     shown = view(nodes, pods, with_gpu_memory_only=not chosen.nodes)
     if chosen.used:
         shown = used_only(shown)
@@ -179,7 +180,7 @@ def _get(api: "ApiClient", path: str, query: Mapping[str, str] | None = None) ->
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return one_line((str(error).strip() or type(error).__name__).splitlines()[0])
 
 
 if __name__ == "__main__":

@@ -5,12 +5,18 @@ a word a line, and at the end with a directive. Source: kubectl's "Completion fo
 ShellCompDirective, of which 4 says that no files are meant, and 0 that they may be.
 """
 
+import asyncio
+import os
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final, Literal
 
 Shell = Literal["bash", "zsh"]
 _NO_FILES, _FILES = 4, 0
+# Who has pressed a key waits for this.
+_PATIENCE_S: Final = 3.0
 _OF_FILES: Final = frozenset({"--config", "--kubeconfig", "--file", "-f"})
 _BASH: Final = r"""# kubectl gpushare completion bash: source it, or keep it where your shell looks for completions.
 _kubectl_gpushare() {
@@ -53,11 +59,11 @@ def candidates(command: Any, words: Sequence[str]) -> tuple[list[tuple[str, str]
             return [], _FILES
         option = next((one for one in chosen.params if last in one.opts), None)
         if option is not None and not option.is_flag:
-            found = _choices(option)
+            found = _choices(option, before)
         elif begun.startswith("-"):
             found = list(_options(chosen))
         else:
-            found = [word for one in chosen.params if not _dashed(one) for word in _choices(one)]
+            found = [word for one in chosen.params if not _dashed(one) for word in _choices(one, before)]
     return [(word, says) for word, says in found if word.startswith(begun)], _NO_FILES
 
 
@@ -73,8 +79,28 @@ def _options(command: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - as ab
     yield "--help", "Show the flags and exit."
 
 
-def _choices(parameter: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - as above
+def _choices(parameter: Any, before: Sequence[str]) -> list[tuple[str, str]]:  # noqa: ANN401 - as above
+    if parameter.name == "node":
+        return [(name, "") for name in _nodes(before)]
     return [(item.value, "") for item in parameter.shell_complete(None, "")]
+
+
+def _nodes(before: Sequence[str]) -> list[str]:
+    """Nodes with an inventory, of the cluster that the words so far name; none where it does not answer in time."""
+    import typer  # noqa: PLC0415 - slow to import, and seldom needed
+
+    from scheduler.cli.answering import configured, connection_flags  # noqa: PLC0415
+    from scheduler.cli.kubectl.naming import nodes_with_cards  # noqa: PLC0415
+    from scheduler.cli.manifests import Unanswerable  # noqa: PLC0415
+
+    said = dict(pairwise(before))
+    kubeconfig = said.get("--kubeconfig")
+    try:
+        flags = connection_flags(Path(kubeconfig) if kubeconfig else None, said.get("--context"))
+        configuration = configured("", None, flags)
+        return asyncio.run(asyncio.wait_for(nodes_with_cards(configuration, os.environ), _PATIENCE_S))
+    except (Unanswerable, TimeoutError, typer.Exit):
+        return []
 
 
 def _dashed(parameter: Any) -> bool:  # noqa: ANN401 - as above

@@ -11,6 +11,8 @@ from typer.main import get_command
 
 from scheduler.cli.kubectl.completion import candidates, script
 from scheduler.cli.kubectl.main import cli
+from tests.support.builders import wire_node
+from tests.support.listing_server import listing
 from tests.support.repository import ROOT
 
 COMMANDS = {"top", "explain", "what-if", "cordon", "uncordon", "audit", "doctor", "demo", "completion"}
@@ -44,6 +46,16 @@ def test_files_are_meant_after_flags_that_take_one() -> None:
     assert candidates(get_command(cli), ["what-if", "-f", ""])[1] == 0
     assert candidates(get_command(cli), ["what-if", "--config", ""])[1] == 0
     assert candidates(get_command(cli), ["top", ""])[1] == 4
+
+
+def test_nodes_with_cards_are_offered_where_a_node_is_meant(tmp_path: Path) -> None:
+    with listing([wire_node("gpu-b", [16]), wire_node("cpu"), wire_node("gpu-a", [16])]) as server:
+        file = server.kubeconfig(tmp_path)
+        assert words("cordon", "--kubeconfig", file, "") == {"gpu-a", "gpu-b"}
+        assert words("explain", "p", "--kubeconfig", file, "--node", "gpu-b") == {"gpu-b"}
+        assert {method for method, _ in server.requests} == {"GET"}
+    assert words("cordon", "--kubeconfig", file, "") == set()
+    assert words("cordon", "--kubeconfig", str(tmp_path / "none"), "") == set()
 
 
 def test_every_command_says_what_it_does() -> None:
