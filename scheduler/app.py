@@ -30,10 +30,14 @@ from scheduler.leadership import Leadership, LeaseLost
 from scheduler.process import build_info
 from scheduler.process.collector import keep_pauses_short
 from scheduler.process.contact import ContactCollector
-from scheduler.process.probes import serve
+from scheduler.process.documents import document_page
+from scheduler.process.loopback import on_this_machine
+from scheduler.process.probes import Handler, serve
 from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
 from scheduler.service import Service, ServiceOptions
+from scheduler.telemetry.inspect_api import PATH as INSPECT_PATH
+from scheduler.telemetry.inspect_api import InspectApi
 from scheduler.telemetry.metrics import Metrics
 from scheduler.telemetry.observer import ServiceObserver
 
@@ -148,6 +152,7 @@ async def _serve(
             metrics.scrape,
             ready=service.not_ready,
             alive=lambda: "",
+            pages=inspect_pages(configuration.inspect_api, InspectApi(engine.tables, service.not_ready)),
         )
     except OSError as error:
         message = f"cannot listen on {configuration.listen}: {error.strerror}; choose another address with --listen"
@@ -168,6 +173,15 @@ async def _serve(
 
 def _where(configuration: SchedulerConfiguration, connection: Connection) -> dict[str, str]:
     return {"server": connection.url, "source": connection.source, "listen": configuration.listen}
+
+
+def inspect_pages(inspect_api: str, inspected: InspectApi) -> dict[str, Handler]:
+    """By path. inspect_api: who may read them, as configured."""
+    if inspect_api == "none":
+        return {}
+    page = document_page(INSPECT_PATH, inspected.answer)
+    page = page if inspect_api == "all" else on_this_machine(page)
+    return {INSPECT_PATH: page, f"{INSPECT_PATH}/": page}
 
 
 def _tasks_of(loop: asyncio.AbstractEventLoop) -> int:

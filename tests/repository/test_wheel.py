@@ -100,6 +100,12 @@ def test_the_wheel_knows_the_commit_that_it_was_built_from(newcomer: Newcomer) -
         assert newcomer.run(program, "--version").stdout == f"{program} {version} (commit {COMMIT})\n"
 
 
+@pytest.mark.parametrize("plugin", ["kubectl-gpushare", "kubectl-inspect-gpushare"])
+def test_the_plugins_of_kubectl_are_installed(newcomer: Newcomer, plugin: str) -> None:
+    assert newcomer.run(plugin, "--help").returncode == 0
+    assert "cordon\t" in newcomer.run("kubectl_complete-gpushare", "cor").stdout
+
+
 def test_the_rule_of_the_guide_is_enforced(newcomer: Newcomer) -> None:
     done = newcomer.simulate()
     assert done.returncode == 0, done.stderr
