@@ -33,6 +33,7 @@ from scheduler.process.probes import serve
 from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
 from scheduler.service import Service, ServiceOptions
+from scheduler.telemetry import series
 from scheduler.telemetry.metrics import Metrics
 from scheduler.telemetry.observer import ServiceObserver
 
@@ -134,9 +135,11 @@ async def _serve(
         leadership=leadership,
     )
     if leadership is not None:
-        metrics.leader.follow(configuration.leader_election.resource_name, service.leads)
+        metrics.replica.follow(configuration.leader_election.resource_name, service.leads)
+    metrics.replica.ready = lambda: not service.not_ready()
+    metrics.waiting = service.recorder.waiting
     metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
-    metrics.registry.register(ContactCollector("gpushare_scheduler_", service.contact))
+    metrics.registry.register(ContactCollector(series.PREFIX, service.contact))
     metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
     # A scrape is rendered in another thread, which has no loop of its own.
     metrics.loop.tasks.set_function(partial(_tasks_of, asyncio.get_running_loop()))

@@ -13,6 +13,7 @@ from scheduler.framework.plugin import Detail, Objection
 from scheduler.state.columns.arrays import BoolArray, RowArray
 
 _MOST_EXAMPLES: Final = 10
+_NO_NODES: Final = ("no nodes available to schedule pods",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,18 @@ class Diagnosis:
     def message(self) -> str:
         """For the event and the PodScheduled condition."""
         if self.nodes == 0 and not self.rejected:
-            return "no nodes available to schedule pods"
+            return _NO_NODES[0]
         text = self.rejected or ", ".join(sorted(str(reason) for reason in self.reasons))
         reserved = f" {self.reserved}." if self.reserved else ""
         tail = f" {self.tail}" if self.tail else ""
         return f"0/{self.nodes} nodes are available: {text}.{reserved}{tail}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The reasons alone, each once."""
+        if self.rejected:
+            return (self.rejected,)
+        return tuple(sorted({reason.reason for reason in self.reasons})) or (_NO_NODES if not self.nodes else ())
 
     @property
     def by_node(self) -> dict[str, list[str]]:
