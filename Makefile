@@ -29,11 +29,12 @@ ifneq ($(usable),yes)
 .PHONY: .venv/.runtime
 endif
 
-.PHONY: help demo test test-nightly bench setup check unit e2e binaries format docs protos lock clean
+.PHONY: help demo test test-deploy test-nightly bench setup check unit e2e binaries format docs protos lock clean
 
 help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal'
 	@echo 'make test     everything: check, unit, e2e'
+	@echo 'make test-deploy   what is deployed, with the tools that read it: promtool (needs Go >= 1.26)'
 	@echo 'make test-nightly  1,000,000 steps of random histories; 100,000 mutated objects and files;'
 	@echo '              hundreds of pods on a real kubelet, restarts at random;'
 	@echo '              every fault of docs/reliability.md at once, for ten minutes (FIRE_SECONDS);'
@@ -57,6 +58,10 @@ demo: .venv/.project
 
 test: check unit e2e
 	@echo 'make test: passed'
+
+test-deploy: setup
+	@echo '== what is deployed, with the tools that read it'
+	@.venv/bin/python -m pytest -q e2e/deploy
 
 check: setup
 	@echo '== format';  .venv/bin/ruff format --check .

@@ -1,0 +1,1 @@
+"""What is deployed beside the programs, tried with the tools that read it."""
