@@ -1,7 +1,5 @@
 """What the scrape says of namespaces."""
 
-import pytest
-
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
@@ -35,17 +33,21 @@ def test_a_place_that_is_kept_for_a_preemptor_is_no_request() -> None:
     assert requested(tables) == {"small": 16 * GIB}
 
 
-def test_the_namespaces_with_least_are_one_series(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series, "MOST_NAMESPACES", 2)
+def test_the_namespaces_with_least_are_one_series() -> None:
+    tables = cluster(a=[4096])
+    for number in range(series.MOST_NAMESPACES + 2):
+        units = 2 if number < series.MOST_NAMESPACES else 1
+        tables.add(bound(pod("p", units, namespace=f"n{number}"), "a", on_card(0, units)))
+    shown = requested(tables)
+    assert len(shown) == series.MOST_NAMESPACES + 1
+    assert (shown["n0"], shown["_other"]) == (2 * GIB, 2 * GIB)
+    assert sum(shown.values()) == (2 * series.MOST_NAMESPACES + 2) * GIB
+
+
+def test_memory_is_counted_in_the_unit_of_its_node() -> None:
     tables = cluster(a=[16])
-    for namespace, units in (("a", 1), ("b", 4), ("c", 2), ("d", 3)):
-        tables.add(bound(pod("p", units, namespace=namespace), "a", on_card(0, units)))
-    assert requested(tables) == {"b": 4 * GIB, "d": 3 * GIB, "_other": 3 * GIB}
-
-
-def test_the_units_of_a_node_are_its_own() -> None:
-    tables = cluster()
-    tables.upsert_node(wire_node("a", [16]))
-    text = b"".join(copied(tables, {}, per_card=True).text()).decode()
-    assert f'{series.NODE_MEMORY.name}{{node="a"}} {16 * GIB}' in text.splitlines()
-    assert f'{series.CARD_MEMORY.name}{{card="0",node="a",uuid="GPU-a-0"}} {16 * GIB}' in text.splitlines()
+    tables.upsert_node(wire_node("b", [16], unit_mib=512))
+    lines = b"".join(copied(tables, {}, per_card=True).text()).decode().splitlines()
+    assert f'{series.NODE_MEMORY.name}{{node="a"}} {16 * GIB}' in lines
+    assert f'{series.NODE_MEMORY.name}{{node="b"}} {8 * GIB}' in lines
+    assert f'{series.CARD_MEMORY.name}{{card="0",node="b",uuid="GPU-b-0"}} {8 * GIB}' in lines

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.framework.diagnosis import Diagnosis, ReasonCount
@@ -15,7 +16,7 @@ NOW_S = 1767225600.0  # 2026-01-01T00:00:00Z
 
 def told(*named: str, name: str = "p", created: str = "2025-12-31T23:59:00Z") -> ToldPods:
     pods = ToldPods(lambda _: True)
-    pods.hear(pod(name, 3, created=created), Word("Unschedulable", "m", named, NOW_S, named))
+    pods.hear(replace(pod(name, 3), created=created), Word("Unschedulable", "m", named, NOW_S, named))
     return pods
 
 
