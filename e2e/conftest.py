@@ -31,8 +31,6 @@ from e2e.control_plane.cluster import ControlPlane
 from e2e.node.local_node import LocalNode, NodeUnavailable, require
 from e2e.suites.shared_node import SharedNode, shared_node
 
-# They build tools of their own: `make test-deploy` names the folder, `make e2e` leaves it out.
-collect_ignore = ["deploy"]
 _AT_ONCE = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 _PROVIDER = pytest.StashKey[provider.Provider]()
 

@@ -11,7 +11,7 @@ from config.protocol.inventory import Health
 from deviceplugin.driver.cards import DriverCard
 from deviceplugin.report import series
 from deviceplugin.report.shown import ShownCard, ShownContainer
-from scheduler.process.series import new_registry, own_version
+from scheduler.process.series import new_registry
 
 Call: TypeAlias = Literal["Allocate", "PreStartContainer"]
 
@@ -27,7 +27,6 @@ class NodeMetrics:
     def __init__(self, node: str, unit_mib: int, *, dcgm: bool) -> None:
         """dcgm: whether readings have series under DCGM's names too."""
         self.registry = r = new_registry()
-        series.VERSION.gauge(r).labels(own_version()).set(1)
         self._ready = series.READY.gauge(r).labels(node)
         self._call_s = series.CALLS.histogram(r, _CALL_S)
         self._refusals = series.REFUSALS.counter(r)

@@ -14,7 +14,7 @@ Source: dcgm-exporter, etc/default-counters.csv and the labels of its output (NV
 from typing import Final
 
 from scheduler.process.contact import contact_series
-from scheduler.process.series import Label, Series
+from scheduler.process.series import BUILD, Label, Series
 
 PREFIX: Final = "gpushare_device_plugin_"
 
@@ -40,12 +40,6 @@ _REFUSAL: Final = Label(
 )
 _CALL: Final = Label("call", "2: Allocate, PreStartContainer")
 
-VERSION: Final = Series(
-    name=f"{PREFIX}build_info",
-    kind="gauge",
-    says="1, with the version of the program as a label.",
-    labels=(Label("version", "1"),),
-)
 READY: Final = Series(
     name=f"{PREFIX}ready",
     kind="gauge",

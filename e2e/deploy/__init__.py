@@ -1,1 +1,1 @@
-"""What is deployed beside the programs, tried with the tools that read it."""
+"""What `deploy/` holds, with the tools that operators use: run by `make test-deploy`, and left out of `make e2e`."""

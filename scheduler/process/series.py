@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Final, Literal, TypeAlias
 
@@ -12,7 +10,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
-_PROJECT: Final = "gpushare-scheduler"
 _UNITS: Final = {"_seconds": "seconds", "_bytes": "bytes", "_ratio": "ratio"}
 
 
@@ -77,6 +74,15 @@ class Series:
         return f"# HELP {self.name} {self.says}\n# TYPE {self.name} {self.kind}\n".encode()
 
 
+BUILD: Final = Series(
+    name="gpushare_build_info",
+    kind="gauge",
+    says="Which build of gpushare-scheduler this is.",
+    labels=(Label("version", "1"), Label("commit", "1"), Label("python", "1")),
+)
+"""Of both programs; `build_info` shows it."""
+
+
 def new_registry() -> CollectorRegistry:
     """Without a `_created` series beside every counter and histogram: nobody asks for them, and they double both."""
     disable_created_metrics()
@@ -86,12 +92,3 @@ def new_registry() -> CollectorRegistry:
 def declared(module: ModuleType) -> tuple[Series, ...]:
     """Every metric that the module declares, in its order."""
     return tuple(one for one in vars(module).values() if isinstance(one, Series))
-
-
-@cache
-def own_version() -> str:
-    """Of this program, as it was installed; "unknown" where it was not."""
-    try:
-        return version(_PROJECT)
-    except PackageNotFoundError:
-        return "unknown"

@@ -7,7 +7,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from scheduler.process.scrape import exposition
-from scheduler.process.series import new_registry, own_version
+from scheduler.process.series import new_registry
 from scheduler.state.facts.namespace_memory import NamespaceMemory
 from scheduler.state.tables import Tables
 from scheduler.telemetry import series
@@ -80,7 +80,6 @@ class ReplicaMetrics:
         self._registry = registry
         self.leads: Callable[[], bool] = lambda: True
         self.ready: Callable[[], bool] = lambda: True
-        series.VERSION.gauge(registry).labels(own_version()).set(1)
         self._shown = series.READY.gauge(registry), series.LEADS.gauge(registry)
 
     def follow(self, lease: str, leads: Callable[[], bool]) -> None:

@@ -7,7 +7,7 @@ tools/leaderelection/metrics.go.
 from typing import Final
 
 from scheduler.process.contact import contact_series
-from scheduler.process.series import Label, Series
+from scheduler.process.series import BUILD, Label, Series
 
 PREFIX: Final = "gpushare_scheduler_"
 MOST_NAMESPACES: Final = 1000
@@ -20,12 +20,6 @@ _NODES_OF_CARDS: Final = Label("node", "nodes with cards where `perCardMetrics` 
 _NAMESPACE: Final = Label("namespace", f"{MOST_NAMESPACES:,} with the most memory, and `_other` for the rest")
 _REASON: Final = Label("reason", f"{MOST_REASONS} with the most pods, and `other`")
 
-VERSION: Final = Series(
-    name=f"{PREFIX}build_info",
-    kind="gauge",
-    says="1, with the version of the program as a label.",
-    labels=(Label("version", "1"),),
-)
 READY: Final = Series(
     name=f"{PREFIX}ready",
     kind="gauge",

@@ -12,6 +12,7 @@ from deviceplugin.driver.cards import DriverCard, Reading
 from deviceplugin.report import series as of_the_plugin
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import ShownCard, ShownContainer
+from scheduler.process import build_info
 from scheduler.process.contact import Contact, ContactCollector
 from scheduler.process.series import Series
 from scheduler.telemetry import series as of_the_scheduler
@@ -29,6 +30,7 @@ def scheduler_text() -> str:
     tables.rejections.note(bound(pod("q", 4), "a", on_card(0, 4)), "OutOfcpu", 0.0)
     metrics = Metrics(tables, lambda: {"active": 2}, per_card=True)
     metrics.replica.follow("gpushare-scheduler", lambda: True)
+    build_info.show(metrics.registry)
     metrics.registry.register(ContactCollector(of_the_scheduler.PREFIX, Contact(["pods"], lambda: 0.0)))
     word = Word("R", "m", ("m",), 0.0, ("Insufficient GPU memory on one card",))
     told = Told(pod=pod("w", 4).key, created="2026-01-01T00:00:00Z", word=word, shown=None)
@@ -44,6 +46,7 @@ def scheduler_text() -> str:
 def plugin_text() -> str:
     card = DriverCard(index=0, uuid="GPU-0", model="SIM", memory_mib=1024)
     metrics = NodeMetrics("n1", 1024, dcgm=True)
+    build_info.show(metrics.registry)
     metrics.registry.register(ContactCollector(of_the_plugin.PREFIX, Contact(["pods"], lambda: 0.0)))
     reading = Reading(used_mib=0, processes=(), utilisation=0, temperature_c=40, power_w=60.0)
     metrics.show_cards([ShownCard(card, 1, 0, Health.HEALTHY, reading)])
@@ -95,4 +98,4 @@ def test_a_name_ends_in_its_unit_and_a_counter_in_total(one: Series) -> None:
 
 @pytest.mark.parametrize("one", SCHEDULER, ids=lambda one: one.name)
 def test_a_name_of_kube_schedulers_is_compared_with_it(one: Series) -> None:
-    assert bool(one.alike) is not one.name.startswith(of_the_scheduler.PREFIX)
+    assert bool(one.alike) is not one.name.startswith("gpushare_")

@@ -1,7 +1,5 @@
 """What a replica shows of itself, and that only the one that schedules shows the cluster."""
 
-from importlib.metadata import version
-
 import pytest
 
 from scheduler.telemetry.metrics import Metrics
@@ -35,8 +33,3 @@ def test_readiness_is_that_of_the_moment() -> None:
     assert "gpushare_scheduler_ready 0.0" in shown(metrics)
     missing.clear()
     assert "gpushare_scheduler_ready 1.0" in shown(metrics)
-
-
-def test_the_version_is_that_of_the_package() -> None:
-    lines = shown(Metrics(cluster(), dict, per_card=False))
-    assert f'gpushare_scheduler_build_info{{version="{version("gpushare-scheduler")}"}} 1.0' in lines
