@@ -1,5 +1,6 @@
 """Prometheus' own tool on the alert rules, and on what both programs show."""
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +11,13 @@ import pytest
 from e2e.control_plane import binaries, provider
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.suites.shared_node import SharedNode
+from tests.support.alerting import FILES, panels
 from tests.support.repository import ROOT
 
-RULES: Final = ROOT / "deploy" / "chart" / "gpushare-scheduler" / "files" / "alerts.yaml"
+RULES: Final = FILES / "alerts.yaml"
 SCENARIOS: Final = Path(__file__).with_name("alerts_test.yaml")
+# What Grafana puts in.
+DURATIONS: Final = {"$__rate_interval": "5m", "$__range": "6h"}
 # A label of dcgm-exporter's, whose names we keep.
 NOT_OURS: Final = "label names should be written in 'snake_case' not 'camelCase'"
 
@@ -55,6 +59,18 @@ def test_an_alert_that_does_not_fire_is_found(promtool: Path, tmp_path: Path) ->
     (tmp_path / "wrong.yaml").write_text(wrong, encoding="utf-8")
     assert wrong != text
     assert run(promtool, "test", "rules", tmp_path / "wrong.yaml").returncode != 0
+
+
+def test_what_the_dashboard_asks_is_what_prometheus_reads(promtool: Path, tmp_path: Path) -> None:
+    asked = [target["expr"] for panel in panels() for target in panel["targets"]]
+    for variable, value in DURATIONS.items():
+        asked = [expr.replace(variable, value) for expr in asked]
+    rules = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(asked)]
+    file = tmp_path / "dashboard.yaml"
+    file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}), encoding="utf-8")
+    answer = run(promtool, "check", "rules", file)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert f"{len(asked)} rules found" in answer.stdout
 
 
 def test_the_linter_finds_what_is_wrong(promtool: Path) -> None:
