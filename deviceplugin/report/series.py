@@ -14,12 +14,13 @@ Source: dcgm-exporter, etc/default-counters.csv and the labels of its output (NV
 from typing import Final
 
 from scheduler.process.contact import contact_series
-from scheduler.process.series import BUILD, Label, Series
+from scheduler.process.series import BUILD as BUILD  # noqa: PLC0414 - one of the metrics
+from scheduler.process.series import Label, Series
 
 PREFIX: Final = "gpushare_device_plugin_"
 
 _HOST: Final = Label("Hostname", "1, the node")
-_CARD: Final = (
+CARD: Final = (
     Label("gpu", "cards of the node"),
     Label("UUID", "1 per card"),
     Label("pci_bus_id", "1 per card"),
@@ -28,15 +29,15 @@ _CARD: Final = (
     _HOST,
 )
 _CONTAINER: Final = (
-    *_CARD,
+    *CARD,
     Label("namespace", "pods of the node with GPU memory"),
     Label("pod", "pods of the node with GPU memory"),
     Label("container", "containers of these pods with GPU memory"),
 )
 _REFUSAL: Final = Label(
     "reason",
-    "10: NotIdentified, NoAllocation, WrongAllocation, OtherCard, OtherRuntime, CheckpointError, KubeletSilent, CdiError,"
-    " OSError, Starting",
+    "10: NotIdentified, NoAllocation, WrongAllocation, OtherCard, OtherRuntime, CheckpointError, KubeletSilent,"
+    " CdiError, OSError, Starting",
 )
 _CALL: Final = Label("call", "2: Allocate, PreStartContainer")
 
@@ -94,28 +95,28 @@ CARD_HEALTH: Final = Series(
     name=f"{PREFIX}card_health",
     kind="gauge",
     says="1 at the health that is announced of the card (healthy, suspect, unhealthy, cordoned), 0 at the others.",
-    labels=(*_CARD, Label("health", "4")),
+    labels=(*CARD, Label("health", "4")),
 )
 CARD_TOTAL: Final = Series(
-    name=f"{PREFIX}card_memory_total_bytes", kind="gauge", says="Memory of the card that can be used.", labels=_CARD
+    name=f"{PREFIX}card_memory_total_bytes", kind="gauge", says="Memory of the card that can be used.", labels=CARD
 )
 CARD_ANNOUNCED: Final = Series(
     name=f"{PREFIX}card_memory_announced_bytes",
     kind="gauge",
     says="Memory of the card that is announced to Kubernetes, in whole units.",
-    labels=_CARD,
+    labels=CARD,
 )
 CARD_ALLOCATED: Final = Series(
     name=f"{PREFIX}card_memory_allocated_bytes",
     kind="gauge",
     says="Memory of the card that was decided for pods that live.",
-    labels=_CARD,
+    labels=CARD,
 )
 CARD_USED: Final = Series(
     name=f"{PREFIX}card_memory_used_bytes",
     kind="gauge",
     says="Memory of the card in use, by whomever; absent while the card does not answer.",
-    labels=_CARD,
+    labels=CARD,
 )
 CONTAINER_REQUESTED: Final = Series(
     name=f"{PREFIX}container_memory_requested_bytes",
@@ -131,24 +132,24 @@ CONTAINER_USED: Final = Series(
 )
 
 DCGM_UTILISATION: Final = Series(
-    name="DCGM_FI_DEV_GPU_UTIL", kind="gauge", says="Duty cycle of the card.", labels=_CARD, in_unit="%"
+    name="DCGM_FI_DEV_GPU_UTIL", kind="gauge", says="Duty cycle of the card.", labels=CARD, in_unit="%"
 )
 DCGM_USED: Final = Series(
-    name="DCGM_FI_DEV_FB_USED", kind="gauge", says="Memory of the card in use.", labels=_CARD, in_unit="MiB"
+    name="DCGM_FI_DEV_FB_USED", kind="gauge", says="Memory of the card in use.", labels=CARD, in_unit="MiB"
 )
 DCGM_FREE: Final = Series(
-    name="DCGM_FI_DEV_FB_FREE", kind="gauge", says="Memory of the card that is free.", labels=_CARD, in_unit="MiB"
+    name="DCGM_FI_DEV_FB_FREE", kind="gauge", says="Memory of the card that is free.", labels=CARD, in_unit="MiB"
 )
 DCGM_TEMPERATURE: Final = Series(
-    name="DCGM_FI_DEV_GPU_TEMP", kind="gauge", says="Temperature of the card.", labels=_CARD, in_unit="°C"
+    name="DCGM_FI_DEV_GPU_TEMP", kind="gauge", says="Temperature of the card.", labels=CARD, in_unit="°C"
 )
 DCGM_POWER: Final = Series(
-    name="DCGM_FI_DEV_POWER_USAGE", kind="gauge", says="Power that the card draws.", labels=_CARD, in_unit="W"
+    name="DCGM_FI_DEV_POWER_USAGE", kind="gauge", says="Power that the card draws.", labels=CARD, in_unit="W"
 )
 DCGM_XID: Final = Series(
     name="DCGM_FI_DEV_XID_ERRORS",
     kind="gauge",
     says="The last XID of the card since the plugin started, 0 for none.",
-    labels=_CARD,
+    labels=CARD,
     in_unit="XID",
 )

@@ -1,13 +1,14 @@
 """Every metric of the scheduler: kube-scheduler's names and units where it has the same one, else our own prefix.
 
-Source of the names: kube-scheduler, pkg/scheduler/metrics/metrics.go (subsystem `scheduler`); client-go,
+Source of the names: kube-scheduler, pkg/scheduler/metrics/metrics.go (subsystem `scheduler`) and its uses; client-go,
 tools/leaderelection/metrics.go.
 """
 
 from typing import Final
 
 from scheduler.process.contact import contact_series
-from scheduler.process.series import BUILD, Label, Series
+from scheduler.process.series import BUILD as BUILD  # noqa: PLC0414 - one of the metrics
+from scheduler.process.series import Label, Series
 
 PREFIX: Final = "gpushare_scheduler_"
 MOST_NAMESPACES: Final = 1000
@@ -49,14 +50,14 @@ ALGORITHM: Final = Series(
     name="scheduler_scheduling_algorithm_duration_seconds",
     kind="histogram",
     says="Time to decide on one pod, without the search for pods that could go.",
-    alike="the same; other buckets",
+    alike="the same with that search (PostFilter); other buckets",
 )
 SLI: Final = Series(
     name="scheduler_pod_scheduling_sli_duration_seconds",
     kind="histogram",
-    says="Time from first queueing a pod to the answer that it is bound, by the number of attempts; 16 is 16 or more.",
+    says="Time from first queueing a pod to the answer that it is bound, by attempts; 16 is 16 or more.",
     labels=(Label("attempts", "16"),),
-    alike="the same; other buckets",
+    alike="the same; 15 attempts and more are `15+`; other buckets",
 )
 POD_ATTEMPTS: Final = Series(
     name="scheduler_pod_scheduling_attempts",
@@ -67,7 +68,7 @@ POD_ATTEMPTS: Final = Series(
 PENDING: Final = Series(
     name="scheduler_pending_pods",
     kind="gauge",
-    says="Pods that wait: active are ready, backoff have failed just now, unschedulable fit nowhere, gated may not yet.",
+    says="Pods that wait: active ones are ready, backoff failed just now, unschedulable fit nowhere, gated must not.",
     labels=(Label("queue", "4"),),
     of_leader=True,
     alike="the same; pods whose namespace gets no bindings answered count as active, or as backoff once told so",
@@ -76,7 +77,7 @@ PREEMPTIONS: Final = Series(
     name="scheduler_preemption_attempts_total",
     kind="counter",
     says="Searches for pods of lower priority that could go, whether any were found or not.",
-    alike=_SAME,
+    alike="the same, for every pod; here pods that fit nowhere alike share a search",
 )
 VICTIMS: Final = Series(
     name="scheduler_preemption_victims",
@@ -165,9 +166,7 @@ LOOP_LAG: Final = Series(
     kind="histogram",
     says="How late a timer of the event loop comes, tried four times a second: for so long nothing else ran.",
 )
-TASKS: Final = Series(
-    name=f"{PREFIX}asyncio_tasks", kind="gauge", says="Tasks of the event loop that have not ended."
-)
+TASKS: Final = Series(name=f"{PREFIX}asyncio_tasks", kind="gauge", says="Tasks of the event loop that have not ended.")
 ANSWER_AGE, FAILING = contact_series(PREFIX)
 
 NODE_MEMORY: Final = Series(

@@ -1,6 +1,6 @@
 """The series of pods that wait, by what they were told, as text from a copy of what they were told.
 
-    event loop: Recorder.waiting() ──▶ WaitingCopy ──▶ another thread: text()
+event loop: Recorder.waiting() ──▶ WaitingCopy ──▶ another thread: text()
 """
 
 from collections import Counter

@@ -1,6 +1,4 @@
-"""Alert rules, their pages and the dashboard speak of metrics that the programs have. What promtool says of them is
-tested in `e2e/deploy`.
-"""
+"""Alert rules, their pages and the dashboard speak of metrics that are there; `e2e/deploy` has promtool read them."""
 
 import re
 
@@ -52,14 +50,14 @@ def test_an_expression_that_asks_for_what_is_not_there_is_found(expr: str, wrong
     assert unknown_in(expr) == wrong
 
 
-@pytest.mark.parametrize(("who", "expr"), questions())
+@pytest.mark.parametrize(("who", "expr"), list(questions()))
 def test_rules_and_panels_ask_for_metrics_and_labels_that_are_there(who: str, expr: str) -> None:
     assert series_in(expr), who
     assert unknown_in(expr) == []
 
 
 def test_every_alert_has_a_page_and_every_page_an_alert() -> None:
-    assert PAGES == sorted(alert.name for alert in alerts())
+    assert sorted(alert.name for alert in alerts()) == PAGES
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -71,7 +69,9 @@ def test_a_page_says_what_to_do(name: str) -> None:
 
 
 def test_the_list_of_pages_has_each_alert_with_its_severity() -> None:
-    listed = re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| (\w+) \|", (RUNBOOKS / "README.md").read_text("utf-8"), re.MULTILINE)
+    listed = re.findall(
+        r"^\| \[(\w+)\]\((\w+)\.md\) \| (\w+) \|", (RUNBOOKS / "README.md").read_text("utf-8"), re.MULTILINE
+    )
     assert listed == [(alert.name, alert.name, alert.labels["severity"]) for alert in alerts()]
 
 

@@ -9,6 +9,7 @@ from scheduler.telemetry import series as of_the_scheduler
 
 SCHEDULER: Final = declared(of_the_scheduler)
 DEVICE_PLUGIN: Final = declared(of_the_plugin)
+_CARD: Final = ", ".join(f"`{label.name}`" for label in of_the_plugin.CARD)
 
 
 def metrics_markdown() -> str:
@@ -16,15 +17,16 @@ def metrics_markdown() -> str:
     lines = [
         "## The scheduler",
         "",
-        "At `/metrics`, port 10261. Those with `leader` are shown by the replica that schedules alone: both would say the",
-        "same of one cluster.",
+        "At `/metrics`, port 10261. Those with `leader` are shown only by the replica that schedules: all of them",
+        "would say the same of one cluster.",
         "",
         *_table(SCHEDULER, leader=True),
         "",
         "## The device plugin",
         "",
-        "At `/metrics`, port 10262, on each node. Names that begin with `DCGM_` are dcgm-exporter's, with its units and",
-        "labels; `dcgmMetrics: false` leaves them out, where dcgm-exporter runs on the same nodes.",
+        "At `/metrics`, port 10262, on each node. Names that begin with `DCGM_` are dcgm-exporter's, with its units",
+        "and labels; `dcgmMetrics: false` leaves them out, where dcgm-exporter runs on the same nodes.",
+        f"**card** stands for {_CARD}: one value each for every card of the node.",
         "",
         *_table(DEVICE_PLUGIN, leader=False),
         "",
@@ -46,7 +48,9 @@ def _table(series: Iterable[Series], *, leader: bool) -> Iterator[str]:
 
 
 def _labels(one: Series) -> str:
-    return "; ".join(f"`{label.name}`: {label.bound}" for label in one.labels)
+    of_card = one.labels[: len(of_the_plugin.CARD)] == of_the_plugin.CARD
+    others = one.labels[len(of_the_plugin.CARD) :] if of_card else one.labels
+    return "; ".join((*(["**card**"] if of_card else []), *(f"`{label.name}`: {label.bound}" for label in others)))
 
 
 def _escaped(text: str) -> str:

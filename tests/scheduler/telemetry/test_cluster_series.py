@@ -29,7 +29,9 @@ def test_a_place_that_is_kept_for_a_preemptor_is_no_request() -> None:
     tables = cluster(a=[16])
     tables.add(bound(pod("victim", 16, namespace="small"), "a", on_card(0, 16)))
     kept = Nominations(tables)
-    kept.nominate(pod("urgent", 16, namespace="big", priority=5), "a", (CardShare(0, "GPU-a-0", 16),), ["uid-small-victim"])
+    kept.nominate(
+        pod("urgent", 16, namespace="big", priority=5), "a", (CardShare(0, "GPU-a-0", 16),), ["uid-small-victim"]
+    )
     assert requested(tables) == {"small": 16 * GIB}
 
 

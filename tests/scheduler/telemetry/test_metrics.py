@@ -17,7 +17,12 @@ def test_only_the_replica_that_schedules_shows_the_cluster(*, leads: bool) -> No
     lines = shown(metrics)
     assert f"gpushare_scheduler_leads {leads:.1f}" in lines
     assert f'leader_election_master_status{{name="lease"}} {leads:.1f}' in lines
-    of_cluster = ("gpushare_scheduler_node_", "gpushare_scheduler_card_", "gpushare_scheduler_namespace_", "scheduler_pend")
+    of_cluster = (
+        "gpushare_scheduler_node_",
+        "gpushare_scheduler_card_",
+        "gpushare_scheduler_namespace_",
+        "scheduler_pend",
+    )
     assert any(line.startswith(of_cluster) for line in lines) is leads
 
 

@@ -39,7 +39,10 @@ def test_a_pod_counts_under_each_of_its_reasons_since_it_was_created() -> None:
 
 
 def test_a_pod_that_waits_no_more_does_not_count() -> None:
-    assert shown(copy_of(told("cpu"), gone=["uid-default-p"])) == {series.WAITING.name: {}, series.LONGEST_WAIT.name: {}}
+    assert shown(copy_of(told("cpu"), gone=["uid-default-p"])) == {
+        series.WAITING.name: {},
+        series.LONGEST_WAIT.name: {},
+    }
     assert shown(nobody_waits()) == {series.WAITING.name: {}, series.LONGEST_WAIT.name: {}}
 
 

@@ -61,7 +61,7 @@ def test_a_repaired_ledger_counts_once() -> None:
     tables = cluster(a=[16])
     fact = tables.fact(NamespaceMemory)
     tables.add(bound(pod("p", 4), "a", on_card(0, 4)))
-    tables.cards.stored.taken[0, tables.row_of["a"]] += 1
+    tables.cards.stored.free[0, tables.row_of["a"]] += 5
     found = audit_node(tables, "a")
     assert found is not None
     assert found.difference

@@ -1,0 +1,3 @@
+module gpushare/e2e/promtool
+
+go 1.26.0
