@@ -102,7 +102,7 @@ class Recorder:
 
     def failed_scheduling(self, pod: Pod, diagnosis: Diagnosis) -> None:
         """The pod fits nowhere."""
-        self._hear(pod, "Unschedulable", diagnosis.message, diagnosis.constant_text, diagnosis.names)
+        self._hear(pod, "Unschedulable", diagnosis.message, diagnosis.constant_text, diagnosis.rules)
 
     def corrected(self, pod: Pod, diagnosis: Diagnosis) -> bool:
         """Tell why the pod fits nowhere, if that is other than it was told; whether it is. Not for numbers alone."""
@@ -160,8 +160,8 @@ class Recorder:
         while self._unsent:
             await self._send(self._next())
 
-    def _hear(self, pod: Pod, reason: str, message: str, reasons: Reasons, named: Reasons) -> None:
-        told = self._told.hear(pod, Word(reason, message, reasons, self._now_s(), named))
+    def _hear(self, pod: Pod, reason: str, message: str, reasons: Reasons, rules: tuple[str, ...]) -> None:
+        told = self._told.hear(pod, Word(reason, message, reasons, self._now_s(), rules))
         if told.event_is_due or told.condition_is_due:
             self._words[pod.key.uid] = None
             self._filled.set()

@@ -12,14 +12,13 @@ from scheduler.process.series import Label, Series
 
 PREFIX: Final = "gpushare_scheduler_"
 MOST_NAMESPACES: Final = 1000
-MOST_REASONS: Final = 32
 
 _SAME: Final = "the same"
 _PROFILE: Final = Label("profile", "profiles of the configuration")
 _NODE: Final = Label("node", "nodes with cards")
 _NODES_OF_CARDS: Final = Label("node", "nodes with cards where `perCardMetrics` is on, else none")
 _NAMESPACE: Final = Label("namespace", f"{MOST_NAMESPACES:,} with the most memory, and `_other` for the rest")
-_REASON: Final = Label("reason", f"{MOST_REASONS} with the most pods, and `other`")
+_PLUGIN: Final = Label("plugin", "plugins of the configuration, and `EveryNode`, `NoNodes`, `SchedulerError`")
 
 READY: Final = Series(
     name=f"{PREFIX}ready",
@@ -94,15 +93,15 @@ RESERVATIONS: Final = Series(
 WAITING: Final = Series(
     name=f"{PREFIX}waiting_pods",
     kind="gauge",
-    says="Pods that were told why they wait, by reason; a pod with several reasons counts under each of them.",
-    labels=(_REASON,),
+    says="Pods that were told why they wait, by plugin that objects; a pod counts under each plugin that does.",
+    labels=(_PLUGIN,),
     of_leader=True,
 )
 LONGEST_WAIT: Final = Series(
     name=f"{PREFIX}longest_wait_seconds",
     kind="gauge",
     says="Time since the creation of the oldest of these pods.",
-    labels=(_REASON,),
+    labels=(_PLUGIN,),
     of_leader=True,
 )
 

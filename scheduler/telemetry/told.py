@@ -27,14 +27,14 @@ _MOST_SERIES: Final = 4
 class Word:
     """What is to be told. reasons: what of the message tells it from others: not its numbers. time_s: Unix seconds.
 
-    named: what rules have against the nodes, or the error: for counting.
+    rules: who objects, by name: for counting, since reasons may quote the pod.
     """
 
     reason: str
     message: str
     reasons: Reasons
     time_s: float
-    named: Reasons = ()
+    rules: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

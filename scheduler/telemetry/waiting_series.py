@@ -1,4 +1,4 @@
-"""The series of pods that wait, by what they were told, as text from a copy of what they were told.
+"""The series of pods that wait, by the rules that object to their nodes, as text from a copy of what they were told.
 
 event loop: Recorder.waiting() ──▶ WaitingCopy ──▶ another thread: text()
 """
@@ -6,7 +6,7 @@ event loop: Recorder.waiting() ──▶ WaitingCopy ──▶ another thread: t
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -16,21 +16,6 @@ from scheduler.telemetry.told import Told
 
 # About a millisecond.
 _PIECE: Final = 1000
-_LONGEST: Final = 128
-_OTHER: Final = "other"
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """By reason: pods, and the longest wait in seconds."""
-
-    pods: Counter[str] = field(default_factory=Counter)
-    longest_s: dict[str, float] = field(default_factory=dict)
-
-    def add(self, reason: str, pods: int, waited_s: float) -> None:
-        """So many more."""
-        self.pods[reason] += pods
-        self.longest_s[reason] = max(self.longest_s.get(reason, 0.0), waited_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +28,23 @@ class WaitingCopy:
 
     def text(self) -> Iterator[bytes]:
         """Both families, and nothing while their numbers are gathered: whoever renders may pause between two pieces."""
-        found = _Waiting()
+        pods: Counter[str] = Counter()
+        longest_s: dict[str, float] = {}
         for first in range(0, len(self.told), _PIECE):
             for told in self.told[first : first + _PIECE]:
                 if self.waits(told.pod.uid):
-                    self._count(told, found)
+                    waited_s = self._waited_s(told)
+                    for rule in told.word.rules:
+                        pods[rule] += 1
+                        longest_s[rule] = max(longest_s.get(rule, 0.0), waited_s)
             yield b""
-        found = _bounded(found)
-        yield family(series.WAITING, ((_label(reason), pods) for reason, pods in found.pods.items()))
-        yield family(series.LONGEST_WAIT, ((_label(reason), wait_s) for reason, wait_s in found.longest_s.items()))
+        yield family(series.WAITING, ((_label(rule), count) for rule, count in pods.items()))
+        yield family(series.LONGEST_WAIT, ((_label(rule), wait_s) for rule, wait_s in longest_s.items()))
 
-    def _count(self, told: Told, into: _Waiting) -> None:
-        waited_s = 0.0
+    def _waited_s(self, told: Told) -> float:
         with suppress(ValueError):
-            waited_s = max(0.0, self.now_s - datetime.fromisoformat(told.created).timestamp())
-        for reason in told.word.named:
-            into.add(reason[:_LONGEST], 1, waited_s)
+            return max(0.0, self.now_s - datetime.fromisoformat(told.created).timestamp())
+        return 0.0
 
 
 def nobody_waits() -> WaitingCopy:
@@ -66,13 +52,5 @@ def nobody_waits() -> WaitingCopy:
     return WaitingCopy([], lambda _: False, 0.0)
 
 
-def _bounded(found: _Waiting) -> _Waiting:
-    """With the reasons that most pods have; the others count as one. Authors of pods and nodes write into some."""
-    bounded = _Waiting()
-    for number, (reason, pods) in enumerate(found.pods.most_common()):
-        bounded.add(reason if number < series.MOST_REASONS else _OTHER, pods, found.longest_s[reason])
-    return bounded
-
-
-def _label(reason: str) -> str:
-    return f'reason="{escaped(reason)}"'
+def _label(rule: str) -> str:
+    return f'plugin="{escaped(rule)}"'
