@@ -41,8 +41,8 @@ _CONTAINERD: Final = "github.com/containerd/containerd/v2/cmd"
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
 _BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false")
 # Of a module: without tags, runc cannot set up the seccomp filter that the kubelet asks for, and
-# containerd wants the header files of btrfs.
-_TAGS: Final = {"containerd": "no_btrfs", "runc": "seccomp,netgo,osusergo"}
+# containerd wants the header files of btrfs, and promtool is built with the libraries of every cloud.
+_TAGS: Final = {"containerd": "no_btrfs", "runc": "seccomp,netgo,osusergo", "promtool": "remove_all_sd"}
 _LIBRARY: Final = "libseccomp-dev"
 
 
