@@ -29,10 +29,10 @@ def of_clone(clone: Path) -> str:
     if not (clone / ".git").exists():
         return ""
     try:
-        said = subprocess.run(DESCRIBE, cwd=clone, capture_output=True, text=True, check=True)  # noqa: S603 - as it is above
+        said = subprocess.run(DESCRIBE, cwd=clone, capture_output=True, text=True, check=True)  # noqa: S603 - as above
+        return said.stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return said.stdout.strip()
 
 
 setup(cmdclass={"build_py": BuildWithCommit})

@@ -44,7 +44,7 @@ _CALL: Final = Label("call", "2: Allocate, PreStartContainer")
 READY: Final = Series(
     name=f"{PREFIX}ready",
     kind="gauge",
-    says="1 while /readyz answers 200: cards are announced, containers can get them, and the kubelet knows. Else 0.",
+    says="1 while /readyz answers 200: cards are announced, containers can get them, and it is registered. Else 0.",
     labels=(_HOST,),
 )
 REGISTERED: Final = Series(

@@ -59,9 +59,9 @@ def _commit() -> str:
 
 
 def _of_clone(clone: Path) -> str:
-    """Empty without git, or where it does not trust this user with the clone."""
+    """What git says; nothing without git, or where it does not trust this user with the clone."""
     try:
-        said = subprocess.run(  # noqa: S603 - written here, nothing of it comes from outside
+        said = subprocess.run(  # noqa: S603 - the command is the one above
             _DESCRIBE, cwd=clone, capture_output=True, text=True, check=False, timeout=_ANSWER_WITHIN_S
         )
     except (OSError, subprocess.TimeoutExpired):

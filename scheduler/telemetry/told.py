@@ -130,8 +130,9 @@ class ToldPods:
         return told
 
     def all(self) -> list[Told]:
-        """Those of pods that wait no more included."""
-        return list(self._pods.values())
+        """Those of pods that wait no more included, in any order."""
+        # Along the order of an OrderedDict it takes many times as long.
+        return list(dict.values(self._pods))
 
     def find(self, uid: str) -> Told | None:
         """What the pod was told; None when nothing was."""
