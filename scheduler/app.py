@@ -137,14 +137,7 @@ async def _serve(
     )
     if leadership is not None:
         metrics.replica.follow(configuration.leader_election.resource_name, service.leads)
-    metrics.replica.ready = lambda: not service.not_ready()
-    metrics.waiting = service.recorder.waiting
-    build_info.show(metrics.registry)
-    metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
-    metrics.registry.register(ContactCollector(series.PREFIX, service.contact))
-    metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
-    # A scrape is rendered in another thread, which has no loop of its own.
-    metrics.loop.tasks.set_function(partial(_tasks_of, asyncio.get_running_loop()))
+    _show(service, metrics)
     try:
         server = await serve(
             configuration.listen_address,
@@ -155,13 +148,7 @@ async def _serve(
     except OSError as error:
         message = f"cannot listen on {configuration.listen}: {error.strerror}; choose another address with --listen"
         raise StartupError(message) from error
-    log.info(
-        "start",
-        version=str(build_info.build_info()),
-        server=connection.url,
-        source=connection.source,
-        listen=configuration.listen,
-    )
+    log.info("start", version=str(build_info.build_info()), **_where(configuration, connection))
     lost = ""
     try:
         await _until_stopped(service, cluster, configuration.leader_election)
@@ -173,6 +160,22 @@ async def _serve(
         # As kube-scheduler: what it has in flight is the new leader's to find out.
         log.error("leader.lost", reason=lost)
         raise SystemExit(1)
+
+
+def _where(configuration: SchedulerConfiguration, connection: Connection) -> dict[str, str]:
+    return {"server": connection.url, "source": connection.source, "listen": configuration.listen}
+
+
+def _show(service: Service, metrics: Metrics) -> None:
+    """Have the metrics read of the service what it does not tell them."""
+    build_info.show(metrics.registry)
+    metrics.replica.ready = lambda: not service.not_ready()
+    metrics.waiting = service.recorder.waiting
+    metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
+    metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
+    metrics.registry.register(ContactCollector(series.PREFIX, service.contact))
+    # A scrape is rendered in another thread, which has no loop of its own.
+    metrics.loop.tasks.set_function(partial(_tasks_of, asyncio.get_running_loop()))
 
 
 def _tasks_of(loop: asyncio.AbstractEventLoop) -> int:
