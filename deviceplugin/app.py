@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import gc
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -78,10 +78,15 @@ async def _serve(
     configuration: DevicePluginConfiguration, cluster: KubeCluster, plugin: NodePlugin, stop: asyncio.Event
 ) -> None:
     build_info.show(plugin.metrics.registry)
+
+    def scrape() -> Iterator[bytes]:
+        plugin.metrics.show_ready(ready=not plugin.not_ready())
+        return exposition(plugin.metrics.registry)
+
     try:
         server = await serve(
             configuration.listen_address,
-            lambda: exposition(plugin.metrics.registry),
+            scrape,
             ready=plugin.not_ready,
             alive=lambda: "",
             pages={"/status": status_page(plugin.status)},

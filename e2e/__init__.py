@@ -7,7 +7,8 @@
     programs/       our scheduler and our device plugin as processes, and `deploy/manifests` applied
     suites/         the tests, and what several of them share
     bench/          the measurements of docs/benchmarks.md, and tests of what judges and prints them
-    servers/        the Go modules that pin the servers, no Python
+    deploy/         what is deployed beside the programs, tried with the tools that read it (make test-deploy)
+    servers/        the Go modules that pin the servers, and these tools, no Python
 
 By hand: `python -m e2e.control_plane.cluster up` starts a control plane, `python -m e2e.node.local_node up` one with
 a node, until Ctrl-C.

@@ -36,6 +36,7 @@ from scheduler.process.probes import Handler, serve
 from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
 from scheduler.service import Service, ServiceOptions
+from scheduler.telemetry import series
 from scheduler.telemetry.inspect_api import PATH as INSPECT_PATH
 from scheduler.telemetry.inspect_api import InspectApi
 from scheduler.telemetry.metrics import Metrics
@@ -139,13 +140,8 @@ async def _serve(
         leadership=leadership,
     )
     if leadership is not None:
-        metrics.leader.follow(configuration.leader_election.resource_name, service.leads)
-    build_info.show(metrics.registry)
-    metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
-    metrics.registry.register(ContactCollector("gpushare_scheduler_", service.contact))
-    metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
-    # A scrape is rendered in another thread, which has no loop of its own.
-    metrics.loop.tasks.set_function(partial(_tasks_of, asyncio.get_running_loop()))
+        metrics.replica.follow(configuration.leader_election.resource_name, service.leads)
+    _show(service, metrics)
     try:
         server = await serve(
             configuration.listen_address,
@@ -182,6 +178,18 @@ def inspect_pages(inspect_api: str, inspected: InspectApi) -> dict[str, Handler]
     page = document_page(INSPECT_PATH, inspected.answer)
     page = page if inspect_api == "all" else on_this_machine(page)
     return {INSPECT_PATH: page, f"{INSPECT_PATH}/": page}
+
+
+def _show(service: Service, metrics: Metrics) -> None:
+    """Have the metrics read of the service what it does not tell them."""
+    build_info.show(metrics.registry)
+    metrics.replica.ready = lambda: not service.not_ready()
+    metrics.waiting = service.recorder.waiting
+    metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
+    metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
+    metrics.registry.register(ContactCollector(series.PREFIX, service.contact))
+    # A scrape is rendered in another thread, which has no loop of its own.
+    metrics.loop.tasks.set_function(partial(_tasks_of, asyncio.get_running_loop()))
 
 
 def _tasks_of(loop: asyncio.AbstractEventLoop) -> int:

@@ -41,8 +41,8 @@ _CONTAINERD: Final = "github.com/containerd/containerd/v2/cmd"
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
 _BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false")
 # Of a module: without tags, runc cannot set up the seccomp filter that the kubelet asks for, and
-# containerd wants the header files of btrfs.
-_TAGS: Final = {"containerd": "no_btrfs", "runc": "seccomp,netgo,osusergo"}
+# containerd wants the header files of btrfs, and promtool is built with the libraries of every cloud.
+_TAGS: Final = {"containerd": "no_btrfs", "runc": "seccomp,netgo,osusergo", "promtool": "remove_all_sd"}
 _LIBRARY: Final = "libseccomp-dev"
 
 
@@ -79,10 +79,11 @@ PROGRAMS: Final[dict[str, GoProgram]] = {
     "pause": GoProgram("pause", "."),
     "kube-scheduler-oracle": GoProgram("oracle", "."),
     "kubectl": GoProgram("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+    "promtool": GoProgram("promtool", "github.com/prometheus/prometheus/cmd/promtool"),
 }
 OF_A_NODE: Final = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "pause")
-# Built by who asks for them: `tests.differential.record` for the first, `e2e.local_cluster` for the second.
-ON_DEMAND: Final = ("kube-scheduler-oracle", "kubectl")
+# Built by who asks for them: `tests.differential.record`, `e2e.local_cluster`, and the tests of `e2e/deploy`.
+ON_DEMAND: Final = ("kube-scheduler-oracle", "kubectl", "promtool")
 
 
 def ensure(names: Iterable[str], say: Say | None = None) -> dict[str, Path]:

@@ -54,7 +54,8 @@ class Scrapes:
 def _collected(pieces: Iterator[bytes]) -> Sequence[bytes]:
     collected, began_s = [], time.thread_time()
     for piece in pieces:
-        collected.append(piece)
+        if piece:
+            collected.append(piece)
         worked_s = time.thread_time() - began_s
         time.sleep(max(_SHORTEST_BREAK_S, worked_s * (1 / _SHARE - 1)))
         began_s = time.thread_time()

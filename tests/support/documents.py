@@ -13,6 +13,7 @@ from tests.support import pod_fields
 from tests.support.configuration_document import configuration_markdown
 from tests.support.krew import krew_manifest
 from tests.support.kubectl_document import kubectl_markdown
+from tests.support.metrics_document import metrics_markdown
 from tests.support.node_configuration_document import node_markdown
 from tests.support.plugin_reference import plugins_markdown
 from tests.support.repository import ROOT
@@ -21,6 +22,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "docs/configuration.md": lambda: configuration_markdown(describe()),
     "docs/configuration-node.md": node_markdown,
     "docs/compatibility.md": pod_fields.markdown,
+    "docs/metrics.md": metrics_markdown,
     "docs/differences.md": differences_markdown,
     "docs/kubectl.md": kubectl_markdown,
     "deploy/krew/gpushare.yaml": krew_manifest,
