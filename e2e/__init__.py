@@ -3,6 +3,7 @@
     control_plane/  etcd and the Kubernetes servers: built, started, ended; which cluster a run gets; the tests' client
     node/           a real node on this machine: kubelet, containerd, runc, their images and pods
     programs/       our scheduler and our device plugin as processes, and `deploy/manifests` applied
+    deploy/         the Helm chart, rendered and installed by helm itself: `make test-deploy`
     suites/         the tests, and what several of them share
     bench/          the measurements of docs/benchmarks.md, and tests of what judges and prints them
     servers/        the Go modules that pin the servers, no Python

@@ -78,10 +78,11 @@ PROGRAMS: Final[dict[str, GoProgram]] = {
     "runc": GoProgram("runc", "github.com/opencontainers/runc"),
     "pause": GoProgram("pause", "."),
     "kube-scheduler-oracle": GoProgram("oracle", "."),
+    "helm": GoProgram("helm", "helm.sh/helm/v4/cmd/helm"),
 }
 OF_A_NODE: Final = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "pause")
-# Built by who asks for it: only `tests.differential.record` does.
-ON_DEMAND: Final = ("kube-scheduler-oracle",)
+# Built by who asks for it: `tests.differential.record`, and the tests of `e2e/deploy`.
+ON_DEMAND: Final = ("kube-scheduler-oracle", "helm")
 
 
 def ensure(names: Iterable[str], say: Say | None = None) -> dict[str, Path]:

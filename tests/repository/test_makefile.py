@@ -139,7 +139,15 @@ def test_a_change_of_the_project_installs_no_package_again(ready_clone: Path) ->
 def test_with_go_the_servers_are_built_and_the_tests_run(ready_clone: Path, tmp_path: Path) -> None:
     run = make(ready_clone, "e2e", PATH=go(tmp_path / "bin", "go1.26.0"), CI="true")
     assert run.returncode == 0, run.stderr
-    assert "python -m e2e.control_plane.binaries\npython -m pytest -q e2e/\n" in run.stdout
+    assert "python -m e2e.control_plane.binaries\npython -m pytest -q --ignore=e2e/deploy e2e/\n" in run.stdout
+
+
+def test_what_is_deployed_has_tests_of_its_own(ready_clone: Path, tmp_path: Path) -> None:
+    path = go(tmp_path / "bin", "go1.26.0")
+    assert "python -m pytest -q e2e/deploy\n" in make(ready_clone, "test-deploy", PATH=path, CI="true").stdout
+    old = make(ready_clone, "test-deploy", PATH=go(tmp_path / "bin", "go1.25.9"), CI="true")
+    assert old.returncode != 0
+    assert old.stdout.splitlines()[-1].endswith("go on PATH is go1.25.9; CI is set, so this is a failure")
 
 
 def test_without_go_one_line_says_what_was_skipped_and_why(ready_clone: Path, tmp_path: Path) -> None:
