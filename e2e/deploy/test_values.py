@@ -1,5 +1,6 @@
 """Values: a wrong one is refused by its name, a right one is where it belongs, and the programs accept what comes of it."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +10,7 @@ import yaml
 
 from config.settings.deviceplugin import ENV_PREFIX, DevicePluginConfiguration
 from config.settings.load import load
-from config.settings.scheduler import SchedulerConfiguration, configuration_model
+from config.settings.scheduler import SchedulerConfiguration, configuration_model, resolve
 from e2e.deploy.chart import Helm, HelmRefused
 from e2e.deploy.variants import VARIANTS, parameters
 from scheduler.plugins.registry import describe
@@ -133,21 +134,43 @@ def test_the_pods_are_secured_whatever_the_values(helm: Helm, values: Mapping[st
     assert pod_of(one(documents, "Deployment"))["securityContext"]["runAsNonRoot"]
 
 
+def allowed(documents: list[dict[str, Any]]) -> list[str]:
+    """The schedulers that pods may name, less the comments of the expression."""
+    spec = one(documents, "ValidatingAdmissionPolicy", "gpushare-scheduler-name")["spec"]
+    (expression,) = (each["expression"] for each in spec["variables"] if each["name"] == "schedulers")
+    return re.findall(r'^\s*"([^"]+)",$', expression, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "profiles",
+    [
+        pytest.param(None, id="the default"),
+        pytest.param([{"schedulerName": "gpushare-scheduler", "additionalSchedulerNames": []}], id="no other name"),
+        pytest.param([{}, {"schedulerName": "gpushare"}], id="the short name is another profile's"),
+        pytest.param(
+            [{"schedulerName": "a"}, {"schedulerName": "b", "additionalSchedulerNames": ["c", "d"]}], id="others"
+        ),
+    ],
+)
+def test_pods_may_name_exactly_the_schedulers_that_the_program_answers_to(
+    helm: Helm, tmp_path: Path, profiles: list[Any] | None
+) -> None:
+    documents = helm.objects({"scheduler": {"config": {"profiles": profiles}}} if profiles else {})
+    answers_to = [name for each in resolve(scheduler_of(documents, tmp_path)) for name in each.scheduler_names]
+
+    assert allowed(documents) == answers_to
+
+
 def test_another_configuration_reaches_everything_that_depends_on_it(helm: Helm) -> None:
     documents = helm.objects(OTHER)
     text = yaml.safe_dump_all(documents)
     lease = one([each for each in documents if each["metadata"].get("namespace") == "default"], "Role")["rules"]
-    name_policy = one(documents, "ValidatingAdmissionPolicy", "gpushare-scheduler-name")["spec"]
-    (schedulers,) = (each for each in name_policy["variables"] if each["name"] == "schedulers")
+    flow = one(documents, "FlowSchema", "gpushare-scheduler-leases")["spec"]["rules"][0]["resourceRules"][0]
 
     assert "aliyun.com/gpu-mem" not in text
     assert [rule.get("resourceNames") for rule in lease] == [None, ["shared-gpus"]]
-    assert [line.strip() for line in schedulers["expression"].splitlines()] == [
-        *("[", '"shared-gpus",', '"gpushare",', '"training",', '// "default-scheduler",', "]")
-    ]
-    assert one(documents, "FlowSchema", "gpushare-scheduler-leases")["spec"]["rules"][0]["resourceRules"][0][
-        "namespaces"
-    ] == ["default"]
+    assert allowed(documents) == ["shared-gpus", "gpushare", "training"]
+    assert flow["namespaces"] == ["default"]
 
 
 def test_another_namespace_and_other_names_reach_the_policies_and_the_flow_schemas(helm: Helm) -> None:
@@ -155,7 +178,7 @@ def test_another_namespace_and_other_names_reach_the_policies_and_the_flow_schem
     text = "".join(files.values())
 
     assert "system:serviceaccount:gpus:shared-gpus-node" in files["admission-policies.yaml"]
-    assert "system:serviceaccount:gpus:shared-gpus\"" in files["admission-policies.yaml"]
+    assert 'system:serviceaccount:gpus:shared-gpus"' in files["admission-policies.yaml"]
     assert "system:serviceaccount:kube-system:gpushare-scheduler" not in text
     assert {
         each["metadata"].get("namespace") for each in yaml.safe_load_all("---\n".join(files.values())) if each
@@ -164,9 +187,9 @@ def test_another_namespace_and_other_names_reach_the_policies_and_the_flow_schem
 
 def test_the_image_is_named_by_its_digest_where_there_is_one(helm: Helm) -> None:
     documents = helm.objects(VARIANTS["an image by its digest"])
-    images = {container["image"] for kind in ("Deployment", "DaemonSet") for container in pod_of(one(documents, kind))["containers"]}
+    pods = [pod_of(one(documents, kind)) for kind in ("Deployment", "DaemonSet")]
 
-    assert images == {f"registry.example/gpushare@sha256:{'0' * 64}"}
+    assert {container["image"] for pod in pods for container in pod["containers"]} == {f"registry.example/gpushare@sha256:{'0' * 64}"}
 
 
 def test_another_configuration_makes_new_pods(helm: Helm) -> None:
