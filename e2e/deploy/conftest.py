@@ -6,8 +6,6 @@ prometheus_operator  the kinds of the Prometheus Operator are served there, by n
 """
 
 import asyncio
-from pathlib import Path
-
 import pytest
 
 from e2e.control_plane.admin import Admin
@@ -23,8 +21,7 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 @pytest.fixture(scope="session")
 def helm_there(tmp_path_factory: pytest.TempPathFactory, controlled: ControlPlane) -> Helm:
-    home: Path = tmp_path_factory.mktemp("helm-there")
-    return chart.built(home, controlled.kubeconfig_path())
+    return chart.built(tmp_path_factory.mktemp("helm-there"), controlled.kubeconfig_path())
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """The files of `deploy/manifests` and `deploy/optional` that the chart is the source of.
 
-    python -m e2e.deploy.rendered      write them (`make manifests`)
+python -m e2e.deploy.rendered      write them (`make manifests`)
 """
 
 import tempfile

@@ -146,7 +146,9 @@ async def test_pods_are_given_the_schedulers_name(
 @pytest.mark.parametrize(
     ("pod", "message"),
     [
-        pytest.param(asking(scheduler="kueue"), "schedulerName is kueue, which chooses no card", id="another scheduler"),
+        pytest.param(
+            asking(scheduler="kueue"), "schedulerName is kueue, which chooses no card", id="another scheduler"
+        ),
         pytest.param(asking(node="n"), "schedulerName is default-scheduler, which chooses no card", id="a node"),
     ],
 )

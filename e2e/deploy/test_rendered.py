@@ -58,7 +58,9 @@ def test_every_kind_of_every_variant_is_known(helm: Helm, values: Mapping[str, A
 
 def test_policies_are_rendered_where_the_api_server_has_them(helm: Helm) -> None:
     with_policies = {
-        minor: any(kind.kind == "ValidatingAdmissionPolicy" for kind in kinds(helm.objects({}, kubernetes=f"{minor}.0")))
+        minor: any(
+            kind.kind == "ValidatingAdmissionPolicy" for kind in kinds(helm.objects({}, kubernetes=f"{minor}.0"))
+        )
         for minor in (Minor(1, 29), Minor(1, 30))
     }
     assert with_policies == {Minor(1, 29): False, Minor(1, 30): True}

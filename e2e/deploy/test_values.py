@@ -1,4 +1,4 @@
-"""Values: a wrong one is refused by its name, a right one is where it belongs, and the programs accept what comes of it."""
+"""Values: a wrong one is refused by its name, a right one is where it belongs, and the programs accept what comes out."""
 
 import re
 from collections.abc import Mapping
@@ -60,12 +60,12 @@ def test_a_wrong_value_is_refused_by_its_name(helm: Helm, path: str, value: obje
 
 
 def test_two_monitors_for_the_same_pods_are_refused(helm: Helm) -> None:
-    with pytest.raises(HelmRefused, match="serviceMonitor.enabled: podMonitor.enabled reads the same pods"):
+    with pytest.raises(HelmRefused, match=r"serviceMonitor\.enabled: podMonitor\.enabled reads the same pods"):
         helm.objects({**VARIANTS["pod monitors"], **VARIANTS["service monitors"]})
 
 
 def test_an_affinity_beside_that_of_the_labels_is_refused(helm: Helm) -> None:
-    with pytest.raises(HelmRefused, match="devicePlugin.affinity: selectNodesBy nfd-labels is an affinity"):
+    with pytest.raises(HelmRefused, match=r"devicePlugin\.affinity: selectNodesBy nfd-labels is an affinity"):
         helm.objects({"devicePlugin": {"selectNodesBy": "nfd-labels", "affinity": {"podAffinity": {}}}})
 
 
@@ -94,7 +94,9 @@ def plugin_of(documents: list[dict[str, Any]], folder: Path) -> DevicePluginConf
     pod = pod_of(one(documents, "DaemonSet"))
     (container,) = pod["containers"]
     environ = {
-        each["name"]: each.get("value", "a-node") for each in container["env"] if not each["name"].startswith(NO_SETTINGS)
+        each["name"]: each.get("value", "a-node")
+        for each in container["env"]
+        if not each["name"].startswith(NO_SETTINGS)
     }
     names = [volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume]
     assert bool(names) is ("args" in container)
@@ -129,7 +131,9 @@ def test_the_pods_are_secured_whatever_the_values(helm: Helm, values: Mapping[st
     documents = [each for each in helm.objects(values) if each["kind"] in {"Deployment", "DaemonSet"}]
     contexts = [container["securityContext"] for each in documents for container in pod_of(each)["containers"]]
 
-    assert all(context["readOnlyRootFilesystem"] and context["capabilities"] == {"drop": ["ALL"]} for context in contexts)
+    assert all(
+        context["readOnlyRootFilesystem"] and context["capabilities"] == {"drop": ["ALL"]} for context in contexts
+    )
     assert not any(context["allowPrivilegeEscalation"] for context in contexts)
     assert pod_of(one(documents, "Deployment"))["securityContext"]["runAsNonRoot"]
 
@@ -180,16 +184,20 @@ def test_another_namespace_and_other_names_reach_the_policies_and_the_flow_schem
     assert "system:serviceaccount:gpus:shared-gpus-node" in files["admission-policies.yaml"]
     assert 'system:serviceaccount:gpus:shared-gpus"' in files["admission-policies.yaml"]
     assert "system:serviceaccount:kube-system:gpushare-scheduler" not in text
-    assert {
-        each["metadata"].get("namespace") for each in yaml.safe_load_all("---\n".join(files.values())) if each
-    } == {None, "gpus", "kube-system"}
+    assert {each["metadata"].get("namespace") for each in yaml.safe_load_all("---\n".join(files.values())) if each} == {
+        None,
+        "gpus",
+        "kube-system",
+    }
 
 
 def test_the_image_is_named_by_its_digest_where_there_is_one(helm: Helm) -> None:
     documents = helm.objects(VARIANTS["an image by its digest"])
     pods = [pod_of(one(documents, kind)) for kind in ("Deployment", "DaemonSet")]
 
-    assert {container["image"] for pod in pods for container in pod["containers"]} == {f"registry.example/gpushare@sha256:{'0' * 64}"}
+    assert {container["image"] for pod in pods for container in pod["containers"]} == {
+        f"registry.example/gpushare@sha256:{'0' * 64}"
+    }
 
 
 def test_another_configuration_makes_new_pods(helm: Helm) -> None:

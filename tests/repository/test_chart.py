@@ -93,7 +93,9 @@ def test_the_document_says_from_when_on_each_kind_is_served() -> None:
     section = DOCUMENT.partition("## The kinds of the chart\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\S+)` \| (.+) \| (\S+) \|$", section, re.MULTILINE)
 
-    assert {Kind(version, kind): since for version, listed, since in rows for kind in re.findall(r"`(\w+)`", listed)} == {
+    assert {
+        Kind(version, kind): since for version, listed, since in rows for kind in re.findall(r"`(\w+)`", listed)
+    } == {
         **{kind: str(since) for kind, since in api_versions.SINCE.items()},
         **dict.fromkeys(api_versions.OF_THE_PROMETHEUS_OPERATOR, "any"),
     }
@@ -112,7 +114,9 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
 
 
 def test_the_schema_refuses_what_it_does_not_know() -> None:
-    assert [path for path, schema, _ in sections(SCHEMA, VALUES) if schema.get("additionalProperties") is not False] == []
+    assert [
+        path for path, schema, _ in sections(SCHEMA, VALUES) if schema.get("additionalProperties") is not False
+    ] == []
 
 
 def test_every_default_is_of_the_type_that_the_schema_wants() -> None:
