@@ -6,6 +6,7 @@ prometheus_operator  the kinds of the Prometheus Operator are served there, by n
 """
 
 import asyncio
+
 import pytest
 
 from e2e.control_plane.admin import Admin

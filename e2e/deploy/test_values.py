@@ -1,4 +1,4 @@
-"""Values: a wrong one is refused by its name, a right one is where it belongs, and the programs accept what comes out."""
+"""A wrong value is refused by its name, a right one is where it belongs, and the programs accept what comes of it."""
 
 import re
 from collections.abc import Mapping

@@ -1,8 +1,9 @@
 """Which kinds the chart may render, and from which Kubernetes on the API server serves them by default.
 
-Sources: `+k8s:prerelease-lifecycle-gen:introduced=` above each type of k8s.io/api in 1.36.3; for the mutating
-policies also the gate `MutatingAdmissionPolicy` in k8s.io/apiserver, pkg/features/kube_features.go, of that version. None of these interfaces has been withdrawn: client-go 0.37.0 has all of them. Those of monitoring.coreos.com
-are the Prometheus Operator's, whatever the Kubernetes.
+Sources: `+k8s:prerelease-lifecycle-gen:introduced=` above each type of k8s.io/api in 1.36.3; for the mutating policies
+also their gate in k8s.io/apiserver, pkg/features/kube_features.go, of that version. None of these interfaces has been
+withdrawn: client-go 0.37.0 has all of them. Those of monitoring.coreos.com are the Prometheus Operator's, whatever the
+Kubernetes.
 """
 
 from collections.abc import Mapping
