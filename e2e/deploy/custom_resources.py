@@ -41,7 +41,8 @@ def definitions() -> list[Json]:
 
 
 def _is_served(definition: Json) -> bool:
-    conditions = definition.get("status", {}).get("conditions", [])
+    # Null before the API server has looked at it.
+    conditions = definition.get("status", {}).get("conditions") or []
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
