@@ -31,7 +31,7 @@ ifneq ($(usable),yes)
 .PHONY: .venv/.runtime
 endif
 
-.PHONY: help demo cluster cluster-down kind kind-down test test-deploy test-nightly bench setup check unit e2e binaries format docs protos lock clean
+.PHONY: help demo cluster cluster-down kind kind-down test test-deploy test-nightly bench setup check unit e2e binaries format docs manifests protos lock clean
 
 help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal'
@@ -39,7 +39,8 @@ help:
 	@echo '              make cluster-down    (root for the nodes, by sudo; Go >= 1.26.6, gcc, pkg-config, apt-get, openssl)'
 	@echo 'make kind     the same in Docker, with the image built here (docker, kind and kubectl); make kind-down ends it'
 	@echo 'make test     everything: check, unit, e2e'
-	@echo 'make test-deploy  alert rules, and the metrics of both programs, with promtool (needs Go >= 1.26)'
+	@echo 'make test-deploy  the Helm chart with helm itself, on a real kube-apiserver; alert rules and metrics with'
+	@echo '              promtool (needs Go >= 1.26)'
 	@echo 'make test-nightly  1,000,000 steps of random histories; 100,000 mutated objects and files;'
 	@echo '              hundreds of pods on a real kubelet, restarts at random;'
 	@echo '              every fault of docs/reliability.md at once, for ten minutes (FIRE_SECONDS);'
@@ -53,6 +54,7 @@ help:
 	@echo 'make bench    measure speed and memory on a real kube-apiserver (needs Go >= 1.26)'
 	@echo 'make format   rewrite the sources as the format check wants them'
 	@echo 'make docs     rewrite the generated parts of docs/'
+	@echo 'make manifests  render deploy/manifests and deploy/optional from the chart (needs Go >= 1.26)'
 	@echo 'make protos   rewrite the generated code of the kubelet interfaces'
 	@echo 'make lock     pin the newest versions that requirements/*.in allow (needs uv)'
 	@echo 'make clean    remove what make made in this clone'
@@ -139,6 +141,9 @@ format: setup
 
 docs: setup
 	@.venv/bin/python -m tests.support.documents
+
+manifests: setup
+	@.venv/bin/python -m e2e.deploy.rendered
 
 protos: setup
 	@.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. deviceplugin/kubelet/v1beta1/*.proto
