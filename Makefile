@@ -15,6 +15,8 @@ unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUA
 
 TESTS ?= tests/
 E2E_TESTS ?= e2e/
+# Left out of `make e2e`: what is deployed, tried with the tools of those who deploy it.
+DEPLOY_TESTS ?= e2e/deploy
 # What says whether another Kubernetes will do.
 OTHER_MINORS := $(sort $(patsubst e2e/servers/kubernetes-%,%,$(wildcard e2e/servers/kubernetes-*)))
 MINOR_TESTS := $(patsubst %,e2e/suites/test_%.py,cluster versions pod_fields kube_client binding scheduler start rights \
@@ -29,11 +31,16 @@ ifneq ($(usable),yes)
 .PHONY: .venv/.runtime
 endif
 
-.PHONY: help demo test test-nightly bench setup check unit e2e binaries format docs protos lock clean
+.PHONY: help demo cluster cluster-down kind kind-down test test-deploy test-nightly bench setup check unit e2e binaries format docs manifests protos lock clean
 
 help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal'
+	@echo 'make cluster  Kubernetes on this machine, two nodes with simulated cards, both programs installed; stays up until'
+	@echo '              make cluster-down    (root for the nodes, by sudo; Go >= 1.26.6, gcc, pkg-config, apt-get, openssl)'
+	@echo 'make kind     the same in Docker, with the image built here (docker, kind and kubectl); make kind-down ends it'
 	@echo 'make test     everything: check, unit, e2e'
+	@echo 'make test-deploy  the Helm chart with helm itself, on a real kube-apiserver; alert rules and metrics with'
+	@echo '              promtool (needs Go >= 1.26)'
 	@echo 'make test-nightly  1,000,000 steps of random histories; 100,000 mutated objects and files;'
 	@echo '              hundreds of pods on a real kubelet, restarts at random;'
 	@echo '              every fault of docs/reliability.md at once, for ten minutes (FIRE_SECONDS);'
@@ -47,6 +54,7 @@ help:
 	@echo 'make bench    measure speed and memory on a real kube-apiserver (needs Go >= 1.26)'
 	@echo 'make format   rewrite the sources as the format check wants them'
 	@echo 'make docs     rewrite the generated parts of docs/'
+	@echo 'make manifests  render deploy/manifests and deploy/optional from the chart (needs Go >= 1.26)'
 	@echo 'make protos   rewrite the generated code of the kubelet interfaces'
 	@echo 'make lock     pin the newest versions that requirements/*.in allow (needs uv)'
 	@echo 'make clean    remove what make made in this clone'
@@ -54,6 +62,18 @@ help:
 
 demo: .venv/.project
 	@.venv/bin/gpushare-scheduler demo
+
+cluster: .venv/.project
+	@.venv/bin/python -m e2e.local_cluster up
+
+cluster-down: .venv/.project
+	@.venv/bin/python -m e2e.local_cluster down
+
+kind:
+	@e2e/kind/up.sh
+
+kind-down:
+	@e2e/kind/down.sh
 
 test: check unit e2e
 	@echo 'make test: passed'
@@ -70,8 +90,15 @@ unit: setup
 
 e2e: setup
 	@echo '== tests on a real kube-apiserver'
-	@if go=$$($(go_1_26)); then $(MAKE) --no-print-directory binaries && .venv/bin/python -m pytest -q $(E2E_TESTS); \
+	@if [ "$${E2E_PROVIDER:-local}" != local ]; then .venv/bin/python -m pytest -q $(E2E_TESTS); \
+	elif go=$$($(go_1_26)); then $(MAKE) --no-print-directory binaries && .venv/bin/python -m pytest -q --ignore=e2e/deploy $(E2E_TESTS); \
 	else echo "skipped: $(E2E_TESTS), the tests on a real kube-apiserver: they need Go >= 1.26 and $$go$${CI:+; \
+	CI is set, so this is a failure}"; [ -z "$$CI" ]; fi
+
+test-deploy: setup
+	@echo '== what is deployed'
+	@if go=$$($(go_1_26)); then .venv/bin/python -m pytest -q $(DEPLOY_TESTS); \
+	else echo "skipped: $(DEPLOY_TESTS), the tests of what is deployed: they need Go >= 1.26 and $$go$${CI:+; \
 	CI is set, so this is a failure}"; [ -z "$$CI" ]; fi
 
 test-nightly: setup
@@ -82,7 +109,7 @@ test-nightly: setup
 	@echo '== differential test: kube-scheduler asked again, and our rules changed one operator at a time'
 	@.venv/bin/python -m tests.differential.record --check
 	@.venv/bin/python -m tests.differential.mutations
-	@CI=true .venv/bin/python -m pytest -q -s --nightly $(E2E_TESTS)
+	@CI=true .venv/bin/python -m pytest -q -s --nightly --ignore=e2e/deploy $(E2E_TESTS)
 	@for minor in $(OTHER_MINORS); do \
 	echo "== the same programs with Kubernetes $$minor"; \
 	export E2E_KUBERNETES=$$minor CI=true; \
@@ -114,6 +141,9 @@ format: setup
 
 docs: setup
 	@.venv/bin/python -m tests.support.documents
+
+manifests: setup
+	@.venv/bin/python -m e2e.deploy.rendered
 
 protos: setup
 	@.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. deviceplugin/kubelet/v1beta1/*.proto

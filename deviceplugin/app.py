@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import gc
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,7 @@ from scheduler.kube import versions
 from scheduler.kube.rest import version
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import ConnectError, connect
+from scheduler.process import build_info
 from scheduler.process.probes import serve
 from scheduler.process.scrape import exposition
 from scheduler.process.startup import StartupError
@@ -76,10 +77,16 @@ async def _connected(
 async def _serve(
     configuration: DevicePluginConfiguration, cluster: KubeCluster, plugin: NodePlugin, stop: asyncio.Event
 ) -> None:
+    build_info.show(plugin.metrics.registry)
+
+    def scrape() -> Iterator[bytes]:
+        plugin.metrics.show_ready(ready=not plugin.not_ready())
+        return exposition(plugin.metrics.registry)
+
     try:
         server = await serve(
             configuration.listen_address,
-            lambda: exposition(plugin.metrics.registry),
+            scrape,
             ready=plugin.not_ready,
             alive=lambda: "",
             pages={"/status": status_page(plugin.status)},
@@ -87,7 +94,13 @@ async def _serve(
     except OSError as error:
         message = f"cannot listen on {configuration.listen}: {error.strerror}; choose another address with --listen"
         raise StartupError(message) from error
-    log.info("start", node=configuration.node_name, listen=configuration.listen, simulated=bool(configuration.simulate))
+    log.info(
+        "start",
+        version=str(build_info.build_info()),
+        node=configuration.node_name,
+        listen=configuration.listen,
+        simulated=bool(configuration.simulate),
+    )
     try:
         await _until_told_to_stop(cluster, plugin, stop)
     except* (TooManyDevices, NeedsNewContainer) as mistakes:

@@ -47,8 +47,9 @@ from deviceplugin.node.starts import StartsFile
 from deviceplugin.node.watch import NodeWatch
 from deviceplugin.reconcile.drift import DriftPolicy
 from deviceplugin.reconcile.reconciler import Reconciler, ReconcileSettings
+from deviceplugin.report import series
 from deviceplugin.report.measured import MeasuredPlugin
-from deviceplugin.report.metrics import METRICS_PREFIX, NodeMetrics
+from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import card_statuses, shown_cards
 from deviceplugin.report.status import PluginStatus
 from scheduler.kube import objects, versions
@@ -105,7 +106,7 @@ class NodePlugin:
         )
         self._releases = Releases(keeper=self._keeper, allocated=self._allocated_units, wall_s=time.time)
         self._watch = NodeWatch(cluster, c.node_name, rng, time.monotonic)
-        self.metrics.registry.register(ContactCollector(METRICS_PREFIX, self._watch.contact))
+        self.metrics.registry.register(ContactCollector(series.PREFIX, self._watch.contact))
         self._reconciler: Reconciler | None = None
         self._environment: EnvironmentAllocator | None = None
         self._registered: bool | None = None

@@ -27,12 +27,18 @@ from scheduler.kube.rest.rights import NEEDED, of_lease
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.leader_election import LeaderElection, Timing
 from scheduler.leadership import Leadership, LeaseLost
+from scheduler.process import build_info
 from scheduler.process.collector import keep_pauses_short
 from scheduler.process.contact import ContactCollector
-from scheduler.process.probes import serve
+from scheduler.process.documents import document_page
+from scheduler.process.loopback import on_this_machine
+from scheduler.process.probes import Handler, serve
 from scheduler.process.startup import StartupError
 from scheduler.process.stop import stop_requested
 from scheduler.service import Service, ServiceOptions
+from scheduler.telemetry import series
+from scheduler.telemetry.inspect_api import PATH as INSPECT_PATH
+from scheduler.telemetry.inspect_api import InspectApi
 from scheduler.telemetry.metrics import Metrics
 from scheduler.telemetry.observer import ServiceObserver
 
@@ -134,23 +140,20 @@ async def _serve(
         leadership=leadership,
     )
     if leadership is not None:
-        metrics.leader.follow(configuration.leader_election.resource_name, service.leads)
-    metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
-    metrics.registry.register(ContactCollector("gpushare_scheduler_", service.contact))
-    metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
-    # A scrape is rendered in another thread, which has no loop of its own.
-    metrics.loop.tasks.set_function(partial(_tasks_of, asyncio.get_running_loop()))
+        metrics.replica.follow(configuration.leader_election.resource_name, service.leads)
+    _show(service, metrics)
     try:
         server = await serve(
             configuration.listen_address,
             metrics.scrape,
             ready=service.not_ready,
             alive=lambda: "",
+            pages=inspect_pages(configuration.inspect_api, InspectApi(engine.tables, service.not_ready)),
         )
     except OSError as error:
         message = f"cannot listen on {configuration.listen}: {error.strerror}; choose another address with --listen"
         raise StartupError(message) from error
-    log.info("start", server=connection.url, source=connection.source, listen=configuration.listen)
+    log.info("start", version=str(build_info.build_info()), **_where(configuration, connection))
     lost = ""
     try:
         await _until_stopped(service, cluster, configuration.leader_election)
@@ -162,6 +165,31 @@ async def _serve(
         # As kube-scheduler: what it has in flight is the new leader's to find out.
         log.error("leader.lost", reason=lost)
         raise SystemExit(1)
+
+
+def _where(configuration: SchedulerConfiguration, connection: Connection) -> dict[str, str]:
+    return {"server": connection.url, "source": connection.source, "listen": configuration.listen}
+
+
+def inspect_pages(inspect_api: str, inspected: InspectApi) -> dict[str, Handler]:
+    """By path. inspect_api: who may read them, as configured."""
+    if inspect_api == "none":
+        return {}
+    page = document_page(INSPECT_PATH, inspected.answer)
+    page = page if inspect_api == "all" else on_this_machine(page)
+    return {INSPECT_PATH: page, f"{INSPECT_PATH}/": page}
+
+
+def _show(service: Service, metrics: Metrics) -> None:
+    """Have the metrics read of the service what it does not tell them."""
+    build_info.show(metrics.registry)
+    metrics.replica.ready = lambda: not service.not_ready()
+    metrics.waiting = service.recorder.waiting
+    metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
+    metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
+    metrics.registry.register(ContactCollector(series.PREFIX, service.contact))
+    # A scrape is rendered in another thread, which has no loop of its own.
+    metrics.loop.tasks.set_function(partial(_tasks_of, asyncio.get_running_loop()))
 
 
 def _tasks_of(loop: asyncio.AbstractEventLoop) -> int:

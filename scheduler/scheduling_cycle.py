@@ -318,9 +318,10 @@ class SchedulingCycle:
         if evaluation.never:
             found = _Diagnosed(version, evaluation.moment, Diagnosis(nodes, rejected=evaluation.never), NOT_RESOLVABLE)
         else:
-            groups = list(self._runtime.objections(pod, evaluation))
+            objections = list(self._runtime.objections_by_rule(pod, evaluation))
+            rules, groups = [rule for rule, _ in objections], [group for _, group in objections]
             rows = self._runtime.resolvable(evaluation, groups)
-            diagnosis = Diagnosis(nodes, count_reasons(tables.valid, groups, tables.names))
+            diagnosis = Diagnosis(nodes, count_reasons(tables.valid, groups, tables.names, rules))
             found = _Diagnosed(version, evaluation.moment, diagnosis, rows)
         self._diagnoses[key] = found
         return found

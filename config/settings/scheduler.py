@@ -241,7 +241,12 @@ class SchedulerConfiguration(Section):
     )
     listen: Address = Field(
         default=":10261",
-        description="Address and port of `/healthz`, `/readyz` and `/metrics`; port 0: any free one.",
+        description="Address and port of `/healthz`, `/readyz`, `/metrics` and the inspect API; port 0: any free one.",
+    )
+    inspect_api: Literal["local", "all", "none"] = Field(
+        default="local",
+        description="Who may read `/gpushare-scheduler/inspect`, which names pods: callers on the same machine alone, "
+        "such as `kubectl port-forward`; whoever reaches the port; or nobody.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",

@@ -1,40 +1,21 @@
-"""Metrics of one node.
-
-Names and labels. Cards carry the labels of NVIDIA's dcgm-exporter, so that its dashboards and joins work on ours:
-`gpu` (the index), `UUID`, `pci_bus_id` (eight digits of domain, as DCGM writes it), `device` (`nvidia<index>`),
-`modelName`, `Hostname` (the node), and on series of containers `namespace`, `pod`, `container`. What DCGM has keeps its
-name and unit, MiB and percent:
-
-    DCGM_FI_DEV_GPU_UTIL      duty cycle, %          DCGM_FI_DEV_GPU_TEMP      °C
-    DCGM_FI_DEV_FB_USED       MiB                    DCGM_FI_DEV_POWER_USAGE   W
-    DCGM_FI_DEV_FB_FREE       MiB                    DCGM_FI_DEV_XID_ERRORS    the last XID, 0 for none
-
-Two exporters on a node would make sums count each card twice, so these can be left out (`dcgmMetrics`). What DCGM does
-not have begins with `gpushare_device_plugin_` and is in bytes and seconds, as Prometheus has it. With one card shared
-by several pods, dcgm-exporter puts the card's numbers on one of them; here the series of a card name no pod, and what
-a container uses is a series of its own.
-
-Source: dcgm-exporter, etc/default-counters.csv and the labels of its output (NVIDIA/dcgm-exporter, pull 326).
-"""
+"""Metrics of one node; what they are called and say is in `series`."""
 
 from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from config.protocol.inventory import Health
 from deviceplugin.driver.cards import DriverCard
+from deviceplugin.report import series
 from deviceplugin.report.shown import ShownCard, ShownContainer
+from scheduler.process.series import new_registry
 
 Call: TypeAlias = Literal["Allocate", "PreStartContainer"]
 
-METRICS_PREFIX: Final = "gpushare_device_plugin_"
 _MIB: Final = 2**20
-_CARD_LABELS: Final = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname")
-_CONTAINER_LABELS: Final = (*_CARD_LABELS, "namespace", "pod", "container")
 _DOMAIN_DIGITS: Final = 8
 # The promises are 5 ms for an Allocate and 50 ms for a PreStartContainer; an Allocate may wait, 5 s at most.
 _CALL_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
@@ -45,32 +26,19 @@ class NodeMetrics:
 
     def __init__(self, node: str, unit_mib: int, *, dcgm: bool) -> None:
         """dcgm: whether readings have series under DCGM's names too."""
-        self.registry = CollectorRegistry()
-        r = self.registry
-        self._call_s = Histogram(
-            f"{METRICS_PREFIX}call_duration_seconds",
-            "Seconds to serve a kubelet call, refusals included.",
-            ["call"],
-            buckets=_CALL_S,
-            registry=r,
-        )
-        self._refusals = Counter(
-            f"{METRICS_PREFIX}refusals", "Kubelet calls that were refused.", ["call", "reason"], registry=r
-        )
-        self._registrations = Counter(f"{METRICS_PREFIX}registrations", "Registrations with the kubelet.", registry=r)
-        self._registered = Gauge(
-            f"{METRICS_PREFIX}registered", "1 while registered and watched by the kubelet.", registry=r
-        )
-        self._driver_processes = Gauge(
-            f"{METRICS_PREFIX}driver_processes_started", "Processes that were made to ask the driver.", registry=r
-        )
-        self._driver_abandoned = Gauge(
-            f"{METRICS_PREFIX}driver_processes_abandoned",
-            "Processes that asked the driver, were ended, and hang in the kernel.",
-            registry=r,
-        )
+        self.registry = r = new_registry()
+        self._ready = series.READY.gauge(r).labels(node)
+        self._call_s = series.CALLS.histogram(r, _CALL_S)
+        self._refusals = series.REFUSALS.counter(r)
+        self._registrations = series.REGISTRATIONS.counter(r)
+        self._registered = series.REGISTERED.gauge(r)
+        self._driver_abandoned = series.DRIVER_ABANDONED.gauge(r)
         self._node = _NodeCollector(node, unit_mib, dcgm=dcgm)
         r.register(self._node)
+
+    def show_ready(self, *, ready: bool) -> None:
+        """Whether `/readyz` says so."""
+        self._ready.set(ready)
 
     def served(self, call: Call, took_s: float) -> None:
         """A call of the kubelet was answered."""
@@ -92,7 +60,7 @@ class NodeMetrics:
 
     def show_driver(self, starts: int, abandoned: int) -> None:
         """The processes that ask the driver."""
-        self._driver_processes.set(starts)
+        self._node.driver_starts = starts
         self._driver_abandoned.set(abandoned)
 
     def xid(self, uuid: str, number: int, times: int = 1) -> None:
@@ -124,6 +92,7 @@ class _NodeCollector(Collector):
         self.cards: tuple[ShownCard, ...] = ()
         self.containers: tuple[ShownContainer, ...] = ()
         self.drift: dict[str, int] = {}
+        self.driver_starts = 0
         self.xids: Counts[tuple[str, int]] = Counts()
         self.last_xid: dict[str, int] = {}
 
@@ -137,14 +106,13 @@ class _NodeCollector(Collector):
         yield from self._of_containers()
         yield self._xid_counts(cards)
         yield self._drift()
+        yield self._driver_processes()
         if self._dcgm:
             yield from self._readings(cards)
 
     def _memory(self, cards: tuple[ShownCard, ...]) -> Iterator[Metric]:
-        total = _gauge("card_memory_total_bytes", "Usable memory of the card.")
-        announced = _gauge("card_memory_announced_bytes", "Announced memory of the card: whole units.")
-        allocated = _gauge("card_memory_allocated_bytes", "Memory of the card that is allocated to live pods.")
-        used = _gauge("card_memory_used_bytes", "Memory of the card that is in use.")
+        declared = (series.CARD_TOTAL, series.CARD_ANNOUNCED, series.CARD_ALLOCATED, series.CARD_USED)
+        total, announced, allocated, used = (one.gauges() for one in declared)
         for shown in cards:
             labels = self._labels(shown.card)
             total.add_metric(labels, shown.card.memory_mib * _MIB)
@@ -155,21 +123,14 @@ class _NodeCollector(Collector):
         yield from (total, announced, allocated, used)
 
     def _health(self, cards: tuple[ShownCard, ...]) -> Metric:
-        family = GaugeMetricFamily(
-            f"{METRICS_PREFIX}card_health",
-            "1 for the card's health, 0 for the others.",
-            labels=(*_CARD_LABELS, "health"),
-        )
+        family = series.CARD_HEALTH.gauges()
         for shown in cards:
             for health in Health:
                 family.add_metric([*self._labels(shown.card), health.value], float(health is shown.health))
         return family
 
     def _of_containers(self) -> Iterator[Metric]:
-        asked = _gauge(
-            "container_memory_requested_bytes", "Memory that the container requested on the card.", _CONTAINER_LABELS
-        )
-        used = _gauge("container_memory_used_bytes", "Memory that the container uses on the card.", _CONTAINER_LABELS)
+        asked, used = series.CONTAINER_REQUESTED.gauges(), series.CONTAINER_USED.gauges()
         for shown in self.containers:
             labels = [*self._labels(shown.card), shown.namespace, shown.pod, shown.container]
             asked.add_metric(labels, shown.requested_units * self._unit_bytes)
@@ -179,9 +140,7 @@ class _NodeCollector(Collector):
 
     def _xid_counts(self, cards: tuple[ShownCard, ...]) -> Metric:
         """Of the cards that are there, and of errors without a card."""
-        family = CounterMetricFamily(
-            f"{METRICS_PREFIX}xids", "XID errors that the driver reported.", labels=("UUID", "xid")
-        )
+        family = series.XIDS.counters()
         there = {"", *(shown.card.uuid for shown in cards)}
         for (uuid, number), count in sorted(self.xids.items()):
             if uuid in there:
@@ -189,18 +148,20 @@ class _NodeCollector(Collector):
         return family
 
     def _drift(self) -> Metric:
-        family = GaugeMetricFamily(
-            f"{METRICS_PREFIX}drift", "Drift that the last reconcile found, by kind.", labels=("kind",)
-        )
+        family = series.DRIFT.gauges()
         for kind, count in sorted(self.drift.items()):
             family.add_metric([kind], count)
         return family
 
+    def _driver_processes(self) -> Metric:
+        family = series.DRIVER_PROCESSES.counters()
+        family.add_metric((), self.driver_starts)
+        return family
+
     def _readings(self, cards: tuple[ShownCard, ...]) -> Iterator[Metric]:
-        utilisation = _dcgm("GPU_UTIL", "GPU utilization (in %).")
-        used, free = _dcgm("FB_USED", "Memory used (in MiB)."), _dcgm("FB_FREE", "Memory free (in MiB).")
-        temperature, power = _dcgm("GPU_TEMP", "Temperature (in C)."), _dcgm("POWER_USAGE", "Power draw (in W).")
-        xid = _dcgm("XID_ERRORS", "The last XID error, 0 for none.")
+        utilisation, xid = series.DCGM_UTILISATION.gauges(), series.DCGM_XID.gauges()
+        used, free = series.DCGM_USED.gauges(), series.DCGM_FREE.gauges()
+        temperature, power = series.DCGM_TEMPERATURE.gauges(), series.DCGM_POWER.gauges()
         for shown in cards:
             labels, reading = self._labels(shown.card), shown.reading
             xid.add_metric(labels, self.last_xid.get(shown.card.uuid, 0))
@@ -216,14 +177,6 @@ class _NodeCollector(Collector):
 
     def _labels(self, card: DriverCard) -> list[str]:
         return [str(card.index), card.uuid, _pci(card.pci), f"nvidia{card.index}", card.model, self._host]
-
-
-def _gauge(name: str, says: str, labels: tuple[str, ...] = _CARD_LABELS) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"{METRICS_PREFIX}{name}", says, labels=labels)
-
-
-def _dcgm(name: str, says: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"DCGM_FI_DEV_{name}", says, labels=_CARD_LABELS)
 
 
 def _pci(address: str) -> str:

@@ -1,10 +1,5 @@
-"""The page `/status`, and its client.
+"""The page `/status`, and its client. It names pods, so it is for this machine alone."""
 
-`/status` names pods, so it is for this machine alone: only a peer on loopback is answered. `kubectl exec` and
-`kubectl port-forward` arrive there, by the API server's leave.
-"""
-
-import ipaddress
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
@@ -14,6 +9,7 @@ import msgspec
 from aiohttp import web
 
 from deviceplugin.report.status import PluginStatus, decode, encode
+from scheduler.process.loopback import on_this_machine
 from scheduler.process.probes import Handler
 
 _ANSWER_S: Final = 5.0
@@ -26,12 +22,10 @@ class StatusUnknown(Exception):
 def status_page(status: Callable[[], PluginStatus]) -> Handler:
     """Answers `/status`, on this machine only."""
 
-    async def handle(request: web.BaseRequest) -> web.Response:
-        if not is_loopback(request.remote):
-            return web.Response(text="available on this machine only\n", status=HTTPStatus.FORBIDDEN)
+    async def handle(_request: web.BaseRequest) -> web.Response:
         return web.Response(body=encode(status()), content_type="application/json")
 
-    return handle
+    return on_this_machine(handle)
 
 
 async def ask_status(address: str) -> PluginStatus:
@@ -54,13 +48,3 @@ async def ask_status(address: str) -> PluginStatus:
     except msgspec.DecodeError as error:
         message = f"{url}: the answer is not a status: {error}"
         raise StatusUnknown(message) from error
-
-
-def is_loopback(peer: str | None) -> bool:
-    """Whether a connection came from this machine's loopback. peer: an IP address; None is nobody known."""
-    try:
-        address = ipaddress.ip_address((peer or "").partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)

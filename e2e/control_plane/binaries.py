@@ -41,8 +41,8 @@ _CONTAINERD: Final = "github.com/containerd/containerd/v2/cmd"
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
 _BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false")
 # Of a module: without tags, runc cannot set up the seccomp filter that the kubelet asks for, and
-# containerd wants the header files of btrfs.
-_TAGS: Final = {"containerd": "no_btrfs", "runc": "seccomp,netgo,osusergo"}
+# containerd wants the header files of btrfs, and promtool is built with the libraries of every cloud.
+_TAGS: Final = {"containerd": "no_btrfs", "runc": "seccomp,netgo,osusergo", "promtool": "remove_all_sd"}
 _LIBRARY: Final = "libseccomp-dev"
 
 
@@ -78,10 +78,13 @@ PROGRAMS: Final[dict[str, GoProgram]] = {
     "runc": GoProgram("runc", "github.com/opencontainers/runc"),
     "pause": GoProgram("pause", "."),
     "kube-scheduler-oracle": GoProgram("oracle", "."),
+    "kubectl": GoProgram("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+    "promtool": GoProgram("promtool", "github.com/prometheus/prometheus/cmd/promtool"),
+    "helm": GoProgram("helm", "helm.sh/helm/v4/cmd/helm"),
 }
 OF_A_NODE: Final = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "pause")
-# Built by who asks for it: only `tests.differential.record` does.
-ON_DEMAND: Final = ("kube-scheduler-oracle",)
+# Built by who asks for them: `tests.differential.record`, `e2e.local_cluster`, and the tests of `e2e/deploy`.
+ON_DEMAND: Final = ("kube-scheduler-oracle", "kubectl", "promtool", "helm")
 
 
 def ensure(names: Iterable[str], say: Say | None = None) -> dict[str, Path]:
@@ -120,8 +123,8 @@ def linker_flags(module: str) -> str:
     """Flags for `go build -ldflags`: small, and for Kubernetes the version that it announces."""
     if module == "runc":
         return "-s -w -extldflags -static"
-    # Kubernetes reads its own version where a feature depends on that, in the oracle too.
-    if not module.startswith((TESTED, "oracle")):
+    # Kubernetes reads its own version where a feature depends on that, in the oracle too; kubectl tells it.
+    if not module.startswith((TESTED, "oracle", "kubectl")):
         return "-s -w"
     version = kubernetes_of(module)
     major, minor, _ = version.removeprefix("v").split(".")

@@ -144,7 +144,7 @@ class GpuSite:
             async with asyncio.timeout(_SOON_S):
                 while True:
                     metrics = await self.scheduler.metrics()
-                    known = {node for name, node in metrics if name == "gpushare_node_gpu_memory_units"}
+                    known = {node for name, node in metrics if name == "gpushare_scheduler_node_memory_bytes"}
                     waiting = sum(value for (name, _), value in metrics.items() if name == "scheduler_pending_pods")
                     if holds(known) and not (empty_queue and waiting):
                         return

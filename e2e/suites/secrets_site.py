@@ -28,6 +28,7 @@ from e2e.suites.gpu_site import NODES
 from e2e.suites.planted_secrets import secret
 from e2e.suites.shared_node import GIB
 from e2e.suites.tunnel import Tunnel, tunnel
+from scheduler.telemetry.inspect_api import PATH as INSPECT
 
 CARD_UNITS: Final = 16
 _EVENTS: Final = "/apis/events.k8s.io/v1/events"
@@ -79,7 +80,7 @@ class SecretsSite:
     async def look(self) -> None:
         """Note pages, logs, Events, what the objects say that is ours, and the files of the plugin."""
         for program, process in (("scheduler", self.scheduler), ("device plugin", self.plugin)):
-            for path in ("/readyz", "/readyz?verbose", "/livez", "/healthz", "/metrics", "/status"):
+            for path in ("/readyz", "/readyz?verbose", "/livez", "/healthz", "/metrics", "/status", INSPECT):
                 self.said[f"{program} {path}"] = await process.page(path)
         events = [one for one in await self.admin.items(_EVENTS) if one.get("reportingController") in _OURS]
         self.said["Events"] = json.dumps(events)

@@ -127,7 +127,7 @@ async def test_a_card_that_hangs_costs_only_itself(shared: SharedNode, on_node: 
 
 
 async def test_a_process_that_dies_changes_nothing(shared: SharedNode, on_node: Admin) -> None:
-    started = ("gpushare_device_plugin_driver_processes_started", "")
+    started = ("gpushare_device_plugin_driver_processes_started_total", "")
     before = (await shared.plugin.metrics())[started]
     await shared.plugin.happens(die=True)
     while (await shared.plugin.metrics())[started] == before:

@@ -6,7 +6,7 @@ and pods; without the others the answer says what it could not look at. docs/exp
 
 import contextlib
 import difflib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from config.protocol.quantity import QuantityError
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine, installed_plugins
-from scheduler.cli.manifests import Manifest, Unanswerable
+from scheduler.cli.manifests import Manifest, Unanswerable, Unreadable
 from scheduler.event_handlers import BAD_ANNOTATION, EventHandlers, Problem
 from scheduler.explain.answers import Explanation, WhatIf, listed
 from scheduler.explain.reading import Reading
@@ -25,6 +25,7 @@ from scheduler.explain.what_if import what_if
 from scheduler.kube import objects
 from scheduler.kube.port import (
     DISRUPTION_BUDGETS,
+    KINDS,
     NAMESPACES,
     OF_STORAGE,
     PODS,
@@ -90,11 +91,11 @@ class Site:
             return pod, ()
         classes: list[objects.PriorityClass] = []
         try:
-            await _list(self.cluster, PRIORITY_CLASSES, lambda events: classes.extend(_present(events)))
+            await read_all(self.cluster, PRIORITY_CLASSES, lambda events: classes.extend(_present(events)))
         except ApiForbidden:
             return pod, (f"Its PriorityClass {name} cannot be read: its priority is taken as 0.",) if name else ()
         except ApiError as error:
-            raise Unanswerable(error.message) from error
+            raise Unreadable(error.message) from error
         suiting = [one for one in classes if (one.metadata.name == name if name else one.global_default)]
         if not suiting:
             none = f"There is no PriorityClass {name}, so the API server refuses the pod: its priority is taken as 0."
@@ -144,8 +145,8 @@ def _or(near: list[str]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-async def site(cluster: Cluster, configuration: SchedulerConfiguration) -> Site:
-    """Read the cluster. Raises Unanswerable when nodes or pods cannot be read."""
+async def site(cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]] = KINDS) -> Site:
+    """Read the cluster. kinds: of objects, no others are read. Raises Unreadable when nodes or pods cannot be read."""
     engine, reader = build_engine(configuration, installed_plugins())
     problems: list[str] = []
 
@@ -157,17 +158,17 @@ async def site(cluster: Cluster, configuration: SchedulerConfiguration) -> Site:
     volume_handlers = VolumeHandlers(engine.change_volumes, report=report, seen=lambda _: None)
     since: dict[str, str] = {}
     unread = []
-    for one in watched(handlers, volume_handlers):
+    for one in (found for found in watched(handlers, volume_handlers) if found.kind in kinds):
         handle = _noting(since, one.handle) if one.kind is PODS else one.handle
         try:
-            await _list(cluster, one.kind, handle)
+            await read_all(cluster, one.kind, handle)
         except ApiError as error:
             if isinstance(error, ApiForbidden) and not one.needed:
                 unread.append(one.kind.name)
                 continue
             needs = "; this needs the right to list and watch them" if isinstance(error, ApiForbidden) else ""
             message = f"{one.kind.name} cannot be read: {error.message}{needs}"
-            raise Unanswerable(message) from error
+            raise Unreadable(message) from error
     if DISRUPTION_BUDGETS.name in unread:
         # A scheduler knows them; the answer says that they are not known here.
         engine.budgets_listed()
@@ -209,8 +210,8 @@ def _present(events: Sequence[WatchEvent[T]]) -> list[T]:
     return [event.object for event in events if isinstance(event, Changed)]
 
 
-async def _list(cluster: Cluster, kind: Kind[T], handle: Callable[[Sequence[WatchEvent[T]]], None]) -> None:
-    """Raises ApiError."""
+async def read_all(cluster: Cluster, kind: Kind[T], handle: Callable[[Sequence[WatchEvent[T]]], None]) -> None:
+    """Every object of a kind, once. Raises ApiError."""
     batches = cast("AsyncGenerator[list[WatchEvent[T]], None]", cluster.watch(kind, None))
     async with contextlib.aclosing(batches):
         async for batch in batches:
@@ -223,4 +224,4 @@ async def _asked(answer: Any) -> Any:  # noqa: ANN401 - whatever is asked of the
     try:
         return await answer
     except ApiError as error:
-        raise Unanswerable(error.message) from error
+        raise Unreadable(error.message) from error

@@ -1,8 +1,9 @@
 """`kubectl inspect gpushare [-d] [node ...]`: who holds how much of which card.
 
-The default output is that of the legacy command, byte for byte; `-o json`, `--context`, `--kubeconfig` and further
-nodes are additions. Reads any cluster that shares GPUs by memory, ours or the legacy one, through a kubeconfig
-(`KUBECONFIG`, or `~/.kube/config`). Rights needed: list nodes and pods, or with nodes named, get nodes and list pods.
+The default output is that of the legacy command, byte for byte; `-o`, `--used`, `--context`, `--kubeconfig`, further
+nodes, and below the legacy text nodes with pods and without allocatable GPU memory, are additions. Reads any cluster
+that shares GPUs by memory, ours or the legacy one, through a kubeconfig (`KUBECONFIG`, or `~/.kube/config`). Rights
+needed: list nodes and pods, or with nodes named, get nodes and list pods.
 """
 
 import argparse
@@ -21,8 +22,10 @@ import yaml
 
 from scheduler.inspect import wire
 from scheduler.inspect.document import as_json
+from scheduler.inspect.lists import compact, used_only, wide
 from scheduler.inspect.tables import details, summary
-from scheduler.inspect.view import view
+from scheduler.inspect.terminal import one_line, printable
+from scheduler.inspect.view import InspectedNode, view
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -50,10 +53,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(1) from None
     nodes, unread_nodes = wire.read(node_items, wire.ListedNode)
     pods, unread_pods = wire.read(pod_items, wire.ListedPod)
-    sys.stderr.writelines(f"{problem}\n" for problem in (*unread_nodes, *unread_pods))
+    sys.stderr.write(printable((*unread_nodes, *unread_pods)))
     shown = view(nodes, pods, with_gpu_memory_only=not chosen.nodes)
-    write = as_json if chosen.output == "json" else details if chosen.details else summary
-    sys.stdout.write(write(shown))
+    if chosen.used:
+        shown = used_only(shown)
+    sys.stdout.write(_written(shown, chosen))
+
+
+def _written(shown: Sequence[InspectedNode], chosen: argparse.Namespace) -> str:
+    if chosen.output == "json":
+        return as_json(shown)
+    if chosen.output == "wide":
+        return wide(shown, used=chosen.used)
+    if chosen.output == "compact":
+        return compact(shown)
+    return details(shown) if chosen.details else summary(shown, named=bool(chosen.nodes))
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
@@ -75,10 +89,28 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("nodes", nargs="*", metavar="node", help="only these nodes (default: all with GPU memory)")
     parser.add_argument("-d", dest="details", action="store_true", help="one line per pod")
-    parser.add_argument("-o", dest="output", choices=("json",), help="output format")
+    parser.add_argument(
+        "-o",
+        dest="output",
+        choices=("wide", "compact", "json"),
+        help="wide: a line per card, with model, health and pods; compact: a line per node, 100 columns; json",
+    )
+    parser.add_argument("--used", action="store_true", help="only nodes that pods hold units of; wide: only such cards")
     parser.add_argument("--context", help="context of the kubeconfig (default: the current one)")
+    parser.add_argument("--version", action=_Version, nargs=0, help="say which build this is, and end")
     parser.add_argument("--kubeconfig", help="kubeconfig file (default: KUBECONFIG, then ~/.kube/config)")
     return parser
+
+
+class _Version(argparse.Action):
+    """As argparse's own, but that what it says is looked up only when it is asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Say it, and end."""
+        from scheduler.process.build_info import build_info  # noqa: PLC0415 - slow to import
+
+        sys.stdout.write(f"kubectl-inspect-gpushare {build_info()}\n")
+        parser.exit()
 
 
 def _fetch(chosen: argparse.Namespace) -> tuple[list[msgspec.Raw], list[msgspec.Raw]]:
@@ -160,7 +192,7 @@ def _get(api: "ApiClient", path: str, query: Mapping[str, str] | None = None) ->
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return one_line((str(error).strip() or type(error).__name__).splitlines()[0])
 
 
 if __name__ == "__main__":

@@ -3,28 +3,34 @@
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal, NoReturn
+from typing import Annotated, Final, Literal
 
 import typer
 
-from config.settings.load import load
 from config.settings.mistakes import ConfigurationError
-from config.settings.scheduler import SchedulerConfiguration, configuration_model
+from scheduler.cli.answering import answering, configured, connection_flags, give_up, named_pod
 
-ENV_PREFIX: Final = "GPUSHARE_SCHEDULER_"
-_MISCONFIGURED: Final = 2
-_DEFAULT_NAMESPACE: Final = "default"
-# As kubectl spells the kind.
-_POD_KINDS: Final = frozenset({"pod", "pods", "po"})
+PROGRAM: Final = "gpushare-scheduler"
 
 cli = typer.Typer(
-    help="A secondary Kubernetes scheduler that shares GPUs by memory.",
+    invoke_without_command=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+@cli.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Say which build this is, and end.")] = False,  # noqa: FBT002 - a flag
+) -> None:
+    """A secondary Kubernetes scheduler that shares GPUs by memory."""
+    if version:
+        from scheduler.process.build_info import build_info  # noqa: PLC0415 - no other command needs it
+
+        sys.stdout.write(f"gpushare-scheduler {build_info()}\n")
+        raise typer.Exit
 
 
 @cli.command()
@@ -36,8 +42,8 @@ def run(
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error (default: info).")] = None,
 ) -> None:
     """Schedule a cluster's pods until stopped."""
-    flags = {**_connection(kubeconfig, context), "listen": listen, "logLevel": log_level}
-    configuration = _configuration(config, flags)
+    flags = {**connection_flags(kubeconfig, context), "listen": listen, "logLevel": log_level}
+    configuration = configured(PROGRAM, config, flags)
     # What follows is slow to import and needed by this command only.
     import uvloop  # noqa: PLC0415
 
@@ -50,7 +56,7 @@ def run(
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_scheduler(configuration, os.environ))
     except StartupError as error:
-        _give_up(str(error))
+        give_up(PROGRAM, str(error))
 
 
 @cli.command()
@@ -69,20 +75,21 @@ def simulate(
     files: Annotated[list[Path], typer.Argument(metavar="CLUSTER.yaml [WORKLOAD.yaml]...", help="Cluster files.")],
     config: Annotated[Path | None, typer.Option(help="Configuration file (SchedulerConfiguration).")] = None,
     output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
+    summary: Annotated[bool, typer.Option("--summary", help="Tables of one screen instead of every pod.")] = False,  # noqa: FBT002 - a flag
 ) -> None:
     """Schedule the pods of a cluster file on its nodes, at full speed."""
-    configuration = _configuration(config, {})
-    from scheduler.cli.simulate import as_json, print_tables  # noqa: PLC0415
+    configuration = configured(PROGRAM, config, {})
+    from scheduler.cli.simulate import as_json, print_summary, print_tables  # noqa: PLC0415
     from scheduler.cli.simulate import simulate as schedule  # noqa: PLC0415
 
     try:
         report, took_s = schedule(files, configuration)
     except ConfigurationError as error:
-        _give_up(str(error))
+        give_up(PROGRAM, str(error))
     if output == "json":
         sys.stdout.write(as_json(report))
     else:
-        print_tables(report, took_s, sys.stdout)
+        (print_summary if summary else print_tables)(report, took_s, sys.stdout)
 
 
 @cli.command()
@@ -97,11 +104,12 @@ def explain(
     output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
 ) -> None:
     """Say why a pod waits: per node and card what is free, what is in the way, and what would help. Only reads."""
-    namespace, name = named_pod(pod, namespace)
-    configuration = _configuration(config, _connection(kubeconfig, context))
+    namespace, name = named_pod(PROGRAM, pod, namespace)
+    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
     from scheduler.cli.explain import explain as answer  # noqa: PLC0415
 
-    _answered(answer(configuration, os.environ, namespace=namespace, name=name, node=node, output=output))
+    with answering(PROGRAM):
+        answer(configuration, os.environ, namespace=namespace, name=name, node=node, output=output)
 
 
 @cli.command("what-if")
@@ -115,50 +123,11 @@ def what_if(
     output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
 ) -> None:
     """Say how many copies of a pod would fit now, where, and what stops the next. Only reads."""
-    configuration = _configuration(config, _connection(kubeconfig, context))
+    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
     from scheduler.cli.explain import what_if as answer  # noqa: PLC0415
 
-    _answered(answer(configuration, os.environ, file=file, replicas=replicas, output=output))
-
-
-def named_pod(pod: str, namespace: str) -> tuple[str, str]:
-    """(namespace, name) of `NAME`, `pod/NAME` or `NAMESPACE/NAME`. namespace: as the flag says, "" without it."""
-    before, slash, name = pod.rpartition("/")
-    if not slash or before in _POD_KINDS:
-        return namespace or _DEFAULT_NAMESPACE, name
-    if not before or not name or "/" in before or namespace not in {"", before}:
-        _give_up(f"{pod} is no pod{f' of namespace {namespace}' if namespace else ''}: expected NAME or NAMESPACE/NAME")
-    return before, name
-
-
-def _connection(kubeconfig: Path | None, context: str | None) -> dict[str, object]:
-    return {
-        "clientConnection.kubeconfig": str(kubeconfig) if kubeconfig else None,
-        "clientConnection.context": context,
-    }
-
-
-def _answered(problem: str) -> None:
-    """End with exit code 1 when there is a problem; the answer is printed."""
-    if problem:
-        sys.stderr.write(f"gpushare-scheduler: {problem}\n")
-        raise typer.Exit(1)
-
-
-def _configuration(config: Path | None, flags: Mapping[str, object]) -> SchedulerConfiguration:
-    from scheduler.build import BrokenPlugin, installed_plugins  # noqa: PLC0415 - as above
-    from scheduler.plugins.registry import describe  # noqa: PLC0415
-
-    try:
-        model = configuration_model(describe(installed_plugins()))
-        return load(model, file=config, environ=os.environ, flags=flags, env_prefix=ENV_PREFIX)
-    except (ConfigurationError, BrokenPlugin) as error:
-        _give_up(str(error))
-
-
-def _give_up(message: str) -> NoReturn:
-    sys.stderr.write(f"gpushare-scheduler: {message}\n" if "\n" not in message else f"{message}\n")
-    raise typer.Exit(_MISCONFIGURED)
+    with answering(PROGRAM):
+        answer(configuration, os.environ, file=file, replicas=replicas, output=output)
 
 
 def main() -> None:

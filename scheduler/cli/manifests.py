@@ -17,6 +17,10 @@ class Unanswerable(Exception):
     """The question cannot be answered; the message says why, and what to do."""
 
 
+class Unreadable(Unanswerable):
+    """The cluster does not answer, or may not be read."""
+
+
 class Manifest(NamedTuple):
     """A pod that does not exist. priority_class: the name of its PriorityClass, "" where it names none."""
 

@@ -1,4 +1,4 @@
-"""What `explain` and `what-if` answer, as they print it in JSON.
+"""What `explain` and `what-if` answer, and others that ask the tables, as they print it in JSON.
 
 The shape is documented in docs/explain.md; fields may be added, none is removed or changes its meaning.
 """
@@ -143,7 +143,7 @@ class WhatIf(Answer, frozen=True):
     next: Explanation | None
 
 
-def as_json(answer: Explanation | WhatIf) -> str:
+def as_json(answer: Answer) -> str:
     """The text, indented, with a line end."""
     return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n"
 

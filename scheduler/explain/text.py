@@ -7,6 +7,7 @@ from typing import Final
 
 from scheduler.explain.answers import ExplainedCard, ExplainedNode, Explanation, HeldUnits, WhatIf, listed
 from scheduler.explain.reading import told_going
+from scheduler.inspect.terminal import printable
 
 _GAP: Final = "  "
 _MOST_GROUPS: Final = 8
@@ -24,7 +25,7 @@ def explanation_text(answer: Explanation, width: int) -> str:
     for sentence in (*answer.words, *_under_way(answer)):
         lines += _wrapped(sentence, width)
     lines += _verdict(answer, width)
-    return _printable(lines)
+    return printable(lines)
 
 
 def what_if_text(answer: WhatIf, width: int) -> str:
@@ -44,12 +45,7 @@ def what_if_text(answer: WhatIf, width: int) -> str:
             lines.append(f"and {len(places) - _MOST_PLACES} more places")
     if answer.next is not None:
         lines += ["", *_wrapped("What stops the next:", width), *_verdict(answer.next, width)]
-    return _printable(lines)
-
-
-def _printable(lines: Sequence[str]) -> str:
-    """Models and reasons come from annotations: a terminal obeys none of what stands there."""
-    return "".join("".join(one if one.isprintable() else "?" for one in line) + "\n" for line in lines)
+    return printable(lines)
 
 
 def _headline(answer: Explanation) -> str:

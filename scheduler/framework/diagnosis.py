@@ -5,6 +5,7 @@ Source of the format: kube-scheduler, pkg/scheduler/framework/types.go, FitError
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,16 +14,23 @@ from scheduler.framework.plugin import Detail, Objection
 from scheduler.state.columns.arrays import BoolArray, RowArray
 
 _MOST_EXAMPLES: Final = 10
+# In the place of a rule.
+_EVERY_NODE: Final = "EveryNode"
+_NO_NODES: Final = "NoNodes"
 
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """nodes: how many nodes have the reason first. numbers: over those nodes. examples: some of them, by name."""
+    """nodes: how many nodes have the reason first. numbers: over those nodes. examples: some of them, by name.
+
+    rule: whose reason it is, "" where that was not asked.
+    """
 
     reason: str
     nodes: int
     numbers: Detail | None = None
     examples: tuple[str, ...] = field(default=(), compare=False)
+    rule: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         """`3 Insufficient GPU memory on one card: wants 12, most free 8 (of 16)`."""
@@ -55,6 +63,13 @@ class Diagnosis:
         return f"0/{self.nodes} nodes are available: {text}.{reserved}{tail}"
 
     @property
+    def rules(self) -> tuple[str, ...]:
+        """The names of those that object, without a word of theirs, which may quote the pod."""
+        if self.rejected:
+            return (_EVERY_NODE,)
+        return tuple(sorted({counted.rule for counted in self.reasons})) if self.nodes else (_NO_NODES,)
+
+    @property
     def by_node(self) -> dict[str, list[str]]:
         """The reasons of some of the nodes, a few for each reason."""
         found: dict[str, list[str]] = {}
@@ -84,16 +99,19 @@ NOT_RESOLVABLE: Final = Resolvable(np.zeros(0, dtype=np.intp), np.zeros(0, dtype
 
 
 def count_reasons(
-    valid: BoolArray, objections: Iterable[Iterable[Objection]], names: Sequence[str] = ()
+    valid: BoolArray,
+    objections: Iterable[Iterable[Objection]],
+    names: Sequence[str] = (),
+    rules: Iterable[str] = repeat(""),
 ) -> tuple[ReasonCount, ...]:
     """Counts each node under every reason of the first rule that objects to it.
 
     valid: bool[nodes]. objections: one group per rule, in the order of the rules, over all rows. names: of the rows,
-    for examples.
+    for examples. rules: the name of each.
     """
     left = valid
     counts = []
-    for group in objections:
+    for group, rule in zip(objections, rules, strict=False):
         here = left
         for objection in group:
             counted = objection.rejected & here
@@ -101,7 +119,7 @@ def count_reasons(
             if nodes:
                 numbers = objection.numbers(counted) if objection.numbers else None
                 examples = tuple(names[row] for row in np.flatnonzero(counted)[:_MOST_EXAMPLES]) if names else ()
-                counts.append(ReasonCount(objection.reason, nodes, numbers, examples))
+                counts.append(ReasonCount(objection.reason, nodes, numbers, examples, rule))
                 left = left & ~counted
     return tuple(counts)
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from scheduler.inspect.view import Holder, InspectedCard, InspectedNode
+from scheduler.inspect.node_cards import InspectedCard
+from scheduler.inspect.view import Holder, InspectedNode
 
 
 class _Document(msgspec.Struct, rename="camel"):
@@ -21,6 +22,9 @@ class _Card(_Document):
     total_units: int
     allocated_units: int
     free_units: int
+    model: str
+    reason: str
+    cordoned: bool
 
 
 class _Pod(_Document):
@@ -39,6 +43,7 @@ class _Node(_Document):
     pending_units: int
     cards: list[_Card]
     pods: list[_Pod]
+    problem: str
 
 
 class _Nodes(_Document):
@@ -61,6 +66,7 @@ def _node(node: InspectedNode) -> _Node:
         pending_units=node.pending,
         cards=[_card(card) for card in node.cards],
         pods=[_pod(holder) for holder in node.holders],
+        problem=node.problem,
     )
 
 
@@ -72,6 +78,9 @@ def _card(card: InspectedCard) -> _Card:
         total_units=card.total,
         allocated_units=card.allocated,
         free_units=card.total - card.allocated,
+        model=card.model,
+        reason=card.reason,
+        cordoned=card.cordoned,
     )
 
 

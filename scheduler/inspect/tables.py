@@ -1,7 +1,8 @@
 """The exact text of `kubectl inspect gpushare`, with and without `-d`, byte for byte the legacy output. Pure.
 
 The formats and their oddities (the length of the dashes, blanks at line ends, the guessed unit): docs/protocol.md,
-"The output of kubectl inspect gpushare". Nodes without allocatable GPU memory widen the table and have no row in it.
+"The output of kubectl inspect gpushare". Nodes without allocatable GPU memory have no row in it; those of them that
+pods hold units of follow below, where the legacy command is silent.
 Tabs are aligned as Go's text/tabwriter does with `NewWriter(out, 0, 0, 2, ' ', 0)`. Source: go/src/text/tabwriter, the
 package's documentation.
 """
@@ -9,25 +10,30 @@ package's documentation.
 from collections.abc import Sequence
 from typing import Final
 
-from scheduler.inspect.view import Holder, InspectedCard, InspectedNode
+from scheduler.inspect.node_cards import InspectedCard
+from scheduler.inspect.terminal import one_line
+from scheduler.inspect.view import Holder, InspectedNode
 
 _TAIL: Final = "Allocated/Total GPU Memory In Cluster:"
+_NOT_IN_THE_SUM: Final = "Not in this sum: nodes that pods are on, without allocatable GPU memory."
 # Above this many units per card the legacy command prints MiB; it knew no card of 141 GiB.
 _MOST_GIB: Final = 100
 _NO_CARD: Final = InspectedCard(-1, 0)
 _PADDING: Final = 2
 
 
-def summary(nodes: Sequence[InspectedNode]) -> str:
-    """One line per node."""
-    columns = max((_columns(node) for node in nodes), default=0)
+def summary(nodes: Sequence[InspectedNode], *, named: bool = False) -> str:
+    """One line per node. named: the nodes were, and then those without a row widen the table too."""
     shown = _shown(nodes)
-    pending = any(node.pending for node in shown)
+    columns = max((_columns(node) for node in (nodes if named else shown)), default=0)
     head = "NAME\tIPADDRESS\t" + "".join(f"GPU{index}(Allocated/Total)\t" for index in range(columns))
+    pending = any(node.pending for node in shown)
     head += "PENDING(Allocated)\t" if pending else ""
     rows = [_summary_row(node, columns, pending=pending) for node in shown]
     dashes = "-" * (_bytes(rows[:1]) + 20) if rows else ""
-    return aligned(f"{head}GPU Memory({_unit(shown)})\n{''.join(rows)}{dashes}\n{_TAIL}\n{_sum(shown)}\t\n")
+    return aligned(
+        f"{head}GPU Memory({_unit(shown)})\n{''.join(rows)}{dashes}\n{_TAIL}\n{_sum(shown)}\t\n{_left_out(nodes)}"
+    )
 
 
 def details(nodes: Sequence[InspectedNode]) -> str:
@@ -35,7 +41,22 @@ def details(nodes: Sequence[InspectedNode]) -> str:
     shown = _shown(nodes)
     dashes = "-" * (_bytes([_pod_row(node, holder) for node in shown[:1] for holder in node.holders]) + 10)
     tables = "".join(f"{_node_table(node)}{dashes}\n" for node in shown)
-    return aligned(f"{tables}\n\n{_TAIL}\t{_sum(shown)}\t\n")
+    others = "".join(f"{_node_table(node)}{'-' * 10}\n" for node in _without_row(nodes))
+    below = f"\n{_NOT_IN_THE_SUM}\n{others}" if others else ""
+    return aligned(f"{tables}\n\n{_TAIL}\t{_sum(shown)}\t\n{below}")
+
+
+def _left_out(nodes: Sequence[InspectedNode]) -> str:
+    """The nodes that pods are on and the legacy command does not show; "" where there are none."""
+    rows = [
+        f"{node.name}\t{one_line(node.address)}\t{node.allocated}\t{one_line(node.problem)}\n"
+        for node in _without_row(nodes)
+    ]
+    return f"\n{_NOT_IN_THE_SUM}\nNAME\tIPADDRESS\tAllocated\tWHY\n{''.join(rows)}" if rows else ""
+
+
+def _without_row(nodes: Sequence[InspectedNode]) -> list[InspectedNode]:
+    return [node for node in nodes if node.total <= 0 and node.holders]
 
 
 def _shown(nodes: Sequence[InspectedNode]) -> list[InspectedNode]:
@@ -51,15 +72,16 @@ def _summary_row(node: InspectedNode, columns: int, *, pending: bool) -> str:
     cards = [by_index.get(index, _NO_CARD) for index in range(columns)]
     cells = "".join(f"{card.allocated}/{card.total}\t" for card in cards)
     cells += f"{node.pending or ''}\t" if pending else ""
-    return f"{node.name}\t{node.address}\t{cells}{node.allocated}/{node.total}\n"
+    return f"{node.name}\t{one_line(node.address)}\t{cells}{node.allocated}/{node.total}\n"
 
 
 def _node_table(node: InspectedNode) -> str:
     head = "NAME\tNAMESPACE\t" + "".join(f"GPU{card.index}(Allocated)\t" for card in node.cards)
     head += "Pending(Allocated)\t" if node.pending else ""
     rows = "".join(_pod_row(node, holder) for holder in node.holders)
+    why = "" if node.total > 0 else f"WHY:\t{one_line(node.problem)}\n"
     return (
-        f"\nNAME:\t{node.name}\nIPADDRESS:\t{node.address}\n\n{head}\n{rows}"
+        f"\nNAME:\t{node.name}\nIPADDRESS:\t{one_line(node.address)}\n{why}\n{head}\n{rows}"
         f"Allocated :\t{node.allocated} ({_percent(node.allocated, node.total)}%)\t\nTotal :\t{node.total} \t\n"
     )
 

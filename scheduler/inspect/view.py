@@ -7,28 +7,21 @@ memory is not shown. Where the legacy command says nothing:
   of cards; the legacy command spreads what an unhealthy card takes from allocatable over all of them.
 - There, the UUID in `gpushare/cards` says which card an index meant: indexes change when the driver renumbers.
 - Units on a card that the node does not have are pending; the legacy command leaves them out of the node's sum.
+- A node that pods hold units of is there whatever is allocatable, with why its cards cannot be used; so is one with an
+  inventory. The legacy command shows neither while nothing is allocatable.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from config.protocol import allocation, inventory, names, quantity
+from config.protocol import allocation, names
+from scheduler.inspect.node_cards import EmptyCards, InspectedCard, amount, annotations_of, empty_cards, total_units
 from scheduler.inspect.wire import ListedNode, ListedPod
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _ADDRESS_TYPE: Final = "InternalIP"
-
-
-@dataclass(frozen=True, slots=True)
-class InspectedCard:
-    """One card. total, allocated: units. uuid, health: "" on a node without an inventory."""
-
-    index: int
-    total: int
-    allocated: int = 0
-    uuid: str = ""
-    health: str = ""
+_UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +40,7 @@ class InspectedNode:
 
     address: its InternalIP, or `unknown`. total: allocatable units. cards: by index, which may leave gaps.
     holders: pending ones first, then by their first card, namespace and name. unit_mib: MiB in one unit, None where the
-    node does not say.
+    node does not say. problem: why none of its cards takes new pods, "" where one does.
     """
 
     name: str
@@ -56,6 +49,7 @@ class InspectedNode:
     cards: tuple[InspectedCard, ...]
     holders: tuple[Holder, ...]
     unit_mib: int | None = None
+    problem: str = ""
 
     @property
     def pending(self) -> int:
@@ -68,76 +62,75 @@ class InspectedNode:
         return self.pending + sum(card.allocated for card in self.cards)
 
 
-@dataclass(frozen=True, slots=True)
-class _EmptyCards:
-    """A node's cards before anything is held. by_uuid: UUID -> index, empty where only totals are known."""
-
-    cards: tuple[InspectedCard, ...]
-    by_uuid: Mapping[str, int]
-    unit_mib: int | None = None
-
-
 def view(
     nodes: Iterable[ListedNode], pods: Iterable[ListedPod], *, with_gpu_memory_only: bool = True
 ) -> tuple[InspectedNode, ...]:
-    """The nodes by name, with what is held on them; by default only those that have GPU memory to allocate."""
+    """The nodes by name, with what is held on them.
+
+    By default those that have GPU memory to allocate, an inventory, or pods that hold units. A node that pods name and
+    that is not among `nodes` is there as well: somebody has to find those pods.
+    """
     on_node: dict[str, list[ListedPod]] = {}
     for pod in {pod.metadata.uid or (pod.metadata.namespace, pod.metadata.name): pod for pod in pods}.values():
-        if pod.status.phase not in _FINISHED:
+        if pod.status.phase not in _FINISHED and pod.spec.node_name:
             on_node.setdefault(pod.spec.node_name, []).append(pod)
-    shown = [node for node in nodes if _total(node) > 0 or not with_gpu_memory_only]
-    shown.sort(key=lambda node: node.metadata.name)
-    return tuple(_node(node, on_node.get(node.metadata.name, [])) for node in shown)
+    found = {node.metadata.name: (_node(node, on_node.get(node.metadata.name, [])), node) for node in nodes}
+    shown = [
+        seen
+        for seen, node in found.values()
+        if not with_gpu_memory_only or seen.total > 0 or seen.holders or names.INVENTORY in annotations_of(node)
+    ]
+    missing = (_missing(name, pods) for name, pods in on_node.items() if name not in found)
+    return tuple(sorted([*shown, *(node for node in missing if node.holders)], key=lambda node: node.name))
+
+
+def _missing(name: str, pods: Iterable[ListedPod]) -> InspectedNode:
+    problem = "there is no such node, or it cannot be read"
+    holders = _holders(pods, EmptyCards((), {}))
+    return InspectedNode(name=name, address=_UNKNOWN, total=0, cards=(), holders=holders, problem=problem)
 
 
 def _node(node: ListedNode, pods: Iterable[ListedPod]) -> InspectedNode:
-    empty = _empty_cards(node)
-    holders = [holder for pod in pods if (holder := _holder(pod, empty)) is not None]
-    holders.sort(key=lambda held: (held.pending == 0, min(held.units, default=-1), held.namespace, held.name))
+    empty = empty_cards(node)
+    holders = _holders(pods, empty)
     cards = tuple(
-        InspectedCard(
-            card.index, card.total, sum(held.units.get(card.index, 0) for held in holders), card.uuid, card.health
-        )
-        for card in empty.cards
+        replace(card, allocated=sum(held.units.get(card.index, 0) for held in holders)) for card in empty.cards
     )
     addresses = [entry.address for entry in node.status.addresses or () if entry.type == _ADDRESS_TYPE]
-    address = addresses[0] if addresses else "unknown"
+    address = addresses[0] if addresses else _UNKNOWN
     return InspectedNode(
         name=node.metadata.name,
         address=address,
-        total=_total(node),
+        total=total_units(node),
         cards=cards,
-        holders=tuple(holders),
+        holders=holders,
         unit_mib=empty.unit_mib,
+        problem=_problem(node, empty),
     )
 
 
-def _empty_cards(node: ListedNode) -> _EmptyCards:
-    """The cards of the inventory; equal ones when there is none that can be read."""
-    text = (node.metadata.annotations or {}).get(names.INVENTORY)
-    if text is not None:
-        try:
-            decoded = inventory.decode(text)
-        except inventory.InventoryError:
-            return _equal_cards(node)
-        # A column is shown for each index up to the largest: an absurd one would fill the terminal.
-        if all(card.index < inventory.MAX_CARDS for card in decoded.cards):
-            cards = tuple(
-                InspectedCard(card.index, card.units, 0, card.uuid, card.health.value) for card in decoded.cards
-            )
-            return _EmptyCards(cards, {card.uuid: card.index for card in cards}, decoded.unit_mib)
-    return _equal_cards(node)
+def _problem(node: ListedNode, empty: EmptyCards) -> str:
+    """The one to look at first."""
+    if empty.unreadable:
+        return f"its annotation {names.INVENTORY} cannot be read"
+    if empty.cards and all(card.out for card in empty.cards):
+        return f"no card is in use for new pods: {', '.join(dict.fromkeys(card.out for card in empty.cards))}"
+    if total_units(node) <= 0:
+        away = "nothing is allocatable: its device plugin is away"
+        return away if empty.cards else "it announces no GPU memory: there is no device plugin"
+    return "the node is cordoned" if node.spec is not None and node.spec.unschedulable else ""
 
 
-def _equal_cards(node: ListedNode) -> _EmptyCards:
-    count = min(_amount(node.status.allocatable, names.GPU_COUNT), inventory.MAX_CARDS)
-    return _EmptyCards(tuple(InspectedCard(index, _total(node) // count) for index in range(count)), {})
+def _holders(pods: Iterable[ListedPod], empty: EmptyCards) -> tuple[Holder, ...]:
+    holders = [holder for pod in pods if (holder := _holder(pod, empty)) is not None]
+    holders.sort(key=lambda held: (held.pending == 0, min(held.units, default=-1), held.namespace, held.name))
+    return tuple(holders)
 
 
-def _holder(pod: ListedPod, empty: _EmptyCards) -> Holder | None:
+def _holder(pod: ListedPod, empty: EmptyCards) -> Holder | None:
     """None: the pod requests no GPU memory."""
     containers = pod.spec.containers or ()
-    requested = sum(_amount(container.resources.limits, names.GPU_MEM) for container in containers)
+    requested = sum(amount(container.resources.limits, names.GPU_MEM) for container in containers)
     if requested <= 0:
         return None
     annotations = pod.metadata.annotations or {}
@@ -162,7 +155,7 @@ def _allocated(annotations: Mapping[str, str]) -> dict[int, int]:
     return per_card
 
 
-def _renumbered(written: Mapping[int, int], annotations: Mapping[str, str], empty: _EmptyCards) -> Mapping[int, int]:
+def _renumbered(written: Mapping[int, int], annotations: Mapping[str, str], empty: EmptyCards) -> Mapping[int, int]:
     """The units by the indexes that the cards have now; cards that the node no longer has are left out."""
     uuids = _decoded(annotations, names.ALLOCATION, names.CARDS).cards
     if not empty.by_uuid or not uuids:
@@ -182,15 +175,3 @@ def _decoded(annotations: Mapping[str, str], *keys: str) -> allocation.Allocatio
     except allocation.AllocationError:
         decoded = None
     return decoded or allocation.Allocation({}, {}, {})
-
-
-def _total(node: ListedNode) -> int:
-    return _amount(node.status.allocatable, names.GPU_MEM)
-
-
-def _amount(quantities: Mapping[str, str | int | float] | None, name: str) -> int:
-    """A quantity in whole units, >= 0; 0 when it is absent or none."""
-    try:
-        return max(0, quantity.whole(str((quantities or {}).get(name, 0))))
-    except quantity.QuantityError:
-        return 0

@@ -38,11 +38,16 @@ class _NodeStatus(_Wire, frozen=True):
     addresses: tuple[_Address, ...] | None = None
 
 
+class _NodeSpec(_Wire, frozen=True):
+    unschedulable: bool | None = None
+
+
 class ListedNode(_Wire, frozen=True):
     """v1.Node."""
 
     metadata: _Metadata
     status: _NodeStatus = _NodeStatus()
+    spec: _NodeSpec | None = None
 
 
 class _Resources(_Wire, frozen=True):

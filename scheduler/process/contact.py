@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
+
+from scheduler.process.series import Label, Series
 
 _MOST_REASONS: Final = 16
 
@@ -84,12 +86,31 @@ class Contact:
         return self._states.get(request) or _State(self._now_s())
 
 
+def contact_series(prefix: str) -> tuple[Series, Series]:
+    """Age of the last answer, and for how long requests fail. prefix: of the names of the program's metrics."""
+    labels = (Label("request", "watches, and the few other requests that fail just now"),)
+    return (
+        Series(
+            name=f"{prefix}api_last_answer_age_seconds",
+            kind="gauge",
+            says="Time since the API server last sent something; a quiet watch has a bookmark about every minute.",
+            labels=labels,
+        ),
+        Series(
+            name=f"{prefix}api_failing_seconds",
+            kind="gauge",
+            says="For how long the API server has not answered, or has refused; 0 while it answers.",
+            labels=labels,
+        ),
+    )
+
+
 class ContactCollector(Collector):
     """The metrics of a Contact."""
 
     def __init__(self, prefix: str, contact: Contact) -> None:
-        """prefix: of the names of the program's metrics."""
-        self._prefix = prefix
+        """prefix: as `contact_series`."""
+        self._series = contact_series(prefix)
         self._contact = contact
 
     def describe(self) -> list[Metric]:
@@ -98,16 +119,7 @@ class ContactCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Two gauges, by what is requested."""
-        answered = GaugeMetricFamily(
-            f"{self._prefix}api_last_answer_age_seconds",
-            "Seconds since the API server last sent something; a quiet watch has a bookmark about every minute.",
-            labels=["request"],
-        )
-        failing = GaugeMetricFamily(
-            f"{self._prefix}api_failing_seconds",
-            "Seconds for which the API server has not answered, or has refused; 0 while it answers.",
-            labels=["request"],
-        )
+        answered, failing = (one.gauges() for one in self._series)
         for request, age_s, failing_s in self._contact.ages_s():
             answered.add_metric([request], age_s)
             failing.add_metric([request], failing_s)

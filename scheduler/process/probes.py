@@ -40,8 +40,8 @@ async def serve(
 
     address: host, "" for every one, and port. scrape: the text of the metrics, called on the event loop, at most once a
     second, and read in another thread. ready, alive: "", or why not; then the probe answers 503 with that. pages: by
-    path. limits: of what clients may do. Raises OSError, with nothing left behind, when the address cannot be listened
-    on.
+    path; one that ends in a slash is for every path of one part below it. limits: of what clients may do. Raises
+    OSError, with nothing left behind, when the address cannot be listened on.
     """
     probes, page, metrics = Turns(_PROBES_EVERY_S), Turns(_PAGES_EVERY_S), Turns(_PAGES_EVERY_S)
     handlers = {
@@ -51,7 +51,7 @@ async def serve(
     } | {path: page.each(handler) for path, handler in pages.items()}
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        handler = handlers.get(request.path, nothing_here)
+        handler = handlers.get(request.path) or handlers.get(_above(request.path), nothing_here)
         return await handler(request) if request.method in _METHODS else await wrong_method(request)
 
     nothing_here = probes.each(_says(HTTPStatus.NOT_FOUND))
@@ -90,6 +90,10 @@ class Turns:
         async with self._lock:
             await asyncio.sleep(max(0.0, self._next_s - loop.time()))
             self._next_s = loop.time() + self._every_s
+
+
+def _above(path: str) -> str:
+    return f"{path.rpartition('/')[0]}/"
 
 
 async def _listen(runner: web.ServerRunner, host: str, port: int) -> None:

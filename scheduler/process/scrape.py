@@ -13,6 +13,8 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from scheduler.process.shared_answer import SharedAnswer
+
 _KEPT_S: Final = 1.0
 _SHARE: Final = 0.1
 # A sleep has a cost of its own.
@@ -39,33 +41,21 @@ class Scrapes:
     def __init__(self, scrape: Callable[[], Iterator[bytes]], kept_s: float = _KEPT_S) -> None:
         """scrape: called on the event loop; what it returns is read in another thread."""
         self._scrape = scrape
-        self._kept_s = kept_s
-        self._pieces: Sequence[bytes] = ()
-        self._good_until_s = 0.0
-        self._rendering: asyncio.Task[Sequence[bytes]] | None = None
+        self._rendered = SharedAnswer(self._render, kept_s)
 
     async def pieces(self) -> Sequence[bytes]:
         """The text, at most a second old, or as old as its rendering takes."""
-        if asyncio.get_running_loop().time() < self._good_until_s:
-            return self._pieces
-        if self._rendering is None:
-            self._rendering = asyncio.create_task(self._render())
-        # Whoever leaves does not end it for the others.
-        return await asyncio.shield(self._rendering)
+        return await self._rendered.get()
 
     async def _render(self) -> Sequence[bytes]:
-        try:
-            self._pieces = await asyncio.to_thread(_collected, self._scrape())
-            self._good_until_s = asyncio.get_running_loop().time() + self._kept_s
-        finally:
-            self._rendering = None
-        return self._pieces
+        return await asyncio.to_thread(_collected, self._scrape())
 
 
 def _collected(pieces: Iterator[bytes]) -> Sequence[bytes]:
     collected, began_s = [], time.thread_time()
     for piece in pieces:
-        collected.append(piece)
+        if piece:
+            collected.append(piece)
         worked_s = time.thread_time() - began_s
         time.sleep(max(_SHORTEST_BREAK_S, worked_s * (1 / _SHARE - 1)))
         began_s = time.thread_time()

@@ -9,18 +9,25 @@ Source of the form: prometheus.io/docs/instrumenting/exposition_formats, "Text-b
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import nlargest
 from itertools import islice
 from typing import Final
 
 import numpy as np
 
+from scheduler.process.series import Series
 from scheduler.state.cards.card_columns import Slot
 from scheduler.state.columns.arrays import Int32Array, Int64Array
+from scheduler.state.facts.namespace_memory import NamespaceMemory
 from scheduler.state.tables import Tables
+from scheduler.telemetry import series
 
-_FREE_SHARES: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+_FREE_RATIOS: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 # Of each of two families, lines in one piece: about a millisecond.
 _PIECE: Final = 500
+_MIB: Final = 2**20
+# No namespace can be called that.
+_OTHER_NAMESPACES: Final = "_other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +36,7 @@ class ClusterCopy:
 
     Of free and lost, places that are kept for preemptors are no part: their victims are, as long as they are there.
     slots: of each row, None where cards have no series of their own. The tables replace a row's list or append to it.
-    rejections: by reason.
+    unit_mib: int64[nodes]. rejections: by reason. requested: bytes, by namespace.
     """
 
     queues: Mapping[str, int]
@@ -38,58 +45,49 @@ class ClusterCopy:
     units: Int32Array
     free: Int64Array
     lost: Int64Array
+    unit_mib: Int64Array
     slots: list[list[Slot]] | None
     rejections: Mapping[str, int]
+    requested: Mapping[str, int]
 
     def text(self) -> Iterator[bytes]:
         """All series, in pieces of a few hundred lines."""
-        yield _head("scheduler_pending_pods", "gauge", "Pending pods, by queue.") + _lines(
-            f'scheduler_pending_pods{{queue="{queue}"}} {length}' for queue, length in self.queues.items()
-        )
-        name = "gpushare_scheduler_kubelet_rejections_total"
-        yield _head(name, "counter", "Pods of ours that a kubelet has rejected at admission, by its reason.") + _lines(
-            f'{name}{{reason="{_escaped(reason)}"}} {count}' for reason, count in self.rejections.items()
-        )
-        yield self._free_shares()
-        yield from _two_gauges(
-            "gpushare_node_gpu_memory_units",
-            "Memory units of the node's cards.",
-            "gpushare_node_gpu_memory_booked_units",
-            "Memory units booked on them, without what is kept for preemptors.",
-            self._node_sums(),
-        )
+        yield family(series.PENDING, ((f'queue="{queue}"', length) for queue, length in self.queues.items()))
+        rejections = ((f'reason="{escaped(reason)}"', count) for reason, count in self.rejections.items())
+        yield family(series.REJECTIONS, rejections)
+        yield self._free_ratios()
+        yield from _two_gauges(series.NODE_MEMORY, series.NODE_BOOKED, self._node_sums())
         if self.slots is not None:
-            yield from _two_gauges(
-                "gpushare_card_memory_units",
-                "Memory units of the card.",
-                "gpushare_card_memory_booked_units",
-                "Memory units booked on the card, without what is kept for preemptors.",
-                self._cards(self.slots),
-            )
+            yield from _two_gauges(series.CARD_MEMORY, series.CARD_BOOKED, self._cards(self.slots))
+        requested = ((f'namespace="{escaped(name)}"', amount) for name, amount in _largest(self.requested))
+        yield family(series.NAMESPACE_REQUESTED, requested)
 
     def _node_sums(self) -> Iterator[tuple[str, int, int]]:
-        totals, left = self.units.sum(axis=0).tolist(), (self.free.sum(axis=0) - self.lost).tolist()
+        totals, left = self.units.sum(axis=0), self.free.sum(axis=0) - self.lost
+        # As Python's numbers: a product of large ones is no overflow.
+        units, booked, unit_mib = totals.tolist(), (totals - left).tolist(), self.unit_mib.tolist()
         for name, row in zip(self.nodes, self.rows, strict=True):
-            if totals[row] or left[row]:
-                yield f'node="{_escaped(name)}"', totals[row], totals[row] - left[row]
+            if units[row] or booked[row]:
+                unit_bytes = unit_mib[row] * _MIB
+                yield f'node="{escaped(name)}"', units[row] * unit_bytes, booked[row] * unit_bytes
 
     def _cards(self, slots: list[list[Slot]]) -> Iterator[tuple[str, int, int]]:
         for name, row in zip(self.nodes, self.rows, strict=True):
-            node = _escaped(name)
+            node, unit_bytes = escaped(name), int(self.unit_mib[row]) * _MIB
             units, free = self.units[:, row].tolist(), self.free[:, row].tolist()
             # A slot that has come since the copy has no numbers in it.
             for slot, total, left in zip(slots[row], units, free, strict=False):
-                labels = f'card="{slot.card.index}",node="{node}",uuid="{_escaped(slot.card.uuid)}"'
-                yield labels, total, total - left
+                labels = f'card="{slot.card.index}",node="{node}",uuid="{escaped(slot.card.uuid)}"'
+                yield labels, total * unit_bytes, (total - left) * unit_bytes
 
-    def _free_shares(self) -> bytes:
-        name = "gpushare_card_free_share"
+    def _free_ratios(self) -> bytes:
+        name = series.FREE_RATIO.name
         exists = self.units > 0
-        shares = np.clip(self.free[exists] / self.units[exists], 0.0, 1.0)
-        buckets = [(str(bound), np.count_nonzero(shares <= bound)) for bound in _FREE_SHARES]
-        lines = [f'{name}_bucket{{le="{bound}"}} {count}' for bound, count in (*buckets, ("+Inf", len(shares)))]
-        lines += [f"{name}_count {len(shares)}", f"{name}_sum {float(shares.sum())}"]
-        return _head(name, "histogram", "Cards by the share of their memory that is free.") + _lines(lines)
+        ratios = np.clip(self.free[exists] / self.units[exists], 0.0, 1.0)
+        buckets = [(str(bound), np.count_nonzero(ratios <= bound)) for bound in _FREE_RATIOS]
+        lines = [f'{name}_bucket{{le="{bound}"}} {count}' for bound, count in (*buckets, ("+Inf", len(ratios)))]
+        lines += [f"{name}_count {len(ratios)}", f"{name}_sum {float(ratios.sum())}"]
+        return series.FREE_RATIO.head() + _lines(lines)
 
 
 def copied(tables: Tables, queues: Mapping[str, int], *, per_card: bool) -> ClusterCopy:
@@ -111,32 +109,54 @@ def copied(tables: Tables, queues: Mapping[str, int], *, per_card: bool) -> Clus
         units=cards.stored.units.copy(),
         free=free,
         lost=lost,
+        unit_mib=cards.unit_mib.copy(),
         slots=cards.slots.copy() if per_card else None,
         rejections=dict(tables.rejections.counted),
+        requested=_requested(tables),
     )
 
 
-def _two_gauges(
-    first: str, first_says: str, second: str, second_says: str, values: Iterable[tuple[str, int, int]]
-) -> Iterator[bytes]:
+def _requested(tables: Tables) -> dict[str, int]:
+    """By namespace, without the places that are kept for preemptors."""
+    fact = tables.fact(NamespaceMemory)
+    found = fact.requested.copy()
+    for row, pod in tables.nominated():
+        if (read := fact.read(pod)) is not None:
+            namespace, units = read
+            found[namespace] = found.get(namespace, 0) - units * int(tables.cards.unit_mib[row]) * _MIB
+    return found
+
+
+def _largest(requested: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """The namespaces with most, and how much the others have in all."""
+    positive = {name: amount for name, amount in requested.items() if amount > 0}
+    if len(positive) > series.MOST_NAMESPACES:
+        most = dict(nlargest(series.MOST_NAMESPACES, positive.items(), key=lambda item: (item[1], item[0])))
+        others = sum(positive.values()) - sum(most.values())
+        positive = most | {_OTHER_NAMESPACES: others}
+    yield from positive.items()
+
+
+def _two_gauges(first: Series, second: Series, values: Iterable[tuple[str, int, int]]) -> Iterator[bytes]:
     """Two families over the same series; a family's lines are together, so the second one waits for the first."""
-    waiting = [_head(second, "gauge", second_says)]
-    yield _head(first, "gauge", first_says)
+    waiting = [second.head()]
+    yield first.head()
     rest = iter(values)
     while piece := list(islice(rest, _PIECE)):
-        waiting.append(_lines(f"{second}{{{labels}}} {value}" for labels, _, value in piece))
-        yield _lines(f"{first}{{{labels}}} {value}" for labels, value, _ in piece)
+        waiting.append(_lines(f"{second.name}{{{labels}}} {value}" for labels, _, value in piece))
+        yield _lines(f"{first.name}{{{labels}}} {value}" for labels, value, _ in piece)
     yield from waiting
 
 
-def _head(name: str, kind: str, says: str) -> bytes:
-    return f"# HELP {name} {says}\n# TYPE {name} {kind}\n".encode()
+def family(one: Series, values: Iterable[tuple[str, float]]) -> bytes:
+    """Its text. values: by labels as they are written."""
+    return one.head() + _lines(f"{one.name}{{{labels}}} {value}" for labels, value in values)
 
 
 def _lines(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _escaped(value: str) -> str:
+def escaped(value: str) -> str:
     """As a label's value: a node's annotation may hold anything."""
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

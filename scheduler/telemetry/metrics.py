@@ -1,81 +1,63 @@
-"""Metrics: kube-scheduler's names and units where it has the same one, `gpushare_` for what it does not have.
-
-Source of the names: kube-scheduler, pkg/scheduler/metrics/metrics.go (subsystem `scheduler`).
-"""
+"""Metrics of the scheduler: what is counted while it works, and what is read of the cluster at each scrape."""
 
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
 from scheduler.process.scrape import exposition
+from scheduler.process.series import new_registry
+from scheduler.state.facts.namespace_memory import NamespaceMemory
 from scheduler.state.tables import Tables
+from scheduler.telemetry import series
 from scheduler.telemetry.cluster_series import copied
+from scheduler.telemetry.waiting_series import WaitingCopy, nobody_waits
 
 _FAST: Final = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1)
 _SLOW: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
+_ATTEMPTS: Final = (1, 2, 4, 8, 16)
 # As kube-scheduler's.
 _VICTIMS: Final = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
-    """One registry for what is counted, by the attributes; the state of the cluster is read at each scrape."""
+    """One registry for what is counted, by the attributes; the state of the cluster is read at each scrape.
+
+    waiting: who waits, and what each was told; may be set.
+    """
 
     def __init__(self, tables: Tables, queue_lengths: Callable[[], dict[str, int]], *, per_card: bool) -> None:
         """per_card: whether every card has series of its own."""
-        self.registry = CollectorRegistry()
-        r = self.registry
-        self.attempts = Counter(
-            "scheduler_schedule_attempts", "Attempts to schedule pods, by result.", ["result", "profile"], registry=r
-        )
-        self.algorithm_s = Histogram(
-            "scheduler_scheduling_algorithm_duration_seconds", "Time to decide on one pod.", buckets=_FAST, registry=r
-        )
-        self.sli_s = Histogram(
-            "scheduler_pod_scheduling_sli_duration_seconds",
-            "Time from first queueing a pod to its binding.",
-            ["attempts"],
-            buckets=_SLOW,
-            registry=r,
-        )
-        self.pod_attempts = Histogram(
-            "scheduler_pod_scheduling_attempts",
-            "Attempts until a pod was bound.",
-            buckets=(1, 2, 4, 8, 16),
-            registry=r,
-        )
+        self.registry = r = new_registry()
+        self.attempts = series.ATTEMPTS.counter(r)
+        self.algorithm_s = series.ALGORITHM.histogram(r, _FAST)
+        self.sli_s = series.SLI.histogram(r, _SLOW)
+        self.pod_attempts = series.POD_ATTEMPTS.histogram(r, _ATTEMPTS)
         self.preemption = PreemptionMetrics(r)
-        self.bind_retries = Counter(
-            "gpushare_scheduler_bind_retries", "Bind requests sent again for want of a definite answer.", registry=r
-        )
-        self.problems = Counter(
-            "gpushare_scheduler_bad_objects",
-            "Objects that could not be read as is, by kind.",
-            ["kind"],
-            registry=r,
-        )
-        self.lost_records = Counter(
-            "gpushare_scheduler_lost_records", "Events and conditions that could not be written.", registry=r
-        )
-        self.relists = Counter("gpushare_scheduler_lists", "Complete lists, by kind.", ["kind"], registry=r)
+        self.bind_retries = series.BIND_RETRIES.counter(r)
+        self.problems = series.BAD_OBJECTS.counter(r)
+        self.lost_records = series.LOST_RECORDS.counter(r)
+        self.relists = series.LISTS.counter(r)
         self.audit = AuditMetrics(r)
         self.loop = LoopMetrics(r)
-        self.binds_in_flight = Gauge("gpushare_scheduler_binds_in_flight", "Bind requests on the wire.", registry=r)
-        self.pods_being_bound = Gauge(
-            "gpushare_scheduler_pods_being_bound", "Pods that have a place and are not bound yet.", registry=r
-        )
-        self.leader = LeaderMetrics(r)
+        self.binds_in_flight = series.BINDS_IN_FLIGHT.gauge(r)
+        self.pods_being_bound = series.BEING_BOUND.gauge(r)
+        self.replica = ReplicaMetrics(r)
+        self.waiting: Callable[[], WaitingCopy] = nobody_waits
         self._tables = tables
+        # Made while nothing is there yet, which takes no time.
+        tables.fact(NamespaceMemory)
         self._queue_lengths = queue_lengths
         self._per_card = per_card
 
     def scrape(self) -> Iterator[bytes]:
         """What `/metrics` shows, of this moment. Call it on the event loop; the text is for another thread."""
-        if not self.leader.leads():
+        self.replica.look()
+        if not self.replica.leads():
             return exposition(self.registry)
         cluster = copied(self._tables, self._queue_lengths(), per_card=self._per_card)
-        return chain(exposition(self.registry), cluster.text())
+        return chain(exposition(self.registry), cluster.text(), self.waiting().text())
 
 
 class LoopMetrics:
@@ -83,28 +65,32 @@ class LoopMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """registry: where it is shown."""
-        self.lag_s = Histogram(
-            "gpushare_scheduler_loop_lag_seconds", "Lag of the event loop.", buckets=_SLOW[:9], registry=registry
-        )
-        self.tasks = Gauge(
-            "gpushare_scheduler_asyncio_tasks", "Tasks of the event loop that have not ended.", registry=registry
-        )
+        self.lag_s = series.LOOP_LAG.histogram(registry, _SLOW[:9])
+        self.tasks = series.TASKS.gauge(registry)
 
 
-class LeaderMetrics:
-    """leads: whether this replica schedules. The others leave out what all of them would say of one cluster."""
+class ReplicaMetrics:
+    """What this process is among others. The others leave out what all of them would say of one cluster.
+
+    leads: whether it schedules. ready: whether it could. Both may be set.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """registry: where it is shown, once `follow` is called: a process that is alone has nothing to say."""
+        """registry: where it is shown."""
         self._registry = registry
         self.leads: Callable[[], bool] = lambda: True
+        self.ready: Callable[[], bool] = lambda: True
+        self._shown = series.READY.gauge(registry), series.LEADS.gauge(registry)
 
     def follow(self, lease: str, leads: Callable[[], bool]) -> None:
-        """lease: its name. client-go's name of the metric."""
+        """lease: its name. A process that is alone has none."""
         self.leads = leads
-        what = "1 in the replica that schedules, 0 in the others."
-        gauge = Gauge("leader_election_master_status", what, ["name"], registry=self._registry)
-        gauge.labels(lease).set_function(leads)
+        series.MASTER.gauge(self._registry).labels(lease).set_function(leads)
+
+    def look(self) -> None:
+        """Ask both, on the event loop."""
+        for gauge, holds in zip(self._shown, (self.ready, self.leads), strict=True):
+            gauge.set(holds())
 
 
 class PreemptionMetrics:
@@ -112,18 +98,9 @@ class PreemptionMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """registry: where they are shown."""
-        self.attempts = Counter(
-            "scheduler_preemption_attempts", "Searches for pods of lower priority that could go.", registry=registry
-        )
-        self.victims = Histogram(
-            "scheduler_preemption_victims", "Pods that go for one pod.", buckets=_VICTIMS, registry=registry
-        )
-        self.reservations = Counter(
-            "gpushare_scheduler_reservations",
-            "Places reserved for pods that have waited for reserveAfter, and places given up without success.",
-            ["result"],
-            registry=registry,
-        )
+        self.attempts = series.PREEMPTIONS.counter(registry)
+        self.victims = series.VICTIMS.histogram(registry, _VICTIMS)
+        self.reservations = series.RESERVATIONS.counter(registry)
 
 
 class AuditMetrics:
@@ -131,19 +108,7 @@ class AuditMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """registry: where they are shown."""
-        self.audits = Counter("gpushare_scheduler_ledger_audits", "Audits of the ledger.", registry=registry)
-        self.differences = Counter(
-            "gpushare_scheduler_ledger_differences",
-            "Nodes whose ledger an audit found wrong and repaired.",
-            registry=registry,
-        )
-        self.overcommitted_cards = Gauge(
-            "gpushare_scheduler_overcommitted_cards",
-            "Cards with more units booked than they have, at the last audit.",
-            registry=registry,
-        )
-        self.shared_cards = Gauge(
-            "gpushare_scheduler_shared_cards",
-            "Card UUIDs that several nodes announce, at the last audit.",
-            registry=registry,
-        )
+        self.audits = series.AUDITS.counter(registry)
+        self.differences = series.DIFFERENCES.counter(registry)
+        self.overcommitted_cards = series.OVERCOMMITTED.gauge(registry)
+        self.shared_cards = series.SHARED_CARDS.gauge(registry)

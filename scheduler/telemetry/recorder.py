@@ -30,6 +30,7 @@ from scheduler.kube.port import (
 from scheduler.pods.pod import Pod
 from scheduler.queue.backoff import backoff_s
 from scheduler.telemetry.told import Reasons, Told, ToldPods, Word
+from scheduler.telemetry.waiting_series import WaitingCopy
 
 _OUTBOX: Final = 20_000
 _SENDERS: Final = 8
@@ -78,6 +79,7 @@ class Recorder:
         self._words_are_next = True
         self._filled = asyncio.Event()
         self._sending = 0
+        self._known = known
         self._told = ToldPods(known)
         self._repeated = RepeatedEvents()
         self._latest_ns = 0
@@ -100,7 +102,7 @@ class Recorder:
 
     def failed_scheduling(self, pod: Pod, diagnosis: Diagnosis) -> None:
         """The pod fits nowhere."""
-        self._hear(pod, "Unschedulable", diagnosis.message, diagnosis.constant_text)
+        self._hear(pod, "Unschedulable", diagnosis.message, diagnosis.constant_text, diagnosis.rules)
 
     def corrected(self, pod: Pod, diagnosis: Diagnosis) -> bool:
         """Tell why the pod fits nowhere, if that is other than it was told; whether it is. Not for numbers alone."""
@@ -112,7 +114,7 @@ class Recorder:
 
     def scheduler_error(self, pod: Pod, message: str, reasons: Reasons) -> None:
         """The pod had a place, and could not be bound to it. reasons: equal for errors that mean the same."""
-        self._hear(pod, "SchedulerError", message, reasons)
+        self._hear(pod, "SchedulerError", message, reasons, ("SchedulerError",))
 
     def preempted(self, victim: Pod, note: str) -> None:
         """The pod is removed for another one."""
@@ -128,6 +130,10 @@ class Recorder:
         entry = self._repeated.next_write(self._event(about, reason, "Scheduling", note), (note,))
         if entry is not None:
             self._put(entry)
+
+    def waiting(self) -> WaitingCopy:
+        """What pods that wait were told, of this moment."""
+        return WaitingCopy(self._told.all(), self._known, self._now_s())
 
     def sweep(self) -> None:
         """Forget, by and by, what was told about pods that wait no more. A small step, for a timer."""
@@ -154,8 +160,8 @@ class Recorder:
         while self._unsent:
             await self._send(self._next())
 
-    def _hear(self, pod: Pod, reason: str, message: str, reasons: Reasons) -> None:
-        told = self._told.hear(pod, Word(reason, message, reasons, self._now_s()))
+    def _hear(self, pod: Pod, reason: str, message: str, reasons: Reasons, rules: tuple[str, ...]) -> None:
+        told = self._told.hear(pod, Word(reason, message, reasons, self._now_s(), rules))
         if told.event_is_due or told.condition_is_due:
             self._words[pod.key.uid] = None
             self._filled.set()

@@ -25,12 +25,16 @@ _MOST_SERIES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What is to be told. reasons: what of the message tells it from others: not its numbers. time_s: Unix seconds."""
+    """What is to be told. reasons: what of the message tells it from others: not its numbers. time_s: Unix seconds.
+
+    rules: who objects, by name: for counting, since reasons may quote the pod.
+    """
 
     reason: str
     message: str
     reasons: Reasons
     time_s: float
+    rules: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -51,9 +55,11 @@ class Told:
     """Of one pod. shown: message of the condition, None when not known; its reasons, and when it was written.
 
     failures: writes of the condition in a row that brought no definite answer. again: a timer will have it written.
+    created: the pod, RFC 3339, "" unknown.
     """
 
     pod: PodKey
+    created: str
     word: Word
     events: dict[Reasons, WrittenEvent] = field(default_factory=dict)
     shown: str | None
@@ -119,9 +125,14 @@ class ToldPods:
             # So that the store is never twice as large as what waits.
             self.sweep(2)
             shown = pod.condition.message if pod.condition is not None else None
-            told = self._pods[uid] = Told(pod=pod.key, word=word, shown=shown)
+            told = self._pods[uid] = Told(pod=pod.key, created=pod.created, word=word, shown=shown)
         told.hear(word)
         return told
+
+    def all(self) -> list[Told]:
+        """Those of pods that wait no more included, in any order."""
+        # Along the order of an OrderedDict it takes many times as long.
+        return list(dict.values(self._pods))
 
     def find(self, uid: str) -> Told | None:
         """What the pod was told; None when nothing was."""

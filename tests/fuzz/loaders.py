@@ -40,7 +40,7 @@ from deviceplugin.kubelet import checkpoint
 from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.kubelet.session_file import SessionFile
 from deviceplugin.node.starts import StartsFile
-from scheduler.cli.main import ENV_PREFIX
+from scheduler.cli.answering import ENV_PREFIX
 from scheduler.kube import objects, port
 from scheduler.kube.port import Changed
 from scheduler.kube.rest import decoding

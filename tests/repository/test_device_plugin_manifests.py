@@ -162,6 +162,14 @@ def test_the_names_that_a_pod_may_give_its_scheduler_are_those_of_the_scheduler(
     assert quoted(variable(spec, "schedulers")) == [names.SCHEDULER_NAME, names.SHORT_SCHEDULER_NAME]
 
 
+def test_who_names_no_scheduler_is_given_the_name_of_ours() -> None:
+    spec = one("optional/default-scheduler-name.yaml", "MutatingAdmissionPolicy")["spec"]
+    (mutation,) = spec["mutations"]
+
+    assert f'path: "/spec/schedulerName", value: "{names.SCHEDULER_NAME}"' in mutation["jsonPatch"]["expression"]
+    assert f'"{names.GPU_MEM}" in c.?resources.limits' in spec["matchConditions"][0]["expression"]
+
+
 def test_the_nvidia_runtime_class_is_one_value_on_top_of_what_is_installed() -> None:
     (overlay,) = documents("optional/nvidia-runtime-class/kustomization.yaml")
     (patch,) = overlay["patches"]

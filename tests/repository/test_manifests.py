@@ -100,6 +100,12 @@ def test_a_second_replica_stands_by_and_leaders_are_elected(tmp_path: Path) -> N
     assert shipped(tmp_path).leader_election.leader_elect
 
 
+def test_one_replica_stays_while_nodes_are_drained() -> None:
+    budget = one("PodDisruptionBudget")["spec"]
+    labels = one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert budget == {"maxUnavailable": 1, "selector": {"matchLabels": labels}}
+
+
 def test_the_pod_has_no_privileges() -> None:
     spec = one("Deployment")["spec"]["template"]["spec"]
     (container,) = spec["containers"]

@@ -11,6 +11,9 @@ from scheduler.plugins.registry import describe
 from tests.differential.document import differences_markdown
 from tests.support import pod_fields
 from tests.support.configuration_document import configuration_markdown
+from tests.support.krew import krew_manifest
+from tests.support.kubectl_document import kubectl_markdown
+from tests.support.metrics_document import metrics_markdown
 from tests.support.node_configuration_document import node_markdown
 from tests.support.plugin_reference import plugins_markdown
 from tests.support.repository import ROOT
@@ -19,7 +22,10 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "docs/configuration.md": lambda: configuration_markdown(describe()),
     "docs/configuration-node.md": node_markdown,
     "docs/compatibility.md": pod_fields.markdown,
+    "docs/metrics.md": metrics_markdown,
     "docs/differences.md": differences_markdown,
+    "docs/kubectl.md": kubectl_markdown,
+    "deploy/krew/gpushare.yaml": krew_manifest,
     "scheduler/plugins/README.md": plugins_markdown,
 }
 """By file: its text; of a file with a line that begins with `FROM_HERE`, the text below that line."""

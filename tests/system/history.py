@@ -5,6 +5,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Coroutine
+from itertools import chain
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -25,6 +26,7 @@ from scheduler.simulation.pods import FINISHED
 from scheduler.simulation.world import World
 from scheduler.state.cards.booking import is_exclusive, shares_of, written_of
 from scheduler.state.cards.node_inventory import GpuState
+from scheduler.state.facts.namespace_memory import NamespaceMemory
 from scheduler.state.ledger import of_tables
 from tests.support.virtual_time import VirtualLoop
 from tests.support.without_cache import decision
@@ -195,6 +197,7 @@ class History(RuleBasedStateMachine):
                 process.task.result()
             assert of_tables(process.engine.tables) == process.expected_ledger()
             self.check_sums(process)
+            self.check_namespaces(process)
             process.engine.queue.validate()
             self.check_no_pod_is_lost(process)
         self.check_our_bookings()
@@ -214,6 +217,17 @@ class History(RuleBasedStateMachine):
             inventory = tables.inventory(name)
             for slot, card in enumerate(inventory.cards if inventory.has_uuids else ()):
                 assert (row, slot) in cards.announced.places(card.uuid)
+
+    def check_namespaces(self, process: Process) -> None:
+        """What metrics say that they request. See docs/decisions/0068."""
+        tables, requested = process.engine.tables, Counter[str]()
+        nominated = (record for row in tables.row_of.values() for record in tables.nominated_on(row))
+        for record in chain(tables.records(), nominated):
+            units = record.pod.template.gpu_units
+            if units and record.held is not None:
+                requested[record.pod.key.namespace] += units * int(tables.cards.unit_mib[tables.row_of[record.node]])
+        found = tables.fact(NamespaceMemory).requested
+        assert found == {namespace: mib * 2**20 for namespace, mib in requested.items()}
 
     def check_no_pod_is_lost(self, process: Process) -> None:
         """A pod that waits for us is known to wait, or has been placed; what is assumed is being bound."""

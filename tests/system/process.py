@@ -146,6 +146,7 @@ def start(
         clock=Clock(loop.time, lambda: int((EPOCH_S + loop.time()) * 1e9), loop.time()),
         leadership=leadership,
     )
+    metrics.waiting = service.recorder.waiting
     process = Process(wire, service, engine, cycle, metrics, loop.create_task(service.run()))
     return process
 

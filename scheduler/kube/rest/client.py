@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPMethod, HTTPStatus
 from typing import Final
@@ -122,6 +122,14 @@ class KubeCluster:
     async def server_version(self) -> ServerVersion:
         """Of the API server. Raises ApiError."""
         return await version.read(self._transport, self._timeout_s)
+
+    async def annotate_node(self, name: str, annotations: Mapping[str, str | None], version: str) -> None:
+        """Set these annotations of a node, remove those that are None. Raises ApiError.
+
+        version: `resourceVersion` that the node has to have, or it is ApiConflict. For the commands of operators, with
+        their rights: the scheduler's account has none to write nodes.
+        """
+        await self._patch(writing.node_path(name), writing.annotations_patch(annotations, version), "Node")
 
     async def close(self) -> None:
         """As the port."""

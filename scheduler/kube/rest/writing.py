@@ -4,7 +4,9 @@ Field order and spelling are those of Kubernetes 1.36; everything is encoded fro
 """
 
 import datetime as dt
+from collections.abc import Mapping
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -160,6 +162,16 @@ class _Lease(msgspec.Struct, rename="camel"):
 def pod_path(namespace: str, name: str) -> str:
     """Path of a pod. Names of Kubernetes objects need no quoting."""
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def node_path(name: str) -> str:
+    """Path of a node, whose name somebody may have typed."""
+    return f"/api/v1/nodes/{quote(name, safe='')}"
+
+
+def annotations_patch(annotations: Mapping[str, str | None], version: str) -> bytes:
+    """These annotations set, or removed where they are None. version: that the object has to have."""
+    return _ENCODER.encode({"metadata": {"annotations": dict(annotations), "resourceVersion": version}})
 
 
 def events_path(event: EventRecord) -> str:

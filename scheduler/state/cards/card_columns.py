@@ -94,6 +94,7 @@ class CardColumns(CardArrays):
     node_free: int64[nodes], allocatable less counted, negative when over-committed; 0 where the node is not READY.
     total, booked: int64[nodes], units of the usable cards, and booked there. held: int64[nodes], holders of all cards.
     lost: int64[nodes], units that pods hold of cards that the node does not announce, see `lost_cards`.
+    unit_mib: int64[nodes], MiB in one unit of the node, 0 where there is none.
     announced: which rows announce a UUID.
     turned: rows whose cards may be used, or not any more, because of what another node announces or holds; the tables
     note them, and empty it.
@@ -110,6 +111,7 @@ class CardColumns(CardArrays):
         self.booked: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.held: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.lost: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
+        self.unit_mib: Int64Array = np.zeros(FIRST_CAPACITY, dtype=np.int64)
         self.slots: list[list[Slot]] = [[] for _ in range(FIRST_CAPACITY)]
         self.model_code: dict[str, int] = {}
         self.announced = AnnouncedUuids()
@@ -121,6 +123,7 @@ class CardColumns(CardArrays):
         self._empty(row)
         self._make_wide(row, len(announced.cards))
         self.state[row], self.allocatable[row] = announced.state, announced.allocatable
+        self.unit_mib[row] = announced.unit_mib
         self._set_node_free(row)
         slot_of = {card.uuid: slot for slot, card in enumerate(announced.cards)}
         self._nodes[row] = _Node(CardsOfNode(announced.cards, announced.unit_mib), slot_of)
@@ -194,6 +197,7 @@ class CardColumns(CardArrays):
         self.booked = resized(self.booked, (capacity,), 0)
         self.held = resized(self.held, (capacity,), 0)
         self.lost = resized(self.lost, (capacity,), 0)
+        self.unit_mib = resized(self.unit_mib, (capacity,), 0)
         self.slots.extend([] for _ in range(capacity - len(self.slots)))
         self._nodes.extend(_Node() for _ in range(capacity - len(self._nodes)))
 
@@ -219,7 +223,7 @@ class CardColumns(CardArrays):
         stored.out[:, row] = stored.holders[:, row] = stored.exclusive[:, row] = stored.model[:, row] = 0
         self.state[row] = GpuState.NO_CARDS
         self.allocatable[row] = self.counted[row] = self.node_free[row] = 0
-        self.total[row] = self.booked[row] = self.held[row] = self.lost[row] = 0
+        self.total[row] = self.booked[row] = self.held[row] = self.lost[row] = self.unit_mib[row] = 0
         for slot in self.slots[row]:
             self.announced.discard(slot.card.uuid, row)
             self._share(slot.card.uuid)

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from deviceplugin.cli import cli
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.status import AllocationStatus, CardStatus, DriftStatus, PluginStatus, decode, encode
-from deviceplugin.report.status_page import StatusUnknown, ask_status, is_loopback, status_page
+from deviceplugin.report.status_page import StatusUnknown, ask_status, status_page
+from scheduler.process.loopback import is_loopback
 from scheduler.process.probes import serve
 from scheduler.process.scrape import exposition
 

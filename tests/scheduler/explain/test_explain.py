@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from config.protocol import names
 from config.protocol.inventory import Health
+from scheduler.cli.answering import named_pod
 from scheduler.cli.explain import text
-from scheduler.cli.main import cli, named_pod
+from scheduler.cli.main import cli
 from scheduler.cli.manifests import Unanswerable
 from scheduler.explain.answers import ExplainedNode, Explanation, Preempting, WhatIf, as_json
 from scheduler.simulation.world import World
@@ -242,7 +243,7 @@ def test_an_unknown_pod_is_answered_by_those_that_it_may_be() -> None:
 
 def test_a_cluster_that_cannot_be_found_is_told_in_words(tmp_path: Path) -> None:
     ran = CliRunner().invoke(cli, ["explain", "p", "--kubeconfig", str(tmp_path / "none")])
-    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert (ran.exit_code, ran.stdout) == (3, "")
     assert "does not exist" in ran.stderr
 
 
@@ -260,7 +261,7 @@ def test_a_cluster_that_cannot_be_found_is_told_in_words(tmp_path: Path) -> None
 def test_a_pod_is_named_as_kubectl_and_our_own_output_name_it(
     pod: str, namespace: str, expected: tuple[str, str]
 ) -> None:
-    assert named_pod(pod, namespace) == expected
+    assert named_pod("gpushare-scheduler", pod, namespace) == expected
 
 
 @pytest.mark.parametrize(

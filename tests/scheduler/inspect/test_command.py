@@ -89,6 +89,16 @@ def test_json_has_the_same_data(server: ApiServer, tmp_path: Path) -> None:
     assert [card["freeUnits"] for card in first["cards"]] == [12, 11]
 
 
+@pytest.mark.parametrize(("flags", "head"), [(("-o", "wide"), b"NODE "), (("-o", "compact", "--used"), b"NODE ")])
+def test_other_outputs_are_chosen_by_flags(
+    server: ApiServer, tmp_path: Path, flags: tuple[str, ...], head: bytes
+) -> None:
+    ran = at(server, tmp_path, *flags)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert ran.stdout.startswith(head)
+    assert (b"gpu-node-b" in ran.stdout) is ("--used" not in flags)
+
+
 def test_an_object_that_cannot_be_read_is_named_beside_the_output(tmp_path: Path) -> None:
     broken = pod("broken", "1")
     broken["metadata"]["annotations"] = "none"

@@ -146,14 +146,15 @@ def test_json_has_the_same_data_and_more() -> None:
                 "pendingUnits": 2,
                 "cards": [
                     {"index": 0, "uuid": "GPU-0", "health": "healthy", "totalUnits": 16}
-                    | {"allocatedUnits": 3, "freeUnits": 13},
+                    | {"allocatedUnits": 3, "freeUnits": 13, "model": "M", "reason": "", "cordoned": False},
                     {"index": 1, "uuid": "GPU-1", "health": "unhealthy", "totalUnits": 14}
-                    | {"allocatedUnits": 5, "freeUnits": 9},
+                    | {"allocatedUnits": 5, "freeUnits": 9, "model": "M", "reason": "", "cordoned": False},
                 ],
                 "pods": [
                     {"namespace": "default", "name": "lost", "cards": {}, "pendingUnits": 2},
                     {"namespace": "default", "name": "p", "cards": {"0": 3, "1": 5}, "pendingUnits": 0},
                 ],
+                "problem": "",
             }
         ]
     }

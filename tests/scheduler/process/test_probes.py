@@ -18,6 +18,7 @@ from tests.support.builders import bound, cluster, pod, wire_node
 from tests.support.placing import on_card
 
 # The kernel of the machine that runs the tests may have no IPv6 loopback.
+GIB = 2**30
 NEEDS_IPV6 = pytest.mark.skipif(not Path("/proc/sys/net/ipv6").exists(), reason="this machine has no IPv6")
 
 
@@ -63,19 +64,19 @@ async def test_health_is_ok_and_readiness_says_what_is_missing(client: aiohttp.C
 async def test_metrics_have_node_sums_and_a_histogram_of_the_cards(client: aiohttp.ClientSession) -> None:
     _, text = await served(metrics_of(), client, "/metrics")
     found = samples(text)
-    assert found["gpushare_node_gpu_memory_units", "a"] == 24
-    assert found["gpushare_node_gpu_memory_booked_units", "a"] == 4
-    assert ("gpushare_node_gpu_memory_units", "plain") not in found
-    assert found["gpushare_card_free_share_bucket", "0.5"] == 1
-    assert found["gpushare_card_free_share_count", ""] == 2
+    assert found["gpushare_scheduler_node_memory_bytes", "a"] == 24 * GIB
+    assert found["gpushare_scheduler_node_memory_booked_bytes", "a"] == 4 * GIB
+    assert ("gpushare_scheduler_node_memory_bytes", "plain") not in found
+    assert found["gpushare_scheduler_card_free_ratio_bucket", "0.5"] == 1
+    assert found["gpushare_scheduler_card_free_ratio_count", ""] == 2
     assert found["scheduler_pending_pods", "unschedulable"] == 5
 
 
 async def test_series_per_card_are_there_only_when_asked_for(client: aiohttp.ClientSession) -> None:
     _, without = await served(metrics_of(), client, "/metrics")
     _, with_cards = await served(metrics_of(per_card=True), client, "/metrics")
-    assert "gpushare_card_memory_units" not in without
-    assert samples(with_cards)["gpushare_card_memory_booked_units", "1,a,GPU-a-1"] == 4
+    assert "gpushare_scheduler_card_memory_bytes" not in without
+    assert samples(with_cards)["gpushare_scheduler_card_memory_booked_bytes", "1,a,GPU-a-1"] == 4 * GIB
 
 
 async def test_a_scrape_shows_what_is_true_at_its_time(client: aiohttp.ClientSession) -> None:
@@ -83,7 +84,7 @@ async def test_a_scrape_shows_what_is_true_at_its_time(client: aiohttp.ClientSes
     metrics = Metrics(tables, dict, per_card=False)
     tables.add(bound(pod("p", 4, annotations={"ALIYUN_COM_GPU_MEM_IDX": "0", "gpushare/unit-mib": "1024"}), "a"))
     _, text = await served(metrics, client, "/metrics")
-    assert samples(text)["gpushare_node_gpu_memory_booked_units", "a"] == 4
+    assert samples(text)["gpushare_scheduler_node_memory_booked_bytes", "a"] == 4 * GIB
 
 
 async def test_a_place_that_is_kept_is_not_booked_beside_its_victim(client: aiohttp.ClientSession) -> None:
@@ -99,8 +100,8 @@ async def test_a_place_that_is_kept_is_not_booked_beside_its_victim(client: aioh
         _, hidden = await served(metrics, client, "/metrics")
 
     for text in (shown, hidden):
-        assert samples(text)["gpushare_node_gpu_memory_booked_units", "a"] == 16
-        assert samples(text)["gpushare_card_memory_booked_units", "0,a,GPU-a-0"] == 16
+        assert samples(text)["gpushare_scheduler_node_memory_booked_bytes", "a"] == 16 * GIB
+        assert samples(text)["gpushare_scheduler_card_memory_booked_bytes", "0,a,GPU-a-0"] == 16 * GIB
 
 
 async def test_a_name_that_holds_anything_stays_one_label(client: aiohttp.ClientSession) -> None:
@@ -110,7 +111,7 @@ async def test_a_name_that_holds_anything_stays_one_label(client: aiohttp.Client
 
     _, text = await served(Metrics(tables, dict, per_card=True), client, "/metrics")
 
-    assert samples(text)["gpushare_card_memory_units", '0,a,GPU"\\\n# TYPE x gauge'] == 16
+    assert samples(text)["gpushare_scheduler_card_memory_bytes", '0,a,GPU"\\\n# TYPE x gauge'] == 16 * GIB
 
 
 async def test_what_is_not_there_and_what_is_not_a_question(client: aiohttp.ClientSession) -> None:

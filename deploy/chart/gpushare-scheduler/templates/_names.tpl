@@ -1,0 +1,62 @@
+{{/* The image of both programs. */}}
+{{- define "gpushare.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}{{ .repository }}@{{ .digest }}
+{{- else -}}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Who the programs are to the API server. */}}
+{{- define "gpushare.schedulerAccount" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.names.scheduler }}
+{{- end -}}
+{{- define "gpushare.devicePluginAccount" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.names.devicePlugin }}
+{{- end -}}
+
+{{/* Names of the resources, as the scheduler's configuration says. */}}
+{{- define "gpushare.gpuMem" -}}
+{{ dig "resources" "gpuMem" "aliyun.com/gpu-mem" .Values.scheduler.config }}
+{{- end -}}
+{{- define "gpushare.gpuCount" -}}
+{{ dig "resources" "gpuCount" "aliyun.com/gpu-count" .Values.scheduler.config }}
+{{- end -}}
+{{- define "gpushare.gpuCore" -}}
+{{ dig "resources" "gpuCore" "aliyun.com/gpu-core.percentage" .Values.scheduler.config }}
+{{- end -}}
+
+{{/* JSON list of the names that pods may give in schedulerName; the first is that of the first profile. */}}
+{{- define "gpushare.schedulerNames" -}}
+{{- $profiles := .Values.scheduler.config.profiles | default (list (dict)) -}}
+{{- $given := list -}}
+{{- range $profiles -}}
+{{- $given = concat (append $given (.schedulerName | default "gpushare-scheduler")) (.additionalSchedulerNames | default (list)) -}}
+{{- end -}}
+{{- $names := list -}}
+{{- range $profiles -}}
+{{- $name := .schedulerName | default "gpushare-scheduler" -}}
+{{- $names = append $names $name -}}
+{{- if kindIs "slice" .additionalSchedulerNames -}}
+{{- $names = concat $names .additionalSchedulerNames -}}
+{{- else if and (eq $name "gpushare-scheduler") (not (has "gpushare" $given)) -}}
+{{- $names = append $names "gpushare" -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end -}}
+
+{{/* The port that a configuration listens on: (list CONFIGURATION DEFAULT). */}}
+{{- define "gpushare.port" -}}
+{{- regexFind "[0-9]+$" (dig "listen" (index . 1) (index . 0)) -}}
+{{- end -}}
+
+{{/* "true" where the API server has ValidatingAdmissionPolicies, else nothing. */}}
+{{- define "gpushare.hasValidatingPolicies" -}}
+{{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version -}}true{{- end -}}
+{{- end -}}
+
+{{/* "true" where policies are wanted and the API server has them, else nothing. */}}
+{{- define "gpushare.policies" -}}
+{{- if .Values.admissionPolicies.enabled -}}{{ include "gpushare.hasValidatingPolicies" . }}{{- end -}}
+{{- end -}}

@@ -1,0 +1,93 @@
+"""The manifests in the repository are what the chart renders, and it renders what each Kubernetes has.
+
+docs/decisions/0065.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+
+from e2e.deploy import rendered
+from e2e.deploy.chart import CHART, Helm, HelmRefused
+from e2e.deploy.variants import VARIANTS, parameters
+from scheduler.kube.versions import Minor
+from tests.support.api_versions import NEWEST, OLDEST, Kind, unserved
+
+MINORS: Final = [Minor(1, minor) for minor in range(OLDEST.minor, NEWEST.minor + 1)]
+# With these, everything that the version has is rendered.
+ALL: Final = ("every policy", "pod monitors", "a device plugin with a configuration")
+
+
+def kinds(documents: list[dict[str, Any]]) -> frozenset[Kind]:
+    return frozenset(Kind(document["apiVersion"], document["kind"]) for document in documents)
+
+
+def merged(*names: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in names:
+        found |= VARIANTS[name]
+    return found
+
+
+def test_the_manifests_are_what_the_chart_renders(helm: Helm) -> None:
+    wanted = rendered.files(helm)
+
+    assert {path: path.read_text(encoding="utf-8") for path in wanted if path.exists()} == wanted
+
+
+def test_there_is_no_manifest_beside_them(helm: Helm) -> None:
+    there = {*rendered.MANIFESTS.glob("*.yaml"), *rendered.OPTIONAL.glob("*.yaml")}
+    assert there == {*rendered.files(helm), rendered.MANIFESTS / "kustomization.yaml"}
+
+
+def test_helm_finds_no_fault(helm: Helm) -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
+
+
+@pytest.mark.parametrize("minor", MINORS, ids=str)
+def test_every_kind_is_served_by_that_kubernetes(helm: Helm, minor: Minor) -> None:
+    for values in ({}, merged(*ALL)) if minor >= Minor(1, 30) else ({},):
+        assert unserved(kinds(helm.objects(values, kubernetes=f"{minor}.0")), minor) == frozenset()
+
+
+@pytest.mark.parametrize("values", parameters())
+def test_every_kind_of_every_variant_is_known(helm: Helm, values: Mapping[str, Any]) -> None:
+    assert unserved(kinds(helm.objects(values)), NEWEST) == frozenset()
+
+
+def test_policies_are_rendered_where_the_api_server_has_them(helm: Helm) -> None:
+    with_policies = {
+        minor: any(
+            kind.kind == "ValidatingAdmissionPolicy" for kind in kinds(helm.objects({}, kubernetes=f"{minor}.0"))
+        )
+        for minor in (Minor(1, 29), Minor(1, 30))
+    }
+    assert with_policies == {Minor(1, 29): False, Minor(1, 30): True}
+
+
+@pytest.mark.parametrize(
+    ("values", "kubernetes", "message"),
+    [
+        pytest.param({}, "1.28.15", "chart requires kubeVersion: >=1.29.0-0", id="Kubernetes before 1.29"),
+        pytest.param(
+            VARIANTS["a default scheduler name"],
+            "1.35.4",
+            "Kubernetes v1.35.4 has no MutatingAdmissionPolicy (1.36 has)",
+            id="a default scheduler name before 1.36",
+        ),
+        pytest.param(
+            {"devicePlugin": {"mayMarkAssigned": True}},
+            "1.29.6",
+            "devicePlugin.mayMarkAssigned: without the admission policies",
+            id="the right to patch pods before there are policies",
+        ),
+    ],
+)
+def test_what_a_version_cannot_have_is_refused(
+    helm: Helm, values: Mapping[str, Any], kubernetes: str, message: str
+) -> None:
+    with pytest.raises(HelmRefused) as refused:
+        helm.objects(values, kubernetes=kubernetes)
+
+    assert message in str(refused.value)

@@ -1,0 +1,211 @@
+"""A wrong value is refused by its name, a right one is where it belongs, and the programs accept what comes of it."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from config.settings.deviceplugin import ENV_PREFIX, DevicePluginConfiguration
+from config.settings.load import load
+from config.settings.scheduler import SchedulerConfiguration, configuration_model, resolve
+from e2e.deploy.chart import Helm, HelmRefused
+from e2e.deploy.variants import VARIANTS, parameters
+from scheduler.plugins.registry import describe
+
+OTHER: Final = VARIANTS["another configuration"]
+# What the NVIDIA runtime reads, and the node's name, which is one of the settings under another name.
+NO_SETTINGS: Final = ("NVIDIA_", "NODE_NAME")
+
+
+def under(path: str, value: object) -> dict[str, Any]:
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    assert isinstance(value, dict)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        pytest.param("scheduler.replicas", "two", "scheduler/replicas", id="text for a number"),
+        pytest.param("scheduler.replica", 3, "'replica'", id="a misspelt name"),
+        pytest.param("tag", "1", "'tag'", id="a name at the wrong place"),
+        pytest.param("image.digest", "latest", "image/digest", id="no digest"),
+        pytest.param("devicePlugin.selectNodesBy", "gpu", "devicePlugin/selectNodesBy", id="none of the choices"),
+        pytest.param("admissionPolicies.schedulerName.action", "Log", "schedulerName/action", id="no action"),
+        pytest.param("scheduler.config.memoryUnit", 1, "'memoryUnit'", id="no setting of the scheduler"),
+        pytest.param("scheduler.config.memoryUnitMiB", 0, "memoryUnitMiB", id="a unit of nothing"),
+        pytest.param("scheduler.config.kind", "Deployment", "config/kind", id="no configuration"),
+        pytest.param("devicePlugin.config.nodeName", "a", "'nodeName'", id="one node's name for all nodes"),
+        pytest.param(
+            "devicePlugin.config.memoryUnitMiB",
+            256,
+            "devicePlugin.config.memoryUnitMiB: the device plugin takes it from scheduler.config.memoryUnitMiB",
+            id="the unit twice",
+        ),
+        pytest.param(
+            "scheduler.config.leaderElection.leaderElect", False, "scheduler.replicas: more than one", id="no election"
+        ),
+        pytest.param("defaultSchedulerName.enabled", "yes", "defaultSchedulerName/enabled", id="text for a switch"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(helm: Helm, path: str, value: object, said: str) -> None:
+    with pytest.raises(HelmRefused) as refused:
+        helm.objects(under(path, value))
+
+    assert said in str(refused.value)
+
+
+def test_two_monitors_for_the_same_pods_are_refused(helm: Helm) -> None:
+    with pytest.raises(HelmRefused, match=r"serviceMonitor\.enabled: podMonitor\.enabled reads the same pods"):
+        helm.objects({**VARIANTS["pod monitors"], **VARIANTS["service monitors"]})
+
+
+def test_an_affinity_beside_that_of_the_labels_is_refused(helm: Helm) -> None:
+    with pytest.raises(HelmRefused, match=r"devicePlugin\.affinity: selectNodesBy nfd-labels is an affinity"):
+        helm.objects({"devicePlugin": {"selectNodesBy": "nfd-labels", "affinity": {"podAffinity": {}}}})
+
+
+def one(documents: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:
+    (found,) = (each for each in documents if each["kind"] == kind and each["metadata"]["name"].startswith(name))
+    return found
+
+
+def pod_of(workload: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = workload["spec"]["template"]["spec"]
+    return spec
+
+
+def scheduler_of(documents: list[dict[str, Any]], folder: Path) -> SchedulerConfiguration:
+    """What the scheduler reads in its container."""
+    (volume,) = pod_of(one(documents, "Deployment"))["volumes"]
+    name = volume["configMap"]["name"]
+    (found,) = (each for each in documents if each["kind"] == "ConfigMap" and each["metadata"]["name"] == name)
+    (folder / "scheduler.yaml").write_text(found["data"]["scheduler.yaml"], encoding="utf-8")
+    model = configuration_model(describe())
+    return load(model, file=folder / "scheduler.yaml", environ={}, flags={}, env_prefix="GPUSHARE_SCHEDULER_")
+
+
+def plugin_of(documents: list[dict[str, Any]], folder: Path) -> DevicePluginConfiguration:
+    """What the device plugin reads in its container, from its file and its environment."""
+    pod = pod_of(one(documents, "DaemonSet"))
+    (container,) = pod["containers"]
+    environ = {
+        each["name"]: each.get("value", "a-node")
+        for each in container["env"]
+        if not each["name"].startswith(NO_SETTINGS)
+    }
+    names = [volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume]
+    assert bool(names) is ("args" in container)
+    file = None
+    for found in documents:
+        if found["kind"] == "ConfigMap" and found["metadata"]["name"] in names:
+            file = folder / "device-plugin.yaml"
+            file.write_text(found["data"]["device-plugin.yaml"], encoding="utf-8")
+    assert bool(names) is (file is not None)
+    flags = {"nodeName": "a-node"}
+    return load(DevicePluginConfiguration, file=file, environ=environ, flags=flags, env_prefix=ENV_PREFIX)
+
+
+@pytest.mark.parametrize("values", parameters())
+def test_the_programs_accept_the_configuration_and_share_what_they_have_to(
+    helm: Helm, values: Mapping[str, Any], tmp_path: Path
+) -> None:
+    documents = helm.objects(values)
+    scheduler = scheduler_of(documents, tmp_path)
+    (container,) = pod_of(one(documents, "Deployment"))["containers"]
+
+    assert container["ports"][0]["containerPort"] == scheduler.listen_address[1]
+    if any(document["kind"] == "DaemonSet" for document in documents):
+        plugin = plugin_of(documents, tmp_path)
+        (container,) = pod_of(one(documents, "DaemonSet"))["containers"]
+        assert container["ports"][0]["containerPort"] == plugin.listen_address[1]
+        assert (plugin.memory_unit_mib, plugin.resources) == (scheduler.memory_unit_mib, scheduler.resources)
+
+
+@pytest.mark.parametrize("values", parameters())
+def test_the_pods_are_secured_whatever_the_values(helm: Helm, values: Mapping[str, Any]) -> None:
+    documents = [each for each in helm.objects(values) if each["kind"] in {"Deployment", "DaemonSet"}]
+    contexts = [container["securityContext"] for each in documents for container in pod_of(each)["containers"]]
+
+    assert all(
+        context["readOnlyRootFilesystem"] and context["capabilities"] == {"drop": ["ALL"]} for context in contexts
+    )
+    assert not any(context["allowPrivilegeEscalation"] for context in contexts)
+    assert pod_of(one(documents, "Deployment"))["securityContext"]["runAsNonRoot"]
+
+
+def allowed(documents: list[dict[str, Any]]) -> list[str]:
+    """The schedulers that pods may name, less the comments of the expression."""
+    spec = one(documents, "ValidatingAdmissionPolicy", "gpushare-scheduler-name")["spec"]
+    (expression,) = (each["expression"] for each in spec["variables"] if each["name"] == "schedulers")
+    return re.findall(r'^\s*"([^"]+)",$', expression, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "profiles",
+    [
+        pytest.param(None, id="the default"),
+        pytest.param([{"schedulerName": "gpushare-scheduler", "additionalSchedulerNames": []}], id="no other name"),
+        pytest.param([{}, {"schedulerName": "gpushare"}], id="the short name is another profile's"),
+        pytest.param(
+            [{"schedulerName": "a"}, {"schedulerName": "b", "additionalSchedulerNames": ["c", "d"]}], id="others"
+        ),
+    ],
+)
+def test_pods_may_name_exactly_the_schedulers_that_the_program_answers_to(
+    helm: Helm, tmp_path: Path, profiles: list[Any] | None
+) -> None:
+    documents = helm.objects({"scheduler": {"config": {"profiles": profiles}}} if profiles else {})
+    answers_to = [name for each in resolve(scheduler_of(documents, tmp_path)) for name in each.scheduler_names]
+
+    assert allowed(documents) == answers_to
+
+
+def test_another_configuration_reaches_everything_that_depends_on_it(helm: Helm) -> None:
+    documents = helm.objects(OTHER)
+    text = yaml.safe_dump_all(documents)
+    lease = one([each for each in documents if each["metadata"].get("namespace") == "default"], "Role")["rules"]
+    flow = one(documents, "FlowSchema", "gpushare-scheduler-leases")["spec"]["rules"][0]["resourceRules"][0]
+
+    assert "aliyun.com/gpu-mem" not in text
+    assert [rule.get("resourceNames") for rule in lease] == [None, ["shared-gpus"]]
+    assert allowed(documents) == ["shared-gpus", "gpushare", "training"]
+    assert flow["namespaces"] == ["default"]
+
+
+def test_another_namespace_and_other_names_reach_the_policies_and_the_flow_schemas(helm: Helm) -> None:
+    files = helm.rendered(VARIANTS["other names"], namespace="gpus")
+    text = "".join(files.values())
+
+    assert "system:serviceaccount:gpus:shared-gpus-node" in files["admission-policies.yaml"]
+    assert 'system:serviceaccount:gpus:shared-gpus"' in files["admission-policies.yaml"]
+    assert "system:serviceaccount:kube-system:gpushare-scheduler" not in text
+    assert {each["metadata"].get("namespace") for each in yaml.safe_load_all("---\n".join(files.values())) if each} == {
+        None,
+        "gpus",
+        "kube-system",
+    }
+
+
+def test_the_image_is_named_by_its_digest_where_there_is_one(helm: Helm) -> None:
+    documents = helm.objects(VARIANTS["an image by its digest"])
+    pods = [pod_of(one(documents, kind)) for kind in ("Deployment", "DaemonSet")]
+
+    assert {container["image"] for pod in pods for container in pod["containers"]} == {
+        f"registry.example/gpushare@sha256:{'0' * 64}"
+    }
+
+
+def test_another_configuration_makes_new_pods(helm: Helm) -> None:
+    def templates(values: Mapping[str, Any]) -> list[Any]:
+        documents = helm.objects(values)
+        return [one(documents, kind)["spec"]["template"]["metadata"] for kind in ("Deployment", "DaemonSet")]
+
+    first = templates({"devicePlugin": {"config": {"monitor": "warn"}}})
+    other = templates({"devicePlugin": {"config": {"monitor": "off"}}, "scheduler": {"config": {"logLevel": "debug"}}})
+
+    assert all(one != another for one, another in zip(first, other, strict=True))

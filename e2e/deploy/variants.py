@@ -1,0 +1,69 @@
+"""Values that an operator may choose, one set a name: each is rendered, checked and shown to a real API server."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+
+from e2e.deploy.chart import CHART
+
+_CONFIG: Final = {
+    "profiles": [
+        {"schedulerName": "shared-gpus", "additionalSchedulerNames": ["gpushare"]},
+        {"schedulerName": "training"},
+    ],
+    "memoryUnitMiB": 256,
+    "resources": {"gpuMem": "example.com/gpu-mem"},
+    "leaderElection": {"resourceName": "shared-gpus", "resourceNamespace": "default"},
+    "listen": ":20261",
+}
+_PLACE: Final = {
+    "nodeSelector": {"pool": "infra"},
+    "tolerations": [{"key": "infra", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    "podAnnotations": {"example.com/team": "gpu"},
+    "priorityClassName": "",
+}
+
+VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "default": {},
+    "another configuration": {"scheduler": {"config": _CONFIG}},
+    "a device plugin with a configuration": {
+        "devicePlugin": {"config": {"monitor": "evict", "markAssigned": True, "listen": ":20262"}}
+        | {"mayEvict": True, "mayMarkAssigned": True}
+    },
+    "labels of Node Feature Discovery": {"devicePlugin": {"selectNodesBy": "nfd-labels"}},
+    "other nodes": {"scheduler": _PLACE, "devicePlugin": {**_PLACE, "selectNodesBy": "nothing"}},
+    "the NVIDIA runtime class": {"devicePlugin": {"runtimeClassName": "nvidia"}},
+    "an image by its digest": {
+        "image": {"repository": "registry.example/gpushare", "digest": f"sha256:{'0' * 64}", "pullPolicy": "Always"}
+        | {"pullSecrets": [{"name": "registry"}]}
+    },
+    "other names": {"names": {"scheduler": "shared-gpus", "devicePlugin": "shared-gpus-node"}},
+    "while migrating": {"admissionPolicies": {"legacyAccounts": True}},
+    "every policy": {
+        "admissionPolicies": {
+            "schedulerName": {"action": "Warn"},
+            "visibleDevices": {"enabled": True},
+            "unknownKeys": {"enabled": True, "action": "Audit"},
+            "volumes": {"enabled": True},
+        }
+    },
+    "no policies": {"admissionPolicies": {"enabled": False}},
+    "as little as possible": {
+        "scheduler": {"replicas": 1, "podDisruptionBudget": {"enabled": False}},
+        "devicePlugin": {"enabled": False},
+        "flowSchema": {"enabled": False},
+        "admissionPolicies": {"enabled": False},
+    },
+    "a default scheduler name": {"defaultSchedulerName": {"enabled": True}},
+    "pod monitors": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+    "service monitors": {"serviceMonitor": {"enabled": True, "interval": "1m"}},
+    **({"alerts": {"prometheusRule": {"enabled": True}}} if (CHART / "files" / "alerts.yaml").exists() else {}),
+    **({"a dashboard": {"dashboard": {"enabled": True}}} if (CHART / "files" / "dashboard.json").exists() else {}),
+}
+
+
+def parameters() -> list[Any]:
+    """Each variant's values, with its name as the id."""
+    return [pytest.param(values, id=name) for name, values in VARIANTS.items()]

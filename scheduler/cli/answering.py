@@ -1,0 +1,78 @@
+"""How every command ends: one scheme of exit codes, and one line on standard error where there is no answer."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from pathlib import Path
+from typing import Final, NoReturn
+
+import typer
+
+from config.settings.load import load
+from config.settings.mistakes import ConfigurationError
+from config.settings.scheduler import SchedulerConfiguration, configuration_model
+from scheduler.cli.manifests import Unanswerable, Unreadable
+from scheduler.inspect.terminal import printable
+
+ENV_PREFIX: Final = "GPUSHARE_SCHEDULER_"
+_DEFAULT_NAMESPACE: Final = "default"
+# As kubectl spells the kind.
+_POD_KINDS: Final = frozenset({"pod", "pods", "po"})
+
+
+class Exit(IntEnum):
+    """FOUND: something is wrong with what was asked about, or it is not there. UNREACHABLE: the cluster is silent."""
+
+    FINE = 0
+    FOUND = 1
+    USAGE = 2
+    UNREACHABLE = 3
+
+
+def give_up(program: str, message: str, code: Exit = Exit.USAGE) -> NoReturn:
+    """End with what is wrong on standard error. A list of mistakes names its file itself."""
+    lines = message.split("\n")
+    sys.stderr.write(printable(lines if len(lines) > 1 else [f"{program}: {message}"]))
+    raise typer.Exit(code)
+
+
+@contextlib.contextmanager
+def answering(program: str) -> Iterator[None]:
+    """What cannot be answered ends the program."""
+    try:
+        yield
+    except Unanswerable as error:
+        give_up(program, str(error), Exit.UNREACHABLE if isinstance(error, Unreadable) else Exit.FOUND)
+
+
+def configured(program: str, config: Path | None, flags: Mapping[str, object]) -> SchedulerConfiguration:
+    """The scheduler's configuration; ends the program, with every mistake, where it has some."""
+    from scheduler.build import BrokenPlugin, installed_plugins  # noqa: PLC0415 - slow to import
+    from scheduler.plugins.registry import describe  # noqa: PLC0415
+
+    try:
+        model = configuration_model(describe(installed_plugins()))
+        return load(model, file=config, environ=os.environ, flags=flags, env_prefix=ENV_PREFIX)
+    except (ConfigurationError, BrokenPlugin) as error:
+        give_up(program, str(error))
+
+
+def connection_flags(kubeconfig: Path | None, context: str | None) -> dict[str, object]:
+    """As the configuration names them."""
+    return {
+        "clientConnection.kubeconfig": str(kubeconfig) if kubeconfig else None,
+        "clientConnection.context": context,
+    }
+
+
+def named_pod(program: str, pod: str, namespace: str) -> tuple[str, str]:
+    """(namespace, name) of `NAME`, `pod/NAME` or `NAMESPACE/NAME`. namespace: as the flag says, "" without it."""
+    before, slash, name = pod.rpartition("/")
+    if not slash or before in _POD_KINDS:
+        return namespace or _DEFAULT_NAMESPACE, name
+    if not before or not name or "/" in before or namespace not in {"", before}:
+        of = f" of namespace {namespace}" if namespace else ""
+        give_up(program, f"{pod} is no pod{of}: expected NAME or NAMESPACE/NAME")
+    return before, name

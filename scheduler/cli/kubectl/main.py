@@ -1,0 +1,217 @@
+"""`kubectl gpushare`: the commands and their flags. What each command does is in a module of its own."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import typer
+
+from scheduler.cli.answering import Exit, answering, configured, connection_flags, named_pod
+from scheduler.cli.colours import wanted
+from scheduler.cli.kubectl.completion import Shell, script
+from scheduler.explain.tones import Line, as_text
+
+PROGRAM: Final = "kubectl gpushare"
+
+_Config = Annotated[Path | None, typer.Option(help="The scheduler's configuration file, where it has one.")]
+_Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")]
+_Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig.")]
+_Output = Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")]
+_Node = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]
+_Cards = Annotated[
+    list[str] | None,
+    typer.Option("--card", metavar="INDEX|UUID", help="This card; may be repeated. Without: every card of the node."),
+]
+
+cli = typer.Typer(
+    help="Look at shared GPUs, and take cards out of use. Exit codes: 0 fine, 1 something was found or is not there, "
+    "2 wrong usage, 3 the cluster cannot be read.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+@cli.command()
+def top(
+    what: Annotated[Literal["cluster", "nodes", "cards"], typer.Argument(help="At which size.")] = "nodes",
+    *,
+    sort_by: Annotated[
+        Literal["name", "free", "requested", "most-free", "pods"], typer.Option(help="The largest first.")
+    ] = "name",
+    config: _Config = None,
+    kubeconfig: _Kubeconfig = None,
+    context: _Context = None,
+    output: _Output = "table",
+) -> None:
+    """Show what is requested and free: of the cluster, of each node, or of each card. Only reads."""
+    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
+    from scheduler.cli.asking import Site  # noqa: PLC0415 - what a command needs alone is slow to import
+    from scheduler.cli.clusters import asked  # noqa: PLC0415
+    from scheduler.explain.answers import as_json  # noqa: PLC0415
+    from scheduler.explain.top import Top, sorted_by  # noqa: PLC0415
+    from scheduler.explain.top import top as counted  # noqa: PLC0415
+    from scheduler.explain.top_text import lines  # noqa: PLC0415
+    from scheduler.kube.port import CONFIG_MAPS, NODES, PODS  # noqa: PLC0415
+
+    async def ask(of: Site) -> Top:
+        return sorted_by(counted(of.reading.engine), sort_by)
+
+    with answering(PROGRAM):
+        found = asked(configuration, os.environ, ask, (NODES, PODS, CONFIG_MAPS))
+    if output == "json":
+        sys.stdout.write(as_json(found))
+    else:
+        _show(lines(found, what))
+
+
+@cli.command()
+def explain(
+    pod: Annotated[str, typer.Argument(metavar="POD", help="Name of the pod; also pod/NAME or NAMESPACE/NAME.")],
+    *,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace (default: default).")] = "",
+    node: Annotated[str, typer.Option(help="Look at this node only.")] = "",
+    config: _Config = None,
+    kubeconfig: _Kubeconfig = None,
+    context: _Context = None,
+    output: _Output = "table",
+) -> None:
+    """Say why a pod waits: per node and card what is free, what is in the way, and what would help. Only reads."""
+    namespace, name = named_pod(PROGRAM, pod, namespace)
+    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
+    from scheduler.cli.explain import explain as answer  # noqa: PLC0415 - as above
+
+    with answering(PROGRAM):
+        answer(configuration, os.environ, namespace=namespace, name=name, node=node, output=output)
+
+
+@cli.command("what-if")
+def what_if(
+    *,
+    file: Annotated[Path, typer.Option("--file", "-f", help="Manifest of a pod or a workload; - for standard input.")],
+    replicas: Annotated[int, typer.Option(min=1, max=10_000, help="How many copies.")] = 1,
+    config: _Config = None,
+    kubeconfig: _Kubeconfig = None,
+    context: _Context = None,
+    output: _Output = "table",
+) -> None:
+    """Say how many copies of a pod would fit now, where, and what stops the next. Only reads."""
+    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
+    from scheduler.cli.explain import what_if as answer  # noqa: PLC0415 - as above
+
+    with answering(PROGRAM):
+        answer(configuration, os.environ, file=file, replicas=replicas, output=output)
+
+
+@cli.command()
+def cordon(
+    node: _Node,
+    *,
+    card: _Cards = None,
+    config: _Config = None,
+    kubeconfig: _Kubeconfig = None,
+    context: _Context = None,
+) -> None:
+    """Take cards out of use for new pods; pods that are on them stay. Needs the right to patch nodes."""
+    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
+    from scheduler.cli.kubectl.cordoning import write  # noqa: PLC0415 - as above
+    from scheduler.explain.cordons import cordoned  # noqa: PLC0415
+
+    with answering(PROGRAM):
+        write(configuration, os.environ, cordoned, node, card or ())
+
+
+@cli.command()
+def uncordon(
+    node: _Node,
+    *,
+    card: _Cards = None,
+    config: _Config = None,
+    kubeconfig: _Kubeconfig = None,
+    context: _Context = None,
+) -> None:
+    """Give cards back to new pods. Needs the right to patch nodes."""
+    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
+    from scheduler.cli.kubectl.cordoning import write  # noqa: PLC0415 - as above
+    from scheduler.explain.cordons import uncordoned  # noqa: PLC0415
+
+    with answering(PROGRAM):
+        write(configuration, os.environ, uncordoned, node, card or ())
+
+
+@cli.command()
+def audit(
+    *, config: _Config = None, kubeconfig: _Kubeconfig = None, context: _Context = None, output: _Output = "table"
+) -> None:
+    """Count what pods hold of every card: over-committed ones, pods without a card, unknown cards. Only reads."""
+    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
+    from scheduler.cli.asking import Site  # noqa: PLC0415 - as above
+    from scheduler.cli.clusters import asked  # noqa: PLC0415
+    from scheduler.explain.answers import as_json  # noqa: PLC0415
+    from scheduler.explain.audit import audited  # noqa: PLC0415
+    from scheduler.explain.findings import Findings, lines  # noqa: PLC0415
+    from scheduler.kube.port import NODES, PODS  # noqa: PLC0415
+
+    async def ask(of: Site) -> Findings:
+        return audited(of.reading.engine, of.unread)
+
+    with answering(PROGRAM):
+        found = asked(configuration, os.environ, ask, (NODES, PODS))
+    if output == "json":
+        sys.stdout.write(as_json(found))
+    else:
+        _show(lines(found))
+    raise typer.Exit(Exit.FINE if found.clean else Exit.FOUND)
+
+
+@cli.command()
+def doctor(
+    *, config: _Config = None, kubeconfig: _Kubeconfig = None, context: _Context = None, output: _Output = "table"
+) -> None:
+    """Look at scheduler, device plugins, nodes and pods, and say what is wrong and what to do. Only reads."""
+    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
+    from scheduler.cli.kubectl.diagnosing import facts  # noqa: PLC0415 - as above
+    from scheduler.explain.answers import as_json  # noqa: PLC0415
+    from scheduler.explain.cluster_checks import diagnosed  # noqa: PLC0415
+    from scheduler.explain.findings import lines  # noqa: PLC0415
+
+    with answering(PROGRAM):
+        found = diagnosed(asyncio.run(facts(configuration, os.environ)))
+    if output == "json":
+        sys.stdout.write(as_json(found))
+    else:
+        _show(lines(found))
+    raise typer.Exit(Exit.FINE if found.clean else Exit.FOUND)
+
+
+@cli.command()
+def demo(
+    speed: Annotated[float, typer.Option(min=0.1, max=1000, help="Seconds of the demo per real second.")] = 1.0,
+    keep: Annotated[bool, typer.Option("--keep", help="Start over at the end, until Ctrl-C.")] = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Watch the scheduler at work on a small cluster in memory."""
+    from scheduler.cli.demo import demo as show  # noqa: PLC0415 - as above
+
+    raise typer.Exit(show(sys.stdout, speed=speed, keep=keep))
+
+
+@cli.command()
+def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> None:
+    """Print the completion of `kubectl-gpushare` for a shell; kubectl completes `kubectl gpushare` without it."""
+    sys.stdout.write(script(shell))
+
+
+def _show(lines: Iterable[Line]) -> None:
+    sys.stdout.write(as_text(lines, colour=wanted(sys.stdout, os.environ)))
+
+
+def main() -> None:
+    """The console script `kubectl-gpushare`."""
+    cli(prog_name=PROGRAM)
+
+
+if __name__ == "__main__":
+    main()

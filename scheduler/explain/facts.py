@@ -1,0 +1,32 @@
+"""What `kubectl gpushare doctor` looks at. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scheduler.kube import objects
+from scheduler.kube.leases import Lease
+from scheduler.kube.versions import ServerVersion
+from scheduler.pods.gpu_request import ResourceNames
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFacts:
+    """A cluster, read once.
+
+    unit_mib: MiB in one unit of the scheduler's. scheduler_names: ours. lease_name: `namespace/name`, "" where no
+    leader is elected. lease: None where there is none. lease_age_s: since its last renewal, by its holder's clock; None
+    where it says none. version: of the API server, None where it does not say. away_since: by node, since when the
+    device plugin there is not ready, RFC 3339. unread: what could not be read -> why.
+    """
+
+    nodes: Sequence[objects.Node]
+    pods: Sequence[objects.Pod]
+    resources: ResourceNames
+    unit_mib: int
+    scheduler_names: frozenset[str]
+    lease_name: str
+    lease: Lease | None = None
+    lease_age_s: float | None = None
+    version: ServerVersion | None = None
+    away_since: Mapping[str, str] = field(default_factory=dict[str, str])
+    unread: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -1,0 +1,108 @@
+"""The cards of a listed node before anything is held on them, by its inventory or its totals. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from config.protocol import inventory, names, quantity
+from scheduler.inspect.wire import ListedNode
+
+_OUT: Final = frozenset({inventory.Health.UNHEALTHY.value, inventory.Health.SUSPECT.value})
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedCard:
+    """One card. total, allocated: units. uuid, model, health, reason: "" on a node without an inventory.
+
+    reason: of a health that is not `healthy`. cordoned: by the node's annotation.
+    """
+
+    index: int
+    total: int
+    allocated: int = 0
+    uuid: str = ""
+    health: str = ""
+    model: str = ""
+    reason: str = ""
+    cordoned: bool = False
+
+    @property
+    def out(self) -> str:
+        """Why it takes no new pods: `unhealthy (xid-79)`, `suspect`, `cordoned`; "" where it takes some."""
+        if self.health in _OUT:
+            return f"{self.health} ({self.reason})" if self.reason else self.health
+        return "cordoned" if self.cordoned else ""
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyCards:
+    """A node's cards before anything is held. by_uuid: UUID -> index, empty where only totals are known.
+
+    unreadable: there is an inventory, and these are not the cards in it.
+    """
+
+    cards: tuple[InspectedCard, ...]
+    by_uuid: Mapping[str, int]
+    unit_mib: int | None = None
+    unreadable: bool = False
+
+
+def empty_cards(node: ListedNode) -> EmptyCards:
+    """The cards of the inventory; equal ones when there is none that can be read."""
+    text = annotations_of(node).get(names.INVENTORY)
+    if text is None:
+        return _equal_cards(node)
+    try:
+        decoded = inventory.decode(text)
+    except inventory.InventoryError:
+        return replace(_equal_cards(node), unreadable=True)
+    # A column is shown for each index up to the largest: an absurd one would fill the terminal.
+    if not all(card.index < inventory.MAX_CARDS for card in decoded.cards):
+        return replace(_equal_cards(node), unreadable=True)
+    cordoned = _cordoned(node)
+    cards = tuple(
+        InspectedCard(
+            index=card.index,
+            total=card.units,
+            uuid=card.uuid,
+            health=card.health.value,
+            model=card.model,
+            reason=card.reason,
+            cordoned=card.uuid in cordoned or str(card.index) in cordoned,
+        )
+        for card in decoded.cards
+    )
+    return EmptyCards(cards, {card.uuid: card.index for card in cards}, decoded.unit_mib)
+
+
+def _equal_cards(node: ListedNode) -> EmptyCards:
+    count, cordoned = min(amount(node.status.allocatable, names.GPU_COUNT), inventory.MAX_CARDS), _cordoned(node)
+    return EmptyCards(
+        tuple(
+            InspectedCard(index, total_units(node) // count, cordoned=str(index) in cordoned) for index in range(count)
+        ),
+        {},
+    )
+
+
+def _cordoned(node: ListedNode) -> frozenset[str]:
+    """UUIDs, and indexes as text."""
+    return frozenset(entry.strip() for entry in annotations_of(node).get(names.CORDON, "").split(","))
+
+
+def annotations_of(node: ListedNode) -> Mapping[str, str]:
+    """Of the node, {} for none."""
+    return node.metadata.annotations or {}
+
+
+def total_units(node: ListedNode) -> int:
+    """What is allocatable."""
+    return amount(node.status.allocatable, names.GPU_MEM)
+
+
+def amount(quantities: Mapping[str, str | int | float] | None, name: str) -> int:
+    """A quantity in whole units, >= 0; 0 when it is absent or none."""
+    try:
+        return max(0, quantity.whole(str((quantities or {}).get(name, 0))))
+    except quantity.QuantityError:
+        return 0

@@ -1,0 +1,94 @@
+"""What a metric is called and what it says, declared once: registries, texts of a scrape and docs/metrics.md use it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Final, Literal, TypeAlias
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+
+_UNITS: Final = {"_seconds": "seconds", "_bytes": "bytes", "_ratio": "ratio"}
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """bound: what bounds the number of its values."""
+
+    name: str
+    bound: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One metric. name: as it is scraped. says: the help text, one sentence or two.
+
+    of_leader: only the replica that schedules shows it, since all of them would say it of one cluster.
+    alike: whether kube-scheduler's metric of the same name means the same; "" where it has none of that name.
+    in_unit: where the name does not end in it.
+    """
+
+    name: str
+    kind: Kind
+    says: str
+    labels: tuple[Label, ...] = ()
+    of_leader: bool = False
+    alike: str = ""
+    in_unit: str = ""
+
+    @property
+    def unit(self) -> str:
+        """Of a value."""
+        stem = self.name.removesuffix("_total")
+        return self.in_unit or next((unit for end, unit in _UNITS.items() if stem.endswith(end)), "count")
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """In their order."""
+        return tuple(label.name for label in self.labels)
+
+    def counter(self, registry: CollectorRegistry) -> Counter:
+        """Made and registered."""
+        return Counter(self.name, self.says, self.label_names, registry=registry)
+
+    def gauge(self, registry: CollectorRegistry) -> Gauge:
+        """Made and registered."""
+        return Gauge(self.name, self.says, self.label_names, registry=registry)
+
+    def histogram(self, registry: CollectorRegistry, buckets: Sequence[float]) -> Histogram:
+        """Made and registered. buckets: upper bounds, without infinity."""
+        return Histogram(self.name, self.says, self.label_names, buckets=buckets, registry=registry)
+
+    def gauges(self) -> GaugeMetricFamily:
+        """For one scrape, without values."""
+        return GaugeMetricFamily(self.name, self.says, labels=self.label_names)
+
+    def counters(self) -> CounterMetricFamily:
+        """For one scrape, without values."""
+        return CounterMetricFamily(self.name, self.says, labels=self.label_names)
+
+    def head(self) -> bytes:
+        """The lines above its values in the text of a scrape."""
+        return f"# HELP {self.name} {self.says}\n# TYPE {self.name} {self.kind}\n".encode()
+
+
+BUILD: Final = Series(
+    name="gpushare_build_info",
+    kind="gauge",
+    says="Which build of gpushare-scheduler this is.",
+    labels=(Label("version", "1"), Label("commit", "1"), Label("python", "1")),
+)
+"""Of both programs; `build_info` shows it."""
+
+
+def new_registry() -> CollectorRegistry:
+    """Without a `_created` series beside every counter and histogram: nobody asks for them, and they double both."""
+    disable_created_metrics()  # type: ignore[no-untyped-call] # the library says no types of it
+    return CollectorRegistry()
+
+
+def declared(module: ModuleType) -> tuple[Series, ...]:
+    """Every metric that the module declares, in its order."""
+    return tuple(one for one in vars(module).values() if isinstance(one, Series))

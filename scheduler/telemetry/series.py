@@ -1,0 +1,211 @@
+"""Every metric of the scheduler: kube-scheduler's names and units where it has the same one, else our own prefix.
+
+Source of the names: kube-scheduler, pkg/scheduler/metrics/metrics.go (subsystem `scheduler`) and its uses; client-go,
+tools/leaderelection/metrics.go.
+"""
+
+from typing import Final
+
+from scheduler.process.contact import contact_series
+from scheduler.process.series import BUILD as BUILD  # noqa: PLC0414 - one of the metrics
+from scheduler.process.series import Label, Series
+
+PREFIX: Final = "gpushare_scheduler_"
+MOST_NAMESPACES: Final = 1000
+
+_SAME: Final = "the same"
+_PROFILE: Final = Label("profile", "profiles of the configuration")
+_NODE: Final = Label("node", "nodes with cards")
+_NODES_OF_CARDS: Final = Label("node", "nodes with cards where `perCardMetrics` is on, else none")
+_NAMESPACE: Final = Label("namespace", f"{MOST_NAMESPACES:,} with the most memory, and `_other` for the rest")
+_PLUGIN: Final = Label("plugin", "plugins of the configuration, and `EveryNode`, `NoNodes`, `SchedulerError`")
+
+READY: Final = Series(
+    name=f"{PREFIX}ready",
+    kind="gauge",
+    says="1 while /readyz answers 200: every kind is listed and the API server serves the watches. Otherwise 0.",
+)
+LEADS: Final = Series(
+    name=f"{PREFIX}leads",
+    kind="gauge",
+    says="1 in the replica that schedules, 0 in the others; 1 without leader election.",
+)
+MASTER: Final = Series(
+    name="leader_election_master_status",
+    kind="gauge",
+    says="1 in the replica that holds the lease of that name, 0 in the others; absent without leader election.",
+    labels=(Label("name", "1, the lease"),),
+    alike="the same, for another lease",
+)
+
+ATTEMPTS: Final = Series(
+    name="scheduler_schedule_attempts_total",
+    kind="counter",
+    says="Attempts to schedule a pod, by result: scheduled, unschedulable, or error where the binding was refused.",
+    labels=(Label("result", "3"), _PROFILE),
+    alike=_SAME,
+)
+ALGORITHM: Final = Series(
+    name="scheduler_scheduling_algorithm_duration_seconds",
+    kind="histogram",
+    says="Time to decide on one pod, without the search for pods that could go.",
+    alike="the same with that search (PostFilter); other buckets",
+)
+SLI: Final = Series(
+    name="scheduler_pod_scheduling_sli_duration_seconds",
+    kind="histogram",
+    says="Time from first queueing a pod to the answer that it is bound, by attempts; 16 is 16 or more.",
+    labels=(Label("attempts", "16"),),
+    alike="the same; 15 attempts and more are `15+`; other buckets",
+)
+POD_ATTEMPTS: Final = Series(
+    name="scheduler_pod_scheduling_attempts",
+    kind="histogram",
+    says="Attempts until a pod was bound.",
+    alike=_SAME,
+)
+PENDING: Final = Series(
+    name="scheduler_pending_pods",
+    kind="gauge",
+    says="Pods that wait: active ones are ready, backoff failed just now, unschedulable fit nowhere, gated must not.",
+    labels=(Label("queue", "4"),),
+    of_leader=True,
+    alike="the same; pods whose namespace gets no bindings answered count as active, or as backoff once told so",
+)
+PREEMPTIONS: Final = Series(
+    name="scheduler_preemption_attempts_total",
+    kind="counter",
+    says="Searches for pods of lower priority that could go, whether any were found or not.",
+    alike="the same, for every pod; here pods that fit nowhere alike share a search",
+)
+VICTIMS: Final = Series(
+    name="scheduler_preemption_victims",
+    kind="histogram",
+    says="Pods removed for one pod.",
+    alike=_SAME,
+)
+RESERVATIONS: Final = Series(
+    name=f"{PREFIX}reservations_total",
+    kind="counter",
+    says="Places reserved for pods that have waited for reserveAfter (kept), and places given up without success.",
+    labels=(Label("result", "2"),),
+)
+WAITING: Final = Series(
+    name=f"{PREFIX}waiting_pods",
+    kind="gauge",
+    says="Pods that were told why they wait, by plugin that objects; a pod counts under each plugin that does.",
+    labels=(_PLUGIN,),
+    of_leader=True,
+)
+LONGEST_WAIT: Final = Series(
+    name=f"{PREFIX}longest_wait_seconds",
+    kind="gauge",
+    says="Time since the creation of the oldest of these pods.",
+    labels=(_PLUGIN,),
+    of_leader=True,
+)
+
+BINDS_IN_FLIGHT: Final = Series(
+    name=f"{PREFIX}binds_in_flight", kind="gauge", says="Bind requests on the wire, at most maxBindsInFlight."
+)
+BEING_BOUND: Final = Series(
+    name=f"{PREFIX}pods_being_bound", kind="gauge", says="Pods that have a place and are not bound yet."
+)
+BIND_RETRIES: Final = Series(
+    name=f"{PREFIX}bind_retries_total",
+    kind="counter",
+    says="Bind requests sent again because there was no definite answer: a timeout, or an error of the server.",
+)
+REJECTIONS: Final = Series(
+    name=f"{PREFIX}kubelet_rejections_total",
+    kind="counter",
+    says="Bound pods that a kubelet has failed at admission, by its reason.",
+    labels=(Label("reason", "the first 32, and `other`"),),
+    of_leader=True,
+)
+LOST_RECORDS: Final = Series(
+    name=f"{PREFIX}lost_records_total",
+    kind="counter",
+    says="Events and conditions that could not be written; the log line record.lost says why.",
+)
+BAD_OBJECTS: Final = Series(
+    name=f"{PREFIX}bad_objects_total",
+    kind="counter",
+    says="Objects that cannot be read as they are, by kind; the log line object.bad says what is wrong.",
+    labels=(Label("kind", "kinds that are watched"),),
+)
+LISTS: Final = Series(
+    name=f"{PREFIX}lists_total",
+    kind="counter",
+    says="Complete lists, by kind: one at the start, and one whenever a watch cannot be continued.",
+    labels=(Label("kind", "kinds that are watched"),),
+)
+
+AUDITS: Final = Series(
+    name=f"{PREFIX}ledger_audits_total",
+    kind="counter",
+    says="Audits of the ledger: every card counted again from its node and pods.",
+)
+DIFFERENCES: Final = Series(
+    name=f"{PREFIX}ledger_differences_total",
+    kind="counter",
+    says="Nodes whose ledger an audit has found wrong and repaired; always a bug.",
+)
+OVERCOMMITTED: Final = Series(
+    name=f"{PREFIX}overcommitted_cards",
+    kind="gauge",
+    says="Cards with more memory booked than they have, at the last audit.",
+)
+SHARED_CARDS: Final = Series(
+    name=f"{PREFIX}shared_cards", kind="gauge", says="Card UUIDs that several nodes announce, at the last audit."
+)
+
+LOOP_LAG: Final = Series(
+    name=f"{PREFIX}loop_lag_seconds",
+    kind="histogram",
+    says="How late a timer of the event loop comes, tried four times a second: for so long nothing else ran.",
+)
+TASKS: Final = Series(name=f"{PREFIX}asyncio_tasks", kind="gauge", says="Tasks of the event loop that have not ended.")
+ANSWER_AGE, FAILING = contact_series(PREFIX)
+
+NODE_MEMORY: Final = Series(
+    name=f"{PREFIX}node_memory_bytes",
+    kind="gauge",
+    says="Memory of the cards that the node announces, in whole units.",
+    labels=(_NODE,),
+    of_leader=True,
+)
+NODE_BOOKED: Final = Series(
+    name=f"{PREFIX}node_memory_booked_bytes",
+    kind="gauge",
+    says="Memory booked on the cards of the node, without what is kept for preemptors.",
+    labels=(_NODE,),
+    of_leader=True,
+)
+NAMESPACE_REQUESTED: Final = Series(
+    name=f"{PREFIX}namespace_memory_requested_bytes",
+    kind="gauge",
+    says="GPU memory that the pods of the namespace with a node request; an exclusive pod counts with its request.",
+    labels=(_NAMESPACE,),
+    of_leader=True,
+)
+FREE_RATIO: Final = Series(
+    name=f"{PREFIX}card_free_ratio",
+    kind="histogram",
+    says="Cards by the part of their memory that is free. A histogram of this moment: its counts go down, too.",
+    of_leader=True,
+)
+CARD_MEMORY: Final = Series(
+    name=f"{PREFIX}card_memory_bytes",
+    kind="gauge",
+    says="Memory of the card, in whole units.",
+    labels=(Label("card", "cards of a node"), _NODES_OF_CARDS, Label("uuid", "1 per card")),
+    of_leader=True,
+)
+CARD_BOOKED: Final = Series(
+    name=f"{PREFIX}card_memory_booked_bytes",
+    kind="gauge",
+    says="Memory booked on the card, without what is kept for preemptors.",
+    labels=CARD_MEMORY.labels,
+    of_leader=True,
+)

@@ -1,0 +1,217 @@
+"""`kubectl gpushare`, command by command, against an API server of the test's own on loopback."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner, Result
+
+from config.protocol import names
+from scheduler.cli.colours import wanted
+from scheduler.cli.kubectl.main import cli
+from tests.support.builders import wire_node, wire_pod
+from tests.support.listing_server import NODES, PODS, Json, ListingServer, listing
+from tests.support.placing import on_card
+
+LEASE: Json = {
+    "metadata": {"name": "gpushare-scheduler", "namespace": "kube-system"},
+    "spec": {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": "2099-01-01T00:00:00.000000Z"},
+}
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+READ_ONLY = (["top"], ["top", "cluster"], ["top", "cards"], ["audit"], ["doctor"], ["explain", "p"])
+
+
+@pytest.fixture
+def server() -> Iterator[ListingServer]:
+    nodes = [wire_node(name, [16, 16], labels={"gpushare": "true"}) for name in ("a", "b")]
+    held = wire_pod("p", 3, node="a", annotations=on_card(0, 3))
+    with listing(nodes, [held]) as started:
+        started.lists[LEASES] = [LEASE]
+        yield started
+
+
+def run(server: ListingServer, folder: Path, *arguments: str) -> Result:
+    command = [*arguments, "--kubeconfig", server.kubeconfig(folder)]
+    return CliRunner(env={"KUBECONFIG": ""}).invoke(cli, command, catch_exceptions=False)
+
+
+def test_top_shows_nodes_and_reads_nothing_that_it_does_not_show(server: ListingServer, tmp_path: Path) -> None:
+    ran = run(server, tmp_path, "top")
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    head, a, b = ran.stdout.splitlines()
+    assert head.split()[:5] == ["NODE", "CARDS", "UNITS", "REQUESTED", "FREE"]
+    assert a.split() == ["a", "2", "32", "3", "29", "16", "0", "0", "1"]
+    assert b.split() == ["b", "2", "32", "0", "32", "16", "0", "0", "0"]
+    assert {path for _, path in server.requests} == {NODES, PODS, "/api/v1/namespaces/kube-system/configmaps"}
+
+
+def test_top_is_sorted_as_asked_and_json_is_the_same(server: ListingServer, tmp_path: Path) -> None:
+    assert run(server, tmp_path, "top", "--sort-by", "free").stdout.splitlines()[1].startswith("b ")
+    document = json.loads(run(server, tmp_path, "top", "--sort-by", "free", "-o", "json").stdout)
+    assert [node["node"] for node in document["nodes"]] == ["b", "a"]
+    assert document["cluster"]["units"] == 64
+
+
+@pytest.mark.parametrize("arguments", READ_ONLY, ids=" ".join)
+def test_what_only_reads_writes_nothing(server: ListingServer, tmp_path: Path, arguments: list[str]) -> None:
+    if arguments[0] == "explain":
+        server.lists[PODS] = []
+    ran = run(server, tmp_path, *arguments)
+    assert ran.exit_code == (1 if arguments[0] == "explain" else 0), ran.output
+    assert {method for method, _ in server.requests} == {"GET"}
+
+
+def test_an_audit_that_finds_something_ends_with_1(server: ListingServer, tmp_path: Path) -> None:
+    assert run(server, tmp_path, "audit").stdout == "Nodes: 2, pods with GPU memory: 1. Nothing was found.\n"
+    server.lists[PODS].append(msgspec.to_builtins(wire_pod("q", 14, node="a", annotations=on_card(0, 14))))
+    ran = run(server, tmp_path, "audit")
+    assert ran.exit_code == 1
+    assert "card GPU-a-0 has 16 units, and 17 are booked: default/q (14), default/p (3)" in ran.stdout
+    (found,) = json.loads(run(server, tmp_path, "audit", "-o", "json").stdout)["findings"]
+    assert (found["check"], found["about"]) == ("overcommitted", ["node/a"])
+
+
+def test_a_doctor_that_finds_something_ends_with_1(server: ListingServer, tmp_path: Path) -> None:
+    ran = run(server, tmp_path, "doctor")
+    assert (ran.exit_code, "failed" in ran.stdout) == (0, False), ran.output
+    server.lists[LEASES] = []
+    ran = run(server, tmp_path, "doctor")
+    assert ran.exit_code == 1
+    assert "failed   scheduler: there is no Lease kube-system/gpushare-scheduler" in ran.stdout
+
+
+def test_a_doctor_says_since_when_a_plugin_is_away(server: ListingServer, tmp_path: Path) -> None:
+    server.node("a")["status"]["allocatable"][names.GPU_MEM] = "0"
+    plugin = {
+        "metadata": {
+            "name": "plugin",
+            "namespace": "kube-system",
+            "labels": {"app.kubernetes.io/name": "gpushare-scheduler-device-plugin"},
+        },
+        "spec": {"nodeName": "a", "containers": []},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-11-23T01:02:03Z"}],
+        },
+    }
+    server.lists[PODS].append(plugin)
+    server.lists["/api/v1/namespaces/kube-system/pods"] = [plugin]
+    ran = run(server, tmp_path, "doctor")
+    assert ran.exit_code == 1
+    assert "node/a since 2026-11-23T01:02:03Z" in ran.stdout
+
+
+def test_what_the_doctor_may_not_read_is_said(server: ListingServer, tmp_path: Path) -> None:
+    server.refused.add(LEASES)
+    ran = run(server, tmp_path, "doctor")
+    assert (ran.exit_code, "unknown  unread: leases cannot be read: leases is forbidden" in ran.stdout) == (0, True)
+
+
+def test_a_card_is_cordoned_and_uncordoned(server: ListingServer, tmp_path: Path) -> None:
+    ran = run(server, tmp_path, "cordon", "a", "--card", "0")
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    assert ran.stdout == "node a: card 0 (GPU-a-0) takes no new pods from now on; its pods stay: default/p (3)\n"
+    assert server.node("a")["metadata"]["annotations"][names.CORDON] == "GPU-a-0"
+
+    assert run(server, tmp_path, "uncordon", "a").stdout == (
+        "node a: card 0 (GPU-a-0) takes new pods again\nnode a: card 1 (GPU-a-1) was not cordoned\n"
+    )
+    assert names.CORDON not in server.node("a")["metadata"]["annotations"]
+    assert names.INVENTORY in server.node("a")["metadata"]["annotations"]
+
+
+def test_what_is_cordoned_already_is_not_written_again(server: ListingServer, tmp_path: Path) -> None:
+    server.node("a")["metadata"]["annotations"][names.CORDON] = "GPU-a-0"
+    ran = run(server, tmp_path, "cordon", "a", "--card", "GPU-a-0")
+    assert (ran.exit_code, "was cordoned already" in ran.stdout) == (0, True)
+    assert [path for method, path in server.requests if method == "PATCH"] == []
+
+
+def test_what_others_write_meanwhile_is_kept(server: ListingServer, tmp_path: Path) -> None:
+    def once(node: Json) -> None:
+        if names.CORDON not in node["metadata"]["annotations"]:
+            node["metadata"]["annotations"][names.CORDON] = "GPU-a-1"
+            node["metadata"]["resourceVersion"] = "8"
+
+    server.before_write = once
+    assert run(server, tmp_path, "cordon", "a", "--card", "0").exit_code == 0
+    assert server.node("a")["metadata"]["annotations"][names.CORDON] == "GPU-a-1,GPU-a-0"
+
+
+def test_a_node_that_always_changes_is_given_up(server: ListingServer, tmp_path: Path) -> None:
+    def always(node: Json) -> None:
+        node["metadata"]["resourceVersion"] = str(int(node["metadata"]["resourceVersion"]) + 1)
+
+    server.before_write = always
+    ran = run(server, tmp_path, "cordon", "a")
+    assert (ran.exit_code, "node a is not changed" in ran.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["cordon", "none"], 1, "kubectl gpushare: there is no node none"),
+        (["cordon", "a", "--card", "7"], 1, "node a has no card 7; it has card 0 (GPU-a-0), card 1 (GPU-a-1)"),
+        (["explain", "none"], 1, "there is no pod none in namespace default"),
+        (["explain", "a/b/c"], 2, "expected NAME or NAMESPACE/NAME"),
+        (["top", "everything"], 2, "everything"),
+        (["top", "--sort-by", "x"], 2, "sort-by"),
+    ],
+)
+def test_what_cannot_be_done_ends_with_its_own_code(
+    server: ListingServer, tmp_path: Path, arguments: list[str], code: int, words: str
+) -> None:
+    ran = run(server, tmp_path, *arguments)
+    assert (ran.exit_code, ran.stdout) == (code, "")
+    assert words in ran.stderr
+
+
+def test_a_cordon_that_is_refused_changes_nothing_and_says_why(server: ListingServer, tmp_path: Path) -> None:
+    server.may_write = False
+    before = dict(server.node("a")["metadata"])
+    ran = run(server, tmp_path, "cordon", "a")
+    assert (ran.exit_code, "node a is not changed: " in ran.stderr) == (1, True)
+    assert server.node("a")["metadata"] == before
+
+
+@pytest.mark.parametrize("arguments", [["top"], ["audit"], ["doctor"], ["cordon", "a"], ["explain", "p"]], ids=" ".join)
+def test_a_cluster_that_does_not_answer_ends_with_3(tmp_path: Path, arguments: list[str]) -> None:
+    with listing([]) as server:
+        file = server.kubeconfig(tmp_path)
+    ran = CliRunner().invoke(cli, [*arguments, "--kubeconfig", file])
+    assert (ran.exit_code, ran.stdout) == (3, "")
+    assert ran.stderr.startswith("kubectl gpushare: ")
+
+
+def test_nodes_that_may_not_be_read_end_with_3(server: ListingServer, tmp_path: Path) -> None:
+    server.refused.add(NODES)
+    ran = run(server, tmp_path, "top")
+    assert (ran.exit_code, "this needs the right to list and watch them" in ran.stderr) == (3, True)
+
+
+# Colour
+
+
+class Out:
+    def __init__(self, *, terminal: bool) -> None:
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "coloured"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (True, {"TERM": "dumb"}, False),
+    ],
+)
+def test_colour_is_for_terminals_whose_user_wants_it(
+    environment: dict[str, str], *, terminal: bool, coloured: bool
+) -> None:
+    assert wanted(Out(terminal=terminal), environment) is coloured  # type: ignore[arg-type]

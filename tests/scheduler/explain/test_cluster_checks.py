@@ -1,0 +1,212 @@
+"""What `kubectl gpushare doctor` finds in a cluster, and what it says to do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from config.protocol import names
+from config.protocol.inventory import Health
+from scheduler.explain.cluster_checks import NODE_LABEL, PLUGIN_LABEL, SCHEDULER_LABEL, diagnosed
+from scheduler.explain.facts import ClusterFacts
+from scheduler.explain.findings import Found, Severity, lines
+from scheduler.explain.tones import as_text
+from scheduler.kube import objects
+from scheduler.kube.leases import Lease, LeaseSpec
+from scheduler.kube.versions import ServerVersion
+from scheduler.pods.gpu_request import ResourceNames
+from tests.support.builders import card, wire_node, wire_pod
+
+LABELS = dict([NODE_LABEL])
+LEASE = Lease(objects.ObjectMeta("gpushare-scheduler", "kube-system"), LeaseSpec("pod-1_x", 15))
+NODE = wire_node("a", [16], labels=LABELS)
+
+
+def facts(*nodes: objects.Node, pods: Sequence[objects.Pod] = (), **more: object) -> ClusterFacts:
+    usual: dict[str, object] = {
+        "resources": ResourceNames(),
+        "unit_mib": 1024,
+        "scheduler_names": frozenset({"gpushare-scheduler", "gpushare"}),
+        "lease_name": "kube-system/gpushare-scheduler",
+        "lease": LEASE,
+        "lease_age_s": 3.0,
+        "version": ServerVersion("v1.36.3"),
+    }
+    return ClusterFacts(nodes=nodes or (NODE,), pods=pods, **(usual | more))  # type: ignore[arg-type]
+
+
+def found(check: str, of: ClusterFacts, severity: Severity = Severity.FAILED) -> list[Found]:
+    return [one for one in diagnosed(of).findings if one.check == check and one.severity is severity]
+
+
+def one(check: str, of: ClusterFacts, severity: Severity = Severity.FAILED) -> Found:
+    (single,) = found(check, of, severity)
+    return single
+
+
+def kubelet(node: objects.Node, version: str) -> objects.Node:
+    info = objects.NodeInfo(kubelet_version=version)
+    return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, node_info=info))
+
+
+def program(name: str, image: str, label: tuple[str, str], node: str = "a") -> objects.Pod:
+    made = wire_pod(name, namespace="kube-system", node=node, labels=dict([label]))
+    (container,) = made.spec.containers
+    spec = msgspec.structs.replace(made.spec, containers=(msgspec.structs.replace(container, image=image),))
+    return msgspec.structs.replace(made, spec=spec)
+
+
+def test_a_cluster_in_order_has_nothing_to_do() -> None:
+    whole = diagnosed(facts(pods=[wire_pod("p", 3)]))
+    assert {finding.severity for finding in whole.findings} == {Severity.OK}
+    assert whole.clean
+    assert "do: " not in as_text(lines(whole), colour=False)
+
+
+@pytest.mark.parametrize(
+    ("lease", "age_s", "words"),
+    [
+        pytest.param(None, None, "there is no Lease kube-system/gpushare-scheduler", id="none"),
+        pytest.param(Lease(LEASE.metadata, LeaseSpec()), 3.0, "nobody holds the Lease", id="given up"),
+        pytest.param(
+            LEASE,
+            300.0,
+            "pod-1_x holds the Lease kube-system/gpushare-scheduler and does not renew it, for 300 s",
+            id="old",
+        ),
+        pytest.param(LEASE, None, "does not renew it", id="no time"),
+    ],
+)
+def test_no_scheduler_at_work_is_the_first_finding(lease: Lease | None, age_s: float | None, words: str) -> None:
+    first = diagnosed(facts(lease=lease, lease_age_s=age_s)).findings[0]
+    assert (first.check, first.severity) == ("scheduler", Severity.FAILED)
+    assert words in first.message
+    assert first.remedy
+
+
+@pytest.mark.parametrize("age_s", [-30.0, 0.0, 74.0])
+def test_clocks_may_differ_by_a_minute(age_s: float) -> None:
+    assert one("scheduler", facts(lease_age_s=age_s), Severity.OK)
+
+
+def test_without_leader_election_nobody_can_say_who_schedules() -> None:
+    assert one("scheduler", facts(lease_name=""), Severity.UNKNOWN)
+
+
+def test_a_labelled_node_without_inventory_is_found_and_the_reverse() -> None:
+    of = facts(NODE, wire_node("new", labels=LABELS), wire_node("stray", [16]))
+    without, stray = one("inventory", of), one("inventory", of, Severity.WARNING)
+    assert (without.about, "1 node with the label" in without.message) == (("node/new",), True)
+    assert (stray.about, "kubectl label node" in stray.remedy) == (("node/stray",), True)
+
+
+def test_a_cluster_without_gpu_nodes_says_which_label_is_missing() -> None:
+    assert one("inventory", facts(wire_node("cpu"))).remedy == "kubectl label node NODE gpushare=true"
+
+
+def test_a_plugin_that_is_away_is_found_with_the_time_since_when() -> None:
+    away = [wire_node(name, [16], labels=LABELS, gpu_mem=0) for name in ("b", "c")]
+    of = facts(NODE, *away, away_since={"c": "2026-11-23T01:02:03Z"})
+    missing = one("plugin", of)
+    assert missing.message == "the device plugin is away on 2 nodes: nothing is allocatable there"
+    assert missing.about == ("node/b", "node/c since 2026-11-23T01:02:03Z")
+    assert "node/c since 2026-11-23T01:02:03Z\n" in as_text(lines(diagnosed(of)), colour=False)
+
+
+def test_cards_that_are_out_of_use_are_no_sign_of_a_plugin_that_is_away() -> None:
+    failed = replace(card(0, 16, health=Health.UNHEALTHY), reason="xid-79")
+    of = facts(wire_node("a", [failed], labels=LABELS, gpu_mem=0))
+    assert found("plugin", of) == []
+    assert one("cards", of, Severity.WARNING).about == ("node/a card 0 (GPU-a-0): unhealthy xid-79",)
+
+
+def test_a_card_in_mig_mode_is_as_its_operator_wants_it() -> None:
+    mig = replace(card(0, 0, health=Health.SUSPECT), reason="mig")
+    assert found("cards", facts(wire_node("a", [mig, 16], labels=LABELS)), Severity.WARNING) == []
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        (wire_node("a", labels=LABELS, annotations={names.INVENTORY: "{"}), "inventory cannot be read"),
+        (wire_node("a", [16], labels=LABELS, unit_mib=1), "units of 1 MiB"),
+    ],
+)
+def test_an_inventory_that_cannot_be_used_is_found(node: objects.Node, words: str) -> None:
+    assert words in one("inventory", facts(node)).message
+
+
+def test_an_amount_that_is_none_stops_no_check() -> None:
+    broken = wire_node("a", [16], labels=LABELS, more={names.GPU_MEM: "much"})
+    assert one("scheduler", facts(broken), Severity.OK)
+
+
+@pytest.mark.parametrize(
+    ("version", "lacks"),
+    [
+        (ServerVersion("v1.36.3"), []),
+        (ServerVersion("v1.29.1"), ["WatchList", "ValidatingAdmissionPolicy"]),
+        (ServerVersion("v1.36.3", "v1.29"), ["WatchList", "ValidatingAdmissionPolicy"]),
+        (None, []),
+    ],
+)
+def test_an_old_server_is_told_with_what_is_off_there(version: ServerVersion | None, lacks: list[str]) -> None:
+    told = " ".join(finding.message for finding in found("server", facts(version=version), Severity.WARNING))
+    assert [name for name in lacks if name in told] == lacks
+    assert bool(told) is bool(lacks)
+
+
+def test_old_kubelets_different_images_and_drivers_are_told() -> None:
+    pods = [
+        program("s", "gpushare-scheduler:2", SCHEDULER_LABEL),
+        program("p-0", "gpushare-scheduler:1", PLUGIN_LABEL),
+        program("p-1", "gpushare-scheduler:1", PLUGIN_LABEL),
+    ]
+    of = facts(kubelet(NODE, "v1.30.1"), pods=pods)
+    old, images = found("versions", of, Severity.WARNING)
+    assert "kubelet v1.30.1: KubeletPodResourcesGet is off by default" in old.message
+    assert images.about == ("gpushare-scheduler:1: 2 pods", "gpushare-scheduler:2: 1 pod")
+    assert found("versions", facts(kubelet(NODE, "v1.36.1"), pods=pods[1:]), Severity.WARNING) == []
+
+
+def test_different_drivers_are_said_and_no_failure() -> None:
+    def with_driver(name: str, driver: str) -> objects.Node:
+        node = wire_node(name, [16], labels=LABELS)
+        annotations = node.metadata.annotations or {}
+        written = annotations[names.INVENTORY].replace('"driver":""', f'"driver":"{driver}"')
+        metadata = msgspec.structs.replace(node.metadata, annotations={**annotations, names.INVENTORY: written})
+        return msgspec.structs.replace(node, metadata=metadata)
+
+    of = facts(with_driver("a", "550.1"), with_driver("b", "580.2"), with_driver("c", "580.2"))
+    assert one("versions", of, Severity.OK).about == ("driver 550.1: 1 node", "driver 580.2: 2 nodes")
+
+
+PASSED = wire_pod("passed", 3, node="a", scheduler="default-scheduler")
+ALLOCATED: Mapping[str, str] = {names.MEM_IDX: "0"}
+
+
+def test_pods_past_the_scheduler_and_pods_that_wait_for_another_are_found() -> None:
+    others = [
+        wire_pod("forgot", 3, scheduler="default-scheduler"),
+        wire_pod("ours", 3),
+        wire_pod("short", 3, scheduler="gpushare"),
+        wire_pod("no-gpu", 0, scheduler="default-scheduler"),
+        wire_pod("legacy", 3, node="a", scheduler="default-scheduler", annotations=ALLOCATED),
+    ]
+    past, forgotten = found("pods", facts(pods=[PASSED, *others]))
+    assert past.about == ("pod/default/passed on node a",)
+    assert forgotten.about == ("pod/default/forgot",)
+    assert "waiting for default-scheduler, which chooses no card" in forgotten.message
+    assert "schedulerName: gpushare-scheduler" in forgotten.remedy
+
+
+def test_what_may_not_be_read_is_a_finding() -> None:
+    of = facts(lease=None, lease_age_s=None, unread={"leases": "leases is forbidden"})
+    assert found("scheduler", of) == []
+    assert one("unread", of, Severity.UNKNOWN).message == "leases cannot be read: leases is forbidden"
+
+
+def test_what_was_not_read_is_not_judged() -> None:
+    of = facts(unread={"nodes": "nodes is forbidden", "pods": "pods is forbidden"}, pods=[PASSED])
+    assert {one.check for one in diagnosed(of).findings} == {"scheduler", "server", "unread"}

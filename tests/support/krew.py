@@ -1,0 +1,71 @@
+"""deploy/krew/gpushare.yaml, the manifest by which `kubectl krew` installs the plugin: out of the project's version.
+
+Source of the form: krew.sigs.k8s.io/docs/developer-guide/plugin-manifest.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from tests.support.repository import ROOT
+
+
+class Archive(NamedTuple):
+    """Where a release has put the archive of one platform, and its SHA-256."""
+
+    uri: str
+    sha256: str
+
+
+_PLATFORMS: Final = (("linux", "amd64"), ("linux", "arm64"), ("darwin", "amd64"), ("darwin", "arm64"))
+_UNRELEASED: Final = "0" * 64
+_PEP_440: Final = re.compile(r"(\d+\.\d+\.\d+)(?:\.?(dev|a|b|rc)(\d+))?")
+_HEAD: Final = """\
+# Written by `make docs` from the version in pyproject.toml. A release writes where its archives are, and their SHA-256.
+apiVersion: krew.googlecontainertools.github.com/v1alpha2
+kind: Plugin
+metadata:
+  name: gpushare
+spec:
+  version: {version}
+  shortDescription: Look at GPUs that pods share by memory
+  description: |
+    Shows what is requested and free of each card, says why a pod waits and how many
+    more would fit, takes cards out of use, and looks for what is wrong: for clusters
+    with gpushare-scheduler. docs/kubectl.md describes every command.
+  caveats: |
+    Reads with your own rights: list and watch on nodes and pods. cordon and uncordon
+    patch nodes.
+  platforms:
+"""
+
+
+def krew_manifest(archives: Mapping[tuple[str, str], Archive] | None = None) -> str:
+    """archives: by operating system and architecture; None where nothing is released."""
+    version = semantic(_version())
+    entries = []
+    for system, architecture in _PLATFORMS:
+        name = f"kubectl-gpushare-{version}-{system}-{architecture}.tar.gz"
+        archive = (archives or {}).get((system, architecture), Archive(f"https://releases.example/{name}", _UNRELEASED))
+        entries.append(
+            f"    - selector:\n        matchLabels:\n          os: {system}\n          arch: {architecture}\n"
+            f'      uri: {archive.uri}\n      sha256: "{archive.sha256}"\n      bin: kubectl-gpushare\n'
+        )
+    return _HEAD.format(version=version) + "".join(entries)
+
+
+def semantic(version: str) -> str:
+    """`0.1.0.dev0` as krew wants it: `v0.1.0-dev.0`. ValueError for a version that has no such form."""
+    found = _PEP_440.fullmatch(version)
+    if found is None:
+        message = f"{version} is no version that krew has a form for"
+        raise ValueError(message)
+    release, stage, number = found.groups()
+    return f"v{release}-{stage}.{number}" if stage else f"v{release}"
+
+
+def _version() -> str:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    version: str = project["project"]["version"]
+    return version

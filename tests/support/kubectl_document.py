@@ -1,0 +1,118 @@
+"""The part of docs/kubectl.md that is written by `make docs`: every command, and what it prints of a small cluster."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from typer.main import get_command
+
+from config.protocol import names
+from config.protocol.inventory import Health
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.cli.asking import Site, site
+from scheduler.cli.kubectl.diagnosing import read_facts
+from scheduler.cli.kubectl.main import cli
+from scheduler.explain.audit import audited
+from scheduler.explain.cluster_checks import diagnosed
+from scheduler.explain.cordons import cordoned, uncordoned
+from scheduler.explain.facts import ClusterFacts
+from scheduler.explain.findings import lines as findings_lines
+from scheduler.explain.text import explanation_text, what_if_text
+from scheduler.explain.tones import Line, as_text
+from scheduler.explain.top import top
+from scheduler.explain.top_text import lines as top_lines
+from scheduler.inspect.terminal import printable
+from scheduler.kube.leases import LeaseSpec
+from scheduler.kube.port import WantedLease
+from scheduler.kube.versions import ServerVersion
+from scheduler.simulation.cluster import MemoryCluster
+from scheduler.simulation.world import World
+from tests.support.builders import card, wire_node, wire_pod
+from tests.support.explaining import NOW_S, there, waits
+
+_WIDTH: Final = 100
+_LABELS: Final = {"gpushare": "true"}
+_MODEL: Final = "NVIDIA-A100-SXM4-80GB"
+
+
+def kubectl_markdown() -> str:
+    """Below the part that is written by hand."""
+    group: Any = get_command(cli)
+    parts, shown = ["## Commands\n", *_table(group)], ""
+    for typed, text in _outputs():
+        _, _, command, *_ = typed.split()
+        parts += ["", *([f"## {command}", ""] if command != shown else []), f"```text\n$ {typed}\n{text}```"]
+        shown = command
+    return "\n".join(parts) + "\n"
+
+
+def _table(group: Any) -> Iterator[str]:  # noqa: ANN401 - click's, vendored
+    yield "| `kubectl gpushare …` | what it does | its flags |"
+    yield "|---|---|---|"
+    for name, command in group.commands.items():
+        flags = [f"`{max(one.opts, key=len)}`" for one in command.params if one.opts[0].startswith("-")]
+        arguments = [_argument(one) for one in command.params if not one.opts[0].startswith("-")]
+        yield f"| `{' '.join([name, *arguments])}` | {command.help} | {', '.join(flags)} |"
+
+
+def _argument(parameter: Any) -> str:  # noqa: ANN401 - as above
+    choices = [item.value for item in parameter.shell_complete(None, "")]
+    shown = "\\|".join(choices) or parameter.metavar
+    return shown if parameter.required else f"[{shown}]"
+
+
+def a_cluster() -> World:
+    """Node gpu-a: a card in use, an over-committed, an unhealthy and a cordoned one; gpu-b: its plugin is away."""
+    of = World(lambda: NOW_S)
+    failed = replace(card(2, 79, node="gpu-a", model=_MODEL, health=Health.UNHEALTHY), reason="xid-79")
+    cards = [failed if index == 2 else card(index, 79, node="gpu-a", model=_MODEL) for index in range(4)]
+    of.nodes.add(wire_node("gpu-a", cards, labels=_LABELS, annotations={names.CORDON: "GPU-gpu-a-3"}))
+    of.nodes.add(wire_node("gpu-b", [card(0, 15, node="gpu-b", model="Tesla-T4")], labels=_LABELS, gpu_mem=0))
+    of.nodes.add(wire_node("gpu-c", [card(i, 15, node="gpu-c", model="Tesla-T4") for i in range(2)], labels=_LABELS))
+    there(of, "web", 30, "gpu-a", 0)
+    there(of, "train-0", 60, "gpu-a", 1)
+    there(of, "train-1", 24, "gpu-a", 1)
+    there(of, "old", 9, "gpu-b", 0)
+    there(of, "notebook", 4, "gpu-c", 1)
+    waits(of, "stranger", 2, scheduler="default-scheduler")
+    waits(of, "large", 50)
+    spec = LeaseSpec("gpushare-scheduler-0", 15, renew_time="2027-01-15T07:59:58.000000Z")
+    of.leases.write(WantedLease(namespace="kube-system", name="gpushare-scheduler", version="", spec=spec))
+    return of
+
+
+def _outputs() -> Iterator[tuple[str, str]]:
+    """(what was typed, what it prints), each of the cluster as it is read anew."""
+    of = a_cluster()
+    found = top(_read(of).reading.engine)
+    for what in ("nodes", "cards", "cluster"):
+        yield f"kubectl gpushare top{'' if what == 'nodes' else f' {what}'}", _text(top_lines(found, what))
+    yield (
+        "kubectl gpushare explain large",
+        explanation_text(asyncio.run(_read(of).explained("default", "large")), _WIDTH),
+    )
+    copies = _read(of).what_if(wire_pod("serve", 7), 8)
+    yield "kubectl gpushare what-if --replicas 8 -f serve.yaml", what_if_text(copies, _WIDTH)
+    words = cordoned(_read(of).reading.engine.tables, "gpu-c", ["1"]).words
+    yield "kubectl gpushare cordon gpu-c --card 1", printable(words)
+    words = uncordoned(_read(of).reading.engine.tables, "gpu-a", ["3"]).words
+    yield "kubectl gpushare uncordon gpu-a --card 3", printable(words)
+    yield "kubectl gpushare audit", _text(findings_lines(audited(_read(of).reading.engine)))
+    yield "kubectl gpushare doctor", _text(findings_lines(diagnosed(asyncio.run(_facts(of)))))
+
+
+def _read(of: World) -> Site:
+    return asyncio.run(site(MemoryCluster(of), SchedulerConfiguration()))
+
+
+async def _facts(of: World) -> ClusterFacts:
+    async def version() -> ServerVersion:
+        return ServerVersion("v1.36.3")
+
+    return await read_facts(MemoryCluster(of), SchedulerConfiguration(), version, datetime.fromtimestamp(NOW_S, UTC))
+
+
+def _text(lines: Iterable[Line]) -> str:
+    return as_text(lines, colour=False)

@@ -1,0 +1,134 @@
+"""An API server on a loopback port that streams lists of any kind and lets nodes be annotated: for whole commands."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+import yaml
+
+from scheduler.kube import objects
+
+Json: TypeAlias = dict[str, Any]
+NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
+
+
+class ListingServer(ThreadingHTTPServer):
+    """lists: objects by the path of their collection; of any other there are none. refused: paths that are forbidden.
+
+    may_write: whether nodes may be changed. before_write: called with a node before it is changed.
+    requests: method and path of each.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, nodes: Sequence[objects.Node], pods: Sequence[objects.Pod | Mapping[str, object]] = ()) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.lists: dict[str, list[Json]] = {
+            NODES: [msgspec.to_builtins(node) for node in nodes],
+            PODS: [msgspec.to_builtins(pod) for pod in pods],
+        }
+        for node in self.lists[NODES]:
+            node["metadata"]["resourceVersion"] = "7"
+        self.refused: set[str] = set()
+        self.may_write = True
+        self.requests: list[tuple[str, str]] = []
+        self.before_write: Callable[[Json], None] = lambda _: None
+
+    def node(self, name: str) -> Json:
+        return next(node for node in self.lists[NODES] if node["metadata"]["name"] == name)
+
+    def annotated(self, name: str, patch: Json) -> tuple[int, Json]:
+        """Status and body."""
+        node = self.node(name)
+        self.before_write(node)
+        meta, wanted = node["metadata"], patch["metadata"]
+        if wanted["resourceVersion"] != meta["resourceVersion"]:
+            return 409, refusal(409, "the object has been modified")
+        merged = {**(meta["annotations"] or {}), **wanted["annotations"]}
+        meta["annotations"] = {key: text for key, text in merged.items() if text is not None}
+        meta["resourceVersion"] = str(int(meta["resourceVersion"]) + 1)
+        return 200, {"kind": "Node", **node}
+
+    def kubeconfig(self, folder: Path) -> str:
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": f"http://127.0.0.1:{self.server_port}"}}],
+            "users": [{"name": "test", "user": {"token": "t"}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        }
+        file = folder / "kubeconfig"
+        file.write_text(yaml.safe_dump(document), encoding="utf-8")
+        return str(file)
+
+
+def refusal(code: int, message: str) -> Json:
+    return {"kind": "Status", "status": "Failure", "message": message, "code": code}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ListingServer
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        path, query = unquote(parts.path), dict(parse_qsl(parts.query))
+        self.server.requests.append(("GET", path))
+        if path in self.server.refused:
+            self._answer(403, refusal(403, f"{path.rpartition('/')[2]} is forbidden"))
+        elif path == "/version":
+            self._answer(200, {"gitVersion": "v1.36.3"})
+        elif "watch" in query:
+            self._stream(path)
+        else:
+            self._answer(404, refusal(404, "not found"))
+
+    def do_PATCH(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.server.requests.append(("PATCH", path))
+        patch = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not self.server.may_write:
+            self._answer(403, refusal(403, 'nodes "a" is forbidden: User cannot patch'))
+        else:
+            self._answer(*self.server.annotated(path.rpartition("/")[2], patch))
+
+    def _stream(self, path: str) -> None:
+        annotations = {"k8s.io/initial-events-end": "true"}
+        end = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "100", "annotations": annotations}}}
+        lines = [{"type": "ADDED", "object": item} for item in self.server.lists.get(path, [])]
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write("".join(f"{json.dumps(line)}\n" for line in [*lines, end]).encode())
+
+    def _answer(self, status: int, body: Json) -> None:
+        encoded = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(encoded)))
+        self.end_headers()
+        self.wfile.write(encoded)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
+        """Keep the test's output clean."""
+
+
+@contextmanager
+def listing(
+    nodes: Sequence[objects.Node], pods: Sequence[objects.Pod | Mapping[str, object]] = ()
+) -> Iterator[ListingServer]:
+    with ListingServer(nodes, pods) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
