@@ -302,9 +302,7 @@ class DevicePluginConfiguration(Section):
         "`hami-core`, a preload library; or the absolute path of a description of your own. See docs/isolation.md.",
     )
     mps: Mps = Field(default=Mps(), description="With `isolation: mps`.")
-    hami_core: HamiCore = Field(
-        default=HamiCore(), validate_default=True, description="With `isolation: hami-core`."
-    )
+    hami_core: HamiCore = Field(default=HamiCore(), validate_default=True, description="With `isolation: hami-core`.")
 
     @field_validator("simulate_control")
     @classmethod

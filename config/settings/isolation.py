@@ -21,7 +21,7 @@ KIND: Final = "IsolationMechanism"
 PLACEHOLDERS: Final[Mapping[str, str]] = {
     "units": "units of each of its cards",
     "mib": "the same in MiB",
-    "percent": "hundredths of each card: its `gpuCore` where it asks some, else its share of the card's memory, at least 1",
+    "percent": "hundredths of each card: what it asks of `gpuCore`, else its share of the card's memory, at least 1",
     "uuid": "UUIDs of its cards, by index, with commas",
     "index": "indexes of its cards, with commas",
     "pod_uid": "UID of its pod",

@@ -115,13 +115,12 @@ class Site:
         self.given(found.pod, [one.name for one in found.containers], frozenset(share.uuid for share in shares))
 
     def portion(self, found: PodContainers) -> Portion:
-        """What was decided for the container. Raises Undecided, NotIdentified; Refused where isolation is impossible."""
+        """What was decided for the container. Raises Undecided, NotIdentified; Refused where it cannot be isolated."""
         decision = decided(found.pod, self.cards(), self.unit_mib)
-        portion = Portion(
-            found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib
-        )
+        portion = Portion(found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib)
         if objection := self.isolation.objection(portion):
-            raise Refused(f"pod {found.pod}: {objection}", _NOT_ISOLATED)
+            message = f"pod {found.pod}: {objection}"
+            raise Refused(message, _NOT_ISOLATED)
         return portion
 
     async def starts(self, ids: frozenset[str]) -> None:
@@ -140,7 +139,8 @@ class Site:
                     found.pod, container, answer, replay_objection(answer, spec.qualified(device), shares)
                 )
             if lacking := await self.isolation.prepare(portion):
-                raise Refused(f"pod {found.pod}: {lacking}", _NOT_ISOLATED)
+                message = f"pod {found.pod}: {lacking}"
+                raise Refused(message, _NOT_ISOLATED)
             if any(spec.qualified(device) in answer.cdi_devices for answer in answers.values()):
                 await asyncio.to_thread(self._write_spec, device, portion)
             self.gave(found, shares)

@@ -76,9 +76,7 @@ class NodeRecords:
         """Without a pod for one that asks for none, or cannot be read."""
         try:
             resources = self.resources
-            pod = read_pod(
-                wire, gpu_mem=resources.gpu_mem, gpu_count=resources.gpu_count, gpu_core=resources.gpu_core
-            )
+            pod = read_pod(wire, gpu_mem=resources.gpu_mem, gpu_count=resources.gpu_count, gpu_core=resources.gpu_core)
         except QuantityError as error:
             name = f"{wire.metadata.namespace}/{wire.metadata.name}"
             log.warning("object.bad", kind="Pod", name=name, problem=str(error))

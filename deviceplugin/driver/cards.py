@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
-
 # A card's compute mode: one process at a time.
 EXCLUSIVE_PROCESS: Final = "EXCLUSIVE_PROCESS"
 

@@ -38,7 +38,8 @@ _SHARING_MODES: Final = {
 
 def compute_mode(said: str) -> int:
     """NVML's number of a mode that `Reading` has; of one that it does not know, the default."""
-    return next((number for number, mode in _SHARING_MODES.items() if mode == said), pynvml.NVML_COMPUTEMODE_DEFAULT)
+    numbers: dict[str, int] = {mode: number for number, mode in _SHARING_MODES.items()}
+    return numbers.get(said, numbers[""])
 
 
 def read(library: ModuleType, raw: RawHandle) -> Reading:

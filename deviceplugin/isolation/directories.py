@@ -5,7 +5,7 @@ Every method blocks for as long as the disk takes: for a thread.
 
 import re
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +41,7 @@ class ContainerDirectories:
                 raise OSError(message)
         self._state.mkdir(mode=_OPEN_TO_ROOT, parents=True, exist_ok=True)
         for mount in made:
-            path = Path(fill.source(mount, portion, self._state))
+            path = Path(fill.source(mount, portion, str(self._state)))
             if mount.content is None:
                 path.mkdir(parents=True, exist_ok=True)
                 path.chmod(_OPEN_TO_ALL)
@@ -52,17 +52,13 @@ class ContainerDirectories:
 
     def present(self) -> list[str]:
         """UIDs of the pods for which something is kept. Raises OSError."""
-        pods = fill.of_pods(self._state)
+        pods = self._state / fill.PODS
         return sorted(path.name for path in pods.iterdir()) if pods.is_dir() else []
 
     def remove(self, uids: Iterable[str]) -> list[str]:
         """Remove what is kept for these pods; those that were there. Raises OSError."""
-        gone = [uid for uid in uids if _SAFE.fullmatch(uid) and (fill.of_pods(self._state) / uid).is_dir()]
+        pods = self._state / fill.PODS
+        gone = [uid for uid in sorted(uids) if _SAFE.fullmatch(uid) and (pods / uid).is_dir()]
         for uid in gone:
-            shutil.rmtree(fill.of_pods(self._state) / uid)
+            shutil.rmtree(pods / uid)
         return gone
-
-
-def unused(present: Iterable[str], live: Collection[str]) -> list[str]:
-    """Of the pods for which something is kept, those that are gone."""
-    return [uid for uid in present if uid not in live]

@@ -1,4 +1,4 @@
-"""Which cards have a control daemon of MPS: each that the driver names, that is not split, and that nobody has released.
+"""Which cards have a control daemon of MPS: each that the driver names, not split, and not released.
 
     wanted ──▶ its compute mode, its daemon ──▶ clients may start
     no longer wanted, or the plugin stops ──▶ its daemon ends, its compute mode is given back
@@ -70,6 +70,10 @@ class MpsCards:
     def cards_changed(self) -> None:
         """Look again at which cards are wanted, soon."""
         self._changed.set()
+
+    def has(self, uuid: str) -> bool:
+        """Whether the card has a daemon, ready or not."""
+        return uuid in self._daemons
 
     async def ready(self, uuid: str, within_s: float) -> str:
         """Why no client of the card may start; "" as soon as one may, after so long at most."""

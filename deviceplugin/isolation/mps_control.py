@@ -1,8 +1,8 @@
 """NVIDIA's control program of MPS, for the daemon of one card: started, asked, told to quit.
 
-Source: NVIDIA, Multi-Process Service, "nvidia-cuda-mps-control", and its manual page: in the foreground with -f; without
-arguments it passes commands from its input to the daemon of CUDA_MPS_PIPE_DIRECTORY, and exits with 0 where it reached
-one.
+Source: NVIDIA, Multi-Process Service, "nvidia-cuda-mps-control", and its manual page. With -f it stays in the
+foreground; without arguments it passes commands from its input to the daemon of CUDA_MPS_PIPE_DIRECTORY, and exits with
+0 where it has reached one.
 """
 
 import asyncio

@@ -25,8 +25,10 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class MpsPace:
-    """Seconds. answer: for an answer. start: until a daemon that was started has to answer. again: between two tries of
-    that. look: between two looks at one that is ready. quit: for it to end when it is told to.
+    """Seconds.
+
+    answer: for an answer. start: until a daemon that was started has to answer. again: between two tries of that.
+    look: between two looks at one that is ready. quit: for it to end when it is told to.
     """
 
     answer_s: float = 5.0

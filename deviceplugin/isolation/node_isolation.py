@@ -48,7 +48,7 @@ class NodeIsolation:
 
     def additions(self, portion: Portion) -> Additions:
         """As the port."""
-        return fill.additions(self._mechanism, portion, self._state)
+        return fill.additions(self._mechanism, portion, str(self._state))
 
     def problems(self) -> tuple[str, ...]:
         """What operators should know."""

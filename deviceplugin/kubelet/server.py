@@ -140,9 +140,7 @@ def _encoded(answer: ContainerResponse) -> wire.ContainerAllocateResponse:
     return wire.ContainerAllocateResponse(
         envs=dict(answer.environment),
         mounts=[
-            wire.Mount(
-                container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only
-            )
+            wire.Mount(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
             for mount in answer.mounts
         ],
         devices=[

@@ -11,6 +11,7 @@ from scheduler.plugins.registry import describe
 from tests.differential.document import differences_markdown
 from tests.support import pod_fields
 from tests.support.configuration_document import configuration_markdown
+from tests.support.isolation_document import isolation_markdown
 from tests.support.node_configuration_document import node_markdown
 from tests.support.plugin_reference import plugins_markdown
 from tests.support.repository import ROOT
@@ -18,6 +19,7 @@ from tests.support.repository import ROOT
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "docs/configuration.md": lambda: configuration_markdown(describe()),
     "docs/configuration-node.md": node_markdown,
+    "docs/isolation.md": isolation_markdown,
     "docs/compatibility.md": pod_fields.markdown,
     "docs/differences.md": differences_markdown,
     "scheduler/plugins/README.md": plugins_markdown,
