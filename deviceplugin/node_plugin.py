@@ -105,11 +105,7 @@ class NodePlugin:
         )
         self._edits = edits_for(c, backend, self._keeper.states.named, lambda: self._cards.cards)
         self._way_in = WayIn(
-            c.mode,
-            self._edits,
-            real=backend.simulated is None,
-            tell=self._tell_way_in,
-            last=session.last_mode,
+            c.mode, self._edits, real=backend.simulated is None, tell=self._tell_way_in, last=session.last_mode
         )
         self._releases = Releases(keeper=self._keeper, allocated=self._allocated_units, wall_s=time.time)
         self._watch = NodeWatch(cluster, c.node_name, rng, time.monotonic)
