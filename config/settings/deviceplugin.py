@@ -85,6 +85,11 @@ Isolation: TypeAlias = Annotated[str, AfterValidator(_isolation)]
 class Mps(Section):
     """NVIDIA's Multi-Process Service, with `isolation: mps`."""
 
+    daemons: Literal["plugin", "external"] = Field(
+        default="plugin",
+        description="Who runs the control daemons: `plugin`, where none answers; `external`, never the plugin: a "
+        "container waits until its card's daemon answers.",
+    )
     control: str = Field(
         default="nvidia-cuda-mps-control",
         min_length=1,

@@ -12,7 +12,7 @@ Neither guesses: what cannot be told is refused, with a message that the pod's e
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
 from google.protobuf.message import DecodeError
@@ -138,9 +138,10 @@ class Site:
                 self._refuse_other_card(
                     found.pod, container, answer, replay_objection(answer, spec.qualified(device), shares)
                 )
-            if lacking := await self.isolation.prepare(portion):
-                message = f"pod {found.pod}: {lacking}"
-                raise Refused(message, _NOT_ISOLATED)
+            for one in found.containers:
+                if lacking := await self.isolation.prepare(replace(portion, container=one)):
+                    message = f"pod {found.pod}: {lacking}"
+                    raise Refused(message, _NOT_ISOLATED)
             if any(spec.qualified(device) in answer.cdi_devices for answer in answers.values()):
                 await asyncio.to_thread(self._write_spec, device, portion)
             self.gave(found, shares)

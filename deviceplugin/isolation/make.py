@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+import structlog
 from prometheus_client import CollectorRegistry
 
 from config.settings.deviceplugin import DevicePluginConfiguration
@@ -18,6 +19,7 @@ from deviceplugin.node.events import Notice
 from scheduler.kube.port import PodKey
 
 MPS: Final = "mps"
+log = structlog.get_logger()
 
 
 def shared_in(mechanism: IsolationMechanism) -> str:
@@ -36,6 +38,8 @@ def isolation_for(  # noqa: PLR0917 - each a different type: none can take anoth
     backoff_s: Callable[[int], float],
 ) -> NodeIsolation:
     """registry: of the plugin's metrics. Where no daemon is wanted, compute modes of an earlier time are given back."""
+    if configuration.isolation != "none":
+        log.info("isolation", mechanism=configuration.isolation)
     state = Path(configuration.state_dir)
     by_mps = mechanism.preparation == MPS
     cards = MpsCards(

@@ -23,6 +23,7 @@ from deviceplugin.node.events import Notice
 from scheduler.kube.port import PodKey
 
 _LOOK_S: Final = 5.0
+_KNOWN_S: Final = 0.1
 _PREFIX: Final = "gpushare_device_plugin_mps_"
 log = structlog.get_logger()
 
@@ -77,12 +78,15 @@ class MpsCards:
 
     async def ready(self, uuid: str, within_s: float) -> str:
         """Why no client of the card may start; "" as soon as one may, after so long at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                # A plugin that has just started does not know its cards yet.
+                while (waited_for := self._daemons.get(uuid)) is None:  # noqa: ASYNC110 - cards come from elsewhere
+                    await asyncio.sleep(_KNOWN_S)
+                await waited_for.ready.wait()
         daemon = self._daemons.get(uuid)
         if daemon is None:
             return f"card {uuid}: {self._refused.get(uuid, 'it has no MPS daemon now')}"
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await daemon.ready.wait()
         return "" if daemon.ready.is_set() else f"card {uuid}: {daemon.problem}"
 
     def problems(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from pathlib import Path
@@ -31,6 +32,10 @@ class ControlFailed(Exception):
     """The daemon is not there, or does not answer; the message says which."""
 
 
+class ControlSilent(ControlFailed):
+    """Whether it is there is not known: it did not answer in time."""
+
+
 class MpsControl:
     """pipes, logs: its directories, under the same path here, on the node and in its clients."""
 
@@ -43,6 +48,11 @@ class MpsControl:
         self._uuid = uuid
         self.pipes = Path(settings.directory) / uuid
         self.logs = Path(settings.directory) / _LOGS / uuid
+
+    @property
+    def startable(self) -> bool:
+        """Whether a daemon may be started here, where none answers."""
+        return self._settings.daemons == "plugin"
 
     async def start(self) -> Process:
         """The daemon, with this card alone. Raises OSError."""
@@ -88,7 +98,7 @@ class MpsControl:
                 said, _ = await asking.communicate(f"{command}\n".encode())
         except TimeoutError:
             message = f"the MPS daemon did not answer within {within_s:g} s"
-            raise ControlFailed(message) from None
+            raise ControlSilent(message) from None
         finally:
             if asking.returncode is None:
                 asking.kill()
@@ -106,4 +116,7 @@ class MpsControl:
             directory.mkdir(parents=True, exist_ok=True)
             directory.chmod(mode)
             for left in directory.iterdir():
-                left.unlink()
+                if left.is_dir() and not left.is_symlink():
+                    shutil.rmtree(left)
+                else:
+                    left.unlink(missing_ok=True)

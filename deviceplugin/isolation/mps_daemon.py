@@ -17,9 +17,11 @@ from typing import Final
 
 import structlog
 
-from deviceplugin.isolation.mps_control import ControlFailed, MpsControl
+from deviceplugin.isolation.mps_control import ControlFailed, ControlSilent, MpsControl
 
 _SILENT: Final = 3
+# One that ends sooner again and again is started at growing intervals: each time its clients are told.
+_STEADY_S: Final = 60.0
 log = structlog.get_logger()
 
 
@@ -57,6 +59,7 @@ class MpsDaemon:
         self._uuid, self._control = uuid, control
         self._exclusive, self._turned, self._backoff_s, self._pace = exclusive, turned, backoff_s, pace
         self._process: Process | None = None
+        self._ready_at_s = 0.0
         self.ready = asyncio.Event()
         self.problem = "its MPS daemon has not answered yet"
 
@@ -70,7 +73,8 @@ class MpsDaemon:
                 why = str(error)
             await self._end()
             if self.ready.is_set():
-                failures = 0
+                if asyncio.get_running_loop().time() - self._ready_at_s >= _STEADY_S:
+                    failures = 0
                 self._unready(why)
             failures += 1
             self.problem = why
@@ -99,15 +103,30 @@ class MpsDaemon:
         if problem := await self._exclusive(self._uuid):
             raise ControlFailed(problem)
         try:
-            await self._control.ask(self._pace.answer_s)
+            await self._ask()
         except ControlFailed:
+            if not self._control.startable:
+                raise
             self._process = await self._control.start()
             await self._answers(self._process)
         self.problem = ""
+        self._ready_at_s = asyncio.get_running_loop().time()
         self.ready.set()
         self._turned(self._uuid, "")
         log.info("mps.ready", uuid=self._uuid, adopted=self._process is None)
         await self._follow()
+
+    async def _ask(self) -> None:
+        """One that is there and slow must not be taken for gone: what it has there would be removed."""
+        for last in (False,) * (_SILENT - 1) + (True,):
+            try:
+                await self._control.ask(self._pace.answer_s)
+            except ControlSilent as error:
+                self.problem = str(error)
+                if last:
+                    raise
+            else:
+                return
 
     async def _answers(self, process: Process) -> None:
         why = ""
@@ -124,18 +143,10 @@ class MpsDaemon:
         raise ControlFailed(_how(process) or why)
 
     async def _follow(self) -> None:
-        silent = 0
         while True:
             await self._pause()
-            try:
-                await self._control.ask(self._pace.answer_s)
-            except ControlFailed as error:
-                silent += 1
-                if silent == _SILENT:
-                    raise
-                self.problem = str(error)
-            else:
-                silent, self.problem = 0, await self._exclusive(self._uuid)
+            await self._ask()
+            self.problem = await self._exclusive(self._uuid)
 
     async def _pause(self) -> None:
         """Until the next look. Raises ControlFailed as soon as a daemon of ours has ended."""

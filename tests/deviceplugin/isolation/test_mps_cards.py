@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -23,8 +24,8 @@ from tests.support import mps_double
 
 CARD, OTHER = "GPU-aaaa", "GPU-bbbb"
 POD = PodKey("ns", "p", "uid-p")
-PACE = MpsPace(answer_s=1.0, start_s=10.0, again_s=0.02, look_s=0.05, quit_s=2.0)
-SOON_S = 20.0
+PACE = MpsPace(answer_s=2.0, start_s=10.0, again_s=0.02, look_s=0.05, quit_s=2.0)
+SOON_S = 40.0
 
 
 @dataclass
@@ -37,6 +38,12 @@ class Node:
     told: list[Notice] = field(default_factory=list)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     refuses: bool = False
+    daemons: Literal["plugin", "external"] = "plugin"
+    attempts: list[int] = field(default_factory=list)
+
+    def backoff_s(self, attempt: int) -> float:
+        self.attempts.append(attempt)
+        return 0.01
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:
         if self.refuses:
@@ -49,7 +56,8 @@ class Node:
 
     @property
     def settings(self) -> Mps:
-        return Mps(control=str(mps_double.installed(self.folder)), directory=str(self.folder / "mps"))
+        control = str(mps_double.installed(self.folder))
+        return Mps(control=control, directory=str(self.folder / "mps"), daemons=self.daemons)
 
     def pid(self, uuid: str = CARD) -> int:
         return int((self.folder / "mps" / uuid / mps_double.PID_FILE).read_text())
@@ -83,7 +91,7 @@ async def daemons(node: Node) -> AsyncIterator[MpsCards]:
         wanted=lambda: node.wanted,
         clients=lambda uuid: [POD] if uuid == CARD else [],
         tell=node.told.append,
-        backoff_s=lambda _: 0.01,
+        backoff_s=node.backoff_s,
         metrics=MpsMetrics(node.registry),
         pace=PACE,
     )
@@ -141,6 +149,15 @@ async def test_one_that_ends_is_started_again_and_its_clients_are_told(node: Nod
         assert (node.metric("ends_total"), node.starts()) == (1.0, 1)
 
 
+async def test_one_that_ends_again_and_again_is_started_at_growing_intervals(node: Node) -> None:
+    async with daemons(node) as cards:
+        for ended in range(1, 4):
+            assert await up(cards) == ""
+            os.kill(node.pid(), signal.SIGKILL)
+            await eventually(lambda times=ended: node.metric("ends_total") == times)  # type: ignore[misc]
+        assert node.attempts == [1, 2, 3]
+
+
 async def test_one_that_is_silent_three_times_is_replaced(node: Node) -> None:
     async with daemons(node) as cards:
         await up(cards)
@@ -148,7 +165,7 @@ async def test_one_that_is_silent_three_times_is_replaced(node: Node) -> None:
         (node.folder / "mps" / CARD / mps_double.SILENT).touch()
         await eventually(lambda: bool(node.told))
         await eventually(lambda: node.metric("ready") == 1.0)
-        assert "did not answer within 1 s" in node.told[0].note
+        assert "did not answer within 2 s" in node.told[0].note
         assert node.pid() != before
 
 
@@ -196,6 +213,18 @@ async def test_a_daemon_of_somebody_else_is_used_and_left_running(node: Node) ->
             assert node.starts() == 1
         os.kill(node.pid(), 0)
         assert (node.modes[CARD], node.told) == (EXCLUSIVE_PROCESS, [])
+
+
+async def test_where_others_run_the_daemons_none_is_started(node: Node) -> None:
+    node.daemons = "external"
+    async with daemons(node) as external:
+        await eventually(lambda: any("no MPS daemon answers" in problem for problem in external.problems()))
+        assert (node.starts(), node.modes[CARD]) == (0, EXCLUSIVE_PROCESS)
+        node.daemons = "plugin"
+        async with daemons(node) as of_others:
+            assert await up(of_others) == ""
+            assert await external.ready(CARD, SOON_S) == ""
+            assert node.starts() == 1
 
 
 async def test_the_mode_is_given_back_where_no_daemon_is_wanted_any_more(node: Node) -> None:
