@@ -8,7 +8,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -16,7 +16,17 @@ from config.settings import isolation
 from e2e.control_plane.admin import Admin, Json, seen
 from e2e.node.node_pods import PODS
 from e2e.programs.plugin_process import DevicePluginProcess
-from e2e.suites.shared_node import GIB, SharedNode, all_settled, pods, settled, shared_pod, sharing, what_is_inside
+from e2e.suites.shared_node import (
+    GIB,
+    SOON_S,
+    SharedNode,
+    all_settled,
+    pods,
+    settled,
+    shared_pod,
+    sharing,
+    what_is_inside,
+)
 from tests.support import mps_double
 
 EVENTS: Final = "/api/v1/namespaces/default/events"
@@ -26,7 +36,7 @@ _UNITS: Final = 4
 _LOST: Final = "GPUIsolationLost"
 
 
-def wanted(name: str, **spec: object) -> Json:
+def wanted(name: str, **spec: Any) -> Json:  # noqa: ANN401 - fields of a pod
     """A pod that has a quarter of the card."""
     return shared_pod(name, [sharing(_UNITS)], **spec)
 
@@ -102,18 +112,18 @@ async def ends_and_is_told(
 async def test_a_client_of_mps_without_the_nodes_shared_memory(shared: SharedNode, on_node: Admin) -> None:
     control = mps_double.installed(shared.node.folder)
     ours = {"isolation": "mps", "mps": {"control": str(control)}}
+    async with shared.instead(_CARDS_MIB, mode="cdi", **ours) as plugin:
+        await plugin.ready()
+        async with pods(on_node, [wanted("waiting")]):
+            refused = await plugin.said("call.refused", call="PreStartContainer", kind="NotIsolated", within_s=SOON_S)
+            assert "add hostIPC: true to the pod" in refused["reason"]
+            assert not settled((await on_node.get(f"{PODS}/waiting")).body)
     async with shared.instead(_CARDS_MIB, mode="environment", **ours) as plugin:
         await plugin.ready()
         async with pods(on_node, [wanted("private")]) as created:
             (found,) = await all_settled(on_node, created)
             assert found["status"]["phase"] == "Failed"
             assert "add hostIPC: true to the pod" in found["status"]["message"]
-    async with shared.instead(_CARDS_MIB, mode="cdi", **ours) as plugin:
-        await plugin.ready()
-        async with pods(on_node, [wanted("waiting")]):
-            refused = await plugin.said("call.refused", call="PreStartContainer", kind="NotIsolated")
-            assert "add hostIPC: true to the pod" in refused["reason"]
-            assert not settled((await on_node.get(f"{PODS}/waiting")).body)
 
 
 @pytest.mark.parametrize("mode", MODES)

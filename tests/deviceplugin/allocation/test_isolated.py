@@ -6,11 +6,15 @@ from pathlib import Path
 import grpc
 import pytest
 
+from config.protocol import allocation
+from config.protocol.allocation import Allocation, LegacyFields
 from deviceplugin.allocation.allocators import CdiAllocator, NoIsolation
 from deviceplugin.allocation.portion import Portion
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.additions import Additions, BindMount
+from scheduler.kube.port import Changed
 from tests.deviceplugin.allocation.test_allocators import by_environment, folder, rig
+from tests.support.builders import wire_pod
 
 __all__ = ("folder",)  # a fixture
 
@@ -152,3 +156,29 @@ async def test_without_isolation_the_answer_has_variables_alone(folder: Path) ->
         node.admitted("p")
         answer = await node.double.allocate(["u0"])
         assert (len(answer.envs), list(answer.mounts), list(answer.devices)) == (6, [], [])
+
+
+async def test_each_of_the_containers_that_hold_the_same_devices_one_after_the_other_is_prepared(folder: Path) -> None:
+    @dataclass
+    class Prepared(Isolation):
+        names: tuple[str, ...] = ()
+
+        async def prepare(self, portion: Portion) -> str:
+            self.names += (portion.container.name,)
+            return ""
+
+        def additions(self, _: Portion) -> Additions:
+            return Additions()
+
+    async with rig(folder, CdiAllocator) as node:
+        isolation = node.site.isolation = Prepared()
+        on_card = Allocation({0: {1: 1}}, {0: {1: 1}}, {1: "GPU-1"}, 1024)
+        annotations = allocation.encode(on_card, LegacyFields(1, 15, 1))
+        pod = wire_pod("p", 1, init_gpu_mem=[1], uid="uid-p", annotations=annotations, node="n")
+        node.pods.apply([Changed(pod)])
+        answer = await node.double.allocate(["u0"])
+        node.record("p", ["u0"], answer)
+        node.records[0]["ContainerName"] = "i0"
+        node.record("p", ["u0"], answer)
+        await node.double.pre_start(["u0"])
+        assert isolation.names == ("i0", "c0")
