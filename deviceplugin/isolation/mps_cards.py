@@ -109,7 +109,7 @@ class MpsCards:
     async def stop(self) -> None:
         """End the daemons that are ours, and give their cards back; those of others go on with theirs."""
         self._stopping = True
-        ours = [uuid for uuid, daemon in self._daemons.items() if daemon.ours]
+        ours = [uuid for uuid, daemon in self._daemons.items() if not daemon.of_others]
         await asyncio.gather(*(self._leave(uuid, "the device plugin stops") for uuid in ours))
 
     async def _follow(self, tasks: asyncio.TaskGroup) -> None:

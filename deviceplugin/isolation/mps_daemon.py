@@ -83,16 +83,16 @@ class MpsDaemon:
 
     async def stop(self, why: str) -> None:
         """End it, where it is ours; nobody runs it any more."""
-        ours = self.ours
+        goes_on = self.of_others
         await self._end()
-        if self.ready.is_set() and ours:
+        if self.ready.is_set() and not goes_on:
             self._unready(why)
         self.ready.clear()
 
     @property
-    def ours(self) -> bool:
-        """Whether it was started here."""
-        return self._process is not None
+    def of_others(self) -> bool:
+        """Whether somebody else runs it: it was there before, or none is ever started here."""
+        return not self._control.startable or (self.ready.is_set() and self._process is None)
 
     def _unready(self, why: str) -> None:
         self.ready.clear()

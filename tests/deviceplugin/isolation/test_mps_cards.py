@@ -180,6 +180,15 @@ async def test_while_none_starts_no_client_does_and_the_reason_is_said(node: Nod
         assert node.told == []
 
 
+async def test_told_to_stop_between_two_tries_it_gives_the_card_back_all_the_same(node: Node) -> None:
+    (node.folder / "mps").mkdir()
+    (node.folder / "mps" / mps_double.REFUSE).touch()
+    async with daemons(node) as cards:
+        await eventually(lambda: any("exit code 1" in problem for problem in cards.problems()))
+        assert node.modes[CARD] == EXCLUSIVE_PROCESS
+    assert node.modes[CARD] == ""
+
+
 async def test_a_card_whose_mode_cannot_be_set_has_no_daemon(node: Node) -> None:
     node.refuses = True
     async with daemons(node) as cards:
