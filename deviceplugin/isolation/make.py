@@ -45,8 +45,8 @@ def isolation_for(  # noqa: PLR0917 - each a different type: none can take anoth
     cards = MpsCards(
         settings=configuration.mps,
         modes=ComputeModes(state, driver, lambda: states.readings),
-        wanted=lambda: _wanted(states) if by_mps else (),
-        clients=lambda uuid: _clients(view, uuid),
+        wanted=lambda: cards_for_daemons(states) if by_mps else (),
+        clients=lambda uuid: pods_with(view, uuid),
         tell=tell,
         backoff_s=backoff_s,
         metrics=MpsMetrics(registry) if by_mps else None,
@@ -54,13 +54,13 @@ def isolation_for(  # noqa: PLR0917 - each a different type: none can take anoth
     return NodeIsolation(mechanism, state, cards)
 
 
-def _wanted(states: CardStates) -> Sequence[str]:
+def cards_for_daemons(states: CardStates) -> Sequence[str]:
     """UUIDs of the cards that are there, in one piece, and held by the plugin."""
     released = states.released()
     return [card.uuid for card in states.named().cards if not card.mig and card.uuid not in released]
 
 
-def _clients(view: NodeRecords, uuid: str) -> list[PodKey]:
+def pods_with(view: NodeRecords, uuid: str) -> list[PodKey]:
     """The pods that have the card."""
     return [
         PodKey(pod.namespace, pod.name, pod.uid)
