@@ -65,7 +65,7 @@ def run(
     cdi_dir: Annotated[Path | None, typer.Option(help="Directory for CDI specs (default: /var/run/cdi).")] = None,
     memory_unit: Annotated[str | None, typer.Option(help="GiB, MiB, or a multiple: 128MiB (default: GiB).")] = None,
     health_check: Annotated[str | None, typer.Option(metavar="BOOLEAN", help="Monitor cards (default: true).")] = None,
-    isolation: Annotated[str | None, typer.Option(help="none: memory limits are not enforced.")] = None,
+    isolation: Annotated[str | None, typer.Option(help="none, mps, hami-core, or a path (default: none).")] = None,
 ) -> None:
     """Run the device plugin on this node until it is stopped."""
     flags = {

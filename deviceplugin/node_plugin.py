@@ -35,6 +35,8 @@ from deviceplugin.health.monitor import CardKeeper, Pace
 from deviceplugin.health.record import HealthFile
 from deviceplugin.health.releases import Releases, socket_path
 from deviceplugin.health.states import CardStates
+from deviceplugin.isolation.load import mechanism_of
+from deviceplugin.isolation.make import isolation_for, shared_in
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.session import CHECKPOINT, KubeletSession
 from deviceplugin.node.api import NodeApi
@@ -60,6 +62,7 @@ from scheduler.process.contact import ContactCollector
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _HELD_WITHIN_S: Final = 1.0
+_ISOLATION_ENDS_WITHIN_S: Final = 8.0  # less than the DaemonSet's terminationGracePeriodSeconds
 log = structlog.get_logger()
 
 
@@ -92,17 +95,18 @@ class NodePlugin:
             cards=lambda: self._cards.whole,
             unit_mib=c.memory_unit_mib,
         )
+        self._mechanism = mechanism_of(c)
         self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
         self._starts = StartsFile(Path(c.state_dir), self._boot_id)
         self._given, self._marker = GivenCards(), Marker(api, backoff.delay_s)
         self._cards, self._keeper = self._make_cards(backend)
+        states, tell, registry = self._keeper.states, self._notices.tell, self.metrics.registry
+        self._isolation = isolation_for(
+            c, self._mechanism, backend.driver, states, self._view, tell, registry, backoff.delay_s
+        )
         self._edits = edits_for(c, backend, self._keeper.states.named, lambda: self._cards.cards)
         self._way_in = WayIn(
-            c.mode,
-            self._edits,
-            real=backend.simulated is None,
-            tell=self._tell_way_in,
-            last=session.last_mode,
+            c.mode, self._edits, real=backend.simulated is None, tell=self._tell_way_in, last=session.last_mode
         )
         self._releases = Releases(keeper=self._keeper, allocated=self._allocated_units, wall_s=time.time)
         self._watch = NodeWatch(cluster, c.node_name, rng, time.monotonic)
@@ -122,6 +126,7 @@ class NodePlugin:
                     self._watch.node(self._node_seen),
                     self._keeper.run(),
                     self._obey_orders(),
+                    self._isolation.run(),
                     self._cards.run(),
                     self._cards.follow_pods(),
                     self._cards.publisher.run(),
@@ -139,6 +144,9 @@ class NodePlugin:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_HELD_WITHIN_S):
                 await self._cards.publisher.settled()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ISOLATION_ENDS_WITHIN_S):
+                await self._isolation.stop()
         with contextlib.suppress(OSError):
             self._starts.told_to_stop()
 
@@ -186,7 +194,8 @@ class NodePlugin:
     def _problems(self) -> Sequence[str]:
         reconciled = self._reconciler.result.problems if self._reconciler else ()
         own = (*self._keeper.problems(), self._way_in.problem, self._session.problem, self._cards.problem)
-        return (*own, *self._cards.problems(), *self._edits.problems, *reconciled)
+        isolation = self._isolation.problems()
+        return (*own, *self._cards.problems(), *self._edits.problems, *isolation, *reconciled)
 
     def _make_cards(self, backend: CardBackend) -> tuple[NodeCards, CardKeeper]:
         c, boot_id = self._configuration, self._boot_id
@@ -225,6 +234,7 @@ class NodePlugin:
             wall_s=time.time,
             on_news=cards.moved,
             on_xid=self._count_xid,
+            shared_in=shared_in(self._mechanism),
         )
         return cards, keeper
 
@@ -248,6 +258,7 @@ class NodePlugin:
         processes = self._backend.driver.processes
         self.metrics.show_driver(processes.starts, len(processes.abandoned()))
         self._way_in.cards_changed()
+        self._isolation.cards_changed()
         self._remember()
 
     def _allocated_units(self) -> dict[str, int]:
@@ -302,6 +313,7 @@ class NodePlugin:
             given=self._gave,
             files=files,
             card_edits=self._edits,
+            isolation=self._isolation,
         )
         answers = self._allocator(site)
         measured = MeasuredPlugin(answers, self.metrics)
@@ -313,6 +325,7 @@ class NodePlugin:
             readings=lambda: self._keeper.states.readings,
             given=self._given,
             files=files,
+            directories=self._isolation.directories,
             tell=self._notices.tell,
             evictor=self._api,
             metrics=self.metrics,

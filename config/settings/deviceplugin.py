@@ -41,6 +41,9 @@ _LONGEST_ALLOCATE_WAIT_S: Final = 5.0
 _LARGEST_XID: Final = 65_535
 _LONGEST_EXIT_AFTER_S: Final = 86_400.0
 _LONGEST_NAME: Final = 253
+ISOLATIONS: Final = ("none", "mps", "hami-core")
+# The longest socket below it is `/<UUID>/control_privileged`, and a socket's path has 107 characters (unix(7)).
+_LONGEST_MPS_DIRECTORY: Final = 47
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _NODE_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 
@@ -64,12 +67,54 @@ def _off(value: object) -> object:
     return "off" if value is False else value
 
 
+def _isolation(name: str) -> str:
+    if name not in ISOLATIONS and not name.startswith("/"):
+        message = f"expected {', '.join(ISOLATIONS)}, or the absolute path of a description, found {name[:80]!r}"
+        raise ValueError(message)
+    return name
+
+
 NodeName: TypeAlias = Annotated[str, AfterValidator(_node_name)]
 AbsolutePath: TypeAlias = Annotated[str, AfterValidator(_absolute)]
 XidNumber: TypeAlias = Annotated[int, Field(ge=1, le=_LARGEST_XID)]
 Mode: TypeAlias = Literal["auto", "cdi", "environment"]
 Monitor: TypeAlias = Literal["off", "warn", "evict"]
-Isolation: TypeAlias = Literal["none"]
+Isolation: TypeAlias = Annotated[str, AfterValidator(_isolation)]
+
+
+class Mps(Section):
+    """NVIDIA's Multi-Process Service, with `isolation: mps`."""
+
+    daemons: Literal["plugin", "external"] = Field(
+        default="plugin",
+        description="Who runs the control daemons: `plugin`, where none answers; `external`, never the plugin: a "
+        "container waits until its card's daemon answers.",
+    )
+    control: str = Field(
+        default="nvidia-cuda-mps-control",
+        min_length=1,
+        description="NVIDIA's control program: a path, or a name on `PATH`.",
+    )
+    arguments: tuple[str, ...] = Field(
+        default=("-f",), description="What a daemon is started with; it has to stay in the foreground."
+    )
+    directory: AbsolutePath = Field(
+        default="/run/gpushare/mps",
+        max_length=_LONGEST_MPS_DIRECTORY,
+        description="Where each daemon has its pipes, in a directory called as the card's UUID, under the same path on "
+        "the node, in the plugin's container and in clients. Servers of other users than root have to get there, which "
+        "rules the kubelet's directories out.",
+    )
+
+
+class HamiCore(Section):
+    """The preload library HAMi-core, with `isolation: hami-core`."""
+
+    library: str = Field(
+        default="",
+        description="Path of `libvgpu.so` on the node, the same in the plugin's container. It has to belong to root, "
+        "and nobody else may be able to write to it, or to a directory above it.",
+    )
 
 
 class Kubelet(Section):
@@ -257,8 +302,12 @@ class DevicePluginConfiguration(Section):
         "fails. The kubelet admits no other pod in that time.",
     )
     isolation: Isolation = Field(
-        default="none", description="What enforces a container's memory limit; nothing so far."
+        default="none",
+        description="What keeps a container to its share of a card: `none`; `mps`, NVIDIA's Multi-Process Service; "
+        "`hami-core`, a preload library; or the absolute path of a description of your own. See docs/isolation.md.",
     )
+    mps: Mps = Field(default=Mps(), description="With `isolation: mps`.")
+    hami_core: HamiCore = Field(default=HamiCore(), validate_default=True, description="With `isolation: hami-core`.")
 
     @field_validator("simulate_control")
     @classmethod
@@ -276,6 +325,14 @@ class DevicePluginConfiguration(Section):
             message = f"expected each XID in one list, found in ignoredXids too: {', '.join(map(str, both))}"
             raise ValueError(message)
         return hardware
+
+    @field_validator("hami_core")
+    @classmethod
+    def _where_it_is_used(cls, settings: HamiCore, info: ValidationInfo) -> HamiCore:
+        if info.data.get("isolation") == "hami-core" and not settings.library.startswith("/"):
+            message = f"isolation: hami-core: expected the absolute path of the library, found {settings.library!r}"
+            raise ValueError(message)
+        return settings
 
     @property
     def listen_address(self) -> tuple[str, int]:

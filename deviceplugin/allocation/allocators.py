@@ -3,8 +3,8 @@
     cdi:          Allocate answers a device name ──────────────────────────────┐
     environment:  Allocate finds the container, answers its environment ───────┤
                                                                                ▼
-    PreStartContainer finds the container, checks the answer that the kubelet recorded, whichever mode it is of, and
-    writes the CDI spec where the answer is a device name
+    PreStartContainer finds the container, checks the answer that the kubelet recorded, whichever mode it is of, has
+    its isolation prepared, and writes the CDI spec where the answer is a device name
 
 Neither guesses: what cannot be told is refused, with a message that the pod's events will show.
 """
@@ -12,7 +12,7 @@ Neither guesses: what cannot be told is refused, with a message that the pod's e
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
 from google.protobuf.message import DecodeError
@@ -25,13 +25,15 @@ from deviceplugin.allocation.environment import RecordedAnswer, container_enviro
 from deviceplugin.allocation.identify import NotIdentified, PodContainers
 from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.pods import NodePod
+from deviceplugin.allocation.portion import Portion
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi import spec
+from deviceplugin.cdi.additions import Additions
 from deviceplugin.cdi.edits import Edits
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent
-from deviceplugin.kubelet.server import ContainerResponse, Refused
+from deviceplugin.kubelet.server import ContainerResponse, Mount, Refused
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2
 
 # PreStartContainer has 30 s (devicemanager/endpoint.go), and the kubelet comes again with back-off: waiting a little
@@ -39,6 +41,7 @@ from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2
 _START_WAIT_S: Final = 10.0
 # What may be right a moment later: the watch is behind, the kubelet is busy.
 _MAY_HEAL: Final = (NotIdentified, NoAllocation, CheckpointError, KubeletSilent)
+_NOT_ISOLATED: Final = "NotIsolated"
 
 # The pod, its containers in question, and the UUIDs of the cards that these have.
 Given: TypeAlias = Callable[[NodePod, Sequence[str], frozenset[str]], None]
@@ -50,6 +53,38 @@ class EditsSource(Protocol):
     def edits(self, uuids: Sequence[str]) -> Edits:
         """For these cards and no other. Raises spec.CdiError."""
         ...
+
+
+class Isolation(Protocol):
+    """What keeps a container to its part of its cards."""
+
+    def objection(self, portion: Portion) -> str:
+        """Why it can never be kept to it; "" when it can."""
+        ...
+
+    async def prepare(self, portion: Portion) -> str:
+        """Before each start of the container; why it must not start yet, "" when it may. Raises OSError."""
+        ...
+
+    def additions(self, portion: Portion) -> Additions:
+        """What it gets beside its cards."""
+        ...
+
+
+class NoIsolation:
+    """`Isolation` that holds nobody to anything."""
+
+    def objection(self, _: Portion) -> str:
+        """As the port."""
+        return ""
+
+    async def prepare(self, _: Portion) -> str:
+        """As the port."""
+        return ""
+
+    def additions(self, _: Portion) -> Additions:
+        """As the port."""
+        return Additions()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +102,7 @@ class Site:
     given: Given
     files: SpecFiles
     card_edits: EditsSource
+    isolation: Isolation = field(default_factory=NoIsolation)
     start_wait_s: float = _START_WAIT_S
 
     @property
@@ -78,9 +114,14 @@ class Site:
         """Report that the container, or one of them after the other, has these cards."""
         self.given(found.pod, [one.name for one in found.containers], frozenset(share.uuid for share in shares))
 
-    def shares(self, found: PodContainers) -> tuple[Share, ...]:
-        """What was decided for the container. Raises Undecided, NotIdentified."""
-        return identify.common_shares(found, decided(found.pod, self.cards(), self.unit_mib))
+    def portion(self, found: PodContainers) -> Portion:
+        """What was decided for the container. Raises Undecided, NotIdentified; Refused where it cannot be isolated."""
+        decision = decided(found.pod, self.cards(), self.unit_mib)
+        portion = Portion(found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib)
+        if objection := self.isolation.objection(portion):
+            message = f"pod {found.pod}: {objection}"
+            raise Refused(message, _NOT_ISOLATED)
+        return portion
 
     async def starts(self, ids: frozenset[str]) -> None:
         """The container with `ids` is about to start: see that it starts with its cards. Raises Refused."""
@@ -89,15 +130,20 @@ class Site:
             view = await self.view.look()
             view = await self.view.confirmed(view, {entry.pod_uid for entry in identify.holders(ids, view)})
             found = identify.starting(ids, view)
-            shares, device = self.shares(found), spec.device_name(ids)
+            portion, device = self.portion(found), spec.device_name(ids)
+            shares = portion.shares
             held = [entry for entry in identify.holders(ids, view) if entry.pod_uid == found.pod.uid]
             answers = {entry.container: _answer(entry) for entry in held}
             for container, answer in answers.items():
                 self._refuse_other_card(
                     found.pod, container, answer, replay_objection(answer, spec.qualified(device), shares)
                 )
+            for one in found.containers:
+                if lacking := await self.isolation.prepare(replace(portion, container=one)):
+                    message = f"pod {found.pod}: {lacking}"
+                    raise Refused(message, _NOT_ISOLATED)
             if any(spec.qualified(device) in answer.cdi_devices for answer in answers.values()):
-                await asyncio.to_thread(self._write_spec, device, shares)
+                await asyncio.to_thread(self._write_spec, device, portion)
             self.gave(found, shares)
 
         try:
@@ -105,11 +151,21 @@ class Site:
         except (spec.CdiError, OSError) as error:
             raise Refused(str(error), _kind(error)) from error
 
-    def _write_spec(self, device: str, shares: Sequence[Share]) -> None:
+    def _write_spec(self, device: str, portion: Portion) -> None:
         """Blocks while specs are read and written."""
-        variables = container_environment(shares, by_cdi=True, node_labels=self.node_labels())
-        edits = self.card_edits.edits([share.uuid for share in shares])
-        self.files.write(device, spec.container_spec(device, [edits, Edits(env=variables)]))
+        variables = container_environment(portion.shares, by_cdi=True, node_labels=self.node_labels())
+        parts = [self.card_edits.edits(portion.uuids), self.isolation.additions(portion).edits(), Edits(env=variables)]
+        self.files.write(device, spec.container_spec(device, parts))
+
+    def answer(self, portion: Portion) -> ContainerResponse:
+        """What brings the container its cards, and what isolation adds, without CDI."""
+        variables = container_environment(portion.shares, by_cdi=False, node_labels=self.node_labels())
+        added = self.isolation.additions(portion)
+        return ContainerResponse(
+            {**added.env, **variables},
+            tuple(Mount(mount.container_path, mount.host_path, read_only=mount.read_only) for mount in added.mounts),
+            device_nodes=added.device_nodes,
+        )
 
     def _refuse_other_card(self, pod: NodePod, container: str, answer: RecordedAnswer, objection: str) -> None:
         if not objection:
@@ -176,14 +232,13 @@ class EnvironmentAllocator:
             like = {found.pod.uid for found in waiting if found.containers[0].units == len(ids)}
             view = await self.site.view.confirmed(view, like)
             found = identify.allocating(len(ids), view, answered=self.answered, passed=self.passed)
-            shares = self.site.shares(found)
+            portion = self.site.portion(found)
             self._refuse_other_runtime(found.pod)
             live = {pod.uid for pod in view.pods}
             self.answered = {one for one in self.answered if one[0] in live}
             self.answered.update((found.pod.uid, container.name) for container in found.containers)
-            labels = self.site.node_labels()
-            answers.append(ContainerResponse(container_environment(shares, by_cdi=False, node_labels=labels)))
-            self.site.gave(found, shares)
+            answers.append(self.site.answer(portion))
+            self.site.gave(found, portion.shares)
 
         await _within(self.wait_s, self.site.pods, attempt)
         return answers[0]

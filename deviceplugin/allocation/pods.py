@@ -20,12 +20,16 @@ _EMPTY: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class PodContainer:
-    """index: in `spec.initContainers` (INIT, SIDECAR) or `spec.containers` (APP). units: limit of gpu-mem, >= 0."""
+    """index: in `spec.initContainers` (INIT, SIDECAR) or `spec.containers` (APP). units: limit of gpu-mem, >= 0.
+
+    percent: limit of gpu-core, over all of its cards, >= 0; 0 where it asks none.
+    """
 
     name: str
     kind: ContainerKind
     index: int
     units: int
+    percent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class NodePod:
     reported: the kubelet has told the API server of its containers, so it has admitted the pod already.
     static: a mirror pod; a kubelet runs none that poses as one (pkg/kubelet/kubelet.go, handleMirrorPod).
     scheduler: its `schedulerName`. runtime_class: its `runtimeClassName`, "" for the node's default runtime.
+    host_ipc: it shares the node's IPC namespace, and so its /dev/shm.
     first_cards: None until its first decision is known. changed: the keys of its allocation and its requests that say
     something else now than at first; all fields have what they said at first.
     """
@@ -63,6 +68,7 @@ class NodePod:
     static: bool = False
     scheduler: str = ""
     runtime_class: str = ""
+    host_ipc: bool = False
     first_cards: FirstCards | None = None
     changed: tuple[str, ...] = ()
 
@@ -84,12 +90,19 @@ class NodePod:
         )
 
 
-def read_pod(wire: objects.Pod, *, gpu_mem: str = names.GPU_MEM, gpu_count: str = names.GPU_COUNT) -> NodePod:
-    """The pod as this node needs it. gpu_mem, gpu_count: the configured names. Raises quantity.QuantityError."""
+def read_pod(
+    wire: objects.Pod,
+    *,
+    gpu_mem: str = names.GPU_MEM,
+    gpu_count: str = names.GPU_COUNT,
+    gpu_core: str = names.GPU_CORE,
+) -> NodePod:
+    """The pod as this node needs it. gpu_mem, gpu_count, gpu_core: the configured names. Raises QuantityError."""
     meta, spec, status = wire.metadata, wire.spec, wire.status
     annotations, labels = meta.annotations or _EMPTY, meta.labels or _EMPTY
-    init = tuple(_container(c, init_kind(c.restart_policy), i, gpu_mem) for i, c in enumerate(spec.init_containers))
-    app = tuple(_container(c, ContainerKind.APP, i, gpu_mem) for i, c in enumerate(spec.containers))
+    asked = gpu_mem, gpu_core
+    init = tuple(_container(c, init_kind(c.restart_policy), i, asked) for i, c in enumerate(spec.init_containers))
+    app = tuple(_container(c, ContainerKind.APP, i, asked) for i, c in enumerate(spec.containers))
     whole = labels.get(names.PLACEMENT_LABEL) == names.PLACEMENT_WHOLE_DEVICE
     return NodePod(
         uid=meta.uid,
@@ -105,10 +118,12 @@ def read_pod(wire: objects.Pod, *, gpu_mem: str = names.GPU_MEM, gpu_count: str 
         static=MIRROR in annotations,
         scheduler=spec.scheduler_name,
         runtime_class=spec.runtime_class_name,
+        host_ipc=spec.host_ipc,
     )
 
 
-def _container(wire: objects.Container, kind: ContainerKind, index: int, gpu_mem: str) -> PodContainer:
+def _container(wire: objects.Container, kind: ContainerKind, index: int, asked: tuple[str, str]) -> PodContainer:
     # The kubelet allocates by limits alone. Source: cm/devicemanager/manager.go, allocateContainerResources.
     limits = (wire.resources.limits if wire.resources else None) or {}
-    return PodContainer(wire.name, kind, index, max(0, quantity.whole(str(limits.get(gpu_mem, 0)))))
+    units, percent = (max(0, quantity.whole(str(limits.get(name, 0)))) for name in asked)
+    return PodContainer(wire.name, kind, index, units, percent)

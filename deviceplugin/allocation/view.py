@@ -75,7 +75,8 @@ class NodeRecords:
     def _pod(self, wire: objects.Pod, cards: Sequence[Card]) -> "_Read":
         """Without a pod for one that asks for none, or cannot be read."""
         try:
-            pod = read_pod(wire, gpu_mem=self.resources.gpu_mem, gpu_count=self.resources.gpu_count)
+            resources = self.resources
+            pod = read_pod(wire, gpu_mem=resources.gpu_mem, gpu_count=resources.gpu_count, gpu_core=resources.gpu_core)
         except QuantityError as error:
             name = f"{wire.metadata.namespace}/{wire.metadata.name}"
             log.warning("object.bad", kind="Pod", name=name, problem=str(error))

@@ -21,7 +21,7 @@ from deviceplugin.driver.cards import (
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-Name: TypeAlias = Literal["open", "describe", "links", "read", "wait"]
+Name: TypeAlias = Literal["open", "describe", "links", "read", "set_compute_mode", "wait"]
 LONGEST_LINE: Final = 2**20
 
 
@@ -59,6 +59,11 @@ def links(uuids: Sequence[str]) -> Call[dict[str, dict[str, str]]]:
 def read(uuid: str) -> Call[Reading]:
     """`CardSource.read`."""
     return Call("read", (uuid,), Reading)
+
+
+def set_compute_mode(uuid: str, mode: str) -> Call[None]:
+    """`CardSource.set_compute_mode`."""
+    return Call("set_compute_mode", (uuid, mode), None)
 
 
 def wait(uuid: str, timeout_s: float) -> Call[tuple[Xid, ...] | None]:

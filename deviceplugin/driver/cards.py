@@ -5,7 +5,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
+
+# A card's compute mode: one process at a time.
+EXCLUSIVE_PROCESS: Final = "EXCLUSIVE_PROCESS"
 
 
 class SourceFailed(Exception):
@@ -145,6 +148,10 @@ class CardSource(Protocol):
         """The current reading of a card that has been described."""
         ...
 
+    def set_compute_mode(self, uuid: str, mode: str) -> None:
+        """Of a card that has been described. mode: as in `Reading`. It lasts until the driver lets go of the card."""
+        ...
+
     def wait(self, uuid: str, timeout_s: float) -> tuple[Xid, ...] | None:
         """Its errors, as soon as there are some; empty when there were none in time, None where that is unsupported."""
         ...
@@ -167,6 +174,10 @@ class Driver(Protocol):
 
     async def events(self) -> Sequence[Xid]:
         """Waits for the next errors that cards report."""
+        ...
+
+    async def set_compute_mode(self, uuid: str, mode: str) -> None:
+        """As `CardSource`. Raises SourceFailed."""
         ...
 
     async def release(self, uuids: frozenset[str]) -> None:

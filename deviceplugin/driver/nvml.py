@@ -69,6 +69,12 @@ class NvmlSource:
             reading = nvml_reading.read(self._library, found.raw)
         return replace(reading, attached=self._attachment(found.card.pci))
 
+    def set_compute_mode(self, uuid: str, mode: str) -> None:
+        """As the port. It needs root's rights (NVML API reference, `nvmlDeviceSetComputeMode`)."""
+        raw = self._known(uuid).raw
+        with asked(f"card {uuid}"):
+            self._library.nvmlDeviceSetComputeMode(raw, nvml_reading.compute_mode(mode))
+
     def wait(self, uuid: str, timeout_s: float) -> tuple[Xid, ...] | None:
         """As the port. Errors that come at about one moment are counted together.
 

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
-from deviceplugin.driver.cards import NoAnswer, Process, Reading
+from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, NoAnswer, Process, Reading
 from deviceplugin.driver.nvml_answers import DOUBTFUL, RawHandle, answer, message_of, optional
 
 T = TypeVar("T")
@@ -32,8 +32,14 @@ _SHARING_MODES: Final = {
     pynvml.NVML_COMPUTEMODE_DEFAULT: "",
     pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD: "EXCLUSIVE_THREAD",
     pynvml.NVML_COMPUTEMODE_PROHIBITED: "PROHIBITED",
-    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "EXCLUSIVE_PROCESS",
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: EXCLUSIVE_PROCESS,
 }
+
+
+def compute_mode(said: str) -> int:
+    """NVML's number of a mode that `Reading` has; of one that it does not know, the default."""
+    numbers: dict[str, int] = {mode: number for number, mode in _SHARING_MODES.items()}
+    return numbers.get(said, numbers[""])
 
 
 def read(library: ModuleType, raw: RawHandle) -> Reading:

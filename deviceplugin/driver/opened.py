@@ -49,12 +49,21 @@ class OpenedDriver:
 
     async def reading(self, card: DriverCard, within_s: float) -> Reading:
         """Of a card that this process may not have met yet. Raises SourceFailed."""
+        await self._meet(card, card.uuid, within_s)
+        return await self._ask(card.uuid, calls.read(card.uuid), within_s)
+
+    async def set_compute_mode(self, card: DriverCard, mode: str, within_s: float) -> None:
+        """Beside a reading of the card, which may be under way. Raises SourceFailed."""
+        who = f"card {card.uuid}: setting its compute mode"
+        await self._meet(card, who, within_s)
+        await self._ask(who, calls.set_compute_mode(card.uuid, mode), within_s)
+
+    async def _meet(self, card: DriverCard, who: str, within_s: float) -> None:
         if card.uuid not in self.knows:
-            found = await self.described(card.pci or card.uuid, card.uuid, within_s)
+            found = await self.described(card.pci or card.uuid, who, within_s)
             if found.uuid != card.uuid:
                 message = f"card {card.uuid}: card {found.uuid} is in its place"
                 raise CardFailed(message, lost=True)
-        return await self._ask(card.uuid, calls.read(card.uuid), within_s)
 
     def silent_s(self, uuid: str, now_s: float) -> float:
         """For how long the card has owed an answer."""

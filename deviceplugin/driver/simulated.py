@@ -279,6 +279,11 @@ class SimulatedSession:
             )
             return replace(well, **state.fields)  # type: ignore[arg-type]
 
+    def set_compute_mode(self, uuid: str, mode: str) -> None:
+        """As the port."""
+        with self._driver.moved:
+            self._state(uuid).fields["compute_mode"] = mode
+
     def wait(self, uuid: str, timeout_s: float) -> tuple[Xid, ...]:
         """As the port. What nobody listens to is kept."""
         driver = self._driver

@@ -76,6 +76,15 @@ class SupervisedDriver:
         """As the port."""
         return [await self._xids.get(), *(self._xids.get_nowait() for _ in range(self._xids.qsize()))]
 
+    async def set_compute_mode(self, uuid: str, mode: str) -> None:
+        """As the port. A card that is asked apart hangs or fails, and is not asked for this."""
+        self._check_held(uuid)
+        card = self._known.get(uuid)
+        if card is None or uuid in self._apart:
+            message = f"card {uuid}: the driver does not list it, or it does not answer"
+            raise NoAnswer(message)
+        await self._in_common(lambda opened: opened.set_compute_mode(card, mode, self._limits.answer_s))
+
     async def release(self, uuids: frozenset[str]) -> None:
         """As the port."""
         added, self._released = uuids - self._released, uuids

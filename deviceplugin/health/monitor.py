@@ -50,7 +50,7 @@ class CardKeeper:
 
     forget: what `states` remembers is from before a reboot. wall_s: Unix seconds. on_news: called
     whenever `states` may say something else. on_xid: told of each error of the driver. problem: why the driver, or a
-    card, does not answer; "" while all do.
+    card, does not answer; "" while all do. shared_in: the compute mode in which programs share a card here.
     """
 
     driver: Driver
@@ -60,6 +60,7 @@ class CardKeeper:
     wall_s: Callable[[], float]
     on_news: Callable[[], None]
     on_xid: Callable[[Xid], None]
+    shared_in: str = ""
     problem: str = ""
     _cards_at_s: float = _NEVER
     _readings_at_s: float = _NEVER
@@ -96,7 +97,7 @@ class CardKeeper:
             f"card {uuid}: compute mode is {reading.compute_mode}, which keeps programs from sharing it; "
             f"nvidia-smi -i {uuid} -c DEFAULT"
             for uuid, reading in self.states.readings.items()
-            if reading.compute_mode
+            if reading.compute_mode not in {"", self.shared_in}
         )
         return tuple(filter(None, (self.problem, *self.driver.problems(), *shared_not)))
 

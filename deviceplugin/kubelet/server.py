@@ -17,6 +17,7 @@ from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 _GRACE_S: Final = 1.0
 # GetPreferredAllocation is not offered, so the largest request names the ids of one container.
 _LARGEST_REQUEST: Final = 16 * 2**20
+_READ_WRITE: Final = "rw"  # of a device node; the kubelet's other letter, m, makes nodes
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[Message, Message]"
 Devices: TypeAlias = Sequence[tuple[str, bool]]
@@ -35,19 +36,24 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A path of the host in the container, read-only."""
+    """A path of the host in the container."""
 
     container_path: str
     host_path: str
+    read_only: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerResponse:
-    """What one container gets. cdi_devices: qualified names, `vendor/class=name`."""
+    """What one container gets. cdi_devices: qualified names, `vendor/class=name`.
+
+    device_nodes: of the host, under the same path.
+    """
 
     environment: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
     cdi_devices: tuple[str, ...] = ()
+    device_nodes: tuple[str, ...] = ()
 
 
 class KubeletPlugin(Protocol):
@@ -134,8 +140,12 @@ def _encoded(answer: ContainerResponse) -> wire.ContainerAllocateResponse:
     return wire.ContainerAllocateResponse(
         envs=dict(answer.environment),
         mounts=[
-            wire.Mount(container_path=mount.container_path, host_path=mount.host_path, read_only=True)
+            wire.Mount(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
             for mount in answer.mounts
+        ],
+        devices=[
+            wire.DeviceSpec(container_path=path, host_path=path, permissions=_READ_WRITE)
+            for path in answer.device_nodes
         ],
         cdi_devices=[wire.CDIDevice(name=name) for name in answer.cdi_devices],
     )

@@ -1,8 +1,8 @@
-"""What nobody uses any more: CDI specs of ours, and what is known of pods that are gone."""
+"""What nobody uses any more: CDI specs of ours, directories of isolation, and what is known of pods that are gone."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -10,6 +10,7 @@ from deviceplugin.allocation.allocated import GivenCards
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.spec_files import SpecFiles
+from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.checkpoint import CheckpointEntry
 
 log = structlog.get_logger()
@@ -20,19 +21,29 @@ class LeftoversError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Present:
+    """What is there. specs: as `SpecFiles.present`. pods: UIDs of the pods that have directories of isolation."""
+
+    specs: Mapping[str, int] = field(default_factory=dict)
+    pods: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Leftovers:
-    """files: our CDI specs. given, journal: by pod UID."""
+    """files: our CDI specs. given, journal, directories: by pod UID."""
 
     files: SpecFiles
     given: GivenCards
     journal: Journal
+    directories: ContainerDirectories
 
-    async def present(self) -> dict[str, int]:
-        """Our spec files; to be listed before the checkpoint, as `SpecFiles.remove` wants it. Raises LeftoversError."""
+    async def present(self) -> Present:
+        """To be listed before pods and checkpoint: what is made meanwhile is not among it. Raises LeftoversError."""
         try:
-            return await asyncio.to_thread(self.files.present)
+            specs = await asyncio.to_thread(self.files.present)
+            return Present(specs, await asyncio.to_thread(self.directories.present))
         except OSError as error:
-            message = f"cannot read the CDI directory: {error}"
+            message = f"cannot read the CDI directory, or those of isolation: {error}"
             raise LeftoversError(message) from error
 
     def forget(self, live: Collection[str]) -> None:
@@ -44,10 +55,20 @@ class Leftovers:
             message = f"cannot write the journal: {error}"
             raise LeftoversError(message) from error
 
-    async def remove(self, present: Mapping[str, int], entries: Sequence[CheckpointEntry], resource: str) -> None:
+    async def remove_directories(self, present: Present, live: Collection[str]) -> None:
+        """Remove what isolation keeps for every pod but these. Raises LeftoversError."""
+        try:
+            removed = await asyncio.to_thread(self.directories.remove, set(present.pods) - set(live))
+        except OSError as error:
+            message = f"cannot remove directories of isolation: {error}"
+            raise LeftoversError(message) from error
+        if removed:
+            log.info("isolation.removed", pods=removed)
+
+    async def remove(self, present: Present, entries: Sequence[CheckpointEntry], resource: str) -> None:
         """Remove the specs that no entry of the checkpoint uses. Raises LeftoversError."""
         used = {spec.device_name(entry.ids) for entry in entries if entry.resource == resource}
-        unused = {name: inode for name, inode in present.items() if name not in used}
+        unused = {name: inode for name, inode in present.specs.items() if name not in used}
         try:
             removed = await asyncio.to_thread(self.files.remove, unused)
         except OSError as error:

@@ -24,6 +24,7 @@ from deviceplugin.allocation.pods import NodePod, read_pod
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import Reading
+from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent
 from deviceplugin.node.events import Notice
@@ -31,7 +32,7 @@ from deviceplugin.reconcile import processes, usage
 from deviceplugin.reconcile.compare import Compared, SeenPod, Use, find_drift
 from deviceplugin.reconcile.drift import Action, Drift, DriftPolicy, Followed, actions, follow
 from deviceplugin.reconcile.evictions import Evictor, evict
-from deviceplugin.reconcile.leftovers import Leftovers, LeftoversError
+from deviceplugin.reconcile.leftovers import Leftovers, LeftoversError, Present
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.status import AllocationStatus, DriftStatus
 from scheduler.kube.port import PodKey
@@ -82,7 +83,7 @@ class Reconciler:
     """Owned by the event loop; files are read in a thread.
 
     cards: as announced, but whole; none before the first announcement. readings: UUID -> the last one, if there is any.
-    files: our CDI specs. allocating: whether the kubelet waits for an Allocate of ours.
+    files: our CDI specs. directories: of isolation. allocating: whether the kubelet waits for an Allocate of ours.
     tell: takes a notice. on_outside: told of `outside_mib` whenever it is another one: UUID -> MiB that are used
     outside the books and are taken off the announcement.
     """
@@ -94,6 +95,7 @@ class Reconciler:
     readings: Callable[[], Mapping[str, Reading]]
     given: GivenCards
     files: SpecFiles
+    directories: ContainerDirectories
     tell: Callable[[Notice], None]
     evictor: Evictor
     metrics: NodeMetrics
@@ -118,7 +120,7 @@ class Reconciler:
         if not self.view.pods.complete:
             self._end(Result(problems=("the pods of this node are not known yet",)))
             return
-        leftovers = Leftovers(self.files, self.given, self.view.journal)
+        leftovers = Leftovers(self.files, self.given, self.view.journal, self.directories)
         present = await self._present(leftovers)
         entries = await self._entries()
         allocated = await self._allocated()
@@ -132,12 +134,12 @@ class Reconciler:
         by_id = usage.containers_by_id(self.view.pods)
         self._show(seen, usage.accounts(seen, found or (), read, by_id, unit_mib=self.settings.unit_mib))
 
-    async def _present(self, leftovers: Leftovers) -> dict[str, int]:
+    async def _present(self, leftovers: Leftovers) -> Present:
         try:
             return await leftovers.present()
         except LeftoversError as error:
             self._problem(str(error))
-            return {}
+            return Present()
 
     async def _entries(self) -> Sequence[CheckpointEntry] | None:
         """None when they cannot be read."""
@@ -221,7 +223,7 @@ class Reconciler:
         }
         self._problems += await evict(self.evictor, leaving)
 
-    async def _tidy(self, leftovers: Leftovers, present: Mapping[str, int], entries: Sequence[CheckpointEntry]) -> None:
+    async def _tidy(self, leftovers: Leftovers, present: Present, entries: Sequence[CheckpointEntry]) -> None:
         """The kubelet keeps a dead pod's record for a while: what is known of it stays as long."""
         live = {pod.metadata.uid for pod in self.view.pods} | {entry.pod_uid for entry in entries}
         try:
@@ -229,6 +231,7 @@ class Reconciler:
         except LeftoversError as error:
             self._problem(str(error))
         try:
+            await leftovers.remove_directories(present, live)
             await leftovers.remove(present, entries, self.view.resources.gpu_mem)
         except LeftoversError as error:
             self._problem(str(error))

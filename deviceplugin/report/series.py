@@ -36,8 +36,8 @@ _CONTAINER: Final = (
 )
 _REFUSAL: Final = Label(
     "reason",
-    "10: NotIdentified, NoAllocation, WrongAllocation, OtherCard, OtherRuntime, CheckpointError, KubeletSilent,"
-    " CdiError, OSError, Starting",
+    "11: NotIdentified, NoAllocation, WrongAllocation, OtherCard, OtherRuntime, NotIsolated, CheckpointError,"
+    " KubeletSilent, CdiError, OSError, Starting",
 )
 _CALL: Final = Label("call", "2: Allocate, PreStartContainer")
 
@@ -88,6 +88,18 @@ DRIFT: Final = Series(
     kind="gauge",
     says="Differences between what was decided and what is, that the last reconcile found, by kind (docs/node.md).",
     labels=(Label("kind", "kinds of drift (docs/node.md)"),),
+)
+MPS_READY: Final = Series(
+    name=f"{PREFIX}mps_daemon_ready",
+    kind="gauge",
+    says="1 while the MPS daemon of the card answers, else 0; there where isolation is by MPS.",
+    labels=(Label("UUID", "cards of the node"),),
+)
+MPS_ENDS: Final = Series(
+    name=f"{PREFIX}mps_daemon_ends_total",
+    kind="counter",
+    says="MPS daemons that ended, and their clients with them.",
+    labels=(Label("UUID", "cards of the node"),),
 )
 ANSWER_AGE, FAILING = contact_series(PREFIX)
 

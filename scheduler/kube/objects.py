@@ -248,6 +248,7 @@ class PodSpec(_Wire, frozen=True):
     volumes: tuple[dict[str, str | VolumeSource | None], ...] = ()
     resource_claims: tuple[ResourceClaim, ...] = ()
     host_network: bool = False
+    host_ipc: bool = msgspec.field(default=False, name="hostIPC")
     host_users: bool | None = None
 
 

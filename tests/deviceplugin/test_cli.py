@@ -87,13 +87,13 @@ flag --mode: mode: expected 'auto', 'cdi' or 'environment', found 'csi'; did you
 flag --cdi-dir: cdiDir: expected an absolute path, found 'cdi'
 flag --simulate-control: simulateControl: expected simulate as well: faults are for simulated cards only
 flag --health-check: healthCheck: expected a valid boolean, unable to interpret input, found 'perhaps'
-flag --isolation: isolation: expected 'none', found 'mps'
+flag --isolation: isolation: expected none, mps, hami-core, or the absolute path of a description, found 'mig'
 """
 
 
 def test_every_mistake_on_the_command_line_is_reported_with_exit_code_2() -> None:
     line = "--memory-unit QiB --node-name N --listen 10262 --log-level loud --mode csi --cdi-dir cdi "
-    result = invoked("run", *(line + "--simulate-control /s --health-check perhaps --isolation mps").split())
+    result = invoked("run", *(line + "--simulate-control /s --health-check perhaps --isolation mig").split())
     assert (result.exit_code, result.stderr) == (2, EVERY_MISTAKE)
 
 

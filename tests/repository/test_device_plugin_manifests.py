@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from config.protocol import names
-from config.settings.deviceplugin import ENV_PREFIX, DevicePluginConfiguration
+from config.settings.deviceplugin import ENV_PREFIX, DevicePluginConfiguration, Mps
 from config.settings.load import load
 from tests.support.repository import ROOT
 
@@ -179,6 +179,23 @@ def test_the_nvidia_runtime_class_is_one_value_on_top_of_what_is_installed() -> 
     assert patch["target"] == {"kind": "DaemonSet", "name": daemon_set["metadata"]["name"]}
     (change,) = yaml.safe_load(patch["patch"])
     assert change == {"op": "add", "path": "/spec/template/spec/runtimeClassName", "value": "nvidia"}
+
+
+def test_what_mps_needs_is_added_to_what_is_installed() -> None:
+    (overlay,) = documents("optional/mps/kustomization.yaml")
+    (patch,) = overlay["patches"]
+    daemon_set = one("manifests/device-plugin-daemonset.yaml", "DaemonSet")
+    change = yaml.safe_load(patch["patch"])
+    (container,), (installed,) = (one["spec"]["template"]["spec"]["containers"] for one in (change, daemon_set))
+
+    assert change["metadata"] == {key: daemon_set["metadata"][key] for key in ("name", "namespace")}
+    assert container["name"] == installed["name"]
+    added = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert set(added) - {variable["name"] for variable in installed["env"]} == {f"{ENV_PREFIX}ISOLATION"}
+    assert added[f"{ENV_PREFIX}ISOLATION"] == "mps"
+    assert container["volumeMounts"][0]["mountPath"] == Mps().directory
+    (volume,) = change["spec"]["template"]["spec"]["volumes"]
+    assert (volume["name"], volume["hostPath"]["path"]) == (container["volumeMounts"][0]["name"], Mps().directory)
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,8 @@ def _words(annotation: object) -> str:
     if get_origin(annotation) is tuple:
         items = {_words(option) for option in options(get_args(annotation)[0])}
         return f"list of {items.pop()}" if len(items) == 1 else "list"
+    if get_origin(annotation) is dict:
+        return "mapping of text"
     if is_model(annotation):
         return "section"
     names: dict[object, str] = {str: "text", int: "whole number", float: "number", bool: "true or false"}

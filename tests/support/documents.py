@@ -11,6 +11,7 @@ from scheduler.plugins.registry import describe
 from tests.differential.document import differences_markdown
 from tests.support import pod_fields
 from tests.support.configuration_document import configuration_markdown
+from tests.support.isolation_document import isolation_markdown
 from tests.support.krew import krew_manifest
 from tests.support.kubectl_document import kubectl_markdown
 from tests.support.metrics_document import metrics_markdown
@@ -21,6 +22,7 @@ from tests.support.repository import ROOT
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "docs/configuration.md": lambda: configuration_markdown(describe()),
     "docs/configuration-node.md": node_markdown,
+    "docs/isolation.md": isolation_markdown,
     "docs/compatibility.md": pod_fields.markdown,
     "docs/metrics.md": metrics_markdown,
     "docs/differences.md": differences_markdown,

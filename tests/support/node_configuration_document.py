@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from config.settings.deviceplugin import DevicePluginConfiguration, Kubelet
+from config.settings.deviceplugin import DevicePluginConfiguration, HamiCore, Kubelet, Mps
 from config.settings.scheduler import ClientConnection, Resources
 from tests.support.configuration_document import section
 
@@ -35,6 +35,8 @@ without a value counts as left out.
 
 ```yaml
 {EXAMPLE}```
+
+What keeps containers to their share is in [isolation](isolation.md).
 
 ## The environment
 
@@ -72,5 +74,7 @@ def node_markdown() -> str:
         section("### `resources`", Resources),
         section("### `clientConnection`", ClientConnection),
         section("### `kubelet`", Kubelet),
+        section("### `mps`", Mps),
+        section("### `hamiCore`", HamiCore),
     ]
     return "\n".join(parts)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from config.protocol import names
 from config.protocol.inventory import Card
+from config.settings.isolation import NONE
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.allocated import GivenCards
 from deviceplugin.allocation.journal import Journal
@@ -15,6 +16,7 @@ from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import Process, Reading
+from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.node.events import Notice
 from deviceplugin.reconcile.drift import DriftPolicy
@@ -119,6 +121,7 @@ async def rig(
             readings=lambda: node.readings,
             given=node.given,
             files=SpecFiles(folder / "cdi"),
+            directories=ContainerDirectories(folder / "isolation", NONE),
             tell=node.told.append,
             evictor=node,
             metrics=NodeMetrics("n", 1024, dcgm=False),

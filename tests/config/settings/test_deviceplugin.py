@@ -66,7 +66,10 @@ def test_off_needs_no_quotes(tmp_path: Path) -> None:
         pytest.param({"ignoredXids": [31, 79], "hardwareXids": [79]}, "in ignoredXids too: 79", id="in both lists"),
         pytest.param({"ignoredXids": [0]}, "ignoredXids", id="no XID has that number"),
         pytest.param({"monitor": True}, "monitor", id="on says too little"),
-        pytest.param({"isolation": "mps"}, "isolation", id="not built"),
+        pytest.param({"isolation": "mig"}, "none, mps, hami-core, or the absolute path", id="an unknown isolation"),
+        pytest.param({"isolation": "isolation.yaml"}, "absolute path", id="a description relative to what"),
+        pytest.param({"isolation": "hami-core"}, "absolute path of the library", id="a library from nowhere"),
+        pytest.param({"mps": {"directory": "/run/" + "m" * 48}}, "mps.directory", id="sockets with too long a path"),
         pytest.param({"resources": {"gpuMem": "mem"}}, "extended resource", id="a resource without a domain"),
     ],
 )

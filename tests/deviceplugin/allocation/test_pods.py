@@ -1,11 +1,13 @@
 """A node's pod as the API server has it, and what it asks."""
 
+import msgspec
 import pytest
 
 from config.protocol import names
 from config.protocol.booked_cards import Ask
 from config.protocol.container_formula import ContainerKind
-from deviceplugin.allocation.pods import PodContainer
+from deviceplugin.allocation.pods import PodContainer, read_pod
+from scheduler.kube import objects
 from tests.support.node_pods import node_pod
 
 
@@ -42,3 +44,13 @@ def test_what_it_asks_as_a_whole(count: str, cards: int) -> None:
     labels = {names.GPU_COUNT: count} if count else {}
     pod = node_pod("p", [4, 2], init=[8, 1], sidecars={1}, labels=labels)
     assert pod.ask() == Ask(units=8, cards=cards, sidecars=(False, True))
+
+
+def test_what_isolation_looks_at_is_read() -> None:
+    limits = {names.GPU_MEM: "2", names.GPU_CORE: "30"}
+    spec = {"containers": [{"name": "c", "resources": {"limits": limits}}, {"name": "plain"}], "hostIPC": True}
+    wire = msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, type=objects.Pod)
+    pod = read_pod(wire)
+    assert ([one.percent for one in pod.containers], pod.host_ipc) == ([30, 0], True)
+    other = read_pod(wire, gpu_core="example.com/core")
+    assert [one.percent for one in other.containers] == [0, 0]

@@ -3,7 +3,7 @@
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
 
-from deviceplugin.driver.cards import CardFailed, NotOpened, SourceFailed, Xid
+from deviceplugin.driver.cards import CardFailed, NoAnswer, NotOpened, SourceFailed, Xid
 from deviceplugin.driver.nvml import NvmlSource
 from tests.support.nvml_double import NvmlDouble, card, xid
 
@@ -72,6 +72,22 @@ def test_a_card_without_events_is_not_waited_for() -> None:
     source.describe(0)
     assert source.wait("GPU-0", 60.0) is None
     assert double.waited_ms == []
+
+
+@pytest.mark.parametrize("mode", ["", "EXCLUSIVE_PROCESS", "PROHIBITED"])
+def test_a_compute_mode_is_set_as_it_is_read(mode: str) -> None:
+    double, source = found(0)
+    answers = double.nvml_cards[0].answers
+    answers["nvmlDeviceSetComputeMode"] = lambda number: answers.update(nvmlDeviceGetComputeMode=number)
+    source.set_compute_mode("GPU-0", mode)
+    assert source.read("GPU-0").compute_mode == mode
+
+
+def test_a_compute_mode_that_may_not_be_set_says_nothing_of_the_card_or_the_driver() -> None:
+    double, source = found(0)
+    double.nvml_cards[0].answers["nvmlDeviceSetComputeMode"] = pynvml.NVMLError_NoPermission()
+    with pytest.raises(NoAnswer, match="Insufficient Permissions"):
+        source.set_compute_mode("GPU-0", "EXCLUSIVE_PROCESS")
 
 
 def test_a_card_touches_no_other() -> None:

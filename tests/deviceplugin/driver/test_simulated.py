@@ -10,7 +10,17 @@ import pytest
 from config.clusterfile import reading
 from config.protocol import inventory, names
 from config.settings.mistakes import ConfigurationError
-from deviceplugin.driver.cards import CardFailed, DriverCard, Process, SourceFailed, Xid
+from deviceplugin.driver.calls import Worker
+from deviceplugin.driver.cards import (
+    EXCLUSIVE_PROCESS,
+    CardFailed,
+    DriverCard,
+    NoAnswer,
+    Process,
+    Reading,
+    SourceFailed,
+    Xid,
+)
 from deviceplugin.driver.simulated import (
     BackFault,
     DieFault,
@@ -28,6 +38,8 @@ from deviceplugin.driver.simulated import (
     XidFault,
     read_simulation,
 )
+from deviceplugin.driver.supervisor import SupervisedDriver
+from deviceplugin.driver.threads import DriverThreads
 
 CARDS = (
     DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024),
@@ -288,3 +300,27 @@ def test_an_error_that_nobody_heard_is_kept() -> None:
     made = driver()
     happen(made, XidFault("0", 79))
     assert made.opened().wait("GPU-a", 0) == (Xid("GPU-a", 79),)
+
+
+async def test_a_compute_mode_is_set_by_whichever_process_asks_the_card() -> None:
+    simulated = SimulatedDriver(CARDS, ())
+
+    async def start() -> Worker:
+        return DriverThreads(simulated.opened())
+
+    async def modes() -> list[str]:
+        found = await supervised.readings(["GPU-a", "GPU-b"])
+        return [one.compute_mode for one in found.values() if isinstance(one, Reading)]
+
+    supervised = SupervisedDriver(start)
+    await supervised.cards()
+    await supervised.set_compute_mode("GPU-a", EXCLUSIVE_PROCESS)
+    assert await modes() == [EXCLUSIVE_PROCESS, ""]
+    simulated.happen(DieFault())
+    await supervised.set_compute_mode("GPU-a", "")
+    assert await modes() == ["", ""]
+    await supervised.release(frozenset({"GPU-b"}))
+    for uuid in ("GPU-b", "GPU-unknown"):
+        with pytest.raises(NoAnswer):
+            await supervised.set_compute_mode(uuid, EXCLUSIVE_PROCESS)
+    await supervised.close()

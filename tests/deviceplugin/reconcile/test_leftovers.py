@@ -70,3 +70,18 @@ async def test_a_journal_that_cannot_be_written_is_reported_and_the_round_goes_o
         (folder / "state" / ".journal.json.tmp").mkdir()
         await loop.round()
         assert "cannot write the journal" in loop.result.problems[0]
+
+
+async def test_directories_of_isolation_are_removed_when_the_kubelet_has_forgotten_the_pod(folder: Path) -> None:
+    async with rig(folder) as (node, loop):
+        uid = node.runs("p", 2)
+        kept = folder / "isolation" / "pods" / uid
+        (kept / "c0").mkdir(parents=True)
+        await loop.round()
+        node.ends("p")
+        await loop.round()
+        assert loop.directories.present() == [uid]
+        node.records.clear()
+        node.record("uid-other", [])
+        await loop.round()
+        assert loop.directories.present() == []

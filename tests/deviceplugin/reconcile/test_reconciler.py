@@ -5,6 +5,7 @@ import contextlib
 from pathlib import Path
 
 from config.protocol import names
+from config.settings.isolation import NONE
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.allocated import GivenCards
 from deviceplugin.allocation.journal import Journal
@@ -12,6 +13,7 @@ from deviceplugin.allocation.own_pods import OwnPods
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import Process, Reading
+from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.reconcile.reconciler import Reconciler
 from deviceplugin.report.metrics import NodeMetrics
@@ -154,6 +156,7 @@ async def _rounds(folder: Path, *, known_at_s: float) -> list[float]:
         readings=dict,
         given=GivenCards(),
         files=SpecFiles(folder / "cdi"),
+        directories=ContainerDirectories(folder / "isolation", NONE),
         tell=lambda _: None,
         evictor=Node(folder, KubeletDouble(folder), pods, journal),
         metrics=NodeMetrics("n", 1024, dcgm=False),

@@ -1,0 +1,200 @@
+"""IsolationMechanism: what a container additionally gets so that it keeps to its share of a card. Pure.
+
+A description has no code: variables, mounts, device nodes, hooks, and one of a few preparations of the node. Its texts
+are templates with placeholders of a closed list; a pod's author can say nothing in them.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Annotated, Final, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from config.protocol import environment, names
+from config.settings.deviceplugin import AbsolutePath, HamiCore, Mps
+from config.settings.schema import Section, refuse_twins
+
+API_VERSION: Final = "gpushare/v1alpha1"
+KIND: Final = "IsolationMechanism"
+
+PLACEHOLDERS: Final[Mapping[str, str]] = {
+    "units": "units of each of its cards",
+    "mib": "the same in MiB",
+    "percent": "hundredths of each card: what it asks of `gpuCore`, else its share of the card's memory, at least 1",
+    "uuid": "UUIDs of its cards, by index, with commas",
+    "index": "indexes of its cards, with commas",
+    "pod_uid": "UID of its pod",
+    "container": "its name",
+}
+_PLACEHOLDER: Final = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+# What the device plugin itself sets: a mechanism may not give a container other cards.
+_OWN: Final = frozenset(
+    {
+        environment.VISIBLE_DEVICES,
+        environment.CARD_UUIDS,
+        environment.MEM_CONTAINER,
+        environment.CGPU_DISABLE,
+        names.MEM_IDX,
+        names.MEM_POD,
+        names.MEM_DEV,
+    }
+)
+_LONGEST_CONTENT: Final = 4096
+MPS_PIPES: Final = "CUDA_MPS_PIPE_DIRECTORY"
+MPS_LOGS: Final = "CUDA_MPS_LOG_DIRECTORY"
+_HAMI_LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
+_HAMI_CACHE: Final = "/usr/local/vgpu/cache"
+_HAMI_LOCKS: Final = "/tmp/vgpulock"  # noqa: S108 - the library has the path built in
+
+
+def filled(template: str, values: Mapping[str, str]) -> str:
+    """The template with a value for each placeholder. What a value holds is not looked at again."""
+    return _PLACEHOLDER.sub(lambda match: values[match.group(1)], template)
+
+
+def _template(text: str) -> str:
+    rest = _PLACEHOLDER.sub("", text)
+    if "{" in rest or "}" in rest or "\0" in rest:
+        allowed = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+        message = f"expected no braces but those of {allowed}, found {text[:80]!r}"
+        raise ValueError(message)
+    return text
+
+
+def _path_template(text: str) -> str:
+    if not text.startswith("/") or ".." in PurePosixPath(text).parts:
+        message = f"expected an absolute path without .., found {text[:80]!r}"
+        raise ValueError(message)
+    return _template(text)
+
+
+Template: TypeAlias = Annotated[str, AfterValidator(_template)]
+PathTemplate: TypeAlias = Annotated[str, AfterValidator(_path_template)]
+Keeper: TypeAlias = Literal["container", "node"]
+Preparation: TypeAlias = Literal["none", "mps"]
+
+
+class IsolationMount(Section):
+    """A path in the container, from exactly one of `hostPath`, `directory` and `content`."""
+
+    container_path: PathTemplate = Field(description="Where the container finds it.")
+    host_path: PathTemplate | None = Field(default=None, description="A file or directory of the node.")
+    directory: Keeper | None = Field(
+        default=None,
+        description="A directory that the plugin makes in its state directory, open to every user: `container`, one "
+        "for each container, removed when its pod is gone; `node`, one for all of them.",
+    )
+    content: str | None = Field(
+        default=None, max_length=_LONGEST_CONTENT, description="A file with this text, as it is, without placeholders."
+    )
+    read_only: bool = Field(default=True, description="Whether the container may not write to it.")
+
+    @model_validator(mode="after")
+    def _from_one_source(self) -> Self:
+        given = [name for name in ("hostPath", "directory", "content") if getattr(self, _FIELD_OF[name]) is not None]
+        if len(given) != 1:
+            message = f"expected exactly one of {', '.join(_FIELD_OF)}, found {', '.join(given) or 'none'}"
+            raise ValueError(message)
+        return self
+
+
+_FIELD_OF: Final = {"hostPath": "host_path", "directory": "directory", "content": "content"}
+
+
+class IsolationHook(Section):
+    """A hook of the Container Device Interface."""
+
+    hook_name: Literal["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"] = (
+        Field(description="When it runs.")
+    )
+    path: AbsolutePath = Field(description="A program of the node.")
+    args: tuple[Template, ...] = Field(default=(), description="Its arguments, the program's name first.")
+
+
+class IsolationMechanism(Section):
+    """What each container that has GPU memory gets beside its cards."""
+
+    api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="The form of this file.")
+    kind: Literal["IsolationMechanism"] = Field(default=KIND, description="The form of this file.")
+    environment: dict[str, Template] = Field(default={}, description="Variables, by name.")
+    mounts: tuple[IsolationMount, ...] = Field(default=(), description="What is mounted.")
+    device_nodes: tuple[AbsolutePath, ...] = Field(
+        default=(), description="Device nodes of the node, which the container gets under the same path."
+    )
+    hooks: tuple[IsolationHook, ...] = Field(
+        default=(), description="Hooks of the Container Device Interface; they need `mode: cdi` in the configuration."
+    )
+    preparation: Preparation = Field(
+        default="none",
+        description="What the plugin prepares before a container starts: `mps`, a control daemon for each card.",
+    )
+    host_ipc: bool = Field(
+        default=False, validation_alias="hostIPC", description="Whether pods without `hostIPC: true` are refused."
+    )
+
+    @field_validator("environment")
+    @classmethod
+    def _names_of_variables(cls, variables: dict[str, str]) -> dict[str, str]:
+        for name in variables:
+            if not _VARIABLE.fullmatch(name):
+                message = f"expected the name of a variable, found {name[:80]!r}"
+                raise ValueError(message)
+            if name in _OWN:
+                message = f"expected no variable that the device plugin sets itself, found {name}"
+                raise ValueError(message)
+        return variables
+
+    @field_validator("mounts")
+    @classmethod
+    def _each_path_once(cls, mounts: tuple[IsolationMount, ...]) -> tuple[IsolationMount, ...]:
+        refuse_twins("containerPath", [mount.container_path for mount in mounts])
+        return mounts
+
+    @property
+    def nothing(self) -> bool:
+        """Whether containers get nothing, and nothing is prepared."""
+        return self == NONE
+
+
+NONE: Final = IsolationMechanism()
+
+
+def mps(settings: Mps) -> IsolationMechanism:
+    """NVIDIA's Multi-Process Service: a client finds its card's daemon, and is told what it may use.
+
+    Source: NVIDIA, Multi-Process Service, "Environment Variables". The daemon has one card, which is its number 0.
+    """
+    pipes = f"{settings.directory}/{{uuid}}"
+    return IsolationMechanism(
+        environment={
+            MPS_PIPES: pipes,
+            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0={mib}M",
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "{percent}",
+        },
+        mounts=(IsolationMount(container_path=pipes, host_path=pipes, read_only=False),),
+        preparation="mps",
+        host_ipc=True,
+    )
+
+
+def hami_core(settings: HamiCore) -> IsolationMechanism:
+    """The preload library HAMi-core, which counts what CUDA allocates. settings.library: a path.
+
+    Source: Project-HAMi/HAMi-core, README.md and src/multiprocess/multiprocess_memory_limit.h. A limit without an index
+    holds for every card of the container.
+    """
+    return IsolationMechanism(
+        environment={
+            "CUDA_DEVICE_MEMORY_LIMIT": "{mib}m",
+            "CUDA_DEVICE_SM_LIMIT": "{percent}",
+            "CUDA_DEVICE_MEMORY_SHARED_CACHE": f"{_HAMI_CACHE}/{{container}}.cache",
+        },
+        mounts=(
+            IsolationMount(container_path=_HAMI_LIBRARY, host_path=settings.library),
+            IsolationMount(container_path="/etc/ld.so.preload", content=f"{_HAMI_LIBRARY}\n"),
+            IsolationMount(container_path=_HAMI_CACHE, directory="container", read_only=False),
+            IsolationMount(container_path=_HAMI_LOCKS, directory="node", read_only=False),
+        ),
+    )

@@ -1,0 +1,158 @@
+"""Which cards have a control daemon of MPS: each that the driver names, not split, and not released.
+
+    wanted ──▶ its compute mode, its daemon ──▶ clients may start
+    no longer wanted, or the plugin stops ──▶ its daemon ends, its compute mode is given back
+
+Owned by the event loop.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from config.settings.deviceplugin import Mps
+from deviceplugin.isolation.compute_modes import ComputeModes
+from deviceplugin.isolation.mps_control import ControlFailed, MpsControl
+from deviceplugin.isolation.mps_daemon import MpsDaemon, MpsPace
+from deviceplugin.node.events import Notice
+from deviceplugin.report import series
+from scheduler.kube.port import PodKey
+
+_LOOK_S: Final = 5.0
+_KNOWN_S: Final = 0.1
+log = structlog.get_logger()
+
+
+class MpsMetrics:
+    """There where daemons are."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """registry: of the plugin."""
+        self.ready = series.MPS_READY.gauge(registry)
+        self.ends = series.MPS_ENDS.counter(registry)
+
+    def forget(self, uuid: str) -> None:
+        """The card has no daemon any more, and is to have none."""
+        with contextlib.suppress(KeyError):
+            self.ready.remove(uuid)
+
+
+@dataclass(slots=True, kw_only=True)
+class MpsCards:
+    """wanted: UUIDs of the cards that shall have a daemon. clients: the pods that have a card. tell: takes a notice.
+
+    metrics: None where no daemon is wanted, ever, and modes alone are given back.
+    """
+
+    settings: Mps
+    modes: ComputeModes
+    wanted: Callable[[], Collection[str]]
+    clients: Callable[[str], Sequence[PodKey]]
+    tell: Callable[[Notice], None]
+    backoff_s: Callable[[int], float]
+    metrics: MpsMetrics | None = None
+    pace: MpsPace = field(default_factory=MpsPace)
+    _daemons: dict[str, MpsDaemon] = field(default_factory=dict)
+    _running: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+    _refused: dict[str, str] = field(default_factory=dict)
+    _not_given_back: dict[str, str] = field(default_factory=dict)
+    _stopping: bool = False
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def cards_changed(self) -> None:
+        """Look again at which cards are wanted, soon."""
+        self._changed.set()
+
+    def has(self, uuid: str) -> bool:
+        """Whether the card has a daemon, ready or not."""
+        return uuid in self._daemons
+
+    async def ready(self, uuid: str, within_s: float) -> str:
+        """Why no client of the card may start; "" as soon as one may, after so long at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                # A plugin that has just started does not know its cards yet.
+                while (waited_for := self._daemons.get(uuid)) is None:  # noqa: ASYNC110 - cards come from elsewhere
+                    await asyncio.sleep(_KNOWN_S)
+                await waited_for.ready.wait()
+        daemon = self._daemons.get(uuid)
+        if daemon is None:
+            return f"card {uuid}: {self._refused.get(uuid, 'it has no MPS daemon now')}"
+        return "" if daemon.ready.is_set() else f"card {uuid}: {daemon.problem}"
+
+    def problems(self) -> tuple[str, ...]:
+        """What operators should know."""
+        own = {uuid: daemon.problem for uuid, daemon in self._daemons.items() if daemon.problem}
+        told = tuple(f"card {uuid}: {problem}" for uuid, problem in (own | self._refused).items())
+        return (*told, *self._not_given_back.values())
+
+    async def run(self) -> None:
+        """Follow the cards, forever."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._changed.clear()
+                if not self._stopping:
+                    await self._follow(tasks)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):
+                        await self._changed.wait()
+
+    async def stop(self) -> None:
+        """End the daemons that are ours, and give their cards back; those of others go on with theirs."""
+        self._stopping = True
+        ours = [uuid for uuid, daemon in self._daemons.items() if not daemon.of_others]
+        await asyncio.gather(*(self._leave(uuid, "the device plugin stops") for uuid in ours))
+
+    async def _follow(self, tasks: asyncio.TaskGroup) -> None:
+        wanted = set(self.wanted())
+        for uuid in self._daemons.keys() - wanted:
+            await self._leave(uuid, "the card is taken out of use")
+        for uuid in sorted(wanted - self._daemons.keys()) if not self._stopping else ():
+            self._begin(uuid, tasks)
+        for uuid in sorted(self.modes.before.keys() - self._daemons.keys()):
+            await self._give_back(uuid)
+
+    def _begin(self, uuid: str, tasks: asyncio.TaskGroup) -> None:
+        try:
+            control = MpsControl(self.settings, uuid)
+        except ControlFailed as error:
+            self._refused[uuid] = str(error)
+            return
+        daemon = MpsDaemon(uuid, control, self.modes.exclusive, self._turned, self.backoff_s, self.pace)
+        self._daemons[uuid] = daemon
+        self._running[uuid] = tasks.create_task(daemon.run())
+
+    async def _leave(self, uuid: str, why: str) -> None:
+        if uuid not in self._daemons:
+            return  # `stop` and a look at the cards may meet.
+        task, daemon = self._running.pop(uuid), self._daemons.pop(uuid)
+        task.cancel()
+        await asyncio.wait({task})
+        await daemon.stop(why)
+        if self.metrics is not None:
+            self.metrics.forget(uuid)
+        await self._give_back(uuid)
+
+    async def _give_back(self, uuid: str) -> None:
+        if problem := await self.modes.give_back(uuid):
+            self._not_given_back[uuid] = problem
+        else:
+            self._not_given_back.pop(uuid, None)
+
+    def _turned(self, uuid: str, why: str) -> None:
+        """A daemon answers now (why is ""), or has ended, and its clients have failed."""
+        if self.metrics is not None:
+            self.metrics.ready.labels(uuid).set(not why)
+        if not why:
+            return
+        if self.metrics is not None:
+            self.metrics.ends.labels(uuid).inc()
+        log.warning("mps.ended", uuid=uuid, reason=why)
+        for pod in self.clients(uuid):
+            note = f"card {uuid}: {why}; CUDA programs that were using the card fail: start them again"
+            self.tell(Notice("GPUIsolationLost", note, pod))

@@ -1,0 +1,172 @@
+"""The control daemon of MPS for one card, kept running.
+
+                 ┌──────────── answers ───────────▶ READY (adopted: somebody else has started it)
+    WAITING ── look ── the card for one process ── start ── answers ──▶ READY (ours)
+       ▲                                                      │           │
+       └──────────── back-off ◀── does not answer in time ────┴───────────┘ ends, or is silent three times: `turned`
+
+Its clients fail when it ends. Owned by the event loop.
+"""
+
+import asyncio
+import contextlib
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from deviceplugin.isolation.mps_control import ControlFailed, ControlSilent, MpsControl
+
+_SILENT: Final = 3
+# One that ends sooner again and again is started at growing intervals: each time its clients are told.
+_STEADY_S: Final = 60.0
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class MpsPace:
+    """Seconds.
+
+    answer: for an answer. start: until a daemon that was started has to answer. again: between two tries of that.
+    look: between two looks at one that is ready. quit: for it to end when it is told to.
+    """
+
+    answer_s: float = 5.0
+    start_s: float = 20.0
+    again_s: float = 0.2
+    look_s: float = 10.0
+    quit_s: float = 3.0
+
+
+class MpsDaemon:
+    """ready: a client may start. problem: why it may not, or what else people should know; "" when nothing."""
+
+    def __init__(  # noqa: PLR0917 - each a different type: none can take another's place
+        self,
+        uuid: str,
+        control: MpsControl,
+        exclusive: Callable[[str], Awaitable[str]],
+        turned: Callable[[str, str], None],
+        backoff_s: Callable[[int], float],
+        pace: MpsPace,
+    ) -> None:
+        """exclusive: sees to the card's compute mode; why that failed.
+
+        turned: told of the UUID, and of "" when it is ready, of the reason when it is no longer.
+        """
+        self._uuid, self._control = uuid, control
+        self._exclusive, self._turned, self._backoff_s, self._pace = exclusive, turned, backoff_s, pace
+        self._process: Process | None = None
+        self._ready_at_s = 0.0
+        self.ready = asyncio.Event()
+        self.problem = "its MPS daemon has not answered yet"
+
+    async def run(self) -> None:
+        """Keep it running, forever."""
+        failures, why = 0, ""
+        while True:
+            try:
+                await self._serve()
+            except (ControlFailed, OSError) as error:
+                why = str(error)
+            await self._end()
+            if self.ready.is_set():
+                if asyncio.get_running_loop().time() - self._ready_at_s >= _STEADY_S:
+                    failures = 0
+                self._unready(why)
+            failures += 1
+            self.problem = why
+            log.warning("mps.failed", uuid=self._uuid, attempt=failures, reason=why)
+            await asyncio.sleep(self._backoff_s(failures))
+
+    async def stop(self, why: str) -> None:
+        """End it, where it is ours; nobody runs it any more."""
+        goes_on = self.of_others
+        await self._end()
+        if self.ready.is_set() and not goes_on:
+            self._unready(why)
+        self.ready.clear()
+
+    @property
+    def of_others(self) -> bool:
+        """Whether somebody else runs it: it was there before, or none is ever started here."""
+        return not self._control.startable or (self.ready.is_set() and self._process is None)
+
+    def _unready(self, why: str) -> None:
+        self.ready.clear()
+        self._turned(self._uuid, why)
+
+    async def _serve(self) -> None:
+        """Raises ControlFailed, OSError."""
+        if problem := await self._exclusive(self._uuid):
+            raise ControlFailed(problem)
+        try:
+            await self._ask()
+        except ControlFailed:
+            if not self._control.startable:
+                raise
+            self._process = await self._control.start()
+            await self._answers(self._process)
+        self.problem = ""
+        self._ready_at_s = asyncio.get_running_loop().time()
+        self.ready.set()
+        self._turned(self._uuid, "")
+        log.info("mps.ready", uuid=self._uuid, adopted=self._process is None)
+        await self._follow()
+
+    async def _ask(self) -> None:
+        """One that is there and slow must not be taken for gone: what it has there would be removed."""
+        for last in (False,) * (_SILENT - 1) + (True,):
+            try:
+                await self._control.ask(self._pace.answer_s)
+            except ControlSilent as error:
+                self.problem = str(error)
+                if last:
+                    raise
+            else:
+                return
+
+    async def _answers(self, process: Process) -> None:
+        why = ""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._pace.start_s):
+                while process.returncode is None:
+                    try:
+                        await self._control.ask(self._pace.answer_s)
+                    except ControlFailed as error:
+                        why = str(error)
+                    else:
+                        return
+                    await asyncio.sleep(self._pace.again_s)
+        raise ControlFailed(_how(process) or why)
+
+    async def _follow(self) -> None:
+        while True:
+            await self._pause()
+            await self._ask()
+            self.problem = await self._exclusive(self._uuid)
+
+    async def _pause(self) -> None:
+        """Until the next look. Raises ControlFailed as soon as a daemon of ours has ended."""
+        if self._process is None:
+            await asyncio.sleep(self._pace.look_s)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._pace.look_s):
+                await self._process.wait()
+            raise ControlFailed(_how(self._process))
+
+    async def _end(self) -> None:
+        if self._process is not None:
+            process, self._process = self._process, None
+            await self._control.end(process, self._pace.quit_s)
+
+
+def _how(process: Process) -> str:
+    """How it has ended; "" while it runs."""
+    code = process.returncode
+    if code is None:
+        return ""
+    return f"its MPS daemon has ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"

@@ -1,0 +1,67 @@
+"""Isolation on this node: one description, carried out for each container."""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from config.settings.isolation import IsolationMechanism
+from deviceplugin.allocation.portion import Portion
+from deviceplugin.cdi.additions import Additions
+from deviceplugin.isolation import fill
+from deviceplugin.isolation.directories import ContainerDirectories
+from deviceplugin.isolation.mps_cards import MpsCards
+
+DIRECTORY: Final = "isolation"
+# A plugin that has just started has its daemons within a second or two; the kubelet comes again later.
+_READY_WITHIN_S: Final = 5.0
+
+
+class NodeIsolation:
+    """`allocation.allocators.Isolation`. Owned by the event loop; files are written in a thread.
+
+    directories: what is made for containers.
+    """
+
+    def __init__(self, mechanism: IsolationMechanism, state: Path, mps: MpsCards) -> None:
+        """state: the plugin's state directory. mps: its cards have daemons where the description says so."""
+        self._mechanism, self._mps = mechanism, mps
+        self._state = state / DIRECTORY
+        self.directories = ContainerDirectories(self._state, mechanism)
+
+    def objection(self, portion: Portion) -> str:
+        """As the port."""
+        if self._mechanism.host_ipc and not portion.pod.host_ipc:
+            return "isolation on this node needs the node's shared memory; add hostIPC: true to the pod"
+        if self._mechanism.preparation == "mps" and len(portion.shares) > 1:
+            return (
+                f"container {portion.container.name} has {len(portion.shares)} cards; with MPS a container has one: "
+                "each card has a daemon of its own, and a program finds one of them"
+            )
+        return ""
+
+    async def prepare(self, portion: Portion) -> str:
+        """As the port."""
+        await asyncio.to_thread(self.directories.make, portion)
+        if self._mechanism.preparation == "mps":
+            return await self._mps.ready(portion.shares[0].uuid, _READY_WITHIN_S)
+        return ""
+
+    def additions(self, portion: Portion) -> Additions:
+        """As the port."""
+        return fill.additions(self._mechanism, portion, str(self._state))
+
+    def problems(self) -> tuple[str, ...]:
+        """What operators should know."""
+        return self._mps.problems()
+
+    def cards_changed(self) -> None:
+        """The driver's cards, or their health, may be others."""
+        self._mps.cards_changed()
+
+    async def run(self) -> None:
+        """Keep the daemons, forever."""
+        await self._mps.run()
+
+    async def stop(self) -> None:
+        """Before the driver is let go: end what is ours."""
+        await self._mps.stop()

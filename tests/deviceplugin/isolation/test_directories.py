@@ -1,0 +1,68 @@
+"""What isolation makes for containers: open to their users and to nobody else, and gone with the pod."""
+
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from config.settings.isolation import NONE, IsolationMechanism
+from deviceplugin.isolation import fill
+from deviceplugin.isolation.directories import ContainerDirectories
+from tests.support.portions import portion
+
+MECHANISM = IsolationMechanism.model_validate(
+    {
+        "mounts": [
+            {"directory": "container", "containerPath": "/cache"},
+            {"directory": "node", "containerPath": "/locks"},
+            {"content": "/lib.so\n", "containerPath": "/etc/ld.so.preload"},
+            {"hostPath": "/nowhere/at/all", "containerPath": "/host"},
+        ]
+    }
+)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_each_user_of_a_container_may_write_and_nobody_of_the_node_gets_there(tmp_path: Path) -> None:
+    state = tmp_path / "isolation"
+    ContainerDirectories(state, MECHANISM).make(portion(name="p"))
+    cache, locks, file, _ = (Path(fill.source(mount, portion(name="p"), str(state))) for mount in MECHANISM.mounts)
+    assert (mode(state), mode(cache), mode(locks), mode(file)) == (0o700, 0o1777, 0o1777, 0o644)
+    assert file.read_text() == "/lib.so\n"
+
+
+def test_made_again_what_is_there_stays(tmp_path: Path) -> None:
+    made = ContainerDirectories(tmp_path / "isolation", MECHANISM)
+    made.make(portion(name="p"))
+    cache = Path(fill.source(MECHANISM.mounts[0], portion(name="p"), str(tmp_path / "isolation")))
+    (cache / "used").touch()
+    made.make(portion(name="p"))
+    assert (cache / "used").exists()
+
+
+def test_what_is_kept_for_a_pod_is_removed_with_it(tmp_path: Path) -> None:
+    made = ContainerDirectories(tmp_path / "isolation", MECHANISM)
+    for name in ("p", "q"):
+        made.make(portion(name=name))
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    cache = Path(fill.source(MECHANISM.mounts[0], portion(name="p"), str(tmp_path / "isolation")))
+    (cache / "link").symlink_to(outside)
+    assert made.remove(["uid-p", "uid-unknown", "../node"]) == ["uid-p"]
+    assert (made.present(), outside.exists()) == (["uid-q"], True)
+
+
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
+    found = portion()
+    with pytest.raises(OSError, match="cannot be the name of a directory"):
+        ContainerDirectories(tmp_path, MECHANISM).make(replace(found, pod=replace(found.pod, uid="../x")))
+
+
+def test_without_isolation_nothing_is_made(tmp_path: Path) -> None:
+    made = ContainerDirectories(tmp_path / "isolation", NONE)
+    made.make(portion())
+    assert (list(tmp_path.iterdir()), made.present(), made.remove(["uid-p"])) == ([], [], [])
