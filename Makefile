@@ -29,10 +29,13 @@ ifneq ($(usable),yes)
 .PHONY: .venv/.runtime
 endif
 
-.PHONY: help demo test test-nightly bench setup check unit e2e binaries format docs protos lock clean
+.PHONY: help demo cluster cluster-down kind kind-down test test-nightly bench setup check unit e2e binaries format docs protos lock clean
 
 help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal'
+	@echo 'make cluster  Kubernetes on this machine, two nodes with simulated cards, both programs installed; stays up until'
+	@echo '              make cluster-down    (root for the nodes, by sudo; Go >= 1.26.6, gcc, pkg-config, apt-get, openssl)'
+	@echo 'make kind     the same in Docker, with the image built here (docker, kind and kubectl); make kind-down ends it'
 	@echo 'make test     everything: check, unit, e2e'
 	@echo 'make test-nightly  1,000,000 steps of random histories; 100,000 mutated objects and files;'
 	@echo '              hundreds of pods on a real kubelet, restarts at random;'
@@ -54,6 +57,18 @@ help:
 
 demo: .venv/.project
 	@.venv/bin/gpushare-scheduler demo
+
+cluster: .venv/.project
+	@.venv/bin/python -m e2e.local_cluster up
+
+cluster-down: .venv/.project
+	@.venv/bin/python -m e2e.local_cluster down
+
+kind:
+	@e2e/kind/up.sh
+
+kind-down:
+	@e2e/kind/down.sh
 
 test: check unit e2e
 	@echo 'make test: passed'

@@ -24,6 +24,7 @@ from scheduler.kube import versions
 from scheduler.kube.rest import version
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import ConnectError, connect
+from scheduler.process import build_info
 from scheduler.process.probes import serve
 from scheduler.process.scrape import exposition
 from scheduler.process.startup import StartupError
@@ -76,6 +77,7 @@ async def _connected(
 async def _serve(
     configuration: DevicePluginConfiguration, cluster: KubeCluster, plugin: NodePlugin, stop: asyncio.Event
 ) -> None:
+    build_info.show(plugin.metrics.registry)
     try:
         server = await serve(
             configuration.listen_address,
@@ -87,7 +89,13 @@ async def _serve(
     except OSError as error:
         message = f"cannot listen on {configuration.listen}: {error.strerror}; choose another address with --listen"
         raise StartupError(message) from error
-    log.info("start", node=configuration.node_name, listen=configuration.listen, simulated=bool(configuration.simulate))
+    log.info(
+        "start",
+        version=str(build_info.build_info()),
+        node=configuration.node_name,
+        listen=configuration.listen,
+        simulated=bool(configuration.simulate),
+    )
     try:
         await _until_told_to_stop(cluster, plugin, stop)
     except* (TooManyDevices, NeedsNewContainer) as mistakes:

@@ -30,11 +30,23 @@ _UNIT_MIB: Final = {"MiB": 1, "GiB": 1024}
 _UNIT: Final = re.compile(r"([1-9][0-9]{0,9})?(MiB|GiB)")
 
 cli = typer.Typer(
-    help="Kubernetes device plugin that shares GPUs by memory.",
+    invoke_without_command=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+@cli.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Say which build this is, and end.")] = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Kubernetes device plugin that shares GPUs by memory."""
+    if version:
+        from scheduler.process.build_info import build_info  # noqa: PLC0415 - slow to import, and not needed by `run`
+
+        sys.stdout.write(f"gpushare-device-plugin {build_info()}\n")
+        raise typer.Exit
 
 
 @cli.command()

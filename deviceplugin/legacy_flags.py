@@ -30,7 +30,7 @@ _IGNORED_WITH_VALUE: Final = frozenset(
         "log_backtrace_at",
     }
 )
-_HELP: Final = frozenset({"--help", "-h"})
+_OF_NO_COMMAND: Final = frozenset({"--help", "-h", "--version"})
 _RUN: Final = "run"
 
 
@@ -49,7 +49,7 @@ def as_ours(arguments: Sequence[str]) -> CommandLine:
     had such flags and stay as they are.
     """
     given = list(arguments)
-    if not given or (given[0].startswith("-") and given[0] not in _HELP):
+    if not given or (given[0].startswith("-") and given[0] not in _OF_NO_COMMAND):
         given.insert(0, _RUN)
     if given[0] != _RUN:
         return CommandLine(given, ())

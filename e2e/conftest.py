@@ -15,7 +15,9 @@ A test on a node is skipped, with the reason, where this machine or this user ca
 CI set that is a failure.
 
 A test that stays inside its namespace says so by `@pytest.mark.any_cluster`; all others run only
-where the cluster is ours alone.
+where the cluster is ours alone. One that needs the scheduler and the device plugin installed says so
+by `@pytest.mark.installed`; it runs on a cluster of E2E_PROVIDER=existing or kind, and on that of
+`make cluster` in `suites/test_local_cluster.py`.
 """
 
 import os
@@ -44,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Choose the provider and the version, so that a wrong choice ends the run before any test."""
     config.addinivalue_line("markers", "nightly: takes long; run by make test-nightly alone")
     config.addinivalue_line("markers", "any_cluster: stays inside a namespace of its own, on any cluster")
+    config.addinivalue_line("markers", "installed: needs the scheduler and the device plugin installed")
     try:
         config.stash[_PROVIDER] = provider.chosen(os.environ)
         pinned.kubernetes_module()
@@ -58,11 +61,13 @@ def pytest_report_header() -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out, and count as left out, what is not asked for, and what may not run on somebody else's cluster."""
-    nightly, anywhere = config.getoption("--nightly"), config.stash[_PROVIDER].ours_alone
+    nightly, chosen = config.getoption("--nightly"), config.stash[_PROVIDER]
     kept = [
         item
         for item in items
-        if bool(item.get_closest_marker("nightly")) is nightly and (anywhere or item.get_closest_marker("any_cluster"))
+        if bool(item.get_closest_marker("nightly")) is nightly
+        and (chosen.ours_alone or item.get_closest_marker("any_cluster"))
+        and (chosen.installed or not item.get_closest_marker("installed"))
     ]
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept

@@ -27,6 +27,7 @@ from scheduler.kube.rest.rights import NEEDED, of_lease
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.leader_election import LeaderElection, Timing
 from scheduler.leadership import Leadership, LeaseLost
+from scheduler.process import build_info
 from scheduler.process.collector import keep_pauses_short
 from scheduler.process.contact import ContactCollector
 from scheduler.process.probes import serve
@@ -135,6 +136,7 @@ async def _serve(
     )
     if leadership is not None:
         metrics.leader.follow(configuration.leader_election.resource_name, service.leads)
+    build_info.show(metrics.registry)
     metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
     metrics.registry.register(ContactCollector("gpushare_scheduler_", service.contact))
     metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
@@ -150,7 +152,13 @@ async def _serve(
     except OSError as error:
         message = f"cannot listen on {configuration.listen}: {error.strerror}; choose another address with --listen"
         raise StartupError(message) from error
-    log.info("start", server=connection.url, source=connection.source, listen=configuration.listen)
+    log.info(
+        "start",
+        version=str(build_info.build_info()),
+        server=connection.url,
+        source=connection.source,
+        listen=configuration.listen,
+    )
     lost = ""
     try:
         await _until_stopped(service, cluster, configuration.leader_election)

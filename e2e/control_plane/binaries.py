@@ -78,10 +78,11 @@ PROGRAMS: Final[dict[str, GoProgram]] = {
     "runc": GoProgram("runc", "github.com/opencontainers/runc"),
     "pause": GoProgram("pause", "."),
     "kube-scheduler-oracle": GoProgram("oracle", "."),
+    "kubectl": GoProgram("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
 }
 OF_A_NODE: Final = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "pause")
-# Built by who asks for it: only `tests.differential.record` does.
-ON_DEMAND: Final = ("kube-scheduler-oracle",)
+# Built by who asks for them: `tests.differential.record` for the first, `e2e.local_cluster` for the second.
+ON_DEMAND: Final = ("kube-scheduler-oracle", "kubectl")
 
 
 def ensure(names: Iterable[str], say: Say | None = None) -> dict[str, Path]:
@@ -120,8 +121,8 @@ def linker_flags(module: str) -> str:
     """Flags for `go build -ldflags`: small, and for Kubernetes the version that it announces."""
     if module == "runc":
         return "-s -w -extldflags -static"
-    # Kubernetes reads its own version where a feature depends on that, in the oracle too.
-    if not module.startswith((TESTED, "oracle")):
+    # Kubernetes reads its own version where a feature depends on that, in the oracle too; kubectl tells it.
+    if not module.startswith((TESTED, "oracle", "kubectl")):
         return "-s -w"
     version = kubernetes_of(module)
     major, minor, _ = version.removeprefix("v").split(".")

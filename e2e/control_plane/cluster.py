@@ -53,6 +53,7 @@ class ControlPlane:
         readable_store: bool = False,
         streamed_lists: bool = True,
         audited: Sequence[str] = (),
+        kubelets: Sequence[str] = (),
     ) -> None:
         """Say what it consists of; nothing is started yet.
 
@@ -62,6 +63,7 @@ class ControlPlane:
         readable_store: objects are JSON in etcd, for those who read them there.
         streamed_lists: False: they come in pages only, as before Kubernetes 1.34.
         audited: names of users of whom every request is in `audit_log`.
+        kubelets: names of nodes on this machine, whose logs and containers clients can ask for; takes root.
         """
         self.folder = Path(tempfile.gettempdir()) / f"gpushare-e2e-{secrets.token_hex(6)}"
         self._pki = pki.Pki(self.folder)
@@ -71,6 +73,7 @@ class ControlPlane:
         self._readable_store = readable_store
         self._streamed_lists = streamed_lists
         self._audited = tuple(audited)
+        self._kubelets = tuple(kubelets)
         own = (
             StaticUser(secrets.token_hex(16), ADMIN, ("system:masters",)),
             StaticUser(secrets.token_hex(16), _CONTROLLERS),
@@ -191,11 +194,17 @@ class ControlPlane:
             readable_store=self._readable_store,
             streamed_lists=self._streamed_lists,
             audit=audit,
+            kubelets=self._kubelets_site() if self._kubelets else None,
         )
         command = commands.kube_apiserver(self._programs["kube-apiserver"], site)
         server = self._start("kube-apiserver", command)
         answers = readiness.missing_at(self.access(), "/readyz", _DEFAULT_NAMESPACE)
         readiness.wait_until(server, answers)
+
+    def _kubelets_site(self) -> commands.KubeletsSite:
+        hosts = self.folder / "hosts"
+        hosts.write_text(f"127.0.0.1 localhost {' '.join(self._kubelets)}\n")
+        return commands.KubeletsSite(hosts, pki.issue(self._pki, "to-kubelets", "kube-apiserver", "system:masters"))
 
     def kill_etcd(self) -> None:
         """SIGKILL: the API server loses its store; the data stay."""

@@ -6,12 +6,13 @@ Everything listens on 127.0.0.1. Each flag was seen to work with the versions in
 import csv
 import io
 import json
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from e2e.control_plane.pki import Pki
+from e2e.control_plane.pki import Issued, Pki
 
 _LOOPBACK: Final = "127.0.0.1"
 # Without a controller manager nobody makes the default ServiceAccount that the first plugin asks
@@ -62,6 +63,14 @@ class AuditSite:
 
 
 @dataclass(frozen=True, slots=True)
+class KubeletsSite:
+    """How an API server reaches kubelets of this machine. hosts: its own /etc/hosts, with the names of the nodes."""
+
+    hosts: Path
+    client: Issued
+
+
+@dataclass(frozen=True, slots=True)
 class ApiServerSite:
     """What an API server is made of, apart from its program."""
 
@@ -74,6 +83,7 @@ class ApiServerSite:
     readable_store: bool
     streamed_lists: bool
     audit: AuditSite | None
+    kubelets: KubeletsSite | None
 
 
 def etcd(program: Path, site: EtcdSite, *, load_tuned: bool) -> list[str]:
@@ -99,6 +109,7 @@ def kube_apiserver(program: Path, site: ApiServerSite) -> list[str]:
     load_tuned: no priority and fairness, no limits and no compaction in the way of a measurement.
     """
     return [
+        *(_with_hosts(site.kubelets.hosts) if site.kubelets else []),
         str(program),
         f"--etcd-servers={site.etcd_url}",
         f"--bind-address={_LOOPBACK}",
@@ -120,6 +131,25 @@ def kube_apiserver(program: Path, site: ApiServerSite) -> list[str]:
         *(["--storage-media-type=application/json"] if site.readable_store else []),
         *([] if site.streamed_lists else ["--feature-gates=WatchList=false"]),
         *([f"--audit-policy-file={site.audit.policy}", f"--audit-log-path={site.audit.log}"] if site.audit else []),
+        *(_to_kubelets(site.kubelets) if site.kubelets else []),
+    ]
+
+
+def _with_hosts(hosts: Path) -> list[str]:
+    """Before a command: it reads `hosts` as /etc/hosts, and nobody else does. Takes root; turns into the command.
+
+    A node's address is that of the machine, and its kubelet listens on loopback only.
+    """
+    unshare, shell = (shutil.which(name) or name for name in ("unshare", "sh"))
+    inside = 'mount --bind "$0" /etc/hosts && exec "$@"'
+    return [unshare, "--mount", "--propagation=private", "--", shell, "-c", inside, str(hosts)]
+
+
+def _to_kubelets(site: KubeletsSite) -> list[str]:
+    return [
+        f"--kubelet-client-certificate={site.client.certificate}",
+        f"--kubelet-client-key={site.client.key}",
+        "--kubelet-preferred-address-types=Hostname",
     ]
 
 

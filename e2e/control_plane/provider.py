@@ -3,7 +3,7 @@
 local     (default) `e2e.control_plane.cluster`: started for the run, ours alone.
 existing  a cluster that E2E_KUBECONFIG and E2E_CONTEXT name, both in full; only tests marked
           `any_cluster` run there, and those stay inside namespaces of their own.
-kind      not built yet: refused.
+kind      the cluster of `make kind`; the same tests.
 """
 
 import asyncio
@@ -17,10 +17,13 @@ from typing import Final, Protocol, Self
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import load_kube_config
 
+from e2e.control_plane import cache
 from e2e.control_plane.admin import Access
 from e2e.control_plane.cluster import ControlPlane
 
-CHOICES: Final = ("local", "existing")
+CHOICES: Final = ("local", "existing", "kind")
+# As e2e/kind/up.sh names it.
+_KIND_CONTEXT: Final = "kind-gpushare"
 
 
 class NoSuchProvider(Exception):
@@ -57,6 +60,11 @@ class Provider(Protocol):
         """True: somebody empties a namespace that is deleted."""
         ...
 
+    @property
+    def installed(self) -> bool:
+        """True: the scheduler and the device plugin are installed there, or ought to be."""
+        ...
+
     def started(self) -> AbstractContextManager[Target]:
         """The cluster, there while the context is entered."""
         ...
@@ -67,6 +75,7 @@ class Local:
 
     ours_alone = True
     has_controllers = False
+    installed = False
 
     def started(self) -> AbstractContextManager[Target]:
         """Start etcd and kube-apiserver; raises what entering `ControlPlane` raises."""
@@ -117,6 +126,7 @@ class Existing:
 
     ours_alone = False
     has_controllers = True
+    installed = True
 
     def __init__(self, kubeconfig: Path, context: str) -> None:
         self._kubeconfig = kubeconfig
@@ -134,8 +144,9 @@ def chosen(environment: Mapping[str, str]) -> Provider:
         return Local()
     if name == "existing":
         return _existing(environment)
-    built = ", ".join(CHOICES)
-    message = f"E2E_PROVIDER={name} is not built{' yet' if name == 'kind' else ''}; choose one of: {built}"
+    if name == "kind":
+        return _kind()
+    message = f"E2E_PROVIDER={name} is none; choose one of: {', '.join(CHOICES)}"
     raise NoSuchProvider(message)
 
 
@@ -149,6 +160,19 @@ def _existing(environment: Mapping[str, str]) -> Existing:
         message = f"E2E_KUBECONFIG={kubeconfig} is not a file"
         raise NoSuchProvider(message)
     return Existing(kubeconfig, environment["E2E_CONTEXT"])
+
+
+def _kind() -> Existing:
+    kubeconfig = kind_kubeconfig()
+    if not kubeconfig.is_file():
+        message = f"E2E_PROVIDER=kind: there is no {kubeconfig}; run make kind first"
+        raise NoSuchProvider(message)
+    return Existing(kubeconfig, _KIND_CONTEXT)
+
+
+def kind_kubeconfig() -> Path:
+    """Where `make kind` writes it; never the user's own."""
+    return cache.folder() / "kind" / "kubeconfig"
 
 
 def _tls(settings: Configuration) -> ssl.SSLContext:

@@ -54,9 +54,14 @@ def require(say: Say | None = None) -> dict[str, Path]:
     say: gets progress, one line at a time; default: standard error. Raises NodeUnavailable,
     binaries.BuildFailed.
     """
-    if (missing := _missing()) is not None:
+    if (missing := lacking()) is not None:
         message = f"{_NOT_HERE}: {missing}"
         raise NodeUnavailable(message)
+    return programs(say)
+
+
+def programs(say: Say | None = None) -> dict[str, Path]:
+    """The same, whoever asks: building takes no root."""
     try:
         busybox = cache.debian_package("busybox-static", say or to_stderr) / "bin" / "busybox"
         return binaries.ensure(binaries.OF_A_NODE, say) | {"busybox": busybox}
@@ -262,11 +267,11 @@ class LocalNode:
             ask(access, f"/api/v1/nodes/{self.name}", "DELETE")
 
 
-def _missing() -> str | None:
-    """What this machine lacks, apart from what builds the programs; None: nothing."""
+def lacking(*, root: bool = True) -> str | None:
+    """What this machine lacks, apart from what builds the programs; None: nothing. root: whether that counts too."""
     if sys.platform != "linux":
         return "it takes Linux"
-    if os.geteuid() != 0:
+    if root and os.geteuid() != 0:
         return "it takes root, whose kubelet, containerd and runc make mounts and cgroups"
     if not (node_keeper.CGROUPS / "memory" / "cgroup.procs").exists():
         return f"it takes cgroup v1 (hybrid too): there is no memory hierarchy in {node_keeper.CGROUPS}"

@@ -64,12 +64,12 @@ class DevicePluginProcess(ServerProcess):
         await fault_control.tell(self.control, fault)
 
 
-async def token(admin: Admin, node: str) -> str:
+async def token(admin: Admin, node: str, *, lasts_s: int = 3600) -> str:
     """A token of the plugin's account, as the kubelet of `node` gets one for the plugin's pod; the pod waits there."""
     name = f"device-plugin-{node}"
     wanted = node_pods.pod(name, nodeName=node, serviceAccountName=manifests.PLUGIN, automountServiceAccountToken=False)
     created = await admin.create(f"/api/v1/namespaces/{manifests.NAMESPACE}/pods", wanted)
-    return await manifests.token(admin, manifests.PLUGIN, created)
+    return await manifests.token(admin, manifests.PLUGIN, created, lasts_s=lasts_s)
 
 
 def _files(node: LocalNode, port: int, token: str, cards_mib: Sequence[int], configuration: Mapping[str, Any]) -> Path:

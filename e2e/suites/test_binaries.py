@@ -111,6 +111,11 @@ def test_every_program_of_a_node_can_be_built_by_its_name() -> None:
     assert all((pinned.MODULES / binaries.PROGRAMS[name].module / "go.mod").is_file() for name in binaries.OF_A_NODE)
 
 
+def test_kubectl_is_of_the_kubernetes_that_everything_is_tested_with() -> None:
+    assert pinned.kubernetes_of("kubectl") == pinned.tested_with()
+    assert f"gitVersion={pinned.tested_with()}" in binaries.linker_flags("kubectl")
+
+
 def test_runc_is_not_built_without_a_compiler_of_c(go: Callable[[str], None]) -> None:
     go(BUILDS)
     with pytest.raises(binaries.CompilerUnavailable, match="gcc is not on PATH"):

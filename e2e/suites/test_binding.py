@@ -10,7 +10,8 @@ from e2e.control_plane.admin import Admin, ApiResponse, Json
 
 pytestmark = pytest.mark.any_cluster
 
-CARDS = {"gpushare/cards": '{"0":"GPU-a"}', "scheduler.framework.gpushare.allocation": '{"0":{"0":3}}'}
+# Of no meaning to anybody: where the policies of `deploy` are in force, an administrator may not write the scheduler's.
+CARDS = {"example.com/cards": '{"0":"GPU-a"}', "example.com/allocation": '{"0":{"0":3}}'}
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ async def test_the_first_event_with_a_node_name_carries_the_annotations(admin: A
 
 
 async def test_a_binding_overwrites_the_keys_it_sends_and_keeps_the_others(admin: Admin, pod: Json) -> None:
-    await admin.patch(path_of(pod), {"metadata": {"annotations": {"gpushare/cards": "old", "mine": "kept"}}})
+    await admin.patch(path_of(pod), {"metadata": {"annotations": {"example.com/cards": "old", "mine": "kept"}}})
 
     await bind(admin, pod)
 

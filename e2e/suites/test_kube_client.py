@@ -157,7 +157,7 @@ async def write_as_the_scheduler_does(client: KubeCluster, admin: Admin, namespa
     made = await admin.create(pods, pod(name))
     key = port.PodKey(namespace, name, made["metadata"]["uid"])
 
-    await client.bind(port.Binding(key, "node-1", {"gpushare/cards": "x"}), timeout_s=10.0)
+    await client.bind(port.Binding(key, "node-1", {"example.com/cards": "x"}), timeout_s=10.0)
     note = port.EventRecord(
         name=f"{name}.1",
         kind="Pod",
@@ -175,18 +175,18 @@ async def write_as_the_scheduler_does(client: KubeCluster, admin: Admin, namespa
     await client.create_event(note)
 
     (bound,) = [one for one in await admin.items(pods) if one["metadata"]["name"] == name]
-    assert (bound["spec"]["nodeName"], bound["metadata"]["annotations"]["gpushare/cards"]) == ("node-1", "x")
+    assert (bound["spec"]["nodeName"], bound["metadata"]["annotations"]["example.com/cards"]) == ("node-1", "x")
     events = await admin.items(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
     assert [event["reason"] for event in events if event["metadata"]["name"] == note.name] == ["Scheduled"]
 
 
 @pytest.fixture
 async def scheduling_account(admin: Admin, namespace: str, service_account: Path) -> Path:
-    """As `service_account`, with the right to do everything."""
+    """As `service_account`, with the right to do everything in its namespace."""
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     subject = {"kind": "ServiceAccount", "name": "somebody", "namespace": namespace}
-    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-    await admin.create(bindings, {"metadata": {"name": namespace}, "roleRef": role, "subjects": [subject]})
+    bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
+    await admin.create(bindings, {"metadata": {"name": "somebody"}, "roleRef": role, "subjects": [subject]})
     return service_account
 
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from http import HTTPStatus
 from pathlib import Path
 
@@ -14,29 +13,14 @@ import pytest
 from e2e.control_plane.admin import Access, Admin, Json, seen
 from e2e.control_plane.processes import Died
 from e2e.control_plane.provider import ExistingCluster
-from e2e.node import node_keeper
 from e2e.node.containers import NoSuchContainer
 from e2e.node.local_node import LocalNode, NodeUnavailable, require
 from e2e.node.node_pods import PODS, bind, busybox, pod, running, runs
+from e2e.suites.traces import gone, left_of, mount_namespace, settings, shared_folders
 from tests.support.repository import ROOT
 
 NODES = "/api/v1/nodes"
 COLOURED = busybox("echo out; echo err >&2", env=[{"name": "COLOUR", "value": "red = or blue"}])
-SHARED_FOLDERS = ("/var/lib/kubelet", "/run/containerd", "/var/log/pods", "/usr/libexec/kubernetes", "/opt/containerd")
-
-
-def settings() -> dict[str, str]:
-    """The machine's kernel settings that a kubelet would change."""
-    return {setting: (Path("/proc/sys") / setting).read_text() for setting in node_keeper.SETTINGS}
-
-
-def shared_folders() -> list[str]:
-    """Those of the folders that a node usually makes on its machine which are there."""
-    return [folder for folder in SHARED_FOLDERS if Path(folder).exists()]
-
-
-def mount_namespace(pid: int) -> str:
-    return str(Path(f"/proc/{pid}/ns/mnt").readlink())
 
 
 def read_access(kubeconfig: Path) -> Access:
@@ -51,29 +35,6 @@ async def run_pod(kubeconfig: Path, node: str) -> None:
         await admin.create(PODS, pod("orphan"))
         await bind(admin, "orphan", node)
         await runs(admin, "orphan")
-
-
-def left_of(folder: Path, namespace: str = "") -> list[str]:
-    """What there still is of the node with that folder: files, processes, mounts, cgroups."""
-    found = [str(folder)] if folder.exists() else []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                command_line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                if str(folder) in command_line or mount_namespace(int(process.name)) == namespace:
-                    found.append(f"{process.name} {command_line}")
-            except OSError:  # ended in the meantime, or not ours to look into
-                continue
-    found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if folder.name in line]
-    return found + [str(cgroup) for cgroup in node_keeper.CGROUPS.glob(f"*/{folder.name}")]
-
-
-def gone(folder: Path, namespace: str, *, within_s: float = 20.0) -> list[str]:
-    """What is left when there is nothing any more, or the time is over."""
-    give_up_at_s = time.monotonic() + within_s
-    while (left := left_of(folder, namespace)) and time.monotonic() < give_up_at_s:
-        time.sleep(0.05)
-    return left
 
 
 def has_failed(found: Json) -> bool:

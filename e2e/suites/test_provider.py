@@ -17,8 +17,7 @@ def test_by_default_it_is_a_cluster_of_our_own() -> None:
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        pytest.param({"E2E_PROVIDER": "kind"}, "kind is not built yet; choose one of: local, existing", id="kind"),
-        pytest.param({"E2E_PROVIDER": "minikube"}, "minikube is not built; choose", id="unknown"),
+        pytest.param({"E2E_PROVIDER": "minikube"}, "minikube is none; choose one of: local, existing", id="unknown"),
         pytest.param({"E2E_PROVIDER": "existing"}, "needs E2E_KUBECONFIG and E2E_CONTEXT", id="nothing named"),
         pytest.param(
             {"E2E_PROVIDER": "existing", "E2E_KUBECONFIG": "/dev/null"}, "needs E2E_CONTEXT:", id="no context"
@@ -33,14 +32,38 @@ def test_a_choice_that_cannot_be_had_is_refused_with_the_reason(environment: dic
         provider.chosen(environment)
 
 
+def test_kind_is_the_cluster_of_make_kind_and_refused_before_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(provider.NoSuchProvider, match="run make kind first"):
+        provider.chosen({"E2E_PROVIDER": "kind"})
+    provider.kind_kubeconfig().parent.mkdir(parents=True)
+    provider.kind_kubeconfig().write_text("{}")
+    assert not provider.chosen({"E2E_PROVIDER": "kind"}).ours_alone
+
+
+def collected(**environment: str) -> str:
+    collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "e2e"]
+    answer = subprocess.run(
+        collect, cwd=ROOT, env={"PATH": "", **environment}, capture_output=True, text=True, check=True
+    )
+    return answer.stdout
+
+
 def test_on_an_existing_cluster_only_marked_tests_run(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text("{}")
-    named = {"E2E_PROVIDER": "existing", "E2E_KUBECONFIG": str(kubeconfig), "E2E_CONTEXT": "c"}
-    collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "e2e"]
 
-    answer = subprocess.run(collect, cwd=ROOT, env={"PATH": "", **named}, capture_output=True, text=True, check=True)
+    found = collected(E2E_PROVIDER="existing", E2E_KUBECONFIG=str(kubeconfig), E2E_CONTEXT="c")
 
-    assert "test_binding.py::" in answer.stdout
-    assert "test_cluster.py::" not in answer.stdout
-    assert "deselected" in answer.stdout
+    assert "test_binding.py::" in found
+    assert "test_installed.py::" in found
+    assert "test_cluster.py::" not in found
+    assert "deselected" in found
+
+
+def test_what_needs_an_installation_does_not_run_where_there_is_none() -> None:
+    found = collected()
+    assert "test_binding.py::" in found
+    assert "test_installed.py::" not in found

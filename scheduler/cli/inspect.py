@@ -77,8 +77,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-d", dest="details", action="store_true", help="one line per pod")
     parser.add_argument("-o", dest="output", choices=("json",), help="output format")
     parser.add_argument("--context", help="context of the kubeconfig (default: the current one)")
+    parser.add_argument("--version", action=_Version, nargs=0, help="say which build this is, and end")
     parser.add_argument("--kubeconfig", help="kubeconfig file (default: KUBECONFIG, then ~/.kube/config)")
     return parser
+
+
+class _Version(argparse.Action):
+    """As argparse's own, but that what it says is looked up only when it is asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Say it, and end."""
+        from scheduler.process.build_info import build_info  # noqa: PLC0415 - slow to import
+
+        parser.exit(message=f"kubectl-inspect-gpushare {build_info()}\n")
 
 
 def _fetch(chosen: argparse.Namespace) -> tuple[list[msgspec.Raw], list[msgspec.Raw]]:

@@ -20,11 +20,23 @@ _DEFAULT_NAMESPACE: Final = "default"
 _POD_KINDS: Final = frozenset({"pod", "pods", "po"})
 
 cli = typer.Typer(
-    help="A secondary Kubernetes scheduler that shares GPUs by memory.",
+    invoke_without_command=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+@cli.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Say which build this is, and end.")] = False,  # noqa: FBT002 - a flag
+) -> None:
+    """A secondary Kubernetes scheduler that shares GPUs by memory."""
+    if version:
+        from scheduler.process.build_info import build_info  # noqa: PLC0415 - no other command needs it
+
+        sys.stdout.write(f"gpushare-scheduler {build_info()}\n")
+        raise typer.Exit
 
 
 @cli.command()

@@ -31,6 +31,7 @@ from deviceplugin.legacy_flags import as_ours
         pytest.param("run --mps=false --listen :0", "run --listen :0", "--mps", id="with the command"),
         pytest.param("status --timeout 3", "status --timeout 3", "", id="another command"),
         pytest.param("--help", "--help", "", id="help"),
+        pytest.param("--version", "--version", "", id="version"),
         pytest.param("--config --mps", "run --config", "--mps", id="a flag is no value"),
         pytest.param("--mps-pip=x", "run --mps-pip=x", "", id="a misspelt flag stays a mistake"),
     ],

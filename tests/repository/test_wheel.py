@@ -14,6 +14,7 @@ import pytest
 from tests.support import guide
 from tests.support.repository import ROOT
 
+COMMIT: Final = "0123456789ab"
 TYPED: Final = {"config/py.typed", "scheduler/py.typed", "deviceplugin/py.typed"}
 
 
@@ -55,7 +56,8 @@ class Newcomer:
 
 def pip(*arguments: str) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    environment = os.environ | {"GPUSHARE_COMMIT": COMMIT}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
 
 
@@ -90,6 +92,12 @@ def test_the_wheel_says_that_it_is_typed_and_has_the_plugin_reference(newcomer: 
     names = set(zipfile.ZipFile(newcomer.wheel).namelist())
     assert {*TYPED, "scheduler/plugins/README.md", "scheduler/testkit/check.py"} <= names
     assert not [name for name in names if name.startswith(("tests/", "e2e/"))]
+
+
+def test_the_wheel_knows_the_commit_that_it_was_built_from(newcomer: Newcomer) -> None:
+    version = newcomer.wheel.name.split("-")[1]
+    for program in ("gpushare-scheduler", "gpushare-device-plugin", "kubectl-inspect-gpushare"):
+        assert newcomer.run(program, "--version").stdout == f"{program} {version} (commit {COMMIT})\n"
 
 
 def test_the_rule_of_the_guide_is_enforced(newcomer: Newcomer) -> None:

@@ -1,0 +1,161 @@
+"""`make cluster` and `make cluster-down`: `python -m e2e.local_cluster up | down`.
+
+`up` builds what is missing as the user who asks, then starts the keeper, as root: by sudo where that user is another.
+Exit codes: 0 done, or nothing to do; 1 not done; 3 Go, or something else that a build takes, is missing.
+"""
+
+import argparse
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from e2e.control_plane import binaries, cache
+from e2e.local_cluster import keeper, record
+from e2e.node import local_node
+from tests.support.repository import ROOT
+
+_FIRST: Final = """\
+make cluster: Kubernetes on this machine, with two nodes whose GPUs are simulated. Their kubelets need root and cgroup v1.
+Without root: make demo, or a control plane alone: .venv/bin/python -m e2e.control_plane.cluster up
+"""
+_NEXT: Final = """\
+
+For this shell, and any other:
+
+  {exports}
+
+Then, in this folder:
+
+  kubectl apply -f docs/examples/first-pod.yaml
+  kubectl wait --for=condition=Ready pod/first-pod && kubectl logs first-pod     # the card that it has
+  kubectl inspect gpushare -d                                                    # who holds how much of which card
+  kubectl apply -f docs/examples/too-big.yaml && gpushare-scheduler explain too-big
+  make cluster-down                                                              # nothing of it stays
+
+More: docs/local-cluster.md
+"""
+_SERVERS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+_ENDS_WITHIN_S: Final = 90.0
+_LOOK_EVERY_S: Final = 0.05
+_INTERRUPTED: Final = 130
+# Of the user who asks; sudo forgets them.
+_KEPT: Final = ("PATH", "E2E_KUBERNETES")
+
+
+def up() -> int:
+    """Start the cluster, unless one is up, and say how to reach it."""
+    if record.keeper() is not None:
+        _say(f"A cluster is up already.\n{_next()}")
+        return 0
+    _say(_FIRST)
+    if (missing := _lacking()) is not None:
+        _say(f"not started: {missing}")
+        return 1
+    try:
+        binaries.ensure(_SERVERS)
+        local_node.programs()
+    except (local_node.NodeUnavailable, binaries.GoUnavailable) as error:
+        _say(f"not started: {error}")
+        return binaries.UNAVAILABLE_EXIT
+    except binaries.BuildFailed as error:
+        _say(f"not started: {error}")
+        return 1
+    return _start() if os.geteuid() == 0 else _as_root("up")
+
+
+def down() -> int:
+    """End the cluster and remove all of it; also what one that was killed has left."""
+    if record.keeper() is None and record.read() is None:
+        _say("No cluster is up.")
+        return 0
+    if os.geteuid() != 0:
+        return _as_root("down")
+    began_s = time.monotonic()
+    _say("ending the cluster")
+    if not _ended():
+        _say(f"the process that holds it does not end: kill -9 {record.keeper()}, then make cluster-down again")
+        return 1
+    if (lock := record.taken()) is not None:
+        with lock:
+            keeper.clear()
+    _say(f"gone after {time.monotonic() - began_s:.1f} s")
+    return 0
+
+
+def _start() -> int:
+    began_s = time.monotonic()
+    _say("starting:")
+    launched = keeper.launch()
+    try:
+        for line in launched.stdout or ():
+            if line.rstrip() == keeper.READY:
+                _say(f"up after {time.monotonic() - began_s:.1f} s\n{_next()}")
+                return 0
+            _say(line.rstrip())
+        launched.wait()
+    except KeyboardInterrupt:
+        _say("interrupted: ending what has started")
+        launched.terminate()
+        launched.wait()
+        return _INTERRUPTED
+    _say("not started")
+    return 1
+
+
+def _ended() -> bool:
+    """Whether the keeper is gone, after a signal that tells it to end."""
+    if (pid := record.keeper()) is not None:
+        os.kill(pid, signal.SIGTERM)
+    give_up_at_s = time.monotonic() + _ENDS_WITHIN_S
+    while record.keeper() is not None:
+        if time.monotonic() > give_up_at_s:
+            return False
+        time.sleep(_LOOK_EVERY_S)
+    return True
+
+
+def _lacking() -> str | None:
+    """What this machine or this user lacks, in one line; None: nothing."""
+    if (missing := local_node.lacking(root=False)) is not None:
+        return missing
+    if os.geteuid() != 0 and shutil.which("sudo") is None:
+        return "it takes root, and there is no sudo on PATH"
+    return None
+
+
+def _as_root(verb: str) -> int:
+    """The same command by sudo, which may ask for the password, with the cache of this user, where everything is built.
+
+    Nothing is written into this clone: a file of root there would be in the way of its owner.
+    """
+    kept = [f"{name}={os.environ[name]}" for name in _KEPT if name in os.environ]
+    own = [f"XDG_CACHE_HOME={cache.folder().parent}", "PYTHONDONTWRITEBYTECODE=1", *kept]
+    command = ["sudo", "env", *own, sys.executable, "-m", "e2e.local_cluster", verb]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+def _next() -> str:
+    kubeconfig, programs = shlex.quote(str(record.kubeconfig())), shlex.quote(str(record.programs()))
+    return _NEXT.format(exports=f"export KUBECONFIG={kubeconfig} PATH={programs}:$PATH")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m e2e.local_cluster", description=__doc__)
+    parser.add_argument("command", choices=["up", "down"])
+    return up() if parser.parse_args(arguments).command == "up" else down()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

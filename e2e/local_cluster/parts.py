@@ -1,0 +1,87 @@
+"""What the local cluster consists of: a control plane, two nodes, the manifests, and both programs.
+
+The programs run as processes of this machine, since there is no image of them, each with the rights that
+`deploy/manifests` gives its account; the scheduler's Deployment and the plugin's DaemonSet are therefore left out.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from e2e.control_plane.admin import Admin, done
+from e2e.control_plane.cache import Say
+from e2e.control_plane.cluster import ControlPlane
+from e2e.node.local_node import LocalNode
+from e2e.programs import manifests, plugin_process
+from e2e.programs.plugin_process import DevicePluginProcess
+from e2e.programs.scheduler_process import SchedulerProcess
+
+CARDS_MIB: Final[Mapping[str, tuple[int, ...]]] = {"n1": (16_384, 16_384), "n2": (81_920,)}
+# As long as the certificates.
+_LASTS_S: Final = 7 * 24 * 3600
+_RUN_AS_PROCESSES: Final = frozenset({"Deployment", "DaemonSet"})
+_LABELLED: Final = {"metadata": {"labels": {"gpushare": "true"}}}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Not started yet; `started` starts them."""
+
+    plane: ControlPlane
+    nodes: tuple[LocalNode, ...]
+
+    @property
+    def folders(self) -> list[str]:
+        """All that they write on this machine lies in these."""
+        return [str(self.plane.folder), *(str(node.folder) for node in self.nodes)]
+
+
+def parts() -> Parts:
+    """One cluster, with ports and folders of its own."""
+    plane = ControlPlane(controller_manager=True, scheduler={}, kubelets=tuple(CARDS_MIB))
+    return Parts(plane, tuple(LocalNode(plane, name) for name in CARDS_MIB))
+
+
+@contextmanager
+def started(made_of: Parts, say: Say) -> Iterator[SchedulerProcess]:
+    """The cluster while the context lasts; yields the scheduler once pods can be scheduled to every node.
+
+    say: gets a line before each step. Raises what entering a ControlPlane, a LocalNode and a ServerProcess raises.
+    """
+    plane = made_of.plane
+    with ExitStack() as running:
+        say("  etcd, kube-apiserver, kube-controller-manager, kube-scheduler")
+        running.enter_context(plane)
+        for node in made_of.nodes:
+            say(f"  node {node.name}: containerd, kubelet")
+            running.enter_context(node)
+        say("  deploy/manifests: rights, configuration, admission policies")
+        of_scheduler, of_plugins = asyncio.run(_installed(made_of))
+        say("  gpushare-scheduler, and gpushare-device-plugin on each node")
+        kubeconfig = plane.kubeconfig_for(of_scheduler, "gpushare-scheduler")
+        scheduler = running.enter_context(SchedulerProcess(kubeconfig, plane.folder))
+        plugins = [
+            running.enter_context(DevicePluginProcess(node, token, CARDS_MIB[node.name]))
+            for node, token in zip(made_of.nodes, of_plugins, strict=True)
+        ]
+        asyncio.run(_ready([scheduler, *plugins]))
+        yield scheduler
+
+
+async def _installed(made_of: Parts) -> tuple[str, list[str]]:
+    """(token of the scheduler's account, a token of the device plugin's account for each node)."""
+    async with Admin(made_of.plane.access()) as admin:
+        for file in manifests.installed():
+            for document in manifests.documents(file):
+                if document["kind"] not in _RUN_AS_PROCESSES:
+                    await manifests.apply(admin, document)
+        for node in made_of.nodes:
+            done(await admin.patch(f"/api/v1/nodes/{node.name}", _LABELLED))
+        of_plugins = [await plugin_process.token(admin, node.name, lasts_s=_LASTS_S) for node in made_of.nodes]
+        return await manifests.token(admin, lasts_s=_LASTS_S), of_plugins
+
+
+async def _ready(programs: Sequence[SchedulerProcess | DevicePluginProcess]) -> None:
+    await asyncio.gather(*(program.ready() for program in programs))

@@ -1,0 +1,69 @@
+"""Which build this is: its version, and the commit that it was built from where that is known.
+
+    installed from a wheel    commit.txt beside this file, written by setup.py when the wheel was built
+    run from a clone          what git says of the clone, now
+"""
+
+import platform
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Info
+
+_PACKAGE: Final = "gpushare-scheduler"
+_UNKNOWN: Final = "unknown"
+_COMMIT: Final = Path(__file__).with_name("commit.txt")
+_CLONE: Final = Path(__file__).resolve().parents[2]
+# `-dirty` where tracked files differ from the commit. Looking must not take a lock that the user's own git waits for.
+_DESCRIBE: Final = ("git", "--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+_ANSWER_WITHIN_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class BuildInfo:
+    """version: of the package. commit: abbreviated, maybe with `-dirty`; "" where it is not known."""
+
+    version: str
+    commit: str
+
+    def __str__(self) -> str:
+        """For `--version`."""
+        return f"{self.version} (commit {self.commit})" if self.commit else self.version
+
+
+@cache
+def build_info() -> BuildInfo:
+    """Of the code that runs. From a clone it asks git, some hundredths of a second the first time."""
+    try:
+        installed = version(_PACKAGE)
+    except PackageNotFoundError:
+        installed = _UNKNOWN
+    return BuildInfo(installed, _commit())
+
+
+def show(registry: CollectorRegistry) -> None:
+    """The metric `gpushare_build_info`: always 1, what is told is in its labels."""
+    build = build_info()
+    labels = {"version": build.version, "commit": build.commit, "python": platform.python_version()}
+    Info("gpushare_build", "Which build of gpushare-scheduler this is.", registry=registry).info(labels)
+
+
+def _commit() -> str:
+    if _COMMIT.is_file():
+        return _COMMIT.read_text(encoding="utf-8").strip()
+    return _of_clone(_CLONE) if (_CLONE / ".git").exists() else ""
+
+
+def _of_clone(clone: Path) -> str:
+    """ "" without git, or where it does not trust this user with the clone."""
+    try:
+        said = subprocess.run(
+            _DESCRIBE, cwd=clone, capture_output=True, text=True, check=False, timeout=_ANSWER_WITHIN_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return said.stdout.strip() if said.returncode == 0 else ""
