@@ -1,6 +1,6 @@
 """What pyproject.toml cannot say: a wheel knows the commit that it is built from.
 
-`GPUSHARE_COMMIT` says it where there is no clone, as in deploy/image/Dockerfile; else git is asked. With neither, the
+`GPUSHARE_COMMIT` says it where there is no clone, as in deploy/images/Dockerfile; else git is asked. With neither, the
 programs tell their version alone (scheduler/process/build_info.py).
 """
 
@@ -29,7 +29,8 @@ def of_clone(clone: Path) -> str:
     if not (clone / ".git").exists():
         return ""
     try:
-        return subprocess.run(DESCRIBE, cwd=clone, capture_output=True, text=True, check=True).stdout.strip()
+        said = subprocess.run(DESCRIBE, cwd=clone, capture_output=True, text=True, check=True)  # noqa: S603 - as above
+        return said.stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
 

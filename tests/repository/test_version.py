@@ -15,7 +15,9 @@ NAMED_IN: Final = ("deploy", "docs", "e2e/kind", "README.md")
 
 
 def naming_files() -> list[Path]:
-    found = (path for name in NAMED_IN for path in ((ROOT / name).rglob("*") if (ROOT / name).is_dir() else [ROOT / name]))
+    found = (
+        path for name in NAMED_IN for path in ((ROOT / name).rglob("*") if (ROOT / name).is_dir() else [ROOT / name])
+    )
     return sorted(path for path in found if path.is_file() and IMAGE.search(path.read_text(encoding="utf-8")))
 
 
