@@ -21,7 +21,8 @@ from e2e.deploy.base_image import ImageUnavailable
 from tests.support.repository import ROOT
 
 DOCKERFILE: Final = ROOT / "deploy" / "images" / "Dockerfile"
-_BASE: Final = "localhost/gpushare-base"
+# As Dockerfiles name it: what is in the store comes before any registry.
+_BASE: Final = "localhost/python:3.13-slim"
 _BUILDAH: Final = ("buildah", "libgpgme11", "libassuan0")
 _AS_INSTALLED: Final = 'mount -t overlay overlay -o "lowerdir=$1" /usr && shift && exec "$@"'
 _ANY_SIGNATURE: Final = {"default": [{"type": "insecureAcceptAnything"}]}
@@ -65,21 +66,24 @@ class ImageBuilder:
 
     def build(self, name: str, commit: str) -> BuiltImage:
         """Build the checkout's image, every step of it. Raises BuildFailed."""
-        arguments = {"BASE": _BASE, "COMMIT": commit}
-        files = pip_files(self._folder / "pip.conf")
-        self._run(
-            "build",
-            "--isolation=chroot",
-            "--network=host",
-            "--pull=never",
-            "--timestamp=0",
-            *(f"--build-arg={key}={value}" for key, value in arguments.items()),
-            *(f"--volume={source}:{place}:ro" for place, source in files.items()),
+        return self._build(
+            name,
+            f"--build-arg=BASE={_BASE}",
+            f"--build-arg=COMMIT={commit}",
             f"--file={DOCKERFILE}",
             f"--ignorefile={DOCKERFILE}.dockerignore",
-            f"--tag={name}",
             str(ROOT),
         )
+
+    def build_folder(self, name: str, folder: Path) -> BuiltImage:
+        """Build the folder's own Dockerfile. Raises BuildFailed."""
+        return self._build(name, str(folder))
+
+    def _build(self, name: str, *arguments: str) -> BuiltImage:
+        files = pip_files(self._folder / "pip.conf")
+        mounted = [f"--volume={source}:{place}:ro" for place, source in files.items()]
+        own = ["--isolation=chroot", "--network=host", "--pull=never", "--timestamp=0", f"--tag={name}"]
+        self._run("build", *own, *mounted, *arguments)
         told = json.loads(self._run("inspect", "--type=image", name))["OCIv1"]
         return BuiltImage(name, told["rootfs"]["diff_ids"], told["config"])
 

@@ -22,6 +22,7 @@ from e2e.deploy.image_builder import BuiltImage, ImageBuilder, image_builder
 from e2e.deploy.unpacked_image import UnpackedImage
 from e2e.node.local_node import LocalNode
 from e2e.suites.shared_node import GIB, all_settled, expected_inside, pods, shared_pod, sharing, what_is_inside
+from tests.support import guide
 from tests.support.repository import ROOT
 
 VERSION: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
@@ -53,7 +54,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageBuilder]:
 
 @pytest.fixture(scope="module")
 def image(builder: ImageBuilder) -> BuiltImage:
-    return builder.build("localhost/gpushare-scheduler:first", COMMIT)
+    return builder.build(f"localhost/gpushare-scheduler:{VERSION}", COMMIT)
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +65,17 @@ def archive(builder: ImageBuilder, image: BuiltImage, tmp_path_factory: pytest.T
 
 
 @pytest.fixture(scope="module")
+def runc(node_ready: None) -> Path:  # noqa: ARG001 - asked for its skip: runc takes what a node takes
+    return binaries.ensure(["runc"])["runc"]
+
+
+@pytest.fixture(scope="module")
 def unpacked(
-    node_ready: None,  # noqa: ARG001 - asked for its skip: runc takes what a node takes
     image: BuiltImage,
     archive: Path,
+    runc: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> UnpackedImage:
-    runc = binaries.ensure(["runc"])["runc"]
     return UnpackedImage(image, archive, tmp_path_factory.mktemp("unpacked") / "image", runc)
 
 
@@ -128,6 +133,20 @@ def test_every_module_is_compiled(unpacked: UnpackedImage) -> None:
     sources = {path for path in unpacked.root.rglob("*.py") if "lib2to3" not in path.parts}
     compiled = {path.parents[1] / f"{path.name.split('.cpython-')[0]}.py" for path in unpacked.root.rglob("*.pyc")}
     assert sources <= compiled
+
+
+def test_a_rule_of_ones_own_is_copied_in(
+    builder: ImageBuilder, unpacked: UnpackedImage, runc: Path, tmp_path: Path
+) -> None:
+    guide.write(tmp_path / "rule")
+    image = builder.build_folder("localhost/with-a-rule:1", tmp_path / "rule")
+    builder.save(image, "docker.io/library/with-a-rule:1", tmp_path / "image.tar")
+    with_rule = UnpackedImage(image, tmp_path / "image.tar", tmp_path / "unpacked", runc)
+    for name in ("scheduler.yaml", "cluster.yaml"):
+        shutil.copy(tmp_path / "rule" / name, with_rule.root / "etc" / name)
+    simulate = (f"{BIN}/gpushare-scheduler", "simulate", "--config", "/etc/scheduler.yaml", "/etc/cluster.yaml")
+    assert with_rule.bytes > unpacked.bytes
+    assert "had enough pods of the same owner" in " ".join(with_rule.run(*simulate).split())
 
 
 async def test_both_programs_run_as_pods_of_the_manifests(

@@ -22,7 +22,7 @@ class UnpackedImage:
     """One image in a folder of its own."""
 
     def __init__(self, image: BuiltImage, archive: Path, folder: Path, runc: Path) -> None:
-        """archive: as `ImageBuilder.save` writes it, with one layer. folder: is not there yet."""
+        """archive: as `ImageBuilder.save` writes it. folder: is not there yet."""
         self._image = image
         self._folder = folder
         self._runc = [str(runc), f"--root={folder / 'state'}"]
@@ -30,10 +30,14 @@ class UnpackedImage:
         self.root.mkdir(parents=True)
         with tarfile.open(archive) as whole:
             (manifest,) = json.load(_file(whole, "manifest.json"))
-            (layer,) = manifest["Layers"]
-            with tarfile.open(fileobj=_file(whole, layer)) as files:
-                self.bytes = sum(entry.size for entry in files)
-                files.extractall(self.root, filter="fully_trusted")  # noqa: S202 - we have built it
+            for layer in manifest["Layers"]:
+                with tarfile.open(fileobj=_file(whole, layer)) as files:
+                    files.extractall(self.root, filter="fully_trusted")  # noqa: S202 - we have built it
+
+    @property
+    def bytes(self) -> int:
+        """Of all of its files."""
+        return sum(path.lstat().st_size for path in self.root.rglob("*") if not path.is_dir())
 
     def run(self, *command: str) -> str:
         """What the program writes to both streams. Raises CalledProcessError."""
