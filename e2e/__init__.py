@@ -2,6 +2,8 @@
 
     control_plane/  etcd and the Kubernetes servers: built, started, ended; which cluster a run gets; the tests' client
     node/           a real node on this machine: kubelet, containerd, runc, their images and pods
+    local_cluster/  `make cluster`: all of these together, in the background, until `make cluster-down`
+    kind/           `make kind`: a cluster in Docker with the image and simulated cards, no Python
     programs/       our scheduler and our device plugin as processes, and `deploy/manifests` applied
     suites/         the tests, and what several of them share
     bench/          the measurements of docs/benchmarks.md, and tests of what judges and prints them
@@ -11,8 +13,8 @@ By hand: `python -m e2e.control_plane.cluster up` starts a control plane, `pytho
 a node, until Ctrl-C.
 
 By default a run gets a control plane of its own on loopback ports. Nothing here reads `KUBECONFIG` or
-`~/.kube/config`; another cluster is touched only when it is named by `E2E_PROVIDER=existing`. Tests on a node need
-root on cgroup v1; they are skipped elsewhere, and fail with CI set.
+`~/.kube/config`; another cluster is touched only when it is named by `E2E_PROVIDER=existing`, or is that of
+`make kind`. Tests on a node need root on cgroup v1; they are skipped elsewhere, and fail with CI set.
 
 What has to be on PATH: Go (the version in `servers/*/go.mod`) and `openssl`; for nodes also `gcc`, `pkg-config`,
 `nsenter`, `apt-get` and `dpkg`.

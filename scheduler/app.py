@@ -152,13 +152,7 @@ async def _serve(
     except OSError as error:
         message = f"cannot listen on {configuration.listen}: {error.strerror}; choose another address with --listen"
         raise StartupError(message) from error
-    log.info(
-        "start",
-        version=str(build_info.build_info()),
-        server=connection.url,
-        source=connection.source,
-        listen=configuration.listen,
-    )
+    log.info("start", version=str(build_info.build_info()), **_where(configuration, connection))
     lost = ""
     try:
         await _until_stopped(service, cluster, configuration.leader_election)
@@ -170,6 +164,10 @@ async def _serve(
         # As kube-scheduler: what it has in flight is the new leader's to find out.
         log.error("leader.lost", reason=lost)
         raise SystemExit(1)
+
+
+def _where(configuration: SchedulerConfiguration, connection: Connection) -> dict[str, str]:
+    return {"server": connection.url, "source": connection.source, "listen": configuration.listen}
 
 
 def _tasks_of(loop: asyncio.AbstractEventLoop) -> int:

@@ -135,7 +135,7 @@ class Document(Section):
 class ClusterFile:
     """All files together. ignored: manifests that are not read, as `kind namespace/name`.
 
-    storage: manifests of claims, volumes and their like, each with its kind.
+    storage: manifests of claims, volumes and their like, each with its kind. files: of each entry, by its identity.
     """
 
     nodes: list[NodeGroup] = field(default_factory=list)
@@ -143,6 +143,16 @@ class ClusterFile:
     faults: list[DescribedFault] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     storage: list[Manifest] = field(default_factory=list)
+    files: dict[int, str] = field(default_factory=dict, repr=False)
+
+    def file_of(self, described: object) -> str:
+        """The file that an entry of these lists comes from; "" where that is not known."""
+        return self.files.get(id(described), "")
+
+    def source_of(self, described: object, name: str) -> str:
+        """For a mistake: the file that the entry comes from, and the name of what it describes."""
+        file = self.file_of(described)
+        return f"{file}: {name}" if file else name
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,15 @@ Used by the demo, the simulator and the tests. Beside the form of `model`, plain
 pods, and workloads.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from config.clusterfile.model import CardGroup, ClusterFile, Document, NodeGroup, PodGroup, TimedPod
+from config.clusterfile.model import CardGroup, ClusterFile, DescribedFault, Document, NodeGroup, PodGroup, TimedPod
 from config.clusterfile.workloads import (
     Manifest,
     NamedMetadata,
@@ -56,7 +56,7 @@ def read(*paths: Path) -> ClusterFile:
             continue
         reader.take(path, documents)
     reader.make_pods()
-    reader.mistakes += _contradictions(reader.cluster, ", ".join(map(str, paths)))
+    reader.mistakes += _contradictions(reader.cluster)
     if reader.mistakes:
         raise ConfigurationError(reader.mistakes)
     return reader.cluster
@@ -84,7 +84,7 @@ class _Reader:
 
     cluster: ClusterFile = field(default_factory=ClusterFile)
     mistakes: list[Mistake] = field(default_factory=list)
-    workloads: list[Workload] = field(default_factory=list)
+    workloads: list[tuple[Path, Workload]] = field(default_factory=list)
     owners: set[tuple[str, str, str]] = field(default_factory=set)  # kind, namespace, name
 
     def take(self, path: Path, documents: Iterable[object]) -> None:
@@ -95,16 +95,31 @@ class _Reader:
             elif "kind" in document or "apiVersion" in document:
                 self._take_manifest(path, document)
             elif part := self._checked(Document, document, str(path)):
-                self.cluster.nodes += part.nodes
-                self.cluster.pods += part.pods
-                self.cluster.faults += part.faults
+                self._add(path, nodes=part.nodes, pods=part.pods, faults=part.faults)
 
     def make_pods(self) -> None:
-        for workload in self.workloads:
+        for path, workload in self.workloads:
             if (workload.kind, workload.metadata.namespace, workload.metadata.name) not in self.owners:
-                self.cluster.pods += [PodGroup(pod=PodManifest.model_validate(pod)) for pod in pods_of(workload)]
+                self._add(path, pods=[PodGroup(pod=PodManifest.model_validate(pod)) for pod in pods_of(workload)])
             there = {said_of(found) for found in self.cluster.storage}
-            self.cluster.storage += [claim for claim in claims_of(workload) if said_of(claim) not in there]
+            self._add(path, storage=[claim for claim in claims_of(workload) if said_of(claim) not in there])
+
+    def _add(
+        self,
+        path: Path,
+        *,
+        nodes: Sequence[NodeGroup] = (),
+        pods: Sequence[PodGroup] = (),
+        faults: Sequence[DescribedFault] = (),
+        storage: Sequence[Manifest] = (),
+    ) -> None:
+        cluster = self.cluster
+        for described in (*nodes, *pods, *faults, *storage):
+            cluster.files[id(described)] = str(path)
+        cluster.nodes += nodes
+        cluster.pods += pods
+        cluster.faults += faults
+        cluster.storage += storage
 
     def _take_manifest(self, path: Path, manifest: dict[str, object]) -> None:
         kind = manifest.get("kind")
@@ -113,17 +128,17 @@ class _Reader:
         self.owners |= set(_owners(manifest))
         if kind == "Node":
             if node := self._checked(NodeManifest, manifest, source):
-                self.cluster.nodes.append(NodeGroup(node=node))
+                self._add(path, nodes=[NodeGroup(node=node)])
         elif kind == "Pod":
             self.mistakes += _misplaced(manifest, source)
             if pod := self._checked(PodManifest, manifest, source):
-                self.cluster.pods.append(PodGroup(pod=pod))
+                self._add(path, pods=[PodGroup(pod=pod)])
         elif kind in _WORKLOADS:
             if workload := self._checked(Workload, manifest, source):
-                self.workloads.append(workload)
+                self.workloads.append((path, workload))
         elif kind in _STORAGE:
             if found := self._checked(StorageManifest, manifest, source):
-                self.cluster.storage.append(plain(found))
+                self._add(path, storage=[plain(found)])
         elif not isinstance(kind, str) or kind in _NOT_READ:
             expected = ", ".join(("Node", "Pod", *sorted(_WORKLOADS), "List"))
             message = f"expected one of {expected}, found {kind}" if kind else "is missing"
@@ -177,25 +192,44 @@ def _owners(manifest: dict[str, object]) -> Iterator[tuple[str, str, str]]:
             yield str(reference.get("kind")), str(metadata.get("namespace", "default")), str(reference.get("name"))
 
 
-def _contradictions(cluster: ClusterFile, source: str) -> Iterator[Mistake]:
+def _contradictions(cluster: ClusterFile) -> Iterator[Mistake]:
     """What no single object shows: duplicate names and cards, faults of things that do not exist."""
-    groups = {name: group for group in cluster.nodes for name in group.node_names()}
-    for what, values in (
-        ("node", [name for group in cluster.nodes for name in group.node_names()]),
-        ("pod", [f"{p.pod.metadata.namespace}/{name}" for p in cluster.pods for name in p.pod_names()]),
-        ("card", [card.uuid for group in cluster.nodes for card in group.cards if card.uuid]),
-        ("object of storage", [said_of(found) for found in cluster.storage]),
+    for what, entries in (
+        ("node", [(name, group) for group in cluster.nodes for name in group.node_names()]),
+        ("pod", [(f"{p.pod.metadata.namespace}/{name}", p) for p in cluster.pods for name in p.pod_names()]),
+        ("card", [(card.uuid, group) for group in cluster.nodes for card in group.cards if card.uuid]),
+        ("object of storage", [(said_of(found), found) for found in cluster.storage]),
     ):
-        twice = [value for value, count in Counter(values).items() if count > 1]
-        if twice:
-            yield Mistake("", source, f"expected each {what} once, found more than once: {', '.join(twice)}")
-    for number, fault in enumerate(cluster.faults):
+        yield from _repeated(what, [(value, cluster.file_of(entry)) for value, entry in entries])
+    yield from _of_nothing(cluster)
+
+
+def _repeated(what: str, entries: Iterable[tuple[str, str]]) -> Iterator[Mistake]:
+    """entries: (what is to be there once, the file that has it)."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for value, file in entries:
+        found[value].append(file)
+    twice = {value: files for value, files in found.items() if len(files) > 1}
+    if twice:
+        files = dict.fromkeys(file for each in twice.values() for file in each)
+        message = f"expected each {what} once, found more than once: {', '.join(twice)}"
+        yield Mistake("", ", ".join(files), message)
+
+
+def _of_nothing(cluster: ClusterFile) -> Iterator[Mistake]:
+    """Faults of nodes and cards that are not there, each by its number in its own file."""
+    groups = {name: group for group in cluster.nodes for name in group.node_names()}
+    numbers: defaultdict[str, int] = defaultdict(int)
+    for fault in cluster.faults:
+        file = cluster.file_of(fault)
+        path = f"faults[{numbers[file]}]"
+        numbers[file] += 1
         if fault.node not in groups:
-            yield Mistake(f"faults[{number}].node", source, f"node {fault.node} does not exist")
+            yield Mistake(f"{path}.node", file, f"node {fault.node} does not exist")
         elif fault.card is not None and groups[fault.node].cards:
             cards = _cards(groups[fault.node], fault.node, 1)
             if str(fault.card) not in {str(name) for card in cards for name in (card.index, card.uuid)}:
-                yield Mistake(f"faults[{number}].card", source, f"node {fault.node} has no card {fault.card}")
+                yield Mistake(f"{path}.card", file, f"node {fault.node} has no card {fault.card}")
 
 
 def said_of(manifest: Manifest) -> str:

@@ -1,4 +1,4 @@
-"""Takes away what a cluster has left on this machine: processes, cgroups, mounts, files. Of a clean end nothing is left.
+"""Takes away what a cluster has left on this machine: processes, cgroups, mounts, files. A clean end leaves nothing.
 
 A keeper that is killed takes its servers with it, and each node is cleared by a process of its own
 (`e2e/node/node_keeper.py`). This is for the case that all of them are killed, and for the next start of the machine.

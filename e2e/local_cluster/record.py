@@ -1,10 +1,10 @@
 """Where the local cluster of this user is written down: in the cache folder, and nowhere once it is gone.
 
-    cluster.lock          held by the keeper while it lives, whoever ends it and however; its process id is in it
-    cluster/record.json   the folders outside the cache, for who takes them away after a keeper that was killed
-    cluster/kubeconfig    of the cluster's administrator
-    cluster/bin/          links to kubectl, its plugins and our programs
-    cluster/log           what the keeper says once the cluster is up
+cluster.lock          held by the keeper while it lives, whoever ends it and however; its process id is in it
+cluster/record.json   the folders outside the cache, for who takes them away after a keeper that was killed
+cluster/kubeconfig    of the cluster's administrator
+cluster/bin/          links to kubectl, its plugins and our programs
+cluster/log           what the keeper says once the cluster is up
 """
 
 import fcntl

@@ -12,7 +12,7 @@ import pytest
 
 from e2e.control_plane import cache
 from e2e.local_cluster import __main__ as commands
-from e2e.local_cluster import leftovers, record
+from e2e.local_cluster import keeper, leftovers, record
 from e2e.suites.traces import gone, left_of, mount_namespace, settings, shared_folders
 from tests.support.repository import ROOT
 
@@ -94,7 +94,9 @@ def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays
 
     in_shell(line, "kubectl apply -f docs/examples/first-pod.yaml")
     in_shell(line, "kubectl wait --for=condition=Ready pod/first-pod --timeout=60s")
-    inside = dict(entry.split("=", 1) for entry in in_shell(line, "kubectl logs first-pod").splitlines() if "=" in entry)
+    inside = dict(
+        entry.split("=", 1) for entry in in_shell(line, "kubectl logs first-pod").splitlines() if "=" in entry
+    )
     cards = in_shell(line, "kubectl get pod first-pod -o jsonpath='{.metadata.annotations.gpushare/cards}'")
     assert inside["GPUSHARE_CARD_UUIDS"] in cards
     assert "first-pod" in in_shell(line, "kubectl inspect gpushare -d")
@@ -108,7 +110,7 @@ def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays
 
     down = make("cluster-down")
     assert down.returncode == 0, down.stdout + down.stderr
-    assert {folder: left_of(folder, namespace) for folder, namespace in made.items()} == dict.fromkeys(made, [])
+    assert {folder: left_of(folder, namespace) for folder, namespace in made.items()} == {folder: [] for folder in made}
     assert (settings(), shared_folders()) == before
     assert kept(own_cache) == sorted([*cached, "cluster.lock"])
     assert make("cluster-down").stdout == "No cluster is up.\n"
@@ -133,18 +135,18 @@ def test_after_a_crash_of_everything_that_would_tidy_up_nothing_is_left(make: Ma
     assert up.returncode == 0, up.stdout + up.stderr
     in_shell(exports(up.stdout), "kubectl apply -f docs/examples/first-pod.yaml")
     in_shell(exports(up.stdout), "kubectl wait --for=condition=Ready pod/first-pod --timeout=60s")
-    made, keeper = folders(), record.keeper()
-    assert keeper is not None
+    made, holder = folders(), record.keeper()
+    assert holder is not None
     tidying = [pid for folder in made for pid in pids_of(folder) if is_tidying(pid)]
     assert len(tidying) == 3
 
-    for pid in (*tidying, keeper):
+    for pid in (*tidying, holder):
         os.kill(pid, signal.SIGKILL)
     assert any(left_of(folder) for folder in made)
     down = make("cluster-down")
 
     assert down.returncode == 0, down.stdout + down.stderr
-    assert {folder: gone(folder, namespace) for folder, namespace in made.items()} == dict.fromkeys(made, [])
+    assert {folder: gone(folder, namespace) for folder, namespace in made.items()} == {folder: [] for folder in made}
     assert kept(own_cache) == sorted([*cached, "cluster.lock"])
 
 
@@ -164,7 +166,7 @@ def test_what_a_machine_that_was_switched_off_has_left_is_removed(
     record.kubeconfig().touch()
 
     # Without root it would ask for it first, although nothing here belongs to anybody else.
-    commands.keeper.clear()
+    keeper.clear()
 
     assert not folder.exists()
     assert not record.home().exists()

@@ -89,7 +89,8 @@ class _Version(argparse.Action):
         """Say it, and end."""
         from scheduler.process.build_info import build_info  # noqa: PLC0415 - slow to import
 
-        parser.exit(message=f"kubectl-inspect-gpushare {build_info()}\n")
+        sys.stdout.write(f"kubectl-inspect-gpushare {build_info()}\n")
+        parser.exit()
 
 
 def _fetch(chosen: argparse.Namespace) -> tuple[list[msgspec.Raw], list[msgspec.Raw]]:

@@ -81,10 +81,11 @@ def simulate(
     files: Annotated[list[Path], typer.Argument(metavar="CLUSTER.yaml [WORKLOAD.yaml]...", help="Cluster files.")],
     config: Annotated[Path | None, typer.Option(help="Configuration file (SchedulerConfiguration).")] = None,
     output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
+    summary: Annotated[bool, typer.Option("--summary", help="Tables of one screen instead of every pod.")] = False,  # noqa: FBT002 - a flag
 ) -> None:
     """Schedule the pods of a cluster file on its nodes, at full speed."""
     configuration = _configuration(config, {})
-    from scheduler.cli.simulate import as_json, print_tables  # noqa: PLC0415
+    from scheduler.cli.simulate import as_json, print_summary, print_tables  # noqa: PLC0415
     from scheduler.cli.simulate import simulate as schedule  # noqa: PLC0415
 
     try:
@@ -94,7 +95,7 @@ def simulate(
     if output == "json":
         sys.stdout.write(as_json(report))
     else:
-        print_tables(report, took_s, sys.stdout)
+        (print_summary if summary else print_tables)(report, took_s, sys.stdout)
 
 
 @cli.command()

@@ -14,6 +14,7 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine, installed_plugins, resource_names
 from scheduler.simulation.replay import replay
 from scheduler.simulation.report import Placed, Report
+from scheduler.simulation.summary import ModelUse, Summary, summary
 from scheduler.simulation.usage import CardUse
 
 _NO_WRAPPING = 100_000  # columns: programs at the other end of a pipe cut lines themselves
@@ -38,14 +39,24 @@ def as_json(report: Report) -> str:
 
 def print_tables(report: Report, took_s: float, out: TextIO) -> None:
     """The report as tables: in colour and as wide as the terminal, or plain when `out` is none."""
+    _print((_cards(report), _placed(report), _waiting(report)), _closing_lines(report, took_s), out)
+
+
+def print_summary(report: Report, took_s: float, out: TextIO) -> None:
+    """What the report comes to, in one screen, in the same form."""
+    found = summary(report)
+    _print((_reasons(found), _models(found.models)), (*_in_numbers(found), *_remarks(report, took_s)), out)
+
+
+def _print(parts: Iterable[Table | str], closing: Iterable[str], out: TextIO) -> None:
     console = Console(file=out, highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console = Console(file=out, highlight=False, width=_NO_WRAPPING)
     with console.capture() as captured:
-        for part in (_cards(report), _placed(report), _waiting(report)):
+        for part in parts:
             console.print(part)
             console.print()
-        for line in _closing_lines(report, took_s):
+        for line in closing:
             console.print(line, markup=False)
     out.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
 
@@ -94,6 +105,40 @@ def _closing_lines(report: Report, took_s: float) -> Iterable[str]:
         f"Pods placed: {len(report.placed)}, ended since: {ended}, waiting: {len(report.waiting)}. "
         f"Cards: {len(report.cards)}, never used: {unused}."
     )
+    yield from _remarks(report, took_s)
+
+
+def _reasons(found: Summary) -> Table | str:
+    if not found.reasons:
+        return "No pod is waiting."
+    rows = [(str(each.pods), each.reason) for each in found.reasons]
+    if found.other_reasons:
+        rows.append(("", f"and {found.other_reasons} more reasons"))
+    return _table(("WAITING", "REASON"), rows, right=(0,))
+
+
+def _models(models: Sequence[ModelUse]) -> Table | str:
+    if not models:
+        return "There are no cards."
+    rows = [
+        (m.model or "-", str(m.cards), str(m.never_used), str(m.units), _of(m.used, m.units), _of(m.average, m.units))
+        for m in models
+    ]
+    return _table(("MODEL", "CARDS", "NEVER USED", "UNITS", "USED", "AVERAGE"), rows, right=(1, 2, 3, 4, 5))
+
+
+def _of(units: float, all_units: int) -> str:
+    return f"{units / all_units if all_units else 0.0:.0%}"
+
+
+def _in_numbers(found: Summary) -> Iterable[str]:
+    yield (
+        f"Pods placed: {found.placed}, ended since: {found.ended}, waiting: {found.waiting}. "
+        f"Waited until placed: {found.median_wait_s:g} s at the median, {found.longest_wait_s:g} s at most."
+    )
+
+
+def _remarks(report: Report, took_s: float) -> Iterable[str]:
     if report.by_others:
         yield f"Pods bound by others: {report.by_others}."
     for problem in report.problems:

@@ -1,7 +1,7 @@
 """Which build this is: its version, and the commit that it was built from where that is known.
 
-    installed from a wheel    commit.txt beside this file, written by setup.py when the wheel was built
-    run from a clone          what git says of the clone, now
+installed from a wheel    commit.txt beside this file, written by setup.py when the wheel was built
+run from a clone          what git says of the clone, now
 """
 
 import platform
@@ -59,9 +59,9 @@ def _commit() -> str:
 
 
 def _of_clone(clone: Path) -> str:
-    """ "" without git, or where it does not trust this user with the clone."""
+    """What git says; nothing without git, or where it does not trust this user with the clone."""
     try:
-        said = subprocess.run(
+        said = subprocess.run(  # noqa: S603 - the command is the one above
             _DESCRIBE, cwd=clone, capture_output=True, text=True, check=False, timeout=_ANSWER_WITHIN_S
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -31,7 +31,8 @@ def create_storage(cluster: ClusterFile, world: World) -> None:
             world.storage.create(kind, decoded(manifest, kind.type))
         except msgspec.ValidationError as error:
             message, _, path = str(error).partition(" - at `$.")
-            mistakes.append(Mistake(path.removesuffix("`"), said_of(manifest), message.lower()))
+            source = cluster.source_of(manifest, said_of(manifest))
+            mistakes.append(Mistake(path.removesuffix("`"), source, message.lower()))
     if mistakes:
         raise ConfigurationError(mistakes)
 

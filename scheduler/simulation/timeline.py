@@ -4,7 +4,7 @@ Here are the nodes, what becomes of their cards, and the pods that are created. 
 got its place: see `player.py`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -70,8 +70,8 @@ def timeline(cluster: ClusterFile, resources: ResourceNames, unit_mib: int) -> l
     """
     mistakes: list[Mistake] = []
     manifests = node_manifests(cluster, unit_mib, gpu_mem=resources.gpu_mem, gpu_count=resources.gpu_count)
-    nodes = [new_node(node) for manifest in manifests if (node := _read(manifest, Node, mistakes)) is not None]
-    fault_steps = _FaultSteps({node.metadata.name: node for node in nodes}, resources, mistakes)
+    nodes = [new_node(node) for manifest in manifests if (node := _read(cluster, manifest, Node, mistakes)) is not None]
+    fault_steps = _FaultSteps({node.metadata.name: node for node in nodes}, resources, mistakes, cluster.source_of)
     steps: list[Step] = [NodeIs(0.0, node, f"node {node.metadata.name} joins") for node in nodes]
     for fault in sorted(cluster.faults, key=lambda fault: fault.at_s):
         steps += fault_steps.take(fault)
@@ -88,6 +88,7 @@ class _FaultSteps:
     described: dict[str, Node]
     resources: ResourceNames
     mistakes: list[Mistake]
+    source_of: Callable[[DescribedFault, str], str]
     states: dict[str, dict[int, CardState]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
@@ -119,7 +120,8 @@ class _FaultSteps:
         card = card_named(self.described[fault.node], str(fault.card), self.resources)
         if card is None:
             message = f"node {fault.node} has no card {fault.card}"
-            self.mistakes.append(Mistake("", f"fault at {fault.at_s:g} s", message))
+            source = self.source_of(fault, f"fault at {fault.at_s:g} s")
+            self.mistakes.append(Mistake("", source, message))
         if card is None or fault.node in self.gone:
             return None
         states, index = self.states.setdefault(fault.node, {}), card.index
@@ -141,7 +143,7 @@ def _pods(cluster: ClusterFile, mistakes: list[Mistake]) -> Iterable[PodComes]:
     for timed in pod_manifests(cluster):
         spec = id(timed.manifest.get("spec"))
         of_pod: list[Mistake] = []
-        pod = _read(timed.manifest, Pod, of_pod)
+        pod = _read(cluster, timed.manifest, Pod, of_pod)
         if pod is not None:
             yield PodComes(timed.at_s, pod, timed.runs_s)
         elif spec not in wrong:
@@ -149,12 +151,27 @@ def _pods(cluster: ClusterFile, mistakes: list[Mistake]) -> Iterable[PodComes]:
             mistakes += of_pod
 
 
-def _read(manifest: dict[str, Any], kind: type[K], mistakes: list[Mistake]) -> K | None:
+def _read(cluster: ClusterFile, manifest: dict[str, Any], kind: type[K], mistakes: list[Mistake]) -> K | None:
     try:
         return decoded(manifest, kind)
     except msgspec.ValidationError as error:
         metadata = manifest["metadata"]
         label = "/".join(metadata[key] for key in ("namespace", "name") if metadata.get(key))
         message, _, path = str(error).partition(" - at `$.")
-        mistakes.append(Mistake(path.removesuffix("`"), f"{kind.__name__} {label}", message.lower()))
+        source = cluster.source_of(_entry(cluster, kind, metadata), f"{kind.__name__} {label}")
+        mistakes.append(Mistake(path.removesuffix("`"), source, message.lower()))
         return None
+
+
+def _entry(cluster: ClusterFile, kind: type[Node | Pod], metadata: Mapping[str, str]) -> object:
+    """The entry that describes this object."""
+    found: Iterator[object] = (
+        (group for group in cluster.nodes if metadata["name"] in group.node_names())
+        if kind is Node
+        else (
+            group
+            for group in cluster.pods
+            if metadata["name"] in group.pod_names() and metadata["namespace"] == group.pod.metadata.namespace
+        )
+    )
+    return next(found, None)

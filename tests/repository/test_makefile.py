@@ -110,6 +110,13 @@ def test_the_demo_installs_what_running_needs_and_no_more(clone: Path) -> None:
     assert "dev.txt" not in planned
 
 
+def test_the_cluster_installs_what_running_needs_and_no_more(clone: Path) -> None:
+    planned = make(clone, "--dry-run", "cluster").stdout
+    assert "requirements/runtime.txt -r requirements/build.txt" in planned
+    assert "dev.txt" not in planned
+    assert planned.splitlines()[-1] == ".venv/bin/python -m e2e.local_cluster up"
+
+
 def test_after_the_demo_only_what_testing_needs_is_installed(ready_clone: Path) -> None:
     (ready_clone / ".venv/.dev").unlink()
     planned = make(ready_clone, "--dry-run", "setup").stdout
@@ -140,6 +147,13 @@ def test_with_go_the_servers_are_built_and_the_tests_run(ready_clone: Path, tmp_
     run = make(ready_clone, "e2e", PATH=go(tmp_path / "bin", "go1.26.0"), CI="true")
     assert run.returncode == 0, run.stderr
     assert "python -m e2e.control_plane.binaries\npython -m pytest -q e2e/\n" in run.stdout
+
+
+def test_on_another_cluster_nothing_is_built_and_no_go_is_needed(ready_clone: Path, tmp_path: Path) -> None:
+    run = make(ready_clone, "e2e", PATH=go(tmp_path / "bin", "go1.25.9"), E2E_PROVIDER="existing", CI="true")
+    assert run.returncode == 0, run.stderr
+    assert "python -m pytest -q e2e/\n" in run.stdout
+    assert "binaries" not in run.stdout
 
 
 def test_without_go_one_line_says_what_was_skipped_and_why(ready_clone: Path, tmp_path: Path) -> None:

@@ -20,6 +20,13 @@ def simulated(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["simulate", *arguments])
 
 
+def wanting(units: int, *, count: int = 1) -> dict[str, object]:
+    """An entry of `pods`."""
+    container = {"name": "c", "resources": {"limits": {"aliyun.com/gpu-mem": units}}}
+    spec = {"schedulerName": "gpushare-scheduler", "containers": [container]}
+    return {"count": count, "pod": {"metadata": {"name": f"p{units}"}, "spec": spec}}
+
+
 def lines(result: Result) -> list[list[str]]:
     """The message of each line that has some."""
     return [line.split() for line in result.stdout.splitlines() if line]
@@ -47,6 +54,34 @@ def test_the_guide_shows_what_is_printed() -> None:
     printed = simulated(*EXAMPLES).stdout
     # The last line says how fast this machine is.
     assert shown.splitlines()[:-1] == printed.splitlines()[:-1]
+
+
+def test_the_guide_shows_the_summary_that_is_printed() -> None:
+    guide = (ROOT / "docs/simulate.md").read_text(encoding="utf-8")
+    shown = guide.partition("## The summary\n")[2].partition("```text\n")[2].partition("```")[0]
+    assert shown.splitlines()[:-1] == simulated(*EXAMPLES, "--summary").stdout.splitlines()[:-1]
+
+
+def test_a_summary_counts_pods_by_what_they_wait_for(tmp_path: Path) -> None:
+    pods = [wanting(4, count=7), *(wanting(units) for units in range(20, 30))]
+    file = tmp_path / "many.yaml"
+    file.write_text(f"{NODES}pods: {json.dumps(pods)}\n", encoding="utf-8")
+
+    found = simulated(str(file), "--summary").stdout.splitlines()
+
+    assert found[0].split() == ["WAITING", "REASON"]
+    assert found[1].split()[:1] == ["3"]
+    assert "wants 4, most free 0 (of 16)" in found[1]
+    assert found[9].strip() == "and 3 more reasons"
+    assert "M" in [line.split()[0] for line in found if line]
+    assert any(line.startswith("Pods placed: 4, ended since: 0, waiting: 13.") for line in found)
+
+
+def test_a_summary_of_nothing_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "empty.yaml"
+    file.write_text("nodes: [{name: a}]\n", encoding="utf-8")
+    found = simulated(str(file), "--summary").stdout
+    assert found.startswith("No pod is waiting.\n\nThere are no cards.\n\nPods placed: 0,")
 
 
 def test_a_piped_table_is_plain_text_and_keeps_each_entry_on_one_line() -> None:
@@ -106,13 +141,32 @@ def test_every_mistake_in_every_file_is_a_line_and_the_exit_code_is_2(tmp_path: 
     ]
 
 
+def test_what_two_files_contradict_names_these_two_and_no_third(tmp_path: Path) -> None:
+    good, one, two = (tmp_path / name for name in ("good.yaml", "one.yaml", "two.yaml"))
+    good.write_text(NODES.replace("name: a", "name: b"), encoding="utf-8")
+    for file in (one, two):
+        file.write_text(NODES, encoding="utf-8")
+    result = simulated(str(one), str(good), str(two))
+    assert result.stderr.splitlines() == [
+        f"gpushare-scheduler: {one}, {two}: expected each node once, found more than once: a"
+    ]
+
+
+def test_a_fault_of_nothing_is_named_by_its_own_file_and_its_number_there(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(f"{NODES}faults: [{{node: a, lost: true}}, {{node: a, back: true}}]\n", encoding="utf-8")
+    bad.write_text("faults: [{node: a, lost: true}, {node: absent, lost: true}]\n", encoding="utf-8")
+    result = simulated(str(good), str(bad))
+    assert result.stderr.splitlines() == [f"gpushare-scheduler: {bad}: faults[1].node: node absent does not exist"]
+
+
 def test_a_pod_that_no_api_server_would_take_is_a_mistake_too(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     spec = "{priority: high, containers: [{name: c}]}"
     file.write_text(f"{NODES}pods: [{{pod: {{metadata: {{name: p}}, spec: {spec}}}}}]\n", encoding="utf-8")
     result = simulated(str(file))
     assert result.exit_code == 2
-    assert "Pod default/p: spec.priority: expected `int`, got `str`" in result.stderr
+    assert f"{file}: Pod default/p: spec.priority: expected `int`, got `str`" in result.stderr
 
 
 def test_a_mistake_in_the_configuration_ends_with_exit_code_2(cluster: str, tmp_path: Path) -> None:
