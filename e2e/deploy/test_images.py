@@ -34,7 +34,7 @@ PROGRAMS: Final = {
     "kubectl-inspect-gpushare": "kubectl-inspect-gpushare",
 }
 BIN: Final = "/opt/gpushare/bin"
-AT_MOST_MIB: Final = 340
+AT_MOST_MIB: Final = 320
 # As containerd completes the name that the manifests have.
 NAME: Final = f"docker.io/library/gpushare-scheduler:{VERSION}"
 
@@ -149,6 +149,12 @@ def test_a_rule_of_ones_own_is_copied_in(
     assert "had enough pods of the same owner" in " ".join(with_rule.run(*simulate).split())
 
 
+def user_and_capabilities(pid: int) -> tuple[int, int]:
+    """As whom a process runs, and the capabilities in effect, as the kernel has both."""
+    told = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+    return int(told["Uid"].split()[0]), int(told["CapEff"], 16)
+
+
 async def test_both_programs_run_as_pods_of_the_manifests(
     node_ready: None,  # noqa: ARG001 - asked for its skip
     archive: Path,
@@ -165,11 +171,13 @@ async def test_both_programs_run_as_pods_of_the_manifests(
             async with pods(admin, wanted) as created:
                 found = await all_settled(admin, created)
                 inside = [what_is_inside(node.container(pod)) for pod in found]
+            rights = [user_and_capabilities(node.container(pod).pid) for pod in (scheduler, plugin)]
     assert {pod["status"]["phase"] for pod in found} == {"Running"}
     expected = [
         expected_inside(pod, json.loads(pod["metadata"]["annotations"][names.ALLOCATION])["0"]) for pod in found
     ]
     assert inside == expected
     assert {pod["status"]["containerStatuses"][0]["restartCount"] for pod in (scheduler, plugin)} == {0}
+    assert rights == [(65532, 0), (0, 0)]
     with capsys.disabled():
         print(f"\nfrom the first manifest to both pods ready: {took_s:.1f} s")  # noqa: T201 - as above
