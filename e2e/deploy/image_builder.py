@@ -24,7 +24,14 @@ DOCKERFILE: Final = ROOT / "deploy" / "images" / "Dockerfile"
 # As Dockerfiles name it: what is in the store comes before any registry.
 _BASE: Final = "localhost/python:3.13-slim"
 _BUILDAH: Final = ("buildah", "libgpgme11", "libassuan0")
-_AS_INSTALLED: Final = 'mount -t overlay overlay -o "lowerdir=$1" /usr && shift && exec "$@"'
+# It keeps a cache in /var/lib whatever it is told: not in the machine's. $1: folders over /usr, maybe none.
+_PREPARED: Final = """
+set -e
+mount -t tmpfs tmpfs /var/lib
+[ -z "$1" ] || mount -t overlay overlay -o "lowerdir=$1" /usr
+shift
+exec "$@"
+"""
 _ANY_SIGNATURE: Final = {"default": [{"type": "insecureAcceptAnything"}]}
 _IMPORT: Final = "FROM scratch\nADD base.tar /\nENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
 _BUILD_WITHIN_S: Final = 1200.0
@@ -118,16 +125,15 @@ def image_builder(folder: Path, say: Say = to_stderr) -> ImageBuilder:
 
 
 def _prefix(say: Say) -> list[str]:
-    """What stands before `buildah` on a command line: [] where it is installed."""
-    if shutil.which("buildah"):
-        return []
+    """What stands before `buildah` on a command line: a mount namespace, with its packages if it is not installed."""
     try:
-        packages = [cache.debian_package(name, say) / "usr" for name in _BUILDAH]
+        missing = () if shutil.which("buildah") else _BUILDAH
+        packages = [cache.debian_package(name, say) / "usr" for name in missing]
     except cache.PackageUnavailable as error:
         message = f"no image built here: {error}; apt-get install buildah"
         raise ImageUnavailable(message) from error
-    lower = ":".join(map(str, (*packages, "/usr")))
-    return ["unshare", "--mount", "--propagation=private", "sh", "-c", _AS_INSTALLED, "sh", lower]
+    lower = ":".join(map(str, (*packages, "/usr"))) if packages else ""
+    return ["unshare", "--mount", "--propagation=private", "sh", "-c", _PREPARED, "sh", lower]
 
 
 def pip_files(configuration: Path) -> dict[str, Path]:
