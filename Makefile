@@ -152,6 +152,7 @@ lock:
 	@uv --version >/dev/null 2>&1 || { echo 'make lock needs uv on PATH'; exit 1; }
 	@$(call lock,runtime)
 	@$(call lock,build)
+	@$(call lock,image)
 	@$(call lock,dev)
 
 clean:

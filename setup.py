@@ -1,6 +1,6 @@
 """What pyproject.toml cannot say: a wheel knows the commit that it is built from.
 
-`GPUSHARE_COMMIT` says it where there is no clone, as in deploy/image/Dockerfile; else git is asked. With neither, the
+`GPUSHARE_COMMIT` says it where there is no clone, as in deploy/images/Dockerfile; else git is asked. With neither, the
 programs tell their version alone (scheduler/process/build_info.py).
 """
 

@@ -19,7 +19,7 @@ if kind get clusters 2>/dev/null | grep -qx "$name"; then
 fi
 
 commit=$(git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null || true)
-docker build -f deploy/image/Dockerfile --build-arg COMMIT="$commit" -t "$image" .
+docker build -f deploy/images/Dockerfile --build-arg COMMIT="$commit" -t "$image" .
 docker pull busybox:1.37
 docker tag busybox:1.37 "$shell_image"
 

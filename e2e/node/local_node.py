@@ -40,7 +40,7 @@ from e2e.node.containers import LocalContainer, RunningContainer
 from e2e.node.node_commands import NodeSite
 
 _KEEPER: Final = Path(node_keeper.__file__)
-_IMPORT_WITHIN_S: Final = 30.0
+_IMPORT_WITHIN_S: Final = 120.0
 _NOT_HERE: Final = "no node of our own on this machine"
 
 
@@ -159,8 +159,12 @@ class LocalNode:
         command = node_commands.containerd(self._programs["containerd"], configuration)
         child = self._start("containerd", command)
         readiness.wait_until(child, readiness.missing_at_socket(self._site.socket))
+        self.import_images(self.folder / "images.tar")
+
+    def import_images(self, archive: Path) -> None:
+        """Have containerd take the images of the archive. Raises NotReady."""
         ctr = node_commands.ctr(self._programs["ctr"], self._site)
-        command = [*ctr, "images", "import", "--local", str(self.folder / "images.tar")]
+        command = [*ctr, "images", "import", "--local", str(archive)]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_WITHIN_S, check=False)
         if answer.returncode != 0:
             message = f"containerd of {self.name} does not take the images: {answer.stderr}"

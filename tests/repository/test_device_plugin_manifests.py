@@ -286,7 +286,7 @@ def test_the_probes_ask_where_the_program_listens() -> None:
 def test_the_daemon_set_starts_the_program_of_the_schedulers_image() -> None:
     (scheduler,) = one("manifests/deployment.yaml", "Deployment")["spec"]["template"]["spec"]["containers"]
     entry = re.search(
-        r'^ENTRYPOINT \["(\S+)"\]$', (DEPLOY / "image/Dockerfile").read_text(encoding="utf-8"), re.MULTILINE
+        r'^ENTRYPOINT \["(\S+)"\]$', (DEPLOY / "images/Dockerfile").read_text(encoding="utf-8"), re.MULTILINE
     )
 
     assert container()["image"] == scheduler["image"]

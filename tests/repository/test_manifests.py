@@ -163,7 +163,7 @@ def test_the_api_server_hears_the_account_before_the_workloads() -> None:
 
 
 def test_the_image_is_made_of_what_is_here_and_starts_the_program() -> None:
-    dockerfile = (ROOT / "deploy/image/Dockerfile").read_text(encoding="utf-8")
+    dockerfile = (ROOT / "deploy/images/Dockerfile").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     copied = {word for line in re.findall(r"^COPY (?!--)(.+) \S+$", dockerfile, re.MULTILINE) for word in line.split()}
     packages = {pattern.rstrip("*") for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]}
@@ -172,5 +172,6 @@ def test_the_image_is_made_of_what_is_here_and_starts_the_program() -> None:
     assert packages | {"pyproject.toml", "requirements"} <= copied
     assert program in project["project"]["scripts"]
     assert "USER 65532:65532" in dockerfile
+    assert f"ARG VERSION={project['project']['version']}\n" in dockerfile
     pod = one("Deployment")["spec"]["template"]["spec"]
     assert (pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]) == (65532, 65532)

@@ -146,7 +146,7 @@ def test_a_requirement_is_pinned_by_version_and_hash(entry: str, *, pinned: bool
     assert (unpinned(entry) == []) is pinned
 
 
-@pytest.mark.parametrize("name", ["runtime", "build", "dev"])
+@pytest.mark.parametrize("name", ["runtime", "build", "image", "dev"])
 def test_every_requirement_is_pinned(name: str) -> None:
     requirements = (ROOT / f"requirements/{name}.txt").read_text(encoding="utf-8")
     assert unpinned(requirements) == []

@@ -1,0 +1,183 @@
+"""The image: built twice, looked into, its programs run in it, and both installed from it on a real kubelet."""
+
+import json
+import os
+import re
+import shutil
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from config.protocol import names
+from e2e.control_plane import binaries
+from e2e.control_plane.admin import Admin
+from e2e.control_plane.cluster import ControlPlane
+from e2e.deploy import installed_node
+from e2e.deploy.base_image import ImageUnavailable
+from e2e.deploy.image_builder import BuiltImage, ImageBuilder, image_builder
+from e2e.deploy.unpacked_image import UnpackedImage
+from e2e.node.local_node import LocalNode
+from e2e.suites.shared_node import GIB, all_settled, expected_inside, pods, shared_pod, sharing, what_is_inside
+from tests.support import guide
+from tests.support.repository import ROOT
+
+VERSION: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+COMMIT: Final = "0123456789ab"
+PROGRAMS: Final = {
+    "gpushare-scheduler": "gpushare-scheduler",
+    "gpushare-device-plugin": "gpushare-device-plugin",
+    "gpushare-device-plugin-v2": "gpushare-device-plugin",
+    "kubectl-inspect-gpushare": "kubectl-inspect-gpushare",
+}
+BIN: Final = "/opt/gpushare/bin"
+AT_MOST_MIB: Final = 320
+# As containerd completes the name that the manifests have.
+NAME: Final = f"docker.io/library/gpushare-scheduler:{VERSION}"
+
+
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageBuilder]:
+    folder = tmp_path_factory.mktemp("images")
+    try:
+        yield image_builder(folder)
+    except ImageUnavailable as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def image(builder: ImageBuilder) -> BuiltImage:
+    return builder.build(f"localhost/gpushare-scheduler:{VERSION}", COMMIT)
+
+
+@pytest.fixture(scope="module")
+def archive(builder: ImageBuilder, image: BuiltImage, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("archive") / "image.tar"
+    builder.save(image, NAME, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def runc(node_ready: None) -> Path:  # noqa: ARG001 - asked for its skip: runc takes what a node takes
+    return binaries.ensure(["runc"])["runc"]
+
+
+@pytest.fixture(scope="module")
+def unpacked(
+    image: BuiltImage,
+    archive: Path,
+    runc: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> UnpackedImage:
+    return UnpackedImage(image, archive, tmp_path_factory.mktemp("unpacked") / "image", runc)
+
+
+def test_a_second_build_makes_the_same_bytes(builder: ImageBuilder, image: BuiltImage) -> None:
+    again = builder.build("localhost/gpushare-scheduler:second", COMMIT)
+    assert again.layers == image.layers
+
+
+def test_the_labels_say_what_it_is(image: BuiltImage, unpacked: UnpackedImage) -> None:
+    labels = image.configuration["Labels"]
+    assert labels["org.opencontainers.image.title"] == "gpushare-scheduler"
+    assert labels["org.opencontainers.image.version"] == VERSION
+    assert labels["org.opencontainers.image.revision"] == COMMIT
+    assert (unpacked.root / labels["gpushare.sbom"].removeprefix("/")).is_file()
+
+
+def test_the_bill_of_materials_lists_what_is_in_it(image: BuiltImage, unpacked: UnpackedImage) -> None:
+    place = image.configuration["Labels"]["gpushare.sbom"].removeprefix("/")
+    document = json.loads((unpacked.root / place).read_text(encoding="utf-8"))
+    pinned = set(re.findall(r"^([a-z0-9.-]+)==(\S+)", (ROOT / "requirements/runtime.txt").read_text(), re.MULTILINE))
+    listed = {(part["name"], part["version"]) for part in document["components"] if "pypi" in part["purl"]}
+    installed = {path.name.split("-")[0] for path in unpacked.root.glob("opt/gpushare/lib/*/site-packages/*.dist-info")}
+    assert document["metadata"]["component"]["purl"] == f"pkg:pypi/gpushare-scheduler@{VERSION}"
+    assert listed <= pinned
+    assert len(listed) == len(installed) - 1  # our own is what the document is about
+    assert {"libc6", "libssl3t64"} <= {part["name"] for part in document["components"]}
+
+
+def test_nothing_is_in_it_that_helps_an_intruder(unpacked: UnpackedImage) -> None:
+    files = {path.name for path in unpacked.root.rglob("*") if path.is_file() or path.is_symlink()}
+    assert not files & {"sh", "bash", "dash", "apt", "dpkg", "pip", "pip3", "gcc", "curl", "wget", "mount", "su"}
+    assert not list(unpacked.root.rglob("pip"))
+    special = [path for path in unpacked.root.rglob("*") if not path.is_symlink() and path.stat().st_mode & 0o6000]
+    assert special == []
+
+
+def test_it_is_small(unpacked: UnpackedImage, capsys: pytest.CaptureFixture[str]) -> None:
+    size_mib = unpacked.bytes / 2**20
+    with capsys.disabled():
+        print(f"\nthe image: {size_mib:.0f} MiB, uncompressed")  # noqa: T201 - measured, for docs/tested-on.md
+    assert size_mib < AT_MOST_MIB
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_program_says_its_version(unpacked: UnpackedImage, program: str) -> None:
+    assert unpacked.run(f"{BIN}/{program}", "--version") == f"{PROGRAMS[program]} {VERSION} (commit {COMMIT})\n"
+
+
+def test_the_demo_runs_in_it(unpacked: UnpackedImage) -> None:
+    shown = unpacked.run(f"{BIN}/gpushare-scheduler", "demo", "--speed", "1000")
+    assert "no card was ever over-committed" in shown
+
+
+def test_every_module_is_compiled(unpacked: UnpackedImage) -> None:
+    sources = {path for path in unpacked.root.rglob("*.py") if "lib2to3" not in path.parts}
+    compiled = {path.parents[1] / f"{path.name.split('.cpython-')[0]}.py" for path in unpacked.root.rglob("*.pyc")}
+    assert sources <= compiled
+
+
+def test_a_rule_of_ones_own_is_copied_in(
+    builder: ImageBuilder, unpacked: UnpackedImage, runc: Path, tmp_path: Path
+) -> None:
+    guide.write(tmp_path / "rule")
+    image = builder.build_folder("localhost/with-a-rule:1", tmp_path / "rule")
+    builder.save(image, "docker.io/library/with-a-rule:1", tmp_path / "image.tar")
+    with_rule = UnpackedImage(image, tmp_path / "image.tar", tmp_path / "unpacked", runc)
+    for name in ("scheduler.yaml", "cluster.yaml"):
+        shutil.copy(tmp_path / "rule" / name, with_rule.root / "etc" / name)
+    simulate = (f"{BIN}/gpushare-scheduler", "simulate", "--config", "/etc/scheduler.yaml", "/etc/cluster.yaml")
+    assert with_rule.bytes > unpacked.bytes
+    assert "had enough pods of the same owner" in " ".join(with_rule.run(*simulate).split())
+
+
+def user_and_capabilities(pid: int) -> tuple[int, int]:
+    """As whom a process runs, and the capabilities in effect, as the kernel has both."""
+    told = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+    return int(told["Uid"].split()[0]), int(told["CapEff"], 16)
+
+
+async def test_both_programs_run_as_pods_of_the_manifests(
+    node_ready: None,  # noqa: ARG001 - asked for its skip
+    archive: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with ControlPlane(controller_manager=True, scheduler={}) as cluster, LocalNode(cluster, "n1") as node:
+        node.import_images(archive)
+        async with Admin(cluster.access()) as admin:
+            began_s = time.monotonic()
+            await installed_node.install(admin, node, [16 * GIB, 16 * GIB])
+            scheduler, plugin = await installed_node.ready(admin)
+            took_s = time.monotonic() - began_s
+            wanted = [shared_pod(f"p{number}", [sharing(6)]) for number in range(4)]
+            async with pods(admin, wanted) as created:
+                found = await all_settled(admin, created)
+                inside = [what_is_inside(node.container(pod)) for pod in found]
+            rights = [user_and_capabilities(node.container(pod).pid) for pod in (scheduler, plugin)]
+    assert {pod["status"]["phase"] for pod in found} == {"Running"}
+    expected = [
+        expected_inside(pod, json.loads(pod["metadata"]["annotations"][names.ALLOCATION])["0"]) for pod in found
+    ]
+    assert inside == expected
+    assert {pod["status"]["containerStatuses"][0]["restartCount"] for pod in (scheduler, plugin)} == {0}
+    assert rights == [(65532, 0), (0, 0)]
+    with capsys.disabled():
+        print(f"\nfrom the first manifest to both pods ready: {took_s:.1f} s")  # noqa: T201 - as above
