@@ -22,6 +22,7 @@ from config.settings import duration
 from config.settings.address import Address, host_and_port
 from config.settings.duration import Seconds
 from config.settings.leader_election import LeaderElectionSection
+from config.settings.page import PageSection
 from config.settings.plugins import PluginConfig, PluginDescription, Plugins, plugin_config_type, plugins_model
 from config.settings.schema import Location, Section, refuse_twins
 
@@ -243,6 +244,7 @@ class SchedulerConfiguration(Section):
         default=":10261",
         description="Address and port of `/healthz`, `/readyz` and `/metrics`; port 0: any free one.",
     )
+    page: PageSection = Field(default=PageSection(), description="The web page.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
         description="The least that is logged; debug adds the reasons of some nodes to each failed attempt.",
