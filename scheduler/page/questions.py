@@ -156,7 +156,7 @@ def _copies(cards: CardColumns, request: GpuRequest, rows: RowArray) -> Int64Arr
         return np.asarray(each.sum(axis=0) // request.cards, dtype=np.int64)
 
     by_cards = by_width(cards, rows, on)
-    return np.minimum(by_cards, np.maximum(cards.node_free[rows], 0) // request.units)
+    return np.asarray(np.minimum(by_cards, np.maximum(cards.node_free[rows], 0) // request.units), dtype=np.int64)
 
 
 def _wire(wanted: Wanted, scheduler: str, resources: ResourceNames) -> objects.Pod:

@@ -76,17 +76,17 @@ def rows_message(tables: Tables, rows: Sequence[int], known_models: int) -> Rows
         total={row: len(cards.slots[row]) for row in rows if len(cards.slots[row]) > MOST_CARDS},
     )
     stored = cards.stored
-    taken, holders, alone = (
-        column[:MOST_CARDS, list(rows)] for column in (stored.taken, stored.holders, stored.exclusive)
-    )
+    places = list(rows)
+    taken, holders = stored.taken[:MOST_CARDS, places], stored.holders[:MOST_CARDS, places]
+    alone = stored.exclusive[:MOST_CARDS, places]
     _without_nominated(tables, rows, taken, holders, alone)
     for columns, into in (
-        (stored.units[:MOST_CARDS, list(rows)], message.units),
+        (stored.units[:MOST_CARDS, places], message.units),
         (taken, message.taken),
-        (stored.out[:MOST_CARDS, list(rows)], message.out),
+        (stored.out[:MOST_CARDS, places], message.out),
         (holders, message.pods),
         (alone, message.alone),
-        (stored.model[:MOST_CARDS, list(rows)], message.model),
+        (stored.model[:MOST_CARDS, places], message.model),
     ):
         # One copy for all rows; from numpy to Python once.
         for count, values in zip(message.cards, columns.T.tolist(), strict=True):

@@ -76,9 +76,14 @@ class PageSite:
 class PageServer:
     """Serves until closed."""
 
-    def __init__(self, site: PageSite, runner: web.ServerRunner, history: asyncio.Task[None]) -> None:
+    def __init__(self, handler: "_Handler", runner: web.ServerRunner, history: asyncio.Task[None]) -> None:
         """runner: that listens; see `serve_page`."""
-        self._site, self._runner, self._history = site, runner, history
+        self._handler, self._runner, self._history = handler, runner, history
+
+    @property
+    def followers(self) -> int:
+        """Pages that follow the cluster at present."""
+        return self._handler.followers
 
     @property
     def port(self) -> int:
@@ -89,7 +94,7 @@ class PageServer:
     async def close(self) -> None:
         """End every answer."""
         self._history.cancel()
-        await self._site.access.close()
+        await self._handler.site.access.close()
         await self._runner.cleanup()
 
 
@@ -104,7 +109,7 @@ async def serve_page(site: PageSite, address: tuple[str, int], tls: ssl.SSLConte
     except OSError:
         await runner.cleanup()
         raise
-    return PageServer(site, runner, asyncio.create_task(site.history.run()))
+    return PageServer(handler, runner, asyncio.create_task(site.history.run()))
 
 
 def files() -> Mapping[str, tuple[bytes, str]]:
@@ -120,10 +125,10 @@ class _Handler:
     """local: only programs of this machine reach it, so a name of some other host in a request is a trick."""
 
     def __init__(self, site: PageSite, *, local: bool) -> None:
-        self._site = site
+        self.site = site
         self._local = local
         self._files = files()
-        self._streams = 0
+        self.followers = 0
         answers, questions = Turns(_ANSWERS_EVERY_S), Turns(_QUESTIONS_EVERY_S)
         self._answers: Mapping[str, tuple[Turns, Answer]] = {
             "/api/pods": (answers, self._pods),
@@ -152,17 +157,17 @@ class _Handler:
         if request.path != "/api/stream" and request.path not in self._answers:
             raise Refused(HTTPStatus.NOT_FOUND, "There is nothing here.")
         authorization = request.headers.get("Authorization", "")
-        viewer = await self._site.access.viewer(authorization)
+        viewer = await self.site.access.viewer(authorization)
         if request.path == "/api/stream":
             return await self._stream(request, viewer, authorization)
         turns, handler = self._answers[request.path]
         await turns.come()
         answer = await handler(request, viewer)
-        self._site.access.learn(viewer)
+        self.site.access.learn(viewer)
         return web.Response(body=_ENCODE(answer), headers=_HEADERS | {"Content-Type": "application/json"})
 
     async def _stream(self, request: web.BaseRequest, viewer: Viewer, authorization: str) -> web.StreamResponse:
-        if self._streams >= MOST_STREAMS:
+        if self.followers >= MOST_STREAMS:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"{MOST_STREAMS} pages are open already; close one.")
         response = web.StreamResponse(headers=_HEADERS | {"Content-Type": "application/x-ndjson"})
 
@@ -176,40 +181,40 @@ class _Handler:
             _number(query.get("version"), -1),
             _number(query.get("models"), 0),
         )
-        self._streams += 1
+        self.followers += 1
         try:
             await response.prepare(request)
-            await Stream(self._site.shown, self._site.access, authorization, send).run(viewer, since)
+            await Stream(self.site.shown, self.site.access, authorization, send).run(viewer, since)
         except (Refused, TimeoutError):
             # The page asks again, and is told; or it does not read.
             if request.transport is not None:
                 request.transport.abort()
         finally:
-            self._streams -= 1
+            self.followers -= 1
         return response
 
     def _sees(self, viewer: Viewer) -> Sees:
-        now_s = self._site.shown.now_s()
+        now_s = self.site.shown.now_s()
         return lambda namespace: viewer.sees(namespace, now_s)
 
     async def _pods(self, request: web.BaseRequest, viewer: Viewer) -> dict[int, Any]:
-        tables, sees = self._site.shown.engine.tables, self._sees(viewer)
+        tables, sees = self.site.shown.engine.tables, self._sees(viewer)
         rows = [_number(text, -1) for text in request.query.get("rows", "").split(",")[:_MOST_ROWS]]
         return {row: pods_on(tables, row, sees) for row in rows if 0 <= row < tables.capacity and tables.valid[row]}
 
     async def _node(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
-        detail = node_detail(self._site.shown.engine.tables, request.query.get("name", ""), self._sees(viewer))
+        detail = node_detail(self.site.shown.engine.tables, request.query.get("name", ""), self._sees(viewer))
         if detail is None:
             raise Refused(HTTPStatus.NOT_FOUND, "There is no such node any more.")
         return detail
 
     async def _points(self, _request: web.BaseRequest, _viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
-        return self._site.history.points()
+        return self.site.history.points()
 
     async def _found(self, request: web.BaseRequest, viewer: Viewer) -> list[dict[str, str]]:
         text = request.query.get("text", "")[:_LONGEST_TEXT]
         found = []
-        for one in found_pods(self._site.shown.engine.tables, text, _MOST_FOUND, self._sees(viewer)) if text else ():
+        for one in found_pods(self.site.shown.engine.tables, text, _MOST_FOUND, self._sees(viewer)) if text else ():
             if one is None:
                 await asyncio.sleep(0)
             else:
@@ -218,17 +223,17 @@ class _Handler:
 
     async def _why(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
         namespace, name = request.query.get("namespace", ""), request.query.get("name", "")
-        sees, engine = self._sees(viewer), self._site.shown.engine
+        sees, engine = self._sees(viewer), self.site.shown.engine
         # Whoever may not list a namespace does not learn which pods it has.
         entry = await find(engine, namespace, name) if sees(namespace) else None
         if entry is None:
             raise Refused(HTTPStatus.NOT_FOUND, f"No pod {namespace}/{name} waits here any more.")
-        return why(engine, self._site.unit_mib, entry, sees)
+        return why(engine, self.site.unit_mib, entry, sees)
 
     async def _what_if(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
         try:
             wanted = _wanted(request.query)
-            return what_if(self._site.shown.engine, self._site.reader, self._site.unit_mib, wanted, self._sees(viewer))
+            return what_if(self.site.shown.engine, self.site.reader, self.site.unit_mib, wanted, self._sees(viewer))
         except (QuantityError, ValueError) as error:
             raise Refused(HTTPStatus.BAD_REQUEST, f"This cannot be asked: {error}.") from error
 
