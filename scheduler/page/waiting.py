@@ -18,7 +18,10 @@ MOST_SHOWN: Final = 200
 
 
 class WaitingPod(msgspec.Struct, rename="camel"):
-    """state: of the queue, in its words. units: on each of `cards`; 0 where it asks none. waited_s: None if not yet."""
+    """state: of the queue, in its words. units: on each of `cards`; 0 where it asks none. waited_s: None if not yet.
+
+    wrong: whether what it asks cannot be read.
+    """
 
     namespace: str
     name: str
@@ -27,6 +30,7 @@ class WaitingPod(msgspec.Struct, rename="camel"):
     units: int
     cards: int
     exclusive: bool
+    wrong: bool
     attempts: int
     waited_s: int | None
     gate: str
@@ -85,6 +89,7 @@ class WaitingPods:
             units=0 if request is None else request.units_per_card,
             cards=0 if request is None else request.cards,
             exclusive=request is not None and request.exclusive,
+            wrong=bool(pod.template.gpu_request_error),
             attempts=entry.attempts,
             waited_s=None if entry.waits_since_s == inf else max(0, round(self._now_s() - entry.waits_since_s)),
             gate=entry.gate,

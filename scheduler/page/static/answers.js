@@ -65,7 +65,7 @@ export function node(detail, unit) {
   const state = [STATES[detail.state], detail.unschedulable ? "unschedulable" : "", detail.lost ? `${detail.lost} ${unit} held of cards that it does not announce` : ""].filter(Boolean);
   return [make("h2", "", detail.name), state.length ? make("p", "verdict no", state.join("; ")) : null,
     detail.problem ? make("p", "problem", detail.problem) : null, ...bars,
-    pods.length ? table(`Pods on ${detail.name}`, ["Pod", `${unit} on card`, ""], pods) : make("p", "hint", "No pod holds GPU memory here.")].filter(Boolean);
+    pods.length ? table(`Pods on ${detail.name}`, ["Pod", `${unit} on card`, "State"], pods) : make("p", "hint", "No pod holds GPU memory here.")].filter(Boolean);
 }
 
 function pairs(flat) {
@@ -76,6 +76,7 @@ function pairs(flat) {
 
 /** What a waiting pod asks. */
 export function wants(pod, unit) {
+  if (pod.wrong) return "a wrong request";
   if (!pod.units) return "no GPU memory";
   return `${pod.cards > 1 ? `${pod.cards} × ` : ""}${pod.units} ${unit}${pod.exclusive ? " alone" : ""}`;
 }

@@ -7,7 +7,7 @@ import { Side } from "./side.js";
 import { chosen, Store } from "./store.js";
 import { ask, follow, hasToken, Unseen, useToken } from "./stream.js";
 
-const ORDER_EVERY_MS = 1000, TYPED_MS = 120, HISTORY_EVERY_MS = 60000, MOST_ASKED = 100, NODE_EVERY_MS = 1000;
+const ORDER_EVERY_MS = 1000, TYPED_MS = 120, HISTORY_EVERY_MS = 15000, MOST_ASKED = 100, NODE_EVERY_MS = 1000;
 const store = new Store(), side = new Side();
 let unit = "units", listed = null, loading = null, orderDue = 0, waiting = 0, nodeDue = 0, drawn = false;
 const asking = new Set();
