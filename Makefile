@@ -32,7 +32,7 @@ endif
 .PHONY: help demo test test-nightly bench setup check unit e2e binaries format docs protos lock clean
 
 help:
-	@echo 'make demo     see a small cluster fill its GPUs, in the terminal'
+	@echo 'make demo     see a small cluster fill its GPUs, in the terminal (SERVE=8080: in a browser too)'
 	@echo 'make test     everything: check, unit, e2e'
 	@echo 'make test-nightly  1,000,000 steps of random histories; 100,000 mutated objects and files;'
 	@echo '              hundreds of pods on a real kubelet, restarts at random;'
@@ -53,7 +53,7 @@ help:
 	@echo 'PYTHON=/path/to/python3 chooses the Python, 3.11 or newer, that .venv is made of.'
 
 demo: .venv/.project
-	@.venv/bin/gpushare-scheduler demo
+	@.venv/bin/gpushare-scheduler demo $(if $(SERVE),--serve $(SERVE))
 
 test: check unit e2e
 	@echo 'make test: passed'

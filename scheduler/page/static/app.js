@@ -83,7 +83,6 @@ const takers = {
     byId("sign-out").hidden = !hasToken();
   },
   rows(message) {
-    const began = performance.now();
     const rows = store.take(message);
     if (loading) {
       rows.forEach((row) => loading.add(row));
@@ -91,8 +90,6 @@ const takers = {
       return;
     }
     show(rows);
-    performance.measure("gpushare:update", { start: began, detail: { rows } });
-    if (performance.getEntriesByName("gpushare:update").length > 500) performance.clearMeasures("gpushare:update");
   },
   ready(message) {
     store.version = message.version;
@@ -101,7 +98,7 @@ const takers = {
     loading = null;
     relist();
     sums();
-    performance.mark("gpushare:ready");
+    document.body.dataset.ready = "true";
     history();
   },
   now({ leads, problem }) {

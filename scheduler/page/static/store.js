@@ -1,6 +1,7 @@
 // The cluster as this page knows it: nodes by row, their cards, sums over all of them.
 
 const COLUMNS = ["units", "taken", "out", "pods", "alone", "model"];
+const compared = new Intl.Collator("en", { numeric: true }).compare;
 const NOTHING = { units: 0, booked: 0, cards: 0, used: 0, out: 0 };
 export const EXCLUSIVE = 1, TERMINATING = 2, ASSUMED = 4, UNKNOWN_CARDS = 8;
 
@@ -16,7 +17,7 @@ export class Store {
     this.instance = "";
     this.sums = { ...NOTHING };
     this.withCards = 0;
-    this.moved = 0; // rises when nodes come, go, or hold something else
+    this.rows = null; // by name; null when nodes have come or gone since
   }
 
   /** Take over a message of rows; returns the rows that changed. */
@@ -33,13 +34,18 @@ export class Store {
       node.on = (message.on && message.on[row]) || null;
       this.#replace(node, measured(node, this.models));
     });
-    this.moved += 1;
     return message.row;
   }
 
   /** After the cluster was sent as a whole: rows that were not among it are gone. */
   keepOnly(rows) {
     for (const row of [...this.nodes.keys()]) if (!rows.has(row)) this.#remove(row);
+  }
+
+  /** All nodes by name. Comparing 5,000 names takes long enough to be seen: their order is kept. */
+  inOrder() {
+    if (!this.rows) this.rows = [...this.nodes.values()].sort((one, other) => compared(one.name, other.name)).map((node) => node.row);
+    return this.rows.map((row) => this.nodes.get(row));
   }
 
   forgetPods() {
@@ -52,7 +58,9 @@ export class Store {
   }
 
   #replace(node, sums) {
+    const rows = this.nodes.get(node.row)?.name === node.name ? this.rows : null;
     this.#remove(node.row);
+    this.rows = rows;
     if (!node.name) return;
     node.sums = sums;
     this.nodes.set(node.row, node);
@@ -63,6 +71,7 @@ export class Store {
   #remove(row) {
     const old = this.nodes.get(row);
     if (!old) return;
+    this.rows = null;
     this.nodes.delete(row);
     for (const key of Object.keys(NOTHING)) this.sums[key] -= old.sums[key];
     this.withCards -= old.cards > 0 ? 1 : 0;
@@ -88,7 +97,6 @@ function measured(node, models) {
   return sums;
 }
 
-const compared = new Intl.Collator("en", { numeric: true }).compare;
 const SHOWN = {
   all: () => true,
   cards: (node) => node.cards > 0 || node.state > 1,
@@ -105,11 +113,8 @@ const BY = {
 /** The nodes to show, in order. */
 export function chosen(store, { text, show, order }) {
   const wanted = text.trim().toLowerCase().split(/\s+/).filter(Boolean);
-  const found = [];
-  for (const node of store.nodes.values()) {
-    if (SHOWN[show](node) && wanted.every((word) => node.text.includes(word))) found.push(node);
-  }
+  const found = store.inOrder().filter((node) => SHOWN[show](node) && wanted.every((word) => node.text.includes(word)));
   const key = BY[order];
-  if (!key) return found.sort((one, other) => compared(one.name, other.name));
-  return found.sort((one, other) => key(one) - key(other) || compared(one.name, other.name));
+  // A sort keeps the order of equals: by name.
+  return key ? found.sort((one, other) => key(one) - key(other)) : found;
 }
