@@ -65,7 +65,9 @@ async def violations(page: Page) -> list[str]:
     found: dict[str, Any] = await page.evaluate(
         "tags => axe.run(document, {runOnly: {type: 'tag', values: tags}})", _TAGS
     )
-    return [f"{one['id']}: {one['help']}: {[node['html'][:120] for node in one['nodes']]}" for one in found["violations"]]
+    return [
+        f"{one['id']}: {one['help']}: {[node['html'][:120] for node in one['nodes']]}" for one in found["violations"]
+    ]
 
 
 async def shot(page: Page, name: str) -> None:

@@ -40,9 +40,9 @@ def filled(nodes: int, cards: int = 8) -> Engine:
     for number in range(nodes):
         made.node_changed(wire_node(f"gpu-{number:05}", _cards(number, cards), pods="250"))
     for number in range(nodes * cards):
-        if number % 4 != 3:
+        if number % 4:
             at, index = divmod(number, cards)
-            place(made, f"serve-{number}", f"gpu-{at:05}", index, _UNITS[number % 5], TEAMS[number % 3])
+            place(made, f"serve-{number}", (f"gpu-{at:05}", index), _UNITS[number % 5], TEAMS[number % 3])
     made.pod_waiting(pod("too-large", 200, namespace="team-a", priority=5), 0.0)
     made.pod_waiting(pod(HOSTILE, 300, namespace="team-c"), 0.0)
     while made.decide(0.0, 0) is not None:
@@ -56,8 +56,9 @@ def _cards(node: int, count: int) -> list[Card]:
     return [card(0, 80, node=f"{node}", model="NVIDIA-H100-80GB", health=health), *usual[1:]]
 
 
-def place(made: Engine, name: str, node: str, index: int, units: int, namespace: str = "team-a") -> None:
-    """A pod on a card, as a watch shows it."""
+def place(made: Engine, name: str, at: tuple[str, int], units: int, namespace: str = "team-a") -> None:
+    """A pod on a card, as a watch shows it. at: node and card."""
+    node, index = at
     on_card = {names.MEM_IDX: str(index), names.UNIT_MIB: str(UNIT_MIB)}
     made.pod_assigned(bound(pod(name, units, namespace=namespace, annotations=on_card), node))
 

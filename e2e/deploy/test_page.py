@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, ConsoleMessage, Page, Request, expect
+from playwright.async_api import Browser, ConsoleMessage, Page, Request, ViewportSize, expect
 
 from e2e.deploy import browser as browsers
 from e2e.deploy.browser import shot, violations
@@ -21,7 +21,7 @@ from scheduler.page.access import Access, Everybody
 
 FIRST_VIEW_S = 2.0
 UPDATE_MS = 100.0
-WIDE = {"width": 1360, "height": 860}
+WIDE: ViewportSize = {"width": 1360, "height": 860}
 # window.changed will be the time, in ms since the epoch, of the frame in which a node's row says something else.
 WHEN_CHANGED = """name => {
   const row = [...document.querySelectorAll('#canvas .row')].find(one => one.firstChild.textContent === name);
@@ -128,7 +128,7 @@ async def test_pods_of_namespaces_that_one_may_not_list_have_no_name(chromium: B
 
 async def test_markup_in_names_is_text_and_nothing_is_asked_elsewhere(chromium: Browser) -> None:
     made = filled(3)
-    place(made, HOSTILE, "gpu-00000", 3, 70)
+    place(made, HOSTILE, ("gpu-00000", 4), 70)
     async with serving(made, Everybody()) as served:
         page, seen = await opened(chromium, served.port)
         await ready(page)
@@ -139,7 +139,7 @@ async def test_markup_in_names_is_text_and_nothing_is_asked_elsewhere(chromium: 
         await expect(page.locator("#node")).to_contain_text(HOSTILE)
         await page.get_by_label("Search").fill("<script>")
         await expect(page.locator("#found-pods")).to_contain_text(HOSTILE)
-        assert await page.title() == "GPU memory – gpushare-scheduler"
+        assert await page.title() == "GPU memory: gpushare-scheduler"
         assert await page.locator("main script, main img, #canvas img").count() == 0
         assert {url for url in seen.urls if not url.startswith(f"http://127.0.0.1:{served.port}/")} == set()
         assert seen.errors == []
@@ -192,8 +192,8 @@ async def test_five_thousand_nodes_are_there_in_two_seconds_and_move_without_stu
         await page.wait_for_timeout(1000)
         updates = [await changed_ms(page, made, number) for number in range(12)]
         updates.sort()
-        print(f"first view {first_view_s:.2f} s; update p50 {updates[6]:.0f} ms, most {updates[-1]:.0f} ms; ", end="")
-        print(f"longest frame while scrolling and typing {worst_ms:.0f} ms")
+        figures = f"first view {first_view_s:.2f} s; update p50 {updates[6]:.0f} ms, most {updates[-1]:.0f} ms"
+        print(f"{figures}; longest frame while scrolling and typing {worst_ms:.0f} ms")  # noqa: T201 - the figures
         assert first_view_s < FIRST_VIEW_S
         assert updates[-1] < UPDATE_MS
         assert worst_ms < UPDATE_MS
@@ -221,14 +221,14 @@ async def changed_ms(page: Page, made: Any, number: int) -> float:  # noqa: ANN4
     await row.scroll_into_view_if_needed()
     await page.evaluate(WHEN_CHANGED, name)
     began_ms = time.time() * 1000
-    place(made, f"late-{number}", name, 7, 1)
+    place(made, f"late-{number}", (name, 7), 1)
     at_ms: float = await page.evaluate("() => window.changed")
     return at_ms - began_ms
 
 
 async def test_the_demo_serves_it_too(chromium: Browser) -> None:
     command = [sys.executable, "-u", "-m", "scheduler.main", "demo", "--speed", "20", "--serve", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo:  # noqa: ASYNC220 - nothing else runs yet
         try:
             assert demo.stdout is not None
             lines = asyncio.to_thread(lambda: next(line for line in demo.stdout or () if "http://" in line))

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -68,10 +69,10 @@ class Viewer:
         self.session, self.url = session, f"http://127.0.0.1:{port}"
         self.headers = {"Authorization": f"Bearer {token}"}
 
-    async def pods(self) -> tuple[int, list[Json], list[Json]]:
+    async def pods(self) -> tuple[int, list[Any], list[str]]:
         """(status, pods on the first row, pods that wait by name); nothing of a refusal."""
         async with self.session.get(f"{self.url}/api/stream", headers=self.headers) as answer:
-            on: list[Json] = []
+            on: list[Any] = []
             if answer.status != HTTPStatus.OK:
                 return answer.status, [], []
             async for line in answer.content:
@@ -85,7 +86,7 @@ class Viewer:
     async def until(self, status: int) -> None:
         """A refusal is remembered for some seconds, and the API server learns of a role in its own time."""
         async with asyncio.timeout(30):
-            while (await self.pods())[0] != status:
+            while (await self.pods())[0] != status:  # noqa: ASYNC110 - the API server tells nobody
                 await asyncio.sleep(0.2)
 
 
@@ -113,7 +114,7 @@ async def test_the_api_server_decides_who_sees_the_page_and_whose_pods(
             for document in may_list(namespace):
                 done(await admin.post(manifests.collection(document), document))
             async with asyncio.timeout(90):
-                while (found := await viewer.pods())[2] != ["too-large"]:
+                while (found := await viewer.pods())[2] != ["too-large"]:  # noqa: ASYNC110 - as above
                     await asyncio.sleep(0.5)
             assert found == (HTTPStatus.OK, [[namespace, "mine", [0, 3], 0]], ["too-large"])
     assert [line for line in scheduler.lines() if line["level"] in {"warning", "error"}] == []

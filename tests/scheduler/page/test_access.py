@@ -163,9 +163,7 @@ async def test_an_api_server_that_does_not_answer_is_no_refusal_for_good(access:
     assert (await access.viewer("Bearer t-ann")).user.username == "ann"
 
 
-async def test_names_are_shown_in_namespaces_whose_pods_may_be_listed(
-    access: Access, reviewer: Reviewer, clock: Clock
-) -> None:
+async def test_names_are_shown_in_namespaces_whose_pods_may_be_listed(access: Access, clock: Clock) -> None:
     ann = await access.viewer("Bearer t-ann")
     before = ann.version
     assert not ann.sees("team-a", clock.now_s)  # not known yet
@@ -203,7 +201,7 @@ async def test_a_right_is_asked_for_again_before_it_ends_and_goes_when_it_is_wit
     assert not ann.sees("team-a", clock.now_s)
 
 
-async def test_no_right_outlives_a_minute_without_an_answer(access: Access, reviewer: Reviewer, clock: Clock) -> None:
+async def test_no_right_outlives_a_minute_without_an_answer(access: Access, clock: Clock) -> None:
     ann = await access.viewer("Bearer t-ann")
     ann.sees("team-a", clock.now_s)
     access.learn(ann)

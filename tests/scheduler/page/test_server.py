@@ -17,15 +17,19 @@ from scheduler.page.access import Access, Everybody, Guard
 from scheduler.page.server import MOST_STREAMS, PageServer, files, serve_page
 from scheduler.page.site import Scheduler, page_site
 from tests.support.builders import READER, UNIT_MIB, bound, engine, pod, wire_node
+from tests.support.byte_server import until
 
 HOSTILE = "<script>alert(1)</script>"
 
 
 class Reviewer:
-    """`t-ann` may look, and list the pods of team-a."""
+    """`t-ann` may look, and list the pods of team-a. known: the token that is accepted."""
+
+    def __init__(self) -> None:
+        self.known = "t-ann"
 
     async def user_of(self, token: str) -> User | None:
-        return User("ann") if token == "t-ann" else None
+        return User("ann") if token == self.known else None
 
     async def may_get_url(self, user: User, path: str) -> bool:
         return (user.username, path) == ("ann", "/gpushare")
@@ -54,7 +58,7 @@ async def serving(made: Engine, guard: Guard) -> PageServer:
 class Browser:
     """A session with the address of the page, and a token or none."""
 
-    def __init__(self, session: aiohttp.ClientSession, port: int, token: str = "") -> None:
+    def __init__(self, session: aiohttp.ClientSession, port: int, token: str | None = None) -> None:
         self.session, self.url = session, f"http://127.0.0.1:{port}"
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -200,7 +204,8 @@ async def test_what_if_counts_room_by_card(open_page: Browser) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["units=x", "units=-1", "units=1&cards=0", "units=1&cpu=lots", "units=1&selector=zone", "units=99999999999"]
+    "query",
+    ["units=x", "units=-1", "units=1&cards=0", "units=1&cpu=lots", "units=1&selector=zone", "units=99999999999"],
 )
 async def test_what_cannot_be_asked_is_refused_in_words(open_page: Browser, query: str) -> None:
     status, answer = await open_page.get(f"/api/what-if?{query}")
@@ -220,7 +225,10 @@ async def test_every_answer_forbids_what_the_page_does_not_need(open_page: Brows
             policy = answer.headers["Content-Security-Policy"]
             assert policy.startswith("default-src 'none'; script-src 'self'; ")
             assert "unsafe" not in policy
-            assert (answer.headers["Cache-Control"], answer.headers["X-Content-Type-Options"]) == ("no-store", "nosniff")
+            assert (answer.headers["Cache-Control"], answer.headers["X-Content-Type-Options"]) == (
+                "no-store",
+                "nosniff",
+            )
 
 
 async def test_nothing_can_be_changed_and_no_file_of_the_machine_is_served(open_page: Browser) -> None:
@@ -244,7 +252,7 @@ async def test_few_pages_follow_at_once_and_one_that_leaves_makes_room(open_page
     assert (status, answer["error"]) == (503, f"{MOST_STREAMS} pages are open already; close one.")
     streams.pop().close()
     async with asyncio.timeout(5):
-        while (await open_page.session.get(open_page.url + "/api/stream")).status != 200:
+        while (await open_page.session.get(open_page.url + "/api/stream")).status != 200:  # noqa: ASYNC110 - from outside
             await asyncio.sleep(0.02)
 
 
@@ -257,8 +265,7 @@ async def test_a_page_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPa
         silent.connect(("127.0.0.1", page.port))
         silent.sendall(b"GET /api/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
         async with asyncio.timeout(60):
-            while not page.followers:
-                await asyncio.sleep(0.01)
+            await until(lambda: bool(page.followers))
             while page.followers:
                 for name in made.tables.row_of:
                     made.cards_marked_unhealthy(name, frozenset())
@@ -278,10 +285,7 @@ async def test_a_right_that_is_withdrawn_ends_the_stream(session: aiohttp.Client
     async with session.get(f"http://127.0.0.1:{page.port}/api/stream", headers=headers) as following:
         await following.content.readline()
 
-        async def nobody(_token: str) -> User | None:
-            return None
-
-        reviewer.user_of = nobody  # type: ignore[method-assign]
+        reviewer.known = ""
         viewer = await access.viewer("Bearer t-ann")
         viewer.until_s = 0.0
         with pytest.raises(aiohttp.ClientError):
