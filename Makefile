@@ -53,7 +53,7 @@ help:
 	@echo 'PYTHON=/path/to/python3 chooses the Python, 3.11 or newer, that .venv is made of.'
 
 demo: .venv/.project
-	@.venv/bin/gpushare-scheduler demo $(if $(SERVE),--serve $(SERVE))
+	@.venv/bin/gpushare-scheduler demo$(if $(SERVE), --serve $(SERVE))
 
 test: check unit e2e
 	@echo 'make test: passed'
