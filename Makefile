@@ -34,7 +34,7 @@ endif
 .PHONY: help demo cluster cluster-down kind kind-down test test-deploy test-nightly bench setup check unit e2e binaries format docs manifests protos lock clean
 
 help:
-	@echo 'make demo     see a small cluster fill its GPUs, in the terminal'
+	@echo 'make demo     see a small cluster fill its GPUs, in the terminal (SERVE=8080: in a browser too)'
 	@echo 'make cluster  Kubernetes on this machine, two nodes with simulated cards, both programs installed; stays up until'
 	@echo '              make cluster-down    (root for the nodes, by sudo; Go >= 1.26.6, gcc, pkg-config, apt-get, openssl)'
 	@echo 'make kind     the same in Docker, with the image built here (docker, kind and kubectl); make kind-down ends it'
@@ -61,7 +61,7 @@ help:
 	@echo 'PYTHON=/path/to/python3 chooses the Python, 3.11 or newer, that .venv is made of.'
 
 demo: .venv/.project
-	@.venv/bin/gpushare-scheduler demo
+	@.venv/bin/gpushare-scheduler demo$(if $(SERVE), --serve $(SERVE))
 
 cluster: .venv/.project
 	@.venv/bin/python -m e2e.local_cluster up

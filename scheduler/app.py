@@ -7,7 +7,7 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -27,6 +27,11 @@ from scheduler.kube.rest.rights import NEEDED, of_lease
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.leader_election import LeaderElection, Timing
 from scheduler.leadership import Leadership, LeaseLost
+from scheduler.page.access import Access
+from scheduler.page.server import serve_page
+from scheduler.page.site import Scheduler, page_site
+from scheduler.page.tls import ServerCertificate
+from scheduler.pods.pod import PodReader
 from scheduler.process import build_info
 from scheduler.process.collector import keep_pauses_short
 from scheduler.process.contact import ContactCollector
@@ -43,8 +48,9 @@ from scheduler.telemetry.metrics import Metrics
 from scheduler.telemetry.observer import ServiceObserver
 
 log = structlog.get_logger()
-# Beside the binds: the watches, reads, requests about volumes, and the recorder's senders.
-_OTHER_CONNECTIONS = 44
+# Beside the binds: the watches, reads, requests about volumes, the recorder's senders, and
+# reviews for the page.
+_OTHER_CONNECTIONS = 52
 _RIGHTS_CHECK_EVERY_S = 60.0
 # Twice this fits into the 30 s that Kubernetes gives a pod to terminate.
 _STOP_TIMEOUT_S = 10.0
@@ -156,7 +162,8 @@ async def _serve(
     log.info("start", version=str(build_info.build_info()), **_where(configuration, connection))
     lost = ""
     try:
-        await _until_stopped(service, cluster, configuration.leader_election)
+        async with _page(configuration, cluster, service, reader):
+            await _until_stopped(service, cluster, configuration.leader_election)
     except* LeaseLost as losses:
         lost = _reason(losses)
     finally:
@@ -190,6 +197,39 @@ def _show(service: Service, metrics: Metrics) -> None:
     metrics.registry.register(ContactCollector(series.PREFIX, service.contact))
     # A scrape is rendered in another thread, which has no loop of its own.
     metrics.loop.tasks.set_function(partial(_tasks_of, asyncio.get_running_loop()))
+
+
+@contextlib.asynccontextmanager
+async def _page(
+    configuration: SchedulerConfiguration, cluster: KubeCluster, service: Service, reader: PodReader
+) -> AsyncIterator[None]:
+    """Serves the page meanwhile, where it is wanted. Raises StartupError."""
+    section = configuration.page
+    if not section.enabled:
+        yield
+        return
+    of = Scheduler(
+        engine=service.engine,
+        reader=reader,
+        unit_mib=configuration.memory_unit_mib,
+        leads=service.leads,
+        problem=service.not_ready,
+    )
+    site = page_site(of, Access(cluster.reviews, time.monotonic))
+    try:
+        certificate = ServerCertificate(Path(section.cert_file), Path(section.key_file)) if section.cert_file else None
+        page = await serve_page(site, section.listen_address, None if certificate is None else certificate.context)
+    except OSError as error:
+        message = f"cannot serve the page on {section.listen}: {error.strerror or error}"
+        raise StartupError(message) from error
+    log.info("page.serves", listen=section.listen, tls=certificate is not None)
+    renewing = None if certificate is None else asyncio.create_task(certificate.run())
+    try:
+        yield
+    finally:
+        if renewing is not None:
+            renewing.cancel()
+        await page.close()
 
 
 def _tasks_of(loop: asyncio.AbstractEventLoop) -> int:

@@ -22,6 +22,7 @@ from config.settings import duration
 from config.settings.address import Address, host_and_port
 from config.settings.duration import Seconds
 from config.settings.leader_election import LeaderElectionSection
+from config.settings.page import PageSection
 from config.settings.plugins import PluginConfig, PluginDescription, Plugins, plugin_config_type, plugins_model
 from config.settings.schema import Location, Section, refuse_twins
 
@@ -248,6 +249,7 @@ class SchedulerConfiguration(Section):
         description="Who may read `/gpushare-scheduler/inspect`, which names pods: callers on the same machine alone, "
         "such as `kubectl port-forward`; whoever reaches the port; or nobody.",
     )
+    page: PageSection = Field(default=PageSection(), description="The web page.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
         description="The least that is logged; debug adds the reasons of some nodes to each failed attempt.",

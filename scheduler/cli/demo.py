@@ -13,7 +13,7 @@ import random
 import signal
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -30,7 +30,11 @@ from scheduler.cli.picture import Scene
 from scheduler.cli.screen import screen
 from scheduler.cli.story import Line, Story
 from scheduler.kube.objects import Pod
+from scheduler.page.access import Everybody
+from scheduler.page.server import serve_page
+from scheduler.page.site import Scheduler, page_site
 from scheduler.pods.gpu_request import ResourceNames
+from scheduler.process.startup import StartupError
 from scheduler.queue.entry import State
 from scheduler.service import Service, ServiceOptions
 from scheduler.simulation.cluster import MemoryCluster
@@ -52,6 +56,7 @@ _QUIET_TICKS: Final = 2  # after these, the pods that the last event woke are de
 _LINES_KEPT: Final = 100
 _AT_REST: Final = frozenset({State.UNSCHEDULABLE, State.BACKING_OFF, State.GATED})
 _PATIENCE_S: Final = 10.0
+_LOOPBACK: Final = "127.0.0.1"
 _INTERRUPTED: Final = 130  # as a shell counts SIGINT
 _OPTIONS: Final = ServiceOptions(
     controller=names.SCHEDULER_NAME,
@@ -64,16 +69,19 @@ _OPTIONS: Final = ServiceOptions(
 )
 
 
-def demo(out: TextIO, *, speed: float, keep: bool) -> int:
+def demo(out: TextIO, *, speed: float, keep: bool, serve: int | None = None) -> int:
     """Show it on `out`: a picture where that is a terminal, else a line per event.
 
     speed: seconds of the demo per real second. keep: start over at the end, until interrupted.
+    serve: port on loopback where a web page shows it too, 0 for any free one; then it stays after the end.
     Returns the exit code: 1 when a claim of the demo is false.
     """
     cluster = read(Path(simulation.__path__[0]) / "demo.yaml")
     resources = ResourceNames()
     with _no_log_lines(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_Demo(timeline(cluster, resources, _UNIT_MIB), resources, out, speed).run(keep=keep))
+        return runner.run(
+            _Demo(timeline(cluster, resources, _UNIT_MIB), resources, out, speed).run(keep=keep, serve=serve)
+        )
 
 
 class _Demo:
@@ -97,7 +105,7 @@ class _Demo:
             now_s=time.monotonic,
             on_bound=self._started,
         )
-        self._engine, reader = build_engine(configuration)
+        self._engine, self._reader = build_engine(configuration)
         self._screen = screen(out)
         self._lines: deque[Line] = deque(maxlen=_LINES_KEPT)
         metrics = Metrics(self._engine.tables, self._engine.queue.lengths, per_card=False)
@@ -107,23 +115,26 @@ class _Demo:
             _OPTIONS,
             self._story,
             engine=self._engine,
-            reader=reader,
+            reader=self._reader,
             rng=random.Random(0),  # noqa: S311 - spreads retries, guards nothing
         )
         self._stop = asyncio.Event()
         self._stuck = False
+        self._address = ""
 
-    async def run(self, *, keep: bool) -> int:
+    async def run(self, *, keep: bool, serve: int | None) -> int:
         """The exit code."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._stop.set)
         shown: list[Claim] = []
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with self._page(serve), asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._service.run())
                 with self._screen.opened():
                     drawing = tasks.create_task(self._draw_forever())
                     shown = await self._play(keep=keep)
+                    if serve is not None:
+                        await self._stop.wait()
                     drawing.cancel()
                     self._screen.draw(self._scene())
                 self._service.stop()
@@ -132,7 +143,32 @@ class _Demo:
         self._screen.close(self._scene(), shown)
         if self._witness.violations or not all(claim.holds for claim in shown):
             return 1
-        return _INTERRUPTED if self._stop.is_set() and not keep else 0
+        return _INTERRUPTED if self._stop.is_set() and not keep and serve is None else 0
+
+    @contextlib.asynccontextmanager
+    async def _page(self, port: int | None) -> AsyncIterator[None]:
+        """Raises StartupError when the port cannot be listened on."""
+        if port is None:
+            yield
+            return
+        of = Scheduler(
+            engine=self._engine,
+            reader=self._reader,
+            unit_mib=_UNIT_MIB,
+            leads=self._service.leads,
+            problem=self._service.not_ready,
+        )
+        try:
+            page = await serve_page(page_site(of, Everybody()), (_LOOPBACK, port))
+        except OSError as error:
+            message = f"cannot serve the page on port {port}: {error.strerror or error}; choose another with --serve"
+            raise StartupError(message) from error
+        self._address = f"http://{_LOOPBACK}:{page.port}/"
+        self._story.happened(f"the web page is at {self._address}")
+        try:
+            yield
+        finally:
+            await page.close()
 
     async def _play(self, *, keep: bool) -> list[Claim]:
         """Round after round; the claims of the last complete one."""
@@ -222,6 +258,7 @@ class _Demo:
         title = (
             f"gpushare-scheduler demo {self._now_s:5.1f} s  {self._story.bound_pods} bound  "
             f"{len(self._story.waiting)} waiting  (units: GiB of GPU memory)"
+            + (f"  {self._address}" if self._address else "")
         )
         return Scene(title, self._engine.tables, self._story.waiting, list(self._lines))
 

@@ -63,11 +63,18 @@ def run(
 def demo(
     speed: Annotated[float, typer.Option(min=0.1, max=1000, help="Seconds of the demo per real second.")] = 1.0,
     keep: Annotated[bool, typer.Option("--keep", help="Start over at the end, until Ctrl-C.")] = False,  # noqa: FBT002 - a flag
+    serve: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Show it on a web page too, on this port; 0: any free one.")
+    ] = None,
 ) -> None:
     """Watch the scheduler at work on a small cluster in memory."""
     from scheduler.cli.demo import demo as show  # noqa: PLC0415
+    from scheduler.process.startup import StartupError  # noqa: PLC0415
 
-    raise typer.Exit(show(sys.stdout, speed=speed, keep=keep))
+    try:
+        raise typer.Exit(show(sys.stdout, speed=speed, keep=keep, serve=serve))
+    except StartupError as error:
+        _give_up(str(error))
 
 
 @cli.command()

@@ -36,10 +36,12 @@ def reasons(tables: Tables, judged: Judgement) -> tuple[ReasonGroup, ...]:
     return tuple(sorted(groups, key=lambda group: -group.nodes))
 
 
-def nearest(reading: Reading, pod: Pod, judged: Judgement, most: int = MOST_NODES) -> tuple[ExplainedNode, ...]:
+def nearest(
+    reading: Reading, pod: Pod, judged: Judgement, most: int = MOST_NODES, *, remedies: bool = True
+) -> tuple[ExplainedNode, ...]:
     """The node that it is nominated to; then those where it could run at all, the fewest rules in the way first.
 
-    Then those whose cards lack least, then by name; `most` at most.
+    Then those whose cards lack least, then by name; `most` at most. remedies: as `explained_node`.
     """
     tables, kept = reading.engine.tables, reading.engine.nominations.of(pod.key.uid)
     rows = np.flatnonzero(tables.valid)
@@ -56,7 +58,7 @@ def nearest(reading: Reading, pod: Pod, judged: Judgement, most: int = MOST_NODE
         rows != (-1 if kept is None else tables.row_of.get(kept.node, -1)),
     )
     order: RowArray = rows[np.lexsort(keys)][:most]
-    return tuple(explained_node(reading, pod, judged, tables.names[row]) for row in order)
+    return tuple(explained_node(reading, pod, judged, tables.names[row], remedies=remedies) for row in order)
 
 
 def _never_there(tables: Tables, pod: Pod, judged: Judgement) -> Int64Array:
@@ -81,8 +83,12 @@ def _never_there(tables: Tables, pod: Pod, judged: Judgement) -> Int64Array:
     return np.where(without, 2, never.astype(np.int64))
 
 
-def explained_node(reading: Reading, pod: Pod, judged: Judgement, name: str) -> ExplainedNode:
-    """One node. KeyError when it is not there."""
+def explained_node(reading: Reading, pod: Pod, judged: Judgement, name: str, *, remedies: bool = True) -> ExplainedNode:
+    """One node. KeyError when it is not there.
+
+    remedies: whether what would make room is looked for, which takes pods away in the tables and puts them back: not
+    in those that somebody schedules by.
+    """
     tables = reading.engine.tables
     row = tables.row_of[name]
     only = np.zeros_like(tables.valid)
@@ -94,7 +100,7 @@ def explained_node(reading: Reading, pod: Pod, judged: Judgement, name: str) -> 
         for counted in count_reasons(only, [[objection]])
     )
     cards = _cards(tables, pod, judged, row)
-    leaving, text = remedy(reading, pod, name, rules, cards) if rules else ((), "")
+    leaving, text = remedy(reading, pod, name, rules, cards) if rules and remedies else ((), "")
     short = int(_short(tables, pod, np.array([row]))[0])
     return ExplainedNode(name=name, rules=rules, short_units=short, cards=cards, leaving=leaving, remedy=text)
 

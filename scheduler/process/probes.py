@@ -79,12 +79,13 @@ class Turns:
         """The same, in its turn."""
 
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
-            await self._come()
+            await self.come()
             return await handler(request)
 
         return handle
 
-    async def _come(self) -> None:
+    async def come(self) -> None:
+        """Return when it is the caller's turn."""
         loop = asyncio.get_running_loop()
         # Whoever leaves while waiting takes no turn.
         async with self._lock:

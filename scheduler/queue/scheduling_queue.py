@@ -18,20 +18,18 @@ UNSCHEDULABLE: found no fit; waits for a check that shows a place, for an update
 IN_FLIGHT:     popped: being decided, then, with a place, being bound.
 
 A pod keeps its place in the order of arrival, however often it is tried. One that comes with a nomination has been
-tried already, by the process before this one or by somebody else: it sorts before the others of its priority.
-One that cannot fit is not ACTIVE, so it blocks nobody. Before the head of the active pods is popped, every class of
-waiting pods that sorts before it has been asked whether what has opened can help it (`next_check`): a newcomer never
-takes what a better pod waits for.
+tried already, by another process: it sorts before the others of its priority. One that cannot fit is not ACTIVE, so it
+blocks nobody. Before the head of the active pods is popped, every class of waiting pods that sorts before it has been
+asked whether what has opened can help it (`next_check`): a newcomer never takes what a better pod waits for.
 
-kube-scheduler logs the events that arrive while a pod is in flight, lest it sleep through the one that it waits for.
-Nothing of the kind is needed here: from `pop` to `unschedulable` nobody awaits, so no change can come between what the
-decision saw and the pod's entry among those that wait. A pod in flight with a place is not waiting for a change: when
-its bind fails it backs off and is decided on the tables of that time.
+kube-scheduler logs what arrives while a pod is in flight, lest it sleep through what it waits for. Here nobody awaits
+from `pop` to `unschedulable`, so nothing changes between what the decision saw and the pod's entry among those that
+wait. A pod in flight with a place waits for no change: when its bind fails it backs off, and is decided anew.
 
 Owned by the event loop. No method awaits, so each one is atomic. now_s: monotonic seconds, never going back.
 """
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Final
 
@@ -148,9 +146,8 @@ class SchedulingQueue:
         first = self._active.first()
         if first is None or not holds(first[1].pod.key.namespace):
             return False
-        _, entry = first
-        self._active.discard(entry)
-        self._hold(entry)
+        self._active.discard(first[1])
+        self._hold(first[1])
         return True
 
     def serve(self, serves: Callable[[str], object], *, untold: bool = False) -> bool:
@@ -307,6 +304,10 @@ class SchedulingQueue:
         entry = self._entries.get(uid)
         return None if entry is None else entry.state
 
+    def __iter__(self) -> Iterator[Entry]:
+        """Every pod, as it came; read only."""
+        return iter(self._entries.values())
+
     def gate(self, uid: str) -> str:
         """PreEnqueue's message for a GATED pod, else ""."""
         entry = self._entries.get(uid)
@@ -393,8 +394,7 @@ class SchedulingQueue:
         self._no_fit.remove(entry)
 
     def _matters(self, old: Pod, new: Pod, signature_of: Callable[[Pod], Hashable]) -> bool:
-        looks = (signature_of, self._queue_sort, self._gate_message)
-        return any(look(old) != look(new) for look in looks)
+        return any(look(old) != look(new) for look in (signature_of, self._queue_sort, self._gate_message))
 
     def _gate_message(self, pod: Pod) -> str:
         return gate_message(self._pre_enqueue, pod)

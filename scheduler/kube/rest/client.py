@@ -15,6 +15,7 @@ from scheduler.kube.port import Kind, PodKey, T, WatchEvent
 from scheduler.kube.rest import rights, version, writing
 from scheduler.kube.rest.connect import Connection
 from scheduler.kube.rest.decoding import Decoder
+from scheduler.kube.rest.reviews import Reviews
 from scheduler.kube.rest.transport import STRATEGIC_MERGE_PATCH, Transport
 from scheduler.kube.rest.watching import Watching, WatchOptions
 from scheduler.kube.versions import ServerVersion
@@ -118,6 +119,11 @@ class KubeCluster:
     async def missing_rights(self, needed: Sequence[rights.Right] = rights.NEEDED) -> list[str]:
         """Return those of the needed rights that it lacks, one readable line each. Raises ApiError."""
         return await rights.missing_rights(self._transport, self._timeout_s, needed)
+
+    @property
+    def reviews(self) -> Reviews:
+        """Who others are and what they may do, asked over the same connections."""
+        return Reviews(self._transport)
 
     async def server_version(self) -> ServerVersion:
         """Of the API server. Raises ApiError."""

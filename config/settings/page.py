@@ -1,0 +1,56 @@
+"""The web page: whether it is served, and where. Pure."""
+
+import ipaddress
+from typing import Final, Self
+
+from pydantic import Field, model_validator
+
+from config.settings.address import Address, host_and_port
+from config.settings.schema import Section
+
+_LOOPBACK_NAME: Final = "localhost"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of the same machine, or of the same pod, reach it. host: "" for all addresses."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == _LOOPBACK_NAME
+
+
+class PageSection(Section):
+    """The web page: nodes, cards, pods that wait, and why."""
+
+    enabled: bool = Field(
+        default=False,
+        description="Whether the scheduler serves the page. Its account then needs the rights of "
+        "`deploy/optional/page.yaml`, by which it asks the API server who may see what.",
+    )
+    listen: Address = Field(
+        default="127.0.0.1:10264",
+        description="Address and port of the page; port 0: any free one. The default is reached by `kubectl "
+        "port-forward`, which encrypts; another address than a loopback one needs `certFile` and `keyFile`, since "
+        "whoever looks at the page sends a token.",
+    )
+    cert_file: str = Field(default="", description="Certificate of the page's server, PEM, with its chain.")
+    key_file: str = Field(default="", description="Its private key, PEM.")
+
+    @model_validator(mode="after")
+    def _no_token_in_the_clear(self) -> Self:
+        if bool(self.cert_file) != bool(self.key_file):
+            message = "expected both certFile and keyFile, or none of them"
+            raise ValueError(message)
+        host, _ = self.listen_address
+        if not self.cert_file and not is_loopback(host):
+            message = (
+                f"expected a loopback address such as 127.0.0.1:10264, or certFile and keyFile, found {self.listen}: "
+                "tokens would go over the network unencrypted"
+            )
+            raise ValueError(message)
+        return self
+
+    @property
+    def listen_address(self) -> tuple[str, int]:
+        """Host ("" for all addresses; an IPv6 address without its brackets) and port of `listen`."""
+        return host_and_port(self.listen)

@@ -1,0 +1,43 @@
+"""What a page is made of, from the parts of a scheduler."""
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scheduler.engine import Engine
+from scheduler.page.access import Guard
+from scheduler.page.history import History
+from scheduler.page.server import PageSite
+from scheduler.page.stream import Shown
+from scheduler.page.waiting import WaitingPods
+from scheduler.pods.gpu_request import unit_name
+from scheduler.pods.pod import PodReader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduler:
+    """The parts. leads: whether it schedules. problem: what keeps pods from being scheduled, or ""."""
+
+    engine: Engine
+    reader: PodReader
+    unit_mib: int
+    leads: Callable[[], bool]
+    problem: Callable[[], str]
+
+
+def page_site(of: Scheduler, access: Guard) -> PageSite:
+    """access: who may see it."""
+    queue = of.engine.queue
+    shown = Shown(
+        engine=of.engine,
+        waiting=WaitingPods(queue, time.monotonic),
+        # Versions of another process say nothing.
+        instance=uuid.uuid4().hex,
+        unit=unit_name(of.unit_mib),
+        leads=of.leads,
+        problem=of.problem,
+        now_s=time.monotonic,
+    )
+    history = History(of.engine.tables, queue.lengths, time.time)
+    return PageSite(shown=shown, history=history, reader=of.reader, unit_mib=of.unit_mib, access=access)

@@ -1,0 +1,202 @@
+// The page: what comes over the stream goes to the store, and from there to what is in sight.
+
+import { line } from "./charts.js";
+import { byId, button, make, setText, whole } from "./dom.js";
+import { Grid } from "./grid.js";
+import { Side } from "./side.js";
+import { chosen, Store } from "./store.js";
+import { ask, follow, hasToken, Unseen, useToken } from "./stream.js";
+
+const ORDER_EVERY_MS = 1000, TYPED_MS = 120, HISTORY_EVERY_MS = 15000, MOST_ASKED = 100, NODE_EVERY_MS = 1000;
+const store = new Store(), side = new Side();
+let unit = "units", listed = null, loading = null, orderDue = 0, waiting = 0, nodeDue = 0, drawn = false;
+const asking = new Set();
+const grid = new Grid({ onOpen: (node) => side.showNode(node.name), onSight: askPods });
+
+function filter() {
+  return { text: byId("search").value, show: byId("show").value, order: byId("order").value };
+}
+
+function relist() {
+  let nodes = chosen(store, filter());
+  // Names of pods are asked of the scheduler; nodes are found here.
+  if (!nodes.length && listed) nodes = [...store.nodes.values()].filter((node) => listed.has(node.name));
+  grid.show(nodes);
+  const all = filter().show === "all" ? store.nodes.size : store.withCards;
+  setText(byId("found-nodes"), `${whole.format(nodes.length)} of ${whole.format(all)} nodes`);
+  orderDue = performance.now() + ORDER_EVERY_MS;
+}
+
+function sums() {
+  const { units, booked, cards, used, out } = store.sums;
+  const share = units ? Math.round((100 * booked) / units) : 0;
+  const tile = (id, number, more) => {
+    const text = `${number}${more}`;
+    if (byId(id).textContent !== text) byId(id).replaceChildren(number, make("small", "", more));
+  };
+  tile("sum-booked", `${share} %`, ` ${whole.format(booked)} of ${whole.format(units)} ${unit}`);
+  tile("sum-cards", whole.format(used), ` of ${whole.format(cards)}`);
+  tile("sum-out", whole.format(out), "");
+  byId("tile-out").classList.toggle("alarm", out > 0);
+  tile("sum-nodes", whole.format(store.withCards), ` with cards, ${whole.format(store.nodes.size)} in all`);
+  tile("sum-waiting", whole.format(waiting), "");
+}
+
+/** What changed, on the screen: rows in sight at once, the order of all of them now and then. */
+function show(rows) {
+  const nodeOf = new Map(rows.map((row) => [row, store.nodes.get(row)]).filter(([, node]) => node));
+  const known = rows.every((row) => store.nodes.has(row)) && grid.nodes.length > 0;
+  if (!known || performance.now() > orderDue) relist();
+  else grid.update(nodeOf);
+  sums();
+  const open = side.node && rows.some((row) => store.nodes.get(row)?.name === side.node);
+  if (open && performance.now() > nodeDue && !byId("panel-node").hidden) {
+    nodeDue = performance.now() + NODE_EVERY_MS;
+    side.showNode(side.node, { again: true });
+  }
+}
+
+async function askPods(rows) {
+  const wanted = rows.filter((row) => !asking.has(row)).slice(0, MOST_ASKED);
+  if (!wanted.length) return;
+  wanted.forEach((row) => asking.add(row));
+  try {
+    const found = await ask("/api/pods", { rows: wanted.join(",") });
+    for (const [row, pods] of Object.entries(found)) {
+      const node = store.nodes.get(Number(row));
+      if (node && !node.on) node.on = pods;
+    }
+  } catch { /* the stream says what is wrong */ }
+  wanted.forEach((row) => asking.delete(row));
+  grid.later();
+}
+
+const takers = {
+  begin(message) {
+    loading = message.whole ? new Set() : null;
+    store.instance = message.instance;
+    unit = side.unit = grid.unit = message.unit;
+    document.querySelectorAll(".unit").forEach((element) => setText(element, unit));
+    setText(byId("head-use"), `Booked, ${unit}`);
+    byId("sign-in").hidden = true;
+    byId("cluster").hidden = false;
+    byId("sign-out").hidden = !hasToken();
+  },
+  rows(message) {
+    const rows = store.take(message);
+    if (loading) {
+      rows.forEach((row) => loading.add(row));
+      if (!drawn) { drawn = true; relist(); }
+      return;
+    }
+    show(rows);
+  },
+  ready(message) {
+    store.version = message.version;
+    if (!loading) return;
+    store.keepOnly(loading);
+    loading = null;
+    relist();
+    sums();
+    document.body.dataset.ready = "true";
+    history();
+  },
+  now({ leads, problem }) {
+    const words = leads ? "live" : "live; this replica stands by, another one schedules";
+    state(leads ? "live" : "standby", words);
+    byId("problem").hidden = !problem;
+    setText(byId("problem"), problem ? `Pods are not scheduled: ${problem}` : "");
+  },
+  waiting(message) {
+    waiting = side.waiting(message);
+    sums();
+  },
+  access() {
+    store.forgetPods();
+    grid.later();
+  },
+};
+
+function take(message) {
+  if (message.version !== undefined && !loading) store.version = message.version;
+  takers[message.t]?.(message);
+}
+
+function state(name, words) {
+  const status = byId("status");
+  if (status.dataset.state !== name) status.dataset.state = name;
+  setText(status, words);
+}
+
+async function history() {
+  try {
+    const points = await ask("/api/history");
+    line(byId("chart-booked"), points, (point) => (point.units ? point.booked / point.units : 0), "Memory booked");
+    line(byId("chart-split"), points, (point) => point.split, "Free memory that is split");
+  } catch { /* the stream says what is wrong */ }
+}
+
+async function findPods(text) {
+  const list = byId("found-pods");
+  let found = [];
+  try {
+    found = text.length > 1 ? await ask("/api/find", { text }) : [];
+  } catch { /* as above */ }
+  if (text !== byId("search").value.trim()) return;
+  listed = found.length ? new Set(found.map((pod) => pod.node)) : null;
+  list.hidden = !found.length;
+  list.replaceChildren(...found.map((pod) => make("li", "",
+    button(`${pod.namespace}/${pod.name}`, () => side.showNode(pod.node)), ` on ${pod.node}`)));
+  relist();
+}
+
+function wire() {
+  let typed = 0;
+  byId("search").addEventListener("input", () => {
+    relist();
+    clearTimeout(typed);
+    typed = setTimeout(() => findPods(byId("search").value.trim()), TYPED_MS * 3);
+  });
+  byId("show").addEventListener("change", relist);
+  byId("order").addEventListener("change", relist);
+  document.querySelector(".what").addEventListener("click", (event) => {
+    const help = byId("split-help");
+    help.hidden = !help.hidden;
+    event.currentTarget.setAttribute("aria-expanded", String(!help.hidden));
+  });
+  byId("sign-in-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    useToken(byId("token").value);
+    byId("token").value = "";
+    run();
+  });
+  byId("sign-out").addEventListener("click", () => location.reload());
+  setInterval(() => { if (!document.hidden && drawn) history(); }, HISTORY_EVERY_MS);
+}
+
+function since() {
+  return store.instance ? { instance: store.instance, version: store.version, models: store.models.length } : {};
+}
+
+async function run() {
+  state("connecting", "connecting");
+  try {
+    await follow({ since, take, lost: (words) => state("lost", words) });
+  } catch (error) {
+    if (!(error instanceof Unseen)) throw error;
+    const before = hasToken();
+    useToken("");
+    state("lost", "not signed in");
+    // What was shown is no longer theirs to see.
+    store.clear();
+    loading = null;
+    byId("cluster").hidden = true;
+    byId("sign-out").hidden = true;
+    byId("sign-in").hidden = false;
+    setText(byId("sign-in-why"), before ? error.message : "This page needs a token of the cluster.");
+    byId("token").focus();
+  }
+}
+
+wire();
+run();

@@ -1,0 +1,90 @@
+// Follows the cluster by a streamed fetch: an EventSource could not send the token, which stays in this variable.
+
+let token = "";
+export const hasToken = () => token !== "";
+export const useToken = (text) => { token = text.trim(); };
+
+const headers = () => (token ? { Authorization: `Bearer ${token}` } : {});
+const SHORTEST_MS = 500, LONGEST_MS = 10000;
+const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+export class Unseen extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+async function refusal(answer) {
+  let words = `The scheduler answers ${answer.status}.`;
+  try { words = (await answer.json()).error || words; } catch { /* not ours */ }
+  return new Unseen(answer.status, words);
+}
+
+/** One question; throws Unseen with the words of a refusal. */
+export async function ask(path, parameters = {}) {
+  const answer = await fetch(`${path}?${new URLSearchParams(parameters)}`, { headers: headers(), cache: "no-store" });
+  if (!answer.ok) throw await refusal(answer);
+  return answer.json();
+}
+
+/** Follow for ever. since(): what is known already. take(message). lost(words): between two tries. Ends by Unseen. */
+export async function follow({ since, take, lost }) {
+  let wait = SHORTEST_MS;
+  for (;;) {
+    if (document.hidden) await visible();
+    try {
+      await once(since(), take);
+      wait = SHORTEST_MS;
+      continue;
+    } catch (error) {
+      if (error instanceof Unseen && (error.status === 401 || error.status === 403)) throw error;
+      lost(error instanceof Unseen ? error.message : "no answer; trying again");
+    }
+    await pause(wait * (0.75 + Math.random() / 2));
+    wait = Math.min(LONGEST_MS, wait * 2);
+  }
+}
+
+const visible = () => new Promise((resolve) => {
+  const look = () => {
+    if (document.hidden) return;
+    document.removeEventListener("visibilitychange", look);
+    resolve();
+  };
+  document.addEventListener("visibilitychange", look);
+});
+
+/** One answer, to its end. A page that nobody looks at lets go of it. */
+async function once(since, take) {
+  const leaving = new AbortController();
+  const hide = () => { if (document.hidden) leaving.abort(); };
+  document.addEventListener("visibilitychange", hide);
+  try {
+    const path = `/api/stream?${new URLSearchParams(since)}`;
+    const answer = await fetch(path, { headers: headers(), cache: "no-store", signal: leaving.signal });
+    if (!answer.ok) throw await refusal(answer);
+    await lines(answer.body.getReader(), take);
+  } catch (error) {
+    if (!leaving.signal.aborted) throw error;
+  } finally {
+    document.removeEventListener("visibilitychange", hide);
+  }
+}
+
+async function lines(reader, take) {
+  const decoder = new TextDecoder();
+  let rest = [];
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const pieces = decoder.decode(value, { stream: true }).split("\n");
+    while (pieces.length > 1) {
+      rest.push(pieces.shift());
+      const line = rest.join("");
+      rest = [];
+      if (line) take(JSON.parse(line));
+    }
+    rest.push(pieces[0]);
+  }
+}

@@ -1,0 +1,49 @@
+"""The certificate of the page's server, read again while it serves."""
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+_EVERY_S: Final = 60.0
+log = structlog.get_logger()
+
+
+class ServerCertificate:
+    """A pair of files. context: what connections are made with from now on."""
+
+    def __init__(self, cert_file: Path, key_file: Path) -> None:
+        """Raises OSError (ssl.SSLError is one) for files that cannot be read, or are no pair."""
+        self._cert_file, self._key_file = cert_file, key_file
+        self._seen = self._stamp()
+        self.context = self._loaded()
+
+    async def run(self) -> None:
+        """Use what the files hold, until cancelled. A pair that is none is not used, and told."""
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Read the files again if they are others."""
+        try:
+            stamp = self._stamp()
+            if stamp == self._seen:
+                return
+            # First elsewhere: a pair of which one file is new would leave the server with half of it.
+            await asyncio.to_thread(self._loaded)
+            self.context.load_cert_chain(self._cert_file, self._key_file)
+        except OSError as error:
+            log.warning("page.certificate_not_renewed", reason=str(error))
+        else:
+            self._seen = stamp
+
+    def _stamp(self) -> tuple[int, int]:
+        return self._cert_file.stat().st_mtime_ns, self._key_file.stat().st_mtime_ns
+
+    def _loaded(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self._cert_file, self._key_file)
+        return context

@@ -1,0 +1,80 @@
+"""The certificate of the page's server."""
+
+import asyncio
+import os
+import ssl
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from scheduler.page.access import Everybody
+from scheduler.page.server import serve_page
+from scheduler.page.site import Scheduler, page_site
+from scheduler.page.tls import ServerCertificate
+from tests.support.builders import READER, UNIT_MIB, engine
+from tests.support.byte_server import made_certificate
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, Path]]:
+    return [made_certificate(tmp_path_factory.mktemp(name)) for name in ("first", "second")]
+
+
+def written(pair: tuple[Path, Path], folder: Path, *, moment: int) -> tuple[Path, Path]:
+    """Copied, with that time of change."""
+    own = folder / "tls.crt", folder / "tls.key"
+    for source, target in zip(pair, own, strict=True):
+        target.write_bytes(source.read_bytes())
+        os.utime(target, ns=(moment, moment))
+    return own
+
+
+async def shown(port: int) -> bytes | None:
+    """The certificate that a client is shown."""
+    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=anybody)
+    found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    await writer.wait_closed()
+    assert isinstance(found, bytes)
+    return found
+
+
+def plain(pem: Path) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(pem.read_text())
+
+
+async def test_it_serves_by_tls_and_a_new_pair_is_used(pairs: list[tuple[Path, Path]], tmp_path: Path) -> None:
+    certificate = ServerCertificate(*written(pairs[0], tmp_path, moment=1))
+    of = Scheduler(engine=engine(), reader=READER, unit_mib=UNIT_MIB, leads=lambda: True, problem=lambda: "")
+    page = await serve_page(page_site(of, Everybody()), ("127.0.0.1", 0), certificate.context)
+    assert await shown(page.port) == plain(pairs[0][0])
+    # Half of a pair is not used.
+    (tmp_path / "tls.key").write_bytes(pairs[1][1].read_bytes())
+    await certificate.look()
+    assert await shown(page.port) == plain(pairs[0][0])
+    written(pairs[1], tmp_path, moment=2)
+    await certificate.look()
+    assert await shown(page.port) == plain(pairs[1][0])
+    async with aiohttp.ClientSession() as session:
+        trusted = ssl.create_default_context(cafile=str(pairs[1][0]))
+        trusted.check_hostname = False
+        async with session.get(f"https://127.0.0.1:{page.port}/api/history", ssl=trusted) as answer:
+            assert answer.status == 200
+        with pytest.raises(aiohttp.ClientError):
+            await session.get(f"http://127.0.0.1:{page.port}/")
+    await page.close()
+
+
+@pytest.mark.parametrize("wrong", ["", "no certificate"])
+def test_files_that_are_no_pair_are_an_error_at_the_start(
+    pairs: list[tuple[Path, Path]], tmp_path: Path, wrong: str
+) -> None:
+    cert, key = written(pairs[0], tmp_path, moment=1)
+    cert.write_text(wrong)
+    with pytest.raises(OSError, match=r".+"):
+        ServerCertificate(cert, key)
+    with pytest.raises(FileNotFoundError):
+        ServerCertificate(tmp_path / "none", key)
