@@ -26,6 +26,7 @@ OF_VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
     "device-plugin-evict.yaml": {"devicePlugin": {"mayEvict": True}},
     "device-plugin-mark-assigned.yaml": {"devicePlugin": {"mayMarkAssigned": True}},
     "limit-volume-writes.yaml": _policy("volumes"),
+    "page.yaml": {"scheduler": {"config": {"page": {"enabled": True}}}},
     "pod-monitors.yaml": {"podMonitor": {"enabled": True}},
     "refuse-unknown-keys.yaml": _policy("unknownKeys"),
     "refuse-visible-devices.yaml": _policy("visibleDevices"),

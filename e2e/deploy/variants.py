@@ -57,6 +57,7 @@ VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "admissionPolicies": {"enabled": False},
     },
     "a default scheduler name": {"defaultSchedulerName": {"enabled": True}},
+    "the web page": {"scheduler": {"config": {"page": {"enabled": True}}}},
     "pod monitors": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
     "service monitors": {"serviceMonitor": {"enabled": True, "interval": "1m"}},
     **({"alerts": {"prometheusRule": {"enabled": True}}} if (CHART / "files" / "alerts.yaml").exists() else {}),
