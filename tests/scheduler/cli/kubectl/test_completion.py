@@ -1,6 +1,7 @@
 """What a shell offers after `kubectl gpushare`."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -80,7 +81,7 @@ def test_bash_offers_them(tmp_path: Path) -> None:
     assert bash is not None
     asked = tmp_path / "kubectl_complete-gpushare"
     asked.write_text(
-        f"#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -c "
+        f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} -c "
         "'from scheduler.cli.kubectl.completion import main; main()' \"$@\"\n"
     )
     asked.chmod(0o700)
