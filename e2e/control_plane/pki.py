@@ -9,11 +9,14 @@ import datetime as dt
 import secrets
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 _DAYS: Final = "7"
+# A client whose clock is put back finds them valid, too.
+_VALID_BEFORE: Final = dt.timedelta(days=1)
 _CONFIG: Final = """\
 [req]
 distinguished_name = name
@@ -112,9 +115,14 @@ def make(files: Pki) -> None:
     config.write_text(_CONFIG.format(folder=files.folder))
     for key in (files.ca_key, files.service_account_key):
         _make_key(key)
-    as_authority = ("-x509", "-days", _DAYS, "-extensions", "authority", "-subj", "/CN=gpushare-e2e")
-    _openssl("req", "-new", "-config", config, "-sha256", *as_authority, "-key", files.ca_key, "-out", ca)
-    _sign(files, "server", Issued(files.server_certificate, files.server_key), "/CN=kube-apiserver")
+    request = ca.with_suffix(".csr")
+    _openssl("req", "-new", "-config", config, "-sha256", "-key", files.ca_key, "-out", request)
+    since = dt.datetime.now(dt.UTC) - _VALID_BEFORE
+    until = since + dt.timedelta(days=int(_DAYS))
+    _sign_for(files, "authority", request, ca, ("-selfsign", *_dates(until, since)))
+    server = Issued(files.server_certificate, files.server_key)
+    request = _requested(files, server, "/CN=kube-apiserver")
+    _sign_for(files, "server", request, server.certificate, ("-cert", ca, *_dates(until, since)))
     public_key = files.service_account_public_key
     _openssl("ec", "-in", files.service_account_key, "-pubout", "-out", public_key)
 
@@ -134,13 +142,23 @@ def issue(files: Pki, name: str, user: str, group: str, lasts_s: int | None = No
 
 
 def _sign_for_seconds(files: Pki, issued: Issued, subject: str, lasts_s: int) -> None:
-    """`openssl x509` of before 3.4 knows whole days only, `openssl ca` any time."""
+    until = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=lasts_s)
+    request = _requested(files, issued, subject)
+    _sign_for(files, "client", request, issued.certificate, ("-cert", files.ca_certificate, *_dates(until)))
+
+
+def _sign_for(files: Pki, kind: str, request: Path, certificate: Path, how: Sequence[str | Path]) -> None:
+    """`openssl x509` of before 3.4 knows whole days from now on only, `openssl ca` any time."""
     (files.folder / "issued").touch()
-    until = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=lasts_s)).strftime("%y%m%d%H%M%SZ")
-    signed_by = ("-cert", files.ca_certificate, "-keyfile", files.ca_key, "-outdir", files.folder, "-enddate", until)
-    config, request = files.openssl_configuration, _requested(files, issued, subject)
-    shaped_by = ("-config", config, "-name", "briefly", "-extensions", "client", "-notext", "-batch")
-    _openssl("ca", *shaped_by, *signed_by, "-in", request, "-out", issued.certificate)
+    shaped_by = ("-config", files.openssl_configuration, "-name", "briefly", "-extensions", kind, "-notext", "-batch")
+    signed_by = ("-keyfile", files.ca_key, "-outdir", files.folder, *how)
+    _openssl("ca", *shaped_by, *signed_by, "-in", request, "-out", certificate)
+
+
+def _dates(until: dt.datetime, since: dt.datetime | None = None) -> Sequence[str]:
+    """since: None: now."""
+    form = "%y%m%d%H%M%SZ"
+    return "-enddate", until.strftime(form), *(("-startdate", since.strftime(form)) if since else ())
 
 
 def _requested(files: Pki, issued: Issued, subject: str) -> Path:
