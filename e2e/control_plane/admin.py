@@ -122,6 +122,13 @@ class Admin:
             for _ in range(in_flight):
                 tasks.create_task(self._create_each(path, waiting))
 
+    async def delete_all(self, path: str, body: Json | None = None, *, in_flight: int = IN_FLIGHT) -> None:
+        """Delete thousands, each by a request of its own: one for the collection takes longer than an answer may."""
+        waiting = iter([item["metadata"]["name"] for item in await self.items(path)])
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(in_flight):
+                tasks.create_task(self._delete_each(path, waiting, body))
+
     async def items(self, path: str) -> list[Json]:
         """Everything in a list, page by page. Raises UnexpectedAnswer."""
         found: list[Json] = []
@@ -160,6 +167,10 @@ class Admin:
     async def _create_each(self, path: str, waiting: Iterator[Json]) -> None:
         for body in waiting:
             await self.create(path, body)
+
+    async def _delete_each(self, path: str, waiting: Iterator[str], body: Json | None) -> None:
+        for name in waiting:
+            await self.delete(f"{path}/{name}", body)
 
     async def _send(
         self,

@@ -135,7 +135,7 @@ class Site:
     async def clear(self) -> None:
         """Do no more to requests, and remove the pods. Raises TimeoutError."""
         self.spare()
-        await self.admin.delete(self.pods_path, AT_ONCE)
+        await self.admin.delete_all(self.pods_path, AT_ONCE)
         await self.recording.until(lambda: all(one.gone for one in self.witness.pods.values()), within_s=15.0)
 
     async def bound(self, count: int, *, within_s: float = 60.0) -> None:
@@ -211,8 +211,8 @@ async def fire(
             for task in running:
                 task.cancel()
             await asyncio.wait(running)
-            await admin.delete(path, AT_ONCE)
-            await admin.delete(NODES)
+            await admin.delete_all(path, AT_ONCE)
+            await admin.delete_all(NODES)
     for task in running:
         if not task.cancelled():
             task.result()

@@ -125,9 +125,9 @@ async def test_all_of_it_at_once(
             async with _requests_suffer(under_fire, dealt, policy=plan.policy):
                 await _all_at_once(under_fire, plan)
             wrong = await under_fire.settled(_SETTLES_S)
+        sys.stdout.write("\n".join([str(under_fire), f"mishaps: {dict(dealt.counted)}", *_counted(under_fire), ""]))
 
     assert wrong == [], "\n".join(wrong)
-    sys.stdout.write("\n".join([str(under_fire), f"mishaps: {dict(dealt.counted)}", *_counted(under_fire), ""]))
     # Otherwise nothing was shown of hand-overs.
     assert len(under_fire.witness.terms.leaders(under_fire.sent)) > 1
 
