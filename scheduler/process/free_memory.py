@@ -1,7 +1,8 @@
 """Memory that the C library keeps for later is given back to the system now and then.
 
 What is kept for long lies among what was freed, so the library's heap shrinks from its end alone: with 20 pods coming
-in a second 5 MB of 112 were free in it after twelve minutes. To give it back took 0.8 ms with 50,000 pods that wait. Why: docs/decisions/0072-free-memory-is-given-back.md.
+in a second 5 MB of 112 were free in it after twelve minutes. To give it back took 0.8 ms with 50,000 pods that wait.
+Why: docs/decisions/0072-free-memory-is-given-back.md.
 """
 
 import asyncio
