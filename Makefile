@@ -31,7 +31,7 @@ ifneq ($(usable),yes)
 .PHONY: .venv/.runtime
 endif
 
-.PHONY: help demo cluster cluster-down kind kind-down test test-deploy test-nightly bench setup check unit e2e binaries format docs manifests protos lock clean
+.PHONY: help demo cluster cluster-down kind kind-down test test-deploy test-nightly bench setup check unit e2e binaries format docs manifests protos lock release version clean
 
 help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal (SERVE=8080: in a browser too)'
@@ -57,6 +57,9 @@ help:
 	@echo 'make manifests  render deploy/manifests and deploy/optional from the chart (needs Go >= 1.26)'
 	@echo 'make protos   rewrite the generated code of the kubelet interfaces'
 	@echo 'make lock     pin the newest versions that requirements/*.in allow (needs uv)'
+	@echo 'make release  what is published of this commit, in dist/: packages, chart, krew archives, image, checksums'
+	@echo '              (URL=https://… where the archives will lie; needs Go >= 1.26, and root for the image)'
+	@echo 'make version  write VERSION=1.2.3 wherever the version stands; without it, say where it differs'
 	@echo 'make clean    remove what make made in this clone'
 	@echo 'PYTHON=/path/to/python3 chooses the Python, 3.11 or newer, that .venv is made of.'
 
@@ -154,6 +157,13 @@ lock:
 	@$(call lock,build)
 	@$(call lock,image)
 	@$(call lock,dev)
+
+release: setup
+	@go=$$($(go_1_26)) || { echo "make release needs Go >= 1.26, and $$go"; exit 1; }
+	@.venv/bin/python -m e2e.release$(if $(URL), --url $(URL))
+
+version: setup
+	@.venv/bin/python -m e2e.release.version $(VERSION)
 
 clean:
 	rm -rf .venv build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,108 @@
+"""The wheels that `kubectl gpushare` needs on each platform: of what requirements/runtime.txt pins, what it may import."""
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grimp
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+_PROGRAM: Final = "scheduler.cli.kubectl.main"
+_OURS: Final = ("scheduler", "config")
+# Of glibc, as their wheels' names have it.
+_GLIBC_MINORS: Final = (5, 12, 17, 24, 26, 27, 28)
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """As krew selects it, and as wheels name it."""
+
+    system: str
+    architecture: str
+    tags: tuple[str, ...]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of the markers of requirements, less the Python."""
+        name = {"linux": "Linux", "darwin": "Darwin"}[self.system]
+        return {"sys_platform": self.system, "platform_system": name, "platform_python_implementation": "CPython"}
+
+
+def _linux(architecture: str, machine: str) -> Platform:
+    tags = (f"manylinux2014_{machine}", *(f"manylinux_2_{minor}_{machine}" for minor in _GLIBC_MINORS))
+    return Platform("linux", architecture, tags)
+
+
+PLATFORMS: Final = (
+    _linux("amd64", "x86_64"),
+    _linux("arm64", "aarch64"),
+    Platform("darwin", "amd64", ("macosx_11_0_x86_64",)),
+    Platform("darwin", "arm64", ("macosx_11_0_arm64",)),
+)
+PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
+
+
+class WheelUnavailable(Exception):
+    """pip finds no wheel for a platform, or reaches no package index; the message is what it said."""
+
+
+def needed() -> frozenset[str]:
+    """Names of the distributions that the program may import, now or later, and of those that these require."""
+    graph = grimp.build_graph(*_OURS, include_external_packages=True)
+    modules = {module.partition(".")[0] for module in graph.find_upstream_modules(_PROGRAM)} - set(_OURS)
+    by_module = importlib.metadata.packages_distributions()
+    names: set[str] = set()
+    to_look_at = {canonicalize_name(name) for module in modules for name in by_module.get(module, ())}
+    while to_look_at:
+        name = to_look_at.pop()
+        names.add(name)
+        to_look_at |= {*_required(name)} - names
+    return frozenset(names)
+
+
+def _required(name: str) -> Iterator[str]:
+    """Of extras too: what is not installed is not pinned, either."""
+    try:
+        lines = importlib.metadata.requires(name) or ()
+    except importlib.metadata.PackageNotFoundError:
+        return
+    yield from (canonicalize_name(Requirement(line).name) for line in lines)
+
+
+def pins(requirements: str, names: Iterable[str], platform: Platform, python: str) -> list[str]:
+    """Of a file of pins, the lines of these distributions on that platform, without their markers.
+
+    pip would ask the markers of the Python that it runs with.
+    """
+    wanted = frozenset(names)
+    environment = platform.environment | {"python_version": python, "python_full_version": f"{python}.0"}
+    lines = []
+    for line in requirements.replace("\\\n", " ").splitlines():
+        if re.match(r"[a-z]", line):
+            head, _, hashes = line.partition(" --hash")
+            requirement = Requirement(head)
+            holds = requirement.marker is None or requirement.marker.evaluate(environment)
+            if holds and canonicalize_name(requirement.name) in wanted:
+                lines.append(f"{requirement.name}{requirement.specifier} --hash{hashes}")
+    return lines
+
+
+def fetch(requirements: list[str], platform: Platform, python: str, into: Path) -> list[str]:
+    """Names of the wheels that pip finds for these pins; they are in `into` then. Raises WheelUnavailable."""
+    into.mkdir(parents=True, exist_ok=True)
+    listed = into / f"requirements-{python}.txt"
+    listed.write_text("\n".join(requirements), encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download"]
+    command += ["--no-deps", "--require-hashes", "--only-binary=:all:", "--dest", str(into / python), "-r", str(listed)]
+    command += ["--implementation=cp", f"--python-version={python}", *(f"--platform={tag}" for tag in platform.tags)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        message = f"{platform.system}/{platform.architecture}, Python {python}: {done.stderr.strip()[-1000:]}"
+        raise WheelUnavailable(message)
+    return sorted(path.name for path in (into / python).glob("*.whl"))
