@@ -24,11 +24,19 @@ from e2e.release.clone import Commit, NoClone
 from e2e.release.packages import PackageFailed
 from e2e.release.plugin_wheels import WheelUnavailable
 from e2e.release.trial import TrialFailed
-from tests.support.krew import PLACE, Archive, krew_manifest
+from tests.support.krew import PLACE, Archive, archive_name, krew_manifest
 from tests.support.repository import ROOT
 
 DIST: Final = ROOT / "dist"
-_NOT_MADE: Final = (NoClone, PackageFailed, HelmRefused, WheelUnavailable, TrialFailed, BuildFailed, binaries.BuildFailed)
+_NOT_MADE: Final = (
+    NoClone,
+    PackageFailed,
+    HelmRefused,
+    WheelUnavailable,
+    TrialFailed,
+    BuildFailed,
+    binaries.BuildFailed,
+)
 
 
 def main() -> int:
@@ -87,12 +95,16 @@ def write_plugin(  # noqa: PLR0917 - as `make`
     wheel: Path, sources: Path, made: Path, scratch: Path, commit: Commit, url: str
 ) -> None:
     """The archives for krew, and the manifest that names them."""
+    requirements = (sources / "requirements/runtime.txt").read_text(encoding="utf-8")
     listed = {}
     for target in plugin_wheels.PLATFORMS:
         began_s = time.monotonic()
         of = (target.system, target.architecture)
         place = _new(scratch / "-".join(of))
-        archive = plugin_archive.build(wheel, sources, made, place, commit, platform=target)
+        wheels = plugin_wheels.fetch(requirements, target, plugin_wheels.PYTHONS, place / "wheels")
+        archive = plugin_archive.build(
+            wheel, wheels, made / archive_name(*of), place / "archive", commit, licence=sources / "LICENSE"
+        )
         shutil.rmtree(place)
         listed[of] = Archive(f"{url}/{archive.name}", archives.sha256(archive))
         _say(f"{archive.name}: {archive.stat().st_size / 1e6:.0f} MB, {time.monotonic() - began_s:.0f} s")

@@ -11,14 +11,14 @@ from typing import Final
 
 SUMS: Final = "SHA256SUMS"
 _BLOCK: Final = 2**20
-_QUICK: Final = 6
+_LEVEL: Final = 6  # 9 takes four times as long, for a hundredth less
 
 
 def pack(folder: Path, target: Path, epoch_s: int) -> Path:
     """Write all files of the folder as `target`, a .tar.gz: by name, of nobody, each of that time."""
     with (
         target.open("wb") as file,
-        gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=epoch_s) as packed,
+        gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=_LEVEL, mtime=epoch_s) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
     ):
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -43,7 +43,7 @@ def compress(file: Path, target: Path, epoch_s: int) -> Path:
     with (
         file.open("rb") as whole,
         target.open("wb") as out,
-        gzip.GzipFile(filename="", fileobj=out, mode="wb", compresslevel=_QUICK, mtime=epoch_s) as packed,
+        gzip.GzipFile(filename="", fileobj=out, mode="wb", compresslevel=_LEVEL, mtime=epoch_s) as packed,
     ):
         shutil.copyfileobj(whole, packed, _BLOCK)
     return target

@@ -1,22 +1,21 @@
-"""The archives by which krew installs `kubectl gpushare`: the program with all that it imports, beside the user's Python.
+"""The archives by which krew installs `kubectl gpushare`: the program, and all that it imports, for any recent Python.
 
-    kubectl-gpushare     finds a Python that there are libraries for, and starts run.py with it
-    run.py
-    all/                 the project, and what is the same for every Python
-    cpython-311/ …       what is compiled for one
-    LICENSE
+kubectl-gpushare     finds a Python that there are libraries for, and starts run.py with it
+run.py
+all/                 the project, and what is the same for every Python
+cpython-311/ …       what is for one Python alone
+LICENSE
 """
 
 import shutil
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from e2e.release import archives, plugin_wheels
+from e2e.release import archives
 from e2e.release.clone import Commit
-from e2e.release.plugin_wheels import Platform
-from tests.support.krew import archive_name
 
 _LAUNCHER: Final = """\
 #!/bin/sh
@@ -46,44 +45,29 @@ _LEFT_OUT: Final = "tests"  # of packages: a third of numpy
 
 
 def build(
-    wheel: Path,
-    sources: Path,
-    into: Path,
-    scratch: Path,
-    commit: Commit,
-    *,
-    platform: Platform,
-    pythons: Sequence[str] = plugin_wheels.PYTHONS,
+    ours: Path, wheels: Mapping[str, Sequence[Path]], target: Path, scratch: Path, commit: Commit, *, licence: Path
 ) -> Path:
-    """Write the archive of one platform. sources: as `clone.copy` makes them. Raises WheelUnavailable."""
-    requirements = (sources / "requirements/runtime.txt").read_text(encoding="utf-8")
-    names = plugin_wheels.needed()
-    fetched = {
-        python: plugin_wheels.fetch(
-            plugin_wheels.pins(requirements, names, platform, python), platform, python, scratch / "wheels"
-        )
-        for python in pythons
-    }
-    folder = scratch / "archive"
-    folder.mkdir()
-    _unpack([wheel], folder / "all")
-    of_all = set.intersection(*map(set, fetched.values())) if len(fetched) > 1 else set[str]()
-    for python, wheels in fetched.items():
-        for name in wheels:
-            target = "all" if name in of_all else f"cpython-{python.replace('.', '')}"
-            if not (target == "all" and python != pythons[0]):
-                _unpack([scratch / "wheels" / python / name], folder / target)
-    shutil.copyfile(sources / "LICENSE", folder / "LICENSE")
-    _write_programs(folder, pythons)
-    return archives.pack(folder, into / archive_name(platform.system, platform.architecture), commit.epoch_s)
+    """Write one platform's archive as `target`.
+
+    ours: the project's wheel. wheels: as `plugin_wheels.fetch` gives them. scratch: a folder that is not there yet.
+    """
+    _unpack(ours, scratch / "all")
+    with_each = Counter(wheel.name for found in wheels.values() for wheel in found)
+    for python, found in wheels.items():
+        own = scratch / f"cpython-{python.replace('.', '')}"
+        own.mkdir()
+        for wheel in found:
+            _unpack(wheel, scratch / "all" if 1 < with_each[wheel.name] == len(wheels) else own)
+    shutil.copyfile(licence, scratch / "LICENSE")
+    _write_programs(scratch, [*wheels])
+    return archives.pack(scratch, target, commit.epoch_s)
 
 
-def _unpack(wheels: Iterable[Path], target: Path) -> None:
+def _unpack(wheel: Path, target: Path) -> None:
     """As an installer does, less the scripts and headers that some packages bring."""
-    for wheel in wheels:
-        with zipfile.ZipFile(wheel) as packed:
-            kept = [name for name in packed.namelist() if _is_kept(name)]
-            packed.extractall(target, members=kept)
+    with zipfile.ZipFile(wheel) as packed:
+        kept = [name for name in packed.namelist() if _is_kept(name)]
+        packed.extractall(target, members=kept)
 
 
 def _is_kept(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The wheels that `kubectl gpushare` needs on each platform: of what requirements/runtime.txt pins, what it may import."""
+"""The wheels that `kubectl gpushare` needs on each platform: what it may import, as pinned in requirements/runtime.txt."""
 
 import importlib.metadata
 import re
@@ -67,12 +67,12 @@ def needed() -> frozenset[str]:
 
 
 def _required(name: str) -> Iterator[str]:
-    """Of extras too: what is not installed is not pinned, either."""
+    """On any platform, but not for an extra. Nothing of what is not installed: that is for another platform."""
     try:
-        lines = importlib.metadata.requires(name) or ()
+        requirements = [Requirement(line) for line in importlib.metadata.requires(name) or ()]
     except importlib.metadata.PackageNotFoundError:
         return
-    yield from (canonicalize_name(Requirement(line).name) for line in lines)
+    yield from (canonicalize_name(one.name) for one in requirements if "extra ==" not in str(one.marker))
 
 
 def pins(requirements: str, names: Iterable[str], platform: Platform, python: str) -> list[str]:
@@ -93,16 +93,25 @@ def pins(requirements: str, names: Iterable[str], platform: Platform, python: st
     return lines
 
 
-def fetch(requirements: list[str], platform: Platform, python: str, into: Path) -> list[str]:
-    """Names of the wheels that pip finds for these pins; they are in `into` then. Raises WheelUnavailable."""
-    into.mkdir(parents=True, exist_ok=True)
+def fetch(requirements: str, platform: Platform, pythons: Iterable[str], into: Path) -> dict[str, list[Path]]:
+    """By Python: the wheels that pip finds for what is pinned, in order. Raises WheelUnavailable.
+
+    requirements: a file of pins. into: a folder that is not there yet.
+    """
+    names = needed()
+    return {python: _fetch(pins(requirements, names, platform, python), platform, python, into) for python in pythons}
+
+
+def _fetch(lines: list[str], platform: Platform, python: str, into: Path) -> list[Path]:
+    folder = into / python
+    folder.mkdir(parents=True)
     listed = into / f"requirements-{python}.txt"
-    listed.write_text("\n".join(requirements), encoding="utf-8")
+    listed.write_text("\n".join(lines), encoding="utf-8")
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download"]
-    command += ["--no-deps", "--require-hashes", "--only-binary=:all:", "--dest", str(into / python), "-r", str(listed)]
+    command += ["--no-deps", "--require-hashes", "--only-binary=:all:", "--dest", str(folder), "-r", str(listed)]
     command += ["--implementation=cp", f"--python-version={python}", *(f"--platform={tag}" for tag in platform.tags)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         message = f"{platform.system}/{platform.architecture}, Python {python}: {done.stderr.strip()[-1000:]}"
         raise WheelUnavailable(message)
-    return sorted(path.name for path in (into / python).glob("*.whl"))
+    return sorted(folder.glob("*.whl"))
