@@ -1,4 +1,4 @@
-"""The wheels that `kubectl gpushare` needs on each platform: what it may import, as pinned in requirements/runtime.txt."""
+"""The wheels that `kubectl gpushare` needs on each platform: what it may import, as pinned for running."""
 
 import importlib.metadata
 import re
