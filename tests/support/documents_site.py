@@ -37,14 +37,16 @@ def build(root: Path, folder: Path) -> Path:
         shutil.copyfile(path, copied)
     (folder / "mkdocs.yaml").write_text(_configuration(root), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", str(folder / "mkdocs.yaml")],
+        # Not `--quiet`: what is not said is not counted, either.
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(folder / "mkdocs.yaml")],
         env=os.environ | _QUIET,
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode != 0:
-        raise SiteFailed((done.stdout + done.stderr).strip())
+        lines = (done.stdout + done.stderr).splitlines()
+        raise SiteFailed("\n".join(line for line in lines if not line.startswith("INFO")))
     return folder / "html"
 
 
