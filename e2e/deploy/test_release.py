@@ -87,8 +87,8 @@ def installed(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder)
     packages_of = next((folder / "lib").glob("python*/site-packages"))
     (packages_of / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--python", folder / "bin/python"]
-    subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", made.wheel], check=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", f"--python={folder}/bin/python"]
+    subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", str(made.wheel)], check=True)
     return folder / "bin"
 
 

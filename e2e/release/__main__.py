@@ -28,6 +28,7 @@ from tests.support.krew import PLACE, Archive, archive_name, krew_manifest
 from tests.support.repository import ROOT
 
 DIST: Final = ROOT / "dist"
+_SHOWN: Final = 10
 _NOT_MADE: Final = (
     NoClone,
     PackageFailed,
@@ -67,8 +68,8 @@ def main() -> int:
 
 def refused(commit: Commit) -> str:
     """Why nothing is released of this clone; "" where nothing is in the way."""
-    if not commit.is_whole:
-        return f"files differ from the commit {commit.name.removesuffix('-dirty')}: commit them, or take them away"
+    if commit.beside:
+        return "files differ from the commit; commit them, or take them away:\n  " + "\n  ".join(commit.beside[:_SHOWN])
     if lines := version.differing(ROOT, version.current()):
         return f"not one version (make version VERSION={version.current()}):\n  " + "\n  ".join(lines)
     return ""
@@ -86,7 +87,7 @@ def make(scratch: Path, made: Path, commit: Commit, url: str) -> bool:
     trial.try_programs(programs, version.current())
     trial.write_bill(programs, sources, scratch / "bill", made / f"gpushare-scheduler-{version.current()}.cdx.json")
     write_plugin(wheel, sources, made, scratch, commit, url)
-    has_image = write_image(made, scratch, commit)
+    has_image = write_image(sources, made, scratch, commit)
     archives.write_sums(made)
     return has_image
 
@@ -111,13 +112,13 @@ def write_plugin(  # noqa: PLR0917 - as `make`
     (made / "gpushare.yaml").write_text(krew_manifest(listed), encoding="utf-8")
 
 
-def write_image(made: Path, scratch: Path, commit: Commit) -> bool:
+def write_image(sources: Path, made: Path, scratch: Path, commit: Commit) -> bool:
     """The image of this machine's architecture, with the packages' bill of materials in it, for `docker load`."""
     name = f"gpushare-scheduler:{version.current()}"
     _say(f"the image {name}: minutes")
     try:
         builder = image_builder(_new(scratch / "image"), cache.to_stderr)
-        image = builder.build(f"localhost/{name}", commit.name)
+        image = builder.build(f"localhost/{name}", commit.name, sources)
     except ImageUnavailable as error:
         _say(f"no image: {error}")
         return False

@@ -18,21 +18,21 @@ class NoClone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """name: abbreviated, with `-dirty` where tracked files differ from it. epoch_s: when it was made."""
+    """name: abbreviated, with `-dirty` where tracked files differ from it. epoch_s: when it was made.
+
+    beside: files that differ from it, or that git would add, as `git status --porcelain` lists them.
+    """
 
     name: str
     epoch_s: int
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the clone's files are those of the commit."""
-        return not self.name.endswith("-dirty")
+    beside: tuple[str, ...] = ()
 
 
 def commit(root: Path = ROOT) -> Commit:
     """The last one; `SOURCE_DATE_EPOCH` takes the place of its time. Raises NoClone."""
     epoch_s = os.environ.get("SOURCE_DATE_EPOCH") or _git(root, "log", "-1", "--format=%ct")
-    return Commit(_git(root, *_DESCRIBE).strip(), int(epoch_s))
+    beside = _git(root, "status", "--porcelain").splitlines()
+    return Commit(_git(root, *_DESCRIBE).strip(), int(epoch_s), tuple(beside))
 
 
 def copy(root: Path, target: Path, epoch_s: int) -> Path:

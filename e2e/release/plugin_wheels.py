@@ -4,14 +4,14 @@ import importlib.metadata
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import grimp
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import NormalizedName, canonicalize_name
 
 _PROGRAM: Final = "scheduler.cli.kubectl.main"
 _OURS: Final = ("scheduler", "config")
@@ -52,12 +52,12 @@ class WheelUnavailable(Exception):
     """pip finds no wheel for a platform, or reaches no package index; the message is what it said."""
 
 
-def needed() -> frozenset[str]:
+def needed() -> frozenset[NormalizedName]:
     """Names of the distributions that the program may import, now or later, and of those that these require."""
     graph = grimp.build_graph(*_OURS, include_external_packages=True)
     modules = {module.partition(".")[0] for module in graph.find_upstream_modules(_PROGRAM)} - set(_OURS)
     by_module = importlib.metadata.packages_distributions()
-    names: set[str] = set()
+    names: set[NormalizedName] = set()
     to_look_at = {canonicalize_name(name) for module in modules for name in by_module.get(module, ())}
     while to_look_at:
         name = to_look_at.pop()
@@ -66,7 +66,7 @@ def needed() -> frozenset[str]:
     return frozenset(names)
 
 
-def _required(name: str) -> Iterator[str]:
+def _required(name: NormalizedName) -> Iterator[NormalizedName]:
     """On any platform, but not for an extra. Nothing of what is not installed: that is for another platform."""
     try:
         requirements = [Requirement(line) for line in importlib.metadata.requires(name) or ()]
@@ -75,12 +75,11 @@ def _required(name: str) -> Iterator[str]:
     yield from (canonicalize_name(one.name) for one in requirements if "extra ==" not in str(one.marker))
 
 
-def pins(requirements: str, names: Iterable[str], platform: Platform, python: str) -> list[str]:
+def pins(requirements: str, names: Collection[NormalizedName], platform: Platform, python: str) -> list[str]:
     """Of a file of pins, the lines of these distributions on that platform, without their markers.
 
     pip would ask the markers of the Python that it runs with.
     """
-    wanted = frozenset(names)
     environment = platform.environment | {"python_version": python, "python_full_version": f"{python}.0"}
     lines = []
     for line in requirements.replace("\\\n", " ").splitlines():
@@ -88,7 +87,7 @@ def pins(requirements: str, names: Iterable[str], platform: Platform, python: st
             head, _, hashes = line.partition(" --hash")
             requirement = Requirement(head)
             holds = requirement.marker is None or requirement.marker.evaluate(environment)
-            if holds and canonicalize_name(requirement.name) in wanted:
+            if holds and canonicalize_name(requirement.name) in names:
                 lines.append(f"{requirement.name}{requirement.specifier} --hash{hashes}")
     return lines
 
