@@ -2,8 +2,12 @@
 
 import importlib.util
 import re
+from collections.abc import Iterator
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Final
 
 import pytest
@@ -33,6 +37,13 @@ class Fetches(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found += [value for name, value in attrs if value and FETCHED.get(tag) == name]
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Says nothing of what it is asked."""
+
+    def log_message(self, *arguments: object) -> None:
+        pass
 
 
 @pytest.fixture(scope="module")
@@ -75,16 +86,29 @@ def test_nothing_on_a_page_is_fetched_from_elsewhere(site: Path) -> None:
     assert styles == []
 
 
-async def test_a_browser_asks_nobody_but_the_folder(site: Path) -> None:
+@pytest.fixture
+def served(site: Path) -> Iterator[str]:
+    """The site's address on loopback."""
+    handler = partial(QuietHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+async def test_a_browser_reads_and_searches_it_and_asks_nobody_else(served: str) -> None:
     asked = list[str]()
     async with browser.opened() as opened:
+        page = await opened.new_page()
+        page.on("request", lambda request: asked.append(request.url))
         for name in LOOKED_AT:
-            page = await opened.new_page()
-            page.on("request", lambda request: asked.append(request.url))
-            await page.goto((site / name).as_uri(), wait_until="networkidle")
-            await page.close()
-    assert {name for name in LOOKED_AT if (site / name).as_uri() in asked} == set(LOOKED_AT)
-    assert [url for url in asked if not url.startswith((site.as_uri(), "data:"))] == []
+            await page.goto(f"{served}/{name}", wait_until="networkidle")
+        await page.locator("input[name=query]").fill("UnexpectedAdmissionError")
+        await page.locator(".md-search-result__item a[href*=troubleshooting]").first.wait_for(state="attached")
+    assert {f"{served}/{name}" for name in LOOKED_AT} <= set(asked)
+    assert [url for url in asked if not url.startswith((f"{served}/", "data:", "blob:"))] == []
 
 
 def test_lists_are_lists(site: Path) -> None:
