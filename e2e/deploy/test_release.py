@@ -204,6 +204,32 @@ def test_the_plugin_says_which_pythons_it_needs(plugin: Path, tmp_path: Path) ->
     )
 
 
+def test_each_python_and_platform_gets_what_is_pinned_for_it() -> None:
+    hashed = "--hash=sha256:00"
+    heads = (
+        "numpy==1 ; python_full_version < '3.12'",
+        "numpy==2 ; python_full_version >= '3.12'",
+        "rich==3 ; sys_platform == 'linux'",
+        "grpcio==4",
+    )
+    requirements = "".join(f"{head} \\\n    {hashed}\n    # via one\n" for head in heads)
+    linux, darwin = plugin_wheels.PLATFORMS[0], plugin_wheels.PLATFORMS[-1]
+    names = plugin_wheels.needed()
+    found = {
+        (target.system, python): [
+            line.partition(" ")[0] for line in plugin_wheels.pins(requirements, names, target, python)
+        ]
+        for target in (linux, darwin)
+        for python in ("3.11", "3.12")
+    }
+    assert found == {
+        ("linux", "3.11"): ["numpy==1", "rich==3"],
+        ("linux", "3.12"): ["numpy==2", "rich==3"],
+        ("darwin", "3.11"): ["numpy==1"],
+        ("darwin", "3.12"): ["numpy==2"],
+    }
+
+
 def test_the_manifest_for_krew_lists_what_was_made(made: Made) -> None:
     archive = Archive(f"https://example.com/{made.plugin.name}", archives.sha256(made.plugin))
     document = yaml.safe_load(krew_manifest({(HERE.system, HERE.architecture): archive}))

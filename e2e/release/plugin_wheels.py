@@ -54,7 +54,7 @@ class WheelUnavailable(Exception):
 
 def needed() -> frozenset[NormalizedName]:
     """Names of the distributions that the program may import, now or later, and of those that these require."""
-    graph = grimp.build_graph(*_OURS, include_external_packages=True)
+    graph = grimp.build_graph(*_OURS, include_external_packages=True, cache_dir=None)
     modules = {module.partition(".")[0] for module in graph.find_upstream_modules(_PROGRAM)} - set(_OURS)
     by_module = importlib.metadata.packages_distributions()
     names: set[NormalizedName] = set()
