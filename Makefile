@@ -1,8 +1,8 @@
 # `make help` lists what there is. Every target does its own set-up; the second time that takes no time.
 #
-# Set-up makes .venv and three stamps in it. .venv/.runtime: the pinned packages that running needs are in.
+# Set-up makes .venv and stamps in it. .venv/.runtime: the pinned packages that running needs are in.
 # .venv/.project: the project is in too, editable; it holds the clone's path, since what pip installs breaks when the
-# clone is moved. .venv/.dev: what checking and testing need is in on top.
+# clone is moved. .venv/.dev: what checking and testing need is in on top. .venv/.docs: what the documents' site needs.
 
 SHELL := /bin/sh
 .NOTPARALLEL:
@@ -31,7 +31,7 @@ ifneq ($(usable),yes)
 .PHONY: .venv/.runtime
 endif
 
-.PHONY: help demo cluster cluster-down kind kind-down test test-deploy test-nightly bench setup check unit e2e binaries format docs manifests protos lock clean
+.PHONY: help demo cluster cluster-down kind kind-down test test-deploy test-nightly bench setup check unit e2e binaries format docs docs-site manifests protos lock release version clean
 
 help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal (SERVE=8080: in a browser too)'
@@ -40,7 +40,7 @@ help:
 	@echo 'make kind     the same in Docker, with the image built here (docker, kind and kubectl); make kind-down ends it'
 	@echo 'make test     everything: check, unit, e2e'
 	@echo 'make test-deploy  the Helm chart with helm itself, on a real kube-apiserver; alert rules and metrics with'
-	@echo '              promtool (needs Go >= 1.26)'
+	@echo '              promtool; packages, images, the documents as a site (needs Go >= 1.26)'
 	@echo 'make test-nightly  1,000,000 steps of random histories; 100,000 mutated objects and files;'
 	@echo '              hundreds of pods on a real kubelet, restarts at random;'
 	@echo '              every fault of docs/reliability.md at once, for ten minutes (FIRE_SECONDS);'
@@ -54,9 +54,13 @@ help:
 	@echo 'make bench    measure speed and memory on a real kube-apiserver (needs Go >= 1.26)'
 	@echo 'make format   rewrite the sources as the format check wants them'
 	@echo 'make docs     rewrite the generated parts of docs/'
+	@echo 'make docs-site  the documents as a site, in build/site/html; a link that leads nowhere is a failure'
 	@echo 'make manifests  render deploy/manifests and deploy/optional from the chart (needs Go >= 1.26)'
 	@echo 'make protos   rewrite the generated code of the kubelet interfaces'
 	@echo 'make lock     pin the newest versions that requirements/*.in allow (needs uv)'
+	@echo 'make release  what is published of this commit, in dist/: packages, chart, krew archives, image, checksums'
+	@echo '              (URL=https://… where the archives will lie; needs Go >= 1.26, and root for the image)'
+	@echo 'make version  write VERSION=1.2.3 wherever the version stands; without it, say where it differs'
 	@echo 'make clean    remove what make made in this clone'
 	@echo 'PYTHON=/path/to/python3 chooses the Python, 3.11 or newer, that .venv is made of.'
 
@@ -95,7 +99,7 @@ e2e: setup
 	else echo "skipped: $(E2E_TESTS), the tests on a real kube-apiserver: they need Go >= 1.26 and $$go$${CI:+; \
 	CI is set, so this is a failure}"; [ -z "$$CI" ]; fi
 
-test-deploy: setup
+test-deploy: setup .venv/.docs
 	@echo '== what is deployed'
 	@if go=$$($(go_1_26)); then .venv/bin/python -m pytest -q $(DEPLOY_TESTS); \
 	else echo "skipped: $(DEPLOY_TESTS), the tests of what is deployed: they need Go >= 1.26 and $$go$${CI:+; \
@@ -142,6 +146,9 @@ format: setup
 docs: setup
 	@.venv/bin/python -m tests.support.documents
 
+docs-site: setup .venv/.docs
+	@.venv/bin/python -m tests.support.documents_site
+
 manifests: setup
 	@.venv/bin/python -m e2e.deploy.rendered
 
@@ -154,6 +161,14 @@ lock:
 	@$(call lock,build)
 	@$(call lock,image)
 	@$(call lock,dev)
+	@$(call lock,docs)
+
+release: setup
+	@go=$$($(go_1_26)) || { echo "make release needs Go >= 1.26, and $$go"; exit 1; }
+	@.venv/bin/python -m e2e.release$(if $(URL), --url $(URL))
+
+version: setup
+	@.venv/bin/python -m e2e.release.version $(VERSION)
 
 clean:
 	rm -rf .venv build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -164,6 +179,11 @@ setup: .venv/.project .venv/.dev
 .venv/.dev: .venv/.runtime requirements/dev.txt
 	@echo 'set-up: what checking and testing need'
 	@$(call install,requirements/dev.txt)
+	@touch $@
+
+.venv/.docs: .venv/.dev requirements/docs.txt
+	@echo 'set-up: what the site of the documents is made with'
+	@$(call install,requirements/docs.txt)
 	@touch $@
 
 .venv/.project: .venv/.runtime pyproject.toml requirements/runtime.in

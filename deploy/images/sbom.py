@@ -1,15 +1,16 @@
 """Write down what the image is made of, as CycloneDX JSON: Python packages, CPython, packages of Debian.
 
-    python sbom.py ENVIRONMENT ROOT
+    python sbom.py ENVIRONMENT ROOT           as `root.py`, which runs before
+    python sbom.py ENVIRONMENT FILE.json      of the Python packages alone: what the wheel is installed with
 
-As `root.py`, which runs before. The same bytes for the same packages: no time, no random serial number.
+The same bytes for the same packages: no time, no random serial number.
 """
 
 import importlib.metadata
 import platform
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -24,19 +25,26 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 PLACE: Final = "usr/share/sbom/gpushare-scheduler.cdx.json"
 
 
-def main(environment: Path, root: Path) -> None:
-    """Write the document into the root."""
+def main(environment: Path, target: Path) -> None:
+    """Write the document: into the root of an image, or as that file."""
+    if target.suffix == ".json":
+        write(environment, (), target)
+    else:
+        write(environment, (interpreter(), *of_debian(target)), target / PLACE)
+
+
+def write(environment: Path, beside: Iterable[Component], target: Path) -> None:
+    """beside: what there is beside Python packages."""
     (packages,) = (environment / "lib").glob("python*/site-packages")
     python = list(of_python(packages))
-    bom = Bom(components=[*python, interpreter(), *of_debian(root)])
+    bom = Bom(components=[*python, *beside])
     bom.metadata.component = next(one for one in python if one.name == OURS)
     bom.components.remove(bom.metadata.component)
     for one, others in needs(packages, python):
         bom.register_dependency(one, others)
     bom.metadata.timestamp = None
     bom.serial_number = None
-    target = root / PLACE
-    target.parent.mkdir(parents=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     text = make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=1)
     target.write_text(f"{text}\n", encoding="utf-8")
 

@@ -20,7 +20,7 @@ from e2e.deploy import base_image
 from e2e.deploy.base_image import ImageUnavailable
 from tests.support.repository import ROOT
 
-DOCKERFILE: Final = ROOT / "deploy" / "images" / "Dockerfile"
+DOCKERFILE: Final = "deploy/images/Dockerfile"
 # As Dockerfiles name it: what is in the store comes before any registry.
 _BASE: Final = "localhost/python:3.13-slim"
 _BUILDAH: Final = ("buildah", "libgpgme11", "libassuan0")
@@ -71,15 +71,15 @@ class ImageBuilder:
         (context / "Dockerfile").write_text(_IMPORT, encoding="utf-8")
         self._run("build", "--timestamp=0", f"--tag={_BASE}", str(context))
 
-    def build(self, name: str, commit: str) -> BuiltImage:
-        """Build the checkout's image, every step of it. Raises BuildFailed."""
+    def build(self, name: str, commit: str, sources: Path = ROOT) -> BuiltImage:
+        """Build the image of a checkout, or of a copy of one, every step of it. Raises BuildFailed."""
         return self._build(
             name,
             f"--build-arg=BASE={_BASE}",
             f"--build-arg=COMMIT={commit}",
-            f"--file={DOCKERFILE}",
-            f"--ignorefile={DOCKERFILE}.dockerignore",
-            str(ROOT),
+            f"--file={sources / DOCKERFILE}",
+            f"--ignorefile={sources / DOCKERFILE}.dockerignore",
+            str(sources),
         )
 
     def build_folder(self, name: str, folder: Path) -> BuiltImage:

@@ -57,7 +57,7 @@ def test_the_version_is_that_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
     assert Version(chart()["version"]) == Version(project)
-    assert chart()["appVersion"] == Version(project).base_version
+    assert chart()["appVersion"] == project
     # Semantic Versioning, which helm wants: three numbers, and what comes before a release after a hyphen.
     assert re.fullmatch(r"\d+\.\d+\.\d+(-[0-9a-z.]+)?", chart()["version"])
 

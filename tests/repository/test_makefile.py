@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.repository import ROOT
 
-REQUIREMENTS: Final = ("runtime.in", "runtime.txt", "build.txt", "dev.txt")
+REQUIREMENTS: Final = ("runtime.in", "runtime.txt", "build.txt", "dev.txt", "docs.txt")
 A_PYTHON_THAT_RECORDS: Final = '#!/bin/sh\n[ "$1" = -m ] && echo "python $*"\n[ "$1" = -m ] || exec python3 "$@"\n'
 
 
@@ -33,6 +33,7 @@ def ready_clone(clone: Path) -> Path:
     (clone / ".venv/.runtime").touch()
     (clone / ".venv/.project").write_text(f"{clone.resolve()}\n", encoding="utf-8")
     (clone / ".venv/.dev").touch()
+    (clone / ".venv/.docs").touch()
     return clone
 
 
@@ -134,6 +135,23 @@ def test_after_the_tests_the_demo_installs_nothing(ready_clone: Path) -> None:
 def test_other_requirements_are_installed_from_nothing(ready_clone: Path, name: str) -> None:
     is_newer(ready_clone / "requirements" / name)
     assert "-m venv --clear .venv" in make(ready_clone, "--dry-run", "setup").stdout
+
+
+def test_what_makes_the_site_is_installed_for_those_who_need_it(ready_clone: Path) -> None:
+    is_newer(ready_clone / "requirements/docs.txt")
+    assert is_set_up(ready_clone, "setup")
+    for target in ("docs-site", "test-deploy"):
+        planned = make(ready_clone, "--dry-run", target).stdout
+        assert "--require-hashes -r requirements/docs.txt" in planned
+        assert "-m venv" not in planned
+
+
+def test_a_release_needs_go_and_is_told_where_archives_will_lie(ready_clone: Path, tmp_path: Path) -> None:
+    made = make(ready_clone, "release", "URL=https://example.com/v1", PATH=go(tmp_path / "bin", "go1.26.0"))
+    assert made.stdout == "python -m e2e.release --url https://example.com/v1\n"
+    old = make(ready_clone, "release", PATH=go(tmp_path / "bin", "go1.25.9"))
+    assert old.returncode != 0
+    assert old.stdout == "make release needs Go >= 1.26, and go on PATH is go1.25.9\n"
 
 
 def test_a_change_of_the_project_installs_no_package_again(ready_clone: Path) -> None:

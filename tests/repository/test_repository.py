@@ -146,7 +146,7 @@ def test_a_requirement_is_pinned_by_version_and_hash(entry: str, *, pinned: bool
     assert (unpinned(entry) == []) is pinned
 
 
-@pytest.mark.parametrize("name", ["runtime", "build", "image", "dev"])
+@pytest.mark.parametrize("name", ["runtime", "build", "image", "dev", "docs"])
 def test_every_requirement_is_pinned(name: str) -> None:
     requirements = (ROOT / f"requirements/{name}.txt").read_text(encoding="utf-8")
     assert unpinned(requirements) == []
@@ -158,6 +158,15 @@ def test_what_is_tested_is_what_runs() -> None:
         pins((ROOT / f"requirements/{name}.txt").read_text("utf-8")) for name in ("runtime", "build", "dev")
     )
     assert runtime | build <= dev
+
+
+def test_what_makes_the_site_replaces_nothing_that_is_tested() -> None:
+    dev, docs = (
+        {pin.partition(" ")[0] for pin in pins((ROOT / f"requirements/{name}.txt").read_text("utf-8"))}
+        for name in ("dev", "docs")
+    )
+    tested = {pin.partition("==")[0] for pin in dev}
+    assert {pin for pin in docs if pin.partition("==")[0] in tested} <= dev
 
 
 def test_the_build_backend_is_the_pinned_one() -> None:

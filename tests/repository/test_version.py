@@ -1,30 +1,70 @@
-"""One version: that of the package is that of the image, wherever the image is named."""
+"""One version: pyproject.toml has it, and whatever else names it says the same."""
 
-import re
-import tomllib
+import shutil
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from e2e.release import version
+from e2e.release.version import PLACES
 from tests.support.repository import ROOT
 
-VERSION: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-IMAGE: Final = re.compile(r"gpushare-scheduler:(\d[\w.]*\w)")
-NAMED_IN: Final = ("deploy", "docs", "e2e/kind", "README.md")
+OTHER: Final = "7.8.9rc1"
+NAMING: Final = ("pyproject.toml", "README.md", "deploy", "docs", "e2e/kind")
 
 
-def naming_files() -> list[Path]:
-    found = (
-        path for name in NAMED_IN for path in ((ROOT / name).rglob("*") if (ROOT / name).is_dir() else [ROOT / name])
-    )
-    return sorted(path for path in found if path.is_file() and IMAGE.search(path.read_text(encoding="utf-8")))
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """The files that name the version."""
+    for name in NAMING:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        copy(ROOT / name, tmp_path / name)
+    return tmp_path
 
 
-@pytest.mark.parametrize("path", naming_files(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_the_image_has_the_version_of_the_package(path: Path) -> None:
-    assert set(IMAGE.findall(path.read_text(encoding="utf-8"))) == {VERSION}
+def test_every_place_has_the_version_of_the_package() -> None:
+    assert version.differing(ROOT, version.current()) == []
 
 
-def test_the_image_is_named_in_manifests() -> None:
-    assert ROOT / "deploy/manifests/deployment.yaml" in naming_files()
+def test_chart_image_and_krew_are_among_the_places() -> None:
+    named = {path.relative_to(ROOT).as_posix() for place in PLACES for path, _ in version.found(ROOT, place)}
+    assert {
+        "deploy/chart/gpushare-scheduler/Chart.yaml",
+        "deploy/images/Dockerfile",
+        "deploy/krew/gpushare.yaml",
+        "deploy/manifests/deployment.yaml",
+        "deploy/manifests/device-plugin-daemonset.yaml",
+        "e2e/kind/up.sh",
+        "pyproject.toml",
+    } <= named
+
+
+def test_a_place_that_is_forgotten_is_found(copied: Path) -> None:
+    dockerfile = copied / "deploy/images/Dockerfile"
+    text = dockerfile.read_text(encoding="utf-8")
+    current = version.current(copied)
+    dockerfile.write_text(text.replace(f"ARG VERSION={current}", "ARG VERSION=0.0.1"), encoding="utf-8")
+    assert version.differing(copied, current) == [f"deploy/images/Dockerfile: 0.0.1, not {current}"]
+    dockerfile.write_text(text.replace(f"ARG VERSION={current}", ""), encoding="utf-8")
+    assert version.differing(copied, current) == ["deploy/images/Dockerfile: names no version"]
+
+
+def test_another_version_is_written_everywhere_and_in_its_forms(copied: Path) -> None:
+    before = version.current(copied)
+    version.write(copied, OTHER)
+    assert version.current(copied) == OTHER
+    assert version.differing(copied, OTHER) == []
+    chart = (copied / "deploy/chart/gpushare-scheduler/Chart.yaml").read_text(encoding="utf-8")
+    assert "version: 7.8.9-rc.1\n" in chart
+    assert f'appVersion: "{OTHER}"\n' in chart
+    assert f"image: gpushare-scheduler:{OTHER}" in (copied / "deploy/manifests/deployment.yaml").read_text("utf-8")
+    version.write(copied, before)
+    same = [path for name in NAMING for path in [ROOT / name, *(ROOT / name).rglob("*")] if path.is_file()]
+    assert [path for path in same if path.read_bytes() != (copied / path.relative_to(ROOT)).read_bytes()] == []
+
+
+def test_what_is_no_version_is_written_nowhere(copied: Path) -> None:
+    with pytest.raises(ValueError, match=r"1\.2 is no version"):
+        version.write(copied, "1.2")
+    assert version.current(copied) == version.current()

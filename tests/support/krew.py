@@ -18,11 +18,15 @@ class Archive(NamedTuple):
     sha256: str
 
 
+PLACE: Final = "https://releases.example"
 _PLATFORMS: Final = (("linux", "amd64"), ("linux", "arm64"), ("darwin", "amd64"), ("darwin", "arm64"))
 _UNRELEASED: Final = "0" * 64
 _PEP_440: Final = re.compile(r"(\d+\.\d+\.\d+)(?:\.?(dev|a|b|rc)(\d+))?")
+_NOT_RELEASED: Final = """\
+# Written by `make docs` from the version in pyproject.toml. `make release` writes that of a release: where its archives
+# are, and their SHA-256.
+"""
 _HEAD: Final = """\
-# Written by `make docs` from the version in pyproject.toml. A release writes where its archives are, and their SHA-256.
 apiVersion: krew.googlecontainertools.github.com/v1alpha2
 kind: Plugin
 metadata:
@@ -42,17 +46,19 @@ spec:
 
 
 def krew_manifest(archives: Mapping[tuple[str, str], Archive] | None = None) -> str:
-    """archives: by operating system and architecture; None where nothing is released."""
-    version = semantic(_version())
-    entries = []
-    for system, architecture in _PLATFORMS:
-        name = f"kubectl-gpushare-{version}-{system}-{architecture}.tar.gz"
-        archive = (archives or {}).get((system, architecture), Archive(f"https://releases.example/{name}", _UNRELEASED))
-        entries.append(
-            f"    - selector:\n        matchLabels:\n          os: {system}\n          arch: {architecture}\n"
-            f'      uri: {archive.uri}\n      sha256: "{archive.sha256}"\n      bin: kubectl-gpushare\n'
-        )
-    return _HEAD.format(version=version) + "".join(entries)
+    """archives: by operating system and architecture, those that there are; None where nothing is released."""
+    listed = archives or {of: Archive(f"{PLACE}/{archive_name(*of)}", _UNRELEASED) for of in _PLATFORMS}
+    entries = [
+        f"    - selector:\n        matchLabels:\n          os: {system}\n          arch: {architecture}\n"
+        f'      uri: {archive.uri}\n      sha256: "{archive.sha256}"\n      bin: kubectl-gpushare\n'
+        for (system, architecture), archive in listed.items()
+    ]
+    return ("" if archives else _NOT_RELEASED) + _HEAD.format(version=semantic(_version())) + "".join(entries)
+
+
+def archive_name(system: str, architecture: str) -> str:
+    """Of this version's archive for a platform."""
+    return f"kubectl-gpushare-{semantic(_version())}-{system}-{architecture}.tar.gz"
 
 
 def semantic(version: str) -> str:
