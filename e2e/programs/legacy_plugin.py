@@ -17,7 +17,7 @@ SOCKET: Final = "aliyungpushare.sock"
 
 
 class LegacyPlugin:
-    """On one node. index: of the card that the next Allocate gives; the real one takes it of the pod that it guesses."""
+    """On one node. index: of the card for the next Allocate; the real one takes that of the pod which it guesses."""
 
     def __init__(self, folder: Path, cards: Sequence[str], card_units: int) -> None:
         """folder: where the kubelet's socket is. cards: UUIDs."""

@@ -83,7 +83,7 @@ _CHECKS: Final = {
     ),
     PENDING: _Check(
         _FAILED,
-        "waiting for another scheduler: the extender places them, and without it they would get a node and no card",
+        "waiting for another scheduler, which has a card for them only while the extender is there",
         _AGAIN,
     ),
     NOT_ASSIGNED: _Check(
@@ -155,7 +155,7 @@ def of_nodes(reading: Reading, nodes: Sequence[str]) -> Iterator[Found]:
     without = [f"node/{name}" for name in nodes if not has_inventory(tables, name)]
     if without:
         message = f"{_count(without, 'node')} without {names.INVENTORY}: our device plugin is not there yet"
-        remedy = "docs/migrate.md, The device plugin, node by node"
+        remedy = "docs/migrate.md: the device plugin, node by node"
         yield Found(check=NO_INVENTORY, severity=_FAILED, message=message, about=tuple(without), remedy=remedy)
     absurd = [f"node/{name}: {units} on one card" for name in nodes if (units := _absurd(tables.inventory(name)))]
     if absurd:
