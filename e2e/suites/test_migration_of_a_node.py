@@ -13,7 +13,7 @@ from pathlib import Path
 
 from config.protocol import environment, names
 from e2e.control_plane.admin import Access, Admin, Json, done, seen
-from e2e.node.node_pods import PODS, runs
+from e2e.node.node_pods import PODS, pod, runs
 from e2e.programs import manifests
 from e2e.programs.legacy_plugin import SOCKET, LegacyPlugin
 from e2e.suites.kubectl_gpushare import kubectl_gpushare
@@ -74,7 +74,7 @@ async def test_running_pods_go_on_and_start_again_with_the_card_that_they_had(
     shared: SharedNode, on_node: Admin, tmp_path: Path
 ) -> None:
     uuids = list(card_units(await shared.read(on_node)))
-    theirs = [shared_pod(name, [sharing(3)], schedulerName="nobody") for name in ("kept", "swapped")]
+    theirs = [pod(name, [sharing(3)]) for name in ("kept", "swapped")]
     async with shared.instead() as plugin, pods(on_node, theirs):
         plugin.stop()
         nothing = {"metadata": {"annotations": {names.INVENTORY: None, names.HELD_UNTIL: None}}}
