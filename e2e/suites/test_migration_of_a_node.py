@@ -1,6 +1,6 @@
 """A node changes from the legacy device plugin to ours, on a real kubelet, while pods of the extender run there.
 
-docs/migrate.md, "The device plugin, node by node".
+docs/migrate.md, "3. The device plugin, node by node".
 """
 
 import asyncio
