@@ -1,7 +1,7 @@
 """Fixtures for tests on a real API server.
 
 cluster    one for the whole run, from the provider that E2E_PROVIDER names
-admin      a client of it, in the test's own event loop
+admin      a client of it, in the test's own event loop; a test that leaves nodes or pods there fails
 namespace  a fresh one, gone after the test
 node_ready the machine can have nodes (`e2e.node.local_node`): for tests that start their own
 node       a real node `n1`, one for the whole run, in a cluster of its own: `node.cluster`
@@ -80,9 +80,11 @@ def cluster(pytestconfig: pytest.Config) -> Iterator[provider.Target]:
 
 
 @pytest.fixture
-async def admin(cluster: provider.Target) -> AsyncIterator[Admin]:
+async def admin(cluster: provider.Target, pytestconfig: pytest.Config) -> AsyncIterator[Admin]:
     async with Admin(cluster.access()) as client:
         yield client
+        if pytestconfig.stash[_PROVIDER].ours_alone:
+            assert await _left(client) == [], "other tests on this cluster would find them"
 
 
 @pytest.fixture
@@ -142,6 +144,12 @@ async def place(operator: Admin) -> str:
     path = f"/api/v1/namespaces/{name}/serviceaccounts"
     await seen(operator, path, lambda found: found["metadata"]["name"] == "default", {}, within_s=45.0)
     return name
+
+
+async def _left(admin: Admin) -> list[str]:
+    """Nodes and pods that are there, as a path of names."""
+    found = [*await admin.items("/api/v1/nodes"), *await admin.items("/api/v1/pods")]
+    return ["/".join(filter(None, (one["metadata"].get("namespace"), one["metadata"]["name"]))) for one in found]
 
 
 async def _make_namespace(admin: Admin) -> str:

@@ -17,7 +17,7 @@ from deviceplugin.cdi.mode import Mode
 from e2e.bench import document, plugin_report
 from e2e.bench.plugin_containers import NotRunning, Started, start_containers
 from e2e.bench.plugin_pods import CARDS
-from e2e.bench.plugin_site import PluginRun, measure, node_with_pods
+from e2e.bench.plugin_site import BenchNode, PluginRun, measure, node_with_pods
 from e2e.control_plane import binaries
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.cluster import ControlPlane
@@ -77,7 +77,7 @@ def _measured(sizes: Sequence[int], idle_s: float) -> list[PluginRun]:
 
 async def _each(cluster: ControlPlane, sizes: Sequence[int], idle_s: float) -> list[PluginRun]:
     async with Admin(cluster.access()) as admin:
-        nodes = [await node_with_pods(admin, count) for count in sizes]
+        nodes = [await _node(admin, count) for count in sizes]
     runs = []
     for node in nodes:
         for mode, waiting in _MODES:
@@ -87,6 +87,12 @@ async def _each(cluster: ControlPlane, sizes: Sequence[int], idle_s: float) -> l
             runs.append(await measure(cluster.kubeconfig_path(), folder, node, mode, waiting=waiting, idle_s=idle))
             _tell(plugin_report.line(runs[-1]))
     return runs
+
+
+async def _node(admin: Admin, count: int) -> BenchNode:
+    namespace = f"on-node-{count}"
+    await admin.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+    return await node_with_pods(admin, count, namespace)
 
 
 def _containers() -> tuple[Started | None, str]:

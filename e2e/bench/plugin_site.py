@@ -25,7 +25,7 @@ _HEAD: Final = {"apiVersion": "gpushare/v1alpha1", "kind": "DevicePluginConfigur
 
 @dataclass(frozen=True, slots=True)
 class BenchNode:
-    """A node, and the pods that are bound to it, which have a namespace of the node's name."""
+    """A node, and the pods that are bound to it."""
 
     name: str
     pods: Sequence[BoundPod]
@@ -46,21 +46,14 @@ class PluginRun:
     idle_percent: float | None
 
 
-async def node_with_pods(admin: Admin, count: int) -> BenchNode:
-    """Make a node, and so many pods bound to it. Raises TooMany, and what Admin raises."""
-    name = f"gpu-node-{count}"
-    await make_node(admin, name)
-    await admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    path, manifests = f"/api/v1/namespaces/{name}/pods", plugin_pods.manifests(count, name)
+async def node_with_pods(admin: Admin, count: int, namespace: str) -> BenchNode:
+    """Make a node, and so many pods there that are bound to it. Raises TooMany, and what Admin raises."""
+    name, info = f"gpu-node-{count}", {"containerRuntimeVersion": "containerd://2.1.0"}
+    await admin.create("/api/v1/nodes", {"metadata": {"name": name}, "status": {"nodeInfo": info}})
+    path, manifests = f"/api/v1/namespaces/{namespace}/pods", plugin_pods.manifests(count, name)
     await admin.create_all(path, manifests)
     created = {pod["metadata"]["name"]: pod for pod in await admin.items(path)}
     return BenchNode(name, plugin_pods.bound_pods([created[pod["metadata"]["name"]] for pod in manifests]))
-
-
-async def make_node(admin: Admin, name: str) -> None:
-    """The node alone. Raises what Admin raises."""
-    info = {"containerRuntimeVersion": "containerd://2.1.0"}
-    await admin.create("/api/v1/nodes", {"metadata": {"name": name}, "status": {"nodeInfo": info}})
 
 
 async def measure(

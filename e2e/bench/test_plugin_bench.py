@@ -23,21 +23,11 @@ PODS = 5
 SAMPLE = PluginRun("cdi", PODS, 1, Calls([1.0, 2.0, 4.0], [10.0, 60.0]), resident_mib=92.0, idle_percent=0.2)
 
 
-@pytest.fixture(scope="module")
-def made() -> dict[str, BenchNode]:
-    """The node, once for all tests of this file."""
-    return {}
-
-
 @pytest.fixture
-async def node(admin: Admin, made: dict[str, BenchNode]) -> AsyncIterator[BenchNode]:
-    if made:
-        await plugin_site.make_node(admin, made["node"].name)
-    else:
-        made["node"] = await plugin_site.node_with_pods(admin, PODS)
-    yield made["node"]
-    # Other suites on this control plane know their own nodes only.
-    await admin.delete(f"/api/v1/nodes/{made['node'].name}")
+async def node(admin: Admin, namespace: str) -> AsyncIterator[BenchNode]:
+    made = await plugin_site.node_with_pods(admin, PODS, namespace)
+    yield made
+    await admin.delete(f"/api/v1/nodes/{made.name}")
 
 
 @pytest.fixture

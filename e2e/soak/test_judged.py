@@ -46,6 +46,21 @@ def test_what_fills_up_in_the_first_two_windows_is_no_growth() -> None:
     assert growth(filling, RUN_S) == 0.0
 
 
+def test_connections_of_a_burst_are_no_growth_while_they_may_be_kept_and_are_told_when_they_stay() -> None:
+    burst = [replace(one, connections=20, descriptors=33) if one.at_s >= 400 else one for one in samples()]
+    within_half_a_minute = [replace(one, at_s=one.at_s / 30) for one in burst]
+
+    assert wrong("one", within_half_a_minute, RUN_S / 30, LIMITS) == []
+    assert wrong("one", burst, RUN_S, LIMITS) == [
+        "one: 12 connections, 20 in the end",
+        "one: 25 descriptors, 33 in the end",
+    ]
+    assert left_over("one", FLAT, replace(burst[-1], unfinished=0)) == [
+        "one: 12 connections before the first pod, 20 after the last",
+        "one: 25 descriptors before the first pod, 33 after the last",
+    ]
+
+
 def test_a_run_without_samples_is_no_good_run() -> None:
     with pytest.raises(ValueError, match="no sample"):
         wrong("one", samples()[:5], RUN_S, LIMITS)

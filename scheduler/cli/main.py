@@ -74,7 +74,7 @@ def demo(
     try:
         raise typer.Exit(show(sys.stdout, speed=speed, keep=keep, serve=serve))
     except StartupError as error:
-        _give_up(str(error))
+        give_up(PROGRAM, str(error))
 
 
 @cli.command()

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from config.protocol.inventory import Health
 from deviceplugin.driver.cards import DriverCard, Reading
+from deviceplugin.isolation.mps_cards import MpsMetrics
 from deviceplugin.report import series as of_the_plugin
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.shown import ShownCard, ShownContainer
@@ -55,6 +56,10 @@ def plugin_text() -> str:
     metrics.show_drift({"uses-more": 1})
     metrics.xid("GPU-0", 31)
     metrics.refused("Allocate", "NoAllocation", 0.1)
+    # There where isolation is by MPS.
+    daemons = MpsMetrics(metrics.registry)
+    daemons.ready.labels("GPU-0").set(1)
+    daemons.ends.labels("GPU-0").inc()
     return generate_latest(metrics.registry).decode()
 
 
