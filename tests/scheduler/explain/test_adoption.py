@@ -290,7 +290,7 @@ def test_an_empty_cluster_has_no_table() -> None:
 
 
 def test_ten_thousand_pods_cost_seconds_of_the_processor_and_no_more() -> None:
-    """Measured: 1.2 s. One that looked at each pod for each other would take minutes."""
+    """Measured: 1.3 to 1.5 s. One that looked at each pod for each other would take minutes."""
     of, nodes, cards = World(lambda: NOW_S), 500, 8
     for number in range(nodes):
         name = f"n{number:03}"
