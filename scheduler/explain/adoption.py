@@ -21,6 +21,7 @@ from scheduler.explain.answers import Answer
 from scheduler.explain.audit import holding, of_node, without_node
 from scheduler.explain.findings import Findings, Found, Severity
 from scheduler.explain.reading import Reading
+from scheduler.state.cards.node_inventory import GpuState
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
@@ -68,7 +69,7 @@ class AdoptedNode(Answer, frozen=True):
 
 
 class Adoption(Findings, frozen=True):
-    """nodes: with cards, or with pods that hold some, by name."""
+    """nodes: with GPU memory, or with pods that hold some, by name."""
 
     nodes: tuple[AdoptedNode, ...]
 
@@ -79,7 +80,7 @@ def adoption(reading: Reading, unread: tuple[str, ...] = ()) -> Adoption:
     found = [Found(check="object", severity=Severity.WARNING, message=line) for line in unread]
     for name in sorted(tables.row_of):
         records = sorted(holding(tables.records_on(name)), key=lambda record: str(record.pod.key))
-        if not (records or tables.inventory(name).cards or tables.inventory(name).problem):
+        if tables.inventory(name).state is GpuState.NO_CARDS and not records:
             continue
         of_its_pods = {record.pod.key.uid: list(objections(reading, record)) for record in records}
         objected += [one for each in of_its_pods.values() for one in each]

@@ -236,6 +236,12 @@ def test_a_pod_on_a_node_that_announces_nothing_any_more_is_shown() -> None:
     assert {one.check for one in found(of).findings} == {"no-inventory", "unit"}
 
 
+def test_a_node_whose_plugin_has_not_said_how_many_cards_there_are_is_found() -> None:
+    of = world()
+    of.nodes.add(wire_node("a", more={names.GPU_MEM: "30"}))
+    assert (node(of).cards, only(of, "no-inventory").about) == ((), ("node/a",))
+
+
 def test_an_unhealthy_card_is_no_obstacle() -> None:
     of = world()
     of.nodes.add(wire_node("a", [card(0, 15, health=Health.UNHEALTHY), card(1, 15)]))
