@@ -18,6 +18,7 @@ from e2e.programs import manifests
 from e2e.programs.legacy_plugin import SOCKET, LegacyPlugin
 from e2e.suites.kubectl_gpushare import kubectl_gpushare
 from e2e.suites.shared_node import (
+    GIB,
     NODE,
     SharedNode,
     allocatable,
@@ -111,3 +112,27 @@ async def test_running_pods_go_on_and_start_again_with_the_card_that_they_had(
         refused = await pod_seen(on_node, "swapped", is_refused)
         message = refused["status"]["containerStatuses"][0]["state"]["waiting"]["message"]
         assert f"{names.MEM_IDX}=2, but its allocation says 1" in message
+
+
+async def test_on_the_way_back_containers_of_ours_go_on_and_start_again(shared: SharedNode, on_node: Admin) -> None:
+    """With `oldStyleIds` the legacy plugin lists the ids that they hold."""
+    async with (
+        shared.instead([_UNITS * GIB] * 2, oldStyleIds=True) as plugin,
+        pods(on_node, [shared_pod("ours", [sharing(2)])]),
+    ):
+        await plugin.ready()
+        uuids = list(card_units(await shared.read(on_node)))
+        ours = await runs(on_node, "ours")
+        plugin.stop()
+        old = LegacyPlugin(shared.node.device_plugins, uuids, _UNITS)
+        async with old.running():
+            await shared.node_seen(on_node, lambda node: allocatable(node) == 2 * _UNITS)
+            kill_container(shared, ours)
+            again = await pod_seen(on_node, "ours", has_restarted)
+            assert shared.mismatches(again) == []
+            shared.node.stop_kubelet()
+        shared.node.start_kubelet()
+        await shared.node_seen(on_node, lambda node: allocatable(node) == 0)
+        async with old.running():
+            await shared.node_seen(on_node, lambda node: allocatable(node) == 2 * _UNITS)
+            assert lives((await on_node.get(f"{PODS}/ours")).body) == lives(again)
