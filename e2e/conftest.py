@@ -1,7 +1,7 @@
 """Fixtures for tests on a real API server.
 
 cluster    one for the whole run, from the provider that E2E_PROVIDER names
-admin      a client of it, in the test's own event loop; a test that leaves nodes or pods there fails
+admin      a client of it, in the test's own event loop; a test that leaves nodes or pods on the shared one fails
 namespace  a fresh one, gone after the test
 node_ready the machine can have nodes (`e2e.node.local_node`): for tests that start their own
 node       a real node `n1`, one for the whole run, in a cluster of its own: `node.cluster`
@@ -35,6 +35,7 @@ from e2e.suites.shared_node import SharedNode, shared_node
 
 _AT_ONCE = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 _PROVIDER = pytest.StashKey[provider.Provider]()
+_SHARED = pytest.StashKey[provider.Target]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -76,6 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def cluster(pytestconfig: pytest.Config) -> Iterator[provider.Target]:
     with pytestconfig.stash[_PROVIDER].started() as started:
+        pytestconfig.stash[_SHARED] = started
         yield started
 
 
@@ -83,7 +85,8 @@ def cluster(pytestconfig: pytest.Config) -> Iterator[provider.Target]:
 async def admin(cluster: provider.Target, pytestconfig: pytest.Config) -> AsyncIterator[Admin]:
     async with Admin(cluster.access()) as client:
         yield client
-        if pytestconfig.stash[_PROVIDER].ours_alone:
+        shared = cluster is pytestconfig.stash.get(_SHARED, None)
+        if shared and pytestconfig.stash[_PROVIDER].ours_alone:
             assert await _left(client) == [], "other tests on this cluster would find them"
 
 
