@@ -36,6 +36,7 @@ from scheduler.process import build_info
 from scheduler.process.collector import keep_pauses_short
 from scheduler.process.contact import ContactCollector
 from scheduler.process.documents import document_page
+from scheduler.process.free_memory import give_back_forever
 from scheduler.process.loopback import on_this_machine
 from scheduler.process.probes import Handler, serve
 from scheduler.process.startup import StartupError
@@ -249,7 +250,7 @@ async def _until_stopped(service: Service, cluster: KubeCluster, election: Leade
             tasks.create_task(_log_missing_rights(cluster, election)),
             tasks.create_task(version.tell(cluster.server_version, versions.OF_THE_SCHEDULER, _log_line)),
         )
-        collecting = tasks.create_task(keep_pauses_short())
+        tidying = (tasks.create_task(keep_pauses_short()), tasks.create_task(give_back_forever()))
         await stop.wait()
         log.info("stop", binds_in_flight=service.binds_in_flight, pods_being_bound=service.pods_being_bound)
         for question in asking:
@@ -257,7 +258,8 @@ async def _until_stopped(service: Service, cluster: KubeCluster, election: Leade
         service.stop()
         await asyncio.wait({service_run}, timeout=_STOP_TIMEOUT_S)
         service_run.cancel()
-        collecting.cancel()
+        for task in tidying:
+            task.cancel()
     await service.recorder.flush(_STOP_TIMEOUT_S)
 
 

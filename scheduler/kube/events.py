@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from cachetools import LRUCache
+from cachetools import TTLCache
 
 from scheduler.kube.port import EventRecord, EventSeries
 
@@ -15,6 +15,8 @@ _LONGEST_INSTANCE: Final = 128
 # An object's name has at most 253 characters; the time in hexadecimal takes 17.
 _LONGEST_NAME: Final = 230
 _REMEMBERED: Final = 20_000
+# A series that has not gone on for so long is over: longer than a pod that nothing helps takes to be tried again.
+_SERIES_ENDS_S: Final = 2 * QUIET_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,13 @@ class RepeatedEvents:
     """The events of late, so that one that comes again becomes a series. Owned by the event loop."""
 
     def __init__(self) -> None:
-        """Remembers the newest 20,000."""
-        self._seen: LRUCache[_Key, _Repeated] = LRUCache(maxsize=_REMEMBERED)
+        """Remembers the newest 20,000, each until its series has ended."""
+        self._latest_s = 0.0
+        self._seen: TTLCache[_Key, _Repeated] = TTLCache(_REMEMBERED, _SERIES_ENDS_S, timer=lambda: self._latest_s)
+
+    def __len__(self) -> int:
+        """Series that may go on."""
+        return len(self._seen)
 
     def next_write(self, event: EventRecord, constant_text: tuple[str, ...]) -> EventRecord | SeriesUpdate | None:
         """What to write for an event that happens now; None while the series was written less than QUIET_S ago.
@@ -89,10 +96,12 @@ class RepeatedEvents:
         constant_text: what of the note tells it from other events of this object and reason: not its numbers.
         """
         key = (event.object_uid, event.reason, constant_text)
+        self._latest_s = event.time_s
         seen = self._seen.get(key)
         if seen is None:
             self._seen[key] = _Repeated(event, 1, event.time_s)
             return event
+        self._seen[key] = seen  # and so until later
         seen.count += 1
         if event.time_s - seen.written_s < QUIET_S:
             return None

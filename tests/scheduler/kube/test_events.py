@@ -55,6 +55,17 @@ def test_an_event_that_comes_again_is_written_as_a_series_now_and_then() -> None
     assert repeated.next_write(event(QUIET_S, "1 free"), ("free",)) == SeriesUpdate(first, EventSeries(3, QUIET_S))
 
 
+def test_a_series_that_has_not_gone_on_for_long_is_over_and_forgotten() -> None:
+    repeated = RepeatedEvents()
+    for number in range(100):
+        repeated.next_write(event(0.0), (f"{number}",))
+    assert repeated.next_write(event(1.9 * QUIET_S), ("0",)) is not None
+    anew = event(3.8 * QUIET_S)
+    assert repeated.next_write(anew, ("1",)) is anew
+    assert isinstance(repeated.next_write(event(3.8 * QUIET_S), ("0",)), SeriesUpdate)
+    assert len(repeated) == 2
+
+
 def test_another_text_or_object_is_an_event_of_its_own() -> None:
     repeated = RepeatedEvents()
     repeated.next_write(event(0.0), ("a",))
