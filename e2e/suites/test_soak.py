@@ -28,7 +28,7 @@ from e2e.soak.measured import Sample
 from scheduler.kube.rest.bare_connections import KEEP_ALIVE_S
 
 _TOKEN_LASTS_S: Final = 86_400
-# aiohttp looks for idle connections once in the time for which it keeps them.
+# More than twice as long as a connection is kept: aiohttp looks for idle ones once in that time.
 _SETTLED_WITHIN_S: Final = 2 * KEEP_ALIVE_S + 30.0
 
 
