@@ -156,10 +156,10 @@ async def site(cluster: Cluster, configuration: SchedulerConfiguration, kinds: C
 
     handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=report)
     volume_handlers = VolumeHandlers(engine.change_volumes, report=report, seen=lambda _: None)
-    since: dict[str, str] = {}
+    beside = _BesideTheEngine(reader, engine.scheduler_names)
     unread = []
     for one in (found for found in watched(handlers, volume_handlers) if found.kind in kinds):
-        handle = _noting(since, one.handle) if one.kind is PODS else one.handle
+        handle = beside.noting(one.handle) if one.kind is PODS else one.handle
         try:
             await read_all(cluster, one.kind, handle)
         except ApiError as error:
@@ -174,7 +174,7 @@ async def site(cluster: Cluster, configuration: SchedulerConfiguration, kinds: C
         engine.budgets_listed()
     if unread:
         problems.insert(0, f"not allowed to read, and left out: {listed(unread, _MOST_NAMES)}; see docs/explain.md")
-    reading = Reading(engine, configuration.memory_unit_mib, since, frozenset(unread))
+    reading = Reading(engine, configuration.memory_unit_mib, beside.since, frozenset(unread), beside.of_others)
     return Site(cluster, reading, reader, problems)
 
 
@@ -183,18 +183,35 @@ def _is_of_its_owner(problem: Problem) -> bool:
     return problem.kind == "Pod" and (problem.on_object or problem.reason != BAD_ANNOTATION)
 
 
-def _noting(
-    since: dict[str, str], handle: Callable[[Sequence[WatchEvent[objects.Pod]]], None]
-) -> Callable[[Sequence[WatchEvent[objects.Pod]]], None]:
-    """As `handle`; `since` gets, by uid, when the deletion of a pod was requested."""
+class _BesideTheEngine:
+    """What a Reading has of pods that the engine keeps nothing of."""
 
-    def noting(events: Sequence[WatchEvent[objects.Pod]]) -> None:
-        for event in events:
-            if isinstance(event, Changed) and event.object.metadata.deletion_timestamp:
-                since[event.object.metadata.uid] = _requested(event.object.metadata)
-        handle(events)
+    def __init__(self, reader: PodReader, scheduler_names: Collection[str]) -> None:
+        self.since: dict[str, str] = {}
+        self.of_others: list[Pod] = []
+        self._reader, self._scheduler_names = reader, scheduler_names
 
-    return noting
+    def noting(
+        self, handle: Callable[[Sequence[WatchEvent[objects.Pod]]], None]
+    ) -> Callable[[Sequence[WatchEvent[objects.Pod]]], None]:
+        """As `handle`; each pod is noted first."""
+
+        def noting(events: Sequence[WatchEvent[objects.Pod]]) -> None:
+            for wire in _present(events):
+                self._note(wire)
+            handle(events)
+
+        return noting
+
+    def _note(self, wire: objects.Pod) -> None:
+        if wire.metadata.deletion_timestamp:
+            self.since[wire.metadata.uid] = _requested(wire.metadata)
+        elif not wire.spec.node_name and wire.spec.scheduler_name not in self._scheduler_names:
+            # What cannot be read is told by whoever handles it.
+            with contextlib.suppress(QuantityError):
+                pod = self._reader.read(wire)
+                if not pod.finished and (pod.template.gpu_units or pod.template.gpu_request_error):
+                    self.of_others.append(pod)
 
 
 def _requested(meta: objects.ObjectMeta) -> str:

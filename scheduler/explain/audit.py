@@ -28,19 +28,20 @@ def audited(engine: Engine, unread: Iterable[str] = ()) -> Findings:
     for name in sorted(tables.row_of):
         on_node = engine.audit_node(name)
         if on_node is not None:
-            found += _of_node(tables, on_node)
-        records = sorted(_holding(tables.records_on(name)), key=_name)
+            found += of_node(tables, on_node)
+        records = sorted(holding(tables.records_on(name)), key=_name)
         pods += len(records)
         for record in records:
             found += _of_pod(record)
-    lost = sorted((record for record in _holding(tables.records()) if record.node not in tables.row_of), key=_name)
-    pods += len(lost)
-    found += [_failed(NO_NODE, f"{_pod(one)} is on node {one.node}, which is not there", one) for one in lost]
+    homeless = without_node(tables)
+    pods += len(homeless)
+    found += map(_on_no_node, homeless)
     found += [Found(check="object", severity=Severity.WARNING, message=line) for line in unread]
     return Findings(looked_at=f"Nodes: {len(tables.row_of)}, pods with GPU memory: {pods}", findings=tuple(found))
 
 
-def _of_node(tables: Tables, found: NodeAudit) -> Iterator[Found]:
+def of_node(tables: Tables, found: NodeAudit) -> Iterator[Found]:
+    """Of a node itself, whatever its pods say."""
     where = (f"node/{found.node}",)
     if problem := tables.inventory(found.node).problem:
         yield Found(check=INVENTORY, severity=Severity.FAILED, message=f"node {found.node}: {problem}", about=where)
@@ -78,8 +79,17 @@ def _failed(check: str, message: str, record: PodRecord, remedy: str = "") -> Fo
     return Found(check=check, severity=Severity.FAILED, message=message, about=about, remedy=remedy)
 
 
-def _holding(records: Iterable[PodRecord]) -> Iterator[PodRecord]:
-    """Places that are only kept are held by those that have to go for them."""
+def without_node(tables: Tables) -> list[PodRecord]:
+    """Pods that hold units of a node that is not there, by name."""
+    return sorted((record for record in holding(tables.records()) if record.node not in tables.row_of), key=_name)
+
+
+def _on_no_node(record: PodRecord) -> Found:
+    return _failed(NO_NODE, f"{_pod(record)} is on node {record.node}, which is not there", record)
+
+
+def holding(records: Iterable[PodRecord]) -> Iterator[PodRecord]:
+    """Those that hold units. Places that are only kept are held by those that have to go for them."""
     return (record for record in records if record.written.units and not record.nominated)
 
 

@@ -1,6 +1,6 @@
 """What was read of a cluster, to ask questions of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scheduler.engine import Engine
@@ -13,13 +13,15 @@ class Reading:
     """engine: filled from the cluster. unit_mib: MiB in a memory unit.
 
     terminating_since: by uid, when a pod's deletion was requested, RFC 3339; of pods that are being deleted.
-    unread: names of the kinds of objects that could not be read.
+    unread: names of the kinds of objects that could not be read. of_others: pods without a node that request GPU memory
+    and wait for another scheduler.
     """
 
     engine: Engine
     unit_mib: int
     terminating_since: Mapping[str, str] = field(default_factory=dict[str, str])
     unread: frozenset[str] = frozenset()
+    of_others: Sequence[Pod] = ()
 
     def going(self, pod: Pod) -> Going:
         """Of a pod that is being deleted."""

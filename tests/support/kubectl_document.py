@@ -14,6 +14,8 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.cli.asking import Site, site
 from scheduler.cli.kubectl.diagnosing import read_facts
 from scheduler.cli.kubectl.main import cli
+from scheduler.explain.adoption import adoption
+from scheduler.explain.adoption_text import lines as adoption_lines
 from scheduler.explain.audit import audited
 from scheduler.explain.cluster_checks import diagnosed
 from scheduler.explain.cordons import cordoned, uncordoned
@@ -31,6 +33,7 @@ from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.world import World
 from tests.support.builders import card, wire_node, wire_pod
 from tests.support.explaining import NOW_S, there, waits
+from tests.support.legacy import DEFAULT, chosen, legacy_node, runs
 
 _WIDTH: Final = 100
 _LABELS: Final = {"gpushare": "true"}
@@ -83,6 +86,21 @@ def a_cluster() -> World:
     return of
 
 
+def an_old_cluster() -> World:
+    """Node gpu-a has our device plugin already; gpu-b the legacy one, and what its extender has left."""
+    of = World(lambda: NOW_S)
+    of.nodes.add(wire_node("gpu-a", [15], labels=_LABELS))
+    of.nodes.add(legacy_node("gpu-b", 2, 15, **_LABELS))
+    runs(of, "binpack-0", 3, "gpu-a", chosen(0, 3, 15))
+    there(of, "ours", 2, "gpu-a", 0)
+    runs(of, "binpack-1", 12, "gpu-b", chosen(0, 12, 15))
+    runs(of, "by-hand", 1, "gpu-b", {})
+    runs(of, "ended", 9, "gpu-b", chosen(0, 9, 15))
+    of.pods.delete("default", "ended")
+    waits(of, "binpack-2", 3, scheduler=DEFAULT)
+    return of
+
+
 def _outputs() -> Iterator[tuple[str, str]]:
     """(what was typed, what it prints), each of the cluster as it is read anew."""
     of = a_cluster()
@@ -100,6 +118,7 @@ def _outputs() -> Iterator[tuple[str, str]]:
     words = uncordoned(_read(of).reading.engine.tables, "gpu-a", ["3"]).words
     yield "kubectl gpushare uncordon gpu-a --card 3", printable(words)
     yield "kubectl gpushare audit", _text(findings_lines(audited(_read(of).reading.engine)))
+    yield "kubectl gpushare adopt --check", _text(adoption_lines(adoption(_read(an_old_cluster()).reading)))
     yield "kubectl gpushare doctor", _text(findings_lines(diagnosed(asyncio.run(_facts(of)))))
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from scheduler.cli.answering import Exit, answering, configured, connection_flags, named_pod
+from scheduler.cli.answering import Exit, answering, configured, connection_flags, give_up, named_pod
 from scheduler.cli.colours import wanted
 from scheduler.cli.kubectl.completion import Shell, script
 from scheduler.explain.tones import Line, as_text
@@ -159,6 +159,38 @@ def audit(
         return audited(of.reading.engine, of.unread)
 
     with answering(PROGRAM):
+        found = asked(configuration, os.environ, ask, (NODES, PODS))
+    if output == "json":
+        sys.stdout.write(as_json(found))
+    else:
+        _show(lines(found))
+    raise typer.Exit(Exit.FINE if found.clean else Exit.FOUND)
+
+
+@cli.command()
+def adopt(
+    *,
+    check: Annotated[bool, typer.Option("--check", help="Needed: there is nothing to write.")] = False,
+    config: _Config = None,
+    kubeconfig: _Kubeconfig = None,
+    context: _Context = None,
+    output: _Output = "table",
+) -> None:
+    """Say what would count of each pod that the legacy extender has bound, and what is in the way. Only reads."""
+    if not check:
+        give_up(PROGRAM, "adopt needs --check: the scheduler adopts pods by itself, from their annotations")
+    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
+    from scheduler.cli.asking import Site  # noqa: PLC0415 - as above
+    from scheduler.cli.clusters import asked  # noqa: PLC0415
+    from scheduler.explain.adoption import Adoption, adoption  # noqa: PLC0415
+    from scheduler.explain.adoption_text import lines  # noqa: PLC0415
+    from scheduler.explain.answers import as_json  # noqa: PLC0415
+    from scheduler.kube.port import NODES, PODS  # noqa: PLC0415
+
+    async def ask(of: Site) -> Adoption:
+        return adoption(of.reading, tuple(of.unread))
+
+    with answering(PROGRAM, unreadable=Exit.USAGE):
         found = asked(configuration, os.environ, ask, (NODES, PODS))
     if output == "json":
         sys.stdout.write(as_json(found))

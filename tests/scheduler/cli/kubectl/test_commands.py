@@ -12,6 +12,7 @@ from config.protocol import names
 from scheduler.cli.colours import wanted
 from scheduler.cli.kubectl.main import cli
 from tests.support.builders import wire_node, wire_pod
+from tests.support.legacy import DEFAULT, chosen
 from tests.support.listing_server import NODES, PODS, Json, ListingServer, listing
 from tests.support.placing import on_card
 
@@ -20,7 +21,15 @@ LEASE: Json = {
     "spec": {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": "2099-01-01T00:00:00.000000Z"},
 }
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-READ_ONLY = (["top"], ["top", "cluster"], ["top", "cards"], ["audit"], ["doctor"], ["explain", "p"])
+READ_ONLY = (
+    ["top"],
+    ["top", "cluster"],
+    ["top", "cards"],
+    ["audit"],
+    ["doctor"],
+    ["adopt", "--check"],
+    ["explain", "p"],
+)
 
 
 @pytest.fixture
@@ -71,6 +80,37 @@ def test_an_audit_that_finds_something_ends_with_1(server: ListingServer, tmp_pa
     assert "card GPU-a-0 has 16 units, and 17 are booked: default/q (14), default/p (3)" in ran.stdout
     (found,) = json.loads(run(server, tmp_path, "audit", "-o", "json").stdout)["findings"]
     assert (found["check"], found["about"]) == ("overcommitted", ["node/a"])
+
+
+def test_a_check_before_adoption_that_finds_something_ends_with_1(server: ListingServer, tmp_path: Path) -> None:
+    ran = run(server, tmp_path, "adopt", "--check")
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines()[-1].endswith("Nothing was found.")
+    old = wire_pod("old", 2, node="b", annotations=chosen(1, 2, 16), scheduler=DEFAULT)
+    lost = wire_pod("lost", 2, node="b", scheduler=DEFAULT)
+    server.lists[PODS] += [msgspec.to_builtins(old), msgspec.to_builtins(lost)]
+    ran = run(server, tmp_path, "adopt", "--check")
+    assert (ran.exit_code, "failed   without-card: 1 pod" in ran.stdout) == (1, True)
+    document = json.loads(run(server, tmp_path, "adopt", "--check", "-o", "json").stdout)
+    assert [(pod["pod"], pod["by"], pod["cards"]) for pod in document["nodes"][1]["pods"]] == [
+        ("default/lost", "nobody", [{"index": 0, "units": 2}, {"index": 1, "units": 2}]),
+        ("default/old", "extender", [{"index": 1, "units": 2}]),
+    ]
+    assert [card["counted"] for card in document["nodes"][1]["cards"]] == [2, 4]
+    assert [(one["check"], one["about"]) for one in document["findings"]] == [
+        ("without-card", ["pod/default/lost on node b"])
+    ]
+
+
+def test_what_keeps_a_check_before_adoption_from_an_answer_ends_with_2(server: ListingServer, tmp_path: Path) -> None:
+    ran = run(server, tmp_path, "adopt")
+    assert (ran.exit_code, ran.stdout, "adopt needs --check" in ran.stderr) == (2, "", True)
+    assert server.requests == []
+    server.refused.add(PODS)
+    ran = run(server, tmp_path, "adopt", "--check")
+    assert (ran.exit_code, ran.stdout, "the right to list and watch them" in ran.stderr) == (2, "", True)
+    gone = CliRunner().invoke(cli, ["adopt", "--check", "--kubeconfig", str(tmp_path / "none")])
+    assert (gone.exit_code, gone.stdout) == (2, "")
 
 
 def test_a_doctor_that_finds_something_ends_with_1(server: ListingServer, tmp_path: Path) -> None:
