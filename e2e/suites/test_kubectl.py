@@ -10,12 +10,7 @@ from e2e.control_plane import provider
 from e2e.control_plane.admin import done
 from e2e.programs.scheduler_process import environment
 from e2e.suites.gpu_site import NODES, GpuSite, card
-
-
-def kubectl_gpushare(cluster: provider.Target, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "scheduler.cli.kubectl.main", *arguments]
-    line = [*command, "--kubeconfig", str(cluster.kubeconfig_path())]
-    return subprocess.run(line, env=environment(folder), capture_output=True, text=True, timeout=60, check=False)
+from e2e.suites.kubectl_gpushare import kubectl_gpushare
 
 
 async def test_a_cordoned_card_takes_no_new_pods_until_it_is_uncordoned(
