@@ -39,12 +39,12 @@ def give_up(program: str, message: str, code: Exit = Exit.USAGE) -> NoReturn:
 
 
 @contextlib.contextmanager
-def answering(program: str, unreadable: Exit = Exit.UNREACHABLE) -> Iterator[None]:
-    """What cannot be answered ends the program. unreadable: its exit code where the cluster cannot be read."""
+def answering(program: str) -> Iterator[None]:
+    """What cannot be answered ends the program."""
     try:
         yield
     except Unanswerable as error:
-        give_up(program, str(error), unreadable if isinstance(error, Unreadable) else Exit.FOUND)
+        give_up(program, str(error), Exit.UNREACHABLE if isinstance(error, Unreadable) else Exit.FOUND)
 
 
 def configured(program: str, config: Path | None, flags: Mapping[str, object]) -> SchedulerConfiguration:

@@ -190,7 +190,7 @@ def adopt(
     async def ask(of: Site) -> Adoption:
         return adoption(of.reading, tuple(of.unread))
 
-    with answering(PROGRAM, unreadable=Exit.USAGE):
+    with answering(PROGRAM):
         found = asked(configuration, os.environ, ask, (NODES, PODS))
     if output == "json":
         sys.stdout.write(as_json(found))

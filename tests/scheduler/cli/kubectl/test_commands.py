@@ -102,15 +102,15 @@ def test_a_check_before_adoption_that_finds_something_ends_with_1(server: Listin
     ]
 
 
-def test_what_keeps_a_check_before_adoption_from_an_answer_ends_with_2(server: ListingServer, tmp_path: Path) -> None:
+def test_what_keeps_a_check_from_an_answer_says_its_exit_code(server: ListingServer, tmp_path: Path) -> None:
     ran = run(server, tmp_path, "adopt")
     assert (ran.exit_code, ran.stdout, "adopt needs --check" in ran.stderr) == (2, "", True)
     assert server.requests == []
     server.refused.add(PODS)
     ran = run(server, tmp_path, "adopt", "--check")
-    assert (ran.exit_code, ran.stdout, "the right to list and watch them" in ran.stderr) == (2, "", True)
+    assert (ran.exit_code, ran.stdout, "the right to list and watch them" in ran.stderr) == (3, "", True)
     gone = CliRunner().invoke(cli, ["adopt", "--check", "--kubeconfig", str(tmp_path / "none")])
-    assert (gone.exit_code, gone.stdout) == (2, "")
+    assert (gone.exit_code, gone.stdout) == (3, "")
 
 
 def test_a_doctor_that_finds_something_ends_with_1(server: ListingServer, tmp_path: Path) -> None:
