@@ -60,11 +60,16 @@ class Seen:
         """Nothing was seen."""
         self.pods: dict[str, Known] = {}
         self.bound = 0
+        self._gone: set[str] = set()
         self._decode = msgspec.json.Decoder(_Event).decode
 
     def known(self, uid: str, namespace: str, name: str) -> Known:
-        """The pod, which may just have been created and not been seen yet."""
-        return self.pods.setdefault(uid, Known(uid, namespace, name, time.monotonic()))
+        """The pod, which may not have been seen yet; or be gone before its creation is answered."""
+        pod = Known(uid, namespace, name, time.monotonic())
+        if uid in self._gone:
+            _end(pod)
+            return pod
+        return self.pods.setdefault(uid, pod)
 
     def forget(self, pod: Known) -> None:
         """The pod is gone."""
@@ -85,15 +90,12 @@ class Seen:
                 continue
             there = {pod["metadata"]["uid"] for pod in await admin.items(PODS)}
             for uid in self.pods.keys() - there:
-                self.pods.pop(uid).gone.set()
+                self._goes(uid)
 
     def _take(self, event: _Event, now_s: float) -> None:
         meta, node = event.object.metadata, event.object.spec.node_name
         if event.type == "DELETED":
-            if (pod := self.pods.pop(meta.uid, None)) is not None:
-                pod.gone.set()
-                pod.bound.set()
-                pod.leaving.set()
+            self._goes(meta.uid)
             return
         pod = self.known(meta.uid, meta.namespace, meta.name)
         if node and pod.bound_s is None:
@@ -102,3 +104,14 @@ class Seen:
             pod.bound.set()
         if meta.deletion_timestamp:
             pod.leaving.set()
+
+    def _goes(self, uid: str) -> None:
+        self._gone.add(uid)
+        if (pod := self.pods.pop(uid, None)) is not None:
+            _end(pod)
+
+
+def _end(pod: Known) -> None:
+    """Nobody waits for it any longer."""
+    for event in (pod.gone, pod.bound, pod.leaving):
+        event.set()
