@@ -60,9 +60,9 @@ class _Counted(MemoryCluster):
         self.writes["bind"] += 1
         await super().bind(binding, timeout_s)
 
-    async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
+    async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition, *, changed: bool = True) -> None:
         self.writes["condition"] += 1
-        await super().set_pod_condition(pod, condition)
+        await super().set_pod_condition(pod, condition, changed=changed)
 
     async def create_event(self, event: EventRecord) -> None:
         self.writes["event"] += 1

@@ -328,8 +328,11 @@ class Cluster(Protocol):
         """
         ...
 
-    async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
-        """Merge one condition into the pod's status; ApiConflict when the pod has another uid now."""
+    async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition, *, changed: bool = True) -> None:
+        """Merge one condition into the pod's status; ApiConflict when the pod has another uid now.
+
+        changed: its status was another one, or there was none: this is the time of its transition.
+        """
         ...
 
     async def set_nominated_node(self, pod: PodKey, node: str) -> None:

@@ -138,7 +138,13 @@ class MemoryCluster:
         fault = self.faults.hitting(Request(Verb.WRITE_LEASE, f"{wanted.namespace}/{wanted.name}"))
         return await self._answer(fault, lambda: self.world.leases.write(wanted), timeout_s)
 
-    async def set_pod_condition(self, pod: PodKey, condition: PodCondition) -> None:
+    async def set_pod_condition(
+        self,
+        pod: PodKey,
+        condition: PodCondition,
+        *,
+        changed: bool = True,  # noqa: ARG002 - conditions have no times here
+    ) -> None:
         """See `port.Cluster.set_pod_condition`."""
         await self._ask(Request(Verb.SET_CONDITION, str(pod)), lambda: self.world.pods.set_condition(pod, condition))
 

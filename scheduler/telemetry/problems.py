@@ -25,7 +25,8 @@ class Problems:
         self._observer = observer
         self._recorder = recorder
         self._speaks = False
-        self._reported: LRUCache[Problem, bool] = LRUCache(maxsize=_MOST_REPORTED)
+        # By hash: whoever makes mistakes makes ever new ones, and each is long.
+        self._reported: LRUCache[int, bool] = LRUCache(maxsize=_MOST_REPORTED)
         self._untold: TTLCache[Problem, bool] = TTLCache(_MOST_REPORTED, _UNTOLD_S, timer=now_s)
 
     def begin(self) -> None:
@@ -42,8 +43,8 @@ class Problems:
         elif problem.happened:
             log.warning(problem.happened, pod=problem.name, problem=problem.message)
             self._recorder.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)
-        elif problem not in self._reported:
-            self._reported[problem] = True
+        elif (known := hash(problem)) not in self._reported:
+            self._reported[known] = True
             self.tell(problem)
 
     def tell(self, problem: Problem) -> None:

@@ -250,7 +250,7 @@ class Recorder:
         async def write() -> None:
             word = told.word  # after a wait, a newer one
             if self._waits(told.pod.uid):
-                await self._cluster.set_pod_condition(told.pod, told.condition())
+                await self._cluster.set_pod_condition(told.pod, told.condition(), changed=not told.shown_false)
                 told.condition_written(word)
 
         try:

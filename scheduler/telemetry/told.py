@@ -54,6 +54,8 @@ class WrittenEvent:
 class Told:
     """Of one pod. shown: message of the condition, None when not known; its reasons, and when it was written.
 
+    shown_false: the condition is there, and says that the pod has no place: the time of its transition stays.
+
     failures: writes of the condition in a row that brought no definite answer. again: a timer will have it written.
     created: the pod, RFC 3339, "" unknown.
     """
@@ -65,6 +67,7 @@ class Told:
     shown: str | None
     shown_reasons: Reasons | None = None
     shown_s: float = 0.0
+    shown_false: bool = False
     failures: int = 0
     again: bool = False
 
@@ -101,6 +104,7 @@ class Told:
     def condition_written(self, word: Word) -> None:
         """The condition says this now."""
         self.shown, self.shown_reasons, self.shown_s = word.message, word.reasons, word.time_s
+        self.shown_false = True
         self.failures = 0
 
 
@@ -125,7 +129,9 @@ class ToldPods:
             # So that the store is never twice as large as what waits.
             self.sweep(2)
             shown = pod.condition.message if pod.condition is not None else None
-            told = self._pods[uid] = Told(pod=pod.key, created=pod.created, word=word, shown=shown)
+            told = Told(pod=pod.key, created=pod.created, word=word, shown=shown)
+            told.shown_false = pod.condition is not None and pod.condition.status == "False"
+            self._pods[uid] = told
         told.hear(word)
         return told
 

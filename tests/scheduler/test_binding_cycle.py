@@ -74,7 +74,7 @@ class Script:
     async def write_lease(self, wanted: port.WantedLease, timeout_s: float) -> str:
         raise NotImplementedError
 
-    async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
+    async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition, *, changed: bool = True) -> None:
         raise NotImplementedError
 
     async def set_nominated_node(self, pod: PodKey, node: str) -> None:

@@ -162,14 +162,16 @@ class Wire(MemoryCluster):
                     self._learn(event)
                 yield events
 
-    async def set_pod_condition(self, pod: port.PodKey, condition: objects.PodCondition) -> None:
+    async def set_pod_condition(
+        self, pod: port.PodKey, condition: objects.PodCondition, *, changed: bool = True
+    ) -> None:
         """Nobody is said to wait who is known to have a place."""
         told = next((found for found in self.told["pods"] if found.metadata.uid == pod.uid), None)
         has_place = pod.uid in self._placed or (told is not None and told.spec.node_name)
         assert not (condition.status == "False" and has_place), f"{pod} has a place, and is said to wait"
         if condition.type == "PodScheduled":
             self.conditions.append((asyncio.get_running_loop().time(), pod.name, condition.message))
-        await super().set_pod_condition(pod, condition)
+        await super().set_pod_condition(pod, condition, changed=changed)
 
     async def pod(self, namespace: str, name: str) -> objects.Pod | None:
         """What is read is known from now on, however late the watch is; unless the watch was faster."""

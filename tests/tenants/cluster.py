@@ -81,9 +81,9 @@ class Connection(MemoryCluster):
         await super().bind(binding, timeout_s)
         self.bound[binding.pod.uid] = binding
 
-    async def set_pod_condition(self, pod: PodKey, condition: PodCondition) -> None:
+    async def set_pod_condition(self, pod: PodKey, condition: PodCondition, *, changed: bool = True) -> None:
         self.writes["condition", pod.namespace] += 1
-        await super().set_pod_condition(pod, condition)
+        await super().set_pod_condition(pod, condition, changed=changed)
 
     async def set_nominated_node(self, pod: PodKey, node: str) -> None:
         self.writes["nomination", pod.namespace] += 1

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from http import HTTPMethod, HTTPStatus
 from typing import Final
 
-from cachetools import LRUCache
-
 from scheduler.kube import objects, port
 from scheduler.kube.port import Kind, PodKey, T, WatchEvent
 from scheduler.kube.rest import rights, version, writing
@@ -20,7 +18,6 @@ from scheduler.kube.rest.transport import STRATEGIC_MERGE_PATCH, Transport
 from scheduler.kube.rest.watching import Watching, WatchOptions
 from scheduler.kube.versions import ServerVersion
 
-_CONDITIONS_REMEMBERED: Final = 100_000
 _UID_DIFFERS: Final = "metadata.uid: Invalid value"
 
 
@@ -46,8 +43,6 @@ class KubeCluster:
         self._volumes = Decoder(port.VOLUMES)
         self._claims = Decoder(port.CLAIMS)
         self._leases = Decoder(port.lease_kind("", ""))
-        # Status last written per (uid, condition type): a condition whose status stays keeps its transition time.
-        self._written: LRUCache[tuple[str, str], str] = LRUCache(_CONDITIONS_REMEMBERED)
 
     def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
         """As the port; a list that starts over begins with another ListBegins."""
@@ -91,12 +86,9 @@ class KubeCluster:
             answer = await self._transport.send(HTTPMethod.POST, path, body, answers="Lease", timeout_s=timeout_s)
         return self._leases.object(answer).metadata.resource_version
 
-    async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
+    async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition, *, changed: bool = True) -> None:
         """As the port."""
-        written = (pod.uid, condition.type)
-        changed_s = None if self._written.get(written) == condition.status else time.time()
-        await self._patch_status(pod, writing.condition_patch(pod, condition, changed_s))
-        self._written[written] = condition.status
+        await self._patch_status(pod, writing.condition_patch(pod, condition, time.time() if changed else None))
 
     async def set_nominated_node(self, pod: PodKey, node: str) -> None:
         """As the port."""

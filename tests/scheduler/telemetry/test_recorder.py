@@ -34,6 +34,7 @@ class Written:
     names: set[str] = field(default_factory=set)
     series: list[EventSeries] = field(default_factory=list)
     conditions: list[objects.PodCondition] = field(default_factory=list)
+    changed: list[bool] = field(default_factory=list)
     answers: list[ApiError] = field(default_factory=list)
     wrote: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -64,10 +65,11 @@ class Written:
         assert event.name in self.names or not self.events
         self.series.append(series)
 
-    async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition) -> None:
+    async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition, *, changed: bool = True) -> None:
         self._answer()
         assert pod.uid
         self.conditions.append(condition)
+        self.changed.append(changed)
 
     def watch(self, kind: port.Kind[port.T], since: str | None) -> AsyncIterator[list[port.WatchEvent[port.T]]]:
         raise NotImplementedError
@@ -144,12 +146,33 @@ async def test_numbers_alone_change_the_condition_only_after_a_while() -> None:
     assert len((await desk.flush()).conditions) == 2
 
 
+OTHER = Diagnosis(1, (ReasonCount("node(s) were unschedulable", 1),))
+
+
+async def test_a_condition_whose_status_stays_keeps_the_time_of_its_transition() -> None:
+    desk = Desk()
+    for diagnosis in (no_fit(8), OTHER):
+        desk.recorder.failed_scheduling(pod("p", 12), diagnosis)
+        await desk.flush()
+    assert desk.written.changed == [True, False]
+
+
+@pytest.mark.parametrize(("status", "changed"), [("False", False), ("True", True)])
+async def test_what_another_process_has_written_counts_for_the_time_of_transition(
+    status: str, *, changed: bool
+) -> None:
+    desk = Desk()
+    shown = objects.PodCondition("PodScheduled", status, "Unschedulable", "another message")
+    desk.recorder.failed_scheduling(replace(pod("p", 12), condition=shown), no_fit(8))
+    assert (await desk.flush()).changed == [changed]
+
+
 async def test_another_reason_changes_the_condition_at_once() -> None:
     desk = Desk()
     waiting = pod("p", 12)
     desk.recorder.failed_scheduling(waiting, no_fit(8))
     await desk.flush()
-    desk.recorder.failed_scheduling(waiting, Diagnosis(1, (ReasonCount("node(s) were unschedulable", 1),)))
+    desk.recorder.failed_scheduling(waiting, OTHER)
     assert len((await desk.flush()).conditions) == 2
 
 
