@@ -105,7 +105,8 @@ async def test_a_browser_reads_and_searches_it_and_asks_nobody_else(served: str)
         page.on("request", lambda request: asked.append(request.url))
         for name in LOOKED_AT:
             await page.goto(f"{served}/{name}", wait_until="networkidle")
-        await page.locator("input[name=query]").fill("UnexpectedAdmissionError")
+        # Typed key by key: the page listens for keys, not for a field that is filled at once.
+        await page.locator("input[name=query]").press_sequentially("UnexpectedAdmissionError")
         await page.locator(".md-search-result__item a[href*=troubleshooting]").first.wait_for(state="attached")
     assert {f"{served}/{name}" for name in LOOKED_AT} <= set(asked)
     assert [url for url in asked if not url.startswith((f"{served}/", "data:", "blob:"))] == []
