@@ -133,6 +133,59 @@ def release(
 
 
 @cli.command()
+def fault(
+    *,
+    card: Annotated[str | None, typer.Option(help="Index or UUID; without it the driver as a whole is meant.")] = None,
+    xid: Annotated[int | None, typer.Option(help="The driver reports this error of the card.")] = None,
+    lost: Annotated[bool, typer.Option("--lost", help="The card is gone.")] = False,
+    back: Annotated[bool, typer.Option("--back", help="It answers again.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="It is reset; refused while the plugin holds it.")] = False,
+    hang: Annotated[bool | None, typer.Option(help="What is asked of card or driver does not come back.")] = None,
+    pid: Annotated[int | None, typer.Option(help="This process uses memory of the card: --used-mib.")] = None,
+    used_mib: Annotated[int | None, typer.Option("--used-mib", help="So much; 0: none.")] = None,
+    reading: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="What the card reads, as temperatureC=91; more than once for several."),
+    ] = None,
+    slow_s: Annotated[float | None, typer.Option(help="Seconds that the driver takes for an answer.")] = None,
+    fail: Annotated[bool | None, typer.Option(help="The driver fails; --no-fail: it is healthy again.")] = None,
+    die: Annotated[bool, typer.Option("--die", help="The process that asks the driver dies.")] = False,
+    control: Annotated[
+        Path | None, typer.Option(help="The socket of --simulate-control (default: the configured one).")
+    ] = None,
+) -> None:
+    """Let a fault happen to simulated cards, of a plugin that runs here with --simulate and --simulate-control."""
+    from deviceplugin.driver.fault_control import tell  # noqa: PLC0415 - as above
+    from deviceplugin.line_socket import Refusal  # noqa: PLC0415
+
+    path = control or Path(os.environ.get(f"{ENV_PREFIX}SIMULATECONTROL") or "")
+    if path == Path():
+        _give_up("expected --control: the socket that the plugin was given as --simulate-control", _MISCONFIGURED)
+    said: dict[str, object] = {"card": card, "xid": xid, "hang": hang, "pid": pid, "usedMiB": used_mib}
+    said |= {"lost": lost or None, "back": back or None, "reset": reset or None, "die": die or None}
+    said |= {"slowS": slow_s, "fail": fail, "reading": _readings(reading) if reading else None}
+    try:
+        asyncio.run(tell(path, {name: value for name, value in said.items() if value is not None}))
+    except (Refusal, OSError, TimeoutError) as error:
+        hint = "" if isinstance(error, Refusal) else "; does a plugin run here with --simulate-control?"
+        _give_up(f"{error or 'no answer in time'}{hint}", _UNKNOWN)
+
+
+def _readings(named: Sequence[str]) -> dict[str, object]:
+    """Numbers and booleans as JSON has them; all else is text."""
+    found: dict[str, object] = {}
+    for one in named:
+        name, equals, value = one.partition("=")
+        if not equals:
+            _give_up(f"expected --reading NAME=VALUE, found {one[:80]!r}", _MISCONFIGURED)
+        try:
+            found[name] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            found[name] = value
+    return found
+
+
+@cli.command()
 def doctor(
     *,
     config: Annotated[Path | None, typer.Option(help="Configuration file, as for run.")] = None,

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -22,6 +23,7 @@ from e2e.control_plane.cluster import ControlPlane
 from e2e.local_cluster import leftovers, record
 from e2e.local_cluster.parts import parts, started
 from e2e.node.local_node import NodeUnavailable
+from e2e.programs.plugin_process import DevicePluginProcess
 from tests.support.repository import ROOT
 
 READY: Final = "READY"
@@ -72,9 +74,10 @@ def main() -> int:
 def _hold() -> None:
     made_of = parts()
     record.write(record.Record(made_of.folders, made_of.plane.url))
-    with started(made_of, _say):
+    with started(made_of, _say) as plugins:
         _write_kubeconfig(made_of.plane)
         _link_programs()
+        _link_sockets(plugins)
         _say(READY)
         _go_on_in_the_log(record.log())
         while True:
@@ -107,6 +110,12 @@ def _link_programs() -> None:
     record.programs().mkdir()
     for program in (binaries.ensure(["kubectl"])["kubectl"], *found):
         (record.programs() / program.name).symlink_to(program)
+
+
+def _link_sockets(plugins: Iterable[DevicePluginProcess]) -> None:
+    record.faults().mkdir()
+    for plugin in plugins:
+        (record.faults() / plugin.node.name).symlink_to(plugin.control)
 
 
 def _say(line: str) -> None:

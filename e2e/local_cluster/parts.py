@@ -45,8 +45,8 @@ def parts() -> Parts:
 
 
 @contextmanager
-def started(made_of: Parts, say: Say) -> Iterator[SchedulerProcess]:
-    """The cluster while the context lasts; yields the scheduler once pods can be scheduled to every node.
+def started(made_of: Parts, say: Say) -> Iterator[list[DevicePluginProcess]]:
+    """The cluster while the context lasts; yields the device plugins once pods can be scheduled to every node.
 
     say: gets a line before each step. Raises what entering a ControlPlane, a LocalNode and a ServerProcess raises.
     """
@@ -67,7 +67,7 @@ def started(made_of: Parts, say: Say) -> Iterator[SchedulerProcess]:
             for node, token in zip(made_of.nodes, of_plugins, strict=True)
         ]
         asyncio.run(_ready([scheduler, *plugins]))
-        yield scheduler
+        yield plugins
 
 
 async def _installed(made_of: Parts) -> tuple[str, list[str]]:

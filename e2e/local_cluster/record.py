@@ -4,6 +4,7 @@ cluster.lock          held by the keeper while it lives, whoever ends it and how
 cluster/record.json   the folders outside the cache, for who takes them away after a keeper that was killed
 cluster/kubeconfig    of the cluster's administrator
 cluster/bin/          links to kubectl, its plugins and our programs
+cluster/faults/n1     link to the socket by which faults happen to the cards of n1; of each node
 cluster/log           what the keeper says once the cluster is up
 """
 
@@ -38,6 +39,11 @@ def kubeconfig() -> Path:
 def programs() -> Path:
     """For the user's PATH."""
     return home() / "bin"
+
+
+def faults() -> Path:
+    """For `gpushare-device-plugin fault --control`: of each node."""
+    return home() / "faults"
 
 
 def log() -> Path:

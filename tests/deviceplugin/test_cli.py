@@ -166,3 +166,58 @@ async def test_a_release_that_is_refused_says_why(tmp_path: Path) -> None:
     async with line_socket.serve(tmp_path / "control.sock", refuse):
         result = await asyncio.to_thread(invoked, "release", "7", "--state-dir", str(tmp_path))
     assert (result.exit_code, result.stderr) == (1, "gpushare-device-plugin: there is no card 7\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("--card 0 --xid 79", {"card": "0", "xid": 79}),
+        ("--card GPU-a --lost", {"card": "GPU-a", "lost": True}),
+        ("--card 0 --back", {"card": "0", "back": True}),
+        ("--card 0 --reset", {"card": "0", "reset": True}),
+        ("--card 0 --no-hang", {"card": "0", "hang": False}),
+        ("--card 0 --pid 42 --used-mib 0", {"card": "0", "pid": 42, "usedMiB": 0}),
+        (
+            "--card 0 --reading recovery=reset --reading temperatureC=91 --reading remapPending=true",
+            {"card": "0", "reading": {"recovery": "reset", "temperatureC": 91, "remapPending": True}},
+        ),
+        ("--slow-s 2.5 --hang", {"slowS": 2.5, "hang": True}),
+        ("--no-fail", {"fail": False}),
+        ("--die", {"die": True}),
+    ],
+)
+async def test_a_fault_is_told_as_the_socket_takes_it(tmp_path: Path, flags: str, told: dict[str, object]) -> None:
+    asked: list[object] = []
+
+    async def obey(line: bytes) -> str:
+        asked.append(json.loads(line))
+        return ""
+
+    async with line_socket.serve(tmp_path / "s", obey):
+        result = await asyncio.to_thread(invoked, "fault", "--control", str(tmp_path / "s"), *flags.split())
+    assert (result.exit_code, result.output, asked) == (0, "", [told])
+
+
+async def test_a_fault_goes_where_the_environment_says_and_a_refusal_is_told(tmp_path: Path) -> None:
+    async def refuse(_: bytes) -> str:
+        message = "expected card: an index or a UUID"
+        raise line_socket.Refusal(message)
+
+    configured_at = {"GPUSHARE_DEVICE_PLUGIN_SIMULATECONTROL": str(tmp_path / "s")}
+    async with line_socket.serve(tmp_path / "s", refuse):
+        result = await asyncio.to_thread(invoked, "fault", "--xid", "79", **configured_at)
+    assert (result.exit_code, result.stderr) == (1, "gpushare-device-plugin: expected card: an index or a UUID\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "message"),
+    [
+        ("--die", 2, "expected --control: the socket that the plugin was given as --simulate-control"),
+        ("--control /nowhere/s --card 0 --reading hot", 2, "expected --reading NAME=VALUE, found 'hot'"),
+        ("--control /nowhere/s --die", 1, "does a plugin run here with --simulate-control?"),
+    ],
+)
+def test_a_fault_that_reaches_nobody_says_why(flags: str, code: int, message: str) -> None:
+    result = invoked("fault", *flags.split())
+    assert result.exit_code == code
+    assert message in result.stderr
