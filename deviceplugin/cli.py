@@ -180,7 +180,7 @@ def _readings(named: Sequence[str]) -> dict[str, object]:
             _give_up(f"expected --reading NAME=VALUE, found {one[:80]!r}", _MISCONFIGURED)
         try:
             found[name] = msgspec.json.decode(value)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             found[name] = value
     return found
 

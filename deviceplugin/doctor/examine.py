@@ -140,7 +140,7 @@ async def _node(c: DevicePluginConfiguration, environment: Mapping[str, str]) ->
         return await _read_node(c, transport)
     except ApiError as error:
         return NodeFacts(problem=f"node {c.node_name}: {error.message}")
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return NodeFacts(problem=f"node {c.node_name}: the answer cannot be read: {error}")
     finally:
         await transport.close()

@@ -106,7 +106,7 @@ class DriverProcess:
                 waiting = self._asked.get(answer.number)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
-        except (ValueError, msgspec.DecodeError, ConnectionError):
+        except (ValueError, msgspec.DecodeError, RecursionError, ConnectionError):
             pass  # What it says is no answer, or without end: it is of no more use.
         finally:
             self._process.kill()

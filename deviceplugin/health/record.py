@@ -70,7 +70,7 @@ class HealthFile:
         """A record that cannot be read was of a card that was not healthy: it has to show that it is."""
         try:
             return msgspec.json.decode(record, type=CardHealth)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             self.problem = f"{_FILE}: the record of card {uuid[:80]} cannot be read: {error}; it is recovering"
             return CardHealth(state=HealthState.RECOVERING, reason=_UNREADABLE)
 

@@ -76,7 +76,7 @@ def encode(status: PluginStatus) -> bytes:
 
 
 def decode(text: bytes) -> PluginStatus:
-    """The document. Raises msgspec.DecodeError for anything else."""
+    """The document. Raises msgspec.DecodeError, UnicodeError or RecursionError for anything else."""
     return msgspec.json.decode(text, type=PluginStatus)
 
 

@@ -45,6 +45,6 @@ async def ask_status(address: str) -> PluginStatus:
         raise StatusUnknown(message)
     try:
         return decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         message = f"{url}: the answer is not a status: {error}"
         raise StatusUnknown(message) from error

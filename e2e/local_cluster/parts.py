@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from e2e.control_plane.admin import Admin, done
 from e2e.control_plane.cache import Say
@@ -21,6 +21,11 @@ from e2e.programs.scheduler_process import SchedulerProcess
 CARDS_MIB: Final[Mapping[str, tuple[int, ...]]] = {"n1": (16_384, 16_384), "n2": (81_920,)}
 # As long as the certificates.
 _LASTS_S: Final = 7 * 24 * 3600
+# Elected, as an installed one is, for who asks the Lease; nobody was there before, so that its first wait may be short.
+_SCHEDULER: Final[Mapping[str, Any]] = {
+    "bindTimeout": "0s",
+    "leaderElection": {"leaseDuration": "8s", "renewDeadline": "3s", "retryPeriod": "1s"},
+}
 _RUN_AS_PROCESSES: Final = frozenset({"Deployment", "DaemonSet"})
 _LABELLED: Final = {"metadata": {"labels": {"gpushare": "true"}}}
 
@@ -61,7 +66,7 @@ def started(made_of: Parts, say: Say) -> Iterator[list[DevicePluginProcess]]:
         of_scheduler, of_plugins = asyncio.run(_installed(made_of))
         say("  gpushare-scheduler, and gpushare-device-plugin on each node")
         kubeconfig = plane.kubeconfig_for(of_scheduler, "gpushare-scheduler")
-        scheduler = running.enter_context(SchedulerProcess(kubeconfig, plane.folder))
+        scheduler = running.enter_context(SchedulerProcess(kubeconfig, plane.folder, _SCHEDULER))
         plugins = [
             running.enter_context(DevicePluginProcess(node, token, CARDS_MIB[node.name]))
             for node, token in zip(made_of.nodes, of_plugins, strict=True)

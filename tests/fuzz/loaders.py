@@ -107,7 +107,7 @@ def cases(loader: Loader, numbers: range, folder: Path, outcome: Outcome) -> Non
         try:
             said = loader.read(file)
         except Exception as error:
-            message = f"{loader.name}, case {number}: {error!r}; {text[:2000].decode(errors='replace')}"
+            message = f"{loader.name}, case {number}: {repr(error)[:2000]}; {text[:2000].decode(errors='replace')}"
             raise CaseFailed(message) from error
         took_s = time.process_time() - began_s
         outcome.counts[loader.name] += 1

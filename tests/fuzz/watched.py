@@ -77,7 +77,7 @@ def round_of(number: int, *, objects_per_round: int = OBJECTS) -> Outcome:
     try:
         run(one.played(objects_per_round))
     except Exception as error:
-        message = f"round {number}, {one.last}: {error!r}"
+        message = f"round {number}, {one.last}: {repr(error)[:2000]}"
         raise CaseFailed(message) from error
     return one.outcome
 

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from deviceplugin.health.record import HealthFile
 from deviceplugin.health.rules import CardHealth, HealthState
 
@@ -64,10 +66,11 @@ def test_a_released_card_is_released_after_a_restart_and_not_after_a_reboot(tmp_
     assert HealthFile(tmp_path, "boot-2").load() == {}
 
 
-def test_a_record_that_is_damaged_costs_no_other_and_its_card_has_to_recover(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [b'"unheal"', b'"\xff"'], ids=["another word", "no UTF-8"])
+def test_a_record_that_is_damaged_costs_no_other_and_its_card_has_to_recover(tmp_path: Path, damage: bytes) -> None:
     HealthFile(tmp_path, "boot-1").save({"GPU-a": UNHEALTHY, "GPU-b": UNHEALTHY, "GPU-c": SUSPECT})
     path = tmp_path / "health.json"
-    path.write_text(path.read_text().replace('"unhealthy"', '"unheal"', 1))
+    path.write_bytes(path.read_bytes().replace(b'"unhealthy"', damage, 1))
     file = HealthFile(tmp_path, "boot-1")
     damaged = CardHealth(state=HealthState.RECOVERING, reason="record-unreadable")
     assert file.load() == {"GPU-a": damaged, "GPU-b": UNHEALTHY, "GPU-c": SUSPECT}

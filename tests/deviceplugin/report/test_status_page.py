@@ -126,13 +126,15 @@ async def test_that_nobody_listens_is_reported() -> None:
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
-        pytest.param((200, "hello"), "the answer is not a status", id="another server"),
-        pytest.param((403, "only this machine is told"), "answered 403 only this machine is told", id="refused"),
+        pytest.param((200, b"hello"), "the answer is not a status", id="another server"),
+        pytest.param((200, b'{"node": "\xff"}'), "the answer is not a status", id="no UTF-8"),
+        pytest.param((200, b'{"x": ' + b"[" * 100_000), "the answer is not a status", id="without end"),
+        pytest.param((403, b"only this machine is told"), "answered 403 only this machine is told", id="refused"),
     ],
 )
-async def test_an_answer_that_is_not_a_status_is_reported(answer: tuple[int, str], complaint: str) -> None:
+async def test_an_answer_that_is_not_a_status_is_reported(answer: tuple[int, bytes], complaint: str) -> None:
     async def handle(_request: web.Request) -> web.Response:
-        return web.Response(status=answer[0], text=answer[1])
+        return web.Response(status=answer[0], body=answer[1])
 
     app = web.Application()
     app.router.add_get("/status", handle)
