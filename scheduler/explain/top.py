@@ -141,6 +141,13 @@ def _problem(tables: Tables, row: int) -> str:
     return _STATES.get(int(tables.cards.state[row]), "")
 
 
+def _all_out(cards: Sequence[UsedCard]) -> str:
+    """Why, where no card takes new pods; before what the node says: without such a card nothing is allocatable."""
+    if not cards or not all(card.out for card in cards):
+        return ""
+    return f"no card is in use for new pods: {', '.join(dict.fromkeys(card.out for card in cards))}"
+
+
 def _node(tables: Tables, name: str, cards: Sequence[UsedCard], pods: int) -> UsedNode:
     row = tables.row_of[name]
     return UsedNode(
@@ -154,7 +161,7 @@ def _node(tables: Tables, name: str, cards: Sequence[UsedCard], pods: int) -> Us
         held=sum(card.held for card in cards),
         pods=pods,
         unknown=int(tables.cards.lost[row]),
-        problem=_problem(tables, row),
+        problem=_all_out(cards) or _problem(tables, row),
     )
 
 

@@ -53,6 +53,14 @@ def test_a_node_is_the_sum_of_its_cards() -> None:
     assert (b.free, b.problem) == (16, "")
 
 
+def test_a_node_whose_cards_are_all_out_says_why_and_blames_no_plugin() -> None:
+    of = world()
+    sick = replace(card(0, 80, health=Health.UNHEALTHY), reason="xid-79")
+    of.nodes.add(wire_node("sick", [sick, card(1, 80)], annotations={names.CORDON: "GPU-a-1"}, gpu_mem=0))
+    (node,) = counted(of).nodes
+    assert node.problem == "no card is in use for new pods: unhealthy (xid-79), cordoned"
+
+
 def test_the_cluster_names_the_card_that_is_free_most_and_who_waits() -> None:
     found = counted(busy()).cluster
     assert (found.nodes, found.cards, found.units, found.requested, found.free) == (3, 6, 352, 90, 66)
