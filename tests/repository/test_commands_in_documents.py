@@ -1,0 +1,188 @@
+"""Commands in the documents: a shell can read them; our programs, the Makefile and the repository know what they name.
+
+What they print when they run is shown elsewhere, on real servers; here no one of them runs.
+"""
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from functools import cache
+from io import StringIO
+from typing import Any, Final
+
+import pytest
+import typer
+import yaml
+
+from deviceplugin import cli as device_plugin
+from scheduler.cli import inspect
+from scheduler.cli import main as scheduler
+from scheduler.cli.kubectl import main as kubectl_gpushare
+from tests.support.repository import ROOT
+
+DOCUMENTS: Final = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+)
+FENCED: Final = re.compile(r"^( *)```(\w+)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+PROGRAMS: Final = {
+    "gpushare-scheduler": typer.main.get_command(scheduler.cli),
+    "gpushare-device-plugin": typer.main.get_command(device_plugin.cli),
+    "kubectl gpushare": typer.main.get_command(kubectl_gpushare.cli),
+}
+# Before a program, and no part of its command line.
+BEFORE: Final = re.compile(r"^(\w+=.*|sudo|exec|\()$")
+BETWEEN: Final = frozenset({"&&", "||", "|", ";", "&", "--", "(", ")"})
+PATHS: Final = re.compile(r"^(docs|e2e|tests|config|deploy/(chart|images|manifests|optional))(/[\w./-]+)?$")
+# typer has a click of its own, of which it shows little.
+USAGE_ERROR: Final[type[Any]] = typer.BadParameter.__bases__[0]
+TARGETS: Final = re.search(r"^\.PHONY: (help .*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+CHART: Final = json.loads((ROOT / "deploy/chart/gpushare-scheduler/values.schema.json").read_text(encoding="utf-8"))
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """(document, text) of each, without its indentation."""
+    return [
+        (str(path.relative_to(ROOT)), re.sub(rf"^{indent}", "", text, flags=re.MULTILINE))
+        for path in DOCUMENTS
+        for indent, named, text in FENCED.findall(path.read_text(encoding="utf-8"))
+        if named == language
+    ]
+
+
+SHELL: Final = blocks("sh")
+
+
+def commands(text: str) -> list[list[str]]:
+    """Each command of a text as words, without what stands before the program."""
+    lexer = shlex.shlex(text.replace("\\\n", " ").replace("\n", " ;\n"), posix=True, punctuation_chars="();|&")
+    lexer.commenters, lexer.whitespace_split = "", True
+    found: list[list[str]] = [[]]
+    for word in lexer:
+        if word in BETWEEN:
+            found.append([])
+        elif found[-1] or not BEFORE.match(word):
+            found[-1].append(word)
+    return [one for one in found if one]
+
+
+def uncommented(text: str) -> str:
+    """Without comments: an apostrophe in one opens no quotation."""
+    return re.sub(r"(^|\s)#.*$", "", text, flags=re.MULTILINE)
+
+
+def ours(words: list[str]) -> tuple[str, list[str]] | None:
+    """(program, its arguments); None for a program of others."""
+    first = words[0].rpartition("/")[2]
+    if first in PROGRAMS:
+        return first, words[1:]
+    two = " ".join(words[:2])
+    return (two, words[2:]) if two in PROGRAMS else None
+
+
+def wrong(text: str) -> Iterator[str]:
+    """What our programs, the Makefile or the repository do not know."""
+    for words in commands(uncommented(text)):
+        if (own := ours(words)) is not None:
+            yield from refused(PROGRAMS[own[0]], own[0], own[1])
+        elif words[:3] == ["kubectl", "inspect", "gpushare"]:
+            yield from (word for word in words[3:] if word.startswith("-") and word not in inspect_flags())
+        elif words[0] == "make":
+            assert TARGETS is not None
+            yield from (f"make {word}" for word in words[1:] if "=" not in word and word not in TARGETS[1].split())
+        yield from (word for word in words if PATHS.match(word) and not (ROOT / word).exists())
+
+
+def refused(command: Any, name: str, arguments: list[str], parent: Any = None) -> Iterator[str]:  # noqa: ANN401 - of typer's click
+    """Why the program does not take these arguments."""
+    try:
+        context = command.make_context(name, list(arguments), parent)
+        if hasattr(command, "resolve_command") and arguments and not arguments[0].startswith("-"):
+            found, inner, rest = command.resolve_command(context, list(arguments))
+            yield from refused(inner, found, rest, context)
+    except USAGE_ERROR as error:
+        yield f"{name}: {error.format_message()}"
+
+
+@cache
+def inspect_flags() -> set[str]:
+    """As its own help lists them."""
+    with redirect_stdout(StringIO()) as said, pytest.raises(SystemExit):
+        inspect.main(["--help"])
+    return set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", said.getvalue()))
+
+
+def unknown_values(text: str) -> list[str]:
+    """Of `--set PATH=…`, each path that the chart's schema does not know."""
+    return [path for path in re.findall(r"--set ([\w.]+)=", text) if not _is_value(path.split("."))]
+
+
+def _is_value(path: list[str]) -> bool:
+    schema: dict[str, Any] = CHART
+    for key in path:
+        while "$ref" in schema:
+            schema = CHART["$defs"][schema["$ref"].rpartition("/")[2]]
+        if key not in schema.get("properties", {}):
+            return False
+        schema = schema["properties"][key]
+    return True
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("gpushare-scheduler explain POD -n NAMESPACE | less", []),
+        ("sudo gpushare-device-plugin run --node-name n & # and's", []),
+        ("kubectl -n x exec $POD -- /opt/bin/gpushare-device-plugin status -o jsn", ["invalid value for"]),
+        ("gpushare-scheduler explian POD", ["no such command"]),
+        ("kubectl gpushare top --sorted", ["no such option"]),
+        ("kubectl gpushare \\\n  cordon", ["missing argument"]),
+        ("kubectl inspect gpushare -x", ["-x"]),
+        ("A=b make tset", ["make tset"]),
+        ("kubectl apply -f docs/examples/none.yaml && make demo SERVE=1", ["docs/examples/none.yaml"]),
+    ],
+)
+def test_what_nobody_knows_is_found(text: str, found: list[str]) -> None:
+    said = [*wrong(text)]
+    assert len(said) == len(found), said
+    assert all(part in one.lower() for part, one in zip(found, said, strict=True))
+
+
+def test_a_value_that_the_chart_does_not_have_is_found() -> None:
+    assert unknown_values("--set devicePlugin.config.oldStyleIds=1 --set devicePlugin.confg.a=1 --set a=b") == [
+        "devicePlugin.confg.a",
+        "a",
+    ]
+
+
+def test_documents_have_commands() -> None:
+    programs = [own[0] for _, text in SHELL for words in commands(uncommented(text)) if (own := ours(words))]
+    assert {program: programs.count(program) > 3 for program in PROGRAMS} == dict.fromkeys(PROGRAMS, True)
+
+
+def test_a_shell_can_read_every_command() -> None:
+    unread = {}
+    for document, text in SHELL:
+        done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+        if done.returncode:
+            unread[document] = done.stderr
+    assert unread == {}
+
+
+def test_every_command_of_ours_is_one_and_every_file_is_there() -> None:
+    assert [(document, one) for document, text in SHELL for one in wrong(text)] == []
+
+
+def test_every_value_that_a_command_sets_is_one_of_the_charts() -> None:
+    assert [(document, one) for document, text in SHELL for one in unknown_values(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("document", "text"), [pytest.param(*one, id=f"{one[0]} {n}") for n, one in enumerate(blocks("yaml"))]
+)
+def test_every_manifest_is_yaml(document: str, text: str) -> None:
+    read = [one for one in yaml.safe_load_all(text) if one is not None]
+    assert read, document
+    assert all(isinstance(one, dict | list) for one in read)
