@@ -3,12 +3,12 @@
     python -m e2e.bench.arrivals                                1,000 and 5,000 nodes, into docs/benchmarks.md
     python -m e2e.bench.arrivals --nodes 200 --seconds 5        a size of your own, printed only
 
-100 pods a second, for half a minute. At the larger size ours is measured once more with `/metrics` scraped every 5 s.
+100 pods a second, for half a minute. At the larger size ours is measured once more with `/metrics` scraped every 5 s,
+and a third time with two web pages open as well.
 """
 
 import argparse
 import asyncio
-import http.client
 import itertools
 import statistics
 import sys
@@ -22,6 +22,7 @@ import uvloop
 
 from e2e.bench import figures, probed, workload
 from e2e.bench.contenders import CONTENDERS, OURS, YARDSTICK, start_ours
+from e2e.bench.disturbed import SCRAPED_EVERY_S, disturbed
 from e2e.bench.observer import PODS, Observer
 from e2e.bench.probed import Holds
 from e2e.bench.workload import NAMESPACE, Json, Size
@@ -33,7 +34,7 @@ from e2e.control_plane.processes import Child, free_ports
 PER_SECOND: Final = 100
 _NODES: Final = (1000, 5000)
 _SECONDS: Final = 30
-_SCRAPED_EVERY_S: Final = 5.0
+_PAGES: Final = 2
 _STARTED_WITHIN_S: Final = 60.0
 _BOUND_WITHIN_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.02
@@ -85,9 +86,15 @@ def rows(nodes: int, seconds: int) -> list[tuple[str, str, str]]:
     ]
     if nodes >= _NODES[-1]:
         scraped = measure(OURS, nodes, seconds, scraped=True)
-        said.append((f"{nodes:,} nodes, /metrics every {_SCRAPED_EVERY_S:g} s: p50 / p99, ms", str(scraped), ""))
+        said.append((f"{nodes:,} nodes, /metrics every {SCRAPED_EVERY_S:g} s: p50 / p99, ms", str(scraped), ""))
         said.append((f"{nodes:,} nodes, p99: scraped ÷ not", *_judged(scraped.p99 / ours.p99, 1.2)))
         said += [scraped.holds.row(f"{nodes:,} nodes, scraped")] if scraped.holds else []
+        looked_at = measure(OURS, nodes, seconds, scraped=True, pages=_PAGES)
+        said.append((f"{nodes:,} nodes, scraped, {_PAGES} pages open: p50 / p99, ms", str(looked_at), ""))
+        said.append(
+            (f"{nodes:,} nodes, p99: with pages and scraped ÷ without", *_judged(looked_at.p99 / ours.p99, 1.2))
+        )
+        said += [looked_at.holds.row(f"{nodes:,} nodes, {_PAGES} pages open")] if looked_at.holds else []
     return said
 
 
@@ -95,35 +102,34 @@ def _judged(ratio: float, most: float) -> tuple[str, str]:
     return f"{ratio:.2f}", f"≤ {most:g}, {'reached' if ratio <= most else '**missed**'}"
 
 
-def measure(scheduler: str, nodes: int, seconds: int, *, scraped: bool = False) -> Waits:
-    """One run on a fresh control plane. scraped: of ours alone. Raises TimeoutError."""
+def measure(scheduler: str, nodes: int, seconds: int, *, scraped: bool = False, pages: int = 0) -> Waits:
+    """One run on a fresh control plane. scraped, pages: of ours alone. Raises TimeoutError."""
     with (
         ControlPlane(load_tuned=True) as cluster,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        return runner.run(_measured(cluster, scheduler, Size(nodes, PER_SECOND * seconds, 1), scraped=scraped))
+        return runner.run(_measured(cluster, scheduler, Size(nodes, PER_SECOND * seconds, 1), scraped, pages))
 
 
-async def _measured(cluster: ControlPlane, scheduler: str, size: Size, *, scraped: bool) -> Waits:
-    (port,), holds = free_ports(1), cluster.folder / "holds.json"
+async def _measured(cluster: ControlPlane, scheduler: str, size: Size, scraped: bool, pages: int) -> Waits:  # noqa: FBT001 - of measure
+    (port, page), holds = free_ports(2), cluster.folder / "holds.json"
     async with Admin(cluster.access()) as admin:
         await admin.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         await admin.create_all("/api/v1/nodes", workload.nodes(size))
-        child = start_ours(cluster, port, holds) if scheduler == OURS else CONTENDERS[scheduler](cluster)
+        is_ours = scheduler == OURS
+        child = start_ours(cluster, port, holds, page if pages else None) if is_ours else CONTENDERS[scheduler](cluster)
         try:
             async with _observing(admin) as observer:
                 await admin.create(PODS, workload.cpu_pod("first"))
                 await _until_bound(child, observer, 1, _STARTED_WITHIN_S)
-                scraping = asyncio.create_task(_scrape(port)) if scraped else None
-                created = await _arrive(admin, size)
-                await _until_bound(child, observer, size.pods + 1, _BOUND_WITHIN_S)
-                if scraping is not None:
-                    scraping.cancel()
+                async with disturbed(port if scraped else None, [page] * pages, cluster.admin_token):
+                    created = await _arrive(admin, size)
+                    await _until_bound(child, observer, size.pods + 1, _BOUND_WITHIN_S)
         finally:
             child.stop()
     waits_ms = [(observer.bound[name] - at_s) * 1e3 for name, at_s in created.items()]
     p50, p99 = statistics.median(waits_ms), statistics.quantiles(waits_ms, n=100)[-1]
-    return Waits(p50, p99, probed.read(holds) if scheduler == OURS else None)
+    return Waits(p50, p99, probed.read(holds) if is_ours else None)
 
 
 async def _arrive(admin: Admin, size: Size) -> dict[str, float]:
@@ -147,19 +153,6 @@ async def _until_bound(child: Child, observer: Observer, pods: int, within_s: fl
         while len(observer.bound) < pods:
             child.check_alive()
             await asyncio.sleep(_LOOK_EVERY_S)
-
-
-async def _scrape(port: int) -> None:
-    while True:
-        await asyncio.to_thread(_read_page, port)
-        await asyncio.sleep(_SCRAPED_EVERY_S)
-
-
-def _read_page(port: int) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    connection.request("GET", "/metrics")
-    connection.getresponse().read()
-    connection.close()
 
 
 @asynccontextmanager
