@@ -21,7 +21,7 @@ DEPLOY_TESTS ?= e2e/deploy
 OTHER_MINORS := $(sort $(patsubst e2e/servers/kubernetes-%,%,$(wildcard e2e/servers/kubernetes-*)))
 MINOR_TESTS := $(patsubst %,e2e/suites/test_%.py,cluster versions pod_fields kube_client binding scheduler start rights \
 policies volume_policy contract refused_writes preemption volumes claims two_replicas fire openings node device_plugin \
-device_plugin_health device_plugin_ids device_plugin_reconcile device_plugin_restarts change_of_mode static_pods)
+device_plugin_health device_plugin_ids device_plugin_reconcile device_plugin_restarts change_of_mode static_pods audit)
 PYTHONS := python3 python3.13 python3.12 python3.11 python3.14
 
 # Otherwise .venv is made from nothing, so that no package stays which no requirement names.

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from config.protocol.quantity import QuantityError
 from scheduler.event_handlers import Problem
 from scheduler.kube import port, storage
+from scheduler.kube.budgets import ExcessError
 from scheduler.kube.port import Changed, Deleted, Kind, Undecodable, WatchEvent
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.volumes.attachments import Attachment
@@ -56,7 +57,7 @@ class VolumeHandlers:
         read = _READERS[kind.name]
         try:
             change = read(namespace, name, found)
-        except QuantityError as error:
+        except (QuantityError, ExcessError) as error:
             change = read(namespace, name, None)
             about = f"{namespace}/{name}" if namespace else name
             self._report(Problem(kind.type.__name__, about, str(error), on_object=False))

@@ -38,6 +38,10 @@ _MOST_GATES: Final = 64  # all of them are in one message
 _MOST_RESOURCES: Final = 32
 
 
+class ExcessError(ValueError):
+    """An object has more of something than is read, and is as if it were not there. Its text is as of `excess`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """At most so many of something in a pod. what: in the plural. without: the pod less what `count` counts."""

@@ -61,6 +61,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
     - `persistentvolumeclaim "data" not found`, `… bound to non-existent persistentvolume "pv"`, `… is being deleted`
     - `PVC ns/p-scratch was not created for pod ns/p (pod is not owner)`
     - `persistentvolume "pv" has more than this scheduler reads: 5000 node affinity terms (at most 64)`
+    - `storageclass "fast" has more than this scheduler reads: 5000 topology terms (at most 64)`
     - `node(s) didn't match PersistentVolume's node affinity`
     - `node(s) didn't find available persistent volumes to bind`
     - `node(s) did not have enough free storage`

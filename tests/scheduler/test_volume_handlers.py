@@ -1,11 +1,12 @@
 """What a watch shows of storage goes to the tables; what cannot be read costs that object only, and is told."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from scheduler.event_handlers import Problem
-from scheduler.kube.port import CLAIMS, VOLUMES, Changed, Undecodable
+from scheduler.kube.port import CAPACITIES, CLAIMS, VOLUMES, Changed, Undecodable
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.simulation.defaults import decoded
 from scheduler.state.tables import Tables
@@ -45,6 +46,27 @@ def test_a_volume_of_no_size_is_as_if_it_were_not_there(size: str) -> None:
 
     assert told.tables.volumes.volume("pv") is None
     assert [(one.kind, one.name, one.on_object) for one in told.problems] == [("PersistentVolume", "pv", False)]
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        pytest.param({"matchLabels": {f"k{n}": "v" for n in range(5000)}}, id="labels"),
+        pytest.param(
+            {"matchExpressions": [{"key": "zone", "operator": "In", "values": [f"z{n}" for n in range(5000)]}]},
+            id="values",
+        ),
+    ],
+)
+def test_a_capacity_whose_topology_has_thousands_of_parts_is_as_if_it_were_not_there(topology: dict[str, Any]) -> None:
+    told = Told()
+    made = {"metadata": {"name": "c", "namespace": "kube-system"}, "storageClassName": "fast", "capacity": "5Gi"}
+    told.handlers.handle(CAPACITIES, [Changed(decoded({**made, "nodeTopology": topology}, CAPACITIES.type))])
+
+    assert told.tables.volumes.of_class("fast") is None
+    ((kind, name, message),) = [(one.kind, one.name, one.message) for one in told.problems]
+    assert (kind, name) == ("CSIStorageCapacity", "kube-system/c")
+    assert message.startswith("5000 topology ")
 
 
 def test_the_claims_of_a_volume_are_told_when_it_comes() -> None:

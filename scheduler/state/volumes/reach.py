@@ -1,9 +1,9 @@
 """From which nodes a volume can be used."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -15,8 +15,15 @@ from scheduler.state.columns.selectors import Expressions, Matcher, Operator, al
 
 # As many as a pod may have, see `scheduler.kube.budgets`.
 _MOST_TERMS: Final = 64
-_MOST_REQUIREMENTS: Final = 128
+MOST_REQUIREMENTS: Final = 128
 _MOST_VALUES: Final = 2048
+
+
+class _OfValues(Protocol):
+    """A requirement that a label has one of some values, or none of them."""
+
+    @property
+    def values(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,13 +73,18 @@ def of_node_selector(selector: NodeSelector) -> Reach:
 def selector_excess(selector: NodeSelector) -> str:
     """What of it is more than is read, "" when nothing is."""
     terms = selector.node_selector_terms
-    requirements = [one for term in terms for one in (*term.match_expressions, *term.match_fields)]
+    return terms_excess("node affinity", [(*term.match_expressions, *term.match_fields) for term in terms])
+
+
+def terms_excess(what: str, terms: Sequence[Sequence[_OfValues]]) -> str:
+    """What of some terms, each of requirements, is more than is read, "" when nothing is. what: the terms are of."""
+    requirements = [one for term in terms for one in term]
     counted = (
-        ("node affinity terms", len(terms), _MOST_TERMS),
-        ("node affinity requirements", len(requirements), _MOST_REQUIREMENTS),
-        ("node affinity values", sum(len(one.values) for one in requirements), _MOST_VALUES),
+        ("terms", len(terms), _MOST_TERMS),
+        ("requirements", len(requirements), MOST_REQUIREMENTS),
+        ("values", sum(len(one.values) for one in requirements), _MOST_VALUES),
     )
-    return ", ".join(excess(what, count, most) for what, count, most in counted if count > most)
+    return ", ".join(excess(f"{what} {of}", count, most) for of, count, most in counted if count > most)
 
 
 class Reaches:

@@ -9,6 +9,8 @@ import numpy as np
 
 from config.protocol import quantity
 from scheduler.kube import storage
+from scheduler.kube.budgets import ExcessError, excess
+from scheduler.kube.objects import LabelSelector
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, RowArray, Rows, resized
 from scheduler.state.columns.labels import Labels
@@ -16,7 +18,7 @@ from scheduler.state.columns.node_terms import LabelledRows
 from scheduler.state.columns.row_masks import count_of
 from scheduler.state.columns.selectors import Expression, Matcher, Operator, of_label_selector
 from scheduler.state.volumes.claim import Wants
-from scheduler.state.volumes.reach import Reach, reach_of
+from scheduler.state.volumes.reach import MOST_REQUIREMENTS, Reach, reach_of, terms_excess
 from scheduler.state.volumes.reachable import Reachable
 from scheduler.state.volumes.volume import Volume
 
@@ -28,11 +30,13 @@ class VolumeClass(msgspec.Struct, frozen=True, kw_only=True):
     """waits: a claim of it gets its volume together with the node of its first pod.
 
     topologies: terms of (label, values), in which new volumes can be made; none: everywhere.
+    excess: what of it is more than is read, for people; "" nearly always.
     """
 
     provisioner: str
     waits: bool
     topologies: tuple[tuple[tuple[str, frozenset[str]], ...], ...]
+    excess: str
 
     @property
     def provisions(self) -> bool:
@@ -49,13 +53,13 @@ class VolumeClass(msgspec.Struct, frozen=True, kw_only=True):
 
 def class_of(wire: storage.StorageClass) -> VolumeClass:
     """kube-apiserver writes the binding mode that is left out."""
+    terms = tuple(term.match_label_expressions for term in wire.allowed_topologies)
+    too_much = terms_excess("topology", terms)
     return VolumeClass(
         provisioner=wire.provisioner,
         waits=wire.volume_binding_mode == WAITS,
-        topologies=tuple(
-            tuple((one.key, frozenset(one.values)) for one in term.match_label_expressions)
-            for term in wire.allowed_topologies
-        ),
+        topologies=() if too_much else tuple(tuple((one.key, frozenset(one.values)) for one in term) for term in terms),
+        excess=too_much,
     )
 
 
@@ -68,13 +72,25 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def capacity_of(wire: storage.CSIStorageCapacity) -> Capacity:
-    """Raises QuantityError for an amount that is none. topology: None for no node."""
+    """Raises QuantityError for an amount that is none, ExcessError for a topology of more than is read.
+
+    topology: None for no node.
+    """
+    if wire.node_topology is not None and (too_much := _topology_excess(wire.node_topology)):
+        raise ExcessError(too_much)
     said = wire.capacity if wire.maximum_volume_size is None else wire.maximum_volume_size
     return Capacity(
         class_name=wire.storage_class_name,
         bytes=-1 if said is None else quantity.whole(str(said)),
         topology=of_label_selector(wire.node_topology),
     )
+
+
+def _topology_excess(selector: LabelSelector) -> str:
+    labels = len(selector.match_labels or ())
+    if labels > MOST_REQUIREMENTS:
+        return excess("topology labels", labels, MOST_REQUIREMENTS)
+    return terms_excess("topology", [selector.match_expressions])
 
 
 class FreeVolumes:

@@ -2,10 +2,13 @@
 
 from typing import Any
 
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import Rejected
 from scheduler.kube.port import CAPACITIES, CLAIMS, CSI_DRIVERS, STORAGE_CLASSES
-from scheduler.plugins.volume_binding import BIND_CONFLICT, NOT_ENOUGH_SPACE
+from scheduler.plugins.volume_binding import BIND_CONFLICT, NOT_ENOUGH_SPACE, VolumeBinding
 from tests.support.binding_volumes import against, plan, three
-from tests.support.volumes import HOSTNAME, SELECTED_NODE, ZONE, claim, show, show_gone, storage_class
+from tests.support.builders import pod
+from tests.support.volumes import HOSTNAME, SELECTED_NODE, ZONE, claim, show, show_gone, storage_class, with_claims
 
 TELLS_CAPACITY = {"metadata": {"name": "example.com/p"}, "spec": {"storageCapacity": True}}
 
@@ -43,6 +46,22 @@ def test_there_must_be_room_for_a_volume_that_is_made() -> None:
     show_gone(tables, CAPACITIES, "z2")
     show(tables, CSI_DRIVERS, {"metadata": {"name": "example.com/p"}, "spec": {"storageCapacity": False}})
     assert against(tables, "data") == {}
+
+
+def test_a_class_with_thousands_of_topologies_makes_no_volume_and_says_so() -> None:
+    tables = three()
+    terms = [{"matchLabelExpressions": [{"key": ZONE, "values": [f"z{number}"]}]} for number in range(5000)]
+    show(tables, STORAGE_CLASSES, storage_class("fast", allowedTopologies=terms))
+    show(tables, CLAIMS, claim("data", class_name="fast"))
+
+    rejected = VolumeBinding().pre_filter(pod("p", **with_claims("data")), tables, CycleState())
+
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason.startswith(
+        'storageclass "fast" has more than this scheduler reads: 5000 topology terms (at most 64), '
+    )
+    show(tables, STORAGE_CLASSES, storage_class("fast", allowedTopologies=terms[:2]))
+    assert against(tables, "data") == {BIND_CONFLICT: {"c"}}
 
 
 def test_a_claim_for_which_a_volume_is_being_made_has_its_node() -> None:
