@@ -202,8 +202,7 @@ class NodePlugin:
         healths, last_known = HealthFile(Path(c.state_dir), boot_id), LastKnownFile(Path(c.state_dir), boot_id)
         known = last_known.load()
         states = CardStates(rules.classes(c.ignored_xids, c.hardware_xids) if c.health_check else None)
-        states.remember(known.cards)
-        states.healths.update(healths.load())
+        states.remember(known.cards, healths.load(card.uuid for card in known.cards))
         for problem in filter(None, (known.problem, healths.problem, self._view.journal.problem)):
             log.warning("state.unreadable", reason=problem)
         cards = NodeCards(

@@ -1,6 +1,6 @@
 """The health of the cards, in a file: an unhealthy card stays unhealthy over a restart of the plugin."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -12,7 +12,7 @@ from deviceplugin.health.rules import CardHealth, HealthState
 
 _FILE: Final = "health.json"
 _VERSION: Final = 1
-_UNREADABLE: Final = "record-unreadable"
+_UNKNOWN: Final = CardHealth(state=HealthState.RECOVERING, reason="record-unreadable")
 
 
 class _Document(msgspec.Struct, rename="camel"):
@@ -31,18 +31,24 @@ class HealthFile:
         self._saved: Mapping[str, CardHealth] | None = None
         self.problem = ""
 
-    def load(self) -> dict[str, CardHealth]:
-        """UUID -> health, of the cards that were not simply healthy; after a reboot they recover."""
+    def load(self, announced: Iterable[str] = ()) -> dict[str, CardHealth]:
+        """UUID -> health, of the cards that were not simply healthy; after a reboot they recover.
+
+        announced: cards that were there when the file was written. Nobody knows which of them were unhealthy where it
+        cannot be read, so each has to show that it is well.
+        """
         try:
             document = msgspec.json.decode(self._path.read_bytes(), type=_Document)
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            self.problem = f"{_FILE} cannot be read: {error}; every card counts as healthy until it shows otherwise"
-            return {}
+            self.problem = f"{_FILE} cannot be read: {error}; every card that was there is recovering"
+            return dict.fromkeys(announced, _UNKNOWN)
         if document.version != _VERSION:
-            self.problem = f"{_FILE} has version {document.version}; expected {_VERSION}; it starts empty"
-            return {}
+            self.problem = (
+                f"{_FILE} has version {document.version}; expected {_VERSION}; every card that was there is recovering"
+            )
+            return dict.fromkeys(announced, _UNKNOWN)
         known = {uuid: self._health(uuid, record) for uuid, record in document.cards.items()}
         if document.boot_id == self._boot_id:
             return known
@@ -72,7 +78,7 @@ class HealthFile:
             return msgspec.json.decode(record, type=CardHealth)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             self.problem = f"{_FILE}: the record of card {uuid[:80]} cannot be read: {error}; it is recovering"
-            return CardHealth(state=HealthState.RECOVERING, reason=_UNREADABLE)
+            return _UNKNOWN
 
 
 def _kept(health: CardHealth) -> CardHealth:

@@ -36,9 +36,14 @@ class CardStates:
     readings: dict[str, Reading] = field(default_factory=dict)
     _named: frozenset[str] = frozenset()
 
-    def remember(self, cards: Iterable[DriverCard]) -> None:
-        """Start with the cards that were known before the driver has answered."""
+    def remember(self, cards: Iterable[DriverCard], healths: Mapping[str, CardHealth] | None = None) -> None:
+        """Start with the cards that were known before the driver has answered, and with how they did.
+
+        Where health is not watched, no card would recover: only who is released stays so.
+        """
         self.cards = tuple(cards)
+        for uuid, health in (healths or {}).items():
+            self.healths[uuid] = CardHealth(released_s=health.released_s) if self.xids is None else health
 
     def found(self, found: DriverCards, *, forget: bool) -> None:
         """The driver named its cards. forget: the earlier ones that it does not name are forgotten.

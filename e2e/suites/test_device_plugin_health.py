@@ -113,6 +113,19 @@ async def test_an_unhealthy_card_outlives_a_restart_until_an_operator_clears_it(
     await shared.node_seen(on_node, lambda node: healths(node) == _WELL)
 
 
+async def test_when_the_record_of_health_cannot_be_read_the_cards_have_to_recover(
+    shared: SharedNode, on_node: Admin
+) -> None:
+    await shared.node_seen(on_node, lambda node: healths(node) == _WELL, within_s=_BACK_WITHIN_S)
+    shared.plugin.stop()
+    (shared.node.device_plugins / "gpushare" / "health.json").write_text("{")
+    shared.plugin.start()
+    await shared.plugin.ready()
+    await shared.node_seen(on_node, lambda node: healths(node) == ["unhealthy recovering"] * 3)
+    await shared.forget_health()
+    await shared.node_seen(on_node, lambda node: healths(node) == _WELL)
+
+
 async def test_a_card_that_hangs_costs_only_itself(shared: SharedNode, on_node: Admin) -> None:
     _, second, _ = card_units(await shared.read(on_node))
     await shared.plugin.happens(card=0, hang=True)

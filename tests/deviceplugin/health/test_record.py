@@ -27,11 +27,12 @@ def test_without_a_file_all_are_healthy_and_there_is_no_problem(tmp_path: Path) 
     assert (file.load(), file.problem) == ({}, "")
 
 
-def test_a_file_that_cannot_be_read_is_reported_and_replaced(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_and_replaced_and_the_cards_have_to_recover(tmp_path: Path) -> None:
+    recovering = CardHealth(state=HealthState.RECOVERING, reason="record-unreadable")
     for text, message in (("{", "cannot be read"), ('{"version":9,"bootId":"b","cards":{}}', "has version 9")):
         (tmp_path / "health.json").write_text(text)
         file = HealthFile(tmp_path, "boot-1")
-        assert file.load() == {}
+        assert file.load(["GPU-a", "GPU-b"]) == {"GPU-a": recovering, "GPU-b": recovering}
         assert message in file.problem
     file.save({"GPU-a": UNHEALTHY})
     assert HealthFile(tmp_path, "boot-1").load() == {"GPU-a": UNHEALTHY}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from config.protocol.inventory import Health
 from deviceplugin.driver.cards import CardFailed, DriverCard, DriverCards, NoAnswer, Reading, Xid
-from deviceplugin.health.rules import classes
+from deviceplugin.health.rules import CardHealth, HealthState, classes
 from deviceplugin.health.states import CardStates, Turn, turns
 
 A, B = (
@@ -64,6 +64,25 @@ def test_cards_remembered_from_this_boot_are_kept_and_older_ones_forgotten() -> 
         assert made.announced() == {"GPU-b": GOOD}
         made.found(found(A), forget=forget)
         assert made.cards == expected
+
+
+def test_cards_are_remembered_with_how_they_did() -> None:
+    made = CardStates(XIDS)
+    made.remember((A, REMEMBERED), {"GPU-b": CardHealth(state=HealthState.RECOVERING)})
+    assert made.announced() == {"GPU-a": GOOD, "GPU-b": (Health.UNHEALTHY, "recovering")}
+
+
+def test_where_health_is_not_watched_nothing_of_what_was_remembered_keeps_a_card_out_but_that_it_is_released() -> None:
+    made = CardStates(None)
+    made.remember(
+        (A, REMEMBERED),
+        {
+            "GPU-a": CardHealth(state=HealthState.UNHEALTHY, reason="xid-79", needs_reset=True),
+            "GPU-b": CardHealth(state=HealthState.RECOVERING, released_s=600.0),
+        },
+    )
+    assert made.announced()["GPU-a"] == GOOD
+    assert made.released() == {"GPU-b": 600.0}
 
 
 def test_a_replacement_takes_over_the_index_of_a_lost_card() -> None:
