@@ -19,6 +19,8 @@ from tests.support.pod_fields import TABLE, Verdict
 
 THEIRS: Final = "default-scheduler"
 CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
+# As the kubelet writes it; before 1.36 kube-scheduler counts volumes of Portworx only where it says so.
+MIGRATED: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 # Of the disks of clouds that kube-scheduler counts as volumes of these drivers (csi-translation-lib, plugins).
 DRIVERS: Final = (
     "cinder.csi.openstack.org",
@@ -96,7 +98,8 @@ async def site(
     async with gpu_site(admin, namespace, scheduler) as made:
         await made.nodes(a=[16])
         drivers = [{"name": name, "nodeID": "a", "allocatable": {"count": 1}} for name in DRIVERS]
-        await admin.create(CSI_NODES, {"metadata": {"name": "a"}, "spec": {"drivers": drivers}})
+        metadata = {"name": "a", "annotations": {MIGRATED: "kubernetes.io/portworx-volume"}}
+        await admin.create(CSI_NODES, {"metadata": metadata, "spec": {"drivers": drivers}})
         yield made
         await admin.delete(f"{CSI_NODES}/a")
 
