@@ -20,6 +20,7 @@ from deviceplugin import cli as device_plugin
 from scheduler.cli import inspect
 from scheduler.cli import main as scheduler
 from scheduler.cli.kubectl import main as kubectl_gpushare
+from tests.support import document_commands
 from tests.support.document_commands import DOCUMENTS, blocks, commands, uncommented
 from tests.support.repository import ROOT
 
@@ -147,6 +148,14 @@ def test_a_shell_can_read_every_command() -> None:
 
 def test_every_command_of_ours_is_one_and_every_file_is_there() -> None:
     assert [(document, one) for document, text in SHELL for one in wrong(text)] == []
+
+
+def test_commands_within_sentences_are_ours_too_though_not_always_whole() -> None:
+    found = document_commands.mentioned()
+    asked = [(document, command) for document, command in found if not command.endswith("--help")]
+    assert len(asked) > 50
+    said = [(document, one) for document, command in asked for one in wrong(command)]
+    assert [(document, one) for document, one in said if ": Missing " not in one] == []
 
 
 def test_every_value_that_a_command_sets_is_one_of_the_charts() -> None:

@@ -12,6 +12,9 @@ DOCUMENTS: Final = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
 )
 _FENCED: Final = re.compile(r"^( *)```(\w+)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+_MENTIONED: Final = re.compile(
+    r"(?<!`)`((?:gpushare-scheduler|gpushare-device-plugin|kubectl gpushare|make|kubectl apply) [^`]+)`(?!`)"
+)
 # Before a program, and no part of its command line.
 _BEFORE: Final = re.compile(r"^(\w+=.*|sudo|exec|\()$")
 _BETWEEN: Final = frozenset({"&&", "||", "|", ";", "&", "--", "(", ")"})
@@ -24,6 +27,16 @@ def blocks(language: str) -> list[tuple[str, str]]:
         for path in DOCUMENTS
         for indent, named, text in _FENCED.findall(path.read_text(encoding="utf-8"))
         if named == language
+    ]
+
+
+def mentioned() -> list[tuple[str, str]]:
+    """(document, command) of each within a sentence, with more than the program's name and without an `…`."""
+    return [
+        (str(path.relative_to(ROOT)), command)
+        for path in DOCUMENTS
+        for command in _MENTIONED.findall(_FENCED.sub("", path.read_text(encoding="utf-8")))
+        if "…" not in command
     ]
 
 
