@@ -26,7 +26,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl get deployments,statefulsets,daemonsets,cronjobs": _JQ,
         "kubectl -n NAMESPACE patch": "a workload of the reader's",
     },
-    "docs/isolation.md": {"": _CARD},
+    "docs/isolation.md": {"export CUDA_": _CARD, "mkdir -p": _CARD, "exec nvidia-cuda-mps-control": _CARD},
     "docs/local-cluster.md": {
         "make cluster": _CLUSTER,
         "export": "the line that make cluster prints",
@@ -48,7 +48,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/page.md": {"make demo": _SET_UP},
     "docs/runbooks/GpushareLoopHeld.md": {"kubectl -n kube-system top": _METRICS, "kubectl top": _METRICS},
     "docs/tested-on.md": {"": _CARD},
-    "docs/write-a-rule.md": {"": _WHEEL},
+    "docs/write-a-rule.md": {"gpushare-scheduler simulate": _WHEEL},
 }
 
 # Whose pod `POD` is in kube-system, where it is not the device plugin's.

@@ -31,7 +31,8 @@ NODE: Final = "n1"
 CARDS_MIB: Final = (16_384, 16_384, 81_920)
 BIN: Final = "/opt/gpushare/bin"
 _PROGRAMS: Final = {"gpushare-scheduler": "scheduler.main", "gpushare-device-plugin": "deviceplugin.main"}
-_OF_THE_MACHINE: Final = ("/usr", "/lib", "/lib64")
+# A folder that is not there would be made on the machine.
+_OF_THE_MACHINE: Final = tuple(path for path in ("/usr", "/lib", "/lib64") if Path(path).is_dir())
 # Elected, for who asks the Lease; nobody was there before, so that its first wait may be short.
 _NO_PREDECESSOR: Final[Json] = {
     "bindTimeout": "0s",
