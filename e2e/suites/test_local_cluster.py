@@ -107,6 +107,8 @@ def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays
     in_shell(line, "kubectl gpushare doctor")
     in_shell(line, f"gpushare-device-plugin fault --control {record.faults()}/n2 --card 0 --xid 79")
     in_shell(line, "until kubectl gpushare top | grep '^n2 .*xid-79'; do sleep 0.2; done")
+    in_shell(line, f"gpushare-device-plugin fault --control {record.faults()}/n2 --card 0 --back")
+    in_shell(line, "until kubectl gpushare top | grep -E '^n2 +1 +80 +0 +80 '; do sleep 0.2; done")
 
     again = make("cluster")
     assert (again.returncode, again.stdout.splitlines()[0]) == (0, "A cluster is up already.")

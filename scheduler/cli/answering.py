@@ -17,7 +17,6 @@ from scheduler.cli.manifests import Unanswerable, Unreadable
 from scheduler.inspect.terminal import printable
 
 ENV_PREFIX: Final = "GPUSHARE_SCHEDULER_"
-_DEFAULT_NAMESPACE: Final = "default"
 # As kubectl spells the kind.
 _POD_KINDS: Final = frozenset({"pod", "pods", "po"})
 
@@ -68,10 +67,13 @@ def connection_flags(kubeconfig: Path | None, context: str | None) -> dict[str, 
 
 
 def named_pod(program: str, pod: str, namespace: str) -> tuple[str, str]:
-    """(namespace, name) of `NAME`, `pod/NAME` or `NAMESPACE/NAME`. namespace: as the flag says, "" without it."""
+    """(namespace, name) of `NAME`, `pod/NAME` or `NAMESPACE/NAME`. namespace: as the flag says, "" without it.
+
+    "" where nothing says it: that of the kubeconfig's context.
+    """
     before, slash, name = pod.rpartition("/")
     if not slash or before in _POD_KINDS:
-        return namespace or _DEFAULT_NAMESPACE, name
+        return namespace, name
     if not before or not name or "/" in before or namespace not in {"", before}:
         of = f" of namespace {namespace}" if namespace else ""
         give_up(program, f"{pod} is no pod{of}: expected NAME or NAMESPACE/NAME")

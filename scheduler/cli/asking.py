@@ -52,15 +52,17 @@ _OF_STORAGE: Final = tuple(kind.name for kind in OF_STORAGE)
 
 @dataclass(slots=True)
 class Site:
-    """unread: what was left out, a line each."""
+    """unread: what was left out, a line each. namespace: of a pod that is named without one."""
 
     cluster: Cluster
     reading: Reading
     reader: PodReader
     unread: list[str] = field(default_factory=list)
+    namespace: str = "default"
 
     async def explained(self, namespace: str, name: str, node: str = "") -> Explanation:
-        """Raises Unanswerable for a pod or a node that is not there, or that cannot be read."""
+        """namespace: "" for the site's own. Raises Unanswerable for what is not there, or cannot be read."""
+        namespace = namespace or self.namespace
         found = await _asked(self.cluster.pod(namespace, name))
         if found is None:
             raise Unanswerable(self._unknown(namespace, name))

@@ -51,6 +51,7 @@ def asked(
     async def ask() -> R:
         async with opened(configuration, environment) as cluster:
             read = await site(cluster, configuration, kinds)
+            read.namespace = cluster.namespace
             answer = await question(read)
         tell_unread(read.unread)
         return answer

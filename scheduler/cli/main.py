@@ -103,7 +103,7 @@ def simulate(
 def explain(
     pod: Annotated[str, typer.Argument(metavar="POD", help="Name of the pod; also pod/NAME or NAMESPACE/NAME.")],
     *,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace (default: default).")] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace (default: the context's).")] = "",
     node: Annotated[str, typer.Option(help="Look at this node only.")] = "",
     config: Annotated[Path | None, typer.Option(help="Configuration file (SchedulerConfiguration).")] = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,

@@ -1,11 +1,10 @@
 """Commands in the documents: a shell can read them; our programs, the Makefile and the repository know what they name.
 
-What they print when they run is shown elsewhere, on real servers; here no one of them runs.
+Here no one of them runs: `e2e/suites/test_documents.py` runs them.
 """
 
 import json
 import re
-import shlex
 import subprocess
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -21,20 +20,15 @@ from deviceplugin import cli as device_plugin
 from scheduler.cli import inspect
 from scheduler.cli import main as scheduler
 from scheduler.cli.kubectl import main as kubectl_gpushare
+from tests.support import document_commands
+from tests.support.document_commands import DOCUMENTS, blocks, commands, uncommented
 from tests.support.repository import ROOT
 
-DOCUMENTS: Final = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
-)
-FENCED: Final = re.compile(r"^( *)```(\w+)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 PROGRAMS: Final = {
     "gpushare-scheduler": typer.main.get_command(scheduler.cli),
     "gpushare-device-plugin": typer.main.get_command(device_plugin.cli),
     "kubectl gpushare": typer.main.get_command(kubectl_gpushare.cli),
 }
-# Before a program, and no part of its command line.
-BEFORE: Final = re.compile(r"^(\w+=.*|sudo|exec|\()$")
-BETWEEN: Final = frozenset({"&&", "||", "|", ";", "&", "--", "(", ")"})
 PATHS: Final = re.compile(r"^(docs|e2e|tests|config|deploy/(chart|images|manifests|optional))(/[\w./-]+)?$")
 # typer has a click of its own, of which it shows little.
 USAGE_ERROR: Final[type[Any]] = typer.BadParameter.__bases__[0]
@@ -42,35 +36,7 @@ TARGETS: Final = re.search(r"^\.PHONY: (help .*)$", (ROOT / "Makefile").read_tex
 CHART: Final = json.loads((ROOT / "deploy/chart/gpushare-scheduler/values.schema.json").read_text(encoding="utf-8"))
 
 
-def blocks(language: str) -> list[tuple[str, str]]:
-    """(document, text) of each, without its indentation."""
-    return [
-        (str(path.relative_to(ROOT)), re.sub(rf"^{indent}", "", text, flags=re.MULTILINE))
-        for path in DOCUMENTS
-        for indent, named, text in FENCED.findall(path.read_text(encoding="utf-8"))
-        if named == language
-    ]
-
-
 SHELL: Final = blocks("sh")
-
-
-def commands(text: str) -> list[list[str]]:
-    """Each command of a text as words, without what stands before the program."""
-    lexer = shlex.shlex(text.replace("\\\n", " ").replace("\n", " ;\n"), posix=True, punctuation_chars="();|&")
-    lexer.commenters, lexer.whitespace_split = "", True
-    found: list[list[str]] = [[]]
-    for word in lexer:
-        if word in BETWEEN:
-            found.append([])
-        elif found[-1] or not BEFORE.match(word):
-            found[-1].append(word)
-    return [one for one in found if one]
-
-
-def uncommented(text: str) -> str:
-    """Without comments: an apostrophe in one opens no quotation."""
-    return re.sub(r"(^|\s)#.*$", "", text, flags=re.MULTILINE)
 
 
 def ours(words: list[str]) -> tuple[str, list[str]] | None:
@@ -157,6 +123,15 @@ def test_a_value_that_the_chart_does_not_have_is_found() -> None:
     ]
 
 
+def test_every_fence_says_what_is_in_it() -> None:
+    unnamed = [
+        (str(path.relative_to(ROOT)), fences.count(""))
+        for path in DOCUMENTS
+        if "" in (fences := re.findall(r"^ *```(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)[::2])
+    ]
+    assert unnamed == []
+
+
 def test_documents_have_commands() -> None:
     programs = [own[0] for _, text in SHELL for words in commands(uncommented(text)) if (own := ours(words))]
     assert {program: programs.count(program) > 3 for program in PROGRAMS} == dict.fromkeys(PROGRAMS, True)
@@ -173,6 +148,14 @@ def test_a_shell_can_read_every_command() -> None:
 
 def test_every_command_of_ours_is_one_and_every_file_is_there() -> None:
     assert [(document, one) for document, text in SHELL for one in wrong(text)] == []
+
+
+def test_commands_within_sentences_are_ours_too_though_not_always_whole() -> None:
+    found = document_commands.mentioned()
+    asked = [(document, command) for document, command in found if not command.endswith("--help")]
+    assert len(asked) > 50
+    said = [(document, one) for document, command in asked for one in wrong(command)]
+    assert [(document, one) for document, one in said if ": Missing " not in one] == []
 
 
 def test_every_value_that_a_command_sets_is_one_of_the_charts() -> None:

@@ -72,7 +72,7 @@ def top(
 def explain(
     pod: Annotated[str, typer.Argument(metavar="POD", help="Name of the pod; also pod/NAME or NAMESPACE/NAME.")],
     *,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace (default: default).")] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace (default: the context's).")] = "",
     node: Annotated[str, typer.Option(help="Look at this node only.")] = "",
     config: _Config = None,
     kubeconfig: _Kubeconfig = None,

@@ -31,12 +31,16 @@ class ClientOptions:
 
 
 class KubeCluster:
-    """A client of one API server; make it inside the event loop that uses it, and close it there."""
+    """A client of one API server; make it inside the event loop that uses it, and close it there.
+
+    namespace: of what a user names without one.
+    """
 
     def __init__(self, connection: Connection, rng: random.Random, options: ClientOptions | None = None) -> None:
         """rng: spreads the ends of watches. options: None for the defaults."""
         options = options or ClientOptions()
         self._timeout_s = options.request_timeout_s
+        self.namespace = connection.namespace
         self._transport = Transport(connection, options.connections)
         self._watching = Watching(self._transport, options.watch, rng)
         self._pods = Decoder(port.PODS)

@@ -9,7 +9,7 @@ import ipaddress
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException
 
 from scheduler.kube.rest.credentials import Credentials, NotRenewed, Source
-from scheduler.kube.rest.kubeconfig import Kubeconfig, without_contents
+from scheduler.kube.rest.kubeconfig import DEFAULT_NAMESPACE, Kubeconfig, without_contents
 from scheduler.kube.rest.service_account import ServiceAccount
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -37,7 +37,8 @@ class Connection:
     """An API server and credentials for it. Nothing has been sent to it yet.
 
     url: without a slash at the end, may have a path. source: where this was read from, for the log.
-    server_name: to expect in the server's certificate instead of the host of `url`.
+    server_name: to expect in the server's certificate instead of the host of `url`. namespace: of what a user names
+    without one, as kubectl takes it from the context.
     """
 
     url: str
@@ -45,6 +46,7 @@ class Connection:
     source: str
     server_name: str | None = None
     proxy: str | None = None
+    namespace: str = DEFAULT_NAMESPACE
 
     @property
     def tls(self) -> ssl.SSLContext:
@@ -109,7 +111,8 @@ async def _from_kubeconfig(environment: Mapping[str, str], paths: list[Path], co
         told, names = without_contents(error), ", ".join(contexts) or "(none)"
         message = f"{name}: {told}; correct it, or choose with --context one of: {names}"
         raise ConnectError(message) from None
-    return await _opened(source, f"{name}, context {source.context}", environment)
+    opened = await _opened(source, f"{name}, context {source.context}", environment)
+    return replace(opened, namespace=source.namespace)
 
 
 def _contexts(path: Path) -> list[str]:

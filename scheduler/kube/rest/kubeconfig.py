@@ -22,6 +22,7 @@ from scheduler.kube.rest.credentials import Lifetime, NotRenewed
 # OIDC and GCP code checks the expiry when called.
 REREAD_S: Final = 60.0
 PLUGIN_TIMEOUT_S: Final = 60.0
+DEFAULT_NAMESPACE: Final = "default"
 # After this part of an exec credential's life it is renewed: no plugin per request, and no request that waits for one.
 _SPENT: Final = 0.8
 
@@ -89,6 +90,11 @@ class _Loader(KubeConfigLoader):
         return tuple(map(self._cluster.safe_get, _TEXTS))
 
     @property
+    def namespace(self) -> str:
+        """As the context has it, which may say nothing."""
+        return str(self._current_context["context"].safe_get("namespace") or DEFAULT_NAMESPACE)
+
+    @property
     def has_token(self) -> bool:
         """Whether what was loaded says who we are by a header."""
         return "token" in vars(self)
@@ -117,7 +123,7 @@ def _file(pem: str) -> str:
 
 
 class Kubeconfig:
-    """One context of one or several merged files. context: its name."""
+    """One context of one or several merged files. context: its name. namespace: that it names, else `default`."""
 
     def __init__(self, paths: list[Path], context: str | None) -> None:
         """Raise what the library raises for a file that is not as it expects, and ConfigException."""
@@ -125,6 +131,7 @@ class Kubeconfig:
         self._made_of = digests(paths)
         self._loader = _Loader(paths, context)
         self.context: str = self._loader.current_context["name"]
+        self.namespace = self._loader.namespace
 
     async def load(self, configuration: Configuration) -> Lifetime:
         """Put server, CA and current credentials into `configuration`. Raises NotRenewed."""

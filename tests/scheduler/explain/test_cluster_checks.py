@@ -64,6 +64,12 @@ def test_a_cluster_in_order_has_nothing_to_do() -> None:
     assert "do: " not in as_text(lines(whole), colour=False)
 
 
+def test_nodes_that_announce_their_cards_are_counted() -> None:
+    other = wire_node("b", [16], labels=LABELS)
+    assert one("inventory", facts(), Severity.OK).message == "1 node announces its cards"
+    assert one("inventory", facts(NODE, other), Severity.OK).message == "2 nodes announce their cards"
+
+
 @pytest.mark.parametrize(
     ("lease", "age_s", "words"),
     [

@@ -236,6 +236,11 @@ def test_an_unknown_pod_is_answered_by_those_that_it_may_be() -> None:
         explained(of, "worker-1")
     with pytest.raises(Unanswerable, match="there is no pod worker-0 in namespace ml; did you mean -n default"):
         asyncio.run(asked(of).explained("ml", "worker-0"))
+    assert asyncio.run(asked(of).explained("", "worker-0")).pod == "default/worker-0"
+    elsewhere = asked(of)
+    elsewhere.namespace = "ml"
+    with pytest.raises(Unanswerable, match="there is no pod worker-0 in namespace ml"):
+        asyncio.run(elsewhere.explained("", "worker-0"))
 
 
 # The command line
@@ -250,10 +255,10 @@ def test_a_cluster_that_cannot_be_found_is_told_in_words(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("pod", "namespace", "expected"),
     [
-        pytest.param("p", "", ("default", "p"), id="a name"),
+        pytest.param("p", "", ("", "p"), id="a name"),
         pytest.param("p", "ml", ("ml", "p"), id="with a namespace"),
         pytest.param("pod/p", "ml", ("ml", "p"), id="as kubectl prints it"),
-        pytest.param("pods/p", "", ("default", "p"), id="in the plural"),
+        pytest.param("pods/p", "", ("", "p"), id="in the plural"),
         pytest.param("ml/p", "", ("ml", "p"), id="as we print it"),
         pytest.param("ml/p", "ml", ("ml", "p"), id="twice the same namespace"),
     ],

@@ -85,6 +85,17 @@ async def test_the_home_directory_is_the_last_resort(home: Path) -> None:
     assert (await connected(IN_A_POD | {"HOME": str(home)})).url == "http://home"
 
 
+@pytest.mark.parametrize(
+    ("says", "namespace"),
+    [({"namespace": "ml"}, "ml"), ({}, "default"), ({"namespace": ""}, "default"), ({"namespace": None}, "default")],
+)
+async def test_the_namespace_is_that_of_the_context(tmp_path: Path, says: dict[str, Any], namespace: str) -> None:
+    contexts = [{"name": "main", "context": {"cluster": "c", "user": "u"} | says}]
+    named = write(tmp_path / "named", document("http://named", contexts=contexts))
+
+    assert (await connected({}, kubeconfig=named)).namespace == namespace
+
+
 async def test_a_context_is_looked_up_in_a_file_and_not_in_the_pod(home: Path, service_account: Path) -> None:
     environment = IN_A_POD | {"HOME": str(home)}
 
