@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from config.settings.deviceplugin import ENV_PREFIX, DevicePluginConfiguration
+from config.settings.isolation import IsolationMechanism
 from config.settings.load import load
 from config.settings.scheduler import SchedulerConfiguration, configuration_model, resolve
 from e2e.deploy.chart import Helm, HelmRefused
@@ -50,6 +51,31 @@ def under(path: str, value: object) -> dict[str, Any]:
             "scheduler.config.leaderElection.leaderElect", False, "scheduler.replicas: more than one", id="no election"
         ),
         pytest.param("defaultSchedulerName.enabled", "yes", "defaultSchedulerName/enabled", id="text for a switch"),
+        pytest.param("devicePlugin.config.mps.directory", "mps", "mps/directory", id="pipes in no absolute path"),
+        pytest.param(
+            "devicePlugin.config.isolation", "mig", "config.isolation: none, mps or hami-core", id="none of ours"
+        ),
+        pytest.param(
+            "devicePlugin.config.isolation",
+            "/etc/own.yaml",
+            "nothing is mounted at /etc/own.yaml; put what that file says into devicePlugin.isolationMechanism",
+            id="a description that is not there",
+        ),
+        pytest.param(
+            "devicePlugin.config.isolation", "hami-core", "devicePlugin.config.hamiCore.library", id="no library"
+        ),
+        pytest.param(
+            "devicePlugin.config",
+            {"isolation": "hami-core", "hamiCore": {"library": "/usr/lib/x86_64-linux-gnu/libvgpu.so"}},
+            "in a directory of its own",
+            id="a library in a directory that the image needs",
+        ),
+        pytest.param(
+            "devicePlugin",
+            {"config": {"isolation": "mps"}, "isolationMechanism": {"preparation": "mps"}},
+            "devicePlugin.config.isolation: leave it out",
+            id="isolation twice",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(helm: Helm, path: str, value: object, said: str) -> None:
@@ -126,16 +152,63 @@ def test_the_programs_accept_the_configuration_and_share_what_they_have_to(
         assert (plugin.memory_unit_mib, plugin.resources) == (scheduler.memory_unit_mib, scheduler.resources)
 
 
+SECURED: Final = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+FOR_MPS: Final = {"privileged": True, "readOnlyRootFilesystem": True}
+
+
+def has_mps(values: Mapping[str, Any]) -> bool:
+    plugin = values.get("devicePlugin", {})
+    asked = plugin.get("config", {}).get("isolation"), plugin.get("isolationMechanism", {}).get("preparation")
+    return "mps" in asked
+
+
 @pytest.mark.parametrize("values", parameters())
 def test_the_pods_are_secured_whatever_the_values(helm: Helm, values: Mapping[str, Any]) -> None:
     documents = [each for each in helm.objects(values) if each["kind"] in {"Deployment", "DaemonSet"}]
-    contexts = [container["securityContext"] for each in documents for container in pod_of(each)["containers"]]
+    contexts = {
+        each["kind"]: container["securityContext"] for each in documents for container in pod_of(each)["containers"]
+    }
 
-    assert all(
-        context["readOnlyRootFilesystem"] and context["capabilities"] == {"drop": ["ALL"]} for context in contexts
-    )
-    assert not any(context["allowPrivilegeEscalation"] for context in contexts)
+    assert contexts.pop("Deployment") == SECURED
+    assert list(contexts.values()) in ([], [FOR_MPS if has_mps(values) else SECURED])
     assert pod_of(one(documents, "Deployment"))["securityContext"]["runAsNonRoot"]
+
+
+@pytest.mark.parametrize("values", parameters())
+def test_the_node_shares_its_memory_and_the_directory_of_mps_with_the_plugin_for_mps_alone(
+    helm: Helm, values: Mapping[str, Any], tmp_path: Path
+) -> None:
+    documents = helm.objects(values)
+    if not any(each["kind"] == "DaemonSet" for each in documents):
+        return
+    pod = pod_of(one(documents, "DaemonSet"))
+    directory = plugin_of(documents, tmp_path).mps.directory
+    mounts = {each["mountPath"] for each in pod["containers"][0]["volumeMounts"] if each["name"] == "mps"}
+    paths = [each["hostPath"] for each in pod["volumes"] if each["name"] == "mps"]
+
+    assert pod.get("hostIPC", False) is has_mps(values)
+    assert mounts == ({directory} if has_mps(values) else set())
+    assert paths == ([{"path": directory, "type": "DirectoryOrCreate"}] if has_mps(values) else [])
+
+
+def test_a_library_and_a_description_are_where_the_plugin_looks_for_them(helm: Helm, tmp_path: Path) -> None:
+    documents = helm.objects(VARIANTS["HAMi-core"])
+    library = Path(plugin_of(documents, tmp_path).hami_core.library)
+    (container,) = pod_of(one(documents, "DaemonSet"))["containers"]
+    described = helm.objects(VARIANTS["a description of isolation"])
+    file = Path(plugin_of(described, tmp_path).isolation)
+    (text,) = (each["data"][file.name] for each in described if file.name in each.get("data", {}))
+    (tmp_path / file.name).write_text(text, encoding="utf-8")
+    mechanism = load(IsolationMechanism, file=tmp_path / file.name, environ={}, flags={}, env_prefix="")
+
+    assert {"name": "hami-core", "mountPath": str(library.parent), "readOnly": True} in container["volumeMounts"]
+    (container,) = pod_of(one(described, "DaemonSet"))["containers"]
+    assert {"name": "config", "mountPath": str(file.parent), "readOnly": True} in container["volumeMounts"]
+    assert (mechanism.preparation, mechanism.environment) == ("mps", {"MY_LIMIT_MIB": "{mib}"})
 
 
 def allowed(documents: list[dict[str, Any]]) -> list[str]:

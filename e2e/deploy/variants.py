@@ -35,6 +35,18 @@ VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "labels of Node Feature Discovery": {"devicePlugin": {"selectNodesBy": "nfd-labels"}},
     "other nodes": {"scheduler": _PLACE, "devicePlugin": {**_PLACE, "selectNodesBy": "nothing"}},
     "the NVIDIA runtime class": {"devicePlugin": {"runtimeClassName": "nvidia"}},
+    "MPS": {"devicePlugin": {"config": {"isolation": "mps"}}},
+    "MPS with daemons of one's own": {
+        "devicePlugin": {"config": {"isolation": "mps", "mps": {"daemons": "external", "directory": "/var/run/mps"}}}
+    },
+    "HAMi-core": {
+        "devicePlugin": {"config": {"isolation": "hami-core", "hamiCore": {"library": "/usr/local/vgpu/libvgpu.so"}}}
+    },
+    "a description of isolation": {
+        "devicePlugin": {
+            "isolationMechanism": {"environment": {"MY_LIMIT_MIB": "{mib}"}, "preparation": "mps", "hostIPC": True}
+        }
+    },
     "an image by its digest": {
         "image": {"repository": "registry.example/gpushare", "digest": f"sha256:{'0' * 64}", "pullPolicy": "Always"}
         | {"pullSecrets": [{"name": "registry"}]}

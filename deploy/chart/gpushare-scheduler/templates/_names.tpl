@@ -60,3 +60,25 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.names.devicePlugin }}
 {{- define "gpushare.policies" -}}
 {{- if .Values.admissionPolicies.enabled -}}{{ include "gpushare.hasValidatingPolicies" . }}{{- end -}}
 {{- end -}}
+
+{{/* JSON of the device plugin's configuration file, less its form: what is given, and where the description is. */}}
+{{- define "gpushare.devicePluginConfig" -}}
+{{- $config := .Values.devicePlugin.config -}}
+{{- if .Values.devicePlugin.isolationMechanism -}}
+{{- $config = merge (dict "isolation" "/etc/gpushare/isolation.yaml") $config -}}
+{{- end -}}
+{{- toJson $config -}}
+{{- end -}}
+
+{{/* "true" where the device plugin runs, or looks for, the control daemons of MPS, else nothing. */}}
+{{- define "gpushare.mps" -}}
+{{- $described := dig "preparation" "none" .Values.devicePlugin.isolationMechanism -}}
+{{- if or (eq (toString .Values.devicePlugin.config.isolation) "mps") (eq $described "mps") -}}true{{- end -}}
+{{- end -}}
+
+{{/* The directory of the library that hami-core puts into containers, else nothing. */}}
+{{- define "gpushare.hamiCoreDirectory" -}}
+{{- if eq (toString .Values.devicePlugin.config.isolation) "hami-core" -}}
+{{- dir (dig "hamiCore" "library" "" .Values.devicePlugin.config) -}}
+{{- end -}}
+{{- end -}}
