@@ -108,6 +108,12 @@ def test_policies_are_rendered_where_the_api_server_has_them(helm: Helm) -> None
             "devicePlugin.mayMarkAssigned: without the admission policies",
             id="the right to patch pods before there are policies",
         ),
+        pytest.param(
+            {"admissionPolicies": {"volumes": {"enabled": True}}},
+            "1.29.6",
+            "admissionPolicies.volumes.enabled: there are no policies without admissionPolicies.enabled, or before",
+            id="an optional policy before there are policies",
+        ),
     ],
 )
 def test_what_a_version_cannot_have_is_refused(

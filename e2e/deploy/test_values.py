@@ -1,4 +1,4 @@
-"""A wrong value is refused by its name, a right one is where it belongs, and the programs accept what comes of it."""
+"""A value is where it belongs, and the programs accept what comes of it; `test_refused_values` has the wrong ones."""
 
 import re
 from collections.abc import Mapping
@@ -12,87 +12,13 @@ from config.settings.deviceplugin import ENV_PREFIX, DevicePluginConfiguration
 from config.settings.isolation import IsolationMechanism
 from config.settings.load import load
 from config.settings.scheduler import SchedulerConfiguration, configuration_model, resolve
-from e2e.deploy.chart import Helm, HelmRefused
+from e2e.deploy.chart import Helm
 from e2e.deploy.variants import VARIANTS, parameters
 from scheduler.plugins.registry import describe
 
 OTHER: Final = VARIANTS["another configuration"]
 # What the NVIDIA runtime reads, and the node's name, which is one of the settings under another name.
 NO_SETTINGS: Final = ("NVIDIA_", "NODE_NAME")
-
-
-def under(path: str, value: object) -> dict[str, Any]:
-    for name in reversed(path.split(".")):
-        value = {name: value}
-    assert isinstance(value, dict)
-    return value
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "said"),
-    [
-        pytest.param("scheduler.replicas", "two", "scheduler/replicas", id="text for a number"),
-        pytest.param("scheduler.replica", 3, "'replica'", id="a misspelt name"),
-        pytest.param("tag", "1", "'tag'", id="a name at the wrong place"),
-        pytest.param("image.digest", "latest", "image/digest", id="no digest"),
-        pytest.param("devicePlugin.selectNodesBy", "gpu", "devicePlugin/selectNodesBy", id="none of the choices"),
-        pytest.param("admissionPolicies.schedulerName.action", "Log", "schedulerName/action", id="no action"),
-        pytest.param("scheduler.config.memoryUnit", 1, "'memoryUnit'", id="no setting of the scheduler"),
-        pytest.param("scheduler.config.memoryUnitMiB", 0, "memoryUnitMiB", id="a unit of nothing"),
-        pytest.param("scheduler.config.kind", "Deployment", "config/kind", id="no configuration"),
-        pytest.param("devicePlugin.config.nodeName", "a", "'nodeName'", id="one node's name for all nodes"),
-        pytest.param(
-            "devicePlugin.config.memoryUnitMiB",
-            256,
-            "devicePlugin.config.memoryUnitMiB: the device plugin takes it from scheduler.config.memoryUnitMiB",
-            id="the unit twice",
-        ),
-        pytest.param(
-            "scheduler.config.leaderElection.leaderElect", False, "scheduler.replicas: more than one", id="no election"
-        ),
-        pytest.param("defaultSchedulerName.enabled", "yes", "defaultSchedulerName/enabled", id="text for a switch"),
-        pytest.param("devicePlugin.config.mps.directory", "mps", "mps/directory", id="pipes in no absolute path"),
-        pytest.param(
-            "devicePlugin.config.isolation", "mig", "config.isolation: none, mps or hami-core", id="none of ours"
-        ),
-        pytest.param(
-            "devicePlugin.config.isolation",
-            "/etc/own.yaml",
-            "nothing is mounted at /etc/own.yaml; put what that file says into devicePlugin.isolationMechanism",
-            id="a description that is not there",
-        ),
-        pytest.param(
-            "devicePlugin.config.isolation", "hami-core", "devicePlugin.config.hamiCore.library", id="no library"
-        ),
-        pytest.param(
-            "devicePlugin.config",
-            {"isolation": "hami-core", "hamiCore": {"library": "/usr/lib/x86_64-linux-gnu/libvgpu.so"}},
-            "in a directory of its own",
-            id="a library in a directory that the image needs",
-        ),
-        pytest.param(
-            "devicePlugin",
-            {"config": {"isolation": "mps"}, "isolationMechanism": {"preparation": "mps"}},
-            "devicePlugin.config.isolation: leave it out",
-            id="isolation twice",
-        ),
-    ],
-)
-def test_a_wrong_value_is_refused_by_its_name(helm: Helm, path: str, value: object, said: str) -> None:
-    with pytest.raises(HelmRefused) as refused:
-        helm.objects(under(path, value))
-
-    assert said in str(refused.value)
-
-
-def test_two_monitors_for_the_same_pods_are_refused(helm: Helm) -> None:
-    with pytest.raises(HelmRefused, match=r"serviceMonitor\.enabled: podMonitor\.enabled reads the same pods"):
-        helm.objects({**VARIANTS["pod monitors"], **VARIANTS["service monitors"]})
-
-
-def test_an_affinity_beside_that_of_the_labels_is_refused(helm: Helm) -> None:
-    with pytest.raises(HelmRefused, match=r"devicePlugin\.affinity: selectNodesBy nfd-labels is an affinity"):
-        helm.objects({"devicePlugin": {"selectNodesBy": "nfd-labels", "affinity": {"podAffinity": {}}}})
 
 
 def one(documents: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:
@@ -107,8 +33,9 @@ def pod_of(workload: dict[str, Any]) -> dict[str, Any]:
 
 def scheduler_of(documents: list[dict[str, Any]], folder: Path) -> SchedulerConfiguration:
     """What the scheduler reads in its container."""
-    (volume,) = pod_of(one(documents, "Deployment"))["volumes"]
-    name = volume["configMap"]["name"]
+    (name,) = (
+        each["configMap"]["name"] for each in pod_of(one(documents, "Deployment"))["volumes"] if "configMap" in each
+    )
     (found,) = (each for each in documents if each["kind"] == "ConfigMap" and each["metadata"]["name"] == name)
     (folder / "scheduler.yaml").write_text(found["data"]["scheduler.yaml"], encoding="utf-8")
     model = configuration_model(describe())
@@ -193,6 +120,40 @@ def test_the_node_shares_its_memory_and_the_directory_of_mps_with_the_plugin_for
     assert pod.get("hostIPC", False) is has_mps(values)
     assert mounts == ({directory} if has_mps(values) else set())
     assert paths == ([{"path": directory, "type": "DirectoryOrCreate"}] if has_mps(values) else [])
+
+
+@pytest.mark.parametrize("values", parameters())
+def test_every_folder_that_the_device_plugin_uses_is_mounted_as_it_uses_it(
+    helm: Helm, values: Mapping[str, Any], tmp_path: Path
+) -> None:
+    documents = helm.objects(values)
+    if not any(each["kind"] == "DaemonSet" for each in documents):
+        return
+    pod = pod_of(one(documents, "DaemonSet"))
+    volumes = {each["name"]: each.get("hostPath", {}).get("path") for each in pod["volumes"]}
+    mounts = {each["mountPath"]: each for each in pod["containers"][0]["volumeMounts"]}
+    used = plugin_of(documents, tmp_path)
+    written = {used.kubelet.device_plugin_dir, used.cdi_dir}
+    if not Path(used.state_dir).is_relative_to(used.kubelet.device_plugin_dir):
+        written.add(used.state_dir)
+    read = {str(Path(used.kubelet.pod_resources_socket).parent), *used.cdi_spec_dirs} - written
+
+    assert len(volumes) == len(pod["volumes"])
+    for paths, read_only in ((written, False), (read, True)):
+        found = {path: (volumes[mounts[path]["name"]], mounts[path].get("readOnly", False)) for path in paths}
+        assert found == {path: (path, read_only) for path in paths}
+
+
+def test_the_certificate_of_the_page_is_where_the_scheduler_reads_it(helm: Helm, tmp_path: Path) -> None:
+    documents = helm.objects(VARIANTS["the web page with a certificate"])
+    page = scheduler_of(documents, tmp_path).page
+    pod = pod_of(one(documents, "Deployment"))
+    (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "page")
+
+    assert {"name": "page", "secret": {"secretName": "page-tls"}} in pod["volumes"]
+    # The names of a Secret of type kubernetes.io/tls.
+    assert (page.cert_file, page.key_file) == (f"{mount['mountPath']}/tls.crt", f"{mount['mountPath']}/tls.key")
+    assert (page.enabled, page.listen) == (True, ":10264")
 
 
 def test_a_library_and_a_description_are_where_the_plugin_looks_for_them(helm: Helm, tmp_path: Path) -> None:

@@ -70,6 +70,22 @@ VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "a default scheduler name": {"defaultSchedulerName": {"enabled": True}},
     "the web page": {"scheduler": {"config": {"page": {"enabled": True}}}},
+    "the web page with a certificate": {
+        "scheduler": {"config": {"page": {"enabled": True, "listen": ":10264"}}, "pageSecretName": "page-tls"}
+    },
+    "another kubelet": {
+        "devicePlugin": {
+            "config": {
+                "kubelet": {
+                    "devicePluginDir": "/var/lib/k0s/kubelet/device-plugins",
+                    "podResourcesSocket": "/var/lib/k0s/kubelet/pod-resources/kubelet.sock",
+                },
+                "stateDir": "/var/lib/gpushare",
+                "cdiDir": "/etc/cdi",
+                "cdiSpecDirs": ["/etc/cdi", "/opt/cdi.d"],
+            }
+        }
+    },
     "pod monitors": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
     "service monitors": {"serviceMonitor": {"enabled": True, "interval": "1m"}},
     **({"alerts": {"prometheusRule": {"enabled": True}}} if (CHART / "files" / "alerts.yaml").exists() else {}),

@@ -46,9 +46,30 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.names.devicePlugin }}
 {{- toJson $names -}}
 {{- end -}}
 
-{{/* The port that a configuration listens on: (list CONFIGURATION DEFAULT). */}}
+{{/* The port that a configuration listens on: (list CONFIGURATION DEFAULT PATH). */}}
 {{- define "gpushare.port" -}}
-{{- regexFind "[0-9]+$" (dig "listen" (index . 1) (index . 0)) -}}
+{{- $listen := dig "listen" (index . 1) (index . 0) -}}
+{{- if regexMatch "^(127[.]|localhost:|\\[::1\\])" $listen -}}
+{{- fail (printf "%s.listen: %s is reached from within the pod alone; the kubelet's probes ask the pod's address" (index . 2) $listen) -}}
+{{- end -}}
+{{- regexFind "[0-9]+$" $listen -}}
+{{- end -}}
+
+{{/* JSON of the scheduler's configuration file: what is given, and where the page's certificate is. */}}
+{{- define "gpushare.schedulerConfig" -}}
+{{- $config := .Values.scheduler.config -}}
+{{- $page := $config.page | default (dict) -}}
+{{- if or $page.certFile $page.keyFile -}}
+{{- fail "scheduler.config.page.certFile, keyFile: nothing is mounted there; name the Secret in scheduler.pageSecretName" -}}
+{{- end -}}
+{{- if and $page.enabled (not .Values.scheduler.pageSecretName) (not (regexMatch "^(127[.]|localhost:|\\[::1\\])" (toString ($page.listen | default "127.0.0.1:10264")))) -}}
+{{- fail (printf "scheduler.config.page.listen: %s needs a certificate, in scheduler.pageSecretName; tokens would go over the network unencrypted" $page.listen) -}}
+{{- end -}}
+{{- if .Values.scheduler.pageSecretName -}}
+{{- $files := dict "certFile" "/etc/gpushare-page/tls.crt" "keyFile" "/etc/gpushare-page/tls.key" -}}
+{{- $config = merge (dict "page" (merge $files $page)) $config -}}
+{{- end -}}
+{{- toJson $config -}}
 {{- end -}}
 
 {{/* "true" where the API server has ValidatingAdmissionPolicies, else nothing. */}}
