@@ -234,6 +234,21 @@ def test_the_image_is_named_by_its_digest_where_there_is_one(helm: Helm) -> None
     }
 
 
+@pytest.mark.parametrize(
+    ("election", "strategy"),
+    [
+        pytest.param({}, {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}, id="the next one stands by"),
+        pytest.param({"leaderElect": False}, {"type": "Recreate"}, id="nobody stands by"),
+    ],
+)
+def test_without_an_election_never_two_schedule_in_a_rollout(
+    helm: Helm, election: dict[str, Any], strategy: dict[str, Any]
+) -> None:
+    documents = helm.objects({"scheduler": {"replicas": 1, "config": {"leaderElection": election}}})
+
+    assert one(documents, "Deployment")["spec"]["strategy"] == strategy
+
+
 def test_another_configuration_makes_new_pods(helm: Helm) -> None:
     def templates(values: Mapping[str, Any]) -> list[Any]:
         documents = helm.objects(values)
