@@ -144,6 +144,12 @@ def test_every_folder_that_the_device_plugin_uses_is_mounted_as_it_uses_it(
         assert found == {path: (path, read_only) for path in paths}
 
 
+def test_the_state_follows_the_directory_of_the_kubelet(helm: Helm, tmp_path: Path) -> None:
+    used = plugin_of(helm.objects(VARIANTS["another kubelet"]), tmp_path)
+
+    assert used.state_dir == f"{used.kubelet.device_plugin_dir}/gpushare"
+
+
 def test_the_certificate_of_the_page_is_where_the_scheduler_reads_it(helm: Helm, tmp_path: Path) -> None:
     documents = helm.objects(VARIANTS["the web page with a certificate"])
     page = scheduler_of(documents, tmp_path).page

@@ -21,13 +21,12 @@ from e2e.deploy.cluster_state import until
 from e2e.deploy.migrating_cluster import (
     EXTENDER,
     OLD_DAEMON_SET,
-    Terminal,
     asking,
-    blocks,
     desired,
     legacy_objects,
     moved_node,
 )
+from e2e.deploy.terminal import Terminal, blocks
 from e2e.programs import manifests
 from e2e.programs.legacy_extender import LegacyExtender
 from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess

@@ -37,7 +37,10 @@ VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "the NVIDIA runtime class": {"devicePlugin": {"runtimeClassName": "nvidia"}},
     "MPS": {"devicePlugin": {"config": {"isolation": "mps"}}},
     "MPS with daemons of one's own": {
-        "devicePlugin": {"config": {"isolation": "mps", "mps": {"daemons": "external", "directory": "/var/run/mps"}}}
+        "devicePlugin": {
+            "config": {"isolation": "mps", "mps": {"daemons": "external", "directory": "/var/run/mps"}}
+            | {"stateDir": "/var/lib/gpushare"}
+        }
     },
     "HAMi-core": {
         "devicePlugin": {"config": {"isolation": "hami-core", "hamiCore": {"library": "/usr/local/vgpu/libvgpu.so"}}}
@@ -80,7 +83,6 @@ VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
                     "devicePluginDir": "/var/lib/k0s/kubelet/device-plugins",
                     "podResourcesSocket": "/var/lib/k0s/kubelet/pod-resources/kubelet.sock",
                 },
-                "stateDir": "/var/lib/gpushare",
                 "cdiDir": "/etc/cdi",
                 "cdiSpecDirs": ["/etc/cdi", "/opt/cdi.d"],
             }

@@ -82,9 +82,12 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.names.devicePlugin }}
 {{- if .Values.admissionPolicies.enabled -}}{{ include "gpushare.hasValidatingPolicies" . }}{{- end -}}
 {{- end -}}
 
-{{/* JSON of the device plugin's configuration file, less its form: what is given, and where the description is. */}}
+{{/* JSON of the device plugin's configuration file, less its form: what is given, and what follows from it. */}}
 {{- define "gpushare.devicePluginConfig" -}}
 {{- $config := .Values.devicePlugin.config -}}
+{{- with dig "kubelet" "devicePluginDir" "" $config -}}
+{{- $config = merge (dict) $config (dict "stateDir" (print . "/gpushare")) -}}
+{{- end -}}
 {{- if .Values.devicePlugin.isolationMechanism -}}
 {{- $config = merge (dict "isolation" "/etc/gpushare/isolation.yaml") $config -}}
 {{- end -}}
