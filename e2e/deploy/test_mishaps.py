@@ -98,6 +98,29 @@ async def test_other_names_take_the_place_of_the_first(before: set[Name], helm_t
     } == set()
 
 
+async def test_a_second_release_of_other_names_is_refused_unless_it_has_no_policies(
+    before: set[Name], helm_there: Helm, operator: Admin
+) -> None:
+    del before
+    second = ("install", "another", str(CHART), "--namespace", "default")
+    helm_there(*INSTALL, *IN)
+    first = await everything(operator)
+    with pytest.raises(HelmRefused, match=r"ValidatingAdmissionPolicy .* cannot be imported into the current release"):
+        helm_there(*second, values=VARIANTS["other names"])
+    assert await everything(operator) == first
+    # Helm cannot tell. What then holds it off: the Lease, the lock on each node, the policies of the first.
+    helm_there(*second, values={**VARIANTS["other names"], "admissionPolicies": {"enabled": False}})
+    path = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles"
+    roles = {one["metadata"]["name"]: one["rules"] for one in await operator.items(path)}
+    assert lease_of(roles["shared-gpus"]) == lease_of(roles[manifests.SCHEDULER])
+
+
+def lease_of(rules: list[Json]) -> list[str]:
+    """The Lease that a Role lets its account renew."""
+    (named,) = (rule["resourceNames"] for rule in rules if rule["resources"] == ["leases"] and "resourceNames" in rule)
+    return list(named)
+
+
 async def test_the_election_is_switched_off_and_on(before: set[Name], helm_there: Helm, operator: Admin) -> None:
     """It changes how the Deployment is rolled out, of which the API server takes one way at a time."""
     del before
