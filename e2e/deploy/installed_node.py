@@ -18,7 +18,7 @@ from e2e.node.local_node import LocalNode
 from e2e.programs import manifests
 
 PODS: Final = f"/api/v1/namespaces/{manifests.NAMESPACE}/pods"
-_APPS: Final = f"/apis/apps/v1/namespaces/{manifests.NAMESPACE}"
+DAEMON_SETS: Final = f"/apis/apps/v1/namespaces/{manifests.NAMESPACE}/daemonsets"
 _NODES: Final = "/api/v1/nodes"
 _LISTENS: Final = {"Deployment": "GPUSHARE_SCHEDULER_LISTEN", "DaemonSet": "GPUSHARE_DEVICE_PLUGIN_LISTEN"}
 _LOOPBACK: Final = "127.0.0.1"
@@ -27,9 +27,10 @@ _CARDS_AT: Final = "/etc/gpushare-cards"
 READY_WITHIN_S: Final = 180.0
 
 
-def documents(node: LocalNode, cards_mib: Sequence[int]) -> list[Json]:
-    """All of `deploy/manifests`, in order, as this node can run it."""
-    installed = [copy.deepcopy(document) for file in manifests.installed() for document in manifests.documents(file)]
+def documents(node: LocalNode, cards_mib: Sequence[int], rendered: Sequence[Json] = ()) -> list[Json]:
+    """All of `deploy/manifests`, in order, as this node can run it. rendered: of other values, in their place."""
+    shipped = rendered or [document for file in manifests.installed() for document in manifests.documents(file)]
+    installed = copy.deepcopy(list(shipped))
     for document in installed:
         if document["kind"] in _LISTENS:
             _for_our_network(document, node.cluster.url)
@@ -47,9 +48,9 @@ def documents(node: LocalNode, cards_mib: Sequence[int]) -> list[Json]:
     return [simulated, *installed]
 
 
-async def install(admin: Admin, node: LocalNode, cards_mib: Sequence[int]) -> None:
+async def install(admin: Admin, node: LocalNode, cards_mib: Sequence[int], rendered: Sequence[Json] = ()) -> None:
     """Apply it all and label the node, as `kubectl` does. Raises UnexpectedAnswer."""
-    for document in documents(node, cards_mib):
+    for document in documents(node, cards_mib, rendered):
         await manifests.apply(admin, document)
     done(await admin.patch(f"{_NODES}/{node.name}", {"metadata": {"labels": {"gpushare": "true"}}}))
 

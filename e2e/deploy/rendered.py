@@ -14,6 +14,10 @@ from tests.support.repository import ROOT
 MANIFESTS: Final = ROOT / "deploy" / "manifests"
 OPTIONAL: Final = ROOT / "deploy" / "optional"
 HEAD: Final = "# Rendered from deploy/chart by `make manifests`: change it there.\n\n"
+# As a patch of kustomize: the whole specification takes the place of the installed one's, with what that has beside it.
+_SPEC: Final = "\nspec:\n"
+_IN_ITS_PLACE: Final = f"{_SPEC}  $patch: replace\n"
+_MPS: Final = {"devicePlugin": {"config": {"isolation": "mps"}}}
 
 
 def _policy(name: str) -> dict[str, Any]:
@@ -26,6 +30,8 @@ OF_VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
     "device-plugin-evict.yaml": {"devicePlugin": {"mayEvict": True}},
     "device-plugin-mark-assigned.yaml": {"devicePlugin": {"mayMarkAssigned": True}},
     "limit-volume-writes.yaml": _policy("volumes"),
+    "mps/device-plugin-configmap.yaml": _MPS,
+    "mps/device-plugin-daemonset.yaml": _MPS,
     "page.yaml": {"scheduler": {"config": {"page": {"enabled": True}}}},
     "pod-monitors.yaml": {"podMonitor": {"enabled": True}},
     "refuse-unknown-keys.yaml": _policy("unknownKeys"),
@@ -37,7 +43,9 @@ OF_VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
 def files(helm: Helm) -> dict[Path, str]:
     """Every file, and what it has to hold. Raises HelmRefused."""
     installed = {MANIFESTS / name: text for name, text in helm.rendered({}).items()}
-    optional = {OPTIONAL / name: helm.rendered(values)[name] for name, values in OF_VALUES.items()}
+    optional = {OPTIONAL / name: helm.rendered(values)[Path(name).name] for name, values in OF_VALUES.items()}
+    patches = [path for path in optional if MANIFESTS / path.name in installed]
+    optional |= {path: optional[path].replace(_SPEC, _IN_ITS_PLACE, 1) for path in patches}
     return {path: HEAD + text for path, text in (installed | optional).items()}
 
 

@@ -1,5 +1,6 @@
 """The image: built twice, looked into, its programs run in it, and both installed from it on a real kubelet."""
 
+import asyncio
 import json
 import os
 import re
@@ -13,16 +14,19 @@ from typing import Final
 import pytest
 
 from config.protocol import names
+from config.settings import isolation
 from e2e.control_plane import binaries
-from e2e.control_plane.admin import Admin
+from e2e.control_plane.admin import Admin, Json, done
 from e2e.control_plane.cluster import ControlPlane
 from e2e.deploy import installed_node
 from e2e.deploy.base_image import ImageUnavailable
+from e2e.deploy.chart import Helm
 from e2e.deploy.image_builder import BuiltImage, ImageBuilder, image_builder
 from e2e.deploy.unpacked_image import UnpackedImage
 from e2e.node.local_node import LocalNode
+from e2e.programs import manifests
 from e2e.suites.shared_node import GIB, all_settled, expected_inside, pods, shared_pod, sharing, what_is_inside
-from tests.support import guide
+from tests.support import guide, mps_double
 from tests.support.repository import ROOT
 
 VERSION: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
@@ -35,6 +39,11 @@ PROGRAMS: Final = {
 }
 BIN: Final = "/opt/gpushare/bin"
 AT_MOST_MIB: Final = 320
+# Where a script stands for NVIDIA's control program of MPS.
+DOUBLE_AT: Final = "/opt/mps-double"
+# Source: linux/capability.h.
+CAP_SYS_ADMIN: Final = 21
+ENDED_WITHIN_S: Final = 60.0
 # As containerd completes the name that the manifests have.
 NAME: Final = f"docker.io/library/gpushare-scheduler:{VERSION}"
 
@@ -147,6 +156,53 @@ def test_a_rule_of_ones_own_is_copied_in(
     simulate = (f"{BIN}/gpushare-scheduler", "simulate", "--config", "/etc/scheduler.yaml", "/etc/cluster.yaml")
     assert with_rule.bytes > unpacked.bytes
     assert "had enough pods of the same owner" in " ".join(with_rule.run(*simulate).split())
+
+
+def with_mps(helm: Helm, node: LocalNode) -> list[Json]:
+    """What the chart renders for MPS, with a script for NVIDIA's control program."""
+    folder = node.folder / "mps-double"
+    folder.mkdir()
+    control = mps_double.installed(folder, f"{BIN}/python")
+    settings = {"isolation": "mps", "mps": {"control": f"{DOUBLE_AT}/{control.name}"}}
+    rendered = helm.objects({"devicePlugin": {"config": settings}})
+    (pod,) = (each["spec"]["template"]["spec"] for each in rendered if each["kind"] == "DaemonSet")
+    pod["volumes"].append({"name": "double", "hostPath": {"path": str(folder)}})
+    pod["containers"][0]["volumeMounts"].append({"name": "double", "mountPath": DOUBLE_AT, "readOnly": True})
+    return rendered
+
+
+async def test_the_daemons_of_mps_run_in_the_pod_of_the_chart(
+    node_ready: None,  # noqa: ARG001 - asked for its skip
+    helm: Helm,
+    archive: Path,
+) -> None:
+    with ControlPlane(controller_manager=True, scheduler={}) as cluster, LocalNode(cluster, "n1") as node:
+        node.import_images(archive)
+        async with Admin(cluster.access()) as admin:
+            await installed_node.install(admin, node, [16 * GIB], with_mps(helm, node))
+            _, plugin = await installed_node.ready(admin)
+            async with pods(admin, [shared_pod("client", [sharing(4)], hostIPC=True)]) as created:
+                (client,) = await all_settled(admin, created)
+                inside = node.container(client).environment()
+                pipes = node.folder / inside[isolation.MPS_PIPES].removeprefix("/")
+                assert (pipes / mps_double.PID_FILE).exists()
+                rights = user_and_capabilities(node.container(plugin).pid)
+                shared_memory = {memory_namespace(node.container(pod).pid) for pod in (client, plugin)}
+            done(await admin.delete(f"{installed_node.DAEMON_SETS}/{manifests.PLUGIN}"))
+            # The plugin tells its daemons to end, and removes nothing of one that is killed.
+            async with asyncio.timeout(ENDED_WITHIN_S):
+                while (pipes / mps_double.PID_FILE).exists():  # noqa: ASYNC110 - a file tells nobody
+                    await asyncio.sleep(0.1)
+    assert inside["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
+    assert pipes.name == inside["GPUSHARE_CARD_UUIDS"]
+    assert rights[0] == 0
+    assert rights[1] & 1 << CAP_SYS_ADMIN
+    assert len(shared_memory) == 1
+
+
+def memory_namespace(pid: int) -> Path:
+    """Processes that have the same one share `/dev/shm`."""
+    return Path(f"/proc/{pid}/ns/ipc").readlink()
 
 
 def user_and_capabilities(pid: int) -> tuple[int, int]:

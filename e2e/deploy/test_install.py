@@ -1,7 +1,6 @@
 """The chart on a real API server with the controllers of Kubernetes: installed, changed, taken back and removed."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -9,51 +8,18 @@ import pytest
 
 from e2e.control_plane.admin import Admin, ApiResponse, Json
 from e2e.deploy.chart import CHART, NAMESPACE, RELEASE, Helm, HelmRefused
+from e2e.deploy.cluster_state import everything, key, until
 from e2e.deploy.variants import VARIANTS, parameters
 from e2e.programs import manifests
 
 IN: Final = ("--namespace", NAMESPACE)
 DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
 OURS: Final = "gpushare-scheduler"
-_WITHIN_S: Final = 60.0
-_LOOK_EVERY_S: Final = 0.1
-# Controllers write these about everything, and they go by themselves.
-_OF_THE_CLUSTER: Final = {"events"}
-
-
-async def everything(admin: Admin) -> set[tuple[str, str, str]]:
-    """(collection, namespace, name) of every object of every API group that the server announces."""
-    groups = (await admin.get("/apis")).body["groups"]
-    bases = ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
-    found: set[tuple[str, str, str]] = set()
-    for base in bases:
-        for resource in (await admin.get(base)).body["resources"]:
-            plural = resource["name"]
-            if "list" in resource["verbs"] and "/" not in plural and plural not in _OF_THE_CLUSTER:
-                items = await admin.items(f"{base}/{plural}")
-                found |= {(plural, each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in items}
-    return found
-
-
-async def until(look: Callable[[], Awaitable[Any]], wanted: object) -> None:
-    """Ask again until the answer is the wanted one; the assertion shows the last answer."""
-    last: object = None
-    try:
-        async with asyncio.timeout(_WITHIN_S):
-            while (last := await look()) != wanted:  # noqa: ASYNC110 - nothing tells when controllers are done
-                await asyncio.sleep(_LOOK_EVERY_S)
-    except TimeoutError:
-        assert last == wanted
 
 
 async def replicas(admin: Admin) -> int:
     found: int = (await admin.get(DEPLOYMENT)).body["spec"]["replicas"]
     return found
-
-
-def key(document: Json) -> tuple[str, str, str]:
-    plural = manifests.collection(document).rpartition("/")[2]
-    return plural, document["metadata"].get("namespace", ""), document["metadata"]["name"]
 
 
 async def test_a_release_is_installed_changed_taken_back_and_leaves_nothing(helm_there: Helm, operator: Admin) -> None:

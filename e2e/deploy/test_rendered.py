@@ -3,11 +3,15 @@
 docs/decisions/0065.
 """
 
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
+from e2e.control_plane import binaries
 from e2e.deploy import rendered
 from e2e.deploy.chart import CHART, Helm, HelmRefused
 from e2e.deploy.variants import VARIANTS, parameters
@@ -21,6 +25,10 @@ ALL: Final = ("every policy", "pod monitors", "a device plugin with a configurat
 
 def kinds(documents: list[dict[str, Any]]) -> frozenset[Kind]:
     return frozenset(Kind(document["apiVersion"], document["kind"]) for document in documents)
+
+
+def by_name(documents: Iterable[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    return {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in documents}
 
 
 def merged(*names: str) -> dict[str, Any]:
@@ -37,8 +45,26 @@ def test_the_manifests_are_what_the_chart_renders(helm: Helm) -> None:
 
 
 def test_there_is_no_manifest_beside_them(helm: Helm) -> None:
-    there = {*rendered.MANIFESTS.glob("*.yaml"), *rendered.OPTIONAL.glob("*.yaml")}
-    assert there == {*rendered.files(helm), rendered.MANIFESTS / "kustomization.yaml"}
+    there = {*rendered.MANIFESTS.glob("*.yaml"), *rendered.OPTIONAL.rglob("*.yaml")}
+    written_by_hand = {path for path in there if path.name == "kustomization.yaml"}
+    assert there - written_by_hand == set(rendered.files(helm))
+
+
+@pytest.mark.parametrize(
+    ("folder", "values"),
+    [
+        pytest.param(rendered.MANIFESTS, {}, id="default"),
+        pytest.param(rendered.OPTIONAL / "mps", VARIANTS["MPS"], id="MPS"),
+        pytest.param(
+            rendered.OPTIONAL / "nvidia-runtime-class", VARIANTS["the NVIDIA runtime class"], id="the runtime class"
+        ),
+    ],
+)
+def test_kubectl_applies_the_objects_that_helm_installs(helm: Helm, folder: Path, values: Mapping[str, Any]) -> None:
+    built = [str(binaries.ensure(["kubectl"])["kubectl"]), "kustomize", str(folder)]
+    applied = subprocess.run(built, capture_output=True, text=True, check=True).stdout
+
+    assert by_name(yaml.safe_load_all(applied)) == by_name(helm.objects(values))
 
 
 def test_helm_finds_no_fault(helm: Helm) -> None:
@@ -81,6 +107,12 @@ def test_policies_are_rendered_where_the_api_server_has_them(helm: Helm) -> None
             "1.29.6",
             "devicePlugin.mayMarkAssigned: without the admission policies",
             id="the right to patch pods before there are policies",
+        ),
+        pytest.param(
+            {"admissionPolicies": {"volumes": {"enabled": True}}},
+            "1.29.6",
+            "admissionPolicies.volumes.enabled: there are no policies without admissionPolicies.enabled, or before",
+            id="an optional policy before there are policies",
         ),
     ],
 )

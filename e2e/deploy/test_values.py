@@ -1,4 +1,4 @@
-"""A wrong value is refused by its name, a right one is where it belongs, and the programs accept what comes of it."""
+"""A value is where it belongs, and the programs accept what comes of it; `test_refused_values` has the wrong ones."""
 
 import re
 from collections.abc import Mapping
@@ -9,64 +9,16 @@ import pytest
 import yaml
 
 from config.settings.deviceplugin import ENV_PREFIX, DevicePluginConfiguration
+from config.settings.isolation import IsolationMechanism
 from config.settings.load import load
 from config.settings.scheduler import SchedulerConfiguration, configuration_model, resolve
-from e2e.deploy.chart import Helm, HelmRefused
+from e2e.deploy.chart import Helm
 from e2e.deploy.variants import VARIANTS, parameters
 from scheduler.plugins.registry import describe
 
 OTHER: Final = VARIANTS["another configuration"]
 # What the NVIDIA runtime reads, and the node's name, which is one of the settings under another name.
 NO_SETTINGS: Final = ("NVIDIA_", "NODE_NAME")
-
-
-def under(path: str, value: object) -> dict[str, Any]:
-    for name in reversed(path.split(".")):
-        value = {name: value}
-    assert isinstance(value, dict)
-    return value
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "said"),
-    [
-        pytest.param("scheduler.replicas", "two", "scheduler/replicas", id="text for a number"),
-        pytest.param("scheduler.replica", 3, "'replica'", id="a misspelt name"),
-        pytest.param("tag", "1", "'tag'", id="a name at the wrong place"),
-        pytest.param("image.digest", "latest", "image/digest", id="no digest"),
-        pytest.param("devicePlugin.selectNodesBy", "gpu", "devicePlugin/selectNodesBy", id="none of the choices"),
-        pytest.param("admissionPolicies.schedulerName.action", "Log", "schedulerName/action", id="no action"),
-        pytest.param("scheduler.config.memoryUnit", 1, "'memoryUnit'", id="no setting of the scheduler"),
-        pytest.param("scheduler.config.memoryUnitMiB", 0, "memoryUnitMiB", id="a unit of nothing"),
-        pytest.param("scheduler.config.kind", "Deployment", "config/kind", id="no configuration"),
-        pytest.param("devicePlugin.config.nodeName", "a", "'nodeName'", id="one node's name for all nodes"),
-        pytest.param(
-            "devicePlugin.config.memoryUnitMiB",
-            256,
-            "devicePlugin.config.memoryUnitMiB: the device plugin takes it from scheduler.config.memoryUnitMiB",
-            id="the unit twice",
-        ),
-        pytest.param(
-            "scheduler.config.leaderElection.leaderElect", False, "scheduler.replicas: more than one", id="no election"
-        ),
-        pytest.param("defaultSchedulerName.enabled", "yes", "defaultSchedulerName/enabled", id="text for a switch"),
-    ],
-)
-def test_a_wrong_value_is_refused_by_its_name(helm: Helm, path: str, value: object, said: str) -> None:
-    with pytest.raises(HelmRefused) as refused:
-        helm.objects(under(path, value))
-
-    assert said in str(refused.value)
-
-
-def test_two_monitors_for_the_same_pods_are_refused(helm: Helm) -> None:
-    with pytest.raises(HelmRefused, match=r"serviceMonitor\.enabled: podMonitor\.enabled reads the same pods"):
-        helm.objects({**VARIANTS["pod monitors"], **VARIANTS["service monitors"]})
-
-
-def test_an_affinity_beside_that_of_the_labels_is_refused(helm: Helm) -> None:
-    with pytest.raises(HelmRefused, match=r"devicePlugin\.affinity: selectNodesBy nfd-labels is an affinity"):
-        helm.objects({"devicePlugin": {"selectNodesBy": "nfd-labels", "affinity": {"podAffinity": {}}}})
 
 
 def one(documents: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:
@@ -81,8 +33,9 @@ def pod_of(workload: dict[str, Any]) -> dict[str, Any]:
 
 def scheduler_of(documents: list[dict[str, Any]], folder: Path) -> SchedulerConfiguration:
     """What the scheduler reads in its container."""
-    (volume,) = pod_of(one(documents, "Deployment"))["volumes"]
-    name = volume["configMap"]["name"]
+    (name,) = (
+        each["configMap"]["name"] for each in pod_of(one(documents, "Deployment"))["volumes"] if "configMap" in each
+    )
     (found,) = (each for each in documents if each["kind"] == "ConfigMap" and each["metadata"]["name"] == name)
     (folder / "scheduler.yaml").write_text(found["data"]["scheduler.yaml"], encoding="utf-8")
     model = configuration_model(describe())
@@ -126,16 +79,103 @@ def test_the_programs_accept_the_configuration_and_share_what_they_have_to(
         assert (plugin.memory_unit_mib, plugin.resources) == (scheduler.memory_unit_mib, scheduler.resources)
 
 
+SECURED: Final = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+FOR_MPS: Final = {"privileged": True, "readOnlyRootFilesystem": True}
+
+
+def has_mps(values: Mapping[str, Any]) -> bool:
+    plugin = values.get("devicePlugin", {})
+    asked = plugin.get("config", {}).get("isolation"), plugin.get("isolationMechanism", {}).get("preparation")
+    return "mps" in asked
+
+
 @pytest.mark.parametrize("values", parameters())
 def test_the_pods_are_secured_whatever_the_values(helm: Helm, values: Mapping[str, Any]) -> None:
     documents = [each for each in helm.objects(values) if each["kind"] in {"Deployment", "DaemonSet"}]
-    contexts = [container["securityContext"] for each in documents for container in pod_of(each)["containers"]]
+    contexts = {
+        each["kind"]: container["securityContext"] for each in documents for container in pod_of(each)["containers"]
+    }
 
-    assert all(
-        context["readOnlyRootFilesystem"] and context["capabilities"] == {"drop": ["ALL"]} for context in contexts
-    )
-    assert not any(context["allowPrivilegeEscalation"] for context in contexts)
+    assert contexts.pop("Deployment") == SECURED
+    assert list(contexts.values()) in ([], [FOR_MPS if has_mps(values) else SECURED])
     assert pod_of(one(documents, "Deployment"))["securityContext"]["runAsNonRoot"]
+
+
+@pytest.mark.parametrize("values", parameters())
+def test_the_node_shares_its_memory_and_the_directory_of_mps_with_the_plugin_for_mps_alone(
+    helm: Helm, values: Mapping[str, Any], tmp_path: Path
+) -> None:
+    documents = helm.objects(values)
+    if not any(each["kind"] == "DaemonSet" for each in documents):
+        return
+    pod = pod_of(one(documents, "DaemonSet"))
+    directory = plugin_of(documents, tmp_path).mps.directory
+    mounts = {each["mountPath"] for each in pod["containers"][0]["volumeMounts"] if each["name"] == "mps"}
+    paths = [each["hostPath"] for each in pod["volumes"] if each["name"] == "mps"]
+
+    assert pod.get("hostIPC", False) is has_mps(values)
+    assert mounts == ({directory} if has_mps(values) else set())
+    assert paths == ([{"path": directory, "type": "DirectoryOrCreate"}] if has_mps(values) else [])
+
+
+@pytest.mark.parametrize("values", parameters())
+def test_every_folder_that_the_device_plugin_uses_is_mounted_as_it_uses_it(
+    helm: Helm, values: Mapping[str, Any], tmp_path: Path
+) -> None:
+    documents = helm.objects(values)
+    if not any(each["kind"] == "DaemonSet" for each in documents):
+        return
+    pod = pod_of(one(documents, "DaemonSet"))
+    volumes = {each["name"]: each.get("hostPath", {}).get("path") for each in pod["volumes"]}
+    mounts = {each["mountPath"]: each for each in pod["containers"][0]["volumeMounts"]}
+    used = plugin_of(documents, tmp_path)
+    written = {used.kubelet.device_plugin_dir, used.cdi_dir}
+    if not Path(used.state_dir).is_relative_to(used.kubelet.device_plugin_dir):
+        written.add(used.state_dir)
+    read = {str(Path(used.kubelet.pod_resources_socket).parent), *used.cdi_spec_dirs} - written
+
+    assert len(volumes) == len(pod["volumes"])
+    for paths, read_only in ((written, False), (read, True)):
+        found = {path: (volumes[mounts[path]["name"]], mounts[path].get("readOnly", False)) for path in paths}
+        assert found == {path: (path, read_only) for path in paths}
+
+
+def test_the_state_follows_the_directory_of_the_kubelet(helm: Helm, tmp_path: Path) -> None:
+    used = plugin_of(helm.objects(VARIANTS["another kubelet"]), tmp_path)
+
+    assert used.state_dir == f"{used.kubelet.device_plugin_dir}/gpushare"
+
+
+def test_the_certificate_of_the_page_is_where_the_scheduler_reads_it(helm: Helm, tmp_path: Path) -> None:
+    documents = helm.objects(VARIANTS["the web page with a certificate"])
+    page = scheduler_of(documents, tmp_path).page
+    pod = pod_of(one(documents, "Deployment"))
+    (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "page")
+
+    assert {"name": "page", "secret": {"secretName": "page-tls"}} in pod["volumes"]
+    # The names of a Secret of type kubernetes.io/tls.
+    assert (page.cert_file, page.key_file) == (f"{mount['mountPath']}/tls.crt", f"{mount['mountPath']}/tls.key")
+    assert (page.enabled, page.listen) == (True, ":10264")
+
+
+def test_a_library_and_a_description_are_where_the_plugin_looks_for_them(helm: Helm, tmp_path: Path) -> None:
+    documents = helm.objects(VARIANTS["HAMi-core"])
+    library = Path(plugin_of(documents, tmp_path).hami_core.library)
+    (container,) = pod_of(one(documents, "DaemonSet"))["containers"]
+    described = helm.objects(VARIANTS["a description of isolation"])
+    file = Path(plugin_of(described, tmp_path).isolation)
+    (text,) = (each["data"][file.name] for each in described if file.name in each.get("data", {}))
+    (tmp_path / file.name).write_text(text, encoding="utf-8")
+    mechanism = load(IsolationMechanism, file=tmp_path / file.name, environ={}, flags={}, env_prefix="")
+
+    assert {"name": "hami-core", "mountPath": str(library.parent), "readOnly": True} in container["volumeMounts"]
+    (container,) = pod_of(one(described, "DaemonSet"))["containers"]
+    assert {"name": "config", "mountPath": str(file.parent), "readOnly": True} in container["volumeMounts"]
+    assert (mechanism.preparation, mechanism.environment) == ("mps", {"MY_LIMIT_MIB": "{mib}"})
 
 
 def allowed(documents: list[dict[str, Any]]) -> list[str]:
@@ -198,6 +238,21 @@ def test_the_image_is_named_by_its_digest_where_there_is_one(helm: Helm) -> None
     assert {container["image"] for pod in pods for container in pod["containers"]} == {
         f"registry.example/gpushare@sha256:{'0' * 64}"
     }
+
+
+@pytest.mark.parametrize(
+    ("election", "strategy"),
+    [
+        pytest.param({}, {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}, id="the next one stands by"),
+        pytest.param({"leaderElect": False}, {"type": "Recreate"}, id="nobody stands by"),
+    ],
+)
+def test_without_an_election_never_two_schedule_in_a_rollout(
+    helm: Helm, election: dict[str, Any], strategy: dict[str, Any]
+) -> None:
+    documents = helm.objects({"scheduler": {"replicas": 1, "config": {"leaderElection": election}}})
+
+    assert one(documents, "Deployment")["spec"]["strategy"] == strategy
 
 
 def test_another_configuration_makes_new_pods(helm: Helm) -> None:

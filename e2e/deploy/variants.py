@@ -35,6 +35,21 @@ VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "labels of Node Feature Discovery": {"devicePlugin": {"selectNodesBy": "nfd-labels"}},
     "other nodes": {"scheduler": _PLACE, "devicePlugin": {**_PLACE, "selectNodesBy": "nothing"}},
     "the NVIDIA runtime class": {"devicePlugin": {"runtimeClassName": "nvidia"}},
+    "MPS": {"devicePlugin": {"config": {"isolation": "mps"}}},
+    "MPS with daemons of one's own": {
+        "devicePlugin": {
+            "config": {"isolation": "mps", "mps": {"daemons": "external", "directory": "/var/run/mps"}}
+            | {"stateDir": "/var/lib/gpushare"}
+        }
+    },
+    "HAMi-core": {
+        "devicePlugin": {"config": {"isolation": "hami-core", "hamiCore": {"library": "/usr/local/vgpu/libvgpu.so"}}}
+    },
+    "a description of isolation": {
+        "devicePlugin": {
+            "isolationMechanism": {"environment": {"MY_LIMIT_MIB": "{mib}"}, "preparation": "mps", "hostIPC": True}
+        }
+    },
     "an image by its digest": {
         "image": {"repository": "registry.example/gpushare", "digest": f"sha256:{'0' * 64}", "pullPolicy": "Always"}
         | {"pullSecrets": [{"name": "registry"}]}
@@ -58,6 +73,21 @@ VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "a default scheduler name": {"defaultSchedulerName": {"enabled": True}},
     "the web page": {"scheduler": {"config": {"page": {"enabled": True}}}},
+    "the web page with a certificate": {
+        "scheduler": {"config": {"page": {"enabled": True, "listen": ":10264"}}, "pageSecretName": "page-tls"}
+    },
+    "another kubelet": {
+        "devicePlugin": {
+            "config": {
+                "kubelet": {
+                    "devicePluginDir": "/var/lib/k0s/kubelet/device-plugins",
+                    "podResourcesSocket": "/var/lib/k0s/kubelet/pod-resources/kubelet.sock",
+                },
+                "cdiDir": "/etc/cdi",
+                "cdiSpecDirs": ["/etc/cdi", "/opt/cdi.d"],
+            }
+        }
+    },
     "pod monitors": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
     "service monitors": {"serviceMonitor": {"enabled": True, "interval": "1m"}},
     **({"alerts": {"prometheusRule": {"enabled": True}}} if (CHART / "files" / "alerts.yaml").exists() else {}),

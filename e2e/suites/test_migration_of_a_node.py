@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 
+import pytest
+
 from config.protocol import environment, names
 from e2e.control_plane.admin import Access, Admin, Json, done, seen
 from e2e.node.node_pods import PODS, pod, runs
@@ -46,9 +48,14 @@ async def the_extender(shared: SharedNode, on_node: Admin) -> AsyncIterator[Admi
 async def of_the_extender(shared: SharedNode, on_node: Admin, old: LegacyPlugin, name: str, index: int) -> Json:
     """A pod that is annotated for card 1; the legacy plugin gives it the card of that index."""
     old.index = index
+    return await annotated_and_bound(shared, on_node, name, chosen(1, 3, _UNITS))
+
+
+async def annotated_and_bound(shared: SharedNode, on_node: Admin, name: str, annotations: dict[str, str]) -> Json:
+    """The pod as it runs then."""
     async with the_extender(shared, on_node) as extender:
         target = {"apiVersion": "v1", "kind": "Node", "name": shared.node.name}
-        body = {"metadata": {"name": name, "annotations": chosen(1, 3, _UNITS)}, "target": target}
+        body = {"metadata": {"name": name, "annotations": annotations}, "target": target}
         assert (await extender.post(f"{PODS}/{name}/binding", body)).status == HTTPStatus.CREATED
     return await runs(on_node, name)
 
@@ -112,6 +119,23 @@ async def test_running_pods_go_on_and_start_again_with_the_card_that_they_had(
         refused = await pod_seen(on_node, "swapped", is_refused)
         message = refused["status"]["containerStatuses"][0]["state"]["waiting"]["message"]
         assert f"{names.MEM_IDX}=2, but its allocation says 1" in message
+
+
+@pytest.mark.parametrize("mode", ["cdi", "environment"])
+async def test_under_our_plugin_a_pod_of_the_extender_has_the_card_of_its_annotation(
+    shared: SharedNode, on_node: Admin, mode: str
+) -> None:
+    """So it is between the steps 3 and 4, and again on the way back from step 4."""
+    async with (
+        shared.instead([_UNITS * GIB] * 2, oldStyleIds=True, mode=mode) as plugin,
+        pods(on_node, [pod("theirs", [sharing(3)])]),
+    ):
+        await plugin.ready()
+        uuids = list(card_units(await shared.read(on_node)))
+        theirs = await annotated_and_bound(shared, on_node, "theirs", chosen(1, 3, _UNITS, assigned=False))
+        inside = what_is_inside(shared.node.container(theirs))
+    assert (inside[names.MEM_IDX], inside[environment.CARD_UUIDS]) == ("1", uuids[1])
+    assert inside[names.MEM_POD] == "3"
 
 
 async def test_on_the_way_back_containers_of_ours_go_on_and_start_again(shared: SharedNode, on_node: Admin) -> None:

@@ -10,10 +10,13 @@ from typing import Any, Final
 import pytest
 import yaml
 from packaging.version import Version
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from config.protocol import names
-from config.settings.deviceplugin import DevicePluginConfiguration
+from config.settings.deviceplugin import DEFAULT_STATE_DIR, DevicePluginConfiguration, HamiCore, Kubelet, Mps
+from config.settings.isolation import IsolationMechanism
+from config.settings.leader_election import LeaderElectionSection
+from config.settings.page import PageSection
 from config.settings.scheduler import SchedulerConfiguration
 from config.settings.schema import name_in_file
 from tests.support import api_versions
@@ -103,8 +106,8 @@ def test_the_document_says_from_when_on_each_kind_is_served() -> None:
 
 def test_the_schema_knows_every_value_and_no_other() -> None:
     known = {path: set(schema["properties"]) - OF_HELM for path, schema, _ in sections(SCHEMA, VALUES)}
-    # A configuration and the resources of a container name only what is not the default.
-    free = (".config", ".resources")
+    # A configuration, a description and the resources of a container name only what is not the default.
+    free = (".config", ".isolationMechanism", ".resources")
     given = {path: set(values or ()) for path, _, values in sections(SCHEMA, VALUES)}
 
     assert {path: found for path, found in given.items() if not path.endswith(free) and ".config." not in path} == {
@@ -131,17 +134,63 @@ def test_every_default_is_of_the_type_that_the_schema_wants() -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "model", "of_the_node"),
+    ("path", "model", "of_the_node"),
     [
-        pytest.param("scheduler", SchedulerConfiguration, set(), id="scheduler"),
-        pytest.param("devicePlugin", DevicePluginConfiguration, {"nodeName", "podUid"}, id="device plugin"),
+        pytest.param("scheduler.config", SchedulerConfiguration, set(), id="scheduler"),
+        pytest.param("devicePlugin.config", DevicePluginConfiguration, {"nodeName", "podUid"}, id="device plugin"),
+        pytest.param("scheduler.config.page", PageSection, set(), id="page"),
+        pytest.param("scheduler.config.leaderElection", LeaderElectionSection, set(), id="leader election"),
+        pytest.param("devicePlugin.config.kubelet", Kubelet, set(), id="kubelet"),
+        pytest.param("devicePlugin.config.mps", Mps, set(), id="MPS"),
+        pytest.param("devicePlugin.config.hamiCore", HamiCore, set(), id="HAMi-core"),
+        pytest.param("devicePlugin.isolationMechanism", IsolationMechanism, set(), id="a description of isolation"),
     ],
 )
 def test_the_schema_knows_the_settings_of_the_programs(
-    section: str, model: type[BaseModel], of_the_node: set[str]
+    path: str, model: type[BaseModel], of_the_node: set[str]
 ) -> None:
-    known = set(SCHEMA["properties"][section]["properties"]["config"]["properties"])
-    assert known == fields(model) - of_the_node
+    known = SCHEMA
+    for name in path.split("."):
+        known = known["properties"][name]
+    assert set(known["properties"]) == fields(model) - of_the_node
+
+
+def test_the_chart_requires_every_value_that_has_a_default() -> None:
+    free = (".config", ".isolationMechanism", ".resources")
+    required = {path: set(schema.get("required", ())) for path, schema, _ in sections(SCHEMA, VALUES)}
+    known = {path: set(schema["properties"]) - OF_HELM for path, schema, _ in sections(SCHEMA, VALUES)}
+
+    assert {path: found for path, found in required.items() if not path.endswith(free) and ".config." not in path} == {
+        path: found for path, found in known.items() if not path.endswith(free) and ".config." not in path
+    }
+
+
+def test_the_chart_has_the_defaults_of_the_device_plugin() -> None:
+    text = (CHART / "templates" / "device-plugin-daemonset.yaml").read_text(encoding="utf-8")
+    kubelet, defaults = Kubelet(), DevicePluginConfiguration.model_fields
+    asked = dict(re.findall(r'dig (?:"kubelet" )?"(\w+)" "(/\S+)" \$config', text))
+
+    assert asked.pop("directory", None) is None
+    assert asked == {
+        "devicePluginDir": kubelet.device_plugin_dir,
+        "podResourcesSocket": kubelet.pod_resources_socket,
+        "stateDir": DEFAULT_STATE_DIR,
+        "cdiDir": defaults["cdi_dir"].default,
+    }
+    assert re.findall(r'"cdiSpecDirs" \(list ([^)]*)\)', text) == [
+        " ".join(f'"{path}"' for path in defaults["cdi_spec_dirs"].default)
+    ]
+
+
+def test_the_chart_mounts_what_the_program_takes_for_the_directory_of_mps() -> None:
+    text = (CHART / "templates" / "device-plugin-daemonset.yaml").read_text(encoding="utf-8")
+    directory = SCHEMA["properties"]["devicePlugin"]["properties"]["config"]["properties"]["mps"]["properties"][
+        "directory"
+    ]
+
+    assert set(re.findall(r'dig "mps" "directory" "(\S+)"', text)) == {Mps().directory}
+    with pytest.raises(ValidationError):
+        Mps.model_validate({"directory": "/" + "a" * directory["maxLength"]})
 
 
 def test_the_templates_know_the_names_of_the_resources() -> None:

@@ -183,19 +183,23 @@ def test_the_nvidia_runtime_class_is_one_value_on_top_of_what_is_installed() -> 
 
 def test_what_mps_needs_is_added_to_what_is_installed() -> None:
     (overlay,) = documents("optional/mps/kustomization.yaml")
-    (patch,) = overlay["patches"]
-    daemon_set = one("manifests/device-plugin-daemonset.yaml", "DaemonSet")
-    change = yaml.safe_load(patch["patch"])
-    (container,), (installed,) = (one["spec"]["template"]["spec"]["containers"] for one in (change, daemon_set))
+    (configured,) = documents("optional/mps/device-plugin-configmap.yaml")
+    changed = one("optional/mps/device-plugin-daemonset.yaml", "DaemonSet")
+    installed = one("manifests/device-plugin-daemonset.yaml", "DaemonSet")
+    spec = changed["spec"]["template"]["spec"]
 
-    assert change["metadata"] == {key: daemon_set["metadata"][key] for key in ("name", "namespace")}
-    assert container["name"] == installed["name"]
-    added = {variable["name"]: variable["value"] for variable in container["env"]}
-    assert set(added) - {variable["name"] for variable in installed["env"]} == {f"{ENV_PREFIX}ISOLATION"}
-    assert added[f"{ENV_PREFIX}ISOLATION"] == "mps"
-    assert container["volumeMounts"][0]["mountPath"] == Mps().directory
-    (volume,) = change["spec"]["template"]["spec"]["volumes"]
-    assert (volume["name"], volume["hostPath"]["path"]) == (container["volumeMounts"][0]["name"], Mps().directory)
+    assert overlay["resources"] == ["../../manifests", "device-plugin-configmap.yaml"]
+    assert overlay["patches"] == [{"path": "device-plugin-daemonset.yaml"}]
+    # Without this what is installed and not for MPS would stay: that all capabilities are dropped.
+    assert changed["spec"].pop("$patch") == "replace"
+    assert changed["metadata"] == installed["metadata"]
+    assert yaml.safe_load(configured["data"]["device-plugin.yaml"])["isolation"] == "mps"
+    mounts = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert mounts["mps"] == volumes["mps"]["hostPath"]["path"] == Mps().directory
+    assert volumes["config"]["configMap"]["name"] == configured["metadata"]["name"]
+    assert spec["hostIPC"]
+    assert spec["containers"][0]["securityContext"]["privileged"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What stands for NVIDIA's nvidia-cuda-mps-control in tests: a daemon that answers and quits, and has no clients.
 
-installed(folder)            a program that is this module
+installed(folder)            a program that is this module, for an interpreter of Python
 <pipes>/silent               it hangs in the next question
 <directory>/refuse           a daemon that is started ends at once
 <logs>/control.log           CUDA_VISIBLE_DEVICES of each daemon that was started, one a line
@@ -20,10 +20,10 @@ _LONGEST_LIFE_S = 900.0
 _QUITS_WITHIN_S = 5.0
 
 
-def installed(folder: Path) -> Path:
-    """The program, made in this folder."""
+def installed(folder: Path, interpreter: str = sys.executable) -> Path:
+    """The program, made in this folder. interpreter: where it runs, which may be a container."""
     program = folder / "nvidia-cuda-mps-control"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{__file__}" "$@"\n', encoding="utf-8")
+    program.write_text(f"#!{interpreter}\n{Path(__file__).read_text(encoding='utf-8')}", encoding="utf-8")
     program.chmod(0o755)
     return program
 

@@ -46,9 +46,30 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.names.devicePlugin }}
 {{- toJson $names -}}
 {{- end -}}
 
-{{/* The port that a configuration listens on: (list CONFIGURATION DEFAULT). */}}
+{{/* The port that a configuration listens on: (list CONFIGURATION DEFAULT PATH). */}}
 {{- define "gpushare.port" -}}
-{{- regexFind "[0-9]+$" (dig "listen" (index . 1) (index . 0)) -}}
+{{- $listen := dig "listen" (index . 1) (index . 0) -}}
+{{- if regexMatch "^(127[.]|localhost:|\\[::1\\])" $listen -}}
+{{- fail (printf "%s.listen: %s is reached from within the pod alone; the kubelet's probes ask the pod's address" (index . 2) $listen) -}}
+{{- end -}}
+{{- regexFind "[0-9]+$" $listen -}}
+{{- end -}}
+
+{{/* JSON of the scheduler's configuration file: what is given, and where the page's certificate is. */}}
+{{- define "gpushare.schedulerConfig" -}}
+{{- $config := .Values.scheduler.config -}}
+{{- $page := $config.page | default (dict) -}}
+{{- if or $page.certFile $page.keyFile -}}
+{{- fail "scheduler.config.page.certFile, keyFile: nothing is mounted there; name the Secret in scheduler.pageSecretName" -}}
+{{- end -}}
+{{- if and $page.enabled (not .Values.scheduler.pageSecretName) (not (regexMatch "^(127[.]|localhost:|\\[::1\\])" (toString ($page.listen | default "127.0.0.1:10264")))) -}}
+{{- fail (printf "scheduler.config.page.listen: %s needs a certificate, in scheduler.pageSecretName; tokens would go over the network unencrypted" $page.listen) -}}
+{{- end -}}
+{{- if .Values.scheduler.pageSecretName -}}
+{{- $files := dict "certFile" "/etc/gpushare-page/tls.crt" "keyFile" "/etc/gpushare-page/tls.key" -}}
+{{- $config = merge (dict "page" (merge $files $page)) $config -}}
+{{- end -}}
+{{- toJson $config -}}
 {{- end -}}
 
 {{/* "true" where the API server has ValidatingAdmissionPolicies, else nothing. */}}
@@ -59,4 +80,29 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.names.devicePlugin }}
 {{/* "true" where policies are wanted and the API server has them, else nothing. */}}
 {{- define "gpushare.policies" -}}
 {{- if .Values.admissionPolicies.enabled -}}{{ include "gpushare.hasValidatingPolicies" . }}{{- end -}}
+{{- end -}}
+
+{{/* JSON of the device plugin's configuration file, less its form: what is given, and what follows from it. */}}
+{{- define "gpushare.devicePluginConfig" -}}
+{{- $config := .Values.devicePlugin.config -}}
+{{- with dig "kubelet" "devicePluginDir" "" $config -}}
+{{- $config = merge (dict) $config (dict "stateDir" (print . "/gpushare")) -}}
+{{- end -}}
+{{- if .Values.devicePlugin.isolationMechanism -}}
+{{- $config = merge (dict "isolation" "/etc/gpushare/isolation.yaml") $config -}}
+{{- end -}}
+{{- toJson $config -}}
+{{- end -}}
+
+{{/* "true" where the device plugin runs, or looks for, the control daemons of MPS, else nothing. */}}
+{{- define "gpushare.mps" -}}
+{{- $described := dig "preparation" "none" .Values.devicePlugin.isolationMechanism -}}
+{{- if or (eq (toString .Values.devicePlugin.config.isolation) "mps") (eq $described "mps") -}}true{{- end -}}
+{{- end -}}
+
+{{/* The directory of the library that hami-core puts into containers, else nothing. */}}
+{{- define "gpushare.hamiCoreDirectory" -}}
+{{- if eq (toString .Values.devicePlugin.config.isolation) "hami-core" -}}
+{{- dir (dig "hamiCore" "library" "" .Values.devicePlugin.config) -}}
+{{- end -}}
 {{- end -}}
