@@ -273,9 +273,7 @@ class SchedulingCycle:
             return row
         return self._runtime.best_row(pod, evaluation)
 
-    def _take(
-        self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int, permit: Sequence[PermitPlugin]
-    ) -> Outcome:
+    def _take(self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int, permit: Sequence[PermitPlugin]) -> Outcome:
         try:
             outcome = self._place(pod, evaluation, row, now_ns, permit)
         except BaseException:

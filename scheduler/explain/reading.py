@@ -27,7 +27,6 @@ def _everything(_namespace: str) -> bool:
     return True
 
 
-
 @dataclass(frozen=True, slots=True)
 class Reading:
     """engine: filled from the cluster. unit_mib: MiB in a memory unit.
@@ -78,4 +77,6 @@ def listed_pods(pods: Sequence[str], most: int) -> str:
     if not hidden:
         return listed(shown, most)
     others = HIDDEN if hidden == 1 else f"{hidden} pods of other namespaces"
-    return f"{listed(shown, most)} and {others}" if shown else others
+    more = [f"{len(shown) - most} more"] if len(shown) > most else []
+    told = ", ".join((*shown[:most], *more))
+    return f"{told} and {others}" if told else others

@@ -39,10 +39,12 @@ def asks(pod: Pod, unit_mib: int) -> str:
     return f"It requests {request.units} {unit}{join}{where}{alone}."
 
 
-def explain(reading: Reading, pod: Pod, node: str = "", mistaken: tuple[str, ...] = ()) -> Explaining:
+def explain(
+    reading: Reading, pod: Pod, node: str = "", mistaken: tuple[str, ...] = (), *, most: int = MOST_NODES
+) -> Explaining:
     """Everything about one pod that the engine was told of, in steps.
 
-    node: the only one to look at; KeyError without it. mistaken: what its author probably meant otherwise.
+    node: the only one to look at; KeyError without it. mistaken: what its author probably meant otherwise. most: nodes.
     """
     engine = reading.engine
     ours = pod.scheduler_name in engine.scheduler_names
@@ -67,7 +69,7 @@ def explain(reading: Reading, pod: Pod, node: str = "", mistaken: tuple[str, ...
         words.append(f"It is gated, and not tried before that ends: {gate}.")
     words.append(asks(pod, reading.unit_mib))
     state = "gated" if gate else "waits" if ours else "foreign"
-    return (yield from judged(reading, pod, tuple(words), state=state, node=node))
+    return (yield from judged(reading, pod, tuple(words), state=state, node=node, most=most))
 
 
 def sentence(clause: str) -> str:
