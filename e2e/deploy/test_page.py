@@ -34,6 +34,8 @@ WHEN_CHANGED = """name => {
   }).observe(row.children[1], {childList: true, characterData: true, subtree: true}));
 }"""
 
+NOTHING_IS_CUT_OFF = "[...document.querySelectorAll('.panel')].every(panel => panel.scrollWidth <= panel.clientWidth)"
+
 
 @pytest.fixture
 async def chromium() -> AsyncIterator[Browser]:
@@ -90,6 +92,7 @@ async def test_every_state_is_accessible_by_axe(chromium: Browser, scheme: str) 
         await page.get_by_role("button", name="Would it fit?").click()
         await expect(page.locator("#what-if .verdict")).to_contain_text("3 of 3 copies")
         await expect(page.locator("#what-if")).to_contain_text("room for")
+        assert await page.evaluate(NOTHING_IS_CUT_OFF)
         await shot(page, f"what-if-{scheme}")
         assert await violations(page) == []
         await page.get_by_role("rowheader", name="gpu-00000").click()
