@@ -94,7 +94,8 @@ def _inventories(facts: ClusterFacts) -> Iterator[Found]:
             check="inventory", severity=FAILED, message=message, remedy=f"kubectl label node NODE {key}={value}"
         )
     elif not without:
-        yield Found(check="inventory", severity=OK, message=f"{_count(labelled, 'node')} announce their cards")
+        announce = "announces its cards" if len(labelled) == 1 else "announce their cards"
+        yield Found(check="inventory", severity=OK, message=f"{_count(labelled, 'node')} {announce}")
 
 
 def _states(facts: ClusterFacts) -> Iterator[Found]:

@@ -1,4 +1,4 @@
-"""Questions that take many steps: one at a time, with a share of the event loop's time; others run between two steps."""
+"""Questions that take many steps: one at a time, with a share of the event loop's time; others run meanwhile."""
 
 import asyncio
 import time

@@ -270,7 +270,15 @@ async def test_what_if_judges_whole_pods(session: aiohttp.ClientSession) -> None
 
 @pytest.mark.parametrize(
     "query",
-    ["units=x", "units=-1", "units=1&cards=0", "units=1&cpu=lots", "units=1&selector=zone", "units=99999999999", "units=1&replicas=17"],
+    [
+        "units=x",
+        "units=-1",
+        "units=1&cards=0",
+        "units=1&cpu=lots",
+        "units=1&selector=zone",
+        "units=99999999999",
+        "units=1&replicas=17",
+    ],
 )
 async def test_what_cannot_be_asked_is_refused_in_words(open_page: Browser, query: str) -> None:
     status, answer = await open_page.get(f"/api/what-if?{query}")
