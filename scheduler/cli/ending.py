@@ -24,17 +24,18 @@ class Ended(IntEnum):
 
 
 def run(program: str, command: Callable[[], object]) -> None:
-    """Run it. Raises SystemExit for every end that is not a plain return."""
+    """Run it. Raises SystemExit where it does, and for an end without an answer."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # Where an encoding lacks a sign, a question mark says more than no answer.
             stream.reconfigure(errors="replace")
-    code: object = 0
+    code: object = None
+    exits = False
     try:
         try:
             command()
         except SystemExit as ended:
-            code = ended.code
+            code, exits = ended.code, True
             # click and rich end with 1 for a pipe that is closed, which is the code of something that was found.
             if isinstance(ended.__context__, BrokenPipeError):
                 code = Ended.UNREAD
@@ -45,7 +46,7 @@ def run(program: str, command: Callable[[], object]) -> None:
         code = _of_output(program, error)
     if code in {Ended.UNREAD, Ended.UNWRITTEN}:
         _drop_the_rest()
-    if code not in {0, None}:
+    if exits or code is not None:
         raise SystemExit(code) from None
 
 

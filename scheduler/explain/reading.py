@@ -33,8 +33,8 @@ class Reading:
 
     terminating_since: by uid, when a pod's deletion was requested, RFC 3339; of pods that are being deleted.
     unread: names of the kinds of objects that could not be read. of_others: pods without a node that request GPU memory
-    and wait for another scheduler. sees: whether pods of a namespace are told by name. most_leaving: where more pods are
-    on a node, it is not tried who would have to leave; 0: it always is.
+    and wait for another scheduler. sees: whether pods of a namespace are told by name. most_leaving: where a node has
+    more pods, it is not tried who would have to leave; 0: it always is.
     """
 
     engine: Engine

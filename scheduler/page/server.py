@@ -41,6 +41,7 @@ _MOST_FOUND: Final = 50
 _LONGEST_TEXT: Final = 253
 _LARGEST: Final = 2**24
 _MOST_CARDS: Final = 256
+_STREAM: Final = "/api/stream"
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -153,14 +154,16 @@ class _Handler:
             raise Refused(HTTPStatus.MISDIRECTED_REQUEST, "This page is for programs of its own machine.")
         if request.method not in {HTTPMethod.GET, HTTPMethod.HEAD}:
             raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "Nothing can be changed here.")
+        if request.method == HTTPMethod.HEAD and request.path == _STREAM:
+            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "The stream has no end, and so no head of its own.")
         file = self._files.get(request.path)
         if file is not None:
             return web.Response(body=file[0], headers=_HEADERS | {"Content-Type": file[1]})
-        if request.path != "/api/stream" and request.path not in self._answers:
+        if request.path != _STREAM and request.path not in self._answers:
             raise Refused(HTTPStatus.NOT_FOUND, "There is nothing here.")
         authorization = request.headers.get("Authorization", "")
         viewer = await self.site.access.viewer(authorization)
-        if request.path == "/api/stream":
+        if request.path == _STREAM:
             return await self._stream(request, viewer, authorization)
         turns, handler = self._answers[request.path]
         await turns.come()

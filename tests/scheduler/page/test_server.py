@@ -308,6 +308,8 @@ async def test_nothing_can_be_changed_and_no_file_of_the_machine_is_served(open_
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
         async with open_page.session.request(method, open_page.url + "/api/history") as answer:
             assert answer.status == 405
+    async with open_page.session.head(open_page.url + "/api/stream") as answer:
+        assert answer.status == 405
     for path in ("/../access.py", "/__init__.py", "/static/app.js", "//etc/passwd", "/api/"):
         assert (await open_page.get(path))[0] == 404
 
