@@ -19,6 +19,7 @@ from e2e.deploy import browser as browsers
 from e2e.deploy.browser import shot, violations
 from e2e.deploy.page_cluster import HOSTILE, TOKEN, Reviewer, filled, place, serving
 from scheduler.engine import Engine
+from scheduler.kube.rest.reviews import User
 from scheduler.page.access import Access, Everybody
 
 FIRST_VIEW_S = 2.0
@@ -122,6 +123,45 @@ async def test_the_token_is_asked_for_and_kept_nowhere(chromium: Browser) -> Non
         assert await page.context.cookies() == []
         await page.reload()
         await expect(page.get_by_role("heading", name="Who looks?")).to_be_visible()
+
+
+class Passing(Reviewer):
+    """As Reviewer; then the token is accepted no longer, and Bob's is, who may list no pods."""
+
+    def __init__(self) -> None:
+        self.user = "ann"
+
+    async def user_of(self, token: str) -> User | None:
+        return User(self.user) if token == f"token-of-{self.user}" else None
+
+    async def may_get_url(self, user: User, path: str) -> bool:
+        return (user.username, path) == (self.user, "/gpushare")
+
+
+async def test_nothing_of_who_looked_before_is_left_for_the_next_one(chromium: Browser) -> None:
+    reviewer = Passing()
+    access = Access(reviewer, time.monotonic)
+    async with serving(filled(4), access) as served:
+        page, _ = await opened(chromium, served.port)
+        await page.get_by_label("Token").fill(TOKEN)
+        await page.keyboard.press("Enter")
+        await page.get_by_role("button", name="team-a/too-large").click()
+        await expect(page.locator("#why")).to_contain_text("team-a/too-large")
+        await page.get_by_role("rowheader", name="gpu-00000").click()
+        await expect(page.locator("#node")).to_contain_text("team-a")
+        await page.get_by_label("Search").fill("serve")
+        await expect(page.locator("#found-pods")).to_contain_text("serve-")
+        reviewer.user = "bob"
+        (await access.viewer(f"Bearer {TOKEN}")).until_s = 0.0
+        await expect(page.get_by_role("heading", name="Who looks?")).to_be_visible()
+        assert "team-" not in await page.content()
+        assert await page.get_by_label("Search").input_value() == ""
+        await page.get_by_label("Token").fill("token-of-bob")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#cluster")).to_be_visible()
+        await page.wait_for_selector(".seg.anon")
+        assert "team-" not in await page.content()
+        assert "serve-" not in await page.content()
 
 
 async def test_pods_of_namespaces_that_one_may_not_list_have_no_name(chromium: Browser) -> None:
