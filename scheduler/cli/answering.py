@@ -15,6 +15,7 @@ from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import SchedulerConfiguration, configuration_model
 from scheduler.cli.manifests import Unanswerable, Unreadable
 from scheduler.inspect.terminal import printable
+from scheduler.inspect.wire import is_name
 
 ENV_PREFIX: Final = "GPUSHARE_SCHEDULER_"
 _DEFAULT_NAMESPACE: Final = "default"
@@ -70,9 +71,9 @@ def connection_flags(kubeconfig: Path | None, context: str | None) -> dict[str, 
 def named_pod(program: str, pod: str, namespace: str) -> tuple[str, str]:
     """(namespace, name) of `NAME`, `pod/NAME` or `NAMESPACE/NAME`. namespace: as the flag says, "" without it."""
     before, slash, name = pod.rpartition("/")
-    if not slash or before in _POD_KINDS:
-        return namespace or _DEFAULT_NAMESPACE, name
-    if not before or not name or "/" in before or namespace not in {"", before}:
+    named = not slash or before in _POD_KINDS
+    found = (namespace or _DEFAULT_NAMESPACE) if named else before
+    if not is_name(name) or not is_name(found) or (not named and namespace not in {"", before}):
         of = f" of namespace {namespace}" if namespace else ""
-        give_up(program, f"{pod} is no pod{of}: expected NAME or NAMESPACE/NAME")
-    return before, name
+        give_up(program, f"{pod or repr(pod)} is no pod{of}: expected NAME or NAMESPACE/NAME")
+    return found, name

@@ -124,6 +124,10 @@ def _fetch(chosen: argparse.Namespace) -> tuple[list[msgspec.Raw], list[msgspec.
         if not chosen.nodes:
             return list(_listed(api, _NODES)), list(_listed(api, _PODS, f"spec.nodeName!=,{_LIVE}"))
         names = sorted(set(chosen.nodes))
+        for name in names:
+            if not wire.is_name(name):
+                message = f"{name!r} is no name of a node"
+                raise InspectFailed(message)
         nodes = [msgspec.Raw(_get(api, f"{_NODES}/{quote(name, safe='')}")) for name in names]
         return nodes, [pod for name in names for pod in _listed(api, _PODS, f"spec.nodeName={name},{_LIVE}")]
 
