@@ -81,6 +81,11 @@ class BoundedServer(web.Server):
         self._allow(connection, self._limits.answer_s)
         try:
             return await self._answer(request)
+        except ConnectionResetError:
+            if request.transport is not None and not request.transport.is_closing():
+                raise
+            # Whoever asked has left, or was cut off: nobody reads what is returned.
+            return web.Response()
         finally:
             if connection in self._deadlines:
                 self._allow(connection, self._limits.idle_s)

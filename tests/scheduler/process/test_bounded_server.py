@@ -147,6 +147,26 @@ async def test_what_is_no_request_is_refused_and_fills_no_log(
     assert caplog.records == []
 
 
+async def test_who_is_cut_off_in_the_middle_of_an_answer_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def endless(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        assert request.transport is not None
+        request.transport.abort()
+        while True:
+            await response.write(b"x")
+
+    runner = web.ServerRunner(BoundedServer(endless))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made = Connections(runner)
+    assert await is_cut_off(await made.open(GET % b"/"))
+    for _, writer in made:
+        writer.transport.abort()
+    await runner.cleanup()
+    assert caplog.records == []
+
+
 async def test_a_bug_of_ours_in_an_answer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def bug(_request: web.BaseRequest) -> web.StreamResponse:
         message = "a bug of ours"
