@@ -21,6 +21,7 @@ from e2e.deploy.page_cluster import HOSTILE, TOKEN, Reviewer, filled, place, ser
 from scheduler.engine import Engine
 from scheduler.kube.rest.reviews import User
 from scheduler.page.access import Access, Everybody
+from tests.support.builders import engine, pod, wire_node
 
 FIRST_VIEW_S = 2.0
 UPDATE_MS = 100.0
@@ -191,6 +192,32 @@ async def test_markup_in_names_is_text_and_nothing_is_asked_elsewhere(chromium: 
         assert await page.title() == "GPU memory: gpushare-scheduler"
         assert await page.locator("main script, main img, #canvas img").count() == 0
         assert {url for url in seen.urls if not url.startswith(f"http://127.0.0.1:{served.port}/")} == set()
+        assert seen.errors == []
+
+
+async def test_no_nodes_no_cards_and_cards_of_nothing_are_shown(chromium: Browser) -> None:
+    made = engine()
+    async with serving(made, Everybody()) as served:
+        page, seen = await opened(chromium, served.port)
+        await ready(page)
+        await expect(page.locator("#found-nodes")).to_have_text("0 of 0 nodes")
+        await page.get_by_role("tab", name="What if").click()
+        await page.get_by_role("button", name="Would it fit?").click()
+        await expect(page.locator("#what-if .verdict")).to_contain_text("0 of 1 copies")
+        made.node_changed(wire_node("bare"))
+        made.node_changed(wire_node("nothing", [0, 0]))
+        made.node_changed(wire_node("largest", [2**24, 16]))
+        made.pod_waiting(pod("w", 2**24 + 1), 0.0)
+        made.decide(0.0, 0)
+        await expect(page.locator("#found-nodes")).to_have_text("2 of 2 nodes")
+        await page.get_by_role("tab", name=re.compile("Waiting")).click()
+        await page.get_by_role("button", name="default/w").click()
+        await expect(page.locator("#why .verdict")).to_have_text("Pod default/w fits on none of 3 nodes.")
+        for name in ("nothing", "largest"):
+            await page.get_by_role("rowheader", name=name).click()
+            await expect(page.locator("#node h2")).to_have_text(name)
+        assert "NaN" not in await page.content()
+        assert await page.evaluate(NOTHING_IS_CUT_OFF)
         assert seen.errors == []
 
 
