@@ -14,16 +14,16 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from scheduler.framework.preemption import PostFilterResult
 from scheduler.framework.runtime import Signature
 from scheduler.judging_again import JudgingAgain
 from scheduler.kube import objects
 from scheduler.pods.pod import RUNNING, Pod
 from scheduler.preemption_searches import PostFiltered, Searches
+from scheduler.questions import Questions
 from scheduler.queue.entry import QueuedPod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.reservations import Reservations, with_reserved_place
-from scheduler.scheduling_cycle import Judgement, NoFit, Outcome, Placement, SchedulingCycle
+from scheduler.scheduling_cycle import NoFit, Outcome, Placement, SchedulingCycle
 from scheduler.state.amounts import RowsLeft
 from scheduler.state.audit import NodeAudit, audit_node
 from scheduler.state.changes import Change
@@ -66,6 +66,7 @@ class Engine:
         self.nominations = Nominations(tables, least_of_row=self._least_of_row)
         self._searches = Searches(tables, queue, cycles, self.nominations)
         self._reservations = Reservations(tables, queue, cycles, self.nominations, after_s=reserve_after_s)
+        self.questions = Questions(tables, cycles, self.nominations)
         self.judging = JudgingAgain(tables, queue, self.nominations, self._searches, self._key)
         # Whose turn it is: of two searches, and of a search and a decision.
         self._reserves_next = self._reserves_first = False
@@ -255,27 +256,6 @@ class Engine:
                 self._reservations.lost(kept)
         elif fits or not (helps and self.nominations.cards_serve(kept)):
             self._try_again.append(kept.pod)
-
-    # Questions, of tables that nobody schedules by. Whoever asks sees to it that they are as the pod sees them:
-    # `nominations.seen_by`; the last two do it themselves.
-
-    def judge(self, pod: Pod) -> Judgement:
-        """What every rule says of every node about the pod; changes nothing."""
-        return self._cycles[pod.scheduler_name].judge(pod)
-
-    def fits(self, pod: Pod, node: str) -> bool:
-        """Whether the node takes the pod as the tables are."""
-        return self._cycles[pod.scheduler_name].fits_on(pod, np.array([self.tables.row_of[node]], dtype=np.intp))[0]
-
-    def preemption_for(self, pod: Pod) -> PostFilterResult | None:
-        """What could be done for a pod that fits nowhere; None when the profile does nothing. Nobody goes."""
-        return self._searches.preemption_for(pod)
-
-    def attempt(self, pod: Pod, now_ns: int) -> Outcome:
-        """Place a pod, or say why not; in the queue nothing changes."""
-        with self.nominations.seen_by(pod):
-            kept = self.nominations.of(pod.key.uid)
-            return self._cycles[pod.scheduler_name].schedule(pod, now_ns, "" if kept is None else kept.node)
 
     # Pods that fit nowhere
 

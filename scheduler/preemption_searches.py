@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.preemption import NoPreemption, PostFilterResult, Preemption
+from scheduler.framework.preemption import NoPreemption, Preemption
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import State
 from scheduler.queue.preemptors import Preemptors, Question
@@ -137,12 +137,6 @@ class Searches:
                 return None
         self._wait(no_fit, unanswered=True)
         return None
-
-    def preemption_for(self, pod: Pod) -> PostFilterResult | None:
-        """What could be done for a pod that fits nowhere; None when its profile does nothing. It is not done."""
-        with self._nominations.seen_by(pod):
-            steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._lefts)
-            return next((sought.result for sought in steps if sought is not None), None)
 
     def judge(self, pod: Pod) -> Iterator[Diagnosis | None]:
         """What an attempt would tell a pod that fits nowhere, in steps: None, and at last that.

@@ -3,7 +3,7 @@
 PreFilter → Filter → Score → pick → assume → Reserve → Permit. Nothing here awaits, so nothing can change under it.
 """
 
-from collections.abc import Callable, Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from scheduler.framework.diagnosis import NOT_RESOLVABLE, Diagnosis, Resolvable, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
-from scheduler.framework.plugin import CardVerdict, Objection, PreBindPlugin, Rejected, Wait
+from scheduler.framework.plugin import CardVerdict, Objection, PermitPlugin, PreBindPlugin, Rejected, Wait
 from scheduler.framework.preemption import NoPreemption, PostFilterResult, Preemption
 from scheduler.framework.runtime import NOWHERE, Runtime, Signature
 from scheduler.framework.what_if import RowMemo, WhatIf
@@ -184,17 +184,17 @@ class SchedulingCycle:
         evaluation = self._runtime.evaluate(pod, key)
         return NoFit(pod, self._diagnosed(pod, key, evaluation).diagnosis, _wakes_on(evaluation))
 
-    def schedule(self, pod: Pod, now_ns: int, nominated: str = "") -> Outcome:
+    def schedule(self, pod: Pod, now_ns: int, nominated: str = "", *, permits: bool = True) -> Outcome:
         """Place the pod (it is then assumed) or say why not. now_ns: Unix nanoseconds.
 
-        nominated: the node that is taken if it fits, whatever others score; "" for none.
+        nominated: the node that is taken if it fits, whatever others score; "" for none. permits: Permit is asked.
         """
         key = self._runtime.signature(pod)
         evaluation = self._runtime.evaluate(pod, key)
         row = NOWHERE if evaluation.never else self._row(pod, evaluation, nominated)
         if row == NOWHERE:
             return NoFit(pod, self._diagnosed(pod, key, evaluation).diagnosis, _wakes_on(evaluation))
-        return self._take(pod, evaluation, row, now_ns)
+        return self._take(pod, evaluation, row, now_ns, self._runtime.profile.permit if permits else ())
 
     def judge(self, pod: Pod) -> Judgement:
         """What stands between the pod and each node; changes nothing."""
@@ -223,6 +223,10 @@ class SchedulingCycle:
         """(whether some of `rows` take the pod now, bits of Change that can help if none does). rows: None for all."""
         fits, evaluation = self._runtime.fits_on(pod, rows)
         return fits, _wakes_on(evaluation)
+
+    def judged_on(self, pod: Pod, rows: RowArray) -> bool:
+        """As `fits_on`, from the tables alone, also while pods are lifted from them."""
+        return self._runtime.judged_on(pod, rows)[0]
 
     def least_of_row(self, pod: Pod) -> Int64Array | None:
         """int64[amounts]: what the pod needs of a row at least; None when its rules may look at other rows, too."""
@@ -269,9 +273,9 @@ class SchedulingCycle:
             return row
         return self._runtime.best_row(pod, evaluation)
 
-    def _take(self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int) -> Outcome:
+    def _take(self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int, permit: Sequence[PermitPlugin]) -> Outcome:
         try:
-            outcome = self._place(pod, evaluation, row, now_ns)
+            outcome = self._place(pod, evaluation, row, now_ns, permit)
         except BaseException:
             self.unreserve(pod)
             raise
@@ -279,7 +283,9 @@ class SchedulingCycle:
             self.unreserve(pod)
         return outcome
 
-    def _place(self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int) -> Outcome:
+    def _place(
+        self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int, permit: Sequence[PermitPlugin]
+    ) -> Outcome:
         """The place, reserved and assumed; or what Permit has against it."""
         tables, profile = self._runtime.tables, self._runtime.profile
         cards: tuple[CardShare, ...] = ()
@@ -292,7 +298,7 @@ class SchedulingCycle:
             plan = plan or reservation.volumes
         tables.assume(pod, row, cards, annotations, plan)
         holds = []
-        for permitter in profile.permit:
+        for permitter in permit:
             answer = permitter.permit(pod, tables.names[row])
             if isinstance(answer, Rejected):
                 return NoFit(pod, Diagnosis(len(tables.row_of), rejected=answer.reason), ANYTHING, by_permit=True)

@@ -19,7 +19,9 @@ from e2e.deploy import browser as browsers
 from e2e.deploy.browser import shot, violations
 from e2e.deploy.page_cluster import HOSTILE, TOKEN, Reviewer, filled, place, serving
 from scheduler.engine import Engine
+from scheduler.kube.rest.reviews import User
 from scheduler.page.access import Access, Everybody
+from tests.support.builders import engine, pod, wire_node
 
 FIRST_VIEW_S = 2.0
 UPDATE_MS = 100.0
@@ -33,6 +35,8 @@ WHEN_CHANGED = """name => {
     requestAnimationFrame(() => resolve(performance.timeOrigin + performance.now()));
   }).observe(row.children[1], {childList: true, characterData: true, subtree: true}));
 }"""
+
+NOTHING_IS_CUT_OFF = "[...document.querySelectorAll('.panel')].every(panel => panel.scrollWidth <= panel.clientWidth)"
 
 
 @pytest.fixture
@@ -86,7 +90,11 @@ async def test_every_state_is_accessible_by_axe(chromium: Browser, scheme: str) 
         await page.get_by_role("tab", name="What if").click()
         await page.get_by_label("GPU memory (").fill("30")
         await page.get_by_role("button", name="Would it fit?").click()
-        await expect(page.locator("#what-if .verdict")).to_contain_text("room for")
+        await page.get_by_label("Copies").fill("3")
+        await page.get_by_role("button", name="Would it fit?").click()
+        await expect(page.locator("#what-if .verdict")).to_contain_text("3 of 3 copies")
+        await expect(page.locator("#what-if")).to_contain_text("room for")
+        assert await page.evaluate(NOTHING_IS_CUT_OFF)
         await shot(page, f"what-if-{scheme}")
         assert await violations(page) == []
         await page.get_by_role("rowheader", name="gpu-00000").click()
@@ -118,6 +126,45 @@ async def test_the_token_is_asked_for_and_kept_nowhere(chromium: Browser) -> Non
         await expect(page.get_by_role("heading", name="Who looks?")).to_be_visible()
 
 
+class Passing(Reviewer):
+    """As Reviewer; then the token is accepted no longer, and Bob's is, who may list no pods."""
+
+    def __init__(self) -> None:
+        self.user = "ann"
+
+    async def user_of(self, token: str) -> User | None:
+        return User(self.user) if token == f"token-of-{self.user}" else None
+
+    async def may_get_url(self, user: User, path: str) -> bool:
+        return (user.username, path) == (self.user, "/gpushare")
+
+
+async def test_nothing_of_who_looked_before_is_left_for_the_next_one(chromium: Browser) -> None:
+    reviewer = Passing()
+    access = Access(reviewer, time.monotonic)
+    async with serving(filled(4), access) as served:
+        page, _ = await opened(chromium, served.port)
+        await page.get_by_label("Token").fill(TOKEN)
+        await page.keyboard.press("Enter")
+        await page.get_by_role("button", name="team-a/too-large").click()
+        await expect(page.locator("#why")).to_contain_text("team-a/too-large")
+        await page.get_by_role("rowheader", name="gpu-00000").click()
+        await expect(page.locator("#node")).to_contain_text("team-a")
+        await page.get_by_label("Search").fill("serve")
+        await expect(page.locator("#found-pods")).to_contain_text("serve-")
+        reviewer.user = "bob"
+        (await access.viewer(f"Bearer {TOKEN}")).until_s = 0.0
+        await expect(page.get_by_role("heading", name="Who looks?")).to_be_visible()
+        assert "team-" not in await page.content()
+        assert await page.get_by_label("Search").input_value() == ""
+        await page.get_by_label("Token").fill("token-of-bob")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#cluster")).to_be_visible()
+        await page.wait_for_selector(".seg.anon")
+        assert "team-" not in await page.content()
+        assert "serve-" not in await page.content()
+
+
 async def test_pods_of_namespaces_that_one_may_not_list_have_no_name(chromium: Browser) -> None:
     async with serving(filled(4), Access(Reviewer(), time.monotonic)) as served:
         page, _ = await opened(chromium, served.port)
@@ -145,6 +192,32 @@ async def test_markup_in_names_is_text_and_nothing_is_asked_elsewhere(chromium: 
         assert await page.title() == "GPU memory: gpushare-scheduler"
         assert await page.locator("main script, main img, #canvas img").count() == 0
         assert {url for url in seen.urls if not url.startswith(f"http://127.0.0.1:{served.port}/")} == set()
+        assert seen.errors == []
+
+
+async def test_no_nodes_no_cards_and_cards_of_nothing_are_shown(chromium: Browser) -> None:
+    made = engine()
+    async with serving(made, Everybody()) as served:
+        page, seen = await opened(chromium, served.port)
+        await ready(page)
+        await expect(page.locator("#found-nodes")).to_have_text("0 of 0 nodes")
+        await page.get_by_role("tab", name="What if").click()
+        await page.get_by_role("button", name="Would it fit?").click()
+        await expect(page.locator("#what-if .verdict")).to_contain_text("0 of 1 copies")
+        made.node_changed(wire_node("bare"))
+        made.node_changed(wire_node("nothing", [0, 0]))
+        made.node_changed(wire_node("largest", [2**24, 16]))
+        made.pod_waiting(pod("w", 2**24 + 1), 0.0)
+        made.decide(0.0, 0)
+        await expect(page.locator("#found-nodes")).to_have_text("2 of 2 nodes")
+        await page.get_by_role("tab", name=re.compile("Waiting")).click()
+        await page.get_by_role("button", name="default/w").click()
+        await expect(page.locator("#why .verdict")).to_have_text("Pod default/w fits on none of 3 nodes.")
+        for name in ("nothing", "largest"):
+            await page.get_by_role("rowheader", name=name).click()
+            await expect(page.locator("#node h2")).to_have_text(name)
+        assert "NaN" not in await page.content()
+        assert await page.evaluate(NOTHING_IS_CUT_OFF)
         assert seen.errors == []
 
 

@@ -15,6 +15,7 @@ from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import SchedulerConfiguration, configuration_model
 from scheduler.cli.manifests import Unanswerable, Unreadable
 from scheduler.inspect.terminal import printable
+from scheduler.inspect.wire import is_name
 
 ENV_PREFIX: Final = "GPUSHARE_SCHEDULER_"
 # As kubectl spells the kind.
@@ -72,9 +73,10 @@ def named_pod(program: str, pod: str, namespace: str) -> tuple[str, str]:
     "" where nothing says it: that of the kubeconfig's context.
     """
     before, slash, name = pod.rpartition("/")
-    if not slash or before in _POD_KINDS:
-        return namespace, name
-    if not before or not name or "/" in before or namespace not in {"", before}:
+    named = not slash or before in _POD_KINDS
+    found = namespace if named else before
+    contradicts = not named and namespace not in {"", before}
+    if contradicts or not is_name(name) or not (is_name(found) or (named and not namespace)):
         of = f" of namespace {namespace}" if namespace else ""
-        give_up(program, f"{pod} is no pod{of}: expected NAME or NAMESPACE/NAME")
-    return before, name
+        give_up(program, f"{pod or repr(pod)} is no pod{of}: expected NAME or NAMESPACE/NAME")
+    return found, name

@@ -19,7 +19,7 @@ from scheduler.build import build_engine, installed_plugins
 from scheduler.cli.manifests import Manifest, Unanswerable, Unreadable
 from scheduler.event_handlers import BAD_ANNOTATION, EventHandlers, Problem
 from scheduler.explain.answers import Explanation, WhatIf, listed
-from scheduler.explain.reading import Reading
+from scheduler.explain.reading import Reading, answer_of
 from scheduler.explain.standing import explain, own_name, sentence
 from scheduler.explain.what_if import what_if
 from scheduler.kube import objects
@@ -72,7 +72,7 @@ class Site:
             message = f"there is no node {node}{_or(near)}"
             raise Unanswerable(message)
         pod, left_out = self._read(found)
-        return explain(self.reading, pod, node, (*mistakes(found, self.reader.resources), *left_out))
+        return answer_of(explain(self.reading, pod, node, (*mistakes(found, self.reader.resources), *left_out)))
 
     def what_if(self, wire: objects.Pod, replicas: int, words: tuple[str, ...] = ()) -> WhatIf:
         """Of a pod that does not exist. words: what there is to say of it already, in sentences."""
@@ -84,7 +84,7 @@ class Site:
             if pod.template.gpu_units:
                 words += (sentence(forgotten(pod.scheduler_name, ours)),)
             pod = replace(pod, scheduler_name=ours)
-        return what_if(self.reading, pod, replicas, words)
+        return answer_of(what_if(self.reading, pod, replicas, words))
 
     async def prioritized(self, asked: Manifest) -> tuple[objects.Pod, tuple[str, ...]]:
         """(the pod with the priority that the API server would give it, what there is to say of that)."""

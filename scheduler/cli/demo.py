@@ -9,6 +9,7 @@ The demo's clock stands still while the scheduler has something to do, so that t
 
 import asyncio
 import contextlib
+import os
 import random
 import signal
 import time
@@ -161,7 +162,9 @@ class _Demo:
         try:
             page = await serve_page(page_site(of, Everybody()), (_LOOPBACK, port))
         except OSError as error:
-            message = f"cannot serve the page on port {port}: {error.strerror or error}; choose another with --serve"
+            # What the event loop says besides repeats the address.
+            why = os.strerror(error.errno).lower() if error.errno else str(error)
+            message = f"cannot serve the page on port {port}: {why}; choose another with --serve, or 0 for any free one"
             raise StartupError(message) from error
         self._address = f"http://{_LOOPBACK}:{page.port}/"
         self._story.happened(f"the web page is at {self._address}")

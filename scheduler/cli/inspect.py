@@ -20,6 +20,7 @@ from urllib.parse import quote
 import msgspec
 import yaml
 
+from scheduler.cli import ending
 from scheduler.inspect import wire
 from scheduler.inspect.document import as_json
 from scheduler.inspect.lists import compact, used_only, wide
@@ -44,6 +45,10 @@ class InspectFailed(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script. Exit code 1, with the reason on standard output like the legacy command, on failure."""
+    ending.run("kubectl inspect gpushare", lambda: _inspect(arguments))
+
+
+def _inspect(arguments: Sequence[str] | None) -> None:
     chosen = _parser().parse_intermixed_args(arguments)
     try:
         node_items, pod_items = _fetch(chosen)
@@ -119,6 +124,10 @@ def _fetch(chosen: argparse.Namespace) -> tuple[list[msgspec.Raw], list[msgspec.
         if not chosen.nodes:
             return list(_listed(api, _NODES)), list(_listed(api, _PODS, f"spec.nodeName!=,{_LIVE}"))
         names = sorted(set(chosen.nodes))
+        for name in names:
+            if not wire.is_name(name):
+                message = f"{name!r} is no name of a node"
+                raise InspectFailed(message)
         nodes = [msgspec.Raw(_get(api, f"{_NODES}/{quote(name, safe='')}")) for name in names]
         return nodes, [pod for name in names for pod in _listed(api, _PODS, f"spec.nodeName={name},{_LIVE}")]
 

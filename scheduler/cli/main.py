@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from config.settings.mistakes import ConfigurationError
+from scheduler.cli import ending
 from scheduler.cli.answering import answering, configured, connection_flags, give_up, named_pod
 
 PROGRAM: Final = "gpushare-scheduler"
@@ -139,4 +140,4 @@ def what_if(
 
 def main() -> None:
     """Run what the command line says."""
-    cli()
+    ending.run(PROGRAM, cli)

@@ -36,8 +36,14 @@ class Screen(Protocol):
 
 def screen(out: TextIO) -> Screen:
     """The one that suits `out`."""
-    console = Console(file=out, highlight=False)
+    console = _Console(file=out, highlight=False)
     return _Picture(console) if console.is_terminal and not console.is_dumb_terminal else _Lines(out)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """As any other error of writing: rich would end the program here, in whatever task that is."""
+        raise  # noqa: PLE0704 - it is called while the error is handled
 
 
 class _Picture:
@@ -70,7 +76,7 @@ class _Picture:
 
 class _Lines:
     def __init__(self, out: TextIO) -> None:
-        self._console = Console(file=out, highlight=False, width=_PIPED_WIDTH)
+        self._console = _Console(file=out, highlight=False, width=_PIPED_WIDTH)
 
     def opened(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext()

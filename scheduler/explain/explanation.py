@@ -1,4 +1,4 @@
-"""A pod against every node: the rules that object, the cards, the pods in the way, and what would make room."""
+"""A pod against every node: the rules that object, the cards, and the pods on them."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,7 +8,6 @@ import numpy as np
 from scheduler.explain.answers import ExplainedCard, ExplainedNode, HeldUnits, Objecting, ReasonGroup
 from scheduler.explain.causes import cause
 from scheduler.explain.reading import Reading
-from scheduler.explain.remedies import remedy
 from scheduler.framework.diagnosis import count_reasons
 from scheduler.framework.plugin import Objection
 from scheduler.plugins.card_choice import by_width, selected
@@ -36,12 +35,10 @@ def reasons(tables: Tables, judged: Judgement) -> tuple[ReasonGroup, ...]:
     return tuple(sorted(groups, key=lambda group: -group.nodes))
 
 
-def nearest(
-    reading: Reading, pod: Pod, judged: Judgement, most: int = MOST_NODES, *, remedies: bool = True
-) -> tuple[ExplainedNode, ...]:
+def nearest(reading: Reading, pod: Pod, judged: Judgement, most: int = MOST_NODES) -> tuple[ExplainedNode, ...]:
     """The node that it is nominated to; then those where it could run at all, the fewest rules in the way first.
 
-    Then those whose cards lack least, then by name; `most` at most. remedies: as `explained_node`.
+    Then those whose cards lack least, then by name; `most` at most.
     """
     tables, kept = reading.engine.tables, reading.engine.nominations.of(pod.key.uid)
     rows = np.flatnonzero(tables.valid)
@@ -58,7 +55,7 @@ def nearest(
         rows != (-1 if kept is None else tables.row_of.get(kept.node, -1)),
     )
     order: RowArray = rows[np.lexsort(keys)][:most]
-    return tuple(explained_node(reading, pod, judged, tables.names[row], remedies=remedies) for row in order)
+    return tuple(explained_node(reading, pod, judged, tables.names[row]) for row in order)
 
 
 def _never_there(tables: Tables, pod: Pod, judged: Judgement) -> Int64Array:
@@ -83,12 +80,8 @@ def _never_there(tables: Tables, pod: Pod, judged: Judgement) -> Int64Array:
     return np.where(without, 2, never.astype(np.int64))
 
 
-def explained_node(reading: Reading, pod: Pod, judged: Judgement, name: str, *, remedies: bool = True) -> ExplainedNode:
-    """One node. KeyError when it is not there.
-
-    remedies: whether what would make room is looked for, which takes pods away in the tables and puts them back: not
-    in those that somebody schedules by.
-    """
+def explained_node(reading: Reading, pod: Pod, judged: Judgement, name: str) -> ExplainedNode:
+    """One node, without what would make room: see `remedies`. KeyError when it is not there."""
     tables = reading.engine.tables
     row = tables.row_of[name]
     only = np.zeros_like(tables.valid)
@@ -99,13 +92,12 @@ def explained_node(reading: Reading, pod: Pod, judged: Judgement, name: str, *, 
         for objection in objections
         for counted in count_reasons(only, [[objection]])
     )
-    cards = _cards(tables, pod, judged, row)
-    leaving, text = remedy(reading, pod, name, rules, cards) if rules and remedies else ((), "")
-    short = int(_short(tables, pod, np.array([row]))[0])
-    return ExplainedNode(name=name, rules=rules, short_units=short, cards=cards, leaving=leaving, remedy=text)
+    cards, short = _cards(reading, pod, judged, row), int(_short(tables, pod, np.array([row]))[0])
+    return ExplainedNode(name=name, rules=rules, short_units=short, cards=cards, leaving=(), remedy="")
 
 
-def _cards(tables: Tables, pod: Pod, judged: Judgement, row: int) -> tuple[ExplainedCard, ...]:
+def _cards(reading: Reading, pod: Pod, judged: Judgement, row: int) -> tuple[ExplainedCard, ...]:
+    tables = reading.engine.tables
     slots, request = tables.cards.slots[row], pod.template.gpu_request
     needed = 0 if request is None else request.units_per_card
     held: dict[int, list[HeldUnits]] = {}
@@ -113,7 +105,7 @@ def _cards(tables: Tables, pod: Pod, judged: Judgement, row: int) -> tuple[Expla
         for slot, units in () if record.held is None else record.held.places:
             held.setdefault(slot, []).append(
                 HeldUnits(
-                    pod=str(record.pod.key),
+                    pod=reading.named(record.pod.key),
                     units=units,
                     exclusive=record.exclusive,
                     terminating=record.pod.terminating,

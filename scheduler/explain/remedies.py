@@ -1,33 +1,47 @@
-"""What would make room on one node. The engine is asked after each step: what is said here was tried."""
+"""What would make room on one node. The rules are asked after each step: what is said here was tried.
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Final
+In steps, each of a few questions: the tables may be those that somebody schedules by, and pods may come and go between
+two steps.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.engine import Engine
-from scheduler.explain.answers import ExplainedCard, Objecting, listed
-from scheduler.explain.reading import Reading, told_going
+from scheduler.explain.answers import ExplainedCard, ExplainedNode, Objecting
+from scheduler.explain.reading import Reading, listed_pods, told_going
 from scheduler.plugins.volume_binding import BIND_CONFLICT
 from scheduler.pods.pod import Pod
 from scheduler.state.pod_record import PodRecord
 
+Leaving: TypeAlias = Generator[None, None, list[PodRecord]]
+
 # With more pods than this on a node, no single one is tried.
 _MOST_TRIED: Final = 256
 _MOST_NAMED: Final = 3
+# Of one step.
+_QUESTIONS: Final = 8
 
 
-def remedy(
-    reading: Reading, pod: Pod, node: str, rules: Sequence[Objecting], cards: Sequence[ExplainedCard]
-) -> tuple[tuple[str, ...], str]:
-    """(the pods that would have to go, for the node to take the pod; what would make room, in a sentence)."""
-    leaving = leaving_pods(reading.engine, pod, node)
+def with_remedy(reading: Reading, pod: Pod, node: ExplainedNode) -> Generator[None, None, ExplainedNode]:
+    """The node with the pods that would have to go for it to take the pod, and what would make room, in a sentence."""
+    if not node.rules:
+        return node
+    too_many = 0 < reading.most_leaving < len(reading.engine.tables.records_on(node.name))
+    leaving = [] if too_many else (yield from leaving_pods(reading.engine, pod, node.name))
     if leaving:
-        return tuple(str(record.pod.key) for record in leaving), _fits_once(reading, leaving)
-    return (), "; ".join(_by_hand(node, rules, cards)) or _nobody(reading.engine, pod, node)
+        named = tuple(reading.named(record.pod.key) for record in leaving)
+        return replace(node, leaving=named, remedy=_fits_once(reading, leaving))
+    text = "; ".join(_by_hand(node.name, node.rules, node.cards))
+    if too_many and not text:
+        text = f"not tried: more than {reading.most_leaving} pods are on the node; kubectl gpushare explain tries it"
+    return replace(node, remedy=text or _nobody(reading, pod, node.name))
 
 
-def leaving_pods(engine: Engine, pod: Pod, node: str) -> list[PodRecord]:
+def leaving_pods(engine: Engine, pod: Pod, node: str) -> Leaving:
     """The pods of the node without which it takes the pod.
 
     Of those that terminate, if that is enough; the smallest one, else as few as reprieving leaves. Empty where even the
@@ -36,59 +50,48 @@ def leaving_pods(engine: Engine, pod: Pod, node: str) -> list[PodRecord]:
     records = sorted((one for one in engine.tables.records_on(node) if _may_leave(one, pod)), key=_cost)
     terminating = [record for record in records if record.pod.terminating]
     for those in (terminating, records):
-        if found := _enough_of(engine, pod, node, those):
+        found = yield from _enough_of(engine, pod, node, those)
+        if found:
             return found
     return []
 
 
-def _enough_of(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) -> list[PodRecord]:
+def _enough_of(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) -> Leaving:
     """Of `records`, by cost, those that suffice."""
     if not records:
         return []
-    with _without(engine, records):
-        if not engine.fits(pod, node):
+    yield
+    with engine.questions.without(pod, node, records) as asked:
+        if not asked.fits():
             return []
-    for record in records[:_MOST_TRIED]:
-        with _without(engine, [record]):
-            if engine.fits(pod, node):
-                return [record]
-    return _reprieved(engine, pod, node, records)
+    for part in _parts(records[:_MOST_TRIED]):
+        yield
+        with engine.questions.without(pod, node) as asked:
+            for record in part:
+                asked.lift(record)
+                if asked.fits():
+                    return [record]
+                asked.put_back(record)
+    return (yield from _reprieved(engine, pod, node, records))
 
 
-def _reprieved(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) -> list[PodRecord]:
+def _reprieved(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) -> Leaving:
     """All leave; each comes back that may, the costliest first. kube-scheduler's selectVictimsOnNode."""
-    gone = []
-    with _without(engine, records) as back:
-        for record in reversed(records):
-            back(record)
-            if not engine.fits(pod, node):
-                engine.pod_gone(record.pod.key.uid)
-                gone.append(record)
-    return sorted(gone, key=lambda record: str(record.pod.key))
+    gone = {record.pod.key.uid: record for record in records}
+    for part in _parts(records[::-1]):
+        yield
+        with engine.questions.without(pod, node, gone.values()) as asked:
+            for record in part:
+                asked.put_back(record)
+                if asked.fits():
+                    del gone[record.pod.key.uid]
+                else:
+                    asked.lift(record)
+    return sorted(gone.values(), key=lambda record: str(record.pod.key))
 
 
-@contextmanager
-def _without(engine: Engine, records: Sequence[PodRecord]) -> Iterator["_Back"]:
-    """Those pods are not there meanwhile."""
-    for record in records:
-        engine.pod_gone(record.pod.key.uid)
-    back = _Back(engine)
-    try:
-        yield back
-    finally:
-        for record in records:
-            if engine.tables.record(record.pod.key.uid) is None:
-                back(record)
-
-
-class _Back:
-    """Puts a pod back where it was."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def __call__(self, record: PodRecord) -> None:
-        self._engine.pod_assigned(record.pod)
+def _parts(records: list[PodRecord]) -> Iterator[list[PodRecord]]:
+    return (records[begin : begin + _QUESTIONS] for begin in range(0, len(records), _QUESTIONS))
 
 
 def _may_leave(record: PodRecord, pod: Pod) -> bool:
@@ -106,7 +109,7 @@ def _cost(record: PodRecord) -> tuple[bool, int, int, str]:
 
 def _fits_once(reading: Reading, leaving: Sequence[PodRecord]) -> str:
     one, going = len(leaving) == 1, tuple(reading.going(record.pod) for record in leaving if record.pod.terminating)
-    named = listed([str(record.pod.key) for record in leaving], _MOST_NAMED)
+    named = listed_pods([reading.named(record.pod.key) for record in leaving], _MOST_NAMED)
     text = f"fits once {named} {'is' if one else 'are'} gone"
     if not going:
         return text
@@ -116,12 +119,12 @@ def _fits_once(reading: Reading, leaving: Sequence[PodRecord]) -> str:
     return f"{text}, which {told[told.index(' is ' if one else ' are ') + 1 :]}"
 
 
-def _nobody(engine: Engine, pod: Pod, node: str) -> str:
-    records = engine.tables.records_on(node)
-    kept = sorted(str(record.pod.key) for record in records if record.nominated)
+def _nobody(reading: Reading, pod: Pod, node: str) -> str:
+    records = reading.engine.tables.records_on(node)
+    kept = sorted(reading.named(record.pod.key) for record in records if record.nominated)
     if kept:
         are = "is" if len(kept) == 1 else "are"
-        return f"room is kept there for {listed(kept, _MOST_NAMED)}, which {are} nominated to it"
+        return f"room is kept there for {listed_pods(kept, _MOST_NAMED)}, which {are} nominated to it"
     if any(record.pod.owner_uid == pod.owner_uid != "" for record in records):
         return "no pod that leaves would make room, but for pods of its own controller, which replaces them"
     return "no pod that leaves would make room"

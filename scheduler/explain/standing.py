@@ -1,16 +1,18 @@
 """How a pod stands, in words: what its owner has to know before any node is looked at."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.engine import Engine
-from scheduler.explain.answers import ExplainedNode, Explanation, Place, Preempting
+from scheduler.explain.answers import ExplainedNode, Explanation, Place, Preempting, ReasonGroup
 from scheduler.explain.causes import claims_in_the_way
-from scheduler.explain.explanation import explained_node, nearest, reasons
+from scheduler.explain.explanation import MOST_NODES, explained_node, nearest, reasons
 from scheduler.explain.reading import Reading
+from scheduler.explain.remedies import with_remedy
 from scheduler.explain.reserved import reserved_place, told
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.preemption import Preemption
@@ -20,7 +22,10 @@ from scheduler.plugins.volume_binding import UNBOUND
 from scheduler.pods.gpu_request import unit_name
 from scheduler.pods.mistakes import forgotten
 from scheduler.pods.pod import Pod
-from scheduler.scheduling_cycle import Judgement, Placement
+from scheduler.scheduling_cycle import Judgement, Outcome, Placement
+from scheduler.state.pod_record import PodRecord
+
+Explaining: TypeAlias = Generator[None, None, Explanation]
 
 
 def asks(pod: Pod, unit_mib: int) -> str:
@@ -34,10 +39,12 @@ def asks(pod: Pod, unit_mib: int) -> str:
     return f"It requests {request.units} {unit}{join}{where}{alone}."
 
 
-def explain(reading: Reading, pod: Pod, node: str = "", mistaken: tuple[str, ...] = ()) -> Explanation:
-    """Everything about one pod that the engine was told of. node: the only one to look at; KeyError without it.
+def explain(
+    reading: Reading, pod: Pod, node: str = "", mistaken: tuple[str, ...] = (), *, most: int = MOST_NODES
+) -> Explaining:
+    """Everything about one pod that the engine was told of, in steps.
 
-    mistaken: what its author probably meant otherwise.
+    node: the only one to look at; KeyError without it. mistaken: what its author probably meant otherwise. most: nodes.
     """
     engine = reading.engine
     ours = pod.scheduler_name in engine.scheduler_names
@@ -61,7 +68,8 @@ def explain(reading: Reading, pod: Pod, node: str = "", mistaken: tuple[str, ...
     if gate:
         words.append(f"It is gated, and not tried before that ends: {gate}.")
     words.append(asks(pod, reading.unit_mib))
-    return judged(reading, pod, tuple(words), state="gated" if gate else "waits" if ours else "foreign", node=node)
+    state = "gated" if gate else "waits" if ours else "foreign"
+    return (yield from judged(reading, pod, tuple(words), state=state, node=node, most=most))
 
 
 def sentence(clause: str) -> str:
@@ -74,56 +82,86 @@ def own_name(engine: Engine) -> str:
     return names.SCHEDULER_NAME if names.SCHEDULER_NAME in engine.scheduler_names else min(engine.scheduler_names)
 
 
-def judged(reading: Reading, pod: Pod, words: tuple[str, ...], *, state: str, node: str = "") -> Explanation:
-    """A pod against all nodes, or against one."""
+def judged(
+    reading: Reading,
+    pod: Pod,
+    words: tuple[str, ...],
+    *,
+    state: str,
+    node: str = "",
+    most: int = MOST_NODES,
+    tries: bool = True,
+) -> Explaining:
+    """A pod against all nodes, of which the `most` nearest are shown, or against one. In steps.
+
+    tries: whether it is tried what would help, and who would be removed; else it is one step.
+    """
     engine = reading.engine
-    shown: tuple[ExplainedNode, ...] = ()
-    with engine.nominations.seen_by(pod):
-        judgement = engine.judge(pod)
-        diagnosis = judgement.diagnosis
-        groups = reasons(engine.tables, judgement) if diagnosis is not None else ()
-        if node:
-            shown = (explained_node(reading, pod, judgement, node),)
-        elif diagnosis is not None and not judgement.never:
-            shown = nearest(reading, pod, judgement)
+    found = _against(reading, pod, node, most)
+    diagnosis = found.judgement.diagnosis
+    shown = list(found.shown)
+    for place, one in enumerate(found.shown if tries else ()):
+        shown[place] = yield from with_remedy(reading, pod, one)
+    goes, preemption, message = None, None, ""
     kept = reading.nominated(pod)
-    place, preemption, message = None, None, ""
     reserved = reserved_place(pod) if diagnosis is not None else None
     if diagnosis is None:
-        place = would_take(engine, pod)
+        goes = would_take(engine, pod)
         state = "fits" if state == "waits" else state
     else:
-        message, preemption = _post_filtered(
-            engine, pod, diagnosis, is_under_way=kept is not None and bool(kept.terminating)
-        )
-        words += tuple(_more(reading, pod, judgement, preempts=preemption is not None))
+        is_under_way = kept is not None and bool(kept.terminating)
+        message = diagnosis.message
+        if tries:
+            message, preemption = yield from _post_filtered(reading, pod, diagnosis, is_under_way=is_under_way)
+        words += tuple(_more(reading, pod, found.judgement, preempts=preemption is not None))
         words += () if reserved is None else (told(reserved, pod),)
     return Explanation(
         pod=str(pod.key),
         state=state,
         words=words,
         message=message,
-        place=place,
+        place=goes,
         nodes=len(engine.tables.row_of),
-        reasons=groups,
-        nearest=shown,
+        reasons=found.groups,
+        nearest=tuple(shown),
         preemption=preemption,
         nominated=kept,
         reserved=reserved,
     )
 
 
+class _Against(NamedTuple):
+    judgement: Judgement
+    groups: tuple[ReasonGroup, ...]
+    shown: tuple[ExplainedNode, ...]
+
+
+def _against(reading: Reading, pod: Pod, node: str, most: int) -> _Against:
+    """At one moment. node, most: as `judged`."""
+    engine, groups = reading.engine, tuple[ReasonGroup, ...]()
+    shown: tuple[ExplainedNode, ...] = ()
+    with engine.nominations.seen_by(pod):
+        judgement = engine.questions.judge(pod)
+        if judgement.diagnosis is not None:
+            groups = reasons(engine.tables, judgement)
+        if node:
+            shown = (explained_node(reading, pod, judgement, node),)
+        elif judgement.diagnosis is not None and not judgement.never:
+            shown = nearest(reading, pod, judgement, most)
+    return _Against(judgement, groups, shown)
+
+
 def _post_filtered(
-    engine: Engine, pod: Pod, diagnosis: Diagnosis, *, is_under_way: bool
-) -> tuple[str, Preempting | None]:
+    reading: Reading, pod: Pod, diagnosis: Diagnosis, *, is_under_way: bool
+) -> Generator[None, None, tuple[str, Preempting | None]]:
     """(what the scheduler writes on the pod, whom it would make go). is_under_way: pods are going for it already."""
-    result = engine.preemption_for(pod)
+    result = yield from reading.engine.questions.preemption_for(pod)
     if isinstance(result, Preemption) and is_under_way:
         # A scheduler that has just started would find the same victims again; one that has chosen them waits.
         return dataclasses.replace(diagnosis, tail=f"preemption: {TERMINATING}").message, None
     if isinstance(result, Preemption):
         cards = {share.index: share.units for share in result.cards}
-        victims = tuple(str(victim.key) for victim in result.victims)
+        victims = tuple(reading.named(victim.key) for victim in result.victims)
         return diagnosis.message, Preempting(node=result.node, cards=cards, victims=victims)
     return diagnosis.message if result is None else dataclasses.replace(diagnosis, tail=result.message).message, None
 
@@ -139,13 +177,19 @@ def _more(reading: Reading, pod: Pod, judgement: Judgement, *, preempts: bool) -
 
 
 def would_take(engine: Engine, pod: Pod) -> Place | None:
-    """Where the pod would go now; it does not stay there."""
-    outcome = engine.attempt(pod, 0)
+    """Where the pod would go now, or is being bound; it does not stay there."""
+    record = engine.tables.record(pod.key.uid)
+    if record is not None:
+        return Place(node=record.node, cards=_cards(engine, record))
+    with engine.questions.placing() as placing:
+        return place_of(placing.attempt(pod))
+
+
+def place_of(outcome: Outcome) -> Place | None:
+    """None for a pod that fits nowhere."""
     if not isinstance(outcome, Placement):
         return None
-    place = Place(node=outcome.node, cards={share.index: share.units for share in outcome.cards})
-    engine.tables.forget(pod.key.uid)
-    return place
+    return Place(node=outcome.node, cards={share.index: share.units for share in outcome.cards})
 
 
 def _settled(engine: Engine, pod: Pod, state: str, *words: str, place: Place | None = None) -> Explanation:
@@ -162,12 +206,17 @@ def _settled(engine: Engine, pod: Pod, state: str, *words: str, place: Place | N
 
 
 def _place(engine: Engine, pod: Pod) -> Place:
-    record, cards = engine.tables.record(pod.key.uid), dict[int, int]()
-    row = engine.tables.row_of.get(pod.node_name)
-    if record is not None and record.held is not None and row is not None and not record.held.unknown:
-        slots = engine.tables.cards.slots[row]
-        cards = {slots[slot].card.index: units for slot, units in record.held.places}
-    return Place(node=pod.node_name, cards=cards)
+    record = engine.tables.record(pod.key.uid)
+    return Place(node=pod.node_name, cards={} if record is None else _cards(engine, record))
+
+
+def _cards(engine: Engine, record: PodRecord) -> dict[int, int]:
+    """Index to units; {} where they are not known."""
+    row = engine.tables.row_of.get(record.node)
+    if record.held is None or row is None or record.held.unknown:
+        return {}
+    slots = engine.tables.cards.slots[row]
+    return {slots[slot].card.index: units for slot, units in record.held.places}
 
 
 def _whereabouts(reading: Reading, pod: Pod) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from scheduler.explain.answers import ExplainedCard, ExplainedNode, Explanation, HeldUnits, WhatIf, listed
-from scheduler.explain.reading import told_going
+from scheduler.explain.reading import listed_pods, told_going
 from scheduler.inspect.terminal import printable
 
 _GAP: Final = "  "
@@ -21,8 +21,8 @@ _NOT_HELPED: Final = " preemption: 0/"
 
 def explanation_text(answer: Explanation, width: int) -> str:
     """width: columns of the terminal."""
-    lines = [*_wrapped(f"Pod {answer.pod} {_headline(answer)}", width)]
-    for sentence in (*answer.words, *_under_way(answer)):
+    lines = [*_wrapped(f"Pod {answer.pod} {headline(answer)}", width)]
+    for sentence in (*answer.words, *under_way(answer)):
         lines += _wrapped(sentence, width)
     lines += _verdict(answer, width)
     return printable(lines)
@@ -30,25 +30,35 @@ def explanation_text(answer: Explanation, width: int) -> str:
 
 def what_if_text(answer: WhatIf, width: int) -> str:
     """width: columns of the terminal."""
-    beside = ""
-    if answer.waiting:
-        some = "pod that waits already is" if answer.waiting == 1 else "pods that wait already are"
-        beside = f"; {answer.waiting} {some} left aside"
-    lines = _wrapped(f"{answer.fit} of {answer.replicas} copies of {answer.pod} would fit now{beside}.", width)
+    lines = _wrapped(fitting(answer), width)
     for sentence in answer.words:
         lines += _wrapped(sentence, width)
-    places = Counter((place.node, _cards(place.cards)) for place in answer.places)
-    if places:
-        rows = [(node, cards, str(number)) for (node, cards), number in places.most_common(_MOST_PLACES)]
-        lines += ["", *_table(("NODE", "CARDS", "COPIES"), rows, width, right=(2,))]
-        if len(places) > _MOST_PLACES:
-            lines.append(f"and {len(places) - _MOST_PLACES} more places")
+    rows = copies(answer)
+    if rows:
+        lines += ["", *_table(("NODE", "CARDS", "COPIES"), rows[:_MOST_PLACES], width, right=(2,))]
+        if len(rows) > _MOST_PLACES:
+            lines.append(f"and {len(rows) - _MOST_PLACES} more places")
     if answer.next is not None:
         lines += ["", *_wrapped("What stops the next:", width), *_verdict(answer.next, width)]
     return printable(lines)
 
 
-def _headline(answer: Explanation) -> str:
+def fitting(answer: WhatIf) -> str:
+    """A sentence: how many would fit."""
+    beside = ""
+    if answer.waiting:
+        some = "pod that waits already is" if answer.waiting == 1 else "pods that wait already are"
+        beside = f"; {answer.waiting} {some} left aside"
+    return f"{answer.fit} of {answer.replicas} copies of {answer.pod} would fit now{beside}."
+
+
+def copies(answer: WhatIf) -> list[tuple[str, str, str]]:
+    """(node, its cards with units, how many copies are there); where most are first."""
+    places = Counter((place.node, _cards(place.cards)) for place in answer.places)
+    return [(node, cards, str(number)) for (node, cards), number in places.most_common()]
+
+
+def headline(answer: Explanation) -> str:
     """The rest of the first sentence."""
     if answer.state in {"bound", "finished", "terminating"}:
         return f"is {answer.state}."
@@ -64,7 +74,7 @@ def _headline(answer: Explanation) -> str:
     return f"fits on none of {answer.nodes} nodes." if answer.nodes > 1 else "does not fit on the only node."
 
 
-def _under_way(answer: Explanation) -> Iterator[str]:
+def under_way(answer: Explanation) -> Iterator[str]:
     """Who goes for it already."""
     kept = answer.nominated
     if kept is None:
@@ -102,11 +112,17 @@ def _verdict(answer: Explanation, width: int) -> Iterator[str]:
     if answer.nearest:
         yield ""
         yield from _node(answer, answer.nearest[0], width)
-    if answer.preemption is not None:
-        found, cards = answer.preemption, _cards(answer.preemption.cards)
-        victims = listed(found.victims, _MOST_PODS)
-        onto = f" and give it card {cards}" if cards else ""
-        yield from _wrapped(f"Preemption would remove {victims} from node {found.node}{onto}.", width)
+    yield from _wrapped(preempting(answer), width)
+
+
+def preempting(answer: Explanation) -> str:
+    """Who would be removed for it, in a sentence; "" for nobody."""
+    found = answer.preemption
+    if found is None:
+        return ""
+    cards = _cards(found.cards)
+    onto = f" and give it card {cards}" if cards else ""
+    return f"Preemption would remove {listed_pods(found.victims, _MOST_PODS)} from node {found.node}{onto}."
 
 
 def _groups(answer: Explanation, width: int) -> Iterator[str]:

@@ -4,6 +4,7 @@ Not `scheduler.kube.objects`: that lacks the addresses, refuses nulls that this 
 that nobody prints. The items of a list are decoded one by one, so that a malformed one costs one object.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Final, TypeAlias, TypeVar
 
@@ -13,6 +14,15 @@ _Quantities: TypeAlias = dict[str, str | int | float]
 
 # What msgspec raises: bytes that are no UTF-8 and nesting without end are no DecodeError.
 MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+# Of pods, nodes and namespaces: RFC 1123 subdomains. Whatever else somebody types would be another request.
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+
+
+def is_name(text: str) -> bool:
+    """Whether an object may have this name."""
+    return _NAME.fullmatch(text) is not None
 
 
 class _Wire(msgspec.Struct, rename="camel", frozen=True):

@@ -1,22 +1,23 @@
-"""Why a pod waits, and whether one like it would fit: asked of the engine that schedules, so nothing is tried out.
+"""Why a pod waits, what would help, and how many like it would fit: asked of the engine that schedules.
 
-`gpushare-scheduler explain` and `what-if` say more: what would help, and how many copies fit beside each other. They
-take pods away and put others there, in tables of their own. Here the rules are asked once, which changes nothing.
+The same code answers `gpushare-scheduler explain` and `what-if`. What it takes away, or puts somewhere, is as before
+once a step ends (`scheduler.questions`); so the answer to `why` is of several moments, and that to a what-if of one.
 """
 
 import asyncio
+from collections.abc import Generator
 from typing import Final
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.engine import Engine
-from scheduler.explain.answers import ExplainedNode, Explanation, ReasonGroup
-from scheduler.explain.explanation import nearest, reasons
-from scheduler.explain.reading import Reading
-from scheduler.explain.standing import asks, own_name
+from scheduler.explain.answers import Explanation
+from scheduler.explain.reading import Reading, answer_of
+from scheduler.explain.standing import explain, own_name
+from scheduler.explain.text import copies, fitting, headline, preempting, under_way
+from scheduler.explain.what_if import what_if as placed
 from scheduler.kube import objects
 from scheduler.page.rows import PIECE, Sees
 from scheduler.plugins.card_choice import by_width, eligible
@@ -29,7 +30,10 @@ from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.columns.arrays import Int64Array, RowArray, Rows
 
 MOST_NODES: Final = 5
-_HIDDEN: Final = "a pod of another namespace"
+# All copies of a what-if are placed at one moment.
+MOST_REPLICAS: Final = 16
+# To take them away, and put them back, is one moment too.
+MOST_LEAVING: Final = 256
 
 
 class Wanted(msgspec.Struct, kw_only=True):
@@ -42,6 +46,7 @@ class Wanted(msgspec.Struct, kw_only=True):
     memory: str = ""
     selector: dict[str, str] = {}
     namespace: str = "default"
+    replicas: int = 1
 
 
 class Room(msgspec.Struct, rename="camel"):
@@ -51,16 +56,28 @@ class Room(msgspec.Struct, rename="camel"):
     copies: int
 
 
-class Fits(msgspec.Struct, rename="camel"):
-    """nodes: that every rule lets take one now. copies: on them, by GPU memory alone. rooms: those with most room."""
+class Why(msgspec.Struct, rename="camel"):
+    """headline, under_way, preempting: sentences, as the command prints them; "" for none."""
 
+    headline: str
+    under_way: tuple[str, ...]
+    preempting: str
+    answer: Explanation
+
+
+class Fits(msgspec.Struct, rename="camel"):
+    """nodes: that every rule lets take one now. copies: on them, by GPU memory alone. rooms: those with most room.
+
+    headline, words, places: as the command prints them; places: node, cards, copies. next: why no other copy fits.
+    """
+
+    headline: str
     words: tuple[str, ...]
+    places: list[tuple[str, str, str]]
     nodes: int
     copies: int
     rooms: list[Room]
-    message: str
-    reasons: tuple[ReasonGroup, ...]
-    nearest: tuple[ExplainedNode, ...]
+    next: Explanation | None
 
 
 async def find(engine: Engine, namespace: str, name: str) -> Entry | None:
@@ -73,67 +90,38 @@ async def find(engine: Engine, namespace: str, name: str) -> Entry | None:
     return None
 
 
-def why(engine: Engine, unit_mib: int, entry: Entry, sees: Sees) -> Explanation:
-    """Why the pod waits, at this moment."""
-    pod, reading = entry.pod, Reading(engine, unit_mib)
-    words = (f"It is gated, and not tried before that ends: {entry.gate}.",) if entry.gate else ()
-    with engine.nominations.seen_by(pod):
-        judgement = engine.judge(pod)
-        message, groups, nodes = _against(reading, pod, judgement, sees)
-    return Explanation(
-        pod=str(pod.key),
-        state="gated" if entry.gate else "waits" if message else "fits",
-        words=(*words, asks(pod, unit_mib)),
-        message=message,
-        place=None,
-        nodes=len(engine.tables.row_of),
-        reasons=groups,
-        nearest=nodes,
-    )
+def why(engine: Engine, unit_mib: int, pod: Pod, sees: Sees) -> Generator[None, None, Why]:
+    """Why the pod waits, and what would help, in steps."""
+    answer = yield from explain(_reading(engine, unit_mib, sees), pod, most=MOST_NODES)
+    return Why(f"Pod {answer.pod} {headline(answer)}", tuple(under_way(answer)), preempting(answer), answer)
 
 
 def what_if(engine: Engine, reader: PodReader, unit_mib: int, wanted: Wanted, sees: Sees) -> Fits:
-    """Whether such a pod would fit now. Raises QuantityError for an amount that is none."""
+    """How many such pods would fit now. Raises QuantityError for an amount that is none."""
     pod = reader.read(_wire(wanted, own_name(engine), reader.resources))
     tables, request = engine.tables, pod.template.gpu_request
     with engine.nominations.seen_by(pod):
-        judgement = engine.judge(pod)
-        rows = _taking(tables.valid, judgement)
+        rows = _taking(tables.valid, engine.questions.judge(pod))
         room = _copies(tables.cards, request, rows) if request is not None else np.zeros(len(rows), dtype=np.int64)
-        message, groups, nodes = _against(Reading(engine, unit_mib), pod, judgement, sees)
     most = np.lexsort((tables.rank[rows], -room))[: 2 * MOST_NODES]
     wrong = pod.template.gpu_request_error
+    reading = _reading(engine, unit_mib, sees)
+    tried = answer_of(
+        placed(reading, pod, wanted.replicas, (f"{wrong}.",) if wrong else (), most=MOST_NODES, tries=False)
+    )
     return Fits(
-        words=(f"{wrong}.",) if wrong else (asks(pod, unit_mib),),
+        headline=fitting(tried),
+        words=tried.words,
+        places=copies(tried),
         nodes=len(rows),
         copies=int(room.sum()),
         rooms=[Room(tables.names[rows[place]], int(room[place])) for place in most],
-        message=message,
-        reasons=groups,
-        nearest=nodes,
+        next=tried.next,
     )
 
 
-def _against(
-    reading: Reading, pod: Pod, judgement: Judgement, sees: Sees
-) -> tuple[str, tuple[ReasonGroup, ...], tuple[ExplainedNode, ...]]:
-    """(what the scheduler writes on the pod, nodes by reason, the nearest nodes); nothing for a pod that fits."""
-    if judgement.diagnosis is None:
-        return "", (), ()
-    groups = reasons(reading.engine.tables, judgement)
-    near = () if judgement.never else nearest(reading, pod, judgement, MOST_NODES, remedies=False)
-    return judgement.diagnosis.message, groups, tuple(_masked(node, sees) for node in near)
-
-
-def _masked(node: ExplainedNode, sees: Sees) -> ExplainedNode:
-    """Without the names of pods that are not shown."""
-    cards = tuple(
-        replace(
-            card, pods=tuple(one if sees(one.pod.partition("/")[0]) else replace(one, pod=_HIDDEN) for one in card.pods)
-        )
-        for card in node.cards
-    )
-    return replace(node, cards=cards)
+def _reading(engine: Engine, unit_mib: int, sees: Sees) -> Reading:
+    return Reading(engine, unit_mib, sees=sees, most_leaving=MOST_LEAVING)
 
 
 def _taking(valid: "np.typing.NDArray[np.bool_]", judgement: Judgement) -> RowArray:

@@ -20,8 +20,9 @@ from config.settings.page import is_loopback
 from scheduler.page import static
 from scheduler.page.access import Guard, Refused, Viewer
 from scheduler.page.history import History
-from scheduler.page.questions import Wanted, find, what_if, why
+from scheduler.page.questions import MOST_REPLICAS, Wanted, find, what_if, why
 from scheduler.page.rows import Sees, found_pods, node_detail, pods_on
+from scheduler.page.steps import Steps
 from scheduler.page.stream import Shown, Since, Stream
 from scheduler.pods.pod import PodReader
 from scheduler.process.bounded_server import BoundedServer, Limits
@@ -40,6 +41,7 @@ _MOST_FOUND: Final = 50
 _LONGEST_TEXT: Final = 253
 _LARGEST: Final = 2**24
 _MOST_CARDS: Final = 256
+_STREAM: Final = "/api/stream"
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -129,6 +131,7 @@ class _Handler:
         self._local = local
         self._files = files()
         self.followers = 0
+        self._steps = Steps()
         answers, questions = Turns(_ANSWERS_EVERY_S), Turns(_QUESTIONS_EVERY_S)
         self._answers: Mapping[str, tuple[Turns, Answer]] = {
             "/api/pods": (answers, self._pods),
@@ -151,14 +154,16 @@ class _Handler:
             raise Refused(HTTPStatus.MISDIRECTED_REQUEST, "This page is for programs of its own machine.")
         if request.method not in {HTTPMethod.GET, HTTPMethod.HEAD}:
             raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "Nothing can be changed here.")
+        if request.method == HTTPMethod.HEAD and request.path == _STREAM:
+            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "The stream has no end, and so no head of its own.")
         file = self._files.get(request.path)
         if file is not None:
             return web.Response(body=file[0], headers=_HEADERS | {"Content-Type": file[1]})
-        if request.path != "/api/stream" and request.path not in self._answers:
+        if request.path != _STREAM and request.path not in self._answers:
             raise Refused(HTTPStatus.NOT_FOUND, "There is nothing here.")
         authorization = request.headers.get("Authorization", "")
         viewer = await self.site.access.viewer(authorization)
-        if request.path == "/api/stream":
+        if request.path == _STREAM:
             return await self._stream(request, viewer, authorization)
         turns, handler = self._answers[request.path]
         await turns.come()
@@ -228,7 +233,7 @@ class _Handler:
         entry = await find(engine, namespace, name) if sees(namespace) else None
         if entry is None:
             raise Refused(HTTPStatus.NOT_FOUND, f"No pod {namespace}/{name} waits here any more.")
-        return why(engine, self.site.unit_mib, entry, sees)
+        return await self._steps.answer(why(engine, self.site.unit_mib, entry.pod, sees))
 
     async def _what_if(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
         try:
@@ -248,6 +253,10 @@ def _wanted(query: Mapping[str, str]) -> Wanted:
             raise ValueError(message)
         selector |= {key.strip(): value.strip()} if equals else {}
     units, cards = _number(query.get("units"), -1), _number(query.get("cards"), 1)
+    replicas = _number(query.get("replicas"), 1)
+    if not 1 <= replicas <= MOST_REPLICAS:
+        message = f"expected 1 to {MOST_REPLICAS} copies"
+        raise ValueError(message)
     if not 0 <= units <= _LARGEST or not 1 <= cards <= _MOST_CARDS:
         message = f"expected 0 to {_LARGEST} units of memory and 1 to {_MOST_CARDS} cards"
         raise ValueError(message)
@@ -258,6 +267,7 @@ def _wanted(query: Mapping[str, str]) -> Wanted:
         cpu=query.get("cpu", "")[:_LONGEST_TEXT],
         memory=query.get("memory", "")[:_LONGEST_TEXT],
         selector=selector,
+        replicas=replicas,
     )
 
 

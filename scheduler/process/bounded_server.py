@@ -9,11 +9,13 @@ longest.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 Answer: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -35,11 +37,26 @@ class Limits:
 DEFAULT_LIMITS: Final = Limits()
 
 
+def _is_ours(line: logging.LogRecord) -> bool:
+    """Whether a line is about a bug; whoever reaches the port can send what is no request, as often as they like."""
+    return line.exc_info is None or not isinstance(line.exc_info[1], HttpProcessingError)
+
+
+_log: Final = logging.getLogger(__name__)
+_log.addFilter(_is_ours)
+
+
 class BoundedServer(web.Server):
     """Answers with `answer`, cancelled when the client leaves or its time is over."""
 
     def __init__(self, answer: Answer, limits: Limits = DEFAULT_LIMITS) -> None:
-        super().__init__(self._answered, handler_cancellation=True, access_log=None, keepalive_timeout=limits.idle_s)
+        super().__init__(
+            self._answered,
+            handler_cancellation=True,
+            access_log=None,
+            logger=_log,
+            keepalive_timeout=limits.idle_s,
+        )
         self._answer = answer
         self._limits = limits
         # In the order of the last thing that happened on each.
@@ -64,6 +81,11 @@ class BoundedServer(web.Server):
         self._allow(connection, self._limits.answer_s)
         try:
             return await self._answer(request)
+        except ConnectionResetError:
+            if request.transport is not None and not request.transport.is_closing():
+                raise
+            # Whoever asked has left, or was cut off: nobody reads what is returned.
+            return web.Response()
         finally:
             if connection in self._deadlines:
                 self._allow(connection, self._limits.idle_s)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from scheduler.engine import Engine
+from scheduler.explain.reading import answer_of
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import FilterPlugin, Objection
 from scheduler.framework.preemption import Preemption
@@ -54,12 +55,16 @@ class Answer(NamedTuple):
     preemption: tuple[str, tuple[CardShare, ...], tuple[str, ...]] | None
 
 
+def takes(built: Engine, probe: Pod, node: str) -> bool:
+    with built.questions.without(probe, node) as asked:
+        return asked.fits()
+
+
 def answer(built: Engine, probe: Pod) -> Answer:
-    with built.nominations.seen_by(probe):
-        feasible = tuple(node for node in NODES if built.fits(probe, node))
+    feasible = tuple(node for node in NODES if takes(built, probe, node))
     if feasible:
         return Answer(feasible, None)
-    found = built.preemption_for(probe)
+    found = answer_of(built.questions.preemption_for(probe))
     if not isinstance(found, Preemption):
         return Answer((), None)
     return Answer((), (found.node, found.cards, tuple(victim.key.name for victim in found.victims)))
@@ -124,8 +129,8 @@ def test_only_places_in_the_way_are_moved() -> None:
     built.nominations.most_moved = 10
     before = built.tables.changes.version
 
-    with built.nominations.seen_by(pod("urgent", 16, priority=9)):
-        assert built.fits(pod("urgent", 16, priority=9), "n007")
+    with built.questions.without(pod("urgent", 16, priority=9), "n007") as asked:
+        assert asked.fits()
         moved = built.tables.changes.since(before)
 
     assert moved is not None

@@ -59,7 +59,7 @@ class CheckedCycle(SchedulingCycle):
         self.searches += 1
         return super().post_filter(pod, nominations, lefts, rows)
 
-    def schedule(self, pod: Pod, now_ns: int, nominated: str = "") -> Outcome:
+    def schedule(self, pod: Pod, now_ns: int, nominated: str = "", *, permits: bool = True) -> Outcome:
         self.asked += 1
         seen = self._seen(pod.key.uid)
         as_seen = READER.read(seen)
@@ -69,7 +69,7 @@ class CheckedCycle(SchedulingCycle):
         assert (pod.labels, pod.annotations) == read, f"{pod.key} has changed"
         expected = decision(self.profile, self._tables, pod, now_ns, nominated)
         before = self._ledger()
-        outcome = super().schedule(pod, now_ns, nominated)
+        outcome = super().schedule(pod, now_ns, nominated, permits=permits)
         if isinstance(outcome, NoFit) and isinstance(expected, NoFit):
             # What rejected the class at any time may wake it: more than is needed, never less.
             assert outcome.wakes_on & expected.wakes_on == expected.wakes_on, (

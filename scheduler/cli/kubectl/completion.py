@@ -13,6 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from scheduler.cli import ending
+
 Shell = Literal["bash", "zsh"]
 _NO_FILES, _FILES = 4, 0
 # Who has pressed a key waits for this.
@@ -109,6 +111,10 @@ def _dashed(parameter: Any) -> bool:  # noqa: ANN401 - as above
 
 def main() -> None:
     """The console script `kubectl_complete-gpushare`."""
+    ending.run("kubectl_complete-gpushare", _complete)
+
+
+def _complete() -> None:
     from typer.main import get_command  # noqa: PLC0415 - slow to import
 
     from scheduler.cli.kubectl.main import cli  # noqa: PLC0415

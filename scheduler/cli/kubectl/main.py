@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
+from scheduler.cli import ending
 from scheduler.cli.answering import Exit, answering, configured, connection_flags, give_up, named_pod
 from scheduler.cli.colours import wanted
 from scheduler.cli.kubectl.completion import Shell, script
@@ -242,7 +243,7 @@ def _show(lines: Iterable[Line]) -> None:
 
 def main() -> None:
     """The console script `kubectl-gpushare`."""
-    cli(prog_name=PROGRAM)
+    ending.run(PROGRAM, lambda: cli(prog_name=PROGRAM))
 
 
 if __name__ == "__main__":

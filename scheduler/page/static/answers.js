@@ -20,27 +20,28 @@ function nearest(nodes) {
     const cards = node.cards.map((card) => [`${card.index}`, `${card.free} of ${card.units}`, card.why || "would do",
       card.pods.map((pod) => `${pod.pod} ${pod.units}`).join(", ") || "–"]);
     const head = make("p", "", make("b", "", node.name), why ? `: ${why}` : "");
-    return cards.length ? [head, table(`Cards of ${node.name}`, ["Card", "Free", "Why not", "Held by"], cards)] : [head];
+    const of = cards.length ? [table(`Cards of ${node.name}`, ["Card", "Free", "Why not", "Held by"], cards)] : [];
+    return [head, ...of, ...sentence(node.remedy ? `What would help: ${node.remedy}.` : "")];
   })];
 }
 
-/** Why a pod waits. */
-export function explained(answer) {
-  const verdict = answer.message ? make("p", "verdict no", answer.message) : make("p", "verdict", "A node takes it at this moment.");
-  return [make("h3", "", answer.pod), ...answer.words.map((words) => make("p", "", words)), verdict,
-    ...reasons(answer.reasons), ...nearest(answer.nearest),
-    make("p", "hint", "What would help says ", make("code", "", `gpushare-scheduler explain ${answer.pod}`), ".")];
+const sentence = (text) => (text ? [make("p", "", text)] : []);
+
+/** Why a pod waits, and what would help. */
+export function explained({ headline, underWay, preempting, answer }) {
+  return [make("h3", "", answer.pod), make("p", answer.place ? "verdict" : "verdict no", headline),
+    ...answer.words.flatMap(sentence), ...underWay.flatMap(sentence), ...sentence(answer.message),
+    ...sentence(preempting), ...reasons(answer.reasons), ...nearest(answer.nearest)];
 }
 
-/** Whether a pod would fit. */
+/** How many such pods would fit. */
 export function fits(answer) {
-  const none = answer.nodes === 0;
-  const said = none ? "No node takes it now." : `${nodesOf(answer.nodes)} ${answer.nodes === 1 ? "takes" : "take"} it now. By free GPU memory there is room for ${whole.format(answer.copies)} like it.`;
   const rooms = answer.rooms.filter((room) => room.copies).map((room) => [room.node, whole.format(room.copies)]);
-  return [make("p", none ? "verdict no" : "verdict", said), ...answer.words.map((words) => make("p", "", words)),
-    answer.message ? make("p", "", answer.message) : null,
-    ...(rooms.length ? [make("h3", "", "Most room"), table("Nodes with most room", ["Node", "Copies"], rooms, [1])] : []),
-    ...reasons(answer.reasons), ...nearest(answer.nearest)].filter(Boolean);
+  const byMemory = `${nodesOf(answer.nodes)} ${answer.nodes === 1 ? "takes" : "take"} one now. By free GPU memory alone there is room for ${whole.format(answer.copies)}.`;
+  const stops = answer.next ? [make("h3", "", "What stops the next"), ...sentence(answer.next.message), ...reasons(answer.next.reasons), ...nearest(answer.next.nearest)] : [];
+  return [make("p", answer.places.length ? "verdict" : "verdict no", answer.headline), ...answer.words.flatMap(sentence),
+    ...(answer.places.length ? [table("Where they would be", ["Node", "Cards", "Copies"], answer.places, [2])] : []), ...stops,
+    ...(rooms.length ? [make("h3", "", "Most room"), make("p", "hint", byMemory), table("Nodes with most room", ["Node", "Copies"], rooms, [1])] : [])];
 }
 
 function flagsOf(flags) {

@@ -60,8 +60,10 @@ async function askPods(rows) {
   const wanted = rows.filter((row) => !asking.has(row)).slice(0, MOST_ASKED);
   if (!wanted.length) return;
   wanted.forEach((row) => asking.add(row));
+  const viewer = side.viewer;
   try {
     const found = await ask("/api/pods", { rows: wanted.join(",") });
+    if (viewer !== side.viewer) return;
     for (const [row, pods] of Object.entries(found)) {
       const node = store.nodes.get(Number(row));
       if (node && !node.on) node.on = pods;
@@ -178,6 +180,22 @@ function since() {
   return store.instance ? { instance: store.instance, version: store.version, models: store.models.length } : {};
 }
 
+function forget() {
+  store.clear();
+  side.clear();
+  asking.clear();
+  loading = listed = null;
+  drawn = false;
+  waiting = 0;
+  delete document.body.dataset.ready;
+  byId("search").value = "";
+  byId("found-pods").replaceChildren();
+  byId("found-pods").hidden = true;
+  setText(byId("problem"), "");
+  grid.clear();
+  sums();
+}
+
 async function run() {
   state("connecting", "connecting");
   try {
@@ -187,9 +205,8 @@ async function run() {
     const before = hasToken();
     useToken("");
     state("lost", "not signed in");
-    // What was shown is no longer theirs to see.
-    store.clear();
-    loading = null;
+    // What was shown is no longer theirs to see, nor is it for whoever signs in next.
+    forget();
     byId("cluster").hidden = true;
     byId("sign-out").hidden = true;
     byId("sign-in").hidden = false;

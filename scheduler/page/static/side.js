@@ -13,6 +13,7 @@ export class Side {
     this.rows = new Map(); // namespace/name -> row of the table
     this.asked = "";
     this.node = "";
+    this.viewer = 0; // moves with whoever looks: an answer to the one before is not shown
     TABS.forEach((name, place) => {
       byId(`tab-${name}`).addEventListener("click", () => this.open(name));
       byId(`tab-${name}`).addEventListener("keydown", (event) => {
@@ -33,6 +34,18 @@ export class Side {
       byId(`tab-${one}`).tabIndex = chosen ? 0 : -1;
       byId(`panel-${one}`).hidden = !chosen;
     }
+  }
+
+  /** Nothing of what was shown stays. */
+  clear() {
+    this.viewer += 1;
+    this.asked = this.node = "";
+    this.rows.clear();
+    for (const place of ["waiting", "why", "what-if"]) byId(place).replaceChildren();
+    byId("node").replaceChildren(make("p", "hint", "Choose a node in the list."));
+    setText(byId("tab-waiting"), "Waiting");
+    setText(byId("waiting-counts"), "");
+    byId("waiting-table").hidden = true;
   }
 
   waiting(message) {
@@ -91,12 +104,13 @@ export class Side {
 
   /** Ask, and show the answer, unless something else was asked meanwhile. */
   async answer(place, question, elements, wanted) {
+    const viewer = this.viewer;
     let shown;
     try {
       shown = elements(await question());
     } catch (error) {
       shown = [make("p", "verdict no", error.message)];
     }
-    if (wanted()) byId(place).replaceChildren(...shown);
+    if (viewer === this.viewer && wanted()) byId(place).replaceChildren(...shown);
   }
 }

@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 from typing import Final
@@ -96,6 +97,17 @@ def test_when_interrupted_it_claims_nothing() -> None:
         rest = process.stdout.read()
     assert process.returncode == 130
     assert "What this showed" not in rest
+
+
+def test_a_port_that_is_taken_is_one_line_that_says_what_to_do_and_nothing_else() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = CliRunner().invoke(cli, ["demo", "--serve", str(port)])
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        f"gpushare-scheduler: cannot serve the page on port {port}: address already in use; "
+        "choose another with --serve, or 0 for any free one\n"
+    )
 
 
 def test_in_a_terminal_there_is_a_picture_and_the_summary_below_it() -> None:

@@ -147,6 +147,13 @@ def test_errors_are_printed_like_the_legacy_command_prints_them(
     assert "\n" not in said
 
 
+@pytest.mark.parametrize("name", ["", "..", "a,spec.nodeName=b", "a/b", "A"])
+def test_what_is_no_name_of_a_node_is_not_asked_for(server: ApiServer, tmp_path: Path, name: str) -> None:
+    ran = at(server, tmp_path, name)
+    assert (ran.returncode, ran.stdout) == (1, f"Failed due to {name!r} is no name of a node".encode())
+    assert server.requests == []
+
+
 def test_a_server_that_cannot_be_reached_is_one_line_at_once(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from scheduler.process.bounded_server import Limits
+from scheduler.process.bounded_server import BoundedServer, Limits
 from scheduler.process.probes import Turns, serve
 from tests.system.process import in_virtual_time
 
@@ -123,6 +123,65 @@ async def test_a_client_that_sends_the_next_request_in_time_keeps_its_connection
             async with asyncio.timeout(1.0):
                 assert await reader.readuntil(b"ok\n")
             await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="no host"),
+        pytest.param(b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n", id="a long address"),
+        pytest.param(b"GET / HTTP/1.1\r\n" + b"X: a\r\n" * 5000 + b"\r\n", id="many headers"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", id="TLS"),
+        pytest.param(b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", id="a bad chunk"),
+    ],
+)
+async def test_what_is_no_request_is_refused_and_fills_no_log(
+    connections: Connections, sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = await connections.open(sent)
+    async with asyncio.timeout(5.0):
+        status = await reader.readline()
+        while await reader.read(2**16):
+            pass
+    assert status.split()[1] in {b"400", b"405"}
+    assert caplog.records == []
+
+
+async def test_who_is_cut_off_in_the_middle_of_an_answer_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def endless(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        assert request.transport is not None
+        request.transport.abort()
+        while True:
+            await response.write(b"x")
+
+    runner = web.ServerRunner(BoundedServer(endless))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made = Connections(runner)
+    assert await is_cut_off(await made.open(GET % b"/"))
+    for _, writer in made:
+        writer.transport.abort()
+    await runner.cleanup()
+    assert caplog.records == []
+
+
+async def test_a_bug_of_ours_in_an_answer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def bug(_request: web.BaseRequest) -> web.StreamResponse:
+        message = "a bug of ours"
+        raise KeyError(message)
+
+    runner = web.ServerRunner(BoundedServer(bug))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made = Connections(runner)
+    assert await made.status() == b"HTTP/1.1 500 Internal Server Error"
+    for _, writer in made:
+        writer.close()
+        await writer.wait_closed()
+    await runner.cleanup()
+    assert "a bug of ours" in caplog.text
 
 
 @in_virtual_time
