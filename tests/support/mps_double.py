@@ -23,7 +23,9 @@ _QUITS_WITHIN_S = 5.0
 def installed(folder: Path, interpreter: str = sys.executable) -> Path:
     """The program, made in this folder. interpreter: where it runs, which may be a container."""
     program = folder / "nvidia-cuda-mps-control"
-    program.write_text(f"#!{interpreter}\n{Path(__file__).read_text(encoding='utf-8')}", encoding="utf-8")
+    # By the shell, which runs the line that is a string to Python: an interpreter's path may have a space in it.
+    first = f"""#!/bin/sh\n''''exec "{interpreter}" "$0" "$@" # '''\n"""
+    program.write_text(first + Path(__file__).read_text(encoding="utf-8"), encoding="utf-8")
     program.chmod(0o755)
     return program
 
