@@ -14,6 +14,8 @@ _METRICS: Final = "the metrics server, which this cluster lacks"
 _JQ: Final = "jq, which not every machine has"
 _SET_UP: Final = "set-up of this clone, or all of its tests"
 _LEGACY: Final = "the legacy extender: e2e/suites/test_migration.py and test_migration_of_a_node.py"
+_REMOVAL: Final = "it takes away what the other documents need: e2e/deploy/test_mishaps.py types it"
+_WAY_BACK: Final = "the way back to the legacy extender: e2e/deploy/test_way_back.py types it"
 _WHEEL: Final = "tests/repository/test_wheel.py runs it"
 _BY_HAND: Final = "a device plugin that is started by hand: e2e/programs/plugin_process.py starts one"
 
@@ -23,10 +25,19 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "docker": _DOCKER,
         "(cd deploy/manifests && kustomize": "kustomize, and it changes a file of this clone",
         "helm install": _HELM,
+        "helm uninstall": _REMOVAL,
+        "kubectl -n kube-system delete lease": _REMOVAL,
+        "kubectl annotate nodes --all gpushare/inventory-": _REMOVAL,
+        "kubectl label nodes --all gpushare-": _REMOVAL,
         "kubectl get deployments,statefulsets,daemonsets,cronjobs": _JQ,
         "kubectl -n NAMESPACE patch": "a workload of the reader's",
     },
-    "docs/isolation.md": {"export CUDA_": _CARD, "mkdir -p": _CARD, "exec nvidia-cuda-mps-control": _CARD},
+    "docs/isolation.md": {
+        "export CUDA_": _CARD,
+        "mkdir -p": _CARD,
+        "exec nvidia-cuda-mps-control": _CARD,
+        "helm upgrade": _HELM,
+    },
     "docs/local-cluster.md": {
         "make cluster": _CLUSTER,
         "export": "the line that make cluster prints",
@@ -43,6 +54,12 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl delete clusterrole": _LEGACY,
         "kubectl gpushare adopt --check -o json | jq": _JQ,
         "kubectl -n NAMESPACE delete pod NAME": "a pod of the reader's",
+        "kubectl -n kube-system get -o json": _JQ,
+        "kubectl get pods -A -o json | jq": _JQ,
+        "kubectl get deployments,statefulsets,daemonsets,cronjobs": _JQ,
+        "kubectl -n NAMESPACE patch": _WAY_BACK,
+        "kubectl label nodes -l gpushare=true": _WAY_BACK,
+        "kubectl create -f legacy.json": _WAY_BACK,
     },
     "docs/node.md": {"helm": _HELM, "gpushare-device-plugin": _BY_HAND},
     "docs/page.md": {"make demo": _SET_UP},
