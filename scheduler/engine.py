@@ -242,14 +242,14 @@ class Engine:
         return True
 
     def _check_place(self, uid: str) -> None:
-        """A pod whose place is none any more, whoever leaves, is tried at once."""
+        """A pod that fits, or whose place is none any more, whoever leaves, is tried at once."""
         kept = self.nominations.of(uid)
         row = None if kept is None else self.tables.row_of.get(kept.node)
         if kept is None or row is None or kept.pod.scheduler_name not in self._cycles:
             return
         cycle = self._cycles[kept.pod.scheduler_name]
         with self.nominations.seen_by(kept.pod):
-            fits = kept.reserved and cycle.fits_on(kept.pod, np.array([row], dtype=np.intp))[0]
+            fits = cycle.fits_on(kept.pod, np.array([row], dtype=np.intp))[0]
             helps = fits or cycle.may_be_helped_on(kept.pod, row)
         if kept.reserved and not fits:
             if not (helps and self.nominations.cards_serve(kept)):
@@ -373,6 +373,7 @@ class Engine:
                 node = self.tables.names[row]
                 # It did not fit while others were to go there, too; its class is asked on behalf of another pod.
                 self._try_again += self.nominations.free_on(node)
+                self._in_doubt |= dict.fromkeys(self.nominations.waiting_on(node))
                 if kinds & _NODE:
                     self._in_doubt |= dict.fromkeys(kept.pod.key.uid for kept in self.nominations.on(node))
             for kept in self.nominations.reserved.values():

@@ -257,11 +257,18 @@ class Nominations:
 
         Without those whose place is reserved: whoever leaves the node is one of many.
         """
+        return [kept.pod for kept in self._in_turn(node, free=True)]
+
+    def waiting_on(self, node: str) -> list[str]:
+        """Uids of those for whom somebody still has to go: a few, in turn. They may fit before that."""
+        return [kept.pod.key.uid for kept in self._in_turn(node, free=False)]
+
+    def _in_turn(self, node: str, *, free: bool) -> list[Nomination]:
         here = self._on.get(node, {})
-        free = [kept for kept in here.values() if not kept.reserved and self._is_free(kept)][:_MOST_IN_TURN]
-        for kept in free:
+        chosen = [kept for kept in here.values() if not kept.reserved and self._is_free(kept) is free]
+        for kept in chosen[:_MOST_IN_TURN]:
             here[kept.pod.key.uid] = here.pop(kept.pod.key.uid)
-        return [kept.pod for kept in free]
+        return chosen[:_MOST_IN_TURN]
 
     def cards_serve(self, kept: Nomination) -> bool:
         """Whether the cards that are kept may still be given to the pod, or nobody knows which those are."""

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from msgspec.structs import replace
 
 from config.protocol import names
@@ -196,6 +197,32 @@ async def test_a_pod_whose_place_is_free_is_not_kept_waiting_by_another_of_its_c
         await asyncio.sleep(A_SECOND_S)
 
         assert [node_of(of, name) for name in ("first", "second", "third")] == ["", "b", "b"]
+
+
+@pytest.mark.parametrize("opens", ["another pod leaves", "the card has more"])
+@in_virtual_time
+async def test_a_pod_that_fits_before_its_victim_is_gone_is_not_kept_waiting_by_another_of_its_class(
+    opens: str,
+) -> None:
+    of = cluster(a=[16], b=[16])
+    for node in ("a", "b"):
+        comes_bound(of, f"low-{node}", node, 7)
+        comes_bound(of, f"high-{node}", node, 7, priority=20)
+    async with scheduling(of):
+        for name in ("first", "second"):
+            comes(of, name, 7, priority=10)
+            await asyncio.sleep(A_MOMENT_S)
+        assert [nominated(of, name) for name in ("first", "second")] == ["a", "b"]
+
+        # There is room for one pod now, and for the first only where the second does not come.
+        if opens == "the card has more":
+            larger = encode(Inventory(UNIT_MIB, "", (card(0, 23, node="b"),)))
+            of.nodes.patch("b", annotations={names.INVENTORY: larger}, allocatable={names.GPU_MEM: "23"})
+        else:
+            of.pods.remove("default", "high-b")
+        await asyncio.sleep(A_SECOND_S)
+
+        assert [node_of(of, name) for name in ("first", "second")] == ["", "b"]
 
 
 @in_virtual_time
