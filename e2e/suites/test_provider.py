@@ -1,5 +1,6 @@
 """Which cluster a run gets, and that it is never one that was not named."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +47,7 @@ def test_kind_is_the_cluster_of_make_kind_and_refused_before_there_is_one(
 def collected(**environment: str) -> str:
     collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "e2e"]
     answer = subprocess.run(
-        collect, cwd=ROOT, env={"PATH": "", **environment}, capture_output=True, text=True, check=True
+        collect, cwd=ROOT, env={"PATH": os.defpath, **environment}, capture_output=True, text=True, check=True
     )
     return answer.stdout
 

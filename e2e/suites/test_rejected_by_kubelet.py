@@ -67,8 +67,8 @@ async def test_a_replica_set_no_longer_makes_one_failed_pod_after_the_other(shar
         made = (await on_node.get(f"{PODS}?labelSelector=app%3Dstormy")).body["items"]
         failed = [one for one in made if has_failed(one)]
         print(f"{len(failed)} failed pods of one ReplicaSet in {_LOOKED_AT_S:g} s")  # noqa: T201 - for who runs it by itself
-        # One at once, one after 10 s.
-        assert len(failed) == 2
+        # One at once, one after 10 s and what a busy machine adds to it.
+        assert 1 <= len(failed) <= 2
         assert {one["status"]["reason"] for one in failed} == {"SysctlForbidden"}
     finally:
         await on_node.delete(f"{_REPLICA_SETS}/stormy", {"propagationPolicy": "Foreground"})
