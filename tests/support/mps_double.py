@@ -23,8 +23,10 @@ _QUITS_WITHIN_S = 5.0
 def installed(folder: Path, interpreter: str = sys.executable) -> Path:
     """The program, made in this folder. interpreter: where it runs, which may be a container."""
     program = folder / "nvidia-cuda-mps-control"
-    # By the shell, which runs the line that is a string to Python: an interpreter's path may have a space in it.
-    first = f"""#!/bin/sh\n''''exec "{interpreter}" "$0" "$@" # '''\n"""
+    # Directly where that can be, as an image may have no shell; a path with a space in it takes one, which
+    # runs the line that is a string to Python.
+    by_shell = f"""#!/bin/sh\n''''exec "{interpreter}" "$0" "$@" # '''\n"""
+    first = by_shell if " " in interpreter else f"#!{interpreter}\n"
     program.write_text(first + Path(__file__).read_text(encoding="utf-8"), encoding="utf-8")
     program.chmod(0o755)
     return program
