@@ -372,8 +372,9 @@ class Engine:
             for row, kinds in openings.rows.items() if len(self.nominations) else ():
                 node = self.tables.names[row]
                 # It did not fit while others were to go there, too; its class is asked on behalf of another pod.
-                self._try_again += self.nominations.free_on(node)
-                self._in_doubt |= dict.fromkeys(self.nominations.waiting_on(node))
+                free, others = self.nominations.in_turn(node)
+                self._try_again += free
+                self._in_doubt |= dict.fromkeys(pod.key.uid for pod in others)
                 if kinds & _NODE:
                     self._in_doubt |= dict.fromkeys(kept.pod.key.uid for kept in self.nominations.on(node))
             for kept in self.nominations.reserved.values():

@@ -12,6 +12,7 @@ from deviceplugin.health.rules import CardHealth, HealthState
 
 _FILE: Final = "health.json"
 _VERSION: Final = 1
+_RECOVERING: Final = "the cards of inventory.json are recovering"
 _UNKNOWN: Final = CardHealth(state=HealthState.RECOVERING, reason="record-unreadable")
 
 
@@ -42,12 +43,10 @@ class HealthFile:
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            self.problem = f"{_FILE} cannot be read: {error}; every card that was there is recovering"
+            self.problem = f"{_FILE} cannot be read: {error}; {_RECOVERING}"
             return dict.fromkeys(announced, _UNKNOWN)
         if document.version != _VERSION:
-            self.problem = (
-                f"{_FILE} has version {document.version}; expected {_VERSION}; every card that was there is recovering"
-            )
+            self.problem = f"{_FILE} has version {document.version}; expected {_VERSION}; {_RECOVERING}"
             return dict.fromkeys(announced, _UNKNOWN)
         known = {uuid: self._health(uuid, record) for uuid, record in document.cards.items()}
         if document.boot_id == self._boot_id:

@@ -4,16 +4,15 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Final
 
 from e2e.control_plane import binaries
 from e2e.control_plane.cluster import ControlPlane
+from tests.support import document_commands
 from tests.support.repository import ROOT
 
 MIGRATE: Final = ROOT / "docs" / "migrate.md"
-_BLOCK: Final = re.compile(r"^( *)```sh\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 # No kubelet is there that could make a pod ready.
 _NEEDS_KUBELETS: Final = "rollout status"
 
@@ -29,7 +28,7 @@ def blocks(heading: str, document: Path = MIGRATE) -> list[str]:
         message = f"{document.name} has no {heading!r}"
         raise LookupError(message)
     section = re.split(r"^##", after, maxsplit=1, flags=re.MULTILINE)[0]
-    return [textwrap.dedent(text) for _, text in _BLOCK.findall(section)]
+    return document_commands.fenced(section, "sh")
 
 
 class Terminal:

@@ -86,8 +86,17 @@ def typed(who: Reader, commands: Sequence[tuple[str, str]], folder: Path) -> lis
     environment = {"PATH": who.site.path, "HOME": str(who.site.home)}
     # Ends what is in the background too.
     within = ["timeout", str(_WITHIN_S), "bash", str(script)]
-    subprocess.run(within, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False)
+    subprocess.run(within, cwd=_clone(folder), env=environment, stdin=subprocess.DEVNULL, check=False)
     return [_typed(who, command, folder / str(number)) for number, (command, _) in enumerate(commands)]
+
+
+def _clone(folder: Path) -> Path:
+    """What the commands name of this clone; what they write lies beside it."""
+    made = folder / "clone"
+    made.mkdir()
+    for name in (".venv", "deploy", "docs"):
+        (made / name).symlink_to(ROOT / name)
+    return made
 
 
 def _line(who: Reader, command: str, words: str, output: Path) -> str:

@@ -233,7 +233,7 @@ class _Handler:
         entry = await find(engine, namespace, name) if sees(namespace) else None
         if entry is None:
             raise Refused(HTTPStatus.NOT_FOUND, f"No pod {namespace}/{name} waits here any more.")
-        return await self._steps.answer(why(engine, self.site.unit_mib, entry.pod, sees))
+        return await self._steps.answer(why(engine, self.site.unit_mib, entry.pod, sees), viewer.user.username)
 
     async def _what_if(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
         try:

@@ -24,7 +24,7 @@ asked whether what has opened can help it (`next_check`): a newcomer never takes
 
 kube-scheduler logs what arrives while a pod is in flight, lest it sleep through what it waits for. Here nobody awaits
 from `pop` to `unschedulable`, so nothing changes between what the decision saw and the pod's entry among those that
-wait. A pod in flight with a place waits for no change: when its bind fails it backs off, and is decided anew.
+wait. A pod in flight with a place waits for no change: when its bind fails it backs off, and is decided again.
 
 Owned by the event loop. No method awaits, so each one is atomic. now_s: monotonic seconds, never going back.
 """

@@ -19,6 +19,7 @@ from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from math import inf
 from typing import Final
 
@@ -252,23 +253,19 @@ class Nominations:
         waiting = [self._kept[other] for other in sorted(self._waits_for.pop(uid, ()))]
         return [kept.pod for kept in waiting if self._is_free(kept)]
 
-    def free_on(self, node: str) -> list[Pod]:
-        """For whom nobody has to go any more, of the pods for which a place is kept there: a few, in turn.
+    def in_turn(self, node: str) -> tuple[list[Pod], list[Pod]]:
+        """A few of the pods for which a place is kept there, in turn: (for whom nobody has to go any more, the others).
 
-        Without those whose place is reserved: whoever leaves the node is one of many.
+        Others may fit before somebody has gone. Without those whose place is reserved: whoever leaves is one of many.
         """
-        return [kept.pod for kept in self._in_turn(node, free=True)]
-
-    def waiting_on(self, node: str) -> list[str]:
-        """Uids of those for whom somebody still has to go: a few, in turn. They may fit before that."""
-        return [kept.pod.key.uid for kept in self._in_turn(node, free=False)]
-
-    def _in_turn(self, node: str, *, free: bool) -> list[Nomination]:
-        here = self._on.get(node, {})
-        chosen = [kept for kept in here.values() if not kept.reserved and self._is_free(kept) is free]
-        for kept in chosen[:_MOST_IN_TURN]:
-            here[kept.pod.key.uid] = here.pop(kept.pod.key.uid)
-        return chosen[:_MOST_IN_TURN]
+        here, free, others = self._on.get(node, {}), list[Pod](), list[Pod]()
+        for kept in here.values():
+            if not kept.reserved:
+                (free if self._is_free(kept) else others).append(kept.pod)
+        found = free[:_MOST_IN_TURN], others[:_MOST_IN_TURN]
+        for pod in chain(*found):
+            here[pod.key.uid] = here.pop(pod.key.uid)
+        return found
 
     def cards_serve(self, kept: Nomination) -> bool:
         """Whether the cards that are kept may still be given to the pod, or nobody knows which those are."""

@@ -23,9 +23,17 @@ _BETWEEN: Final = frozenset({"&&", "||", "|", ";", "&", "--", "(", ")"})
 def blocks(language: str) -> list[tuple[str, str]]:
     """(document, text) of each, without its indentation."""
     return [
-        (str(path.relative_to(ROOT)), re.sub(rf"^{indent}", "", text, flags=re.MULTILINE))
+        (str(path.relative_to(ROOT)), block)
         for path in DOCUMENTS
-        for indent, named, text in _FENCED.findall(path.read_text(encoding="utf-8"))
+        for block in fenced(path.read_text(encoding="utf-8"), language)
+    ]
+
+
+def fenced(text: str, language: str) -> list[str]:
+    """What is fenced as that language in a text, without its indentation."""
+    return [
+        re.sub(rf"^{indent}", "", block, flags=re.MULTILINE)
+        for indent, named, block in _FENCED.findall(text)
         if named == language
     ]
 

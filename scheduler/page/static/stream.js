@@ -28,7 +28,7 @@ export async function ask(path, parameters = {}) {
   return answer.json();
 }
 
-/** Follow for ever. since(): what is known already. take(message). lost(words): between two tries. Ends by Unseen. */
+/** Follow without end. since(): what is known already. take(message). lost(words): between two tries. Ends by Unseen. */
 export async function follow({ since, take, lost }) {
   let wait = SHORTEST_MS;
   for (;;) {

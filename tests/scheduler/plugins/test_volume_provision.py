@@ -4,11 +4,21 @@ from typing import Any
 
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import Rejected
-from scheduler.kube.port import CAPACITIES, CLAIMS, CSI_DRIVERS, STORAGE_CLASSES
+from scheduler.kube.port import CAPACITIES, CLAIMS, CSI_DRIVERS, STORAGE_CLASSES, VOLUMES
 from scheduler.plugins.volume_binding import BIND_CONFLICT, NOT_ENOUGH_SPACE, VolumeBinding
 from tests.support.binding_volumes import against, plan, three
 from tests.support.builders import pod
-from tests.support.volumes import HOSTNAME, SELECTED_NODE, ZONE, claim, show, show_gone, storage_class, with_claims
+from tests.support.volumes import (
+    HOSTNAME,
+    SELECTED_NODE,
+    ZONE,
+    claim,
+    show,
+    show_gone,
+    storage_class,
+    volume,
+    with_claims,
+)
 
 TELLS_CAPACITY = {"metadata": {"name": "example.com/p"}, "spec": {"storageCapacity": True}}
 
@@ -62,6 +72,17 @@ def test_a_class_with_thousands_of_topologies_makes_no_volume_and_says_so() -> N
     )
     show(tables, STORAGE_CLASSES, storage_class("fast", allowedTopologies=terms[:2]))
     assert against(tables, "data") == {BIND_CONFLICT: {"c"}}
+
+
+def test_a_class_that_makes_no_volumes_is_used_whatever_its_topologies() -> None:
+    tables = three()
+    terms = [{"matchLabelExpressions": [{"key": ZONE, "values": [f"z{number}"]}]} for number in range(5000)]
+    local = storage_class("local", provisioner="kubernetes.io/no-provisioner", allowedTopologies=terms)
+    show(tables, STORAGE_CLASSES, local)
+    show(tables, VOLUMES, volume("pv", class_name="local", on=("a",)))
+    show(tables, CLAIMS, claim("data", class_name="local"))
+
+    assert against(tables, "data") == {BIND_CONFLICT: {"b", "c"}}
 
 
 def test_a_claim_for_which_a_volume_is_being_made_has_its_node() -> None:
