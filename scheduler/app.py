@@ -7,7 +7,7 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -28,9 +28,8 @@ from scheduler.kube.rest.watching import WatchOptions
 from scheduler.leader_election import LeaderElection, Timing
 from scheduler.leadership import Leadership, LeaseLost
 from scheduler.page.access import Access
-from scheduler.page.server import serve_page
-from scheduler.page.site import Scheduler, page_site
-from scheduler.page.tls import ServerCertificate
+from scheduler.page.serving import page_served
+from scheduler.page.site import Scheduler
 from scheduler.pods.pod import PodReader
 from scheduler.process import build_info
 from scheduler.process.collector import keep_pauses_short
@@ -53,6 +52,7 @@ log = structlog.get_logger()
 # reviews for the page.
 _OTHER_CONNECTIONS = 52
 _RIGHTS_CHECK_EVERY_S = 60.0
+_LONGEST_NAME = 253
 # Twice this fits into the 30 s that Kubernetes gives a pod to terminate.
 _STOP_TIMEOUT_S = 10.0
 
@@ -72,7 +72,7 @@ async def run(configuration: SchedulerConfiguration, environment: Mapping[str, s
     rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
     async with contextlib.aclosing(_cluster(configuration, connection, rng)) as cluster:
         leadership = _leadership(configuration.leader_election, cluster, rng)
-        await _serve(configuration, connection, cluster, rng, leadership)
+        await _serve(configuration, connection, cluster, rng, leadership, pod_ip=environment.get("POD_IP", ""))
 
 
 def _leadership(election: LeaderElectionSection, cluster: Cluster, rng: random.Random) -> Leadership | None:
@@ -134,6 +134,8 @@ async def _serve(
     cluster: KubeCluster,
     rng: random.Random,
     leadership: Leadership | None,
+    *,
+    pod_ip: str,
 ) -> None:
     engine, reader = build_engine(configuration, installed_plugins())
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=configuration.per_card_metrics)
@@ -163,7 +165,7 @@ async def _serve(
     log.info("start", version=str(build_info.build_info()), **_where(configuration, connection))
     lost = ""
     try:
-        async with _page(configuration, cluster, service, reader):
+        async with _page(configuration, cluster, service, reader, leadership, pod_ip=pod_ip):
             await _until_stopped(service, cluster, configuration.leader_election)
     except* LeaseLost as losses:
         lost = _reason(losses)
@@ -200,37 +202,34 @@ def _show(service: Service, metrics: Metrics) -> None:
     metrics.loop.tasks.set_function(partial(_tasks_of, asyncio.get_running_loop()))
 
 
-@contextlib.asynccontextmanager
-async def _page(
-    configuration: SchedulerConfiguration, cluster: KubeCluster, service: Service, reader: PodReader
-) -> AsyncIterator[None]:
-    """Serves the page meanwhile, where it is wanted. Raises StartupError."""
-    section = configuration.page
-    if not section.enabled:
-        yield
-        return
+def _page(
+    configuration: SchedulerConfiguration,
+    cluster: KubeCluster,
+    service: Service,
+    reader: PodReader,
+    leadership: Leadership | None,
+    *,
+    pod_ip: str,
+) -> contextlib.AbstractAsyncContextManager[None]:
+    """Serves the page meanwhile, where it is wanted. Entering it raises StartupError."""
+    if not configuration.page.enabled:
+        return contextlib.nullcontext()
     of = Scheduler(
         engine=service.engine,
         reader=reader,
         unit_mib=configuration.memory_unit_mib,
         leads=service.leads,
         problem=service.not_ready,
+        replica="" if leadership is None else _name_of(leadership.identity),
+        leader=lambda: "" if leadership is None else _name_of(leadership.leader),
     )
-    site = page_site(of, Access(cluster.reviews, time.monotonic))
-    try:
-        certificate = ServerCertificate(Path(section.cert_file), Path(section.key_file)) if section.cert_file else None
-        page = await serve_page(site, section.listen_address, None if certificate is None else certificate.context)
-    except OSError as error:
-        message = f"cannot serve the page on {section.listen}: {error.strerror or error}"
-        raise StartupError(message) from error
-    log.info("page.serves", listen=section.listen, tls=certificate is not None)
-    renewing = None if certificate is None else asyncio.create_task(certificate.run())
-    try:
-        yield
-    finally:
-        if renewing is not None:
-            renewing.cancel()
-        await page.close()
+    access = Access(cluster.reviews, time.monotonic)
+    return page_served(configuration.page, of, access, leadership, pod_ip)
+
+
+def _name_of(identity: str) -> str:
+    """Of the pod, as `_leadership` writes the identity. Another program may have written any text."""
+    return (identity.rpartition("_")[0] or identity)[:_LONGEST_NAME]
 
 
 def _tasks_of(loop: asyncio.AbstractEventLoop) -> int:

@@ -65,11 +65,14 @@ class LeaderElection:
         self.name = name
         self.identity = identity
         self.timing = timing
+        # Where other replicas reach the web page of this one; None where they do not.
+        self.own_page: str | None = None
         # How it became ours, None as long as it is not.
         self.taken_over: TakeOver | None = None
         self._version = ""
         self._spec: LeaseSpec | None = None
         self._pods_seen: str | None = None
+        self._page: str | None = None
         self._changed_s = 0.0
         self._renewed_s = 0.0
         self._tried_s: float | None = None
@@ -80,6 +83,11 @@ class LeaderElection:
         """Who was seen to hold the Lease last, "" for nobody."""
         return "" if self._spec is None else self._spec.holder_identity
 
+    @property
+    def leader_page(self) -> str | None:
+        """Where the Lease says that the web page of another holder is; None without, or where nobody else holds it."""
+        return None if self.holder in {"", self.identity} else self._page
+
     def observe(self, lease: Lease, now_s: float) -> None:
         """A watch shows the Lease, perhaps older than what is known already."""
         version = lease.metadata.resource_version
@@ -87,7 +95,7 @@ class LeaderElection:
             return
         if lease.spec != self._spec:
             self._changed_s, self._tried_s = now_s, None
-        self._spec, self._version, self._pods_seen = lease.spec, version, lease.pods_seen
+        self._spec, self._version, self._pods_seen, self._page = lease.spec, version, lease.pods_seen, lease.page_url
 
     def gone(self, now_s: float) -> None:
         """A watch shows that there is no Lease."""
@@ -103,7 +111,8 @@ class LeaderElection:
         self._taking_over = self._take_over()
         acquired = spec.acquire_time if spec is not None and mine else wall
         transitions = 0 if spec is None else spec.lease_transitions + (not mine)
-        return self._write(LeaseSpec(self.identity, self.timing.lease_duration_s, acquired, wall, transitions))
+        ours = LeaseSpec(self.identity, self.timing.lease_duration_s, acquired, wall, transitions)
+        return self._write(ours, page_url=self.own_page)
 
     def due_s(self) -> float:
         """When to write next."""
@@ -123,6 +132,7 @@ class LeaderElection:
         if not self._version or version_number(version) >= version_number(self._version):
             # Otherwise a watch has shown a later one meanwhile.
             self._spec, self._version, self._pods_seen, self._changed_s = wanted.spec, version, wanted.pods_seen, sent_s
+            self._page = wanted.page_url
 
     def given_up(self, wall: str, pods_seen: str) -> WantedLease | None:
         """What to write at an end in good order, so that nobody has to wait; None when the Lease is not ours.
@@ -131,7 +141,7 @@ class LeaderElection:
         """
         if self._spec is None or self.taken_over is None or self.holder != self.identity or not self._version:
             return None
-        return self._write(LeaseSpec("", _GIVEN_UP_S, wall, wall, self._spec.lease_transitions), pods_seen)
+        return self._write(LeaseSpec("", _GIVEN_UP_S, wall, wall, self._spec.lease_transitions), pods_seen=pods_seen)
 
     def leads(self, now_s: float) -> bool:
         """Whether a request may be sent as the leader."""
@@ -166,7 +176,12 @@ class LeaderElection:
         # ourselves: a write of ours was executed unseen.
         return TakeOver(sends_for_s=self.timing.renew_deadline_s)
 
-    def _write(self, spec: LeaseSpec, pods_seen: str | None = None) -> WantedLease:
+    def _write(self, spec: LeaseSpec, *, pods_seen: str | None = None, page_url: str | None = None) -> WantedLease:
         return WantedLease(
-            namespace=self.namespace, name=self.name, version=self._version, spec=spec, pods_seen=pods_seen
+            namespace=self.namespace,
+            name=self.name,
+            version=self._version,
+            spec=spec,
+            pods_seen=pods_seen,
+            page_url=page_url,
         )

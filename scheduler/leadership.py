@@ -80,6 +80,15 @@ class Leadership:
         """Who holds the Lease, as far as known; "" for nobody."""
         return self._election.holder
 
+    @property
+    def leader_page(self) -> str | None:
+        """Where the Lease says that the leader's web page is; None without, or where this replica holds it."""
+        return self._election.leader_page
+
+    def show_page(self, url: str) -> None:
+        """Write this into the Lease, with each acquisition and renewal: where other replicas reach our web page."""
+        self._election.own_page = url
+
     def leads(self) -> bool:
         """Whether this replica may send a request now that only the leader may send."""
         return self._election.leads(self._now_s())

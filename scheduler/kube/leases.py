@@ -12,6 +12,8 @@ from scheduler.kube.resource_versions import is_version
 
 # Written by who gives the Lease up: see `leader_election`.
 PODS_SEEN: Final = "gpushare/pods-seen"
+# Written by the holder, where other replicas reach its web page.
+PAGE_URL: Final = "gpushare/page-url"
 
 
 class LeaseSpec(msgspec.Struct, rename="camel", frozen=True):
@@ -37,3 +39,8 @@ class Lease(ApiObject, frozen=True):
         """The resource version that who gave it up has written, None without."""
         written = (self.metadata.annotations or {}).get(PODS_SEEN, "")
         return written if is_version(written) else None
+
+    @property
+    def page_url(self) -> str | None:
+        """Where the holder says that its web page is, None without. Whoever may write the Lease may write anything."""
+        return (self.metadata.annotations or {}).get(PAGE_URL)

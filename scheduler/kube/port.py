@@ -179,7 +179,7 @@ class NodeForClaim:
 class WantedLease:
     """A Lease is to be so. version: of the Lease, which must not have changed since; "" to make it.
 
-    pods_seen: as in `leases.Lease`, None to take the annotation away.
+    pods_seen, page_url: as in `leases.Lease`, None to take the annotation away.
     """
 
     namespace: str
@@ -187,6 +187,7 @@ class WantedLease:
     version: str
     spec: leases.LeaseSpec
     pods_seen: str | None = None
+    page_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPMethod, HTTPStatus
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -17,10 +16,12 @@ from aiohttp import web
 
 from config.protocol.quantity import QuantityError
 from config.settings.page import is_loopback
-from scheduler.page import static
 from scheduler.page.access import Guard, Refused, Viewer
+from scheduler.page.files import files, form_of
 from scheduler.page.history import History
-from scheduler.page.questions import MOST_REPLICAS, Wanted, find, what_if, why
+from scheduler.page.leader import FORWARDED, Back, LeaderPage
+from scheduler.page.parameters import LONGEST_TEXT, number, wanted_pod
+from scheduler.page.questions import find, what_if, why
 from scheduler.page.rows import Sees, found_pods, node_detail, pods_on
 from scheduler.page.steps import Steps
 from scheduler.page.stream import Shown, Since, Stream
@@ -38,16 +39,9 @@ _ANSWERS_EVERY_S: Final = 0.01
 _QUESTIONS_EVERY_S: Final = 0.25
 _MOST_ROWS: Final = 100
 _MOST_FOUND: Final = 50
-_LONGEST_TEXT: Final = 253
-_LARGEST: Final = 2**24
-_MOST_CARDS: Final = 256
 _STREAM: Final = "/api/stream"
-_TYPES: Final = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
+_JSON: Final = "application/json"
+_LINES: Final = "application/x-ndjson"
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -66,13 +60,17 @@ Answer = Callable[[web.BaseRequest, Viewer], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSite:
-    """What is served, and to whom. reader, unit_mib: as the engine's. access: who may see it."""
+    """What is served, and to whom. reader, unit_mib: as the engine's. access: who may see it.
+
+    leader: where this replica asks while it stands by; None where it answers itself.
+    """
 
     shown: Shown
     history: History
     reader: PodReader
     unit_mib: int
     access: Guard
+    leader: LeaderPage | None = None
 
 
 class PageServer:
@@ -98,6 +96,7 @@ class PageServer:
         self._history.cancel()
         await self._handler.site.access.close()
         await self._runner.cleanup()
+        await _let_go(self._handler.site)
 
 
 async def serve_page(site: PageSite, address: tuple[str, int], tls: ssl.SSLContext | None = None) -> PageServer:
@@ -110,17 +109,14 @@ async def serve_page(site: PageSite, address: tuple[str, int], tls: ssl.SSLConte
         await web.TCPSite(runner, host or None, port, ssl_context=tls).start()
     except OSError:
         await runner.cleanup()
+        await _let_go(site)
         raise
     return PageServer(handler, runner, asyncio.create_task(site.history.run()))
 
 
-def files() -> Mapping[str, tuple[bytes, str]]:
-    """(content, type) of each file of the page, by path. Read once: a request names no file of the machine."""
-    folder = Path(static.__path__[0])
-    found = {
-        f"/{file.name}": (file.read_bytes(), _TYPES[file.suffix]) for file in folder.iterdir() if file.suffix in _TYPES
-    }
-    return found | {"/": found["/index.html"]}
+async def _let_go(site: PageSite) -> None:
+    if site.leader is not None:
+        await site.leader.close()
 
 
 class _Handler:
@@ -130,6 +126,7 @@ class _Handler:
         self.site = site
         self._local = local
         self._files = files()
+        self._form = form_of(self._files)
         self.followers = 0
         self._steps = Steps()
         answers, questions = Turns(_ANSWERS_EVERY_S), Turns(_QUESTIONS_EVERY_S)
@@ -161,32 +158,58 @@ class _Handler:
             return web.Response(body=file[0], headers=_HEADERS | {"Content-Type": file[1]})
         if request.path != _STREAM and request.path not in self._answers:
             raise Refused(HTTPStatus.NOT_FOUND, "There is nothing here.")
-        authorization = request.headers.get("Authorization", "")
-        viewer = await self.site.access.viewer(authorization)
+        self._refuse_unless_asked_as_leader(request)
+        viewer = await self.site.access.viewer(request.headers.get("Authorization", ""))
         if request.path == _STREAM:
-            return await self._stream(request, viewer, authorization)
+            return await self._stream(request, viewer)
         turns, handler = self._answers[request.path]
         await turns.come()
+        if (passed := await self._of_leader(request, _JSON)) is not None:
+            return passed
         answer = await handler(request, viewer)
         self.site.access.learn(viewer)
-        return web.Response(body=_ENCODE(answer), headers=_HEADERS | {"Content-Type": "application/json"})
+        return web.Response(body=_ENCODE(answer), headers=_HEADERS | {"Content-Type": _JSON})
 
-    async def _stream(self, request: web.BaseRequest, viewer: Viewer, authorization: str) -> web.StreamResponse:
+    def _refuse_unless_asked_as_leader(self, request: web.BaseRequest) -> None:
+        """What another replica passes on is for the leader: a Lease may name one that leads no more."""
+        form = request.headers.get(FORWARDED)
+        if form is not None and (form != self._form or not self.site.shown.leads()):
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "This replica does not lead, or has another version.")
+
+    async def _of_leader(self, request: web.BaseRequest, media_type: str) -> web.StreamResponse | None:
+        """What the leader says, where this replica stands by; None where its own tables are asked."""
+        leader, stream = self.site.leader, request.path == _STREAM
+        if leader is None or FORWARDED in request.headers or request.method != HTTPMethod.GET:
+            return None
+        if not stream and request.query.get("instance") == self.site.shown.instance:
+            # The page follows this replica, since the leader did not answer.
+            return None
+        back = Back(stream, _HEADERS | {"Content-Type": media_type}, _WRITTEN_WITHIN_S)
+        return await leader.answered(request, self._form, back)
+
+    async def _stream(self, request: web.BaseRequest, viewer: Viewer) -> web.StreamResponse:
         if self.followers >= MOST_STREAMS:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"{MOST_STREAMS} pages are open already; close one.")
-        response = web.StreamResponse(headers=_HEADERS | {"Content-Type": "application/x-ndjson"})
+        self.followers += 1
+        try:
+            passed = await self._of_leader(request, _LINES)
+            return await self._own_stream(request, viewer) if passed is None else passed
+        finally:
+            self.followers -= 1
+
+    async def _own_stream(self, request: web.BaseRequest, viewer: Viewer) -> web.StreamResponse:
+        response = web.StreamResponse(headers=_HEADERS | {"Content-Type": _LINES})
 
         async def send(line: bytes) -> None:
             async with asyncio.timeout(_WRITTEN_WITHIN_S):
                 await response.write(line)
 
-        query = request.query
+        query, authorization = request.query, request.headers.get("Authorization", "")
         since = Since(
-            query.get("instance", "")[:_LONGEST_TEXT],
-            _number(query.get("version"), -1),
-            _number(query.get("models"), 0),
+            query.get("instance", "")[:LONGEST_TEXT],
+            number(query.get("version"), -1),
+            number(query.get("models"), 0),
         )
-        self.followers += 1
         try:
             await response.prepare(request)
             await Stream(self.site.shown, self.site.access, authorization, send).run(viewer, since)
@@ -194,8 +217,6 @@ class _Handler:
             # The page asks again, and is told; or it does not read.
             if request.transport is not None:
                 request.transport.abort()
-        finally:
-            self.followers -= 1
         return response
 
     def _sees(self, viewer: Viewer) -> Sees:
@@ -203,8 +224,12 @@ class _Handler:
         return lambda namespace: viewer.sees(namespace, now_s)
 
     async def _pods(self, request: web.BaseRequest, viewer: Viewer) -> dict[int, Any]:
-        tables, sees = self.site.shown.engine.tables, self._sees(viewer)
-        rows = [_number(text, -1) for text in request.query.get("rows", "").split(",")[:_MOST_ROWS]]
+        shown = self.site.shown
+        if request.query.get("instance", shown.instance) != shown.instance:
+            # Rows have other numbers there.
+            raise Refused(HTTPStatus.CONFLICT, "The page shows what another replica has.")
+        tables, sees = shown.engine.tables, self._sees(viewer)
+        rows = [number(text, -1) for text in request.query.get("rows", "").split(",")[:_MOST_ROWS]]
         return {row: pods_on(tables, row, sees) for row in rows if 0 <= row < tables.capacity and tables.valid[row]}
 
     async def _node(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
@@ -217,7 +242,7 @@ class _Handler:
         return self.site.history.points()
 
     async def _found(self, request: web.BaseRequest, viewer: Viewer) -> list[dict[str, str]]:
-        text = request.query.get("text", "")[:_LONGEST_TEXT]
+        text = request.query.get("text", "")[:LONGEST_TEXT]
         found = []
         for one in found_pods(self.site.shown.engine.tables, text, _MOST_FOUND, self._sees(viewer)) if text else ():
             if one is None:
@@ -237,43 +262,10 @@ class _Handler:
 
     async def _what_if(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
         try:
-            wanted = _wanted(request.query)
+            wanted = wanted_pod(request.query)
             return what_if(self.site.shown.engine, self.site.reader, self.site.unit_mib, wanted, self._sees(viewer))
         except (QuantityError, ValueError) as error:
             raise Refused(HTTPStatus.BAD_REQUEST, f"This cannot be asked: {error}.") from error
-
-
-def _wanted(query: Mapping[str, str]) -> Wanted:
-    """Raises ValueError."""
-    selector: dict[str, str] = {}
-    for term in query.get("selector", "")[: 4 * _LONGEST_TEXT].split(","):
-        key, equals, value = term.strip().partition("=")
-        if bool(equals) is not bool(term.strip()):
-            message = f"expected labels as key=value, found {term.strip()!r}"
-            raise ValueError(message)
-        selector |= {key.strip(): value.strip()} if equals else {}
-    units, cards = _number(query.get("units"), -1), _number(query.get("cards"), 1)
-    replicas = _number(query.get("replicas"), 1)
-    if not 1 <= replicas <= MOST_REPLICAS:
-        message = f"expected 1 to {MOST_REPLICAS} copies"
-        raise ValueError(message)
-    if not 0 <= units <= _LARGEST or not 1 <= cards <= _MOST_CARDS:
-        message = f"expected 0 to {_LARGEST} units of memory and 1 to {_MOST_CARDS} cards"
-        raise ValueError(message)
-    return Wanted(
-        units=units,
-        cards=cards,
-        exclusive=query.get("exclusive", "") == "true",
-        cpu=query.get("cpu", "")[:_LONGEST_TEXT],
-        memory=query.get("memory", "")[:_LONGEST_TEXT],
-        selector=selector,
-        replicas=replicas,
-    )
-
-
-def _number(text: str | None, otherwise: int) -> int:
-    readable = text is not None and text.isascii() and text.isdigit() and len(text) < len(str(2**63))
-    return int(text) if text is not None and readable else otherwise
 
 
 def _names_loopback(host: str) -> bool:
@@ -284,5 +276,5 @@ def _names_loopback(host: str) -> bool:
 
 
 def _says(status: HTTPStatus, message: str) -> web.Response:
-    headers = _HEADERS | {"Content-Type": "application/json"}
+    headers = _HEADERS | {"Content-Type": _JSON}
     return web.Response(body=_ENCODE({"error": message}), status=status, headers=headers)

@@ -33,9 +33,13 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 
 
 class Begin(msgspec.Struct, kw_only=True, tag="begin", tag_field="t", rename="camel"):
-    """The cluster follows as a whole, or where `whole` is not set what has changed. unit: of memory, such as GiB."""
+    """The cluster follows as a whole, or where `whole` is not set what has changed. unit: of memory, such as GiB.
+
+    replica: the name of who sends it, "" where there is but one.
+    """
 
     instance: str
+    replica: str
     unit: str
     nodes: int
     whole: bool
@@ -48,9 +52,13 @@ class Ready(msgspec.Struct, kw_only=True, tag="ready", tag_field="t"):
 
 
 class Now(msgspec.Struct, kw_only=True, tag="now", tag_field="t", rename="camel"):
-    """leads: whether this replica schedules. problem: what keeps pods from being scheduled, or ""."""
+    """leads: whether this replica schedules; leader: who does, "" where that is not known.
+
+    problem: what keeps pods from being scheduled, or "".
+    """
 
     leads: bool
+    leader: str
     problem: str
 
 
@@ -60,13 +68,18 @@ class AccessMoved(msgspec.Struct, kw_only=True, tag="access", tag_field="t"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What pages show. instance: of this process. unit: the name of a memory unit. leads, problem: as in Now."""
+    """What pages show. instance: of this process. unit: the name of a memory unit.
+
+    replica: as in Begin. leads, leader, problem: as in Now.
+    """
 
     engine: Engine
     waiting: WaitingPods
     instance: str
+    replica: str
     unit: str
     leads: Callable[[], bool]
+    leader: Callable[[], str]
     problem: Callable[[], str]
     now_s: Callable[[], float]
 
@@ -109,7 +122,13 @@ class Stream:
         same = since.instance == shown.instance and 0 <= since.version <= tables.changes.version
         changed = tables.changes.since(since.version) if same else None
         self._models = since.models if changed is not None else 0
-        begin = Begin(instance=shown.instance, unit=shown.unit, nodes=len(tables.row_of), whole=changed is None)
+        begin = Begin(
+            instance=shown.instance,
+            replica=shown.replica,
+            unit=shown.unit,
+            nodes=len(tables.row_of),
+            whole=changed is None,
+        )
         await self._send_one(begin)
         self._version = tables.changes.version
         self._access_version = viewer.version
@@ -125,7 +144,8 @@ class Stream:
             await self._send_rows(rows, self._sees(viewer))
         if self._shown.now_s() >= self._sums_due_s:
             self._sums_due_s = self._shown.now_s() + _SUMS_EVERY_S
-            await self._send_one(Now(leads=self._shown.leads(), problem=self._shown.problem()))
+            shown = self._shown
+            await self._send_one(Now(leads=shown.leads(), leader=shown.leader(), problem=shown.problem()))
             await self._send_one(await self._shown.waiting.shown(self._sees(viewer)))
             self._access.learn(viewer)
         if viewer.version != self._access_version:

@@ -1,24 +1,28 @@
 """The certificate of the page's server, read again while it serves."""
 
 import asyncio
+import re
 import ssl
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 _EVERY_S: Final = 60.0
+_FIRST: Final = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 log = structlog.get_logger()
 
 
 class ServerCertificate:
-    """A pair of files. context: what connections are made with from now on."""
+    """A pair of files. context: what connections are made with from now on. fingerprint: SHA-256 of the certificate."""
 
     def __init__(self, cert_file: Path, key_file: Path) -> None:
         """Raises OSError (ssl.SSLError is one) for files that cannot be read, or are no pair."""
         self._cert_file, self._key_file = cert_file, key_file
         self._seen = self._stamp()
         self.context = self._loaded()
+        self.fingerprint = self._digest()
 
     async def run(self) -> None:
         """Use what the files hold, until cancelled. A pair that is none is not used, and told."""
@@ -35,6 +39,7 @@ class ServerCertificate:
             # First elsewhere: a pair of which one file is new would leave the server with half of it.
             await asyncio.to_thread(self._loaded)
             self.context.load_cert_chain(self._cert_file, self._key_file)
+            self.fingerprint = self._digest()
         except OSError as error:
             log.warning("page.certificate_not_renewed", reason=str(error))
         else:
@@ -47,3 +52,8 @@ class ServerCertificate:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(self._cert_file, self._key_file)
         return context
+
+    def _digest(self) -> bytes:
+        """Of the first certificate of the file, which is the one that is shown."""
+        found = _FIRST.search(self._cert_file.read_text(encoding="ascii", errors="replace"))
+        return sha256(ssl.PEM_cert_to_DER_cert(found[0]) if found else b"").digest()

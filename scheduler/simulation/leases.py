@@ -1,8 +1,10 @@
 """Leases, as their holders write them."""
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
-from scheduler.kube.leases import PODS_SEEN, Lease
+from scheduler.kube.leases import PAGE_URL, PODS_SEEN, Lease
 from scheduler.kube.objects import ObjectMeta
 from scheduler.kube.port import ApiConflict, WantedLease
 from scheduler.simulation.defaults import Identity
@@ -23,17 +25,22 @@ class Leases:
     def write(self, wanted: WantedLease) -> str:
         """As `port.Cluster.write_lease`."""
         if not wanted.version:
-            metadata = self._identity.given_to(ObjectMeta(name=wanted.name, namespace=wanted.namespace))
+            new = ObjectMeta(name=wanted.name, namespace=wanted.namespace, annotations=_annotated({}, wanted))
+            metadata = self._identity.given_to(new)
             return self.collection.create(Lease(metadata, wanted.spec)).metadata.resource_version
         old = self.collection.existing(wanted.namespace, wanted.name)
         if old.metadata.resource_version != wanted.version:
             message = f'Operation cannot be fulfilled on leases "{wanted.name}": the object has been modified'
             raise ApiConflict(message, 409)
-        others = {key: text for key, text in (old.metadata.annotations or {}).items() if key != PODS_SEEN}
-        annotations = others if wanted.pods_seen is None else {**others, PODS_SEEN: wanted.pods_seen}
-        metadata = replace(old.metadata, annotations=annotations or None)
+        metadata = replace(old.metadata, annotations=_annotated(old.metadata.annotations or {}, wanted))
         return self.collection.replace(Lease(metadata, wanted.spec)).metadata.resource_version
 
     def delete(self, namespace: str, name: str) -> None:
         """Take it away; raises ApiNotFound."""
         self.collection.remove(namespace, name)
+
+
+def _annotated(old: Mapping[str, str], wanted: WantedLease) -> dict[str, str] | None:
+    written = {PODS_SEEN: wanted.pods_seen, PAGE_URL: wanted.page_url}
+    others = {key: text for key, text in old.items() if key not in written}
+    return others | {key: text for key, text in written.items() if text is not None} or None

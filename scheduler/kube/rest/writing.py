@@ -149,7 +149,7 @@ _SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 class _LeaseMeta(msgspec.Struct, rename="camel", omit_defaults=True):
     name: str = ""
     resource_version: str = ""
-    annotations: dict[str, str | None] | None = None
+    annotations: Mapping[str, str | None] | None = None
 
 
 class _Lease(msgspec.Struct, rename="camel"):
@@ -216,8 +216,10 @@ def leases_path(namespace: str) -> str:
 def lease_body(wanted: WantedLease) -> bytes:
     """A new Lease, or a strategic merge patch of the one at that version."""
     if not wanted.version:
-        return _ENCODER.encode(_Lease(_LeaseMeta(name=wanted.name), wanted.spec))
-    metadata = _LeaseMeta(resource_version=wanted.version, annotations={leases.PODS_SEEN: wanted.pods_seen})
+        new = None if wanted.page_url is None else {leases.PAGE_URL: wanted.page_url}
+        return _ENCODER.encode(_Lease(_LeaseMeta(name=wanted.name, annotations=new), wanted.spec))
+    annotations = {leases.PODS_SEEN: wanted.pods_seen, leases.PAGE_URL: wanted.page_url}
+    metadata = _LeaseMeta(resource_version=wanted.version, annotations=annotations)
     return _ENCODER.encode(_Lease(metadata, wanted.spec))
 
 

@@ -5,11 +5,11 @@ import { byId, button, make, setText, whole } from "./dom.js";
 import { Grid } from "./grid.js";
 import { Side } from "./side.js";
 import { chosen, Store } from "./store.js";
-import { ask, follow, hasToken, Unseen, useToken } from "./stream.js";
+import { ask, follow, hasToken, Unseen, useInstance, useToken } from "./stream.js";
 
-const ORDER_EVERY_MS = 1000, TYPED_MS = 120, HISTORY_EVERY_MS = 15000, MOST_ASKED = 100, NODE_EVERY_MS = 1000;
+const ORDER_EVERY_MS = 1000, TYPED_MS = 120, HISTORY_EVERY_MS = 15000, MOST_ASKED = 100, NODE_EVERY_MS = 1000, AGAIN_MS = 1000;
 const store = new Store(), side = new Side();
-let unit = "units", listed = null, loading = null, orderDue = 0, waiting = 0, nodeDue = 0, drawn = false;
+let unit = "units", replica = "", listed = null, loading = null, orderDue = 0, waiting = 0, nodeDue = 0, drawn = false;
 const asking = new Set();
 const grid = new Grid({ onOpen: (node) => side.showNode(node.name), onSight: askPods });
 
@@ -57,26 +57,35 @@ function show(rows) {
 }
 
 async function askPods(rows) {
-  const wanted = rows.filter((row) => !asking.has(row)).slice(0, MOST_ASKED);
+  // While another process sends its rows, those that it has not sent yet are of the one before.
+  const wanted = rows.filter((row) => !asking.has(row) && (!loading || loading.has(row))).slice(0, MOST_ASKED);
   if (!wanted.length) return;
   wanted.forEach((row) => asking.add(row));
-  const viewer = side.viewer;
+  const { viewer } = side, { instance } = store;
+  const done = () => {
+    if (instance !== store.instance) return;
+    wanted.forEach((row) => asking.delete(row));
+    grid.later();
+  };
   try {
     const found = await ask("/api/pods", { rows: wanted.join(",") });
-    if (viewer !== side.viewer) return;
+    // The rows of another process are others.
+    if (viewer !== side.viewer || instance !== store.instance) return;
     for (const [row, pods] of Object.entries(found)) {
       const node = store.nodes.get(Number(row));
       if (node && !node.on) node.on = pods;
     }
-  } catch { /* the stream says what is wrong */ }
-  wanted.forEach((row) => asking.delete(row));
-  grid.later();
+    done();
+  } catch { setTimeout(done, AGAIN_MS); /* the stream says what is wrong */ }
 }
 
 const takers = {
   begin(message) {
     loading = message.whole ? new Set() : null;
+    if (message.instance !== store.instance) asking.clear();
     store.instance = message.instance;
+    useInstance(message.instance);
+    replica = message.replica;
     unit = side.unit = grid.unit = message.unit;
     document.querySelectorAll(".unit").forEach((element) => setText(element, unit));
     setText(byId("head-use"), `Booked, ${unit}`);
@@ -103,9 +112,8 @@ const takers = {
     document.body.dataset.ready = "true";
     history();
   },
-  now({ leads, problem }) {
-    const words = leads ? "live" : "live; this replica stands by, another one schedules";
-    state(leads ? "live" : "standby", words);
+  now({ leads, leader, problem }) {
+    state(leads ? "live" : "standby", whoAnswers(leads, leader));
     byId("problem").hidden = !problem;
     setText(byId("problem"), problem ? `Pods are not scheduled: ${problem}` : "");
   },
@@ -122,6 +130,11 @@ const takers = {
 function take(message) {
   if (message.version !== undefined && !loading) store.version = message.version;
   takers[message.t]?.(message);
+}
+
+function whoAnswers(leads, leader) {
+  if (leads) return replica ? `live; ${replica} answers` : "live";
+  return `live; ${replica || "this replica"} stands by, ${leader || "another one"} schedules`;
 }
 
 function state(name, words) {
@@ -187,6 +200,7 @@ function forget() {
   loading = listed = null;
   drawn = false;
   waiting = 0;
+  useInstance("");
   delete document.body.dataset.ready;
   byId("search").value = "";
   byId("found-pods").replaceChildren();

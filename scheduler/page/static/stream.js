@@ -4,6 +4,10 @@ let token = "";
 export const hasToken = () => token !== "";
 export const useToken = (text) => { token = text.trim(); };
 
+// Of the process that the page follows: its questions are for the same one.
+let instance = "";
+export const useInstance = (text) => { instance = text; };
+
 const headers = () => (token ? { Authorization: `Bearer ${token}` } : {});
 const SHORTEST_MS = 500, LONGEST_MS = 10000;
 const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
@@ -23,7 +27,8 @@ async function refusal(answer) {
 
 /** One question; throws Unseen with the words of a refusal. */
 export async function ask(path, parameters = {}) {
-  const answer = await fetch(`${path}?${new URLSearchParams(parameters)}`, { headers: headers(), cache: "no-store" });
+  const query = new URLSearchParams({ ...parameters, ...(instance ? { instance } : {}) });
+  const answer = await fetch(`${path}?${query}`, { headers: headers(), cache: "no-store" });
   if (!answer.ok) throw await refusal(answer);
   return answer.json();
 }

@@ -17,7 +17,8 @@ from scheduler.explain.standing import explain
 from scheduler.kube.rest.reviews import User
 from scheduler.page import server as page_server
 from scheduler.page.access import Access, Everybody, Guard
-from scheduler.page.server import MOST_STREAMS, PageServer, files, serve_page
+from scheduler.page.files import files
+from scheduler.page.server import MOST_STREAMS, PageServer, serve_page
 from scheduler.page.site import Scheduler, page_site
 from scheduler.state.ledger import of_tables
 from tests.support.builders import READER, UNIT_MIB, bound, engine, pod, wire_node
