@@ -162,6 +162,17 @@ def test_the_certificate_of_the_page_is_where_the_scheduler_reads_it(helm: Helm,
     assert (page.enabled, page.listen) == (True, ":10264")
 
 
+def test_other_replicas_and_a_service_reach_the_page_where_it_has_a_certificate(helm: Helm) -> None:
+    found = {}
+    for name in ("the web page", "the web page with a certificate"):
+        (container,) = pod_of(one(helm.objects(VARIANTS[name]), "Deployment"))["containers"]
+        found[name] = [port["containerPort"] for port in container["ports"] if port["name"] == "page"]
+        assert {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}} in container["env"]
+
+    # On loopback, `kubectl port-forward` alone reaches it.
+    assert found == {"the web page": [], "the web page with a certificate": [10264]}
+
+
 def test_a_library_and_a_description_are_where_the_plugin_looks_for_them(helm: Helm, tmp_path: Path) -> None:
     documents = helm.objects(VARIANTS["HAMi-core"])
     library = Path(plugin_of(documents, tmp_path).hami_core.library)

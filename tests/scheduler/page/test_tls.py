@@ -3,6 +3,7 @@
 import asyncio
 import os
 import ssl
+from hashlib import sha256
 from pathlib import Path
 
 import aiohttp
@@ -55,9 +56,11 @@ async def test_it_serves_by_tls_and_a_new_pair_is_used(pairs: list[tuple[Path, P
     (tmp_path / "tls.key").write_bytes(pairs[1][1].read_bytes())
     await certificate.look()
     assert await shown(page.port) == plain(pairs[0][0])
+    assert certificate.fingerprint == sha256(plain(pairs[0][0])).digest()
     written(pairs[1], tmp_path, moment=2)
     await certificate.look()
     assert await shown(page.port) == plain(pairs[1][0])
+    assert certificate.fingerprint == sha256(plain(pairs[1][0])).digest()
     async with aiohttp.ClientSession() as session:
         trusted = ssl.create_default_context(cafile=str(pairs[1][0]))
         trusted.check_hostname = False
@@ -66,6 +69,14 @@ async def test_it_serves_by_tls_and_a_new_pair_is_used(pairs: list[tuple[Path, P
         with pytest.raises(aiohttp.ClientError):
             await session.get(f"http://127.0.0.1:{page.port}/")
     await page.close()
+
+
+async def test_the_fingerprint_of_a_chain_is_that_of_the_certificate_that_is_shown(
+    pairs: list[tuple[Path, Path]], tmp_path: Path
+) -> None:
+    cert, key = written(pairs[0], tmp_path, moment=1)
+    cert.write_text(f"Of the page\n{pairs[0][0].read_text()}{pairs[1][0].read_text()}")
+    assert ServerCertificate(cert, key).fingerprint == sha256(plain(pairs[0][0])).digest()
 
 
 @pytest.mark.parametrize("wrong", ["", "no certificate"])
