@@ -31,7 +31,8 @@ class PageSection(Section):
         default="127.0.0.1:10264",
         description="Address and port of the page; port 0: any free one. The default is reached by `kubectl "
         "port-forward`, which encrypts; another address than a loopback one needs `certFile` and `keyFile`, since "
-        "whoever looks at the page sends a token.",
+        "whoever looks at the page sends a token. On every address (`:10264`), or on that of the pod, a replica that "
+        "stands by asks the leader.",
     )
     cert_file: str = Field(default="", description="Certificate of the page's server, PEM, with its chain.")
     key_file: str = Field(default="", description="Its private key, PEM.")

@@ -9,7 +9,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-import yaml
 
 from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, Json, done
@@ -18,27 +17,9 @@ from e2e.control_plane.processes import free_ports
 from e2e.programs import manifests
 from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
 from e2e.suites.gpu_site import gpu_site
-from tests.support.repository import ROOT
+from e2e.suites.page_rights import KIND, MAY_LOOK, SUBJECTS, VIEWER, rights_for_the_page
 
-VIEWER = "page-viewer"
-OWN, ROLE, BOUND = "page-viewer-pods", "gpushare-page-viewer", "page-viewer"
-RBAC = [
-    *manifests.documents("rbac.yaml"),
-    *yaml.safe_load_all((ROOT / "deploy" / "optional" / "page.yaml").read_text(encoding="utf-8")),
-]
-SUBJECTS = [{"kind": "ServiceAccount", "name": VIEWER, "namespace": manifests.NAMESPACE}]
-KIND: Json = {"apiVersion": "rbac.authorization.k8s.io/v1"}
-ACCOUNT: Json = {
-    "apiVersion": "v1",
-    "kind": "ServiceAccount",
-    "metadata": {"name": VIEWER, "namespace": manifests.NAMESPACE},
-}
-MAY_LOOK: Json = KIND | {
-    "kind": "ClusterRoleBinding",
-    "metadata": {"name": BOUND},
-    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
-    "subjects": SUBJECTS,
-}
+OWN = "page-viewer-pods"
 
 
 def may_list(namespace: str) -> list[Json]:
@@ -53,13 +34,9 @@ def may_list(namespace: str) -> list[Json]:
 
 @pytest.fixture
 async def kubeconfig(cluster: provider.Target, admin: Admin) -> AsyncIterator[Path]:
-    """Of the scheduler's account, with the rights for the page."""
     assert isinstance(cluster, ControlPlane)
-    for document in [*RBAC, ACCOUNT]:
-        await manifests.apply(admin, document)
-    yield cluster.kubeconfig_for(await manifests.token(admin), "service-account")
-    for document in [MAY_LOOK, ACCOUNT, *reversed(RBAC)]:
-        await manifests.remove(admin, document)
+    async with rights_for_the_page(cluster, admin) as path:
+        yield path
 
 
 class Viewer:
