@@ -47,13 +47,14 @@ class Replica:
     def __init__(self, name: str, made: Engine, *, leads: bool) -> None:
         self.name, self.engine, self.leads = name, made, leads
         self.named: str | None = None
+        self.leader_name = "the-leader"
         self.reviewer = Reviewer()
         self.page: PageServer | None = None
 
     async def serve(self, certificate: ServerCertificate) -> None:
         of = Scheduler(
             engine=self.engine, reader=READER, unit_mib=UNIT_MIB, leads=lambda: self.leads, problem=str,
-            replica=self.name, leader=lambda: "the-leader",
+            replica=self.name, leader=lambda: self.leader_name,
         )  # fmt: skip
         now_s = asyncio.get_running_loop().time
         leader = LeaderPage(lambda: self.named, lambda: certificate.fingerprint, now_s)
