@@ -32,9 +32,10 @@ _LONGEST_URL: Final = 80
 # As many streams as follow at once, and as many questions.
 _CONNECTIONS: Final = 16
 _CONNECT_S: Final = 2.0
-# A stream has a line a second; a question waits for its turn.
-_STREAM_SILENT_S: Final = 10.0
-_ANSWER_SILENT_S: Final = 30.0
+# A question waits for its turn; a stream has a line a second, unless the leader has much to send to others.
+_SILENT_S: Final = 30.0
+# At the Lease, while a stream is silent.
+_LOOK_EVERY_S: Final = 1.0
 # Longer than a stream lasts, shorter than the own server waits for an answer.
 _ANSWER_S: Final = 70.0
 _MOST_BYTES: Final = 2**26
@@ -85,6 +86,8 @@ class LeaderPage:
         """named: what the Lease says now. fingerprint: SHA-256 of the certificate that the page there has to show."""
         self._named = named
         self._fingerprint = fingerprint
+        # aiohttp uses a connection again for the same object only, not for an equal one.
+        self._pin: aiohttp.Fingerprint | None = None
         self._tells = Allowance(1 / _TOLD_EVERY_S, 1.0, now_s)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_CONNECTIONS),
@@ -109,7 +112,7 @@ class LeaderPage:
         if not url:
             return None
         try:
-            answer = await self._asked(url, request, form, stream=back.stream)
+            answer = await self._asked(url, request, form)
         except (aiohttp.ClientError, OSError) as error:
             self._tell(url, error)
             return None
@@ -121,18 +124,17 @@ class LeaderPage:
             # What is left of it is not read; its connection is used again if nothing is.
             answer.close()
 
-    async def _asked(self, url: str, request: web.BaseRequest, form: str, *, stream: bool) -> aiohttp.ClientResponse:
+    async def _asked(self, url: str, request: web.BaseRequest, form: str) -> aiohttp.ClientResponse:
         """Its head. Raises aiohttp.ClientError or OSError, which TimeoutError is."""
-        query = request.rel_url.raw_query_string
-        silent_s = _STREAM_SILENT_S if stream else _ANSWER_SILENT_S
+        query, digest = request.rel_url.raw_query_string, self._fingerprint()
+        if self._pin is None or self._pin.fingerprint != digest:
+            self._pin = aiohttp.Fingerprint(digest)
         return await self._session.get(
             yarl.URL(f"{url}{request.path}?{query}", encoded=True),
             headers={"Authorization": request.headers.get("Authorization", ""), FORWARDED: form},
-            ssl=aiohttp.Fingerprint(self._fingerprint()),
+            ssl=self._pin,
             allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(
-                total=_ANSWER_S, connect=_CONNECT_S, sock_connect=_CONNECT_S, sock_read=silent_s
-            ),
+            timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_S, sock_connect=_CONNECT_S, sock_read=_SILENT_S),
         )
 
     def _tell(self, url: str, error: Exception) -> None:
@@ -156,7 +158,8 @@ class Back:
         response = web.StreamResponse(status=answer.status, headers=self.headers)
         try:
             await response.prepare(request)
-            whole = await self._copied(answer, response, leads)
+            async with asyncio.timeout(_ANSWER_S):
+                whole = await self._copied(answer, response, leads)
         except (aiohttp.ClientError, OSError):
             whole = False
         if not whole and request.transport is not None:
@@ -169,10 +172,24 @@ class Back:
     ) -> bool:
         """False when it is too long. A stream may end after any line: the page asks again."""
         left = _MOST_BYTES
-        async for piece in answer.content.iter_any():
+        while not self.stream or leads():
+            piece = await _piece(answer)
+            if piece is None:
+                continue
             left -= len(piece)
-            if left < 0 or (self.stream and not leads()):
-                return self.stream
+            if not piece or left < 0:
+                return self.stream or not piece
             async with asyncio.timeout(self.write_s):
                 await response.write(piece)
         return True
+
+
+async def _piece(answer: aiohttp.ClientResponse) -> bytes | None:
+    """What has come; b"" at the end, None when nothing has come for a while. Raises aiohttp.ClientError."""
+    try:
+        async with asyncio.timeout(_LOOK_EVERY_S):
+            return await answer.content.readany()
+    except aiohttp.ServerTimeoutError:
+        raise
+    except TimeoutError:
+        return None

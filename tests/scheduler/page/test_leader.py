@@ -162,6 +162,43 @@ async def test_a_stream_ends_once_the_lease_names_another_page_or_none(site: Sit
                 await answer.content.read()
 
 
+async def test_a_stream_ends_with_the_lease_also_where_the_leader_says_nothing_more(
+    site: Site, pairs: list[ServerCertificate]
+) -> None:
+    silent = asyncio.Event()
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b'{"t":"now"}\n')
+        await silent.wait()
+        return response
+
+    async with AsyncExitStack() as stack, asyncio.timeout(5):
+        site.standby.named = await elsewhere(stack, answer, pairs[0].context)
+        async with site.stream() as following:
+            await lines(following, "now")
+            site.standby.named = None
+            await following.content.read()
+        silent.set()
+
+
+async def test_one_connection_is_enough_for_questions_one_after_the_other(
+    site: Site, pairs: list[ServerCertificate]
+) -> None:
+    asked_over: list[object] = []
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        asked_over.append(request.transport)
+        return web.Response(text="{}")
+
+    async with AsyncExitStack() as stack:
+        site.standby.named = await elsewhere(stack, answer, pairs[0].context)
+        for _ in range(5):
+            assert await site.get("/api/history") == (HTTPStatus.OK, {})
+        assert (len(asked_over), len(set(asked_over))) == (5, 1)
+
+
 async def test_what_was_passed_on_is_not_passed_on_again(site: Site) -> None:
     # Each is named to the other; neither leads.
     site.leader.named, site.leader.leads = site.standby.url, False
@@ -261,8 +298,7 @@ async def test_a_redirect_is_not_followed_and_no_header_of_the_leader_is_passed_
 async def test_a_leader_that_says_nothing_is_not_waited_for_long(
     site: Site, pairs: list[ServerCertificate], monkeypatch: pytest.MonkeyPatch, *, stream: bool
 ) -> None:
-    for limit in ("_STREAM_SILENT_S", "_ANSWER_SILENT_S"):
-        monkeypatch.setattr(page_leader, limit, 0.2)
+    monkeypatch.setattr(page_leader, "_SILENT_S", 0.2)
     silent = asyncio.Event()
 
     async def answer(_: web.BaseRequest) -> web.StreamResponse:
@@ -344,5 +380,5 @@ def test_a_page_is_shown_to_others_where_they_reach_it(listen: tuple[str, int], 
 
 def test_the_form_is_that_of_the_files() -> None:
     served = files()
-    assert form_of(served) == form_of(dict(reversed(served.items())))
+    assert form_of(served) == form_of(dict(reversed([*served.items()])))
     assert form_of({**served, "/app.js": (b"//", "text/javascript")}) != form_of(served)
