@@ -14,7 +14,7 @@ from aiohttp import web
 from scheduler.engine import Engine
 from scheduler.kube.rest.reviews import User
 from scheduler.page.access import Access
-from scheduler.page.leader import LeaderPage
+from scheduler.page.leader import FORWARDED, LeaderPage
 from scheduler.page.server import PageServer, serve_page
 from scheduler.page.site import Scheduler, page_site
 from scheduler.page.tls import ServerCertificate
@@ -81,8 +81,9 @@ class Site:
         self.standby = Replica("the-standby", engine(s=[8]), leads=False)
         self.token = TOKEN
 
-    async def get(self, path: str, at: Replica | None = None, **headers: str) -> tuple[int, Any]:
-        headers = {"Authorization": f"Bearer {self.token}"} | headers
+    async def get(self, path: str, at: Replica | None = None, *, form: str | None = None) -> tuple[int, Any]:
+        """(status, answer). at: the replica that is asked. form: as another replica writes it that passes on."""
+        headers = {"Authorization": f"Bearer {self.token}"} | ({} if form is None else {FORWARDED: form})
         async with self.session.get((at or self.standby).url + path, headers=headers, ssl=False) as answer:
             return answer.status, json.loads(await answer.read())
 

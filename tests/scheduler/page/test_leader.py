@@ -205,7 +205,7 @@ async def test_what_was_passed_on_is_not_passed_on_again(site: Site) -> None:
     assert await site.nodes_of() == OWN
     site.leader.leads = True
     assert await site.nodes_of() == LEADERS
-    status, refused = await site.get("/api/history", **{FORWARDED: FORM})
+    status, refused = await site.get("/api/history", form=FORM)
     assert (status, refused["error"][:27]) == (HTTPStatus.SERVICE_UNAVAILABLE, "This replica does not lead,")
 
 
@@ -233,8 +233,8 @@ async def test_a_lease_that_names_this_very_replica_is_no_loop(site: Site) -> No
 
 
 async def test_a_leader_of_another_version_is_not_asked(site: Site) -> None:
-    assert (await site.get("/api/history", site.leader, **{FORWARDED: "another"}))[0] == HTTPStatus.SERVICE_UNAVAILABLE
-    assert (await site.get("/api/history", site.leader, **{FORWARDED: FORM}))[0] == HTTPStatus.OK
+    assert (await site.get("/api/history", site.leader, form="another"))[0] == HTTPStatus.SERVICE_UNAVAILABLE
+    assert (await site.get("/api/history", site.leader, form=FORM))[0] == HTTPStatus.OK
 
 
 async def test_questions_of_a_page_go_to_whom_it_follows(site: Site) -> None:
