@@ -137,6 +137,9 @@ async def test_every_replica_shows_what_the_leader_has(kubeconfig: Path, admin: 
         assert await shown_in_lease(admin) == second.url
         await asyncio.to_thread(second.process.stop)
         assert await viewer.until(first, leads=True) not in {leading, standing}
+        # Who has not begun to schedule does not give the Lease up.
+        identity = first.process.lines("leader.elected")[-1]["identity"]
+        await first.process.said("leader.schedules", within_s=30.0, identity=identity)
         await asyncio.to_thread(first.process.stop)
         assert await shown_in_lease(admin) is None
     for one in (first, second, stranger):

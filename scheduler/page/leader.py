@@ -140,7 +140,14 @@ class LeaderPage:
     def _tell(self, url: str, error: Exception) -> None:
         """Whoever looks can have this happen as often as they like."""
         if self._tells.take():
-            log.warning("page.leader_not_reached", leader=url, reason=one_line(str(error)) or type(error).__name__)
+            log.warning("page.leader_not_reached", leader=url, reason=_why(error))
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, aiohttp.ServerFingerprintMismatch):
+        return "it shows another certificate than our own page"
+    said = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    return one_line(str(said)) or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,9 @@ async def test_another_certificate_gets_no_token_and_the_own_tables_answer(
             assert await site.nodes_of() == OWN
             assert (await site.get("/api/node?name=s"))[0] == HTTPStatus.OK
     assert heard == []
-    assert [(one["event"], one["log_level"]) for one in logged] == [("page.leader_not_reached", "warning")]
+    assert [(one["event"], one["log_level"], one["reason"]) for one in logged] == [
+        ("page.leader_not_reached", "warning", "it shows another certificate than our own page")
+    ]
     assert TOKEN not in str(logged)
 
 
@@ -133,7 +135,9 @@ async def test_a_leader_that_is_gone_leaves_the_own_tables_and_its_successor_is_
 ) -> None:
     assert await site.nodes_of() == LEADERS
     await site.leader.close()
-    assert await site.nodes_of() == OWN
+    with capture_logs() as logged:
+        assert await site.nodes_of() == OWN
+    assert [one["reason"].startswith("[Errno ") for one in logged] == [True]
     now = (await site.follow())[-1]
     assert (now["leads"], now["leader"]) == (False, "the-leader")
     successor = Replica("the-next", engine(n=[16]), leads=True)
