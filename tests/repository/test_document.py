@@ -2,6 +2,7 @@ from pathlib import Path
 
 from config.settings.load import load
 from config.settings.scheduler import SchedulerConfiguration, configuration_model, resolve
+from config.settings.schema import name_in_file
 from scheduler.plugins.registry import describe
 from tests.support.configuration_document import EXAMPLE, configuration_markdown
 
@@ -21,3 +22,12 @@ def test_every_field_and_every_plugin_is_in_the_document() -> None:
     assert "| `memoryUnitMiB` | whole number, at least 1, at most 1048576 | `1024` |" in text
     assert "| `bindTimeout` | duration | `4s` |" in text
     assert all(field.description for field in SchedulerConfiguration.model_fields.values())
+
+
+def test_what_is_said_to_be_below_is_below() -> None:
+    text = configuration_markdown(describe())
+
+    fields = [name_in_file(name, field) for name, field in SchedulerConfiguration.model_fields.items()]
+    named = [field for field in fields if f"| `{field}` | section | see below |" in text]
+    assert {"leaderElection", "page"} <= set(named)
+    assert [field for field in named if f"### `{field}`" not in text] == []

@@ -7,6 +7,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from config.settings import duration
+from config.settings.leader_election import LeaderElectionSection
+from config.settings.page import PageSection
 from config.settings.plugins import MAX_WEIGHT, POINTS, PluginDescription
 from config.settings.scheduler import (
     ClientConnection,
@@ -118,6 +120,8 @@ def configuration_markdown(described: Sequence[PluginDescription]) -> str:
         section("## Fields", SchedulerConfiguration),
         section("### `resources`", Resources),
         section("### `clientConnection`", ClientConnection),
+        section("### `leaderElection`", LeaderElectionSection),
+        section("### `page`", PageSection),
         section("## Profiles: `profiles[]`", SchedulerProfile),
         _plugins(described),
         *(text for plugin in described if plugin.args for text in sections(f"### {plugin.name}", plugin.args)),
