@@ -31,7 +31,7 @@ ifneq ($(usable),yes)
 .PHONY: .venv/.runtime
 endif
 
-.PHONY: help demo cluster cluster-down kind kind-down test test-deploy test-nightly bench setup check unit e2e binaries format docs docs-site manifests protos lock release version clean
+.PHONY: help demo cluster cluster-down kind kind-down test test-deploy test-nightly bench packing setup check unit e2e binaries format docs docs-site manifests protos lock release version clean
 
 help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal (SERVE=8080: in a browser too)'
@@ -52,6 +52,8 @@ help:
 	@echo '              and a kubelet: root, Go >= 1.26.6, gcc, pkg-config, apt-get; skipped with a line without them'
 	@echo '              (E2E_KUBERNETES=1.34 for those that e2e/servers/kubernetes-1.34 pins)'
 	@echo 'make bench    measure speed and memory on a real kube-apiserver (needs Go >= 1.26)'
+	@echo 'make packing  how full the cards get with BestFit, FGD, the default profile and the policy fragmentation'
+	@echo '              on the trace in OPENB=FOLDER (docs/packing.md; CONFIGS="NAME=FILE …" for other configurations)'
 	@echo 'make format   rewrite the sources as the format check wants them'
 	@echo 'make docs     rewrite the generated parts of docs/'
 	@echo 'make docs-site  the documents as a site, in build/site/html; a link that leads nowhere is a failure'
@@ -134,6 +136,10 @@ bench: setup
 	@.venv/bin/python -m e2e.bench.long_backlog
 	@.venv/bin/python -m e2e.bench.flood
 	@.venv/bin/python -m e2e.bench
+
+packing: setup
+	@[ -n "$(OPENB)" ] || { echo 'make packing OPENB=FOLDER: the folder with the trace, see docs/packing.md'; exit 1; }
+	@.venv/bin/python -m e2e.packing "$(OPENB)" $(foreach config,$(CONFIGS),--config $(config))
 
 binaries: setup
 	@echo '== Kubernetes servers: build, or take those of the last build'

@@ -46,7 +46,7 @@ def build_engine(
 ) -> tuple[Engine, PodReader]:
     """Tables, queue and cycles as configured, empty; and the reader of pods that suits them. plugins: there are."""
     names = resource_names(configuration)
-    tables = Tables(names, configuration.memory_unit_mib)
+    tables = Tables(names, configuration.memory_unit_mib, configuration.requests_half_life_s)
     cycles: dict[str, SchedulingCycle] = {}
     gates: dict[str, tuple[PreEnqueuePlugin, ...]] = {}
     for profile in resolve(configuration):

@@ -78,6 +78,14 @@ class Engine:
 
     # What the watches show
 
+    def pod_seen(self, pod: Pod, came_s: float) -> None:
+        """A pod with a node, or one of ours: told first, so that one seen for the first time is learned from.
+
+        came_s: when it was created, monotonic seconds, perhaps before the start.
+        """
+        if self.tables.record(pod.key.uid) is None and pod.key.uid not in self.queue:
+            self.tables.target.note(pod, came_s)
+
     def pod_waiting(self, pod: Pod, now_s: float, since_s: float = inf) -> None:
         """A pod of ours without a node was seen. One that we have placed already is told apart by the tables.
 

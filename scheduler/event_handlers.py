@@ -196,8 +196,10 @@ class EventHandlers:
         if pod.finished:
             self._engine.pod_gone(pod.key.uid)
         elif pod.node_name:
+            self._learn_from(pod)
             self._assigned(pod)
         elif pod.scheduler_name in self._engine.scheduler_names:
+            self._learn_from(pod)
             self._waiting(pod)
             if not pod.template.over_budget:
                 self._tell_mistakes(pod, wire)
@@ -207,6 +209,9 @@ class EventHandlers:
             self._engine.pod_of_others(pod)
             if pod.template.gpu_units and not pod.terminating:
                 self._tell_scheduler_name(pod)
+
+    def _learn_from(self, pod: Pod) -> None:
+        self._engine.pod_seen(pod, min(self._waits_since_s(pod.created), self._now_s()))
 
     def _failed(self, wire: objects.Pod) -> None:
         if not wire.status.message.startswith(_REJECTED) or wire.metadata.uid in self._rejected:

@@ -51,6 +51,7 @@ _LONGEST_BIND_TIMEOUT_S: Final = 60.0
 _SHORTEST_STALL_S: Final = 90.0
 _LONGEST_STALL_S: Final = 600.0
 _LONGEST_PERIOD_S: Final = 86_400.0
+_LONGEST_HALF_LIFE_S: Final = 365 * 86_400.0
 # Each is a connection; beyond that the API server's own priorities hold requests back.
 _MOST_BINDS: Final = 1024
 _PREFIX: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
@@ -189,6 +190,14 @@ class SchedulerConfiguration(Section):
         le=_LONGEST_BACKOFF_S,
         validate_default=True,
         description="The longest such wait; not less than `podInitialBackoffSeconds`.",
+    )
+    requests_half_life_s: Seconds = Field(
+        default=604_800.0,
+        validation_alias="requestsHalfLife",
+        ge=60.0,
+        le=_LONGEST_HALF_LIFE_S,
+        description="The policy `fragmentation` learns what pods usually ask; after so long a pod counts half as much "
+        "as one that comes now.",
     )
     reserve_after_s: Seconds = Field(
         default=300.0,

@@ -62,8 +62,12 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl create -f legacy.json": _WAY_BACK,
     },
     "docs/node.md": {"helm": _HELM, "gpushare-device-plugin": _BY_HAND},
+    "docs/packing.md": {"": "a trace that is not part of this repository: tests/packing makes one up"},
     "docs/page.md": {"make demo": _SET_UP},
     "docs/runbooks/GpushareLoopHeld.md": {"kubectl -n kube-system top": _METRICS, "kubectl top": _METRICS},
+    "docs/simulate.md": {
+        "gpushare-scheduler simulate nodes.yaml": "files of the reader's; tests/scheduler/cli/test_simulate_runs.py",
+    },
     "docs/tested-on.md": {"": _CARD},
     "docs/write-a-rule.md": {"gpushare-scheduler simulate": _WHEEL},
 }

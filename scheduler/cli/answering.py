@@ -49,14 +49,21 @@ def answering(program: str) -> Iterator[None]:
 
 def configured(program: str, config: Path | None, flags: Mapping[str, object]) -> SchedulerConfiguration:
     """The scheduler's configuration; ends the program, with every mistake, where it has some."""
-    from scheduler.build import BrokenPlugin, installed_plugins  # noqa: PLC0415 - slow to import
-    from scheduler.plugins.registry import describe  # noqa: PLC0415
+    from scheduler.build import BrokenPlugin  # noqa: PLC0415 - slow to import
 
     try:
-        model = configuration_model(describe(installed_plugins()))
-        return load(model, file=config, environ=os.environ, flags=flags, env_prefix=ENV_PREFIX)
+        return loaded(config, flags)
     except (ConfigurationError, BrokenPlugin) as error:
         give_up(program, str(error))
+
+
+def loaded(config: Path | None, flags: Mapping[str, object]) -> SchedulerConfiguration:
+    """The same; raises ConfigurationError with every mistake, and BrokenPlugin."""
+    from scheduler.build import installed_plugins  # noqa: PLC0415 - slow to import
+    from scheduler.plugins.registry import describe  # noqa: PLC0415
+
+    model = configuration_model(describe(installed_plugins()))
+    return load(model, file=config, environ=os.environ, flags=flags, env_prefix=ENV_PREFIX)
 
 
 def connection_flags(kubeconfig: Path | None, context: str | None) -> dict[str, object]:

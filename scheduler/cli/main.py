@@ -8,7 +8,6 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from config.settings.mistakes import ConfigurationError
 from scheduler.cli import ending
 from scheduler.cli.answering import answering, configured, connection_flags, give_up, named_pod
 
@@ -81,23 +80,40 @@ def demo(
 @cli.command()
 def simulate(
     files: Annotated[list[Path], typer.Argument(metavar="CLUSTER.yaml [WORKLOAD.yaml]...", help="Cluster files.")],
-    config: Annotated[Path | None, typer.Option(help="Configuration file (SchedulerConfiguration).")] = None,
+    *,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]FILE", help="Configuration file; several: beside each other. NAME= is the default."
+        ),
+    ] = None,
+    arrivals: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE.csv", help="Pods that come, one a line; several: a run each.")
+    ] = None,
+    shuffle: Annotated[str, typer.Option(metavar="1-10", help="A run for each of these orders of the arrivals.")] = "",
+    reject: Annotated[bool, typer.Option("--reject", help="A pod that fits nowhere when it comes is gone.")] = False,
+    processes: Annotated[int, typer.Option(min=0, help="Runs at the same time; 0: one on each core.")] = 0,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw how full the cards get (also .svg).")
+    ] = None,
     output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
-    summary: Annotated[bool, typer.Option("--summary", help="Tables of one screen instead of every pod.")] = False,  # noqa: FBT002 - a flag
+    summary: Annotated[bool, typer.Option("--summary", help="Tables of one screen instead of every pod.")] = False,
 ) -> None:
     """Schedule the pods of a cluster file on its nodes, at full speed."""
-    configuration = configured(PROGRAM, config, {})
-    from scheduler.cli.simulate import as_json, print_summary, print_tables  # noqa: PLC0415
-    from scheduler.cli.simulate import simulate as schedule  # noqa: PLC0415
+    from scheduler.cli.simulate import Asked, simulate as answer  # noqa: I001, PLC0415 - slow to import
 
-    try:
-        report, took_s = schedule(files, configuration)
-    except ConfigurationError as error:
-        give_up(PROGRAM, str(error))
-    if output == "json":
-        sys.stdout.write(as_json(report))
-    else:
-        (print_summary if summary else print_tables)(report, took_s, sys.stdout)
+    asked = Asked(
+        files=tuple(files),
+        configs=tuple(config or ()),
+        arrivals=tuple(arrivals or ()),
+        shuffle=shuffle,
+        rejects=reject,
+        processes=processes,
+        plot=plot,
+        json=output == "json",
+        summary=summary,
+    )
+    answer(PROGRAM, asked)
 
 
 @cli.command()

@@ -35,7 +35,7 @@ Signature: TypeAlias = Hashable
 NOWHERE: Final = -1
 _POINTS: Final = MAX_SCORE // POINT
 # More than this share of the rows changed: judging all of them as views costs less than picking them out.
-_FEW: Final = 8
+_FEW: Final = 3
 # An evaluation that lacks so many changes costs more to bring up to date than a few rows to judge.
 _FEW_CHANGES: Final = 256
 # For each row. On most of them something has changed by then, several times: what is kept is worked out again anyway.

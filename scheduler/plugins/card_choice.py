@@ -145,6 +145,14 @@ def binpack_score_on(cards: CardColumns, request: GpuRequest, row: int, slots: S
     return min(full, _FULLNESS) + on_used_cards * _USED_CARDS + (cards.held.item(row) > 0) * _USED_NODE
 
 
+def idle_score(cards: CardColumns, rows: Rows) -> Int64Array:
+    """int64[rows], 0..MAX_SCORE: how much of the usable cards' memory is booked; MAX_SCORE where there are none."""
+    total = cards.total[rows]
+    idle = np.maximum(total - cards.booked[rows], 0)
+    score: Int64Array = MAX_SCORE - idle * MAX_SCORE // np.maximum(total, 1)
+    return score
+
+
 def eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
     """Cards that may be given to this pod, whatever they have free."""
     may = cards.available[:, rows]

@@ -7,19 +7,27 @@ says of many nodes is bounded: a few models, a few reasons for a health.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Final
 
 import numpy as np
 
-from scheduler.framework.plugin import CardObjection, CardVerdict, Detail, Numbers
+from scheduler.framework.plugin import CardObjection, CardVerdict, Detail, Numbers, Objection
 from scheduler.plugins.card_choice import eligible, selected
 from scheduler.pods.gpu_request import GpuRequest
 from scheduler.state.cards.card_columns import CardColumns
-from scheduler.state.cards.node_inventory import Out
+from scheduler.state.cards.node_inventory import GpuState, Out
 from scheduler.state.columns.arrays import BoolArray, Int8Array, RowArray, Rows
 from scheduler.state.tables import Tables
 
+STATE_REASONS: Final[Mapping[int, str]] = {
+    int(GpuState.NO_CARDS): "node(s) had no GPU memory to share",
+    int(GpuState.UNREADABLE): "node(s) announced cards that cannot be read",
+    int(GpuState.OTHER_UNIT): "node(s) announced GPU memory in another unit",
+    int(GpuState.NOT_ALLOCATABLE): "node(s) had no allocatable gpu-mem (device plugin not there yet, or away)",
+    int(GpuState.NOT_REGISTERED): "node(s) whose kubelet or device plugin is starting",
+}
 OUT_OF_USE: Final[Mapping[Out, str]] = {
     Out.UNHEALTHY: "node(s) had unhealthy cards",
     Out.SUSPECT: "node(s) had suspect cards",
@@ -35,6 +43,7 @@ _ONE: Final[Mapping[Out, str]] = {
     Out.ANNOUNCED_TWICE: "card whose UUID another node announces too",
 }
 _MANY: Final[Mapping[Out, str]] = {out: text.removeprefix("node(s) had ") for out, text in OUT_OF_USE.items()}
+_NOT_ALLOCATABLE: Final = int(GpuState.NOT_ALLOCATABLE)
 _HELD_ALONE: Final = "held exclusively"
 _IN_COMPANY: Final = "with other pods"
 _STATES: Final[Mapping[str, str]] = {
@@ -246,3 +255,38 @@ def _which(bar: str) -> str:
 
 def _row_numbers(cards: CardColumns, rows: Rows) -> RowArray:
     return np.arange(cards.stored.units.shape[1])[rows] if isinstance(rows, slice) else rows
+
+
+def all_unhealthy(cards: CardColumns, rows: Rows) -> BoolArray:
+    """bool[rows]: nothing is allocatable, and every card is unhealthy."""
+    there, unhealthy = cards.units[:, rows] > 0, cards.unhealthy[:, rows]
+    found: BoolArray = (cards.state[rows] == _NOT_ALLOCATABLE) & there.any(axis=0) & ~(there & ~unhealthy).any(axis=0)
+    return found
+
+
+def out_of_use(
+    cards: CardColumns, request: GpuRequest, rows: Rows, there: BoolArray, short: BoolArray
+) -> Iterator[Objection]:
+    """Rows on which too few cards are in use, of those that would be large enough; by what is worst there.
+
+    there: bool[cards, rows], the cards that the pod may ask. short: bool[rows], those not explained yet.
+    """
+    if not short.any():
+        return
+    usable = cards.usable[:, rows]
+    large = there & (cards.units[:, rows] >= request.units_per_card)
+    few = short & (large.sum(axis=0) >= request.cards) & ((there & usable).sum(axis=0) < request.cards)
+    if not few.any():
+        return
+    out = large & ~usable
+    worst = np.where(out, out_codes(cards, rows), len(Out)).min(axis=0)
+    for code, reason in OUT_OF_USE.items():
+        here = few & (worst == int(code))
+        if here.any():
+            yield Objection(here, reason, partial(cards_out, cards, rows, out))
+
+
+def memory_reason(request: GpuRequest) -> str:
+    """Of nodes where too few cards have the memory."""
+    how_many = "one card" if request.cards == 1 else f"{request.cards} cards"
+    return f"Insufficient GPU memory on {how_many}{' without other pods' if request.exclusive else ''}"

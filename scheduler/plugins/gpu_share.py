@@ -4,7 +4,7 @@ What a card or node has free is in `scheduler.state.cards.card_columns`; what a 
 "Requests".
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import ClassVar, Final, Literal, TypeAlias
@@ -39,42 +39,38 @@ from scheduler.plugins.card_choice import (
     could_hold,
     eligible,
     fitting,
+    idle_score,
     selected,
     slots_on,
     together,
 )
 from scheduler.plugins.card_reasons import (
-    OUT_OF_USE,
+    STATE_REASONS,
+    all_unhealthy,
     away_since,
     card_numbers,
-    cards_out,
+    memory_reason,
     models_there,
-    out_codes,
+    out_of_use,
     verdicts,
 )
+from scheduler.plugins.fragmentation import Placed, on_best_card, on_cards
 from scheduler.pods.gpu_request import GpuRequest, Policy, ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import Amount
 from scheduler.state.cards.booking import allocation_of, share_of
 from scheduler.state.cards.card_arrays import RowGroup
 from scheduler.state.cards.card_columns import CardColumns
-from scheduler.state.cards.node_inventory import GpuState, Out
+from scheduler.state.cards.node_inventory import GpuState
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
-from scheduler.state.columns.row_masks import only_row
+from scheduler.state.columns.row_masks import count_of, only_row
 from scheduler.state.tables import Tables
 
-PolicyName: TypeAlias = Literal["binpack", "spread"]
+PolicyName: TypeAlias = Literal["binpack", "spread", "fragmentation"]
 # As plain numbers: comparing an array with an IntEnum's member takes ten times as long.
 _READY: Final = int(GpuState.READY)
 _NOT_ALLOCATABLE: Final = int(GpuState.NOT_ALLOCATABLE)
-_STATE_REASONS: Final[Mapping[int, str]] = {
-    int(GpuState.NO_CARDS): "node(s) had no GPU memory to share",
-    int(GpuState.UNREADABLE): "node(s) announced cards that cannot be read",
-    int(GpuState.OTHER_UNIT): "node(s) announced GPU memory in another unit",
-    int(GpuState.NOT_ALLOCATABLE): "node(s) had no allocatable gpu-mem (device plugin not there yet, or away)",
-    int(GpuState.NOT_REGISTERED): "node(s) whose kubelet or device plugin is starting",
-}
 _Fits: TypeAlias = tuple[Rows, int, BoolArray]
 _Chosen: TypeAlias = tuple[Rows, int, RowArray]
 _SLOTS: Final[StateKey[tuple[int, int, list[int]]]] = StateKey("gpu_share.slots")
@@ -84,10 +80,12 @@ class GpuShareArgs(PluginArgs):
     """A pod's `gpushare/card-policy` and `gpushare/node-policy` win over them."""
 
     card_policy: PolicyName = Field(
-        default="binpack", description="Among the cards of a node: the tightest that fits, or the emptiest."
+        default="binpack",
+        description="Among the cards of a node: the tightest that fits, the emptiest, or by what others need.",
     )
     node_policy: PolicyName = Field(
-        default="binpack", description="Among the nodes: the fullest in GPU memory that fits, or the emptiest."
+        default="binpack",
+        description="Among the nodes: the fullest in GPU memory that fits, the emptiest, or by what others need.",
     )
 
 
@@ -113,9 +111,12 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     | `Insufficient aliyun.com/gpu-mem` | the node's total is used up | yes |
 
     Binpack scores half for landing on cards in use, a fifth for a node in use, the rest by how full the node's usable
-    cards are with the pod on them; `spread` is the reverse. Within the node: what the card scores prefer, then the
-    tightest card that fits, or the emptiest, then the lower slot. A profile's card set chooser chooses instead. A pod's
-    annotations `gpushare/card-policy` and `gpushare/node-policy` win over the arguments.
+    cards are with the pod on them; `spread` is the reverse. Fragmentation scores the place by what pods as they usually
+    come could have used of it ([packing](../../docs/packing.md)). Pods without gpu-mem are kept off idle cards, which
+    need the CPU: binpack scores how much of the usable cards is booked, fragmentation as for others, spread nothing.
+    Within the node: what the card scores prefer, then the tightest card that fits, the emptiest, or the one that such
+    pods can use least, then the lower slot. A profile's card set chooser chooses instead. A pod's annotations
+    `gpushare/card-policy` and `gpushare/node-policy` win over the arguments.
 
     Writes every allocation annotation of the Binding
     ([protocol](../../docs/protocol.md#what-the-scheduler-writes)).
@@ -156,9 +157,9 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         enough = by_width(cards, rows, lambda group: self._enough(pod, tables, state, group))
         # A node that is not READY has no room.
         roomy, ready = cards.node_free[rows] >= _request(pod).units, cards.state[rows] == _READY
-        states = _STATE_REASONS.items() if np.count_nonzero(ready) < len(ready) else ()
+        states = STATE_REASONS.items() if np.count_nonzero(ready) < len(ready) else ()
         # Whose cards are all unhealthy has nothing allocatable for that reason.
-        unhealthy = by_width(cards, rows, partial(_all_unhealthy, cards)) if states else np.zeros_like(ready)
+        unhealthy = by_width(cards, rows, partial(all_unhealthy, cards)) if states else np.zeros_like(ready)
         away = partial(away_since, tables, rows)
         found = (
             *(
@@ -188,18 +189,22 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return {Amount.CARD_UNITS: request.units_per_card, Amount.NODE_UNITS: request.units}
 
     def scores(self, pod: Pod) -> bool:
-        """Pods without gpu-mem get nothing from here on any node."""
-        return pod.template.gpu_request is not None
+        """Pods without gpu-mem are kept off idle cards, which need the CPU; where pods are spread there is enough."""
+        return pod.template.gpu_request is not None or self._node_policy is not Policy.SPREAD
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         """How well the node's best cards suit the node policy, 0..MAX_SCORE."""
-        request, row = _request(pod), only_row(rows)
+        cards, request, row = tables.cards, pod.template.gpu_request, only_row(rows)
+        policy = self._node_policy if request is None else request.node_policy or self._node_policy
+        if policy is Policy.FRAGMENTATION:
+            return by_width(cards, rows, lambda group: self._unfragmented(pod, tables, state, group))
+        if request is None:
+            return idle_score(cards, rows)
         if row is not None and (slots := self._slots_on(pod, tables, state, row)):
-            packed = np.array([binpack_score_on(tables.cards, request, row, slots)], dtype=np.int64)
+            packed = np.array([binpack_score_on(cards, _request(pod), row, slots)], dtype=np.int64)
         else:
-            packed = by_width(tables.cards, rows, lambda group: self._packed(pod, tables, state, group))
-        spread = (request.node_policy or self._node_policy) is Policy.SPREAD
-        return MAX_SCORE - packed if spread else packed
+            packed = by_width(cards, rows, lambda group: self._packed(pod, tables, state, group))
+        return MAX_SCORE - packed if policy is Policy.SPREAD else packed
 
     def reserve(self, pod: Pod, tables: Tables, state: CycleState, row: int, now_ns: int) -> Reservation:
         """The cards by the card policy, and the annotations that say so."""
@@ -221,8 +226,8 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
         Kept for the next questions about the row: mostly, the pod goes there.
         """
-        rules = _card_rules(state)
-        if rules.scorers or rules.chooser is not None:
+        rules, policy = _card_rules(state), self._policy_of(_request(pod))
+        if rules.scorers or rules.chooser is not None or policy is Policy.FRAGMENTATION:
             return []
         last, version = state.find(_SLOTS), tables.changes.version
         if last is not None and last[:2] == (row, version):
@@ -232,7 +237,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             may = eligible(cards, request, here)
             for objection in rules.objections(pod, tables, state, here, may.shape):
                 may = may & ~objection.rejected
-            slots = slots_on(cards, request, request.card_policy or self._card_policy, row, may)
+            slots = slots_on(cards, request, policy, row, may)
         state.write_passing(_SLOTS, (row, version, slots))
         return slots
 
@@ -244,6 +249,31 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     def _packed(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         slots = self._chosen(pod, tables, state, rows)
         return binpack_score(tables.cards, _request(pod), rows, slots)
+
+    def _unfragmented(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
+        request, rules = pod.template.gpu_request, _card_rules(state)
+        if request is None:
+            return on_cards(pod, tables, rows, np.zeros((0, count_of(rows, tables.capacity)), dtype=np.intp))
+        if rules.scorers or rules.chooser is not None or self._policy_of(request) is not Policy.FRAGMENTATION:
+            return on_cards(pod, tables, rows, self._chosen(pod, tables, state, rows))
+        return self._on_best_card(pod, tables, state, rows).scores
+
+    def _on_best_card(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Placed:
+        """Of a row that was scored alone last it is kept, as in `_chosen`."""
+        if only_row(rows) is None:
+            return on_best_card(pod, tables, rows, _fits(pod, tables, state, rows))
+        key, version = _placed_key(tables.cards.width), tables.changes.version
+        last = state.find(key)
+        if last is not None and last[:2] == (rows, version):
+            return last[2]
+        placed = on_best_card(pod, tables, rows, _fits(pod, tables, state, rows))
+        state.write_passing(key, (rows, version, placed))
+        return placed
+
+    def _policy_of(self, request: GpuRequest) -> Policy:
+        """Who asks several cards gets the tightest ones: every choice among many would have to be tried."""
+        policy = request.card_policy or self._card_policy
+        return Policy.BINPACK if policy is Policy.FRAGMENTATION and request.cards > 1 else policy
 
     def _chosen(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
         """intp[request.cards, rows]: the slots that the pod would take; rows without enough fitting cards: any.
@@ -266,7 +296,9 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         slots = rules.chosen(pod, tables, state, rows, fits)
         if slots is not None:
             return slots
-        policy = request.card_policy or self._card_policy
+        policy = self._policy_of(request)
+        if policy is Policy.FRAGMENTATION and not rules.scorers:
+            return self._on_best_card(pod, tables, state, rows).slots
         scores = rules.scores(pod, tables, state, rows, fits.shape) if rules.scorers else ()
         return chosen_slots(tables.cards, request, policy, rows, fits, scores)
 
@@ -301,7 +333,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             there = there & selected(cards, request, rows)
             models = partial(models_there, cards, rows) if request.models else None
             too_few(there, "node(s) had too few cards of those the pod asks for", models)
-        found += _out_of_use(cards, request, rows, there, short)
+        found += out_of_use(cards, request, rows, there, short)
         short = short & ~np.logical_or.reduce([objection.rejected for objection in found])
         left = fitting(cards, request, rows)
         too_few(left, memory_reason(request), partial(card_numbers, cards, request, rows))
@@ -317,12 +349,6 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             return Numbers(request.units, max(0, int(free[best])), int(cards.allocatable[rows][counted][best]))
 
         return Objection(scarce, f"Insufficient {self.resource_names.gpu_mem}", numbers)
-
-
-def memory_reason(request: GpuRequest) -> str:
-    """Of nodes where too few cards have the memory."""
-    how_many = "one card" if request.cards == 1 else f"{request.cards} cards"
-    return f"Insufficient GPU memory on {how_many}{' without other pods' if request.exclusive else ''}"
 
 
 def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
@@ -341,38 +367,14 @@ def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
     return fits
 
 
-def _all_unhealthy(cards: CardColumns, rows: Rows) -> BoolArray:
-    """bool[rows]: nothing is allocatable, and every card is unhealthy."""
-    there, unhealthy = cards.units[:, rows] > 0, cards.unhealthy[:, rows]
-    found: BoolArray = (cards.state[rows] == _NOT_ALLOCATABLE) & there.any(axis=0) & ~(there & ~unhealthy).any(axis=0)
-    return found
-
-
-def _out_of_use(
-    cards: CardColumns, request: GpuRequest, rows: Rows, there: BoolArray, short: BoolArray
-) -> Iterator[Objection]:
-    """Rows on which too few cards are in use, of those that would be large enough; by what is worst there.
-
-    there: bool[cards, rows], the cards that the pod may ask. short: bool[rows], those not explained yet.
-    """
-    if not short.any():
-        return
-    usable = cards.usable[:, rows]
-    large = there & (cards.units[:, rows] >= request.units_per_card)
-    few = short & (large.sum(axis=0) >= request.cards) & ((there & usable).sum(axis=0) < request.cards)
-    if not few.any():
-        return
-    out = large & ~usable
-    worst = np.where(out, out_codes(cards, rows), len(Out)).min(axis=0)
-    for code, reason in OUT_OF_USE.items():
-        here = few & (worst == int(code))
-        if here.any():
-            yield Objection(here, reason, partial(cards_out, cards, rows, out))
-
-
 @cache
 def _fits_key(width: int) -> StateKey[_Fits]:
     return StateKey(f"gpu_share.fits.{width}")
+
+
+@cache
+def _placed_key(width: int) -> StateKey[tuple[Rows, int, Placed]]:
+    return StateKey(f"gpu_share.placed.{width}")
 
 
 @cache

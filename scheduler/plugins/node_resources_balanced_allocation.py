@@ -15,7 +15,7 @@ from config.settings.scheduler import Resources
 from config.settings.schema import Location, refuse_twins
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import POINT, PluginArgs, ScorePlugin
-from scheduler.plugins.resource_allocation import FULL, Column, column, requestable
+from scheduler.plugins.resource_allocation import FULL, SCORE_GPU_PODS, Column, column, requestable
 from scheduler.pods.effective_requests import CPU, MEMORY
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
@@ -46,6 +46,7 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs):
     resources: tuple[BalancedResource, ...] = Field(
         default=_CPU_AND_MEMORY, description="What counts; an empty list stands for the default."
     )
+    score_gpu_pods: bool = Field(default=False, description=SCORE_GPU_PODS)
 
     @field_validator("resources")
     @classmethod
@@ -67,7 +68,8 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
     A node's balance is 100 points less the standard deviation of the requested shares of its resources, in percent,
     each at most 1. The score is 75 points, and half a point more or less for each point by which the pod betters or
     worsens the balance: 50 to 100. A resource of which the node has nothing does not count, nor does an extended one
-    that the pod does not request. A pod that requests none of the resources is not scored.
+    that the pod does not request. A pod that requests none of the resources is not scored, nor, without `scoreGpuPods`,
+    one that asks gpu-mem.
     Source: kube-scheduler, plugins/noderesources/balanced_allocation.go.
     """
 
@@ -78,7 +80,12 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
     args: NodeResourcesBalancedAllocationArgs
 
     def scores(self, pod: Pod) -> bool:
-        """Pods that request something of the resources, or the node with the least in use would get them all."""
+        """Pods that request something of the resources, or the node with the least in use would get them all.
+
+        Those that ask gpu-mem only where the arguments say so.
+        """
+        if pod.template.gpu_request is not None and not self.args.score_gpu_pods:
+            return False
         return any(pod.template.requests.get(resource.name) for resource in self.args.resources)
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:  # noqa: ARG002

@@ -29,6 +29,7 @@ from scheduler.framework.plugin import (
 from scheduler.plugins.resource_allocation import (
     LEAST_ALLOCATED,
     MOST_ALLOCATED,
+    SCORE_GPU_PODS,
     Scale,
     by_utilization,
     column,
@@ -154,6 +155,7 @@ class NodeResourcesFitArgs(PluginArgs):
     ignored_resource_groups: tuple[Annotated[str, AfterValidator(_resource_group)], ...] = Field(
         default=(), description="Domains all of whose extended resources the Filter does not look at."
     )
+    score_gpu_pods: bool = Field(default=False, description=SCORE_GPU_PODS)
 
     def contradicting(self, resources: Resources) -> Iterator[tuple[Location, str]]:
         """A score by gpu-mem: this rule never sees it, and would count nothing."""
@@ -215,7 +217,8 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
     most 100 points), `RequestedToCapacityRatio` what the line of its `shape` says of the requested share; the score is
     their weighted mean, in whole points. cpu and memory count 100m and 200 MiB for a container that requests none; an
     extended resource counts only for pods that request it; a resource of which the node has nothing does not count, nor
-    does one to which `RequestedToCapacityRatio` gives nothing.
+    does one to which `RequestedToCapacityRatio` gives nothing. Pods that ask gpu-mem are scored only with
+    `scoreGpuPods`: the emptiest nodes are those whose cards large pods need.
     Source: kube-scheduler, plugins/noderesources: fit.go (fitsRequest), least_allocated.go, most_allocated.go,
     requested_to_capacity_ratio.go.
     """
@@ -262,9 +265,9 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
         """What it requests of the native resources."""
         return {_MEASURED[name]: amount for name, amount in self._requests(pod) if name in _MEASURED}
 
-    def scores(self, pod: Pod) -> bool:  # noqa: ARG002 - as kube-scheduler
-        """Every pod."""
-        return True
+    def scores(self, pod: Pod) -> bool:
+        """Pods that ask gpu-mem only where the arguments say so."""
+        return self.args.score_gpu_pods or pod.template.gpu_request is None
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:  # noqa: ARG002
         """How empty or how full the node is with the pod on it: the weighted mean over its resources, 0..MAX_SCORE."""

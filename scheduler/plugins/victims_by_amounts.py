@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from scheduler.plugins.gpu_share import memory_reason
+from scheduler.plugins.card_reasons import memory_reason
 from scheduler.plugins.node_resources_fit import TOO_MANY_PODS
 from scheduler.plugins.victims import ABOVE_ALL, Candidate, Key, candidate, key_of, lower, moment
 from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY

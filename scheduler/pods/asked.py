@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from scheduler.kube import objects
-from scheduler.pods import effective_requests, gpu_request, unsupported
+from scheduler.pods import effective_requests, gpu_request
 from scheduler.pods.effective_requests import Resized
 from scheduler.pods.gpu_request import ResourceNames
 
@@ -88,7 +88,7 @@ class AskedReader:
     def __init__(self, resources: ResourceNames) -> None:
         """resources: the configured names of what is asked. labels, annotations: the keys that are read."""
         self.labels: Final = frozenset(gpu_request.labels_read(resources))
-        self.annotations: Final = frozenset((*gpu_request.annotations_read(resources), *unsupported.ANNOTATIONS_READ))
+        self.annotations: Final = frozenset(gpu_request.annotations_read(resources))
         # In a fixed order, so that equal ones have equal fingerprints.
         self._labels, self._annotations = tuple(sorted(self.labels)), tuple(sorted(self.annotations))
 

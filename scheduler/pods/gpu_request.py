@@ -27,10 +27,14 @@ class GpuRequestError(ValueError):
 
 
 class Policy(StrEnum):
-    """Where to place: BINPACK fills what is in use first, SPREAD takes what is emptiest."""
+    """Where to place: BINPACK fills what is in use first, SPREAD takes what is emptiest.
+
+    FRAGMENTATION takes what pods as they usually come can use least.
+    """
 
     BINPACK = "binpack"
     SPREAD = "spread"
+    FRAGMENTATION = "fragmentation"
 
 
 @dataclass(frozen=True, slots=True)

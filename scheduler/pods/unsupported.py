@@ -5,7 +5,6 @@ A pod with such a requirement is left pending with a message that says which, ne
 
 from typing import Final
 
-from config.protocol import names
 from scheduler.kube import objects
 from scheduler.pods.pod_volumes import JUDGED
 
@@ -18,12 +17,11 @@ _FREE_VOLUMES: Final = frozenset(
         *("quobyte", "scaleIO", "storageos", "vsphereVolume"),
     }
 )
-ANNOTATIONS_READ: Final = (names.CARD_POLICY, names.NODE_POLICY)
 
 
 def unsupported_rules(pod: objects.Pod) -> tuple[str, ...]:
     """What the pod asks that is not built: why it waits, for people."""
-    return (*_volumes(pod.spec), *_groups(pod.spec), *_gpu(pod))
+    return (*_volumes(pod.spec), *_groups(pod.spec))
 
 
 def _volumes(spec: objects.PodSpec) -> tuple[str, ...]:
@@ -38,8 +36,3 @@ def _groups(spec: objects.PodSpec) -> tuple[str, ...]:
     if spec.scheduling_group is not None or spec.workload_ref is not None:
         found.append("pod groups")
     return tuple(found)
-
-
-def _gpu(pod: objects.Pod) -> tuple[str, ...]:
-    annotations = pod.metadata.annotations or {}
-    return tuple(f"{key}: fragmentation" for key in ANNOTATIONS_READ if annotations.get(key) == "fragmentation")

@@ -6,26 +6,27 @@ A decided pod is bound at once, and the engine is told as by a watch. It ends wh
 is left, no running pod will finish, and nothing has changed since each waiting pod was last tried.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Generic
+from typing import Final
 
 from config.clusterfile.reading import ClusterFile
 from scheduler.engine import Decision, Engine
 from scheduler.event_handlers import EventHandlers, Problem
 from scheduler.kube.objects import Node, Pod
-from scheduler.kube.port import NODES, OF_STORAGE, PODS, Binding, Changed, Deleted, Kind, T
+from scheduler.kube.port import NODES, OF_STORAGE, PODS, Binding, Changed, Deleted
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.queue.entry import State
 from scheduler.scheduling_cycle import NoFit, Placement
+from scheduler.simulation.arriving import refuse_twins
+from scheduler.simulation.course import Course
 from scheduler.simulation.described_storage import create_storage, fulfil
+from scheduler.simulation.feed import Feed
 from scheduler.simulation.player import TimelinePlayer
 from scheduler.simulation.report import FINISHED, LOST, Placed, Report, Waits
-from scheduler.simulation.selection import shown_by
-from scheduler.simulation.store import Collection, Cursor
-from scheduler.simulation.timeline import Step, timeline
+from scheduler.simulation.timeline import PodComes, Step, in_order, timeline
 from scheduler.simulation.usage import Usage
 from scheduler.simulation.world import World
 from scheduler.volume_handlers import VolumeHandlers
@@ -33,13 +34,26 @@ from scheduler.volume_handlers import VolumeHandlers
 EPOCH_S: Final = 1_767_225_600  # 2026-01-01T00:00:00Z: what the world's clock shows at the start
 
 
-def replay(cluster: ClusterFile, built: tuple[Engine, PodReader], *, resources: ResourceNames, unit_mib: int) -> Report:
-    """Where the pods of `cluster` go; always the same for the same files.
+def replay(
+    cluster: ClusterFile,
+    built: tuple[Engine, PodReader],
+    *,
+    resources: ResourceNames,
+    unit_mib: int,
+    arrivals: Sequence[PodComes] = (),
+    rejects: bool = False,
+    course: Course | None = None,
+) -> Report:
+    """Where the pods of `cluster` and `arrivals` go; always the same for the same files.
 
     built: an empty engine, and its reader of pods. resources, unit_mib: as the engine was built with.
+    rejects: a pod that fits nowhere at its first attempt is gone. course: told of each pod.
     Raises ConfigurationError for objects that an API server would not take.
     """
-    playing = _Replay(timeline(cluster, resources, unit_mib), *built)
+    steps = timeline(cluster, resources, unit_mib)
+    if arrivals:
+        refuse_twins(steps, arrivals)
+    playing = _Replay(in_order((*steps, *arrivals)), *built, rejects=rejects, course=course)
     playing.begin(cluster)
     return replace(playing.run(), ignored=tuple(cluster.ignored))
 
@@ -53,45 +67,28 @@ class _Try:
     version: int
 
 
-class _Feed(Generic[T]):
-    """What a watch of one kind would deliver, batch by batch."""
-
-    def __init__(
-        self, collection: Collection[T], kind: Kind[T], handle: Callable[[list[Changed[T] | Deleted[T]]], None]
-    ) -> None:
-        self._cursor: Cursor[T] = Cursor(collection)
-        self._shown: Callable[[T], bool] = shown_by(kind)
-        self._handle: Callable[[list[Changed[T] | Deleted[T]]], None] = handle
-
-    def deliver(self) -> None:
-        """Deliver what has changed since the last call."""
-        events: list[Changed[T] | Deleted[T]] = []
-        for change in self._cursor.take():
-            if change.after is not None and self._shown(change.after):
-                events.append(Changed(change.after))
-            elif change.before is not None and self._shown(change.before):
-                events.append(Deleted(change.before))
-        if events:
-            self._handle(events)
-
-
 class _Replay:
-    def __init__(self, steps: list[Step], engine: Engine, reader: PodReader) -> None:
+    def __init__(
+        self, steps: list[Step], engine: Engine, reader: PodReader, *, rejects: bool, course: Course | None
+    ) -> None:
         self._now_s = 0.0
+        self._rejects = rejects
+        self._course = course
         self._engine = engine
         self._world = World(lambda: EPOCH_S + self._now_s)
         self._player = TimelinePlayer(self._world, steps)
         self._handlers = EventHandlers(engine, reader, now_s=lambda: self._now_s, report=self._note_problem)
         volume_handlers = VolumeHandlers(engine.change_volumes, report=self._note_problem, seen=lambda _: None)
         self._feeds = (
-            _Feed(self._world.nodes.collection, NODES, self._node_events),
-            *(_Feed(self._world.storage.of(kind), kind, partial(volume_handlers.handle, kind)) for kind in OF_STORAGE),
-            _Feed(self._world.pods.collection, PODS, self._pod_events),
+            Feed(self._world.nodes.collection, NODES, self._node_events),
+            *(Feed(self._world.storage.of(kind), kind, partial(volume_handlers.handle, kind)) for kind in OF_STORAGE),
+            Feed(self._world.pods.collection, PODS, self._pod_events),
         )
         self._usage = Usage()
         self._created_s: dict[str, float] = {}
         self._placed: dict[str, Placed] = {}
         self._tries: dict[str, _Try] = {}
+        self._rejected: list[Waits] = []
         self._problems: dict[Problem, None] = {}
         self._by_others: set[str] = set()
         self._decisions = 0
@@ -103,11 +100,12 @@ class _Replay:
     def run(self) -> Report:
         while (now_s := self._next_s()) is not None:
             self._now_s = now_s
+            if self._player.next_s != now_s:
+                self._decide_all()
             while self._player.next_s == now_s:  # a pod that runs for 0 s ends at the time at which it started
                 self._player.play_next()
                 self._deliver()
                 self._decide_all()
-            self._decide_all()
         return self._report()
 
     # Time
@@ -176,6 +174,8 @@ class _Replay:
         while (decision := self._decide()) is not None:
             self._decisions += 1
             self._follow_up(decision)
+            if self._course is not None and decision.queued.attempts == 1:
+                self._note_course(self._course, decision)
 
     def _decide(self) -> Decision | None:
         engine = self._engine
@@ -188,11 +188,25 @@ class _Replay:
     def _follow_up(self, decision: Decision) -> None:
         outcome, uid = decision.outcome, decision.queued.pod.key.uid
         if isinstance(outcome, NoFit):
+            if self._rejects:
+                self._reject(outcome)
+                return
             version = self._engine.tables.changes.version
             self._tries[uid] = _Try(decision.queued.attempts, outcome.diagnosis.message, version)
             return
         self._tries.pop(uid, None)
         self._bind(decision, outcome)
+
+    def _reject(self, outcome: NoFit) -> None:
+        key = outcome.pod.key
+        self._rejected.append(Waits(str(key), self._created_s[key.uid], 1, outcome.diagnosis.message))
+        self._world.pods.delete(key.namespace, key.name)
+        self._deliver()
+
+    def _note_course(self, course: Course, decision: Decision) -> None:
+        asked, whole = decision.queued.pod.template.gpu_units, self._usage.whole
+        course.note(self._now_s, asked, whole.used, placed=not isinstance(decision.outcome, NoFit))
+        course.units, course.average = self._usage.units, whole.average(self._now_s)
 
     def _bind(self, decision: Decision, placement: Placement) -> None:
         key = placement.pod.key
@@ -223,6 +237,7 @@ class _Replay:
             by_others=len(self._by_others),
             decisions=self._decisions,
             problems=tuple(f"{problem.kind} {problem.name}: {problem.message}" for problem in self._problems),
+            rejected=tuple(self._rejected),
         )
 
     def _waits(self, pod: Pod) -> Waits:

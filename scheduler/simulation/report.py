@@ -30,7 +30,10 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """A pod without a place at the end. since_s: its creation. attempts: decisions about it. reason: why."""
+    """A pod without a place, at the end or when it was rejected.
+
+    since_s: its creation. attempts: decisions about it. reason: why.
+    """
 
     pod: str
     since_s: float
@@ -42,8 +45,8 @@ class Waits:
 class Report:
     """Everything.
 
-    placed: in the order of the decisions. waiting: in the order of creation. end_s: when nothing could happen any
-    more, seconds from the start. by_others: pods that came with a node. decisions: attempts, successful or not.
+    placed, rejected: in the order of the decisions. waiting: in the order of creation. end_s: when nothing could happen
+    any more, seconds from the start. by_others: pods that came with a node. decisions: attempts, successful or not.
     problems: what was wrong with objects. ignored: manifests that the simulation does not read.
     """
 
@@ -56,3 +59,4 @@ class Report:
     decisions: int
     problems: tuple[str, ...]
     ignored: tuple[str, ...] = ()
+    rejected: tuple[Waits, ...] = ()

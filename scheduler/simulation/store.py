@@ -150,6 +150,11 @@ class Cursor(Generic[T]):
         self._collection: Collection[T] = collection
         self._position = collection.end
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether `take` has something."""
+        return self._position != self._collection.end
+
     def take(self) -> list[StoredChange[T]]:
         """What has changed since the last call."""
         changes = self._collection.changes(self._position, self._collection.end - self._position) or []

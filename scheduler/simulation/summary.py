@@ -38,7 +38,8 @@ class Summary:
     """Of one report.
 
     placed: pods that got a place; `ended` of them have left it. median_wait_s, longest_wait_s: from creation to place,
-    of those; 0.0 where there are none. reasons: the most frequent first. other_reasons: how many more there are.
+    of those; 0.0 where there are none. reasons: of those that wait or were rejected, the most frequent first.
+    other_reasons: how many more there are.
     """
 
     placed: int
@@ -46,6 +47,7 @@ class Summary:
     median_wait_s: float
     longest_wait_s: float
     waiting: int
+    rejected: int
     reasons: tuple[WaitingFor, ...]
     other_reasons: int
     models: tuple[ModelUse, ...]
@@ -54,13 +56,14 @@ class Summary:
 def summary(report: Report) -> Summary:
     """The same report in fewer words."""
     waited_s = [placed.wait_s for placed in report.placed] or [0.0]
-    reasons = Counter(waits.reason for waits in report.waiting).most_common()
+    reasons = Counter(waits.reason for waits in (*report.waiting, *report.rejected)).most_common()
     return Summary(
         placed=len(report.placed),
         ended=sum(1 for placed in report.placed if placed.ended),
         median_wait_s=statistics.median(waited_s),
         longest_wait_s=max(waited_s),
         waiting=len(report.waiting),
+        rejected=len(report.rejected),
         reasons=tuple(WaitingFor(pods, reason) for reason, pods in reasons[:_MOST_REASONS]),
         other_reasons=len(reasons[_MOST_REASONS:]),
         models=_models(report.cards),

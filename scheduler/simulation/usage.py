@@ -79,6 +79,8 @@ class Usage:
     """Told which cards nodes have and where pods are; each pod is in one place at a time."""
 
     def __init__(self) -> None:
+        self.whole = Meter()  # of all nodes together
+        self.units = 0  # of every card that a node ever had
         self._nodes: dict[str, _NodeMeters] = {}
         self._booked: dict[str, tuple[str, list[tuple[Meter, int]]]] = {}  # uid -> node, what its meters were given
 
@@ -87,7 +89,9 @@ class Usage:
         meters = self._nodes.setdefault(node, _NodeMeters())
         meters.now = {card.uuid: card for card in inventory.cards}
         for card in inventory.cards:
-            meters.cards.setdefault(card.uuid, (card, Meter()))
+            if card.uuid not in meters.cards:
+                meters.cards[card.uuid] = (card, Meter())
+                self.units += card.units
 
     def node_gone(self, node: str) -> None:
         """The node no longer has cards."""
@@ -99,7 +103,8 @@ class Usage:
             return
         meters = self._nodes.setdefault(node, _NodeMeters())
         given = [(meter, units) for meter, units in _on_cards(meters, booked)]
-        given.append((meters.whole, booked.everywhere or sum(card.units for card in booked.cards)))
+        units_of_all = booked.everywhere or sum(card.units for card in booked.cards)
+        given += ((meters.whole, units_of_all), (self.whole, units_of_all))
         meters.pods += 1
         self._booked[uid] = (node, given)
         for meter, units in given:

@@ -16,6 +16,7 @@ from scheduler.state.columns.labels import Labels
 from scheduler.state.columns.resources import ResourceColumns
 from scheduler.state.facts.fact_table import FactT, FactTable
 from scheduler.state.known import Known
+from scheduler.state.packing.target_workload import TargetWorkload
 from scheduler.state.pod_record import PodRecord, booking_kinds
 from scheduler.state.volumes.volumes import Volumes
 
@@ -28,8 +29,8 @@ _INVENTORY: Final = int(Change.INVENTORY)
 class Bookings(Known):
     """Owned by the tables."""
 
-    def __init__(self) -> None:
-        """No nodes, no pods."""
+    def __init__(self, requests_half_life_s: float) -> None:
+        """No nodes, no pods. requests_half_life_s: as TargetWorkload."""
         super().__init__()
         self.changes = ChangeLog()
         self.labels = Labels()
@@ -37,6 +38,7 @@ class Bookings(Known):
         self.cards = CardColumns()
         self.namespaces: dict[str, dict[str, str]] = {}
         self.volumes = Volumes()
+        self.target = TargetWorkload(self, requests_half_life_s)
         self._facts = FactTable(self)
         self._nominated_on: dict[str, dict[str, PodRecord]] = {}
 

@@ -30,6 +30,7 @@ class Change(IntFlag):
     ATTACHMENTS: how many volumes the node attaches, or has attached apart from those of its pods. VOLUMES: a volume, or
     room for one, can be had that could not be before, on whatever row.
     REJECTIONS: its kubelet has rejected a pod, or that is long enough ago.
+    WORKLOAD: packing is measured there against what pods have asked since.
     """
 
     EXISTENCE = auto()
@@ -49,15 +50,16 @@ class Change(IntFlag):
     ATTACHMENTS = auto()
     VOLUMES = auto()
     REJECTIONS = auto()
+    WORKLOAD = auto()
 
     NODE = EXISTENCE | LABELS | TAINTS | UNSCHEDULABLE | ALLOCATABLE | INVENTORY | ANNOTATIONS | FEATURES | IMAGES
     BOOKINGS = PODS | PORTS | CARDS | COMPANY
-    ANY = NODE | BOOKINGS | DOMAINS | ATTACHMENTS | VOLUMES | REJECTIONS
+    ANY = NODE | BOOKINGS | DOMAINS | ATTACHMENTS | VOLUMES | REJECTIONS | WORKLOAD
 
 
 # Beside the bits of Change, so that a domain that opens for some wakes not everybody who waits for one.
-_FIRST_DOMAIN_BIT: Final = 17
-_DOMAIN_BITS: Final = 45
+_FIRST_DOMAIN_BIT: Final = 18
+_DOMAIN_BITS: Final = 44
 ANY_DOMAIN: Final = int(Change.DOMAINS) | (((1 << _DOMAIN_BITS) - 1) << _FIRST_DOMAIN_BIT)
 ANYTHING: Final = int(Change.ANY) | ANY_DOMAIN
 

@@ -67,6 +67,10 @@ OURS: Final[Mapping[str, dict[str, Any]]] = {
     "four cards": {"gpu_mem": 8, "labels": {names.GPU_COUNT: "4"}},
     "exclusive": {"gpu_mem": 2, "annotations": {names.EXCLUSIVE: "true"}},
     "whole device": {"gpu_mem": 4, "labels": {names.PLACEMENT_LABEL: names.PLACEMENT_WHOLE_DEVICE}},
+    "fragmentation": {
+        "gpu_mem": 2,
+        "annotations": {names.CARD_POLICY: "fragmentation", names.NODE_POLICY: "fragmentation"},
+    },
     "spread": {"gpu_mem": 2, "annotations": {names.CARD_POLICY: "spread", names.NODE_POLICY: "spread"}},
     "model X": {"gpu_mem": 4, "annotations": {names.CARD_MODELS: "X"}},
     "not that card": {"gpu_mem": 4, "annotations": {names.CARD_UUIDS: "!GPU-twin-0"}},

@@ -56,7 +56,8 @@ def _views(profile: Profile, tables: Tables) -> Views:
     seen: Views = {}
     for name, probe in _PROBES.items():
         _, judged = evaluation(profile, tables, probe)
-        scores = (judged.total, *judged.raw)
+        # What pods usually ask is learned: a process that starts has seen fewer of them.
+        scores = () if name == "fragmentation" else (judged.total, *judged.raw)
         seen[name] = judged.never or {
             node: tuple(int(column[row]) for column in scores)
             for node, row in tables.row_of.items()

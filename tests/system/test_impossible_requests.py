@@ -50,18 +50,13 @@ _UNKNOWN_OPERATOR = {
         ),
         pytest.param(
             {"gpu_mem": 2, "annotations": {names.CARD_POLICY: "tetris"}},
-            "gpushare/card-policy: 'tetris' is unknown; expected one of: binpack, spread",
+            "gpushare/card-policy: 'tetris' is unknown; expected one of: binpack, spread, fragmentation",
             id="unknown card policy",
         ),
         pytest.param(
             {"gpu_mem": 2, "annotations": {names.NODE_POLICY: "x" * 1000}},
-            f"gpushare/node-policy: '{'x' * 64}' is unknown; expected one of: binpack, spread",
+            f"gpushare/node-policy: '{'x' * 64}' is unknown; expected one of: binpack, spread, fragmentation",
             id="unknown node policy, long",
-        ),
-        pytest.param(
-            {"gpu_mem": 2, "annotations": {names.NODE_POLICY: "fragmentation"}},
-            "pod asks for gpushare/node-policy: fragmentation, which this scheduler does not support yet",
-            id="policy that is not built",
         ),
         pytest.param(
             {"gpu_mem": 2, "annotations": {names.EXCLUSIVE: "maybe"}},

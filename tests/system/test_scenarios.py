@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.cli.simulate import simulate
+from scheduler.cli.simulate_runs import Run, simulated
 from scheduler.simulation.report import Report
 
 SCENARIOS: Final = sorted((Path(__file__).parent / "scenarios").glob("*.yaml"))
@@ -40,7 +40,7 @@ def test_every_pod_ends_up_where_the_scenario_says(scenario: Path, tmp_path: Pat
     cluster = tmp_path / scenario.name
     cluster.write_text(yaml.safe_dump_all(described), encoding="utf-8")
     configuration = SchedulerConfiguration.model_validate(says.get("configuration", {}))
-    report, _ = simulate([cluster], configuration)
+    report, _, _ = simulated(Run(files=(cluster,)), configuration)
     assert outcome(report, says["expect"]) == says["expect"]
 
 

@@ -88,17 +88,18 @@ class Posts:
     lasts_s: float = SERVER_REQUEST_TIMEOUT_S
     of: dict[tuple[int, port.PodKey], float] = field(default_factory=dict)
 
-    def sending(self, binding: Binding, now_s: float, process: int, *, assigned: bool) -> None:
+    def sending(self, binding: Binding, now_s: float, process: int) -> None:
         """While a binding may still take effect, no other one may be sent for the pod, nor any by another process."""
         uid = binding.pod.uid
-        # A pod that has a node is given no other one, whatever still comes: its requests are no danger any more.
+        # A pod that has a node is given no other one, and one that is gone none, even where another has its name:
+        # whatever still comes for it is no danger any more.
         others = {key: until_s for key, until_s in self.of.items() if key[0] != process and self._waits(key[1])}
         assert all(now_s >= until_s - _ROUNDING_S for until_s in others.values()), (
             f"{binding} while requests of another process may still take effect: {others}"
         )
         self.of[process, binding.pod] = math.inf
         other, until_s = self.open.get(uid, (binding, 0.0))
-        assert assigned or other == binding or now_s >= until_s - _ROUNDING_S, (
+        assert not self._waits(binding.pod) or other == binding or now_s >= until_s - _ROUNDING_S, (
             f"{binding} while {other} may still take effect"
         )
         sent = self.by_uid.setdefault(uid, [])
@@ -189,8 +190,7 @@ class Wire(MemoryCluster):
     async def bind(self, binding: Binding, timeout_s: float) -> None:
         sent_s = asyncio.get_running_loop().time()
         self.bindings.append((sent_s, binding))
-        pod = self.world.pods.find(binding.pod.namespace, binding.pod.name)
-        self.posts.sending(binding, sent_s, id(self), assigned=pod is None or bool(pod.spec.node_name))
+        self.posts.sending(binding, sent_s, id(self))
         try:
             await super().bind(binding, timeout_s)
             self._placed.add(binding.pod.uid)

@@ -30,7 +30,8 @@ environment GPUSHARE_SCHEDULER_LOG_LEVEL: unknown field; did you mean GPUSHARE_S
 file: profiles[0].schedulerName: expected a valid string, found 7; write it in quotes
 file: profiles[0].plugins.filter.enabled[0].name: expected {FILTERS}, found 'NodeNmae'; did you mean NodeName?
 file: profiles[0].pluginConfig[0].name: expected {WITH_ARGUMENTS}, found 'GpuShar'; did you mean GpuShare?
-file: profiles[0].pluginConfig[1].args.cardPolicy: expected 'binpack' or 'spread', found 'spred'; did you mean spread?
+file: profiles[0].pluginConfig[1].args.cardPolicy: expected 'binpack', 'spread' or 'fragmentation', \
+found 'spred'; did you mean spread?
 file: profiles[0].pluginConfig[1].args.colour: unknown field; expected one of: cardPolicy, nodePolicy
 file: profiles[0].pluginConfig[2].name: is missing
 environment GPUSHARE_SCHEDULER_RESOURCES__GPUMEM: resources.gpuMem: expected the name of an extended resource, \

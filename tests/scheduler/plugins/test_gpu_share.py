@@ -10,10 +10,14 @@ import pytest
 from config.protocol import names
 from config.protocol.inventory import Card, Health
 from scheduler.engine import Engine
+from scheduler.framework.plugin import MAX_SCORE
 from scheduler.kube import objects
+from scheduler.plugins.gpu_share import GpuShare, GpuShareArgs
 from scheduler.scheduling_cycle import NoFit, Placement
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, card, engine, pod, wire_node
+from tests.support.judging import scored
+from tests.support.placing import on_card
 
 NOW_NS = 1_700_000_000_000_000_000
 
@@ -121,7 +125,7 @@ def test_an_exclusive_pod_takes_an_empty_card_and_keeps_others_off() -> None:
         ),
         pytest.param(
             {"gpu_mem": 3, "annotations": {names.CARD_POLICY: "tight"}},
-            "gpushare/card-policy: 'tight' is unknown; expected one of: binpack, spread",
+            "gpushare/card-policy: 'tight' is unknown; expected one of: binpack, spread, fragmentation",
             id="unknown policy",
         ),
         pytest.param(
@@ -224,6 +228,24 @@ def test_a_pod_without_gpu_memory_goes_anywhere() -> None:
     outcome = place(built, gpu_mem=0)
     assert isinstance(outcome, Placement)
     assert outcome.annotations == {}
+
+
+def test_a_pod_without_gpu_memory_keeps_off_idle_cards() -> None:
+    built = engine(full=[8], part=[8, 8])
+    assert [where(place(built, f"p{units}", units)) for units in (8, 4)] == [[("full", 0)], [("part", 0)]]
+    for node in (wire_node("idle", [8, 8]), wire_node("none")):
+        built.tables.upsert_node(node)
+    found = scored(GpuShare(), pod("p"), built.tables)
+    assert found == {"idle": 0, "part": 25_000, "full": MAX_SCORE, "none": MAX_SCORE}
+    assert not GpuShare(GpuShareArgs(node_policy="spread")).scores(pod("p"))
+
+
+def test_the_fuller_node_is_taken_however_busy_its_cpu_is() -> None:
+    built = engine(a=[8] * 16, b=[8] * 16)
+    for number, (node, cpu) in enumerate((("a", "20"), ("a", "20"), ("b", "1"))):
+        there = pod(f"there-{number}", 8, requests={"cpu": cpu})
+        built.pod_assigned(bound(there, node, on_card(number, 8)))
+    assert where(place(built, gpu_mem=8, requests={"cpu": "1"})) == [("a", 2)]
 
 
 def test_models_restrict_the_cards() -> None:

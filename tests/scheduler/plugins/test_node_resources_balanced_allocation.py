@@ -59,6 +59,12 @@ def test_pods_that_request_none_of_the_resources_are_not_scored() -> None:
     assert over("cpu", "example.com/dev").scores(pod("p", requests={"example.com/dev": "1"}))
 
 
+def test_pods_with_gpu_memory_are_scored_only_where_the_arguments_say_so() -> None:
+    asks = pod("p", 3, requests={"cpu": "1"})
+    assert not BALANCED.scores(asks)
+    assert NodeResourcesBalancedAllocation(NodeResourcesBalancedAllocationArgs(score_gpu_pods=True)).scores(asks)
+
+
 def test_what_a_container_is_assumed_to_request_does_not_count() -> None:
     tables = tables_of(wire_node("a", cpu="1", memory="1Gi"))
     tables.add(bound(pod("on-a"), "a"))

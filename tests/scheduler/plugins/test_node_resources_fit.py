@@ -125,6 +125,11 @@ def test_pods_that_ask_nothing_count_as_small_ones() -> None:
     assert scored(FIT, pod("p"), tables) == {"a": (80_000 + 60_000) // 2}
 
 
+def test_pods_with_gpu_memory_are_scored_only_where_the_arguments_say_so() -> None:
+    assert not FIT.scores(pod("p", 3))
+    assert NodeResourcesFit(NodeResourcesFitArgs(score_gpu_pods=True)).scores(pod("p", 3))
+
+
 def test_a_resource_that_the_node_lacks_does_not_count() -> None:
     tables = tables_of(wire_node("a", cpu="4", memory="0"), wire_node("b", cpu="0", memory="0"))
     waiting = pod("p", requests={"cpu": "1", "memory": "1"})

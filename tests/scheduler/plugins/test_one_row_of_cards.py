@@ -20,7 +20,7 @@ from tests.support.builders import UNIT_MIB, bound, pod, wire_node
 from tests.support.judging import tables_of
 
 RULE = GpuShare()
-POLICIES = st.sampled_from(["binpack", "spread"])
+POLICIES = st.sampled_from(list(Policy))
 EXCLUSIVE = {names.EXCLUSIVE: "true"}
 
 
@@ -61,6 +61,7 @@ def tables(nodes: tuple[list[int], ...], pods: list[There]) -> Tables:
     for number, one in enumerate(pods):
         running = pod(f"p{number}", one.units, annotations=EXCLUSIVE if one.alone else {})
         said = {names.MEM_IDX: str(one.card), names.MEM_POD: str(one.units), names.UNIT_MIB: str(UNIT_MIB)}
+        built.target.note(running, 0.0)
         built.add(bound(running, f"n{one.node}", said))
     return built
 

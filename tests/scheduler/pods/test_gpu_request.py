@@ -144,7 +144,7 @@ def test_a_selection_accepts(selection: Selection, accepted: set[str]) -> None:
         ),
         pytest.param(
             {"annotations": {names.NODE_POLICY: "tight"}},
-            "gpushare/node-policy: 'tight' is unknown; expected one of: binpack, spread",
+            "gpushare/node-policy: 'tight' is unknown; expected one of: binpack, spread, fragmentation",
             id="policy",
         ),
     ],

@@ -24,12 +24,6 @@ def of(**options: object) -> tuple[str, ...]:
         pytest.param({"resourceClaims": [{"name": "r"}]}, "resource claims", id="claims"),
         pytest.param({"schedulingGroup": {"podGroupName": "g"}}, "pod groups", id="pod group"),
         pytest.param({"workloadRef": {"name": "w", "podGroup": "g"}}, "pod groups", id="pod group of 1.35"),
-        pytest.param(
-            {"annotations": {names.CARD_POLICY: "fragmentation"}}, "gpushare/card-policy: fragmentation", id="card"
-        ),
-        pytest.param(
-            {"annotations": {names.NODE_POLICY: "fragmentation"}}, "gpushare/node-policy: fragmentation", id="node"
-        ),
     ],
 )
 def test_a_requirement_is_named(options: dict[str, object], words: str) -> None:

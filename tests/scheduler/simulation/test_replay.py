@@ -3,10 +3,19 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from config.clusterfile.arrivals import Arrival, Ask
 from config.clusterfile.reading import read
+from config.protocol import names
+from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import PodReader
+from scheduler.simulation.arriving import pods_coming, shuffled
+from scheduler.simulation.course import Course
+from scheduler.simulation.replay import replay
 from scheduler.simulation.report import Report
+from scheduler.simulation.timeline import PodComes
 from scheduler.state.ledger import of_tables
 from tests.scheduler.simulation.described import described, node, pod, replayed, replayed_file
 from tests.support.repository import ROOT
@@ -142,3 +151,86 @@ def test_a_pod_that_starves_beside_a_stream_of_small_ones_has_a_place_reserved()
 
     assert wait_s("5m") <= 300 + 120 + 20
     assert wait_s("0") >= 1200
+
+
+def coming(*arrivals: Arrival) -> list[PodComes]:
+    return pods_coming(arrivals, ResourceNames(), names.SCHEDULER_NAME)
+
+
+def arriving(units: tuple[int, ...], *arrivals: Arrival, rejects: bool = False) -> tuple[Report, Course]:
+    """What becomes of pods that come to one node with cards of so many units."""
+    course = Course()
+    report = replay(
+        described([node("a", *units)]),
+        build_engine(SchedulerConfiguration()),
+        resources=ResourceNames(),
+        unit_mib=1024,
+        arrivals=coming(*arrivals),
+        rejects=rejects,
+        course=course,
+    )
+    return report, course
+
+
+def asking(name: str, at_s: float, units: int, cards: int = 1, *, runs_s: float | None = None) -> Arrival:
+    return Arrival(name, at_s, runs_s, Ask(100, 128, units, cards if units else 0))
+
+
+def test_arrivals_are_placed_as_the_same_pods_of_a_cluster_file_are() -> None:
+    by_file = replayed([node("a", 16, 16)], [pod("p", 10, runs_s=30), pod("q", 10, at_s=1), pod("r", 10, at_s=2)])
+    by_arrivals, _ = arriving((16, 16), asking("p", 0, 10, runs_s=30), asking("q", 1, 10), asking("r", 2, 10))
+    assert by_arrivals == by_file
+
+
+def test_an_arrival_asks_for_cards_models_cpu_and_memory() -> None:
+    asked = Arrival("p", 0.0, None, Ask(1500, 64, 5, 2, ("A", "B"), 7))
+    other = Arrival("q", 0.0, None, Ask(0, 0, 0, 0))
+    first, second = (step.pod for step in coming(asked, other))
+    read = PodReader(ResourceNames()).read(first)
+    assert read.template.gpu_request is not None
+    assert (read.template.gpu_request.cards, read.template.gpu_request.units_per_card, read.priority) == (2, 5, 7)
+    assert read.template.gpu_request.models.wanted == {"A", "B"}
+    assert read.template.requests == {"cpu": 1500, "memory": 64 << 20}
+    assert PodReader(ResourceNames()).read(second).template.gpu_request is None
+
+
+def test_a_rejected_pod_is_gone_and_does_not_come_back_when_there_is_room() -> None:
+    asked = (asking("p", 0, 10, runs_s=5), asking("q", 1, 10), asking("r", 6, 10))
+    report, _ = arriving((16,), *asked, rejects=True)
+    assert bound(report) == ["0 p a", "6 r a"]
+    assert [(each.pod, each.since_s, each.attempts) for each in report.rejected] == [("default/q", 1.0, 1)]
+    assert report.rejected[0].reason.startswith("0/1 nodes are available: 1 Insufficient GPU memory")
+    assert (report.waiting, report.decisions) == ((), 3)
+    waits, _ = arriving((16,), *asked)
+    assert bound(waits) == ["0 p a", "5 q a"]
+    assert (len(waits.rejected), len(waits.waiting)) == (0, 1)
+
+
+@pytest.mark.parametrize("rejects", [True, False])
+def test_the_course_counts_each_pod_once_at_its_first_attempt(*, rejects: bool) -> None:
+    asked = (asking("p", 0, 10, runs_s=5), asking("q", 1, 10), asking("cpu", 2, 0), asking("r", 3, 6))
+    _, course = arriving((16, 4), *asked, rejects=rejects)
+    assert course.units == 20
+    assert course.came == [(0.0, 10, 10, True), (1.0, 20, 10, False), (2.0, 20, 10, True), (3.0, 26, 16, True)]
+    # Ten units in each of the three seconds before the last pod came; what comes after does not count.
+    assert course.average == 10.0
+
+
+def test_a_pod_of_arrivals_that_a_file_describes_too_is_a_mistake() -> None:
+    with pytest.raises(ConfigurationError, match="arrivals: expected each pod once, found in a cluster file, too: p"):
+        replay(
+            described([node("a", 16)], [pod("p", 1)]),
+            build_engine(SchedulerConfiguration()),
+            resources=ResourceNames(),
+            unit_mib=1024,
+            arrivals=coming(asking("p", 0, 1)),
+        )
+
+
+def test_a_shuffled_order_has_the_same_pods_at_the_same_times() -> None:
+    arrivals = [asking(f"p{number}", number * number, number) for number in range(20)]
+    once, again, other = shuffled(arrivals, 1), shuffled(arrivals, 1), shuffled(arrivals, 2)
+    assert once == again
+    assert [each.name for each in once] != [each.name for each in other]
+    assert [each.at_s for each in once] == [each.at_s for each in arrivals]
+    assert sorted((each.name, each.ask) for each in once) == sorted((each.name, each.ask) for each in arrivals)

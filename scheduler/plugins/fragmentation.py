@@ -1,0 +1,211 @@
+"""The arithmetic of the policy `fragmentation`: what a pod's place leaves of the room that pods usually need.
+
+A place is scored by how much worth (`scheduler.state.packing.workload`) goes for the memory that is taken: memory that
+nobody could use goes first. Differences of less than a share of a card are none; ties fall to the order of the nodes,
+which so are filled one after the other.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from scheduler.framework.plugin import MAX_SCORE
+from scheduler.pods.effective_requests import CPU
+from scheduler.pods.pod import Pod
+from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int32Array, Int64Array, RowArray, Rows
+from scheduler.state.columns.row_masks import only_row
+from scheduler.state.packing.cards_seen import FreeCards, FreeCardsOf, RoomColumns
+from scheduler.state.packing.target_workload import Part
+from scheduler.state.packing.workload import FloatArray, Room, Workload
+from scheduler.state.tables import Tables
+
+_MIDDLE: Final = MAX_SCORE // 2
+# So many steps from the middle a score is halfway to its end: small differences count most, and all of them count.
+_HALFWAY: Final = 25
+# In one number: what is free on a card, its model, its slot.
+_SLOT_BITS, _MODEL_BITS = 8, 12
+_NO_CARD: Final = np.int64(1) << 62
+
+
+class Placed(NamedTuple):
+    """What becomes of a pod on each row. scores: int64[rows], 0..MAX_SCORE. slots: intp[cards of the pod, rows]."""
+
+    scores: Int64Array
+    slots: RowArray
+
+
+def on_best_card(pod: Pod, tables: Tables, rows: Rows, fits: BoolArray) -> Placed:
+    """A pod of one card, on the card of each row that suits best, the tightest of equals.
+
+    rows: judged together. fits: bool[cards, rows]; a row without any gets any score and slot.
+    """
+    if (row := only_row(rows)) is not None:
+        return _on_best_card_of(pod, tables, row, fits[:, 0])
+    count = fits.shape[1]
+    placed = Placed(np.zeros(count, dtype=np.int64), np.zeros((1, count), dtype=np.intp))
+    for part in tables.target.parts(rows):
+        _best_cards(pod, tables, part, fits[:, part.places], placed)
+    return placed
+
+
+def on_cards(pod: Pod, tables: Tables, rows: Rows, slots: RowArray) -> Int64Array:
+    """int64[rows], 0..MAX_SCORE: of a pod that gets these cards, or none. slots: intp[cards of the pod, rows].
+
+    rows: judged together.
+    """
+    if (row := only_row(rows)) is not None:
+        return _on_slots_of(pod, tables, row, slots[:, 0].tolist())
+    scores = np.zeros(slots.shape[1], dtype=np.int64)
+    for part in tables.target.parts(rows):
+        scores[part.places] = _on_slots(pod, tables, part, slots[:, part.places])
+    return scores
+
+
+def _on_best_card_of(pod: Pod, tables: Tables, row: int, fits: BoolArray) -> Placed:
+    """`on_best_card` of one row, in a third of the time."""
+    columns, seen = tables.target.columns_of(row), FreeCardsOf.row(tables, row)
+    kinds: dict[tuple[int, int], int] = {}
+    for slot in fits.nonzero()[0].tolist():
+        kinds.setdefault((seen.free[slot], seen.model[slot]), slot)
+    if not kinds:
+        return Placed(np.zeros(1, dtype=np.int64), np.zeros((1, 1), dtype=np.intp))
+    cards = sorted(kinds)
+    steps = _steps_on(pod, columns, row, [[card] for card in cards], seen.cpu)
+    best = int(steps.argmax())
+    return Placed(_score(steps[best : best + 1]), np.array([[kinds[cards[best]]]], dtype=np.intp))
+
+
+def _on_slots_of(pod: Pod, tables: Tables, row: int, slots: Sequence[int]) -> Int64Array:
+    """`on_cards` of one row, in a third of the time."""
+    columns, seen = tables.target.columns_of(row), FreeCardsOf.row(tables, row)
+    return _score(_steps_on(pod, columns, row, [[(seen.free[s], seen.model[s]) for s in slots]], seen.cpu))
+
+
+def _steps_on(
+    pod: Pod, columns: RoomColumns, row: int, tried: Sequence[Sequence[tuple[int, int]]], cpu: int
+) -> Int64Array:
+    """int64[tried]: of several sets of cards of one row. tried: (free units, code of the model) of each card."""
+    workload, room = columns.workload, columns.room_of(row)
+    left = np.empty((*room.shape, len(tried)))
+    for number, cards in enumerate(tried):
+        after = room
+        for free, model in cards:
+            after = after + (workload.on_card(_left_of(pod, free), model) - workload.on_card(free, model))
+        left[:, :, number] = after
+    worth = workload.worth(Room(*left), np.array([max(cpu - _cpu(pod), 0.0)]))
+    return _steps(workload, workload.total * _units(pod) - (columns.worth[row] - worth))
+
+
+def _best_cards(pod: Pod, tables: Tables, part: Part, fits: BoolArray, placed: Placed) -> None:
+    """Write into `placed` what becomes of the rows of one part."""
+    seen = FreeCards.of(tables, part.rows)
+    first, like = seen.kinds_of_rows(fits)
+    at = _rows_at(part.rows, first)
+    scores, slots = _best_cards_of(pod, part.columns, at, seen.of_rows(first), fits[:, first])
+    placed.scores[part.places], placed.slots[0, part.places] = scores[like], slots[like]
+
+
+def _best_cards_of(
+    pod: Pod, columns: RoomColumns, rows: RowArray, seen: FreeCards, fits: BoolArray
+) -> tuple[Int64Array, RowArray]:
+    """(int64[rows]: scores, intp[rows]: slots) of some rows."""
+    workload = columns.workload
+    scores, slots = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.intp)
+    row, slot = _different_cards(seen, fits)
+    if not len(row):
+        return scores, slots
+    at, free = rows[row], seen.free[slot, row]
+    left = _left(pod, free)
+    room = _exchanged(workload, columns.room_on(at), (free, left), seen.model[slot, row])
+    worth = workload.worth(room, np.maximum(seen.cpu[row] - _cpu(pod), 0.0))
+    steps = _steps(workload, workload.total * _units(pod) - (columns.worth[at] - worth))
+    begins = np.ones(len(row), dtype=np.bool_)
+    np.not_equal(row[1:], row[:-1], out=begins[1:])
+    best = np.maximum.reduceat(steps, begins.nonzero()[0])
+    scores[row[begins]] = _score(best)
+    # Of several that are as good the first is written last.
+    (good,) = (steps == best[begins.cumsum() - 1]).nonzero()
+    slots[row[good[::-1]]] = slot[good[::-1]]
+    return scores, slots
+
+
+def _on_slots(pod: Pod, tables: Tables, part: Part, slots: RowArray) -> Int64Array:
+    """int64[rows]: scores of the rows of one part."""
+    columns, workload = part.columns, part.columns.workload
+    seen = FreeCards.of(tables, part.rows)
+    # Which cards it gets may differ where all else is the same.
+    first, like = (ALL_ROWS, ALL_ROWS) if len(slots) else seen.kinds_of_rows()
+    at, seen = _rows_at(part.rows, first), seen.of_rows(first)
+    room, rows = columns.room_on(at), np.arange(slots.shape[1])
+    for slot in slots:
+        free = seen.free[slot, rows]
+        left = _left(pod, free)
+        room = _exchanged(workload, room, (free, left), seen.model[slot, rows])
+    worth = workload.worth(room, np.maximum(seen.cpu - _cpu(pod), 0.0))
+    return _score(_steps(workload, workload.total * _units(pod) - (columns.worth[at] - worth)))[like]
+
+
+def _rows_at(rows: Rows, places: Rows) -> RowArray:
+    """Rows of the tables. places: among `rows`."""
+    if isinstance(rows, slice):
+        rows = np.arange(rows.start, rows.stop)
+    return rows[places]
+
+
+def _different_cards(seen: FreeCards, fits: BoolArray) -> tuple[RowArray, RowArray]:
+    """(intp[cells]: rows, ascending; intp[cells]: slots): one card of each kind that fits, the tightest first.
+
+    Two cards of a node are of one kind when they are of one model and have as much free.
+    """
+    kinds = seen.free.astype(np.int64) << _MODEL_BITS | seen.model & ((1 << _MODEL_BITS) - 1)
+    slots = np.arange(len(kinds))[:, np.newaxis]
+    cards = np.sort(np.where(fits, kinds << _SLOT_BITS | slots, _NO_CARD), axis=0)
+    chosen = cards != _NO_CARD
+    chosen[1:] &= cards[1:] >> _SLOT_BITS != cards[:-1] >> _SLOT_BITS
+    row, place = chosen.T.nonzero()
+    return row, (cards[place, row] & ((1 << _SLOT_BITS) - 1)).astype(np.intp)
+
+
+def _exchanged(workload: Workload, room: Room, units: tuple[FloatArray, FloatArray], model: Int32Array) -> Room:
+    """The room when one card of each place has less free. units: (before, after). model: of the card."""
+    free, left = units
+    held, holds = workload.copies(free, model), workload.copies(left, model)
+    was, still = held > 0, holds > 0
+    return Room(
+        room.free + np.where(still, left, 0.0) - np.where(was, free, 0.0),
+        room.copies + holds - held,
+        room.cards + still - was,
+    )
+
+
+def _left(pod: Pod, free: FloatArray) -> FloatArray:
+    """Units that others can have of a card that the pod gets."""
+    request = pod.template.gpu_request
+    if request is None or request.exclusive:
+        return np.zeros_like(free)
+    return np.maximum(free - request.units_per_card, 0.0)
+
+
+def _left_of(pod: Pod, free: int) -> int:
+    request = pod.template.gpu_request
+    return 0 if request is None or request.exclusive else max(free - request.units_per_card, 0)
+
+
+def _units(pod: Pod) -> int:
+    """That the pod asks: what else it takes of a card that it has alone is of use to nobody."""
+    request = pod.template.gpu_request
+    return 0 if request is None else request.units
+
+
+def _cpu(pod: Pod) -> float:
+    return float(pod.template.requests.get(CPU, 0))
+
+
+def _steps(workload: Workload, gain: FloatArray) -> Int64Array:
+    return np.floor(gain / workload.step).astype(np.int64)
+
+
+def _score(steps: Int64Array) -> Int64Array:
+    score: Int64Array = _MIDDLE + _MIDDLE * steps // (_HALFWAY + np.abs(steps))
+    return score

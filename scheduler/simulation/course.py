@@ -1,0 +1,65 @@
+"""How the booked share of the cards grows while pods arrive. Pure.
+
+What has arrived is counted by what it asked, whether it got it or not, in percent of all units of the cluster; so the
+share that is booked at 100 % arrived is how much of a cluster can be used by pods that ask exactly all of it.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+# Places after the point to which each share is rounded before shares are averaged, as in the published curves.
+_ROUNDED_TO: Final = 100
+_FULL: Final = 100
+
+
+class Came(NamedTuple):
+    """One pod and what became of it at its first attempt.
+
+    at_s: seconds from the start. asked: units of all pods up to this one. used: units booked after it. placed: whether
+    it got a place.
+    """
+
+    at_s: float
+    asked: int
+    used: int
+    placed: bool
+
+
+@dataclass(slots=True)
+class Course:
+    """Told of each pod in turn.
+
+    units: of all cards, as first seen. came: in the order of the first attempts. average: units booked on average from
+    the start until the last of them came.
+    """
+
+    units: int = 0
+    came: list[Came] = field(default_factory=list)
+    average: float = 0.0
+
+    def note(self, at_s: float, asked: int, used: int, *, placed: bool) -> None:
+        """A pod was tried for the first time. asked: its own units."""
+        before = self.came[-1].asked if self.came else 0
+        self.came.append(Came(at_s, before + asked, used, placed))
+
+
+def shares_by_arrived(course: Course) -> tuple[float | None, ...]:
+    """Booked percent at 0, 1, 2, … percent arrived: the mean over the pods at each; None where none came there."""
+    sums: dict[int, tuple[float, int]] = {}
+    for came in course.came if course.units else ():
+        arrived = round(_FULL * came.asked / course.units)
+        total, count = sums.get(arrived, (0.0, 0))
+        sums[arrived] = total + _rounded(_FULL * came.used / course.units), count + 1
+    means = {arrived: total / count for arrived, (total, count) in sums.items()}
+    return tuple(means.get(arrived) for arrived in range(max(means, default=-1) + 1))
+
+
+def first_unplaced(course: Course) -> float | None:
+    """How many percent had arrived with the first pod that got no place; None where every pod got one."""
+    asked = next((came.asked for came in course.came if not came.placed), None)
+    return None if asked is None or not course.units else _FULL * asked / course.units
+
+
+def _rounded(percent: float) -> float:
+    return math.floor(percent * _ROUNDED_TO + 0.5) / _ROUNDED_TO

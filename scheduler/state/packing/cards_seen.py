@@ -1,0 +1,137 @@
+"""The rows of the tables as a workload looks at them, and what is kept of that for every row."""
+
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+
+from scheduler.state.cards.card_columns import CardColumns
+from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int32Array, Rows
+from scheduler.state.columns.resources import CPU_INDEX, ResourceColumns
+from scheduler.state.packing.workload import FloatArray, Room, Workload
+
+# With fewer rows, what is saved is less than what it costs to compare them.
+_WORTH_COMPARING: Final = 128
+# Odd, and otherwise whatever: for each card, so that sums of different rows differ.
+_MOST_CARDS: Final = 256
+_FACTORS: Final = np.random.default_rng(1).integers(1 << 62, size=(_MOST_CARDS, 1)) * 2 + 1
+_FACTOR_OF_CPU: Final = np.int64(0x1E3779B97F4A7C15)
+_MODEL_BITS: Final = 12
+
+
+class Columns(Protocol):
+    """The tables, as far as they are read here."""
+
+    cards: CardColumns
+    resources: ResourceColumns
+
+    @property
+    def capacity(self) -> int:
+        """Rows of every column."""
+
+
+class FreeCards(NamedTuple):
+    """Of rows that are judged together.
+
+    free: float64[cards, rows], units of each card that may be given to somebody, else 0. model: int32[cards, rows], its
+    code. cpu: float64[rows], free millis, >= 0.
+    """
+
+    free: FloatArray
+    model: Int32Array
+    cpu: FloatArray
+
+    @classmethod
+    def of(cls, tables: Columns, rows: Rows) -> "FreeCards":
+        """As they are now."""
+        cards, resources = tables.cards, tables.resources
+        free = np.where(cards.available[:, rows], np.maximum(cards.free[:, rows], 0), 0).astype(np.float64)
+        cpu = resources.allocatable[CPU_INDEX, rows] - resources.requested[CPU_INDEX, rows]
+        return cls(free, cards.model[:, rows], np.maximum(cpu, 0).astype(np.float64))
+
+    def of_rows(self, places: Rows) -> "FreeCards":
+        """Of some of them."""
+        return FreeCards(self.free[:, places], self.model[:, places], self.cpu[places])
+
+    def room(self, workload: Workload) -> Room:
+        """On each of them."""
+        copies = workload.copies(self.free, self.model)
+        holds = copies > 0
+        return Room(
+            np.where(holds, self.free, 0.0).sum(axis=1), copies.sum(axis=1), holds.sum(axis=1).astype(np.float64)
+        )
+
+    def kinds_of_rows(self, apart: BoolArray | None = None) -> tuple[Rows, Rows]:
+        """(one row of each kind, of each row which of those it is like); all of them where few are alike.
+
+        Most nodes are empty at first, and later full; what holds for one holds for all that have the same free. apart:
+        bool[cards, rows], in which rows of a kind are the same, too.
+        """
+        count = len(self.cpu)
+        if count < _WORTH_COMPARING or len(self.free) > _MOST_CARDS:
+            return ALL_ROWS, ALL_ROWS
+        cells = self.free.astype(np.int64) << _MODEL_BITS | self.model & ((1 << _MODEL_BITS) - 1)
+        if apart is not None:
+            cells = cells << 1 | apart
+        sums = (cells * _FACTORS[: len(cells)]).sum(axis=0) + self.cpu.astype(np.int64) * _FACTOR_OF_CPU
+        _, first, like = np.unique(sums, return_index=True, return_inverse=True)
+        if 2 * len(first) > count:
+            return ALL_ROWS, ALL_ROWS
+        chosen = first[like]
+        are_alike = np.array_equal(cells, cells[:, chosen]) and np.array_equal(self.cpu, self.cpu[chosen])
+        return (first, like) if are_alike else (ALL_ROWS, ALL_ROWS)
+
+
+class FreeCardsOf(NamedTuple):
+    """The same of one row, with Python's numbers: what is done with them costs a fifth. By slot, at every width."""
+
+    free: list[int]
+    model: list[int]
+    cpu: int
+
+    @classmethod
+    def row(cls, tables: Columns, row: int) -> "FreeCardsOf":
+        """As it is now."""
+        stored, resources = tables.cards.stored, tables.resources
+        free = np.where(stored.available[:, row], np.maximum(stored.free[:, row], 0), 0).tolist()
+        cpu = resources.allocatable.item(CPU_INDEX, row) - resources.requested.item(CPU_INDEX, row)
+        return cls(free, stored.model[:, row].tolist(), max(cpu, 0))
+
+
+class RoomColumns:
+    """What every row holds for one workload, as of when it was last worked out.
+
+    room: float64[asks, nodes] each, see Room. worth: float64[nodes], see Workload.worth.
+    """
+
+    def __init__(self, workload: Workload, tables: Columns) -> None:
+        """Of no row."""
+        self.workload, self._tables = workload, tables
+        self._columns = np.zeros((len(Room._fields), len(workload.units), tables.capacity))
+        self.room = Room(*self._columns)
+        self.worth: FloatArray = np.zeros(tables.capacity)
+
+    def work_out(self, rows: Rows) -> None:
+        """As `rows` are now. rows: judged together."""
+        seen = FreeCards.of(self._tables, rows)
+        first, like = seen.kinds_of_rows()
+        seen = seen.of_rows(first)
+        room = seen.room(self.workload)
+        for column, values in zip(self.room, room, strict=True):
+            column[:, rows] = values[:, like]
+        self.worth[rows] = self.workload.worth(room, seen.cpu)[like]
+
+    def work_out_row(self, row: int) -> None:
+        """As this one row is now."""
+        workload, seen = self.workload, FreeCardsOf.row(self._tables, row)
+        held = [workload.on_card(free, model) for free, model in zip(seen.free, seen.model, strict=True) if free]
+        room = np.add.reduce(held) if held else np.zeros_like(self._columns[:, :, row])
+        self._columns[:, :, row] = room
+        self.worth[row] = workload.worth(Room(*room[:, :, np.newaxis]), np.array([float(seen.cpu)]))[0]
+
+    def room_of(self, row: int) -> FloatArray:
+        """float64[3, asks]: of one row, as Room has it; never to be changed."""
+        return self._columns[:, :, row]
+
+    def room_on(self, rows: Rows) -> Room:
+        """Of `rows`."""
+        return Room(*(column[:, rows] for column in self.room))

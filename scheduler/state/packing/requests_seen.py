@@ -1,0 +1,84 @@
+"""Which requests pods come with: a decaying count, learned from the pods that are seen and from nothing else.
+
+A pod counts with a weight that doubles every half-life, by the time of its creation. So an older one counts for less
+beside it without anybody counting down, and a restart learns the same from the same pods.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler.pods.effective_requests import CPU
+from scheduler.pods.gpu_request import Selection
+from scheduler.pods.pod import Pod
+
+# Tenants may ask in as many ways as they like: those that count least are forgotten, half of all at a time.
+MOST_SHAPES: Final = 1_024
+# A week: what users run changes from project to project rather than from day to day.
+HALF_LIFE_S: Final = 7 * 86_400.0
+# 2 to this power is still far from what a float can hold, whatever comes next.
+_HIGHEST_EXPONENT: Final = 500.0
+_ANY_MODEL: Final = Selection()
+
+
+@dataclass(frozen=True, slots=True, order=False)
+class Shape:
+    """What decides how much of a node a pod can use. cards: 0 for a pod that asks no GPU memory.
+
+    units: on each of the cards. models: of the cards that it may have.
+    """
+
+    cpu_millis: int
+    cards: int = 0
+    units: int = 0
+    models: Selection = _ANY_MODEL
+
+    @classmethod
+    def of(cls, pod: Pod) -> "Shape":
+        """What a pod asks. Which UUIDs it names is left out: no two such pods ask the same."""
+        cpu_millis, request = pod.template.requests.get(CPU, 0), pod.template.gpu_request
+        if request is None:
+            return cls(cpu_millis)
+        return cls(cpu_millis, request.cards, request.units_per_card, request.models)
+
+
+class RequestsSeen:
+    """Owned by the event loop; no method awaits."""
+
+    def __init__(self, half_life_s: float) -> None:
+        """half_life_s: > 0; after so long a request counts half as much as one that comes now."""
+        self._half_life_s = half_life_s
+        self._began_s = 0.0
+        self._weights: dict[Shape, float] = {}
+
+    def note(self, shape: Shape, came_s: float) -> None:
+        """A pod that asks this came. came_s: seconds, of whatever clock."""
+        if not self._weights:
+            self._began_s = came_s
+        exponent = (came_s - self._began_s) / self._half_life_s
+        if exponent > _HIGHEST_EXPONENT:
+            self._begin_at(came_s)
+            exponent = 0.0
+        self._weights[shape] = self._weights.get(shape, 0.0) + 2.0 ** max(exponent, -_HIGHEST_EXPONENT)
+        if len(self._weights) > MOST_SHAPES:
+            self._weights = dict(self.heaviest(MOST_SHAPES // 2))
+
+    def heaviest(self, most: int) -> list[tuple[Shape, float]]:
+        """The `most` that count most, heaviest first, with what they count; ties by what they ask."""
+        return sorted(self._weights.items(), key=_rank)[:most]
+
+    def shares(self, most: int) -> list[tuple[Shape, float]]:
+        """The same, with their shares of all that these count, which add up to 1."""
+        found = self.heaviest(most)
+        total = sum(weight for _, weight in found)
+        return [(shape, weight / total) for shape, weight in found if weight > 0]
+
+    def _begin_at(self, now_s: float) -> None:
+        scale = 2.0 ** max(-2 * _HIGHEST_EXPONENT, (self._began_s - now_s) / self._half_life_s)
+        self._began_s = now_s
+        self._weights = {shape: weight * scale for shape, weight in self._weights.items()}
+
+
+def _rank(entry: tuple[Shape, float]) -> tuple[float, int, int, int, list[str], list[str]]:
+    shape, weight = entry
+    models = shape.models
+    return -weight, shape.cpu_millis, shape.cards, shape.units, sorted(models.wanted), sorted(models.excluded)

@@ -1,0 +1,140 @@
+"""How much of the free memory of cards a workload can use, and what that is worth.
+
+For one request m and one node, with r the free units of each card that may be given to it:
+
+    usable = (sum of the r that hold a copy of m) x min(1, copies that the CPU allows / copies that the cards allow)
+
+and nothing where fewer cards hold a copy than m asks. What is free and not usable is fragmented for m. The sum of
+usable over all requests, each with a weight, is what a node is worth to the workload; a placement is the better, the
+less of that it takes for the memory that it uses.
+
+Sums are of whole numbers, so that they are the same in whatever order they are added: rows that are judged alone get
+the score that they get among others.
+Source: Q. Weng et al., Beware of Fragmentation, USENIX ATC 2023, section 3. There one copy is asked for, CPU counts
+when it lacks for that copy, and weights are shares; docs/packing.md says why ours differ.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.state.columns.arrays import BoolArray, Int32Array, RowArray
+from scheduler.state.packing.requests_seen import Shape
+
+FloatArray = NDArray[np.float64]
+# Worth is counted in so many parts of a unit.
+PARTS: Final = 65_536
+# So that a number of copies is exact: (free + 1/2) / units is never within rounding of a whole number.
+_HALF: Final = 0.5
+_NO_CPU: Final = 1e-9
+# Cards of one size have that many amounts free at most, mostly far fewer. A kilobyte each.
+_MOST_KEPT: Final = 1_024
+
+
+class Room(NamedTuple):
+    """What some places hold for each kind of ask of a workload. All float64[asks, places], whole numbers.
+
+    free: units on cards that hold a copy. copies: that these hold. cards: how many of them there are.
+    """
+
+    free: FloatArray
+    copies: FloatArray
+    cards: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workload:
+    """Requests with their weights, by what they ask of cards (an ask: units on each of so many cards, of these models).
+
+    units, cards: float64[asks, 1]. accepted: bool[asks, models + 1], by code of the model, the last one for codes that
+    came later; None where every ask takes every model. ask_of: intp[requests]; cpu_millis, weights: float64[requests,
+    1], requests of one ask beside each other. total: what a unit that everybody can use is worth, in PARTS, whole.
+    step: the least difference of worth that counts, in PARTS.
+    """
+
+    units: FloatArray
+    cards: FloatArray
+    accepted: BoolArray | None
+    ask_of: RowArray
+    cpu_millis: FloatArray
+    weights: FloatArray
+    total: float
+    step: float
+    _on_card: dict[tuple[int, int], FloatArray] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, weighted: Sequence[tuple[Shape, float]], models: Mapping[str, int], step_units: float) -> "Workload":
+        """weighted: requests with weights >= 0; those that ask no cards, or count nothing, are left out.
+
+        models: code of each model. step_units: the least difference of worth that counts, in units.
+        """
+        asking = [(shape, weight) for shape, weight in weighted if shape.cards and weight > 0]
+        asks = {(shape.units, shape.cards, shape.models): None for shape, _ in asking}
+        place = {ask: number for number, ask in enumerate(asks)}
+        asking.sort(key=lambda entry: place[entry[0].units, entry[0].cards, entry[0].models])
+        accepted = None
+        if any(selection for _, _, selection in asks):
+            codes = 2 + max(models.values(), default=0)
+            accepted = np.array([[not selection.wanted] * codes for _, _, selection in asks], dtype=np.bool_)
+            for number, (_, _, selection) in enumerate(asks):
+                for model, code in models.items():
+                    accepted[number, code] = selection.accepts(model)
+        weights = np.array([[weight * PARTS] for _, weight in asking], dtype=np.float64).reshape(-1, 1)
+        return cls(
+            units=np.array([[units] for units, _, _ in asks], dtype=np.float64).reshape(-1, 1),
+            cards=np.array([[cards] for _, cards, _ in asks], dtype=np.float64).reshape(-1, 1),
+            accepted=accepted,
+            ask_of=np.array([place[s.units, s.cards, s.models] for s, _ in asking], dtype=np.intp),
+            cpu_millis=np.array([[max(s.cpu_millis, _NO_CPU)] for s, _ in asking], dtype=np.float64).reshape(-1, 1),
+            weights=weights,
+            total=float(np.rint(weights.sum())),
+            step=step_units * PARTS,
+        )
+
+    def reweighted(self, factors: FloatArray) -> "Workload":
+        """The same requests with other weights. factors: float64[requests], by which each is multiplied."""
+        weights = self.weights * factors[:, np.newaxis]
+        return replace(self, weights=weights, total=float(np.rint(weights.sum())), _on_card={})
+
+    def copies(self, free: FloatArray, model: Int32Array) -> FloatArray:
+        """float64[asks, …]: copies that each card holds. free: its free units, >= 0; model: the code of its model."""
+        shape = (len(self.units), *free.shape)
+        found: FloatArray = np.floor((free.reshape(-1) + _HALF) / self.units)
+        if self.accepted is not None:
+            found *= self.accepted[:, np.minimum(model.reshape(-1), self.accepted.shape[1] - 1)]
+        return found.reshape(shape)
+
+    def on_card(self, free: int, model: int) -> FloatArray:
+        """float64[3, asks]: what Room has of one card. free: its free units, >= 0; model: the code of its model.
+
+        Kept, since a row that changes has mostly cards that are as free as others were.
+        """
+        key = free, 0 if self.accepted is None else model
+        found = self._on_card.get(key)
+        if found is None:
+            copies = self.copies(np.array([free], dtype=np.float64), np.array([model], dtype=np.int32))[:, 0]
+            found = np.stack([np.where(copies > 0, free, 0.0), copies, copies > 0])
+            if len(self._on_card) >= _MOST_KEPT:
+                self._on_card.clear()
+            self._on_card[key] = found
+        return found
+
+    def worth(self, room: Room, cpu: FloatArray) -> FloatArray:
+        """float64[places], whole: what the places are worth, in PARTS of a unit. cpu: free millis of each, >= 0."""
+        found: FloatArray = self.worth_by_request(room, cpu).sum(axis=0)
+        return found
+
+    def worth_by_request(self, room: Room, cpu: FloatArray) -> FloatArray:
+        """float64[requests, places], whole: the same for each request."""
+        usable = np.where(room.cards >= self.cards, room.free, 0.0)
+        allowed = cpu * self.cards / np.maximum(room.copies, 1.0)
+        if len(self.ask_of) > len(self.units):
+            allowed, usable = allowed[self.ask_of], usable[self.ask_of]
+        shares = np.minimum(allowed / self.cpu_millis, 1.0)
+        shares *= usable
+        shares *= self.weights
+        found: FloatArray = np.rint(shares, out=shares)
+        return found

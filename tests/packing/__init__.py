@@ -1,0 +1,1 @@
+"""The comparison of policies on a trace: e2e/packing."""

@@ -1,0 +1,48 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from scheduler.cli.plot import NoPlot, check_plot, plot, quartiles
+from scheduler.simulation.comparison import Outcome
+
+
+def outcome(config: str, run: str, *shares: float | None) -> Outcome:
+    return Outcome(
+        config=config,
+        run=run,
+        pods=1,
+        asked=100.0,
+        at_100=None,
+        at_end=1.0,
+        first=None,
+        unplaced=0,
+        ended=0,
+        average=0.0,
+        shares=shares,
+        took_s=0.0,
+    )
+
+
+def test_the_curve_is_the_median_of_what_is_not_booked_between_the_quartiles() -> None:
+    runs = [(0.0, 10.0), (0.0, 20.0, 5.0), (0.0, 40.0), (0.0, None), (0.0, 30.0)]
+    assert quartiles(runs) == ([0, 1, 2], [100.0, 67.5, 95.0], [100.0, 75.0, 95.0], [100.0, 82.5, 95.0])
+
+
+@pytest.mark.parametrize(("name", "begins"), [("curve.png", b"\x89PNG"), ("curve.svg", b"<?xml")])
+def test_a_plot_is_drawn_the_same_every_time(tmp_path: Path, name: str, begins: bytes) -> None:
+    outcomes = [outcome("one", "1", 0.0, 1.0, 2.0), outcome("two", "1", 0.0, 1.0, 1.0)]
+    for again in ("a", "b"):
+        (tmp_path / again).mkdir()
+        check_plot(tmp_path / again / name)
+        plot(outcomes, tmp_path / again / name, "a title")
+    assert (tmp_path / "a" / name).read_bytes().startswith(begins)
+    assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_where_matplotlib_is_not_installed_that_is_said_before_anything_is_simulated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(NoPlot, match=r"--plot needs matplotlib: pip install 'gpushare-scheduler\[plot\]'"):
+        check_plot(Path("curve.png"))

@@ -1,0 +1,169 @@
+"""The policy fragmentation: what is taken first is what pods as they usually come can use least."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from config.protocol import names
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.build import build_engine
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import MAX_SCORE
+from scheduler.plugins.gpu_share import GpuShare, GpuShareArgs
+from scheduler.pods.pod import Pod
+from scheduler.scheduling_cycle import NoFit, Placement
+from scheduler.state.columns.arrays import ALL_ROWS
+from scheduler.state.tables import Tables
+from tests.support.builders import UNIT_MIB, bound, card, pod, wire_node
+from tests.support.judging import scored, state_of, tables_of
+
+RULE = GpuShare(GpuShareArgs(node_policy="fragmentation", card_policy="fragmentation"))
+
+
+def ask(name: str, units: int, cpu: int = 1, cards: int = 1, **annotations: str) -> Pod:
+    written = {key.replace("_", "/").replace("0", "-"): value for key, value in annotations.items()}
+    return pod(name, units, requests={"cpu": str(cpu)}, labels={names.GPU_COUNT: str(cards)}, annotations=written)
+
+
+def learned(tables: Tables, usual: Mapping[Pod, int]) -> Tables:
+    for asks, times in usual.items():
+        for _ in range(times):
+            tables.target.note(asks, 0.0)
+    return tables
+
+
+def run(tables: Tables, name: str, units: int, node: str, slot: int) -> None:
+    """A pod that is there, with one core."""
+    said = {names.MEM_IDX: str(slot), names.MEM_POD: str(units), names.UNIT_MIB: str(UNIT_MIB)}
+    tables.add(bound(pod(name, units, requests={"cpu": "1"}), node, said))
+
+
+def slot_of(tables: Tables, asks: Pod, node: str) -> int:
+    state = state_of(RULE, asks, tables)
+    shares = RULE.reserve(asks, tables, state, tables.row_of[node], 0).cards
+    return shares[0].index
+
+
+def best(tables: Tables, asks: Pod) -> set[str]:
+    scores = scored(RULE, asks, tables)
+    return {node for node, score in scores.items() if score == max(scores.values())}
+
+
+def test_a_hole_that_no_usual_pod_fits_into_is_filled_first() -> None:
+    tables = learned(tables_of(wire_node("a", [10, 10, 10])), {ask("usual", 6): 99})
+    run(tables, "left-3", 7, "a", 0)
+    run(tables, "left-6", 4, "a", 1)
+
+    assert slot_of(tables, ask("p", 3), "a") == 0
+
+
+def test_a_card_that_a_usual_pod_fits_on_twice_is_kept_for_it() -> None:
+    tables = learned(tables_of(wire_node("a", [12, 12])), {ask("usual", 6): 99})
+    run(tables, "left-8", 4, "a", 0)
+
+    assert slot_of(tables, ask("p", 2), "a") == 0
+
+
+def test_who_runs_anywhere_keeps_off_the_model_that_others_need() -> None:
+    tables = tables_of(
+        wire_node("a", [card(0, 8, node="a", model="rare")]),
+        *(wire_node(name, [card(0, 8, node=name, model="common")]) for name in "bcd"),
+    )
+    picky = ask("picky", 8, gpushare_card0models="rare")
+    learned(tables, {picky: 30, ask("any", 8): 70})
+
+    assert best(tables, ask("p", 8)) == {"b", "c", "d"}
+
+
+def test_who_asks_no_gpu_memory_leaves_the_cpu_to_idle_cards() -> None:
+    tables = learned(tables_of(wire_node("a", [8] * 4, cpu="8"), wire_node("b", [8] * 4, cpu="8")), {ask("u", 8, 2): 9})
+    for slot in range(4):
+        run(tables, f"on-b-{slot}", 8, "b", slot)
+
+    assert best(tables, pod("p", requests={"cpu": "2"})) == {"b"}
+
+
+def test_what_leaves_idle_cards_without_cpu_is_avoided() -> None:
+    tables = tables_of(wire_node("a", [8] * 4, cpu="8"), wire_node("b", [8] * 4, cpu="64"))
+    learned(tables, {ask("usual", 8, 2): 99})
+
+    assert best(tables, ask("p", 8, 6)) == {"b"}
+
+
+def test_a_whole_node_is_kept_although_nobody_ever_asked_for_one() -> None:
+    tables = learned(tables_of(wire_node("a", [8] * 4), wire_node("b", [8] * 4)), {ask("usual", 8, 1): 99})
+    run(tables, "p", 8, "b", 0)
+
+    assert best(tables, ask("another", 8)) == {"b"}
+
+
+def test_an_exclusive_pod_takes_all_of_its_card() -> None:
+    tables = learned(tables_of(wire_node("a", [4, 16])), {ask("usual", 4): 99})
+
+    assert slot_of(tables, ask("alone", 2, gpushare_exclusive="true"), "a") == 0
+
+
+@pytest.mark.parametrize(("policy", "slot"), [("binpack", 1), ("spread", 2), ("fragmentation", 0)])
+def test_a_pod_chooses_its_own_policy(policy: str, slot: int) -> None:
+    tables = learned(tables_of(wire_node("a", [10, 10, 10])), {ask("usual", 4): 99})
+    run(tables, "left-7", 3, "a", 0)
+    run(tables, "left-4", 6, "a", 1)
+    run(tables, "left-8", 2, "a", 2)
+
+    assert slot_of(tables, ask("p", 3, gpushare_card0policy=policy), "a") == slot
+
+
+def test_scores_stay_within_their_bounds() -> None:
+    tables = learned(tables_of(wire_node("a", [8] * 16), wire_node("b", [1])), {ask("usual", 1): 99})
+
+    for asks in (ask("p", 128, 60, 16), ask("p", 1), pod("p", requests={"cpu": "64"})):
+        scores = RULE.score(asks, tables, CycleState(), ALL_ROWS)
+        assert ((scores >= 0) & (scores <= MAX_SCORE)).all()
+
+
+def test_several_cards_are_the_tightest() -> None:
+    tables = learned(tables_of(wire_node("a", [8, 8, 8])), {ask("usual", 8): 99})
+    run(tables, "p", 4, "a", 2)
+    state = state_of(RULE, asks := ask("two", 8, cards=2), tables)
+
+    assert {share.index for share in RULE.reserve(asks, tables, state, 0, 0).cards} == {0, 2}
+
+
+def test_many_small_pods_leave_room_for_one_of_eight_cards() -> None:
+    profile = {
+        "pluginConfig": [{"name": "GpuShare", "args": {"nodePolicy": "fragmentation", "cardPolicy": "fragmentation"}}]
+    }
+    score = {"score": {"disabled": [{"name": "*"}], "enabled": [{"name": "GpuShare"}]}}
+    engine, _ = build_engine(SchedulerConfiguration.model_validate({"profiles": [profile | {"plugins": score}]}))
+    for number in range(8):
+        engine.node_changed(wire_node(f"n{number}", [16] * 8, cpu="96"))
+    rng = np.random.default_rng(7)
+
+    def decide(asks: Pod) -> Placement | NoFit:
+        engine.pod_seen(asks, 0.0)
+        engine.pod_waiting(asks, 0.0)
+        decision = engine.decide(0.0, 0)
+        assert decision is not None
+        return decision.outcome
+
+    for number, units in enumerate(rng.choice([4, 8, 12, 16], size=60).tolist()):
+        assert isinstance(decide(ask(f"small-{number}", units)), Placement)
+
+    assert isinstance(decide(ask("large", 128, 48, 8)), Placement)
+
+
+@pytest.mark.parametrize(
+    "asks", [ask("one", 3), ask("none", 0, cpu=2), ask("two", 6, cards=2)], ids=lambda asks: asks.key.name
+)
+def test_nodes_that_are_alike_are_judged_once_and_get_what_each_would_get_alone(asks: Pod) -> None:
+    nodes = [wire_node(f"n{number:03}", [10, 10, 8 + number % 2]) for number in range(300)]
+    tables = learned(tables_of(*nodes), {ask("usual", 4): 60, ask("large", 9): 30, ask("whole", 18, cards=2): 10})
+    for number in range(0, 300, 3):
+        run(tables, f"p{number}", 1 + number % 7, f"n{number:03}", number % 2)
+    state = state_of(RULE, asks, tables)
+    among_all = RULE.score(asks, tables, state, ALL_ROWS)
+    rows = [tables.row_of[f"n{number:03}"] for number in range(300)]
+    alone = [RULE.score(asks, tables, state_of(RULE, asks, tables), slice(row, row + 1))[0] for row in rows]
+    assert among_all[rows].tolist() == alone
+    assert 1 < len(set(alone)) < len(alone) // 4

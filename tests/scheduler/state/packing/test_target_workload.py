@@ -1,0 +1,170 @@
+"""What nodes are worth to the pods that usually come: against plain Python, and as the cluster changes."""
+
+from collections.abc import Sequence
+from math import floor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from config.protocol import names
+from scheduler.pods.gpu_request import ResourceNames, Selection
+from scheduler.pods.pod import Pod
+from scheduler.state.changes import Change
+from scheduler.state.columns.arrays import ALL_ROWS
+from scheduler.state.packing.requests_seen import Shape
+from scheduler.state.packing.target_workload import TargetWorkload
+from scheduler.state.packing.workload import PARTS, Room, Workload
+from scheduler.state.tables import Tables
+from tests.support.builders import UNIT_MIB, bound, card, pod, wire_node
+
+MODELS = {"A": 1, "B": 2}
+
+
+def usable(shape: Shape, free: Sequence[int], models: Sequence[str], cpu: int) -> float:
+    """As the module's docstring says."""
+    holding = [units for units, model in zip(free, models, strict=True) if shape.models.accepts(model)]
+    holding = [units for units in holding if units >= shape.units]
+    copies = sum(units // shape.units for units in holding)
+    if len(holding) < shape.cards:
+        return 0.0
+    return sum(holding) * min(1.0, cpu * shape.cards / max(shape.cpu_millis, 1e-9) / copies)
+
+
+SHAPES = st.builds(
+    Shape,
+    st.integers(0, 8_000),
+    st.integers(1, 3),
+    st.integers(1, 9),
+    st.sampled_from([Selection(), Selection(frozenset("A")), Selection(excluded=frozenset("A"))]),
+)
+
+
+@given(
+    st.lists(st.tuples(SHAPES, st.floats(0.01, 1.0)), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 20), st.sampled_from("AB")), min_size=1, max_size=4),
+    st.integers(0, 20_000),
+)
+def test_worth_is_what_the_requests_can_use(
+    weighted: list[tuple[Shape, float]], cards: list[tuple[int, str]], cpu: int
+) -> None:
+    workload = Workload.of(weighted, MODELS, 1.0)
+    free, model = np.array([[u] for u, _ in cards], dtype=float), np.array([[MODELS[m]] for _, m in cards])
+    copies = workload.copies(free, model.astype(np.int32))
+    room = Room((free * (copies > 0)).sum(axis=1), copies.sum(axis=1), (copies > 0).sum(axis=1))
+    expected = sum(w * usable(shape, [u for u, _ in cards], [m for _, m in cards], cpu) for shape, w in weighted)
+
+    found = workload.worth(room, np.array([float(cpu)]))
+    assert found.tolist() == [floor(found[0])]
+    assert found[0] / PARTS == pytest.approx(expected, abs=len(weighted) / PARTS)
+
+
+def test_a_model_that_comes_later_is_taken_by_who_names_none() -> None:
+    named = Shape(0, 1, 1, Selection(frozenset("A")))
+    workload = Workload.of([(named, 0.5), (Shape(0, 1, 2), 0.5)], {"A": 1}, 1.0)
+
+    assert workload.copies(np.array([4.0]), np.array([7], dtype=np.int32)).tolist() == [[0.0], [2.0]]
+
+
+def tables_of(nodes: int, half_life_s: float = 3_600.0) -> Tables:
+    tables = Tables(ResourceNames(), requests_half_life_s=half_life_s)
+    for number in range(nodes):
+        tables.upsert_node(wire_node(f"n{number}", [card(slot, 8, node=f"n{number}") for slot in range(2)]))
+    return tables
+
+
+def come(tables: Tables, name: str, units: int, node: int, slot: int = 0) -> Pod:
+    """A pod that is seen first with a node."""
+    asks = pod(name, units, requests={"cpu": "1"})
+    said = {names.MEM_IDX: str(slot), names.MEM_POD: str(units), names.UNIT_MIB: str(UNIT_MIB)}
+    there = bound(asks, f"n{node}", said)
+    tables.target.note(there, 0.0)
+    tables.add(there)
+    return there
+
+
+def worth(target: TargetWorkload, tables: Tables) -> list[float]:
+    found = np.zeros(tables.capacity)
+    for part in target.parts(ALL_ROWS):
+        found[part.places] = part.columns.worth[part.rows]
+    return found.tolist()
+
+
+def as_worked_out_now(tables: Tables) -> list[float]:
+    """The same, of each row with the workload that it has."""
+    found = np.zeros(tables.capacity)
+    for part in tables.target.parts(ALL_ROWS):
+        part.columns.work_out(part.rows)
+        found[part.places] = part.columns.worth[part.rows]
+    return found.tolist()
+
+
+STEPS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5), st.integers(0, 1), st.booleans()), max_size=80)
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_every_row_is_worth_what_it_would_be_if_it_were_worked_out_now(steps: list[tuple[int, int, int, bool]]) -> None:
+    tables, there = tables_of(6), []
+    for number, (units, node, slot, asked) in enumerate(steps):
+        there.append(come(tables, f"p{number}", units, node, slot))
+        if asked:
+            assert worth(tables.target, tables) == as_worked_out_now(tables)
+        if number % 5 == 4:
+            tables.remove(there.pop(0).key.uid)
+        if number % 17 == 16:
+            tables.remove_node("n5")
+            tables.upsert_node(wire_node("n5", [4, 4, 4]))
+
+    assert worth(tables.target, tables) == as_worked_out_now(tables)
+
+
+def test_rows_take_a_new_workload_up_some_at_a_time() -> None:
+    tables = tables_of(200)
+    list(tables.target.parts(ALL_ROWS))
+    changed = []
+    for number in range(160):
+        before = tables.changes.version
+        come(tables, f"p{number}", 8, number)
+        found = tables.changes.since(before)
+        assert found is not None
+        changed.append(found.rows if found.kinds & Change.WORKLOAD else [])
+
+    assert max(map(len, changed)) < 100
+    assert set().union(*changed) == set(tables.row_of.values())
+
+
+def test_nobody_pays_for_it_who_does_not_ask() -> None:
+    tables = tables_of(100)
+    before = tables.changes.version
+    come(tables, "p", 8, 99)
+
+    changed = tables.changes.since(before)
+    assert changed is not None
+    assert changed.rows == [tables.row_of["n99"]]
+
+
+def test_a_cluster_that_grows_is_worked_out_again() -> None:
+    tables = tables_of(2)
+    assert sum(value > 0 for value in worth(tables.target, tables)) == 2
+    for number in range(2, 200):
+        tables.upsert_node(wire_node(f"n{number}", [8, 8]))
+
+    assert sum(value > 0 for value in worth(tables.target, tables)) == 200
+
+
+def test_memory_that_no_usual_pod_fits_into_is_fragmented() -> None:
+    tables = tables_of(1)
+    for _ in range(998):
+        tables.target.note(pod("usual", 8), 0.0)
+    assert tables.target.fragmentation().unusable == pytest.approx(0.0, abs=0.1)
+    come(tables, "odd", 3, 0)
+
+    free, unusable = tables.target.fragmentation()
+    assert free == 13
+    assert unusable == pytest.approx(5.0, abs=0.1)
+
+
+def test_without_nodes_nothing_is_free() -> None:
+    assert tables_of(0).target.fragmentation() == (0.0, 0.0)
