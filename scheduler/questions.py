@@ -14,6 +14,7 @@ import numpy as np
 from scheduler.framework.preemption import PostFilterResult
 from scheduler.pods.pod import Pod
 from scheduler.scheduling_cycle import Judgement, Outcome, Placement, SchedulingCycle
+from scheduler.state.columns.arrays import Int64Array
 from scheduler.state.left_above import LeftAboves
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord
@@ -70,6 +71,10 @@ class Questions:
         """What every rule says of every node about the pod. Asked within `nominations.seen_by`."""
         return self._cycles[pod.scheduler_name].judge(pod)
 
+    def least(self, pod: Pod) -> Int64Array:
+        """int64[amounts]: what the pod needs of a row at least, as far as plain amounts say it."""
+        return self._cycles[pod.scheduler_name].least(pod)
+
     @contextmanager
     def without(self, pod: Pod, node: str, records: Collection[PodRecord] = ()) -> Iterator[Without]:
         """One node without these pods, as the pod sees it."""
@@ -97,9 +102,9 @@ class Questions:
 
     @contextmanager
     def placing(self) -> Iterator["Placing"]:
-        """Place pods, one beside the other; all of them are gone again when this ends."""
+        """Place pods, one beside the other, and leave some out; all is as it was when this ends."""
         before = self._tables.take_openings()
-        placing = Placing(self._cycles, self._nominations)
+        placing = Placing(self._tables, self._cycles, self._nominations)
         try:
             yield placing
         finally:
@@ -110,26 +115,68 @@ class Questions:
 
 
 class Placing:
-    """Pods that are placed for the length of a question. Permit is not asked: it may count who has a place."""
+    """Pods that are placed, or left out, for the length of a question, in a journal that can be taken back.
 
-    def __init__(self, cycles: Mapping[str, SchedulingCycle], nominations: Nominations) -> None:
+    Permit is not asked: it may count who has a place.
+    """
+
+    def __init__(
+        self, tables: Tables, cycles: Mapping[str, SchedulingCycle], nominations: Nominations
+    ) -> None:
         """None yet."""
+        self._tables = tables
         self._cycles = cycles
         self._nominations = nominations
-        self._placed: list[Pod] = []
+        self._journal: list[Pod | PodRecord] = []
+
+    @property
+    def mark(self) -> int:
+        """How far the journal is, for `undo`."""
+        return len(self._journal)
 
     def attempt(self, pod: Pod) -> Outcome:
         """A place, which the pod has until the end, or why there is none."""
         with self._nominations.seen_by(pod):
             kept = self._nominations.of(pod.key.uid)
-            nominated = "" if kept is None else kept.node
-            outcome = self._cycles[pod.scheduler_name].schedule(pod, _NO_TIME, nominated, permits=False)
-        if isinstance(outcome, Placement):
-            self._placed.append(pod)
-        return outcome
+            return self._scheduled(pod, "" if kept is None else kept.node)
 
-    def undo(self) -> None:
-        """The last one first."""
-        while self._placed:
-            pod = self._placed.pop()
-            self._cycles[pod.scheduler_name].unreserve(pod)
+    def place(self, pod: Pod, node: str = "") -> Placement | None:
+        """The same without a reason; None where nothing, or not that node, takes it. node: "" for the best."""
+        if not self.fits(pod, node):
+            return None
+        with self._nominations.seen_by(pod):
+            outcome = self._scheduled(pod, node)
+        return outcome if isinstance(outcome, Placement) else None
+
+    def fits(self, pod: Pod, node: str = "") -> bool:
+        """Whether the node takes the pod, or any node where none is named."""
+        row = self._tables.row_of.get(node)
+        rows = None if row is None else np.array([row], dtype=np.intp)
+        with self._nominations.seen_by(pod):
+            return self._cycles[pod.scheduler_name].fits_on(pod, rows)[0]
+
+    def put(self, pod: Pod, placement: Placement) -> None:
+        """The pod is there, whether it fits or not."""
+        row = self._tables.row_of[placement.node]
+        self._tables.assume(pod, row, placement.cards, placement.annotations, placement.volumes)
+        self._journal.append(pod)
+
+    def leave_out(self, record: PodRecord) -> None:
+        """As if the pod had left its node, which is there."""
+        self._tables.leave_out(record)
+        self._journal.append(record)
+
+    def undo(self, mark: int = 0) -> None:
+        """Everything since then, the last first."""
+        while len(self._journal) > mark:
+            done = self._journal.pop()
+            if isinstance(done, PodRecord):
+                self._tables.bring_back(done)
+            else:
+                self._cycles[done.scheduler_name].unreserve(done)
+
+    def _scheduled(self, pod: Pod, node: str) -> Outcome:
+        outcome = self._cycles[pod.scheduler_name].schedule(pod, _NO_TIME, node, permits=False)
+        if isinstance(outcome, Placement):
+            self._journal.append(pod)
+        return outcome

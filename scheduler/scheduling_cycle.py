@@ -237,6 +237,10 @@ class SchedulingCycle:
             return None
         return profile.least(pod)
 
+    def least(self, pod: Pod) -> Int64Array:
+        """The same, whatever else its rules look at."""
+        return self._runtime.profile.least(pod)
+
     def may_be_helped_on(self, pod: Pod, row: int) -> bool:
         """Whether pods that leave the row may make room for the pod, which does not fit there as it is."""
         return bool(len(self._runtime.resolvable_on(pod, np.array([row], dtype=np.intp))[0].rows))

@@ -2,7 +2,7 @@
 
 a pod on a node, assumed or bound    in both: on record, and booked
 a nominated pod (`nominations`)      booked, while it is shown; not on record
-a pod that is lifted                 on record, and not booked: for the length of a question, see `lift`
+a pod that is lifted                 on record, and not booked: for the length of a question, see `lift`, `leave_out`
 """
 
 from collections.abc import Collection, Hashable, Iterator
@@ -115,6 +115,20 @@ class Bookings(Known):
         self._book(record, row)
         record.lifted = False
         self.cards.turned.clear()
+
+    def leave_out(self, record: PodRecord) -> None:
+        """As `lift`, where other pods are placed before `bring_back`: what is kept of the row is worked out again."""
+        row = self.row_of[record.node]
+        kinds = self._unbook(record, row)
+        record.lifted = True
+        self._changed(row, kinds)
+
+    def bring_back(self, record: PodRecord) -> None:
+        """Undo `leave_out`."""
+        row = self.row_of[record.node]
+        kinds = self._book(record, row)
+        record.lifted = False
+        self._changed(row, kinds)
 
     # Facts
 

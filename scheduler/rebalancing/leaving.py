@@ -1,0 +1,140 @@
+"""Who would have to leave a node so that a pod fits there: for each node the fewest, as plain amounts say. Pure.
+
+Nodes are compared by what stands in the columns first, and the pods of the most promising ones are then looked at one
+by one, as preemption does it (`scheduler.plugins.victims_by_amounts`); only that here no pod is more important.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from scheduler.engine import Engine
+from scheduler.plugins.victims import MOST_VICTIMS
+from scheduler.plugins.victims_by_amounts import by_amounts
+from scheduler.pods.effective_requests import CPU
+from scheduler.pods.pod import Pod
+from scheduler.rebalancing.movable import Movable
+from scheduler.state.amounts import NOTHING, left
+from scheduler.state.columns.arrays import Int64Array, RowArray
+from scheduler.state.pod_record import PodRecord
+from scheduler.state.tables import Tables
+
+# Of one node: sets of cards that are tried.
+_MOST_SETS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Pods that leave a node. units: of GPU memory, that they hold together."""
+
+    node: str
+    records: tuple[PodRecord, ...]
+    units: int
+
+
+def leaving(engine: Engine, movable: Movable, pod: Pod, most_nodes: int, node: str = "") -> list[Leaving]:
+    """The fewest pods by node and set of cards, for a pod that fits nowhere; the fewest, then the smallest first.
+
+    most_nodes: that are looked at pod by pod. node: the only one that is, "" for any.
+    """
+    tables = engine.tables
+    with engine.nominations.seen_by(pod):
+        rows = engine.questions.judge(pod).hopeful
+        if node:
+            rows = rows[rows == tables.row_of[node]]
+        least = engine.questions.least(pod)
+        found = list[Leaving]()
+        for row in _most_promising(engine, movable, pod, least, rows)[:most_nodes].tolist():
+            potential = _largest(movable.on(tables.names[row]))
+            found += _on_row(engine, pod, least, row, potential)
+    return sorted(found, key=lambda one: (len(one.records), one.units, one.node))
+
+
+def _most_promising(engine: Engine, movable: Movable, pod: Pod, least: Int64Array, rows: RowArray) -> RowArray:
+    """Rows where a pod may be moved, those first where fewer would seem to have to leave."""
+    tables = engine.tables
+    there = np.zeros(tables.capacity, dtype=np.int64)
+    for node, records in movable.nodes.items():
+        there[tables.row_of[node]] = len(records)
+    rows = rows[there[rows] > 0]
+    if not len(rows):
+        return rows
+    lacks = (left(tables, rows) < least[:, np.newaxis]) & (least != NOTHING)[:, np.newaxis]
+    count = np.maximum(lacks.any(axis=0), np.minimum(_on_cards(engine, pod, rows), there[rows]))
+    return rows[np.lexsort((tables.rank[rows], tables.cards.booked[rows], count))]
+
+
+def _on_cards(engine: Engine, pod: Pod, rows: RowArray) -> Int64Array:
+    """int64[rows]: how many pods are on the cards of each that would be emptied; one that is on several counts often."""
+    request = pod.template.gpu_request
+    if request is None:
+        return np.zeros(len(rows), dtype=np.int64)
+    stored = engine.tables.cards.stored
+    holders = stored.holders[:, rows].astype(np.int64)
+    if not request.exclusive:
+        enough = stored.available[:, rows] & (stored.free[:, rows] >= request.units_per_card)
+        # A card whose holders are small needs all of them to go, at worst.
+        holders = np.where(enough, 0, np.maximum(holders, 1))
+    holders = np.sort(np.where(stored.usable[:, rows], holders, MOST_VICTIMS), axis=0)
+    fewest: Int64Array = holders[: request.cards].sum(axis=0)
+    return fewest
+
+
+def _on_row(engine: Engine, pod: Pod, least: Int64Array, row: int, potential: Sequence[PodRecord]) -> list[Leaving]:
+    tables = engine.tables
+    by_uid = {record.pod.key.uid: record for record in potential}
+    alike = [_as_important_as_others(record) for record in potential]
+    found, _ = by_amounts(
+        pod, least, tables, row, gpu_mem=tables.resource_names.gpu_mem, potential=sorted(alike, key=_size)
+    )
+    sets = [
+        tuple(by_uid[record.pod.key.uid] for record in one.victims)
+        for one in found
+        if one.victims and not one.violations
+    ]
+    return [Leaving(tables.names[row], records, _units(records)) for records in sorted(sets, key=_dear)[:_MOST_SETS]]
+
+
+def _largest(records: Sequence[PodRecord]) -> Sequence[PodRecord]:
+    return nlargest(MOST_VICTIMS, records, key=_size) if len(records) > MOST_VICTIMS else records
+
+
+def _as_important_as_others(record: PodRecord) -> PodRecord:
+    """The same for who looks at importance: none is more important, so that the fewest are chosen."""
+    pod = replace(record.pod, priority=0, started="")
+    return PodRecord(
+        pod=pod,
+        node=record.node,
+        written=record.written,
+        exclusive=record.exclusive,
+        assumed=False,
+        held=record.held,
+    )
+
+
+def _size(record: PodRecord) -> tuple[int, int]:
+    """The smaller one comes back first, so that few large ones stay out."""
+    template = record.pod.template
+    return template.gpu_units, template.requests.get(CPU, 0)
+
+
+def cards_of(tables: Tables, record: PodRecord) -> dict[int, int]:
+    """Index to units, of the cards that a pod which is booked is on; {} where they are not known."""
+    if record.held is None or record.held.unknown:
+        return {}
+    slots = tables.cards.slots[tables.row_of[record.node]]
+    return {slots[slot].card.index: units for slot, units in record.held.places}
+
+
+def _dear(records: Sequence[PodRecord]) -> tuple[int, int]:
+    return len(records), _units(records)
+
+
+def _units(records: Iterable[PodRecord]) -> int:
+    return sum(record.pod.template.gpu_units for record in records)
+
+
