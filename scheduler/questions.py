@@ -5,8 +5,9 @@ question may be asked between two decisions. What takes long is asked in steps; 
 Owned by the event loop; no method awaits.
 """
 
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -120,14 +121,12 @@ class Placing:
     Permit is not asked: it may count who has a place.
     """
 
-    def __init__(
-        self, tables: Tables, cycles: Mapping[str, SchedulingCycle], nominations: Nominations
-    ) -> None:
+    def __init__(self, tables: Tables, cycles: Mapping[str, SchedulingCycle], nominations: Nominations) -> None:
         """None yet."""
         self._tables = tables
         self._cycles = cycles
         self._nominations = nominations
-        self._journal: list[Pod | PodRecord] = []
+        self._journal: list[Callable[[], None]] = []
 
     @property
     def mark(self) -> int:
@@ -159,24 +158,26 @@ class Placing:
         """The pod is there, whether it fits or not."""
         row = self._tables.row_of[placement.node]
         self._tables.assume(pod, row, placement.cards, placement.annotations, placement.volumes)
-        self._journal.append(pod)
+        self._journal.append(partial(self._cycles[pod.scheduler_name].unreserve, pod))
 
     def leave_out(self, record: PodRecord) -> None:
         """As if the pod had left its node, which is there."""
         self._tables.leave_out(record)
-        self._journal.append(record)
+        self._journal.append(partial(self._tables.bring_back, record))
+
+    def bring_back(self, record: PodRecord) -> None:
+        """A pod that was left out is there again, whether there is still room for it or not."""
+        self._tables.bring_back(record)
+        self._journal.append(partial(self._tables.leave_out, record))
 
     def undo(self, mark: int = 0) -> None:
         """Everything since then, the last first."""
         while len(self._journal) > mark:
-            done = self._journal.pop()
-            if isinstance(done, PodRecord):
-                self._tables.bring_back(done)
-            else:
-                self._cycles[done.scheduler_name].unreserve(done)
+            self._journal.pop()()
 
     def _scheduled(self, pod: Pod, node: str) -> Outcome:
-        outcome = self._cycles[pod.scheduler_name].schedule(pod, _NO_TIME, node, permits=False)
+        cycle = self._cycles[pod.scheduler_name]
+        outcome = cycle.schedule(pod, _NO_TIME, node, permits=False)
         if isinstance(outcome, Placement):
-            self._journal.append(pod)
+            self._journal.append(partial(cycle.unreserve, pod))
         return outcome

@@ -4,27 +4,33 @@ Nodes are compared by what stands in the columns first, and the pods of the most
 by one, as preemption does it (`scheduler.plugins.victims_by_amounts`); only that here no pod is more important.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
+from itertools import combinations
 from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
 
 from scheduler.engine import Engine
-from scheduler.plugins.victims import MOST_VICTIMS
+from scheduler.plugins.victims import MOST_VICTIMS, Candidate
 from scheduler.plugins.victims_by_amounts import by_amounts
-from scheduler.pods.effective_requests import CPU
+from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.pods.pod import Pod
 from scheduler.rebalancing.movable import Movable
 from scheduler.state.amounts import NOTHING, left
 from scheduler.state.columns.arrays import Int64Array, RowArray
+from scheduler.state.columns.resources import NATIVE
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
-# Of one node: sets of cards that are tried.
-_MOST_SETS: Final = 4
+# Sets of pods that are looked at: of all nodes together, and of one node where there are many.
+_MOST_SETS: Final = 256
+_SETS_OF_NODE: Final = 4
+# Beside the set that is best by itself others are tried, of as many pods or one more, as long as they are so small.
+_MOST_LEAVING: Final = 3
+_MOST_COMPARED: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +54,10 @@ def leaving(engine: Engine, movable: Movable, pod: Pod, most_nodes: int, node: s
             rows = rows[rows == tables.row_of[node]]
         least = engine.questions.least(pod)
         found = list[Leaving]()
-        for row in _most_promising(engine, movable, pod, least, rows)[:most_nodes].tolist():
-            potential = _largest(movable.on(tables.names[row]))
-            found += _on_row(engine, pod, least, row, potential)
+        promising = _most_promising(engine, movable, pod, least, rows)[:most_nodes].tolist()
+        most = max(_SETS_OF_NODE, _MOST_SETS // max(1, len(promising)))
+        for row in promising:
+            found += _on_row(engine, pod, least, row, _largest(movable.on(tables.names[row])))[:most]
     return sorted(found, key=lambda one: (len(one.records), one.units, one.node))
 
 
@@ -85,18 +92,50 @@ def _on_cards(engine: Engine, pod: Pod, rows: RowArray) -> Int64Array:
 
 
 def _on_row(engine: Engine, pod: Pod, least: Int64Array, row: int, potential: Sequence[PodRecord]) -> list[Leaving]:
+    """The sets of pods of one node, the fewest and smallest first."""
     tables = engine.tables
     by_uid = {record.pod.key.uid: record for record in potential}
-    alike = [_as_important_as_others(record) for record in potential]
-    found, _ = by_amounts(
-        pod, least, tables, row, gpu_mem=tables.resource_names.gpu_mem, potential=sorted(alike, key=_size)
-    )
-    sets = [
-        tuple(by_uid[record.pod.key.uid] for record in one.victims)
-        for one in found
-        if one.victims and not one.violations
-    ]
-    return [Leaving(tables.names[row], records, _units(records)) for records in sorted(sets, key=_dear)[:_MOST_SETS]]
+    alike = sorted(map(_as_important_as_others, potential), key=_size)
+    found, _ = by_amounts(pod, least, tables, row, gpu_mem=tables.resource_names.gpu_mem, potential=alike)
+    sets = dict[frozenset[str], None]()
+    for one in found:
+        if one.victims and not one.violations:
+            sets[frozenset(record.pod.key.uid for record in one.victims)] = None
+            sets |= dict.fromkeys(_others(tables, pod, least, one, alike))
+    chosen = [tuple(by_uid[uid] for uid in sorted(uids)) for uids in sets]
+    return [Leaving(tables.names[row], records, _units(records)) for records in sorted(chosen, key=_dear)]
+
+
+def _others(
+    tables: Tables, pod: Pod, least: Int64Array, best: Candidate, potential: Sequence[PodRecord]
+) -> Iterator[frozenset[str]]:
+    """Other sets that would do for the same cards: those that leave may find no place where others do."""
+    request = pod.template.gpu_request
+    if len(best.victims) > _MOST_LEAVING or (request is not None and request.exclusive):
+        return
+    slots, row = best.slots or (), best.row
+    asked = least[:NATIVE] != NOTHING
+    lacks = np.where(asked, np.where(asked, least[:NATIVE], 0) - left(tables, np.array([row]))[:NATIVE, 0], 0)
+    free = tables.cards.stored.free[list(slots), row]
+    need = np.concatenate((lacks, (0 if request is None else request.units_per_card) - free))
+    held = {
+        record.pod.key.uid: np.array([*_held(record), *(_on(record, slot) for slot in slots)]) for record in potential
+    }
+    useful = [record for record in potential if ((held[record.pod.key.uid] > 0) & (need > 0)).any()]
+    for count in (len(best.victims), len(best.victims) + 1):
+        for some in combinations(useful[:_MOST_COMPARED], count):
+            if (sum(held[record.pod.key.uid] for record in some) >= need).all():
+                yield frozenset(record.pod.key.uid for record in some)
+
+
+def _held(record: PodRecord) -> tuple[int, ...]:
+    """As the native columns count it."""
+    requests = record.pod.template.requests
+    return (*(requests.get(name, 0) for name in (CPU, MEMORY, EPHEMERAL_STORAGE)), 1)
+
+
+def _on(record: PodRecord, slot: int) -> int:
+    return 0 if record.held is None else dict(record.held.places).get(slot, 0)
 
 
 def _largest(records: Sequence[PodRecord]) -> Sequence[PodRecord]:
@@ -136,5 +175,3 @@ def _dear(records: Sequence[PodRecord]) -> tuple[int, int]:
 
 def _units(records: Iterable[PodRecord]) -> int:
     return sum(record.pod.template.gpu_units for record in records)
-
-

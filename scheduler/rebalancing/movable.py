@@ -63,6 +63,4 @@ def successor(pod: Pod) -> Pod:
     """What the controller makes in place of a pod that is evicted: the same, without a node."""
     key = PodKey(pod.key.namespace, pod.key.name, f"{pod.key.uid}-successor")
     annotations = {name: text for name, text in pod.annotations.items() if name not in names.ALLOCATION_KEYS}
-    return replace(
-        pod, key=key, annotations=annotations, node_name="", phase="Pending", started="", nominated_node=""
-    )
+    return replace(pod, key=key, annotations=annotations, node_name="", phase="Pending", started="", nominated_node="")

@@ -61,6 +61,8 @@ class _Search:
         self._placing = placing
         self._most = most_moves
         self._tries = 0
+        self._one_by_one = False
+        self._leaving: set[str] = set()  # uids, of those for which there is a place or one is sought
         self._moves: list[Moved] = []
 
     def try_all(self, pod: Pod, chain: int, node: str) -> None:
@@ -72,51 +74,76 @@ class _Search:
             self._try(pod, found, chain)
 
     def _try(self, pod: Pod, found: Leaving, chain: int) -> None:
-        place = self._with_room(pod, found, chain)
-        moves = list(self._moves)
-        self._moves.clear()
-        self._placing.undo()
-        if place is None or len(moves) > self._most:
-            return
-        if (ordered := in_turn(self._engine, self._placing, moves)) is not None:
-            self.best = Room(place, tuple(ordered))
-            self._most = len(moves) - 1
+        """At first all that leave are gone before one is placed; then they go one by one, which no order can spoil."""
+        for self._one_by_one in (False, True) if chain or len(found.records) > 1 else (False,):
+            place = self._with_room(pod, found, chain)
+            moves = list(self._moves)
+            self._moves.clear()
+            self._leaving.clear()
+            self._placing.undo()
+            if place is None or len(moves) > self._most:
+                continue
+            if (ordered := in_turn(self._engine, self._placing, moves)) is not None:
+                self.best = Room(place, tuple(ordered))
+                self._most = len(moves) - 1
+                return
 
     def _with_room(self, pod: Pod, found: Leaving, chain: int) -> Placement | None:
-        """Who leaves is elsewhere, and the pod has its room; None: undo what was done."""
+        """Who leaves is elsewhere, and the pod has its room; None: all is as it was."""
         mark, moved = self._placing.mark, len(self._moves)
+        uids = {record.pod.key.uid for record in found.records}
+        if uids & self._leaving:
+            return None
+        self._leaving |= uids
         on = {record.pod.key.uid: cards_of(self._engine.tables, record) for record in found.records}
         for record in found.records:
             self._placing.leave_out(record)
         place = self._place(pod, found.node)
-        if place is not None:
-            for number, record in enumerate(_hardest_first(found.records)):
-                left = self._most - len(self._moves) - (len(found.records) - number)
-                if left < 0 or not self._settle(record, on[record.pod.key.uid], min(chain, left)):
-                    place = None
-                    break
+        if place is not None and self._one_by_one:
+            for record in found.records:
+                self._placing.bring_back(record)
+        left = _hardest_first(found.records)
+        while place is not None and left:
+            record = left.pop(0)
+            spare = self._most - len(self._moves) - len(left) - 1
+            if spare < 0 or not self._settle(record, on[record.pod.key.uid], min(chain, spare)):
+                place = None
         if place is None:
             self._placing.undo(mark)
+            self._leaving -= uids
             del self._moves[moved:]
         return place
 
     def _settle(self, record: PodRecord, cards: dict[int, int], chain: int) -> bool:
         """Whether the pod that leaves has a place now. cards: on which it was."""
         moving = successor(record.pod)
-        place = self._place(moving) or (self._chained(moving, chain) if chain else None)
+        if not record.lifted:
+            self._placing.leave_out(record)
+        place = self._place(moving)
+        if place is None and chain:
+            place = self._chained(record, moving, chain)
         if place is None:
             return False
         if place.node != record.node or {share.index for share in place.cards} != cards.keys():
             self._moves.append(Moved(record, cards, moving, place))
         return self._movable.together(moved.record for moved in self._moves)
 
-    def _chained(self, pod: Pod, chain: int) -> Placement | None:
-        for found in leaving(self._engine, self._movable, pod, _NODES_OF_CHAIN)[:_SETS_OF_CHAIN]:
+    def _chained(self, record: PodRecord, moving: Pod, chain: int) -> Placement | None:
+        """Others leave for the pod, which is left out."""
+        sets = leaving(self._engine, self._movable, moving, _NODES_OF_CHAIN)[:_SETS_OF_CHAIN]
+        mark = self._placing.mark
+        for found in sets:
             if len(found.records) > chain or self._tries >= MOST_TRIES:
                 return None
-            place = self._with_room(pod, found, chain - len(found.records))
-            if place is not None:
-                return place
+            if self._one_by_one:
+                self._placing.bring_back(record)
+            place = self._with_room(moving, found, chain - len(found.records))
+            if place is None:
+                self._placing.undo(mark)
+                continue
+            if self._one_by_one:
+                self._placing.leave_out(record)
+            return place
         return None
 
     def _place(self, pod: Pod, node: str = "") -> Placement | None:
