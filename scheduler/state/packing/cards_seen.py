@@ -1,5 +1,6 @@
 """The rows of the tables as a workload looks at them, and what is kept of that for every row."""
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -11,6 +12,8 @@ from scheduler.state.packing.workload import FloatArray, Room, Workload
 
 # With fewer rows, what is saved is less than what it costs to compare them.
 _WORTH_COMPARING: Final = 128
+# So many rows at a time are still in the processor's cache.
+ROWS_AT_A_TIME: Final = 1_024
 # Odd, and otherwise whatever: for each card, so that sums of different rows differ.
 _MOST_CARDS: Final = 256
 _FACTORS: Final = np.random.default_rng(1).integers(1 << 62, size=(_MOST_CARDS, 1)) * 2 + 1
@@ -135,3 +138,26 @@ class RoomColumns:
     def room_on(self, rows: Rows) -> Room:
         """Of `rows`."""
         return Room(*(column[:, rows] for column in self.room))
+
+
+def seen_in_chunks(tables: Columns, rows: Rows) -> Iterator[tuple[Rows, FreeCards]]:
+    """(where among `rows`, their cards), every one of `rows` once, as many at a time as are best judged together."""
+    for group in tables.cards.groups(rows):
+        for places, some in in_chunks(group.rows, tables.capacity):
+            with tables.cards.viewing(group.width):
+                seen = FreeCards.of(tables, some)
+            yield (places if group.places is None else group.places[places]), seen
+
+
+def in_chunks(rows: Rows, capacity: int) -> Iterator[tuple[slice, Rows]]:
+    """(where among `rows`, these rows), `rows` in parts of as many as are best judged at a time."""
+    if isinstance(rows, slice):
+        start, stop, _ = rows.indices(capacity)
+        yield from ((slice(some.start - start, some.stop - start), some) for some in slices(start, stop))
+    else:
+        yield from ((places, rows[places]) for places in slices(0, len(rows)))
+
+
+def slices(start: int, stop: int) -> Iterator[slice]:
+    """The numbers from `start` to `stop`, without it, in parts of as many rows as are best judged at a time."""
+    return (slice(at, min(at + ROWS_AT_A_TIME, stop)) for at in range(start, stop, ROWS_AT_A_TIME))

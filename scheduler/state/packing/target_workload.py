@@ -22,9 +22,9 @@ from scheduler.state.changes import Change, ChangeLog
 from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, RowArray, Rows
 from scheduler.state.columns.resources import CPU_INDEX
 from scheduler.state.packing import cards_seen
-from scheduler.state.packing.cards_seen import FreeCards, RoomColumns
+from scheduler.state.packing.cards_seen import RoomColumns, in_chunks, seen_in_chunks, slices
 from scheduler.state.packing.requests_seen import RequestsSeen, Shape
-from scheduler.state.packing.workload import PARTS, FloatArray, Workload
+from scheduler.state.packing.workload import FloatArray, Workload
 
 # With half as many, a fifth of requests that name models are too many for them.
 _MOST_REQUESTS: Final = 64
@@ -38,8 +38,6 @@ _STEP: Final = 0.08
 # Four for each pod that is booked. Sixty together cost little more than one.
 _ROWS_PER_STEP: Final = 64
 _PODS_PER_STEP: Final = 16
-# So many rows at a time are still in the processor's cache.
-_ROWS_AT_A_TIME: Final = 1_024
 _WORKLOAD: Final = int(Change.WORKLOAD)
 
 
@@ -49,16 +47,6 @@ class Part(NamedTuple):
     columns: RoomColumns
     places: slice | RowArray
     rows: Rows
-
-
-class Fragmentation(NamedTuple):
-    """Of some rows. free: units of cards that may be given to somebody. unusable: of these, for a pod as they come.
-
-    That is the expected number, 0..free.
-    """
-
-    free: float
-    unusable: float
 
 
 class Columns(cards_seen.Columns, Protocol):
@@ -112,13 +100,13 @@ class TargetWorkload:
             start, stop, _ = rows.indices(self._tables.capacity)
             middle = min(max(start, reached), stop)
             for columns, first, last in ((new, start, middle), (old, middle, stop)):
-                for here in _slices(first, last):
+                for here in slices(first, last):
                     yield Part(columns, slice(here.start - start, here.stop - start), here)
         else:
             for columns, chosen in ((new, rows < reached), (old, rows >= reached)):
                 (places,) = chosen.nonzero()
-                for at in range(0, len(places), _ROWS_AT_A_TIME):
-                    some = places[at : at + _ROWS_AT_A_TIME]
+                for here in slices(0, len(places)):
+                    some = places[here]
                     yield Part(columns, some, rows[some])
 
     def columns_of(self, row: int) -> RoomColumns:
@@ -126,12 +114,15 @@ class TargetWorkload:
         new, old, reached = self._current()
         return new if row < reached else old
 
-    def fragmentation(self, rows: Rows = ALL_ROWS) -> Fragmentation:
-        """Of `rows` together, by the shares of requests alone."""
-        by_shares = self._by_shares()
-        free, usable = self._usable(by_shares, rows)
-        # A request that asks no card can use nothing of them.
-        return Fragmentation(free, free - float((usable * by_shares.weights[:, 0]).sum()) / PARTS)
+    def usual(self) -> Workload:
+        """What usually comes, and all of a node, weighed by shares, which add up to 1 with those that ask no card."""
+        weighted = self._seen.shares(_MOST_REQUESTS)
+        weighted += [(shape, _WHOLE_NODES) for shape in self._whole_nodes()]
+        total = sum(weight for _, weight in weighted) or 1.0
+        cards = self._tables.cards
+        usable = cards.stored.units[cards.stored.usable]
+        step = _STEP * float(usable.mean()) if len(usable) else 1.0
+        return Workload.of([(shape, weight / total) for shape, weight in weighted], cards.model_code, step)
 
     def _current(self) -> tuple[RoomColumns, RoomColumns, int]:
         """(columns of the rows before the third, columns of the others), true of the tables as they are."""
@@ -156,8 +147,8 @@ class TargetWorkload:
 
     def _begin(self) -> RoomColumns:
         """A new workload; no row has it yet, unless it is the first, or rows are more than they were."""
-        by_shares = self._by_shares()
-        free, usable = self._usable(by_shares, ALL_ROWS)
+        by_shares = self.usual()
+        free, usable = self._usable(by_shares)
         scarcity = free / np.maximum(usable, max(free, 1.0) / _SCARCEST)
         self._old, self._new = self._new, RoomColumns(by_shares.reweighted(scarcity), self._tables)
         if self._old is not None and len(self._old.worth) != self._tables.capacity:
@@ -168,16 +159,6 @@ class TargetWorkload:
             self._work_out_all(self._new)
             self._version = self._tables.changes.version
         return self._new
-
-    def _by_shares(self) -> Workload:
-        """What usually comes, and all of a node. Weights are shares, and those add up to 1."""
-        weighted = self._seen.shares(_MOST_REQUESTS)
-        weighted += [(shape, _WHOLE_NODES) for shape in self._whole_nodes()]
-        total = sum(weight for _, weight in weighted) or 1.0
-        cards = self._tables.cards
-        usable = cards.stored.units[cards.stored.usable]
-        step = _STEP * float(usable.mean()) if len(usable) else 1.0
-        return Workload.of([(shape, weight / total) for shape, weight in weighted], cards.model_code, step)
 
     def _whole_nodes(self) -> list[Shape]:
         """A request for all cards and all CPU, for each shape of nodes with several cards, the most frequent first."""
@@ -197,32 +178,16 @@ class TargetWorkload:
     def _work_out_all(self, columns: RoomColumns) -> None:
         for group in self._tables.cards.groups(ALL_ROWS):
             with self._tables.cards.viewing(group.width):
-                for some in _in_chunks(group.rows, self._tables.capacity):
+                for _, some in in_chunks(group.rows, self._tables.capacity):
                     columns.work_out(some)
 
-    def _usable(self, workload: Workload, rows: Rows) -> tuple[float, FloatArray]:
-        """(units that are free on `rows`, float64[requests]: what each request can use of them)."""
-        tables = self._tables
+    def _usable(self, workload: Workload) -> tuple[float, FloatArray]:
+        """(units that are free in the cluster, float64[requests]: what each request can use of them)."""
         free, usable = 0.0, np.zeros(len(workload.weights))
-        for group in tables.cards.groups(rows):
-            with tables.cards.viewing(group.width):
-                for some in _in_chunks(group.rows, tables.capacity):
-                    seen = FreeCards.of(tables, some)
-                    free += float(seen.free.sum())
-                    first, like = seen.kinds_of_rows()
-                    seen = seen.of_rows(first)
-                    worth = workload.worth_by_request(seen.room(workload), seen.cpu)
-                    usable += worth.sum(axis=1) if isinstance(like, slice) else worth @ np.bincount(like)
+        for _, seen in seen_in_chunks(self._tables, ALL_ROWS):
+            free += float(seen.free.sum())
+            first, like = seen.kinds_of_rows()
+            kinds = seen.of_rows(first)
+            worth = workload.worth_by_request(kinds.room(workload), kinds.cpu)
+            usable += worth.sum(axis=1) if isinstance(like, slice) else worth @ np.bincount(like)
         return free, usable / np.maximum(workload.weights[:, 0], 1.0)
-
-
-def _in_chunks(rows: Rows, capacity: int) -> Iterator[Rows]:
-    """`rows` in parts of as many as are best judged at a time."""
-    if isinstance(rows, slice):
-        yield from _slices(*rows.indices(capacity)[:2])
-    else:
-        yield from (rows[at : at + _ROWS_AT_A_TIME] for at in range(0, len(rows), _ROWS_AT_A_TIME))
-
-
-def _slices(start: int, stop: int) -> Iterator[slice]:
-    return (slice(at, min(at + _ROWS_AT_A_TIME, stop)) for at in range(start, stop, _ROWS_AT_A_TIME))

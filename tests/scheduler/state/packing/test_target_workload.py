@@ -1,6 +1,5 @@
 """What nodes are worth to the pods that usually come: against plain Python, and as the cluster changes."""
 
-from collections.abc import Sequence
 from math import floor
 
 import numpy as np
@@ -18,18 +17,9 @@ from scheduler.state.packing.target_workload import TargetWorkload
 from scheduler.state.packing.workload import PARTS, Room, Workload
 from scheduler.state.tables import Tables
 from tests.support.builders import UNIT_MIB, bound, card, pod, wire_node
+from tests.support.usable import usable
 
 MODELS = {"A": 1, "B": 2}
-
-
-def usable(shape: Shape, free: Sequence[int], models: Sequence[str], cpu: int) -> float:
-    """As the module's docstring says."""
-    holding = [units for units, model in zip(free, models, strict=True) if shape.models.accepts(model)]
-    holding = [units for units in holding if units >= shape.units]
-    copies = sum(units // shape.units for units in holding)
-    if len(holding) < shape.cards:
-        return 0.0
-    return sum(holding) * min(1.0, cpu * shape.cards / max(shape.cpu_millis, 1e-9) / copies)
 
 
 SHAPES = st.builds(
@@ -152,19 +142,3 @@ def test_a_cluster_that_grows_is_worked_out_again() -> None:
         tables.upsert_node(wire_node(f"n{number}", [8, 8]))
 
     assert sum(value > 0 for value in worth(tables.target, tables)) == 200
-
-
-def test_memory_that_no_usual_pod_fits_into_is_fragmented() -> None:
-    tables = tables_of(1)
-    for _ in range(998):
-        tables.target.note(pod("usual", 8), 0.0)
-    assert tables.target.fragmentation().unusable == pytest.approx(0.0, abs=0.1)
-    come(tables, "odd", 3, 0)
-
-    free, unusable = tables.target.fragmentation()
-    assert free == 13
-    assert unusable == pytest.approx(5.0, abs=0.1)
-
-
-def test_without_nodes_nothing_is_free() -> None:
-    assert tables_of(0).target.fragmentation() == (0.0, 0.0)

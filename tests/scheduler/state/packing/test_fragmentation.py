@@ -1,0 +1,145 @@
+"""Free memory that no usual pod can use: against plain Python, of nodes and of the cluster."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from config.protocol import names
+from scheduler.pods.gpu_request import ResourceNames, Selection
+from scheduler.state.columns.arrays import ALL_ROWS
+from scheduler.state.packing.cards_seen import FreeCards
+from scheduler.state.packing.fragmentation import Copied, Fragmentation, measured, of_cards
+from scheduler.state.packing.requests_seen import Shape
+from scheduler.state.packing.workload import Workload
+from scheduler.state.tables import Tables
+from tests.support.builders import UNIT_MIB, bound, card, pod, wire_node
+from tests.support.usable import usable
+
+SHAPES = st.builds(
+    Shape,
+    st.integers(0, 8_000),
+    st.integers(0, 3),
+    st.integers(1, 9),
+    st.sampled_from([Selection(), Selection(frozenset("A")), Selection(excluded=frozenset("A"))]),
+)
+
+
+class Asked(NamedTuple):
+    """A node: (units, model) of each card, its CPU, and units that a pod holds of its first card."""
+
+    cards: list[tuple[int, str]]
+    cpu: int
+    held: int
+
+
+NODES = st.builds(
+    Asked,
+    st.lists(st.tuples(st.integers(1, 20), st.sampled_from("AB")), max_size=9),
+    st.integers(0, 20),
+    st.integers(0, 20),
+)
+
+
+def tables_of(nodes: list[Asked]) -> Tables:
+    tables = Tables(ResourceNames())
+    for number, node in enumerate(nodes):
+        name = f"n{number}"
+        cards = [card(slot, units, node=name, model=model) for slot, (units, model) in enumerate(node.cards)]
+        tables.upsert_node(wire_node(name, cards, cpu=str(node.cpu)))
+        held = min(node.held, node.cards[0][0]) if node.cards else 0
+        if held:
+            said = {names.MEM_IDX: "0", names.MEM_POD: str(held), names.UNIT_MIB: str(UNIT_MIB)}
+            tables.add(bound(pod(f"p{number}", held), name, said))
+    return tables
+
+
+def by_hand(weighted: list[tuple[Shape, float]], node: Asked) -> tuple[float, float]:
+    """(free, unusable) of one node."""
+    free, models = [units for units, _ in node.cards], [model for _, model in node.cards]
+    if free:
+        free[0] -= min(node.held, free[0])
+    can_use = sum(
+        share * usable(shape, free, models, 1_000 * node.cpu) for shape, share in weighted if shape.cards and any(free)
+    )
+    return sum(free), sum(free) - can_use
+
+
+def workload_of(tables: Tables, weighted: list[tuple[Shape, float]]) -> Workload:
+    return Workload.of(weighted, tables.cards.model_code, 1.0)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(SHAPES, st.integers(1, 9)), min_size=1, max_size=6), st.lists(NODES, max_size=9))
+def test_every_node_is_measured_as_the_document_says(counted: list[tuple[Shape, int]], nodes: list[Asked]) -> None:
+    total = sum(count for _, count in counted)
+    weighted = [(shape, count / total) for shape, count in counted]
+    tables = tables_of(nodes)
+    rows = np.array([tables.row_of[f"n{number}"] for number in range(len(nodes))], dtype=np.intp)
+    found = measured(tables, workload_of(tables, weighted), rows)
+    expected = [by_hand(weighted, node) for node in nodes]
+
+    assert found.free.tolist() == [free for free, _ in expected]
+    assert found.unusable.tolist() == pytest.approx([unusable for _, unusable in expected], abs=1e-3)
+    whole = measured(tables, workload_of(tables, weighted))
+    assert whole.total() == pytest.approx(found.total(), abs=1e-6)
+    assert whole.free[rows].tolist() == found.free.tolist()
+
+
+def test_rows_of_many_nodes_alike_and_of_different_width_are_in_their_places() -> None:
+    nodes = [Asked([(8, "A")] * (16 if number == 700 else 2), 9, number % 2 * 5) for number in range(2_500)]
+    tables = tables_of(nodes)
+    weighted = [(Shape(0, 1, 4), 0.5), (Shape(0, 2, 8), 0.5)]
+    found = measured(tables, workload_of(tables, weighted))
+
+    for number in (0, 1, 699, 700, 701, 1_023, 1_024, 2_499):
+        row = tables.row_of[f"n{number}"]
+        free, unusable = by_hand(weighted, nodes[number])
+        assert (found.free[row], found.unusable[row]) == (free, pytest.approx(unusable, abs=1e-3))
+
+
+def test_a_slice_of_rows_begins_where_it_begins() -> None:
+    tables = tables_of([Asked([(number + 1, "A")], 9, 0) for number in range(6)])
+    workload = workload_of(tables, [(Shape(0, 1, 4), 1.0)])
+
+    assert measured(tables, workload, slice(2, 5)).free.tolist() == measured(tables, workload).free.tolist()[2:5]
+
+
+def test_memory_that_is_only_supposed_to_be_free_is_measured_alike() -> None:
+    tables = tables_of([Asked([(8, "A"), (8, "A")], 9, 5)])
+    workload = workload_of(tables, [(Shape(0, 1, 4), 1.0)])
+    cards = FreeCards.of(tables, np.array([tables.row_of["n0"]], dtype=np.intp))
+    freed = cards._replace(free=cards.free + np.array([[5.0], [0.0], [0.0], [0.0]]))
+
+    assert of_cards(cards, workload).total() == Fragmentation(11.0, 3.0)
+    assert of_cards(freed, workload).total() == Fragmentation(16.0, 0.0)
+
+
+def test_a_copy_is_of_its_moment() -> None:
+    tables = tables_of([Asked([(8, "A"), (8, "A")], 9, 0)])
+    copied = Copied.of(tables, workload_of(tables, [(Shape(0, 1, 4, Selection(frozenset("A"))), 1.0)]), ALL_ROWS)
+    tables.remove_node("n0")
+    tables.upsert_node(wire_node("n1", [3]))
+
+    assert copied.measured().total() == Fragmentation(16.0, 0.0)
+
+
+def test_memory_that_no_usual_pod_fits_into_is_fragmented() -> None:
+    tables = tables_of([Asked([(8, "A"), (8, "A")], 9, 0)])
+    for _ in range(998):
+        tables.target.note(pod("usual", 8), 0.0)
+    assert measured(tables, tables.target.usual()).total().unusable == pytest.approx(0.0, abs=0.1)
+    odd = bound(pod("odd", 3), "n0", {names.MEM_IDX: "0", names.MEM_POD: "3", names.UNIT_MIB: str(UNIT_MIB)})
+    tables.target.note(odd, 0.0)
+    tables.add(odd)
+
+    free, unusable = measured(tables, tables.target.usual()).total()
+    assert free == 13
+    assert unusable == pytest.approx(5.0, abs=0.1)
+
+
+def test_without_nodes_nothing_is_free() -> None:
+    tables = tables_of([])
+    assert measured(tables, tables.target.usual()).total() == (0.0, 0.0)

@@ -1,0 +1,15 @@
+"""What fragmentation measures, as docs/packing.md says, for one request and one node in plain Python."""
+
+from collections.abc import Sequence
+
+from scheduler.state.packing.requests_seen import Shape
+
+
+def usable(shape: Shape, free: Sequence[int], models: Sequence[str], cpu: int) -> float:
+    """Units that pods of this shape can use of cards with so many free units and free CPU millis."""
+    holding = [units for units, model in zip(free, models, strict=True) if shape.models.accepts(model)]
+    holding = [units for units in holding if units >= shape.units]
+    copies = sum(units // shape.units for units in holding)
+    if len(holding) < shape.cards:
+        return 0.0
+    return sum(holding) * min(1.0, cpu * shape.cards / max(shape.cpu_millis, 1e-9) / copies)
