@@ -135,7 +135,8 @@ class Document(Section):
 class ClusterFile:
     """All files together. ignored: manifests that are not read, as `kind namespace/name`.
 
-    storage: manifests of claims, volumes and their like, each with its kind. files: of each entry, by its identity.
+    storage: manifests of claims, volumes and their like, each with its kind. budgets: of disruption budgets, which only
+    `defragment` reads. files: of each entry, by its identity.
     """
 
     nodes: list[NodeGroup] = field(default_factory=list)
@@ -143,6 +144,7 @@ class ClusterFile:
     faults: list[DescribedFault] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     storage: list[Manifest] = field(default_factory=list)
+    budgets: list[Manifest] = field(default_factory=list)
     files: dict[int, str] = field(default_factory=dict, repr=False)
 
     def file_of(self, described: object) -> str:

@@ -40,6 +40,7 @@ _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "Job"}
 # Those that have no namespace, and the others.
 _OF_THE_CLUSTER: Final = frozenset({"PersistentVolume", "StorageClass", "CSINode", "CSIDriver", "VolumeAttachment"})
 _STORAGE: Final = _OF_THE_CLUSTER | {"PersistentVolumeClaim", "CSIStorageCapacity"}
+_BUDGET: Final = "PodDisruptionBudget"
 # They make pods, so ignoring them would mislead.
 _NOT_READ: Final = frozenset({"DaemonSet", "CronJob", "ReplicationController"})
 _OF_AN_ENTRY: Final = frozenset({"at_s", "atS", "runs_s", "runsS", "count"})
@@ -112,14 +113,16 @@ class _Reader:
         pods: Sequence[PodGroup] = (),
         faults: Sequence[DescribedFault] = (),
         storage: Sequence[Manifest] = (),
+        budgets: Sequence[Manifest] = (),
     ) -> None:
         cluster = self.cluster
-        for described in (*nodes, *pods, *faults, *storage):
+        for described in (*nodes, *pods, *faults, *storage, *budgets):
             cluster.files[id(described)] = str(path)
         cluster.nodes += nodes
         cluster.pods += pods
         cluster.faults += faults
         cluster.storage += storage
+        cluster.budgets += budgets
 
     def _take_manifest(self, path: Path, manifest: dict[str, object]) -> None:
         kind = manifest.get("kind")
@@ -145,6 +148,11 @@ class _Reader:
             self.mistakes.append(Mistake("kind", source, message))
         else:
             self.cluster.ignored.append(label)
+            self._take_budget(path, manifest, source)
+
+    def _take_budget(self, path: Path, manifest: dict[str, object], source: str) -> None:
+        if manifest.get("kind") == _BUDGET and (found := self._checked(StorageManifest, manifest, source)):
+            self._add(path, budgets=[plain(found)])
 
     def _checked(self, model: type[M], document: dict[str, object], source: str) -> M | None:
         try:

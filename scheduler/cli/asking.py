@@ -76,15 +76,20 @@ class Site:
 
     def what_if(self, wire: objects.Pod, replicas: int, words: tuple[str, ...] = ()) -> WhatIf:
         """Of a pod that does not exist. words: what there is to say of it already, in sentences."""
+        pod, told = self.asking(wire)
+        return answer_of(what_if(self.reading, pod, replicas, (*words, *told)))
+
+    def asking(self, wire: objects.Pod) -> tuple[Pod, tuple[str, ...]]:
+        """(a pod that does not exist, as this scheduler would see it; what there is to say of it, in sentences)."""
         pod, left_out = self._read(new_pod(wire))
-        words += tuple(map(sentence, (*mistakes(wire, self.reader.resources), *left_out)))
+        words = tuple(map(sentence, (*mistakes(wire, self.reader.resources), *left_out)))
         engine = self.reading.engine
         if pod.scheduler_name not in engine.scheduler_names:
             ours = own_name(engine)
             if pod.template.gpu_units:
                 words += (sentence(forgotten(pod.scheduler_name, ours)),)
             pod = replace(pod, scheduler_name=ours)
-        return answer_of(what_if(self.reading, pod, replicas, words))
+        return pod, words
 
     async def prioritized(self, asked: Manifest) -> tuple[objects.Pod, tuple[str, ...]]:
         """(the pod with the priority that the API server would give it, what there is to say of that)."""
@@ -176,7 +181,14 @@ async def site(cluster: Cluster, configuration: SchedulerConfiguration, kinds: C
         engine.budgets_listed()
     if unread:
         problems.insert(0, f"not allowed to read, and left out: {listed(unread, _MOST_NAMES)}; see docs/explain.md")
-    reading = Reading(engine, configuration.memory_unit_mib, beside.since, frozenset(unread), beside.of_others)
+    reading = Reading(
+        engine,
+        configuration.memory_unit_mib,
+        beside.since,
+        frozenset(unread),
+        beside.of_others,
+        controllers=beside.controllers,
+    )
     return Site(cluster, reading, reader, problems)
 
 
@@ -191,6 +203,7 @@ class _BesideTheEngine:
     def __init__(self, reader: PodReader, scheduler_names: Collection[str]) -> None:
         self.since: dict[str, str] = {}
         self.of_others: list[Pod] = []
+        self.controllers: dict[str, objects.OwnerReference] = {}
         self._reader, self._scheduler_names = reader, scheduler_names
 
     def noting(
@@ -206,6 +219,9 @@ class _BesideTheEngine:
         return noting
 
     def _note(self, wire: objects.Pod) -> None:
+        if wire.spec.node_name:
+            owners = wire.metadata.owner_references
+            self.controllers.update((wire.metadata.uid, owner) for owner in owners if owner.controller)
         if wire.metadata.deletion_timestamp:
             self.since[wire.metadata.uid] = _requested(wire.metadata)
         elif not wire.spec.node_name and wire.spec.scheduler_name not in self._scheduler_names:

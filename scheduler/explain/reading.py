@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from scheduler.engine import Engine
 from scheduler.explain.answers import Going, Nominated, listed
+from scheduler.kube.objects import OwnerReference
 from scheduler.kube.port import PodKey
 from scheduler.pods.pod import Pod
 
@@ -34,7 +35,8 @@ class Reading:
     terminating_since: by uid, when a pod's deletion was requested, RFC 3339; of pods that are being deleted.
     unread: names of the kinds of objects that could not be read. of_others: pods without a node that request GPU memory
     and wait for another scheduler. sees: whether pods of a namespace are told by name. most_leaving: where a node has
-    more pods, it is not tried who would have to leave; 0: it always is.
+    more pods, it is not tried who would have to leave; 0: it always is. controllers: by uid, of pods with a node that
+    have one.
     """
 
     engine: Engine
@@ -44,6 +46,7 @@ class Reading:
     of_others: Sequence[Pod] = ()
     sees: Callable[[str], bool] = _everything
     most_leaving: int = 0
+    controllers: Mapping[str, OwnerReference] = field(default_factory=dict[str, OwnerReference])
 
     def named(self, key: PodKey) -> str:
         """`namespace/name`, where that may be told."""

@@ -76,7 +76,7 @@ def _most_promising(engine: Engine, movable: Movable, pod: Pod, least: Int64Arra
 
 
 def _on_cards(engine: Engine, pod: Pod, rows: RowArray) -> Int64Array:
-    """int64[rows]: how many pods are on the cards of each that would be emptied; one that is on several counts often."""
+    """int64[rows]: how many pods are on the cards of each that would be emptied; one on several counts often."""
     request = pod.template.gpu_request
     if request is None:
         return np.zeros(len(rows), dtype=np.int64)

@@ -16,7 +16,7 @@ from scheduler.state.pod_record import PodRecord
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """record: the pod that leaves. cards: on which it is, index to units. moving: it without a node. place: its next."""
+    """record: the pod that leaves. cards: on which it is, index to units. moving: its successor. place: its next."""
 
     record: PodRecord
     cards: Mapping[int, int]

@@ -3,7 +3,7 @@
     for each node, who would have to leave it ──▶ the pod is put there ──▶ each of those is placed elsewhere
          (the fewest first, `leaving`)             so that its room is kept     by the profile's filters and scores
 
-Where one of them finds no place, others may leave for it in their turn: a chain, of at most `_LONGEST_CHAIN` moves more.
+Where one of them finds no place, others may leave for it in their turn: a chain, of `_LONGEST_CHAIN` moves at most.
 The work is bounded: so many nodes are looked at pod by pod, so many of their sets of pods are tried, and at most
 MOST_TRIES placements in all. So a plan need not be the shortest one there is, nor be found where there is one.
 """

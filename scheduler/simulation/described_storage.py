@@ -6,13 +6,16 @@
 Provisioners, and the controller that binds (pkg/controller/volume/persistentvolume), act the moment a pod is placed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
 
 from config.clusterfile.reading import ClusterFile, said_of
+from config.clusterfile.workloads import Manifest
 from config.settings.mistakes import ConfigurationError, Mistake
+from scheduler.kube.objects import PodDisruptionBudget
 from scheduler.kube.port import CLAIMS, OF_STORAGE, STORAGE_CLASSES, VOLUMES, Kind
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.simulation.defaults import decoded
@@ -27,14 +30,31 @@ def create_storage(cluster: ClusterFile, world: World) -> None:
     mistakes: list[Mistake] = []
     for manifest in cluster.storage:
         kind = _KINDS[str(manifest["kind"]).lower()]
-        try:
+        with _noting(mistakes, cluster, manifest):
             world.storage.create(kind, decoded(manifest, kind.type))
-        except msgspec.ValidationError as error:
-            message, _, path = str(error).partition(" - at `$.")
-            source = cluster.source_of(manifest, said_of(manifest))
-            mistakes.append(Mistake(path.removesuffix("`"), source, message.lower()))
     if mistakes:
         raise ConfigurationError(mistakes)
+
+
+def create_budgets(cluster: ClusterFile, world: World) -> None:
+    """The disruption budgets of the file, as they are written. Raises ConfigurationError, as `create_storage`."""
+    mistakes: list[Mistake] = []
+    for manifest in cluster.budgets:
+        with _noting(mistakes, cluster, manifest):
+            world.disruption_budgets.add(decoded(manifest, PodDisruptionBudget))
+    if mistakes:
+        raise ConfigurationError(mistakes)
+
+
+@contextmanager
+def _noting(mistakes: list[Mistake], cluster: ClusterFile, manifest: Manifest) -> Iterator[None]:
+    """What is wrong with the manifest goes to `mistakes`."""
+    try:
+        yield
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$.")
+        source = cluster.source_of(manifest, said_of(manifest))
+        mistakes.append(Mistake(path.removesuffix("`"), source, message.lower()))
 
 
 def fulfil(plan: Plan, world: World) -> None:

@@ -24,6 +24,12 @@ class PodDisruptionBudgets:
         self._identity = identity
         self._namespaces = namespaces
 
+    def add(self, budget: PodDisruptionBudget) -> PodDisruptionBudget:
+        """One as it is written, and its namespace if that is missing; raises ApiConflict."""
+        wanted = replace(budget, metadata=replace(budget.metadata, namespace=budget.metadata.namespace or "default"))
+        self._namespaces.ensure(wanted.metadata.namespace)
+        return self.collection.create(replace(wanted, metadata=self._identity.given_to(wanted.metadata)))
+
     def create(self, namespace: str, name: str, labels: Mapping[str, str], allowed: int) -> PodDisruptionBudget:
         """Make one for the pods with these labels, and its namespace if that is missing; raises ApiConflict."""
         self._namespaces.ensure(namespace)

@@ -22,7 +22,7 @@ from scheduler.queue.entry import State
 from scheduler.scheduling_cycle import NoFit, Placement
 from scheduler.simulation.arriving import refuse_twins
 from scheduler.simulation.course import Course
-from scheduler.simulation.described_storage import create_storage, fulfil
+from scheduler.simulation.described_storage import create_budgets, create_storage, fulfil
 from scheduler.simulation.feed import Feed
 from scheduler.simulation.player import TimelinePlayer
 from scheduler.simulation.report import FINISHED, LOST, Placed, Report, Waits
@@ -58,6 +58,20 @@ def replay(
     return replace(playing.run(), ignored=tuple(cluster.ignored))
 
 
+def world_after(
+    cluster: ClusterFile, built: tuple[Engine, PodReader], *, resources: ResourceNames, unit_mib: int
+) -> World:
+    """The cluster once nothing more happens in it; the arguments as `replay`. Budgets are as their status says.
+
+    Raises ConfigurationError for objects that an API server would not take.
+    """
+    playing = _Replay(timeline(cluster, resources, unit_mib), *built, rejects=False, course=None)
+    playing.begin(cluster)
+    playing.run()
+    create_budgets(cluster, playing.world)
+    return playing.world
+
+
 @dataclass(slots=True)
 class _Try:
     """The last attempt for a pod that waits. version: of the tables then."""
@@ -75,7 +89,7 @@ class _Replay:
         self._rejects = rejects
         self._course = course
         self._engine = engine
-        self._world = World(lambda: EPOCH_S + self._now_s)
+        self.world = self._world = World(lambda: EPOCH_S + self._now_s)
         self._player = TimelinePlayer(self._world, steps)
         self._handlers = EventHandlers(engine, reader, now_s=lambda: self._now_s, report=self._note_problem)
         volume_handlers = VolumeHandlers(engine.change_volumes, report=self._note_problem, seen=lambda _: None)

@@ -19,7 +19,7 @@ Shell = Literal["bash", "zsh"]
 _NO_FILES, _FILES = 4, 0
 # Who has pressed a key waits for this.
 _PATIENCE_S: Final = 3.0
-_OF_FILES: Final = frozenset({"--config", "--kubeconfig", "--file", "-f"})
+_OF_FILES: Final = frozenset({"--config", "--kubeconfig", "--file", "-f", "--cluster"})
 _BASH: Final = r"""# kubectl gpushare completion bash: source it, or keep it where your shell looks for completions.
 _kubectl_gpushare() {
     local found

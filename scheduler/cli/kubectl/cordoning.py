@@ -6,7 +6,7 @@ read nodes, pods ──▶ what it becomes ──▶ PATCH ──node has change
 import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
@@ -15,11 +15,19 @@ from scheduler.cli.clusters import opened
 from scheduler.cli.manifests import Unanswerable, Unreadable
 from scheduler.explain.cordons import Cordon, NoSuchCard
 from scheduler.inspect.terminal import printable
-from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, ApiConflict, ApiError, ApiRefused
+from scheduler.kube.port import CONFIG_MAPS, NODES, PODS, ApiConflict, ApiError, ApiRefused, Cluster
 from scheduler.state.tables import Tables
 
 _TRIES: Final = 5
 Change = Callable[[Tables, str, Sequence[str]], Cordon]
+
+
+class Annotating(Cluster, Protocol):
+    """A cluster whose nodes may be written, which the scheduler itself does not."""
+
+    async def annotate_node(self, name: str, annotations: Mapping[str, str | None], version: str) -> None:
+        """As KubeCluster."""
+        ...
 
 
 def write(
@@ -30,35 +38,36 @@ def write(
     cards: Sequence[str],
 ) -> None:
     """Write what `change` makes of the node, and print its words. Raises Unanswerable."""
-    made = asyncio.run(_written(configuration, environment, change, node, cards))
+
+    async def in_cluster() -> Cordon:
+        async with opened(configuration, environment) as cluster:
+            return await written(cluster, configuration, change, node, cards)
+
+    made = asyncio.run(in_cluster())
     sys.stdout.write(printable(made.words or (f"node {node}: no card was cordoned",)))
 
 
-async def _written(
-    configuration: SchedulerConfiguration,
-    environment: Mapping[str, str],
-    change: Change,
-    node: str,
-    cards: Sequence[str],
+async def written(
+    cluster: Annotating, configuration: SchedulerConfiguration, change: Change, node: str, cards: Sequence[str]
 ) -> Cordon:
-    async with opened(configuration, environment) as cluster:
-        for _ in range(_TRIES):
-            tables = (await site(cluster, configuration, (NODES, PODS, CONFIG_MAPS))).reading.engine.tables
-            made = _change(tables, change, node, cards)
-            if not made.changed:
-                return made
-            version = tables.node(node).metadata.resource_version
-            try:
-                await cluster.annotate_node(node, {names.CORDON: made.value}, version)
-            except ApiConflict:
-                continue
-            except ApiRefused as error:
-                message = f"node {node} is not changed: {error.message}"
-                raise Unanswerable(message) from error
-            except ApiError as error:
-                message = f"whether node {node} is changed is not known: {error.message}"
-                raise Unreadable(message) from error
+    """Write what `change` makes of the node. Raises Unanswerable."""
+    for _ in range(_TRIES):
+        tables = (await site(cluster, configuration, (NODES, PODS, CONFIG_MAPS))).reading.engine.tables
+        made = _change(tables, change, node, cards)
+        if not made.changed:
             return made
+        version = tables.node(node).metadata.resource_version
+        try:
+            await cluster.annotate_node(node, {names.CORDON: made.value}, version)
+        except ApiConflict:
+            continue
+        except ApiRefused as error:
+            message = f"node {node} is not changed: {error.message}"
+            raise Unanswerable(message) from error
+        except ApiError as error:
+            message = f"whether node {node} is changed is not known: {error.message}"
+            raise Unreadable(message) from error
+        return made
     message = f"node {node} is not changed: somebody else changes it all the time; try again"
     raise Unanswerable(message)
 

@@ -108,6 +108,49 @@ def what_if(
 
 
 @cli.command()
+def defragment(
+    *,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Make room for this pod or workload; - for standard input.")
+    ] = None,
+    cluster: Annotated[
+        list[Path] | None, typer.Option(metavar="CLUSTER.yaml", help="Plan for cluster files instead of a cluster.")
+    ] = None,
+    max_moves: Annotated[int, typer.Option(min=1, max=100, help="Pods that are moved at most.")] = 10,
+    max_priority: Annotated[
+        int | None, typer.Option(help="Of pods that are moved (default: that of the pod, or 0 without one).")
+    ] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute/--dry-run", help="Evict the pods, one at a time; or only say which.")
+    ] = False,
+    timeout: Annotated[int, typer.Option(min=1, help="Seconds for each move.")] = 300,
+    config: _Config = None,
+    kubeconfig: _Kubeconfig = None,
+    context: _Context = None,
+    output: _Output = "table",
+) -> None:
+    """Say which pods to move, and where, so that a pod fits, or that usual pods can use more; --execute evicts them."""
+    if execute and cluster:
+        give_up(PROGRAM, "--execute needs a cluster: a cluster file is only planned for")
+    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
+    from scheduler.cli.defragment import Asked  # noqa: PLC0415 - as above
+    from scheduler.cli.defragment import defragment as answer  # noqa: PLC0415
+
+    asked = Asked(
+        file=file,
+        cluster=tuple(cluster or ()),
+        most_moves=max_moves,
+        max_priority=max_priority,
+        evicts=execute,
+        timeout_s=timeout,
+        output=output,
+    )
+    with answering(PROGRAM):
+        found = answer(configuration, os.environ, asked)
+    raise typer.Exit(Exit.FINE if found else Exit.FOUND)
+
+
+@cli.command()
 def cordon(
     node: _Node,
     *,

@@ -133,6 +133,16 @@ class KubeCluster:
         """
         await self._patch(writing.node_path(name), writing.annotations_patch(annotations, version), "Node")
 
+    async def evict_pod(self, pod: PodKey) -> None:
+        """Ask the API server to evict the pod. For the commands of operators, as `annotate_node`.
+
+        ApiThrottled: a disruption budget does not allow it now; ApiNotFound: it is gone; ApiConflict: it has another
+        uid now.
+        """
+        path = f"{writing.pod_path(pod.namespace, pod.name)}/eviction"
+        body = writing.eviction_body(pod)
+        await self._transport.send(HTTPMethod.POST, path, body, answers="Status", timeout_s=self._timeout_s)
+
     async def close(self) -> None:
         """As the port."""
         await self._transport.close()

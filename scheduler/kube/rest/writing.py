@@ -76,6 +76,18 @@ class _DeleteOptions(msgspec.Struct, rename="camel"):
     api_version: str = "v1"
 
 
+class _EvictionMeta(msgspec.Struct):
+    name: str
+    namespace: str
+
+
+class _Eviction(msgspec.Struct, rename="camel"):
+    metadata: _EvictionMeta
+    delete_options: _DeleteOptions
+    kind: str = "Eviction"
+    api_version: str = "policy/v1"
+
+
 class _EventMeta(msgspec.Struct):
     name: str
     namespace: str
@@ -247,6 +259,11 @@ def nomination_patch(pod: PodKey, node: str) -> bytes:
 def deletion_body(pod: PodKey) -> bytes:
     """Encode DeleteOptions: the pod with this uid and no other, with the grace period that it has."""
     return _ENCODER.encode(_DeleteOptions(_Uid(pod.uid)))
+
+
+def eviction_body(pod: PodKey) -> bytes:
+    """A policy/v1 Eviction of the pod with this uid and no other, with the grace period that it has."""
+    return _ENCODER.encode(_Eviction(_EvictionMeta(pod.name, pod.namespace), _DeleteOptions(_Uid(pod.uid))))
 
 
 def event_body(event: EventRecord) -> bytes:

@@ -1,0 +1,95 @@
+"""`defragment`: reads a cluster, or plays a cluster file, plans, and on the operator's word evicts pod after pod."""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from config.clusterfile.reading import read
+from config.settings.mistakes import ConfigurationError
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.build import build_engine, installed_plugins, resource_names
+from scheduler.cli.clusters import opened, tell_unread
+from scheduler.cli.colours import wanted
+from scheduler.cli.evicting import Planner, Rebalancing
+from scheduler.cli.manifests import Unanswerable, manifest
+from scheduler.explain.answers import as_json
+from scheduler.explain.tones import as_text
+from scheduler.kube.port import Cluster
+from scheduler.rebalancing.answers import Defragmentation
+from scheduler.rebalancing.text import lines
+from scheduler.simulation.cluster import MemoryCluster
+from scheduler.simulation.replay import world_after
+from scheduler.simulation.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The flags. file: of the pod, None for pods as they usually come. cluster: files, () for the kubeconfig's cluster.
+
+    max_priority: None for that of the pod, or 0 without one. evicts: the moves are made. timeout_s: for each of them.
+    """
+
+    file: Path | None = None
+    cluster: tuple[Path, ...] = ()
+    most_moves: int = 10
+    max_priority: int | None = None
+    evicts: bool = False
+    timeout_s: float = 300.0
+    output: str = "table"
+
+
+def defragment(configuration: SchedulerConfiguration, environment: Mapping[str, str], asked: Asked) -> bool:
+    """Print the plan, and make its moves where that is asked. Whether there is what was asked for.
+
+    Raises Unanswerable.
+    """
+    planner = Planner(
+        configuration,
+        None if asked.file is None else manifest(asked.file),
+        most_moves=asked.most_moves,
+        max_priority=asked.max_priority,
+    )
+    if asked.cluster:
+        return asyncio.run(_planned(MemoryCluster(_played(configuration, asked.cluster)), planner, asked))
+
+    async def of_kubeconfig() -> bool:
+        async with opened(configuration, environment) as cluster:
+            if not asked.evicts:
+                return await _planned(cluster, planner, asked)
+            rebalancing = Rebalancing(cluster, configuration, planner, asked.timeout_s, _say)
+            return await rebalancing.run(lambda plan: _print(plan.answer, asked.output))
+
+    return asyncio.run(of_kubeconfig())
+
+
+async def _planned(cluster: Cluster, planner: Planner, asked: Asked) -> bool:
+    of = await planner.read(cluster)
+    plan = await planner.plan(of)
+    tell_unread(of.unread)
+    _print(plan.answer, asked.output)
+    return plan.answer.found
+
+
+def _played(configuration: SchedulerConfiguration, files: tuple[Path, ...]) -> World:
+    """The cluster of the files once nothing more happens in it. Raises Unanswerable."""
+    built = build_engine(configuration, installed_plugins())
+    try:
+        return world_after(
+            read(*files), built, resources=resource_names(configuration), unit_mib=configuration.memory_unit_mib
+        )
+    except ConfigurationError as error:
+        raise Unanswerable(str(error)) from error
+
+
+def _print(answer: Defragmentation, output: str) -> None:
+    if output == "json":
+        sys.stdout.write(as_json(answer))
+    else:
+        sys.stdout.write(as_text(lines(answer), colour=wanted(sys.stdout, {})))
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,279 @@
+"""`defragment --execute`: the moves of a plan, one at a time, as long as each brings what it was made for.
+
+    plan ─▶ cordon the cards to be kept free ─▶ evict ─▶ wait: the pod gone, its successor bound ─▶ read and plan again
+              ▲                                                                                        │
+              └──────── one move less is needed ◀──────────────────────────────────────────────────────┤
+                        none is: done; as many as before, or no plan: stop  ◀──────────────────────────┘
+
+A card that is kept free takes no new pods (`gpushare/cordon`), so the successor cannot go back. They are given back at
+the end, however it ends, but not where the process is killed: what to type then is said before the first eviction.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Final, Protocol, cast
+
+from msgspec.structs import replace
+
+from config.protocol import names
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.cli.asking import Site, site
+from scheduler.cli.clusters import tell_unread
+from scheduler.cli.kubectl.cordoning import Annotating, written
+from scheduler.cli.manifests import Manifest, Unanswerable, Unreadable
+from scheduler.explain.cordons import cordoned, uncordoned
+from scheduler.kube import objects
+from scheduler.kube.port import (
+    PODS,
+    ApiError,
+    ApiNotFound,
+    ApiSilent,
+    Changed,
+    Cluster,
+    Deleted,
+    ListBegins,
+    ListEnds,
+    PodKey,
+    WatchEvent,
+)
+from scheduler.rebalancing.kept import kept_free
+from scheduler.rebalancing.order import Moved
+from scheduler.rebalancing.planning import Plan, plan_for, plan_for_usual
+from scheduler.rebalancing.text import verdict
+
+_NO_PRIORITY: Final = 0
+
+
+class Evicting(Annotating, Protocol):
+    """A cluster whose pods may be evicted, which the scheduler itself does not."""
+
+    async def evict_pod(self, pod: PodKey) -> None:
+        """As KubeCluster."""
+        ...
+
+
+class Planner:
+    """Plans of what was asked, of a cluster as it was read."""
+
+    def __init__(
+        self, configuration: SchedulerConfiguration, pod: Manifest | None, *, most_moves: int, max_priority: int | None
+    ) -> None:
+        """pod: None for pods as they usually come. max_priority: None for that of the pod, or 0 without one."""
+        self._configuration = configuration
+        self._most_moves = most_moves
+        self._max_priority = max_priority
+        self._pod = pod
+
+    @property
+    def for_pod(self) -> bool:
+        """Whether room is made for one pod."""
+        return self._pod is not None
+
+    async def read(self, cluster: Cluster) -> Site:
+        """The cluster as it is now. Raises Unreadable."""
+        return await site(cluster, self._configuration)
+
+    async def plan(self, of: Site, most_moves: int | None = None) -> Plan:
+        """most_moves: None for as many as was asked. Raises Unanswerable."""
+        most = self._most_moves if most_moves is None else most_moves
+        if self._pod is None:
+            return plan_for_usual(of.reading, most, self._max_priority or _NO_PRIORITY)
+        wire, words = await of.prioritized(self._pod)
+        pod, told = of.asking(wire)
+        return plan_for(of.reading, pod, most, self._max_priority, (*words, *told))
+
+
+class Rebalancing:
+    """One execution."""
+
+    def __init__(
+        self,
+        cluster: Evicting,
+        configuration: SchedulerConfiguration,
+        planner: Planner,
+        timeout_s: float,
+        say: Callable[[str], None],
+    ) -> None:
+        """timeout_s: for each move. say: what happens, a line each."""
+        self._cluster = cluster
+        self._planner = planner
+        self._timeout_s = timeout_s
+        self._say = say
+        self._kept = _KeptFree(cluster, configuration, say)
+
+    async def run(self, show: Callable[[Plan], None]) -> bool:
+        """Plan, show the plan, and make its moves. Whether all of it has come. Raises Unanswerable."""
+        of = await self._planner.read(self._cluster)
+        plan = await self._planner.plan(of)
+        tell_unread(of.unread)
+        show(plan)
+        if not plan.moves:
+            return plan.answer.found
+        try:
+            done = await self._move_all(plan)
+        finally:
+            await self._kept.give_back()
+        if done and self._planner.for_pod:
+            self._say("The cards are free for whoever comes first; create the pod now, unless it waits already.")
+        return done
+
+    async def _move_all(self, plan: Plan) -> bool:
+        count = len(plan.moves)
+        for number in range(1, count + 1):
+            await self._kept.want(kept_free(plan.answer.place, plan.answer.moves))
+            move = plan.answer.moves[0]
+            self._say(f"{number} of {count}: evicting pod {move.pod} from node {move.at.node}")
+            node = await self._evicted(plan.moves[0])
+            self._say(f"{number} of {count}: its successor is bound to node {node}")
+            of = await self._planner.read(self._cluster)
+            self._kept.hide_in(of)
+            after = await self._planner.plan(of, max(1, len(plan.moves) - 1))
+            if why := _in_vain(plan, after):
+                self._say(f"Stopped after {number} of {count} moves: {why}")
+                return False
+            plan = after
+            if not plan.moves:
+                break
+        self._say(f"Done. {_standing(plan)}")
+        return True
+
+    async def _evicted(self, moved: Moved) -> str:
+        """Evict the pod, and wait for its successor. Returns its node. Raises Unanswerable."""
+        pod = moved.record.pod
+        others = await self._of_owner(pod.owner_uid)
+        try:
+            await self._cluster.evict_pod(pod.key)
+        except ApiNotFound:
+            self._say(f"pod {pod.key} is gone already")
+        except ApiSilent as error:
+            message = f"whether pod {pod.key} is evicted is not known: {error.message}"
+            raise Unreadable(message) from error
+        except ApiError as error:
+            message = f"pod {pod.key} is not evicted: {error.message}"
+            raise Unanswerable(message) from error
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._succeeded(pod.key.uid, pod.owner_uid, others)
+        except TimeoutError as error:
+            message = (
+                f"pod {pod.key} is evicted, and no successor of it is bound after {self._timeout_s:g} s: "
+                "look at the pods of its owner"
+            )
+            raise Unanswerable(message) from error
+
+    async def _of_owner(self, owner: str) -> set[str]:
+        """Uids of its pods now."""
+        pods = _Pods(owner)
+        async with contextlib.aclosing(self._batches()) as batches:
+            async for batch in batches:
+                if pods.take(batch):
+                    break
+        return set(pods.node_of)
+
+    async def _succeeded(self, uid: str, owner: str, others: set[str]) -> str:
+        """The node of a pod of the owner that is none of `others`, once the pod itself is gone."""
+        while True:
+            pods = _Pods(owner)
+            try:
+                async with contextlib.aclosing(self._batches()) as batches:
+                    async for batch in batches:
+                        if not pods.take(batch) or uid in pods.node_of:
+                            continue
+                        if node := next((node for one, node in pods.node_of.items() if node and one not in others), ""):
+                            return node
+            except ApiError as error:
+                self._say(f"the watch of pods has ended, and begins again: {error.message}")
+                await asyncio.sleep(1.0)
+
+    def _batches(self) -> AsyncGenerator[list[WatchEvent[objects.Pod]], None]:
+        return cast("AsyncGenerator[list[WatchEvent[objects.Pod]], None]", self._cluster.watch(PODS, None))
+
+
+class _Pods:
+    """The pods of one owner, as a watch shows them. node_of: by uid, "" while it waits."""
+
+    def __init__(self, owner: str) -> None:
+        self.node_of: dict[str, str] = {}
+        self._owner = owner
+        self._listed = False
+
+    def take(self, batch: Sequence[WatchEvent[objects.Pod]]) -> bool:
+        """Whether all that exist are known."""
+        for event in batch:
+            match event:
+                case Changed(pod) if any(owner.uid == self._owner for owner in pod.metadata.owner_references):
+                    self.node_of[pod.metadata.uid] = pod.spec.node_name
+                case Deleted(pod):
+                    self.node_of.pop(pod.metadata.uid, None)
+                case ListBegins():
+                    self.node_of, self._listed = {}, False
+                case ListEnds():
+                    self._listed = True
+                case _:
+                    pass
+        return self._listed
+
+
+class _KeptFree:
+    """The cards that are cordoned for the moves, and by nobody else."""
+
+    def __init__(self, cluster: Annotating, configuration: SchedulerConfiguration, say: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._configuration = configuration
+        self._say = say
+        self._ours: dict[str, frozenset[int]] = {}
+
+    async def want(self, wanted: Mapping[str, frozenset[int]]) -> None:
+        """These and no others, by node. Raises Unanswerable; those before are given back as far as can be."""
+        for node in sorted(wanted.keys() | self._ours.keys()):
+            before, after = self._ours.get(node, frozenset()), wanted.get(node, frozenset())
+            if gone := before - after:
+                await written(self._cluster, self._configuration, uncordoned, node, _names(gone))
+                self._ours[node] = before & after
+            if more := after - before:
+                self._say(f"cordoned meanwhile; if this is killed: kubectl gpushare uncordon {node}{_flags(more)}")
+                self._ours[node] = after
+                await written(self._cluster, self._configuration, cordoned, node, _names(more))
+
+    async def give_back(self) -> None:
+        """All of them; what cannot be is told."""
+        for node in [node for node, cards in self._ours.items() if cards]:
+            try:
+                await self.want({other: cards for other, cards in self._ours.items() if other != node})
+            except Unanswerable as error:
+                self._say(f"{error}; type kubectl gpushare uncordon {node}{_flags(self._ours.pop(node))}")
+
+    def hide_in(self, of: Site) -> None:
+        """The cluster as it will be when they are given back."""
+        engine = of.reading.engine
+        for node, cards in self._ours.items():
+            if node in engine.tables.row_of and cards:
+                value = uncordoned(engine.tables, node, _names(cards)).value
+                wire = engine.tables.node(node)
+                annotations = {**(wire.metadata.annotations or {}), names.CORDON: value or ""}
+                engine.node_changed(replace(wire, metadata=replace(wire.metadata, annotations=annotations)))
+
+
+def _in_vain(before: Plan, after: Plan) -> str:
+    """What the last move has not brought; "" where it has."""
+    was, now = before.answer.fragmentation, after.answer.fragmentation
+    if was is not None and now is not None:
+        return "" if now.before < was.before else f"{_standing(after)} {was.before:.1f} were before."
+    if after.answer.place is None or len(after.moves) >= len(before.moves):
+        return f"{verdict(after.answer)} Somebody else has taken room, or a pod went elsewhere than planned."
+    return ""
+
+
+def _standing(plan: Plan) -> str:
+    """A sentence: how it is now."""
+    now = plan.answer.fragmentation
+    return verdict(plan.answer) if now is None else f"{now.before:.1f} of {now.free:.1f} free units are of no use."
+
+
+def _names(cards: frozenset[int]) -> list[str]:
+    return [str(card) for card in sorted(cards)]
+
+
+def _flags(cards: frozenset[int]) -> str:
+    return "".join(f" --card {card}" for card in sorted(cards))

@@ -1,0 +1,98 @@
+"""The plan of `defragment`: for one pod, or for pods as they usually come. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler.explain.answers import Place
+from scheduler.explain.reading import Reading
+from scheduler.explain.standing import asks
+from scheduler.kube.objects import OwnerReference
+from scheduler.kube.port import DISRUPTION_BUDGETS
+from scheduler.pods.pod import Pod
+from scheduler.rebalancing.answers import Defragmentation, FragmentedUnits, Move
+from scheduler.rebalancing.lowering import lowered
+from scheduler.rebalancing.movable import Movable
+from scheduler.rebalancing.order import Moved
+from scheduler.rebalancing.search import room_for
+from scheduler.scheduling_cycle import Placement
+
+MOST_MOVES: Final = 100
+_UNREAD: Final = "The PodDisruptionBudgets cannot be read: the API server may refuse to evict pods of this plan."
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """answer: as it is told. moves: of it, with what the tables know of each."""
+
+    answer: Defragmentation
+    moves: tuple[Moved, ...]
+
+
+def plan_for(
+    reading: Reading, pod: Pod, most_moves: int, max_priority: int | None = None, words: tuple[str, ...] = ()
+) -> Plan:
+    """Room for a pod that does not exist, or waits.
+
+    most_moves: 1 to MOST_MOVES. max_priority: of a pod that is moved, None for that of the pod. words: what there is to
+    say already, in sentences.
+    """
+    movable = Movable(reading.engine, reading.controllers, pod.priority if max_priority is None else max_priority)
+    room = room_for(reading.engine, movable, pod, most_moves)
+    moves = () if room is None else room.moves
+    answer = Defragmentation(
+        pod=str(pod.key),
+        words=(*words, asks(pod, reading.unit_mib), *_of_budgets(reading)),
+        most_moves=most_moves,
+        place=None if room is None else _place(room.place),
+        moves=tuple(_move(movable, one, _purpose(pod, one, moves[number + 1 :])) for number, one in enumerate(moves)),
+    )
+    return Plan(answer, moves)
+
+
+def plan_for_usual(reading: Reading, most_moves: int, max_priority: int = 0) -> Plan:
+    """Less fragmentation, for what pods usually ask. most_moves, max_priority: as `plan_for`."""
+    movable = Movable(reading.engine, reading.controllers, max_priority)
+    found = lowered(reading.engine, movable, most_moves)
+    told = zip(found.moves, found.gains, strict=True)
+    answer = Defragmentation(
+        pod="",
+        words=tuple(_of_budgets(reading)),
+        most_moves=most_moves,
+        place=None,
+        moves=tuple(_move(movable, one, f"{gain:.1f} units become useful", gain) for one, gain in told),
+        fragmentation=FragmentedUnits(free=found.before.free, before=found.before.unusable, after=found.after.unusable),
+    )
+    return Plan(answer, found.moves)
+
+
+def _of_budgets(reading: Reading) -> Iterator[str]:
+    if DISRUPTION_BUDGETS.name in reading.unread:
+        yield _UNREAD
+
+
+def _move(movable: Movable, moved: Moved, why: str, gain: float = 0.0) -> Move:
+    return Move(
+        pod=str(moved.record.pod.key),
+        owner=_named(movable.owner(moved.record)),
+        at=Place(node=moved.record.node, cards=dict(moved.cards)),
+        to=_place(moved.place),
+        why=why,
+        gain_units=round(gain, 3),
+    )
+
+
+def _place(placement: Placement) -> Place:
+    return Place(node=placement.node, cards={share.index: share.units for share in placement.cards})
+
+
+def _named(owner: OwnerReference) -> str:
+    return f"{owner.kind} {owner.name}"
+
+
+def _purpose(pod: Pod, moved: Moved, later: Sequence[Moved]) -> str:
+    """For whom the pod leaves: one that moves to its node later, or the pod itself."""
+    for other in later:
+        if other.place.node == moved.record.node and other.record.node != moved.record.node:
+            return f"room for {other.record.pod.key}"
+    return f"room for {pod.key}"
