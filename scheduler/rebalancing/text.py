@@ -27,7 +27,8 @@ def verdict(answer: Defragmentation) -> str:
         of = answer.fragmentation
         if not answer.moves:
             return f"No move lowers the fragmentation: {of.before:.1f} of {of.free:.1f} free units are of no use."
-        return f"{count} lower what is of no use from {of.before:.1f} to {of.after:.1f} of {of.free:.1f} free units."
+        be = "brings" if len(answer.moves) == 1 else "bring"
+        return f"{count} {be} what is of no use from {of.before:.1f} to {of.after:.1f} of {of.free:.1f} free units."
     if answer.place is None:
         return f"Pod {answer.pod} does not fit, and no plan of at most {_moves(answer.most_moves)} was found."
     where = where_of(answer.place.node, answer.place.cards)
@@ -46,7 +47,7 @@ def _moves(count: int) -> str:
 
 
 def _row(number: int, move: Move) -> tuple[str, ...]:
-    places = (f"{one.node} {_cards(one.cards)}".rstrip() for one in (move.at, move.to))
+    places = (f"{one.node}, card {_cards(one.cards)}" if one.cards else one.node for one in (move.at, move.to))
     return (str(number), move.pod, move.owner, *places, move.why)
 
 

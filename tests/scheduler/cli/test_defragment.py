@@ -1,0 +1,62 @@
+"""`defragment` on cluster files, by both of its names: what is printed, and how it ends."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from scheduler.cli.kubectl.main import cli as kubectl
+from scheduler.cli.main import cli
+
+EXAMPLES = Path("docs/examples")
+HALF_USED, WHOLE_CARD = str(EXAMPLES / "half-used.yaml"), str(EXAMPLES / "whole-card.yaml")
+
+
+@pytest.mark.parametrize("program", [cli, kubectl])
+def test_the_plan_of_the_example(program: object) -> None:
+    ran = CliRunner().invoke(program, ["defragment", "--dry-run", "--cluster", HALF_USED, "-f", WHOLE_CARD])
+    assert ran.exit_code == 0
+    assert ran.stdout.splitlines()[0] == "Pod default/whole-card fits after 1 move: on node n-0, card 0 (16)."
+    assert "default/web-0  ReplicaSet web" in ran.stdout
+
+
+def test_a_pod_for_which_there_is_no_plan_ends_with_1(tmp_path: Path) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(Path(WHOLE_CARD).read_text().replace("gpu-mem: 16", "gpu-mem: 17"))
+    ran = CliRunner().invoke(cli, ["defragment", "--cluster", HALF_USED, "-f", str(manifest), "-o", "json"])
+    assert ran.exit_code == 1
+    assert (json.loads(ran.stdout)["place"], json.loads(ran.stdout)["moves"]) == (None, [])
+
+
+def test_without_a_pod_the_fragmentation_is_told() -> None:
+    ran = CliRunner().invoke(cli, ["defragment", "--cluster", HALF_USED, "-o", "json"])
+    assert ran.exit_code == 0
+    assert json.loads(ran.stdout)["fragmentation"]["free"] == 32.0
+
+
+def test_a_cluster_file_is_only_planned_for() -> None:
+    ran = CliRunner().invoke(cli, ["defragment", "--execute", "--cluster", HALF_USED])
+    assert (ran.exit_code, "only planned for" in ran.stderr) == (2, True)
+
+
+def test_budgets_of_a_file_count_as_their_status_says(tmp_path: Path) -> None:
+    budget = tmp_path / "budget.yaml"
+    budget.write_text(
+        "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: web}\n"
+        "spec: {selector: {matchExpressions: [{key: app, operator: In, values: [web]}]}}\n"
+        "status: {disruptionsAllowed: 0}\n"
+    )
+    cluster = tmp_path / "cluster.yaml"
+    text = Path(HALF_USED).read_text()
+    cluster.write_text(text.replace("      ownerReferences", "      labels: {app: web}\n      ownerReferences"))
+    given = ["defragment", "-f", WHOLE_CARD, "--cluster", str(cluster)]
+    assert CliRunner().invoke(cli, given).exit_code == 0
+    assert CliRunner().invoke(cli, [*given, "--cluster", str(budget)]).exit_code == 1
+
+
+def test_a_mistake_in_a_cluster_file_is_told(tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("nodes: [{nam: a}]\n")
+    ran = CliRunner().invoke(cli, ["defragment", "--cluster", str(cluster)])
+    assert (ran.exit_code, str(cluster) in ran.stderr) == (1, True)

@@ -1,0 +1,48 @@
+"""Moves that lower the fragmentation: each of them does, and there are no more than are allowed."""
+
+import pytest
+
+from scheduler.engine import Engine
+from scheduler.kube.objects import OwnerReference
+from scheduler.rebalancing.lowering import lowered
+from scheduler.rebalancing.movable import Movable
+from scheduler.state.ledger import of_tables
+from scheduler.state.packing.fragmentation import measured
+from tests.scheduler.rebalancing.rebalancing_site import owners
+from tests.support.builders import bound, engine, pod
+from tests.support.placing import on_card
+
+
+def half_used(cards: int) -> Engine:
+    """As many nodes of one card with half of it free, after many pods came that ask all of one."""
+    built = engine(**{f"n{number}": [8] for number in range(cards)})
+    built.budgets_listed()
+    for number in range(40):
+        built.pod_seen(pod(f"usual-{number}", 8), 0.0)
+    for number in range(cards):
+        built.pod_assigned(bound(pod(f"p{number}", 4), f"n{number}", on_card(0, 4)))
+    return built
+
+
+def test_each_move_lowers_it_and_the_last_one_leaves_nothing_to_do() -> None:
+    built = half_used(4)
+    before = of_tables(built.tables)
+    found = lowered(built, Movable(built, owners(built), 0), 10)
+    assert of_tables(built.tables) == before
+    assert len(found.moves) == 2
+    assert min(found.gains) >= 1.0
+    assert found.before == measured(built.tables, built.tables.target.usual()).total()
+    assert found.after.unusable == pytest.approx(found.before.unusable - sum(found.gains))
+    assert found.after.free == found.before.free
+
+
+def test_at_most_as_many_as_are_allowed() -> None:
+    built = half_used(6)
+    assert len(lowered(built, Movable(built, owners(built), 0), 1).moves) == 1
+
+
+@pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
+def test_pods_that_may_not_be_moved_stay(kind: str) -> None:
+    built = half_used(4)
+    of = OwnerReference("o", kind, "o", controller=True)
+    assert lowered(built, Movable(built, owners(built, of), 0), 10).moves == ()
