@@ -10,10 +10,11 @@ from config.clusterfile.reading import read
 from config.settings.mistakes import ConfigurationError
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.build import build_engine, installed_plugins, resource_names
+from scheduler.cli.answering import give_up
 from scheduler.cli.clusters import opened, tell_unread
 from scheduler.cli.colours import wanted
 from scheduler.cli.evicting import Planner, Rebalancing
-from scheduler.cli.manifests import Unanswerable, manifest
+from scheduler.cli.manifests import manifest
 from scheduler.explain.answers import as_json
 from scheduler.explain.tones import as_text
 from scheduler.kube.port import Cluster
@@ -40,10 +41,12 @@ class Asked:
     output: str = "table"
 
 
-def defragment(configuration: SchedulerConfiguration, environment: Mapping[str, str], asked: Asked) -> bool:
+def defragment(
+    program: str, configuration: SchedulerConfiguration, environment: Mapping[str, str], asked: Asked
+) -> bool:
     """Print the plan, and make its moves where that is asked. Whether there is what was asked for.
 
-    Raises Unanswerable.
+    Mistakes in a cluster file end the program. Raises Unanswerable.
     """
     planner = Planner(
         configuration,
@@ -52,7 +55,11 @@ def defragment(configuration: SchedulerConfiguration, environment: Mapping[str, 
         max_priority=asked.max_priority,
     )
     if asked.cluster:
-        return asyncio.run(_planned(MemoryCluster(_played(configuration, asked.cluster)), planner, asked))
+        try:
+            world = _played(configuration, asked.cluster)
+        except ConfigurationError as error:
+            give_up(program, str(error))
+        return asyncio.run(_planned(MemoryCluster(world), planner, asked))
 
     async def of_kubeconfig() -> bool:
         async with opened(configuration, environment) as cluster:
@@ -73,14 +80,9 @@ async def _planned(cluster: Cluster, planner: Planner, asked: Asked) -> bool:
 
 
 def _played(configuration: SchedulerConfiguration, files: tuple[Path, ...]) -> World:
-    """The cluster of the files once nothing more happens in it. Raises Unanswerable."""
-    built = build_engine(configuration, installed_plugins())
-    try:
-        return world_after(
-            read(*files), built, resources=resource_names(configuration), unit_mib=configuration.memory_unit_mib
-        )
-    except ConfigurationError as error:
-        raise Unanswerable(str(error)) from error
+    """The cluster of the files once nothing more happens in it. Raises ConfigurationError."""
+    built, resources = build_engine(configuration, installed_plugins()), resource_names(configuration)
+    return world_after(read(*files), built, resources=resources, unit_mib=configuration.memory_unit_mib)
 
 
 def _print(answer: Defragmentation, output: str) -> None:

@@ -146,7 +146,7 @@ def defragment(
         output=output,
     )
     with answering(PROGRAM):
-        found = answer(configuration, os.environ, asked)
+        found = answer(PROGRAM, configuration, os.environ, asked)
     raise typer.Exit(Exit.FINE if found else Exit.FOUND)
 
 

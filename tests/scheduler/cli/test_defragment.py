@@ -59,4 +59,4 @@ def test_a_mistake_in_a_cluster_file_is_told(tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text("nodes: [{nam: a}]\n")
     ran = CliRunner().invoke(cli, ["defragment", "--cluster", str(cluster)])
-    assert (ran.exit_code, str(cluster) in ran.stderr) == (1, True)
+    assert (ran.exit_code, str(cluster) in ran.stderr) == (2, True)

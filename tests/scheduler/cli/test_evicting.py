@@ -1,0 +1,220 @@
+"""`defragment --execute` on a cluster in memory: pods are evicted one at a time, and it ends when that brings nothing."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from config.protocol import names
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.cli.asking import site
+from scheduler.cli.evicting import Planner, Rebalancing
+from scheduler.cli.manifests import Manifest, Unanswerable
+from scheduler.kube.objects import OwnerReference, Pod
+from scheduler.kube.port import ApiConflict, ApiFailed, ApiSilent, ApiThrottled, PodKey
+from scheduler.kube.rest.writing import eviction_body
+from scheduler.pods.pod import PodReader
+from scheduler.rebalancing.planning import Plan
+from scheduler.simulation.cluster import MemoryCluster
+from scheduler.simulation.world import World
+from tests.support.builders import manifest, wire_pod
+from tests.support.explaining import world
+from tests.support.placing import on_card
+
+CONFIGURATION = SchedulerConfiguration()
+REFUSED = "Cannot evict pod as it would violate the pod's disruption budget."
+
+
+class Operated(MemoryCluster):
+    """A cluster with a controller that replaces what is evicted, and a scheduler that places it.
+
+    before_eviction: called with the pod's name. places: whether the scheduler is there.
+    """
+
+    def __init__(self, of: World, *, places: bool = True) -> None:
+        super().__init__(of)
+        self.places = places
+        self.before_eviction: Callable[[str], None] = lambda _: None
+        self.cordons: list[tuple[str, str | None]] = []
+        self.refuses_uncordon = False
+        self.evicted: list[str] = []
+
+    async def annotate_node(self, name: str, annotations: Mapping[str, str | None], version: str) -> None:
+        value = annotations[names.CORDON]
+        if self.refuses_uncordon and not value:
+            message = "away"
+            raise ApiFailed(message, 500)
+        node = self.world.nodes.collection.existing("", name)
+        if node.metadata.resource_version != version:
+            message = "changed"
+            raise ApiConflict(message, 409)
+        self.cordons.append((name, value))
+        written = {**(node.metadata.annotations or {}), names.CORDON: value or ""}
+        self.world.nodes.collection.replace(replace(node, metadata=replace(node.metadata, annotations=written)))
+
+    async def evict_pod(self, pod: PodKey) -> None:
+        self.before_eviction(pod.name)
+        found = self.world.pods.collection.existing(pod.namespace, pod.name)
+        assert found.metadata.uid == pod.uid
+        self.evicted.append(pod.name)
+        self.world.pods.remove(pod.namespace, pod.name)
+        again = replace(found.metadata, name=f"{pod.name}-again", uid="", annotations={}, resource_version="")
+        made = self.world.pods.create(Pod(again, replace(found.spec, node_name="")))
+        if self.places:
+            await self._place(made)
+
+    async def _place(self, wire: Pod) -> None:
+        of = await site(self, CONFIGURATION)
+        pod = PodReader(of.reader.resources).read(wire)
+        with of.reading.engine.questions.placing() as placing:
+            place = placing.place(pod)
+        if place is not None:
+            self.world.pods.bind("default", wire.metadata.name, place.node, place.annotations)
+
+
+def runs(of: World, name: str, units: int, node: str, card: int, **options: Any) -> None:  # noqa: ANN401 - as `manifest`
+    """A pod of a ReplicaSet on a card."""
+    made: dict[str, Any] = manifest(name, units, **options)
+    owner = {"kind": "ReplicaSet", "name": "web", "uid": "uid-of-web", "controller": True}
+    made["metadata"]["ownerReferences"] = [owner]
+    of.pods.create(made)
+    of.pods.bind("default", name, node, on_card(card, units))
+
+
+def half_used() -> World:
+    """Three nodes; a pod of two whole cards fits after two moves."""
+    of = world(a=[8, 8], b=[8, 8], c=[8])
+    for number, (node, card) in enumerate((("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c", 0))):
+        runs(of, f"p{number}", 4, node, card)
+    return of
+
+
+def rebalance(
+    cluster: Operated, asks: Pod | None = None, *, timeout_s: float = 5.0, most_moves: int = 10
+) -> tuple[bool, list[str], Plan]:
+    """(whether all of it has come, what was said, the plan that was shown)."""
+    asks = wire_pod("asks", 16, labels={names.GPU_COUNT: "2"}) if asks is None else asks
+    said, shown = list[str](), list[Plan]()
+    planner = Planner(CONFIGURATION, Manifest(asks, ""), most_moves=most_moves, max_priority=None)
+    rebalancing = Rebalancing(cluster, CONFIGURATION, planner, timeout_s, said.append)
+    done = asyncio.run(rebalancing.run(shown.append))
+    return done, said, shown[0]
+
+
+def cordons(cluster: Operated) -> list[str]:
+    """What nodes say at the end."""
+    return [(node.metadata.annotations or {}).get(names.CORDON, "") for node in cluster.world.nodes.collection]
+
+
+def test_pods_are_evicted_until_the_pod_fits_and_cards_are_given_back() -> None:
+    cluster = Operated(half_used())
+    done, said, plan = rebalance(cluster)
+    assert (done, len(plan.moves), len(cluster.evicted)) == (True, 2, 2)
+    assert cordons(cluster) == ["", "", ""]
+    assert said[-2] == "Done. Pod default/asks fits as it is: on node a, card 0-1 (8 each)."
+    assert "if this is killed: kubectl gpushare uncordon a --card 0 --card 1" in said[0]
+
+
+def test_the_card_takes_nobody_from_the_eviction_until_the_pod_fits() -> None:
+    of = world(a=[8], b=[16])
+    runs(of, "p", 4, "a", 0)
+    runs(of, "q", 4, "b", 0)
+    cluster = Operated(of)
+    done, _, plan = rebalance(cluster, wire_pod("asks", 8, nodeSelector={"kubernetes.io/hostname": "a"}))
+    assert (done, [one.record.pod.key.name for one in plan.moves]) == (True, ["p"])
+    assert cluster.cordons == [("a", "GPU-a-0"), ("a", None)]
+
+
+def test_it_stops_when_somebody_else_takes_the_room() -> None:
+    cluster = Operated(half_used())
+
+    def takes_it(_: str) -> None:
+        cluster.before_eviction = lambda _: None
+        runs(cluster.world, "stranger", 8, "a", 0, priority=9)
+
+    cluster.before_eviction = takes_it
+    done, said, _ = rebalance(cluster)
+    assert (done, len(cluster.evicted)) == (False, 1)
+    assert said[-1].startswith("Stopped after 1 of 2 moves: Pod default/asks does not fit")
+    assert cordons(cluster) == ["", "", ""]
+
+
+def test_a_budget_that_refuses_ends_it() -> None:
+    cluster = Operated(half_used())
+
+    def refuse(_: str) -> None:
+        raise ApiThrottled(REFUSED)
+
+    cluster.before_eviction = refuse
+    with pytest.raises(Unanswerable, match="is not evicted: Cannot evict pod as it would violate"):
+        rebalance(cluster)
+    assert (cluster.evicted, cordons(cluster)) == ([], ["", "", ""])
+
+
+def test_what_is_not_known_is_said() -> None:
+    cluster = Operated(half_used())
+
+    def silent(_: str) -> None:
+        message = "no answer"
+        raise ApiSilent(message)
+
+    cluster.before_eviction = silent
+    with pytest.raises(Unanswerable, match="whether pod default/p0 is evicted is not known: no answer"):
+        rebalance(cluster)
+    assert cordons(cluster) == ["", "", ""]
+
+
+def test_a_successor_that_is_not_bound_in_time_ends_it() -> None:
+    cluster = Operated(half_used(), places=False)
+    with pytest.raises(Unanswerable, match=r"no successor of it is bound after 0\.2 s"):
+        rebalance(cluster, timeout_s=0.2)
+    assert (len(cluster.evicted), cordons(cluster)) == (1, ["", "", ""])
+
+
+def test_cards_that_cannot_be_given_back_are_told() -> None:
+    cluster = Operated(half_used())
+    cluster.refuses_uncordon = True
+    _, said, _ = rebalance(cluster)
+    assert any("type kubectl gpushare uncordon a --card 0 --card 1" in line for line in said)
+
+
+def test_cordons_of_others_stay() -> None:
+    of = half_used()
+    node = of.nodes.collection.existing("", "c")
+    of.nodes.collection.replace(
+        replace(node, metadata=replace(node.metadata, annotations={**node.metadata.annotations, names.CORDON: "x"}))
+    )
+    cluster = Operated(of)
+    rebalance(cluster)
+    assert cordons(cluster) == ["", "", "x"]
+
+
+def test_no_plan_evicts_nobody() -> None:
+    cluster = Operated(half_used())
+    done, said, plan = rebalance(cluster, most_moves=1)
+    assert (done, said, plan.moves, cluster.evicted) == (False, [], (), [])
+
+
+def test_fragmentation_is_lowered_move_by_move() -> None:
+    of = world(**{f"n{number}": [8] for number in range(4)})
+    for number in range(4):
+        runs(of, f"p{number}", 4, f"n{number}", 0)
+    for number in range(40):
+        of.pods.create(manifest(f"usual-{number}", 8))
+    cluster, said = Operated(of), list[str]()
+    planner = Planner(CONFIGURATION, None, most_moves=10, max_priority=None)
+    done = asyncio.run(Rebalancing(cluster, CONFIGURATION, planner, 5.0, said.append).run(lambda _: None))
+    assert (done, len(cluster.evicted), cluster.cordons) == (True, 2, [])
+    assert said[-1].startswith("Done. ")
+
+
+def test_the_body_of_an_eviction() -> None:
+    assert msgspec.json.decode(eviction_body(PodKey("ns", "p", "u"))) == {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "p", "namespace": "ns"},
+        "deleteOptions": {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u"}},
+    }
