@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import combinations
+from math import comb
 from typing import Final
 
 import numpy as np
@@ -33,6 +34,12 @@ _MOST_LEAVING: Final = 3
 _MOST_COMPARED: Final = 12
 
 
+# Sets of cards that are looked at, a third of a millisecond each: of all nodes together, and of one node.
+_MOST_SETS_OF_CARDS: Final = 4_096
+_MOST_OF_NODE: Final = 256
+_FEWEST_NODES: Final = 32
+
+
 @dataclass(frozen=True, slots=True)
 class Leaving:
     """Pods that leave a node. units: of GPU memory, that they hold together."""
@@ -54,11 +61,18 @@ def leaving(engine: Engine, movable: Movable, pod: Pod, most_nodes: int, node: s
             rows = rows[rows == tables.row_of[node]]
         least = engine.questions.least(pod)
         found = list[Leaving]()
+        most_nodes = min(most_nodes, max(_FEWEST_NODES, _MOST_SETS_OF_CARDS // _sets_of_cards(engine, pod)))
         promising = _most_promising(engine, movable, pod, least, rows)[:most_nodes].tolist()
         most = max(_SETS_OF_NODE, _MOST_SETS // max(1, len(promising)))
         for row in promising:
             found += _on_row(engine, pod, least, row, _largest(movable.on(tables.names[row])))[:most]
     return sorted(found, key=lambda one: (len(one.records), one.units, one.node))
+
+
+def _sets_of_cards(engine: Engine, pod: Pod) -> int:
+    """How many are compared of a node with as many cards as there are on the widest."""
+    request = pod.template.gpu_request
+    return 1 if request is None else max(1, min(_MOST_OF_NODE, comb(engine.tables.cards.height, request.cards)))
 
 
 def _most_promising(engine: Engine, movable: Movable, pod: Pod, least: Int64Array, rows: RowArray) -> RowArray:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from typer import Typer
 from typer.testing import CliRunner
 
 from scheduler.cli.kubectl.main import cli as kubectl
@@ -14,7 +15,7 @@ HALF_USED, WHOLE_CARD = str(EXAMPLES / "half-used.yaml"), str(EXAMPLES / "whole-
 
 
 @pytest.mark.parametrize("program", [cli, kubectl])
-def test_the_plan_of_the_example(program: object) -> None:
+def test_the_plan_of_the_example(program: Typer) -> None:
     ran = CliRunner().invoke(program, ["defragment", "--dry-run", "--cluster", HALF_USED, "-f", WHOLE_CARD])
     assert ran.exit_code == 0
     assert ran.stdout.splitlines()[0] == "Pod default/whole-card fits after 1 move: on node n-0, card 0 (16)."

@@ -1,4 +1,4 @@
-"""`defragment --execute` on a cluster in memory: pods are evicted one at a time, and it ends when that brings nothing."""
+"""`defragment --execute` on a cluster in memory: evicts one pod at a time, and stops where that brings nothing."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from config.settings.scheduler import SchedulerConfiguration
 from scheduler.cli.asking import site
 from scheduler.cli.evicting import Planner, Rebalancing
 from scheduler.cli.manifests import Manifest, Unanswerable
-from scheduler.kube.objects import OwnerReference, Pod
+from scheduler.kube.objects import Pod
 from scheduler.kube.port import ApiConflict, ApiFailed, ApiSilent, ApiThrottled, PodKey
 from scheduler.kube.rest.writing import eviction_body
 from scheduler.pods.pod import PodReader
@@ -184,9 +184,8 @@ def test_cards_that_cannot_be_given_back_are_told() -> None:
 def test_cordons_of_others_stay() -> None:
     of = half_used()
     node = of.nodes.collection.existing("", "c")
-    of.nodes.collection.replace(
-        replace(node, metadata=replace(node.metadata, annotations={**node.metadata.annotations, names.CORDON: "x"}))
-    )
+    annotations = {**(node.metadata.annotations or {}), names.CORDON: "x"}
+    of.nodes.collection.replace(replace(node, metadata=replace(node.metadata, annotations=annotations)))
     cluster = Operated(of)
     rebalance(cluster)
     assert cordons(cluster) == ["", "", "x"]
