@@ -32,6 +32,9 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl get deployments,statefulsets,daemonsets,cronjobs": _JQ,
         "kubectl -n NAMESPACE patch": "a workload of the reader's",
     },
+    "docs/defragment.md": {
+        "gpushare-scheduler defragment -f pod.yaml --execute": "it evicts: e2e/suites/test_defragment.py types it",
+    },
     "docs/isolation.md": {
         "export CUDA_": _CARD,
         "mkdir -p": _CARD,
@@ -94,6 +97,7 @@ SAYS: Final[Mapping[str, Mapping[str, str]]] = {
         "gpushare-scheduler explain": "It requests 100 GiB on one card.",
         "gpushare-scheduler what-if": "copies of default/first-pod would fit now",
     },
+    "docs/defragment.md": {"gpushare-scheduler defragment": "fits after 1 move"},
     "docs/inspect.md": {"curl": '"name":"n1"'},
     "docs/page.md": {
         "gpushare-scheduler demo": "http://127.0.0.1:",

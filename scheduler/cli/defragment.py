@@ -56,7 +56,7 @@ def defragment(
     )
     if asked.cluster:
         try:
-            world = _played(configuration, asked.cluster)
+            world = played(configuration, asked.cluster)
         except ConfigurationError as error:
             give_up(program, str(error))
         return asyncio.run(_planned(MemoryCluster(world), planner, asked))
@@ -79,7 +79,7 @@ async def _planned(cluster: Cluster, planner: Planner, asked: Asked) -> bool:
     return plan.answer.found
 
 
-def _played(configuration: SchedulerConfiguration, files: tuple[Path, ...]) -> World:
+def played(configuration: SchedulerConfiguration, files: tuple[Path, ...]) -> World:
     """The cluster of the files once nothing more happens in it. Raises ConfigurationError."""
     built, resources = build_engine(configuration, installed_plugins()), resource_names(configuration)
     return world_after(read(*files), built, resources=resources, unit_mib=configuration.memory_unit_mib)

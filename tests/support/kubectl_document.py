@@ -12,8 +12,11 @@ from config.protocol import names
 from config.protocol.inventory import Health
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.cli.asking import Site, site
+from scheduler.cli.defragment import played
+from scheduler.cli.evicting import Planner
 from scheduler.cli.kubectl.diagnosing import read_facts
 from scheduler.cli.kubectl.main import cli
+from scheduler.cli.manifests import manifest
 from scheduler.explain.adoption import adoption
 from scheduler.explain.adoption_text import lines as adoption_lines
 from scheduler.explain.audit import audited
@@ -29,14 +32,18 @@ from scheduler.inspect.terminal import printable
 from scheduler.kube.leases import LeaseSpec
 from scheduler.kube.port import WantedLease
 from scheduler.kube.versions import ServerVersion
+from scheduler.rebalancing.answers import Defragmentation
+from scheduler.rebalancing.text import lines as plan_lines
 from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.world import World
 from tests.support.builders import card, wire_node, wire_pod
 from tests.support.explaining import NOW_S, there, waits
 from tests.support.legacy import DEFAULT, chosen, legacy_node, runs
+from tests.support.repository import ROOT
 
 _WIDTH: Final = 100
 _LABELS: Final = {"gpushare": "true"}
+_HALF_USED, _WHOLE_CARD = "docs/examples/half-used.yaml", "docs/examples/whole-card.yaml"
 _MODEL: Final = "NVIDIA-A100-SXM4-80GB"
 
 
@@ -113,6 +120,8 @@ def _outputs() -> Iterator[tuple[str, str]]:
     )
     copies = _read(of).what_if(wire_pod("serve", 7), 8)
     yield "kubectl gpushare what-if --replicas 8 -f serve.yaml", what_if_text(copies, _WIDTH)
+    plan = asyncio.run(_plan_of_example())
+    yield f"kubectl gpushare defragment --cluster {_HALF_USED} -f {_WHOLE_CARD}", _text(plan_lines(plan))
     words = cordoned(_read(of).reading.engine.tables, "gpu-c", ["1"]).words
     yield "kubectl gpushare cordon gpu-c --card 1", printable(words)
     words = uncordoned(_read(of).reading.engine.tables, "gpu-a", ["3"]).words
@@ -120,6 +129,13 @@ def _outputs() -> Iterator[tuple[str, str]]:
     yield "kubectl gpushare audit", _text(findings_lines(audited(_read(of).reading.engine)))
     yield "kubectl gpushare adopt --check", _text(adoption_lines(adoption(_read(an_old_cluster()).reading)))
     yield "kubectl gpushare doctor", _text(findings_lines(diagnosed(asyncio.run(_facts(of)))))
+
+
+async def _plan_of_example() -> Defragmentation:
+    configuration = SchedulerConfiguration()
+    world = played(configuration, (ROOT / _HALF_USED,))
+    planner = Planner(configuration, manifest(ROOT / _WHOLE_CARD), most_moves=10, max_priority=None)
+    return (await planner.plan(await planner.read(MemoryCluster(world)))).answer
 
 
 def _read(of: World) -> Site:

@@ -16,7 +16,19 @@ from tests.support.builders import wire_node
 from tests.support.listing_server import listing
 from tests.support.repository import ROOT
 
-COMMANDS = {"top", "explain", "what-if", "cordon", "uncordon", "audit", "adopt", "doctor", "demo", "completion"}
+COMMANDS = {
+    "top",
+    "explain",
+    "what-if",
+    "defragment",
+    "cordon",
+    "uncordon",
+    "audit",
+    "adopt",
+    "doctor",
+    "demo",
+    "completion",
+}
 
 
 def words(*typed: str) -> set[str]:
