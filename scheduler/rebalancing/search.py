@@ -27,7 +27,7 @@ MOST_TRIES: Final = 4_000
 _MOST_SETS: Final = 256
 _LONGEST_CHAIN: Final = 2
 # Of a pod that finds no place while it is moved.
-_NODES_OF_CHAIN: Final = 32
+_NODES_OF_CHAIN: Final = 16
 _SETS_OF_CHAIN: Final = 8
 
 

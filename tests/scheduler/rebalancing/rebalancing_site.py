@@ -3,6 +3,8 @@
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
 
 from scheduler.engine import Engine
 from scheduler.kube.objects import OwnerReference
@@ -78,35 +80,56 @@ def small_clusters(seed: int) -> Small:
 
 
 def fewest_moves(of: Small, most: int) -> int | None:
-    """By trying every sequence of moves, each to whatever card has room; None where `most` moves are not enough."""
+    """By trying every sequence of moves, on whatever cards the pod is to get; None where `most` moves are not enough.
+
+    No pod is moved twice, nor to the room that the pod is to get: that is kept free from the first move on.
+    """
+    found = [
+        fewest
+        for node, sizes in of.nodes.items()
+        for chosen in combinations(range(len(sizes)), of.cards)
+        if (fewest := _fewest_on(of, dict.fromkeys(((node, card) for card in chosen), of.units), most)) is not None
+    ]
+    return min(found, default=None)
+
+
+def _fewest_on(of: Small, kept: Mapping[tuple[str, int], int], most: int) -> int | None:
+    """kept: units by (node, card)."""
     names = sorted(of.pods)
     units = [of.pods[name][2] for name in names]
-    cards = [(node, card) for node, sizes in of.nodes.items() for card in range(len(sizes))]
-    layer = {tuple(of.pods[name][:2] for name in names)}
-    seen = set(layer)
+    start: tuple[tuple[str, int], ...] = tuple(of.pods[name][:2] for name in names)
+    layer, seen = {start}, {start}
     for moves in range(most + 1):
-        if any(_fits(of, _free(of, where, units)) for where in layer):
-            return moves
         following = set()
         for where in layer:
-            free = _free(of, where, units)
-            for number, size in enumerate(units):
-                for card in cards:
-                    if card != where[number] and free[card] >= size:
-                        following.add((*where[:number], card, *where[number + 1 :]))
+            free = _free(of, kept, where, units)
+            if all(free[card] >= 0 for card in kept):
+                return moves
+            following |= set(_moved(where, start, units, free))
         layer = following - seen
         seen |= layer
     return None
 
 
-def _free(of: Small, where: tuple[tuple[str, int], ...], units: list[int]) -> dict[tuple[str, int], int]:
-    free = {(node, card): size for node, sizes in of.nodes.items() for card, size in enumerate(sizes)}
+def _moved(
+    where: tuple[tuple[str, int], ...], start: tuple[tuple[str, int], ...], units: list[int], free: Mapping[Any, int]
+) -> Iterator[tuple[tuple[str, int], ...]]:
+    """After one more move of a pod that has not been moved."""
+    for number, size in enumerate(units):
+        for card, room in free.items() if where[number] == start[number] else ():
+            if card != where[number] and room >= size:
+                yield (*where[:number], card, *where[number + 1 :])
+
+
+def _free(
+    of: Small, kept: Mapping[tuple[str, int], int], where: tuple[tuple[str, int], ...], units: list[int]
+) -> dict[tuple[str, int], int]:
+    """By (node, card), less what is kept; negative where it is not free yet."""
+    free = {
+        (node, card): size - kept.get((node, card), 0)
+        for node, sizes in of.nodes.items()
+        for card, size in enumerate(sizes)
+    }
     for place, size in zip(where, units, strict=True):
         free[place] -= size
     return free
-
-
-def _fits(of: Small, free: dict[tuple[str, int], int]) -> bool:
-    return any(
-        sum(free[node, card] >= of.units for card in range(len(sizes))) >= of.cards for node, sizes in of.nodes.items()
-    )

@@ -29,6 +29,9 @@ ROOM = Place(node="a", cards={0: 8, 1: 8})
             id="and those of a later move to where the first one leaves",
         ),
         pytest.param(ROOM, [move("p", ("a", 0), ("a", 2))], {"a": {0, 1}}, id="not where the first one itself goes"),
+        pytest.param(
+            ROOM, [move("p", ("a", 0), ("a", 1))], {"a": {0}}, id="nor a card of the pod, where it goes beside it"
+        ),
         pytest.param(Place(node="a", cards={}), [move("p", ("a", 0), ("b", 0))], {}, id="it asks no card"),
     ],
 )

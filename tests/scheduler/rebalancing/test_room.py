@@ -66,22 +66,16 @@ def test_the_moves(of: Small, moves: list[str] | None) -> None:
     assert told(room(of.engine(), of.asks())) == moves
 
 
-SEEDS = range(120)
-
-
 def test_trying_every_sequence_never_needs_fewer_moves_by_more_than_one() -> None:
-    """Where two moves are enough. Of what needs three or more, a plan may miss what moves a pod twice."""
-    needed, missed = 0, []
-    for seed in SEEDS:
+    plans = []
+    for seed in range(150):
         of = small_clusters(seed)
-        fewest = fewest_moves(of, 2)
         found = room(of.engine(), of.asks())
-        if fewest is not None:
-            needed += 1
-            if found is None or not fewest <= len(found.moves) <= fewest + 1:
-                missed.append(seed)
-    assert missed == []
-    assert needed > 10
+        plans.append((fewest_moves(of, 5), None if found is None else len(found.moves)))
+    possible = [(fewest, moves) for fewest, moves in plans if fewest]
+    assert [one for one in possible if one[1] is None or not one[0] <= one[1] <= one[0] + 1] == []
+    assert len(possible) > 20
+    assert max(fewest for fewest, _ in possible) > 2
 
 
 @pytest.mark.parametrize("seed", range(40))
