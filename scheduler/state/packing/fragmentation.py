@@ -58,7 +58,7 @@ def measured(tables: Columns, workload: Workload, rows: Rows = ALL_ROWS) -> Meas
 class Copied(NamedTuple):
     """What the measure looks at, which no change of the tables reaches.
 
-    workload: see of_cards. rows: how many. chunks: (where among the rows, their cards), a millisecond's worth or so each.
+    workload: see of_cards. rows: how many. chunks: (where among the rows, their cards), a few milliseconds each.
     """
 
     workload: Workload
