@@ -93,7 +93,7 @@ class ClusterCopy:
         for one, amount in ((series.MEMORY_FREE, free.sum()), (series.MEMORY_FRAGMENTED, fragmented.sum())):
             yield one.head() + _lines([f"{one.name} {round(amount)}"])
         if self.slots is not None:
-            nodes = self._by_node(self.units.any(axis=0), np.rint(free), np.rint(fragmented))
+            nodes = self._by_node(self.units.sum(axis=0) > 0, np.rint(free), np.rint(fragmented))
             yield from _two_gauges(series.NODE_FREE, series.NODE_FRAGMENTED, nodes)
 
     def _by_node(self, shown: BoolArray, first: FloatArray, second: FloatArray) -> Iterator[tuple[str, int, int]]:

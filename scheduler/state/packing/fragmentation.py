@@ -7,12 +7,14 @@ is shown must mean the same tomorrow. Works without the policy being on.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from scheduler.state.columns.arrays import ALL_ROWS, Rows
-from scheduler.state.packing.cards_seen import Columns, FreeCards, seen_in_chunks
+from scheduler.state.cards.node_inventory import GpuState
+from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Rows
+from scheduler.state.packing import cards_seen
+from scheduler.state.packing.cards_seen import FreeCards, seen_in_chunks
 from scheduler.state.packing.workload import PARTS, FloatArray, Workload
 
 
@@ -24,6 +26,12 @@ class Fragmentation(NamedTuple):
 
     free: float
     unusable: float
+
+
+class Columns(cards_seen.Columns, Protocol):
+    """The tables, as far as they are read here. unschedulable: bool[nodes]."""
+
+    unschedulable: BoolArray
 
 
 class Measured(NamedTuple):
@@ -67,9 +75,13 @@ class Copied(NamedTuple):
 
     @classmethod
     def of(cls, tables: Columns, workload: Workload, rows: Rows = ALL_ROWS) -> "Copied":
-        """As the tables are now."""
+        """As the tables are now. On a node that takes no new pods nothing is free."""
         count = len(range(*rows.indices(tables.capacity))) if isinstance(rows, slice) else len(rows)
-        found = [(places, seen._replace(model=seen.model.copy())) for places, seen in seen_in_chunks(tables, rows)]
+        takes_pods = (tables.cards.state[rows] == GpuState.READY) & ~tables.unschedulable[rows]
+        found = [
+            (places, seen._replace(free=seen.free * takes_pods[places], model=seen.model.copy()))
+            for places, seen in seen_in_chunks(tables, rows)
+        ]
         return cls(workload, count, found)
 
     def each_measured(self, into: Measured) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """Free memory that no usual pod can use: against plain Python, of nodes and of the cluster."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -115,6 +115,14 @@ def test_memory_that_is_only_supposed_to_be_free_is_measured_alike() -> None:
 
     assert of_cards(cards, workload).total() == Fragmentation(11.0, 3.0)
     assert of_cards(freed, workload).total() == Fragmentation(16.0, 0.0)
+
+
+@pytest.mark.parametrize("closed", [{"unschedulable": True}, {"gpu_mem": 0}], ids=["cordoned", "not allocatable"])
+def test_on_a_node_that_takes_no_new_pods_nothing_is_free(closed: dict[str, Any]) -> None:
+    tables = tables_of([])
+    tables.upsert_node(wire_node("closed", [8], **closed))
+
+    assert measured(tables, workload_of(tables, [(Shape(0, 1, 4), 1.0)])).total() == (0.0, 0.0)
 
 
 def test_a_copy_is_of_its_moment() -> None:
