@@ -21,7 +21,7 @@ from scheduler.state.packing.workload import PARTS, FloatArray, Workload
 class Fragmentation(NamedTuple):
     """Of some rows together. free: units of cards that may be given to somebody. unusable: of these, for a usual pod.
 
-    That is the expected number over the usual requests, 0..free.
+    That is the mean over the usual requests, 0..free; 0 where none is known.
     """
 
     free: float
@@ -48,12 +48,14 @@ class Measured(NamedTuple):
 def of_cards(cards: FreeCards, workload: Workload) -> Measured:
     """Of rows with these cards, whether they are so or only supposed to be.
 
-    workload: with shares as weights (`TargetWorkload.usual`). A request that asks no card can use nothing of them.
+    workload: with shares as weights, see `TargetWorkload.usual`.
     """
+    free = cards.free.sum(axis=0)
+    if not len(workload.weights):
+        return Measured(free, np.zeros_like(free))
     first, like = cards.kinds_of_rows()
     kinds = cards.of_rows(first)
     usable = workload.worth(kinds.room(workload), kinds.cpu)[like] / PARTS
-    free = cards.free.sum(axis=0)
     # The weights are rounded to PARTS, so what is usable may exceed what is free by a few of them.
     return Measured(free, np.maximum(free - usable, 0.0))
 

@@ -24,7 +24,7 @@ from scheduler.state.columns.resources import CPU_INDEX
 from scheduler.state.packing import cards_seen
 from scheduler.state.packing.cards_seen import RoomColumns, in_chunks, seen_in_chunks, slices
 from scheduler.state.packing.requests_seen import RequestsSeen, Shape
-from scheduler.state.packing.workload import FloatArray, Workload
+from scheduler.state.packing.workload import PARTS, FloatArray, Workload
 
 # With half as many, a fifth of requests that name models are too many for them.
 _MOST_REQUESTS: Final = 64
@@ -115,14 +115,13 @@ class TargetWorkload:
         return new if row < reached else old
 
     def usual(self) -> Workload:
-        """What usually comes, and all of a node, weighed by shares, which add up to 1 with those that ask no card."""
-        weighted = self._seen.shares(_MOST_REQUESTS)
-        weighted += [(shape, _WHOLE_NODES) for shape in self._whole_nodes()]
-        total = sum(weight for _, weight in weighted) or 1.0
-        cards = self._tables.cards
-        usable = cards.stored.units[cards.stored.usable]
-        step = _STEP * float(usable.mean()) if len(usable) else 1.0
-        return Workload.of([(shape, weight / total) for shape, weight in weighted], cards.model_code, step)
+        """What is usually asked of cards, and all of a node, weighed by shares alone, which add up to 1.
+
+        Without weights while nobody has asked for cards, and no node has several.
+        """
+        asking = self._by_shares()
+        total = float(asking.weights.sum())
+        return asking.reweighted(np.full(len(asking.weights), PARTS / total)) if total else asking
 
     def _current(self) -> tuple[RoomColumns, RoomColumns, int]:
         """(columns of the rows before the third, columns of the others), true of the tables as they are."""
@@ -147,7 +146,7 @@ class TargetWorkload:
 
     def _begin(self) -> RoomColumns:
         """A new workload; no row has it yet, unless it is the first, or rows are more than they were."""
-        by_shares = self.usual()
+        by_shares = self._by_shares()
         free, usable = self._usable(by_shares)
         scarcity = free / np.maximum(usable, max(free, 1.0) / _SCARCEST)
         self._old, self._new = self._new, RoomColumns(by_shares.reweighted(scarcity), self._tables)
@@ -159,6 +158,16 @@ class TargetWorkload:
             self._work_out_all(self._new)
             self._version = self._tables.changes.version
         return self._new
+
+    def _by_shares(self) -> Workload:
+        """What usually comes, and all of a node. Weights are shares, and add up to 1 with those that ask no card."""
+        weighted = self._seen.shares(_MOST_REQUESTS)
+        weighted += [(shape, _WHOLE_NODES) for shape in self._whole_nodes()]
+        total = sum(weight for _, weight in weighted) or 1.0
+        cards = self._tables.cards
+        usable = cards.stored.units[cards.stored.usable]
+        step = _STEP * float(usable.mean()) if len(usable) else 1.0
+        return Workload.of([(shape, weight / total) for shape, weight in weighted], cards.model_code, step)
 
     def _whole_nodes(self) -> list[Shape]:
         """A request for all cards and all CPU, for each shape of nodes with several cards, the most frequent first."""
