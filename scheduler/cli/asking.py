@@ -84,7 +84,7 @@ class Site:
             if pod.template.gpu_units:
                 words += (sentence(forgotten(pod.scheduler_name, ours)),)
             pod = replace(pod, scheduler_name=ours)
-        return answer_of(what_if(self.reading, pod, replicas, words))
+        return answer_of(what_if(self.reading, pod, replicas, words, measures=True))
 
     async def prioritized(self, asked: Manifest) -> tuple[objects.Pod, tuple[str, ...]]:
         """(the pod with the priority that the API server would give it, what there is to say of that)."""

@@ -24,7 +24,7 @@ from scheduler.state.columns.resources import CPU_INDEX
 from scheduler.state.packing import cards_seen
 from scheduler.state.packing.cards_seen import RoomColumns, in_chunks, seen_in_chunks, slices
 from scheduler.state.packing.requests_seen import RequestsSeen, Shape
-from scheduler.state.packing.workload import PARTS, FloatArray, Workload
+from scheduler.state.packing.workload import FloatArray, Workload
 
 # With half as many, a fifth of requests that name models are too many for them.
 _MOST_REQUESTS: Final = 64
@@ -115,13 +115,11 @@ class TargetWorkload:
         return new if row < reached else old
 
     def usual(self) -> Workload:
-        """What is usually asked of cards, and all of a node, weighed by shares alone, which add up to 1.
+        """What is usually asked of cards, weighed by its shares alone, which add up to 1; empty before anybody asked.
 
-        Without weights while nobody has asked for cards, and no node has several.
+        Without whole nodes, which nobody may ever ask, and pods without GPU memory: what is shown is of pods that come.
         """
-        asking = self._by_shares()
-        total = float(asking.weights.sum())
-        return asking.reweighted(np.full(len(asking.weights), PARTS / total)) if total else asking
+        return Workload.of(self._seen.shares_of_cards(_MOST_REQUESTS), self._tables.cards.model_code, 0.0)
 
     def _current(self) -> tuple[RoomColumns, RoomColumns, int]:
         """(columns of the rows before the third, columns of the others), true of the tables as they are."""

@@ -21,6 +21,7 @@ def outcome(
         unplaced=unplaced,
         ended=ended,
         average=50.0,
+        fragmented=2.0,
         shares=(),
         took_s=1.0,
     )
