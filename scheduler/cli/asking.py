@@ -77,7 +77,7 @@ class Site:
     def what_if(self, wire: objects.Pod, replicas: int, words: tuple[str, ...] = ()) -> WhatIf:
         """Of a pod that does not exist. words: what there is to say of it already, in sentences."""
         pod, told = self.asking(wire)
-        return answer_of(what_if(self.reading, pod, replicas, (*words, *told)))
+        return answer_of(what_if(self.reading, pod, replicas, (*words, *told), measures=True))
 
     def asking(self, wire: objects.Pod) -> tuple[Pod, tuple[str, ...]]:
         """(a pod that does not exist, as this scheduler would see it; what there is to say of it, in sentences)."""

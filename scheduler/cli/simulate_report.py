@@ -114,6 +114,9 @@ def _in_numbers(found: Summary) -> Iterable[str]:
         f"Pods placed: {found.placed}, ended since: {found.ended}, {_without(found.waiting, found.rejected)}. "
         f"Waited until placed: {found.median_wait_s:g} s at the median, {found.longest_wait_s:g} s at most."
     )
+    if found.models:
+        part = f"{found.fragmented:.0f} ({found.fragmented / found.free if found.free else 0.0:.0%})"
+        yield f"Units free when the last pod had come: {found.free}, of which the usual pod cannot use {part}."
 
 
 def _remarks(report: Report, took_s: float) -> Iterable[str]:

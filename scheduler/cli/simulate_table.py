@@ -16,6 +16,7 @@ _NONE: Final = "-"
 _REJECTED: Final = (("FIRST REJECTED", "first"), ("REJECTED", "unplaced"))
 _WAITS: Final = (("FIRST WAITS", "first"), ("WAITS", "unplaced"))
 _AVERAGE: Final = ("AVERAGE", "average")
+_FRAGMENTED: Final = ("FRAGMENTED", "fragmented")
 _NEVER: Final = "never"
 
 
@@ -47,6 +48,7 @@ def print_comparison(outcomes: Sequence[Outcome], *, rejects: bool, out: TextIO)
     named = [full, *(_REJECTED if rejects else _WAITS)]
     if any(each.average for each in found):
         named.append(_AVERAGE)
+    named.append(_FRAGMENTED)
     parts: list[Table | str] = [_figures(found, named)]
     if any(each.first.gain is not None for each in found):
         parts.append(_gains(found, named))

@@ -128,10 +128,18 @@ class Explanation(Answer, frozen=True):
     reserved: ReservedPlace | None = None
 
 
+class Left(Answer, frozen=True):
+    """free: units of all cards that new pods may be given. fragmented: of these, what the usual pod cannot use."""
+
+    free: int
+    fragmented: int
+
+
 class WhatIf(Answer, frozen=True):
     """places: of each replica that fits, in order. waiting: pods that wait already and are not counted.
 
-    next: why the one after them does not fit; None when all do.
+    next: why the one after them does not fit; None when all do. before, after: without and with those that fit; None
+    where it was not measured.
     """
 
     pod: str
@@ -141,6 +149,8 @@ class WhatIf(Answer, frozen=True):
     places: tuple[Place, ...]
     waiting: int
     next: Explanation | None
+    before: Left | None = None
+    after: Left | None = None
 
 
 def as_json(answer: Answer) -> str:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from scheduler.explain.answers import ExplainedCard, ExplainedNode, Explanation, HeldUnits, WhatIf, listed
+from scheduler.explain.answers import ExplainedCard, ExplainedNode, Explanation, HeldUnits, Left, WhatIf, listed
 from scheduler.explain.reading import listed_pods, told_going
 from scheduler.inspect.terminal import printable
 
@@ -38,6 +38,8 @@ def what_if_text(answer: WhatIf, width: int) -> str:
         lines += ["", *_table(("NODE", "CARDS", "COPIES"), rows[:_MOST_PLACES], width, right=(2,))]
         if len(rows) > _MOST_PLACES:
             lines.append(f"and {len(rows) - _MOST_PLACES} more places")
+    if answer.before is not None and answer.after is not None:
+        lines += ["", *_wrapped(left_over(answer.before, answer.after), width)]
     if answer.next is not None:
         lines += ["", *_wrapped("What stops the next:", width), *_verdict(answer.next, width)]
     return printable(lines)
@@ -50,6 +52,14 @@ def fitting(answer: WhatIf) -> str:
         some = "pod that waits already is" if answer.waiting == 1 else "pods that wait already are"
         beside = f"; {answer.waiting} {some} left aside"
     return f"{answer.fit} of {answer.replicas} copies of {answer.pod} would fit now{beside}."
+
+
+def left_over(before: Left, after: Left) -> str:
+    """A sentence: what is free and of no use to the usual pod."""
+    return (
+        f"Fragmented, free units that usual pods cannot use: {before.fragmented} of {before.free} now, "
+        f"{after.fragmented} of {after.free} with them."
+    )
 
 
 def copies(answer: WhatIf) -> list[tuple[str, str, str]]:

@@ -10,6 +10,7 @@ from scheduler.engine import Engine
 from scheduler.explain.answers import Answer
 from scheduler.state.cards.card_columns import Slot
 from scheduler.state.cards.node_inventory import GpuState, Out
+from scheduler.state.packing.fragmentation import measured
 from scheduler.state.tables import Tables
 
 _OUT: Final[Mapping[int, str]] = {
@@ -49,6 +50,7 @@ class UsedCard(Answer, frozen=True):
 class UsedNode(Answer, frozen=True):
     """most_free: of one card. out: cards out of use; held: cards held exclusively. pods: that hold units.
 
+    fragmented: of what is free, what the pods that there are could not use, as an average over their requests.
     unknown: units of pods on cards that the node does not announce. problem: why no card takes new pods, or "".
     """
 
@@ -57,6 +59,7 @@ class UsedNode(Answer, frozen=True):
     units: int
     requested: int
     free: int
+    fragmented: int
     most_free: int
     out: int
     held: int
@@ -66,13 +69,17 @@ class UsedNode(Answer, frozen=True):
 
 
 class Usage(Answer, frozen=True):
-    """The cluster. most_free: of one card, which is on `most_free_node`. waiting: pods that wait for this scheduler."""
+    """The cluster. most_free: of one card, which is on `most_free_node`. waiting: pods that wait for this scheduler.
+
+    fragmented: as UsedNode; rounded once, so that it may differ from the sum over the nodes.
+    """
 
     nodes: int
     cards: int
     units: int
     requested: int
     free: int
+    fragmented: int
     most_free: int
     most_free_node: str
     out: int
@@ -93,14 +100,16 @@ class Top(Answer, frozen=True):
 def top(engine: Engine) -> Top:
     """Every node with cards, or with pods that hold some."""
     tables, nodes, cards = engine.tables, list[UsedNode](), list[UsedCard]()
+    measure = measured(tables, tables.target.usual())
     for name in sorted(tables.row_of):
         row = tables.row_of[name]
         own = _cards(tables, name, row)
         pods = sum(1 for record in tables.records_on(name) if record.written.units and not record.nominated)
         if own or pods:
             cards += own
-            nodes.append(_node(tables, name, own, pods))
-    return Top(cluster=_cluster(nodes, sum(engine.queue.lengths().values())), nodes=tuple(nodes), cards=tuple(cards))
+            nodes.append(_node(tables, name, own, pods, round(measure.unusable[row])))
+    cluster = _cluster(nodes, sum(engine.queue.lengths().values()), round(measure.total().unusable))
+    return Top(cluster=cluster, nodes=tuple(nodes), cards=tuple(cards))
 
 
 def _cards(tables: Tables, name: str, row: int) -> list[UsedCard]:
@@ -148,7 +157,7 @@ def _all_out(cards: Sequence[UsedCard]) -> str:
     return f"no card is in use for new pods: {', '.join(dict.fromkeys(card.out for card in cards))}"
 
 
-def _node(tables: Tables, name: str, cards: Sequence[UsedCard], pods: int) -> UsedNode:
+def _node(tables: Tables, name: str, cards: Sequence[UsedCard], pods: int, fragmented: int) -> UsedNode:
     row = tables.row_of[name]
     return UsedNode(
         node=name,
@@ -156,6 +165,7 @@ def _node(tables: Tables, name: str, cards: Sequence[UsedCard], pods: int) -> Us
         units=sum(card.units for card in cards),
         requested=sum(card.requested for card in cards),
         free=sum(card.free for card in cards),
+        fragmented=fragmented,
         most_free=max((card.free for card in cards), default=0),
         out=sum(bool(card.out) for card in cards),
         held=sum(card.held for card in cards),
@@ -165,7 +175,7 @@ def _node(tables: Tables, name: str, cards: Sequence[UsedCard], pods: int) -> Us
     )
 
 
-def _cluster(nodes: Sequence[UsedNode], waiting: int) -> Usage:
+def _cluster(nodes: Sequence[UsedNode], waiting: int, fragmented: int) -> Usage:
     best = max(nodes, key=lambda node: node.most_free, default=None)  # of several, the first by name
 
     def total(of: Callable[[UsedNode], int]) -> int:
@@ -177,6 +187,7 @@ def _cluster(nodes: Sequence[UsedNode], waiting: int) -> Usage:
         units=total(lambda node: node.units),
         requested=total(lambda node: node.requested),
         free=total(lambda node: node.free),
+        fragmented=fragmented,
         most_free=0 if best is None else best.most_free,
         most_free_node="" if best is None else best.node,
         out=total(lambda node: node.out),
@@ -193,6 +204,8 @@ _KEYS: Final[Mapping[str, Callable[[Any], int]]] = {
     "requested": lambda one: -one.requested,
     "most-free": lambda one: -getattr(one, "most_free", one.free),
     "pods": lambda one: -one.pods,
+    # Cards have no such number: what is left of one is judged with the others of its node.
+    "fragmented": lambda one: -getattr(one, "fragmented", 0),
 }
 SORTS: Final = tuple(_KEYS)
 

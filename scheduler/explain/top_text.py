@@ -22,6 +22,9 @@ def _cluster(of: Usage) -> Iterator[Line]:
     yield Line(f"Nodes with GPU memory: {of.nodes}, cards: {of.cards}, pods on them: {of.pods}, waiting: {of.waiting}.")
     where = f", on node {of.most_free_node}" if of.most_free else ""
     yield Line(f"Units: {of.units}, requested: {of.requested} ({share}), free for new pods: {of.free}.")
+    if of.free:
+        part = f"{of.fragmented} ({100 * of.fragmented // of.free}%)"
+        yield Line(f"Fragmented, free units that usual pods cannot use: {part}.")
     yield Line(f"Most free on one card: {of.most_free}{where}.", Tone.PLAIN if of.most_free else Tone.WARNING)
     if of.out or of.held:
         yield Line(f"Cards out of use: {of.out}, held exclusively: {of.held}.", Tone.BAD if of.out else Tone.PLAIN)
@@ -32,18 +35,18 @@ def _cluster(of: Usage) -> Iterator[Line]:
 
 
 def _nodes(nodes: Sequence[UsedNode]) -> Iterator[Line]:
-    head = ("NODE", "CARDS", "UNITS", "REQUESTED", "FREE", "MOST-FREE", "OUT", "HELD", "PODS", "PROBLEM")
+    head = ("NODE", "CARDS", "UNITS", "REQUESTED", "FREE", "FRAGMENTED", "MOST-FREE", "OUT", "HELD", "PODS", "PROBLEM")
     rows = [
         (
             node.node,
-            *(str(number) for number in (node.cards, node.units, node.requested, node.free, node.most_free)),
-            *(str(number) for number in (node.out, node.held, node.pods)),
+            *(str(number) for number in (node.cards, node.units, node.requested, node.free, node.fragmented)),
+            *(str(number) for number in (node.most_free, node.out, node.held, node.pods)),
             "; ".join(_problems(node)),
         )
         for node in nodes
     ]
     tones = [_tone(bad=bool(node.out or node.problem or node.unknown), free=node.free) for node in nodes]
-    yield from _toned(head, rows, tones, right=range(1, 9))
+    yield from _toned(head, rows, tones, right=range(1, 10))
 
 
 def _problems(node: UsedNode) -> Iterator[str]:

@@ -12,15 +12,21 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from scheduler.process.scrape import with_pauses
+from scheduler.process.shared_answer import SharedAnswer
+from scheduler.state.packing.fragmentation import Copied
 from scheduler.state.tables import Tables
 
 EVERY_S: Final = 60.0
 POINTS: Final = 360
+# For everybody who asks meanwhile.
+_KEPT_S: Final = 1.0
 
 
 class Point(msgspec.Struct, rename="camel"):
     """A minute. at_s: Unix seconds. units, booked: of the usable cards. split: 0 to 1, see the module.
 
+    fragmented: 0 to 1, the share of free memory that the usual pod cannot use, see `scheduler.state.packing`.
     empty, cards: usable cards that nobody is on, and all that are usable. waiting: pods.
     """
 
@@ -28,13 +34,30 @@ class Point(msgspec.Struct, rename="camel"):
     units: int
     booked: int
     split: float
+    fragmented: float
     empty: int
     cards: int
     waiting: int
 
 
-def point(tables: Tables, waiting: int, at_s: float) -> Point:
-    """As the tables are now."""
+async def point(tables: Tables, waiting: int, at_s: float) -> Point:
+    """As the tables are when this begins."""
+    # Both at one moment; what takes long is for another thread.
+    copied = Copied.of(tables, tables.target.usual())
+    found = _point(tables, waiting, at_s)
+    found.fragmented = await asyncio.to_thread(_share, copied)
+    return found
+
+
+def _share(copied: Copied) -> float:
+    measured = copied.nothing()
+    for _ in with_pauses(copied.each_measured(measured)):
+        pass
+    free, unusable = measured.total()
+    return round(unusable / free, 4) if free else 0.0
+
+
+def _point(tables: Tables, waiting: int, at_s: float) -> Point:
     stored = tables.cards.stored
     usable = stored.usable
     units, taken = stored.units[usable].astype(np.int64), stored.taken[usable]
@@ -44,6 +67,7 @@ def point(tables: Tables, waiting: int, at_s: float) -> Point:
         at_s=int(at_s),
         units=int(units.sum()),
         booked=int(np.minimum(taken, units).sum()),
+        fragmented=0.0,
         split=round(int(free[used].sum()) / left, 4) if left else 0.0,
         empty=int(np.count_nonzero(~used)),
         cards=len(units),
@@ -57,16 +81,17 @@ class History:
     def __init__(self, tables: Tables, lengths: Callable[[], dict[str, int]], wall_s: Callable[[], float]) -> None:
         self._tables, self._lengths, self._wall_s = tables, lengths, wall_s
         self._points: deque[Point] = deque(maxlen=POINTS)
+        self._now = SharedAnswer(self._made, _KEPT_S)
 
-    def points(self) -> list[Point]:
-        """The oldest first; the last one is of now."""
-        return [*self._points, self._now()]
+    async def points(self) -> list[Point]:
+        """The oldest first; the last one is of now, or as old as it takes to make."""
+        return [*self._points, await self._now.get()]
 
     async def run(self) -> None:
         """Note one each minute, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
-            self._points.append(self._now())
+            self._points.append(await self._now.get())
 
-    def _now(self) -> Point:
-        return point(self._tables, sum(self._lengths().values()), self._wall_s())
+    async def _made(self) -> Point:
+        return await point(self._tables, sum(self._lengths().values()), self._wall_s())

@@ -239,7 +239,7 @@ class _Handler:
         return detail
 
     async def _points(self, _request: web.BaseRequest, _viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
-        return self.site.history.points()
+        return await self.site.history.points()
 
     async def _found(self, request: web.BaseRequest, viewer: Viewer) -> list[dict[str, str]]:
         text = request.query.get("text", "")[:LONGEST_TEXT]

@@ -7,7 +7,7 @@ pieces, and after each one the thread sleeps nine times as long as it worked.
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from scheduler.process.shared_answer import SharedAnswer
 
+P = TypeVar("P")
 _KEPT_S: Final = 1.0
 _SHARE: Final = 0.1
 # A sleep has a cost of its own.
@@ -52,11 +53,14 @@ class Scrapes:
 
 
 def _collected(pieces: Iterator[bytes]) -> Sequence[bytes]:
-    collected, began_s = [], time.thread_time()
+    return [piece for piece in with_pauses(pieces) if piece]
+
+
+def with_pauses(pieces: Iterator[P]) -> Iterator[P]:
+    """The pieces, in a thread of their own that sleeps after each of them, see the module."""
+    began_s = time.thread_time()
     for piece in pieces:
-        if piece:
-            collected.append(piece)
+        yield piece
         worked_s = time.thread_time() - began_s
         time.sleep(max(_SHORTEST_BREAK_S, worked_s * (1 / _SHARE - 1)))
         began_s = time.thread_time()
-    return collected

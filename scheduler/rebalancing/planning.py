@@ -42,7 +42,7 @@ def plan_for(
     moves = () if room is None else room.moves
     answer = Defragmentation(
         pod=str(pod.key),
-        words=(*words, asks(pod, reading.unit_mib), *_of_budgets(reading)),
+        words=(*words, asks(pod, reading.unit_mib), *_of_waiting(reading), *_of_budgets(reading)),
         most_moves=most_moves,
         place=None if room is None else _place(room.place),
         moves=tuple(_move(movable, one, _purpose(pod, one, moves[number + 1 :])) for number, one in enumerate(moves)),
@@ -64,6 +64,12 @@ def plan_for_usual(reading: Reading, most_moves: int, max_priority: int = 0) -> 
         fragmentation=FragmentedUnits(free=found.before.free, before=found.before.unusable, after=found.after.unusable),
     )
     return Plan(answer, found.moves)
+
+
+def _of_waiting(reading: Reading) -> Iterator[str]:
+    if waiting := sum(reading.engine.queue.lengths().values()):
+        some = "pod waits" if waiting == 1 else "pods wait"
+        yield f"{waiting} {some} already: which of them gets the room is decided by the queue."
 
 
 def _of_budgets(reading: Reading) -> Iterator[str]:

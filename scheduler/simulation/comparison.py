@@ -18,7 +18,8 @@ class Outcome:
     pods: that were tried. asked: what they asked. at_100: booked when 100 % had arrived; None where less has.
     at_end: booked when the last pod had come. first: arrived when the first pod got no place at once; None: every pod
     got one. unplaced: pods that got none at once. ended: pods that got one and left it. average: booked, over time,
-    until the last pod came. shares: booked at each whole percent arrived, as `shares_by_arrived`. took_s: real seconds.
+    until the last pod came. fragmented: free when it had come, and of no use to the usual pod. shares: booked at each
+    whole percent arrived, as `shares_by_arrived`. took_s: real seconds.
     """
 
     config: str
@@ -31,6 +32,7 @@ class Outcome:
     unplaced: int
     ended: int
     average: float
+    fragmented: float
     shares: tuple[float | None, ...]
     took_s: float
 
@@ -63,6 +65,7 @@ class Compared:
     first: Figure
     unplaced: Figure
     average: Figure | None
+    fragmented: Figure
     took_s: float
 
 
@@ -81,6 +84,7 @@ def outcome_of(report: Report, course: Course, *, config: str, run: str, took_s:
         unplaced=sum(1 for came in course.came if not came.placed),
         ended=sum(1 for placed in report.placed if placed.ended),
         average=_FULL * course.average / units,
+        fragmented=_FULL * report.fragmented / units,
         shares=shares,
         took_s=took_s,
     )
@@ -117,6 +121,7 @@ def _compared(config: str, own: Sequence[Outcome], others: Sequence[Outcome]) ->
         first=figure(_first),
         unplaced=figure(lambda each: each.unplaced, max),
         average=figure(lambda each: each.average) if any(each.ended for each in (*own, *others)) else None,
+        fragmented=figure(lambda each: each.fragmented, max),
         took_s=statistics.fmean(each.took_s for each in own),
     )
 

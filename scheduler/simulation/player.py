@@ -25,6 +25,7 @@ class TimelinePlayer:
         self._world = world
         self._steps = steps
         self._taken = 0
+        self._pods_until = max((place + 1 for place, step in enumerate(steps) if isinstance(step, PodComes)), default=0)
         self._runs_s: dict[str, float] = {}  # by uid
         self._ends: list[tuple[float, int, Pod]] = []  # a heap: when, a number that tells equal times apart, the pod
         self._started = 0
@@ -35,6 +36,11 @@ class TimelinePlayer:
         step = self._steps[self._taken].at_s if self._taken < len(self._steps) else None
         end = self._ends[0][0] if self._ends else None
         return min((at_s for at_s in (step, end) if at_s is not None), default=None)
+
+    @property
+    def all_pods_came(self) -> bool:
+        """Whether no step is left that creates one."""
+        return self._taken >= self._pods_until
 
     def play_next(self) -> list[str]:
         """Do everything of the next time: pods that finish first, then steps. Returns what happened, line by line.

@@ -29,6 +29,7 @@ from scheduler.simulation.report import FINISHED, LOST, Placed, Report, Waits
 from scheduler.simulation.timeline import PodComes, Step, in_order, timeline
 from scheduler.simulation.usage import Usage
 from scheduler.simulation.world import World
+from scheduler.state.packing.fragmentation import Fragmentation, measured
 from scheduler.volume_handlers import VolumeHandlers
 
 EPOCH_S: Final = 1_767_225_600  # 2026-01-01T00:00:00Z: what the world's clock shows at the start
@@ -106,6 +107,7 @@ class _Replay:
         self._problems: dict[Problem, None] = {}
         self._by_others: set[str] = set()
         self._decisions = 0
+        self._fragmentation: Fragmentation | None = None
 
     def begin(self, cluster: ClusterFile) -> None:
         """What is there from the start beside nodes and pods. Raises ConfigurationError."""
@@ -120,6 +122,9 @@ class _Replay:
                 self._player.play_next()
                 self._deliver()
                 self._decide_all()
+                if self._fragmentation is None and self._player.all_pods_came:
+                    # Later pods finish, and the cluster that is left says nothing of how it was filled.
+                    self._fragmentation = self._measured()
         return self._report()
 
     # Time
@@ -241,7 +246,12 @@ class _Replay:
 
     # The end
 
+    def _measured(self) -> Fragmentation:
+        tables = self._engine.tables
+        return measured(tables, tables.target.usual()).total()
+
     def _report(self) -> Report:
+        fragmentation = self._fragmentation or self._measured()
         return Report(
             placed=tuple(self._placed.values()),
             waiting=tuple(self._waits(pod) for pod in self._world.pods if not pod.spec.node_name and _lives(pod)),
@@ -252,6 +262,8 @@ class _Replay:
             decisions=self._decisions,
             problems=tuple(f"{problem.kind} {problem.name}: {problem.message}" for problem in self._problems),
             rejected=tuple(self._rejected),
+            free=round(fragmentation.free),
+            fragmented=round(fragmentation.unusable, 3),
         )
 
     def _waits(self, pod: Pod) -> Waits:

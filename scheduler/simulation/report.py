@@ -47,7 +47,8 @@ class Report:
 
     placed, rejected: in the order of the decisions. waiting: in the order of creation. end_s: when nothing could happen
     any more, seconds from the start. by_others: pods that came with a node. decisions: attempts, successful or not.
-    problems: what was wrong with objects. ignored: manifests that the simulation does not read.
+    problems: what was wrong with objects. ignored: manifests that the simulation does not read. free, fragmented: units
+    when the last pod had come and was tried, see `scheduler.state.packing.fragmentation`.
     """
 
     placed: tuple[Placed, ...]
@@ -60,3 +61,5 @@ class Report:
     problems: tuple[str, ...]
     ignored: tuple[str, ...] = ()
     rejected: tuple[Waits, ...] = ()
+    free: int = 0
+    fragmented: float = 0.0

@@ -39,7 +39,7 @@ class Summary:
 
     placed: pods that got a place; `ended` of them have left it. median_wait_s, longest_wait_s: from creation to place,
     of those; 0.0 where there are none. reasons: of those that wait or were rejected, the most frequent first.
-    other_reasons: how many more there are.
+    other_reasons: how many more there are. free, fragmented: as Report.
     """
 
     placed: int
@@ -51,6 +51,8 @@ class Summary:
     reasons: tuple[WaitingFor, ...]
     other_reasons: int
     models: tuple[ModelUse, ...]
+    free: int
+    fragmented: float
 
 
 def summary(report: Report) -> Summary:
@@ -67,6 +69,8 @@ def summary(report: Report) -> Summary:
         reasons=tuple(WaitingFor(pods, reason) for reason, pods in reasons[:_MOST_REASONS]),
         other_reasons=len(reasons[_MOST_REASONS:]),
         models=_models(report.cards),
+        free=report.free,
+        fragmented=report.fragmented,
     )
 
 

@@ -17,8 +17,10 @@ import numpy as np
 
 from scheduler.process.series import Series
 from scheduler.state.cards.card_columns import Slot
-from scheduler.state.columns.arrays import Int32Array, Int64Array
+from scheduler.state.columns.arrays import BoolArray, Int32Array, Int64Array
 from scheduler.state.facts.namespace_memory import NamespaceMemory
+from scheduler.state.packing.fragmentation import Copied
+from scheduler.state.packing.workload import FloatArray
 from scheduler.state.tables import Tables
 from scheduler.telemetry import series
 
@@ -36,7 +38,7 @@ class ClusterCopy:
 
     Of free and lost, places that are kept for preemptors are no part: their victims are, as long as they are there.
     slots: of each row, None where cards have no series of their own. The tables replace a row's list or append to it.
-    unit_mib: int64[nodes]. rejections: by reason. requested: bytes, by namespace.
+    unit_mib: int64[nodes]. cards_seen: as packing sees them. rejections: by reason. requested: bytes, by namespace.
     """
 
     queues: Mapping[str, int]
@@ -47,6 +49,7 @@ class ClusterCopy:
     lost: Int64Array
     unit_mib: Int64Array
     slots: list[list[Slot]] | None
+    cards_seen: Copied
     rejections: Mapping[str, int]
     requested: Mapping[str, int]
 
@@ -59,6 +62,7 @@ class ClusterCopy:
         yield from _two_gauges(series.NODE_MEMORY, series.NODE_BOOKED, self._node_sums())
         if self.slots is not None:
             yield from _two_gauges(series.CARD_MEMORY, series.CARD_BOOKED, self._cards(self.slots))
+        yield from self._fragmentation()
         requested = ((f'namespace="{escaped(name)}"', amount) for name, amount in _largest(self.requested))
         yield family(series.NAMESPACE_REQUESTED, requested)
 
@@ -79,6 +83,23 @@ class ClusterCopy:
             for slot, total, left in zip(slots[row], units, free, strict=False):
                 labels = f'card="{slot.card.index}",node="{node}",uuid="{escaped(slot.card.uuid)}"'
                 yield labels, total * unit_bytes, (total - left) * unit_bytes
+
+    def _fragmentation(self) -> Iterator[bytes]:
+        measured = self.cards_seen.nothing()
+        # Whoever renders pauses after each step.
+        yield from (b"" for _ in self.cards_seen.each_measured(measured))
+        unit_bytes = self.unit_mib * float(_MIB)
+        free, fragmented = measured.free * unit_bytes, measured.unusable * unit_bytes
+        for one, amount in ((series.MEMORY_FREE, free.sum()), (series.MEMORY_FRAGMENTED, fragmented.sum())):
+            yield one.head() + _lines([f"{one.name} {round(amount)}"])
+        if self.slots is not None:
+            nodes = self._by_node(self.units.sum(axis=0) > 0, np.rint(free), np.rint(fragmented))
+            yield from _two_gauges(series.NODE_FREE, series.NODE_FRAGMENTED, nodes)
+
+    def _by_node(self, shown: BoolArray, first: FloatArray, second: FloatArray) -> Iterator[tuple[str, int, int]]:
+        for name, row in zip(self.nodes, self.rows, strict=True):
+            if shown[row]:
+                yield f'node="{escaped(name)}"', int(first[row]), int(second[row])
 
     def _free_ratios(self) -> bytes:
         name = series.FREE_RATIO.name
@@ -111,6 +132,7 @@ def copied(tables: Tables, queues: Mapping[str, int], *, per_card: bool) -> Clus
         lost=lost,
         unit_mib=cards.unit_mib.copy(),
         slots=cards.slots.copy() if per_card else None,
+        cards_seen=Copied.of(tables, tables.target.usual()),
         rejections=dict(tables.rejections.counted),
         requested=_requested(tables),
     )

@@ -182,6 +182,32 @@ NODE_BOOKED: Final = Series(
     labels=(_NODE,),
     of_leader=True,
 )
+MEMORY_FREE: Final = Series(
+    name=f"{PREFIX}memory_free_bytes",
+    kind="gauge",
+    says="Memory of all cards that new pods may be given; what is kept for preemptors counts as booked.",
+    of_leader=True,
+)
+MEMORY_FRAGMENTED: Final = Series(
+    name=f"{PREFIX}memory_fragmented_bytes",
+    kind="gauge",
+    says="Of that, what the pods that usually come cannot use, as an average over them.",
+    of_leader=True,
+)
+NODE_FREE: Final = Series(
+    name=f"{PREFIX}node_memory_free_bytes",
+    kind="gauge",
+    says="Memory of the cards of the node that new pods may be given.",
+    labels=(_NODES_OF_CARDS,),
+    of_leader=True,
+)
+NODE_FRAGMENTED: Final = Series(
+    name=f"{PREFIX}node_memory_fragmented_bytes",
+    kind="gauge",
+    says="Of that, what the pods that usually come cannot use, as an average over them.",
+    labels=(_NODES_OF_CARDS,),
+    of_leader=True,
+)
 NAMESPACE_REQUESTED: Final = Series(
     name=f"{PREFIX}namespace_memory_requested_bytes",
     kind="gauge",

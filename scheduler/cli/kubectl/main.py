@@ -41,7 +41,7 @@ def top(
     what: Annotated[Literal["cluster", "nodes", "cards"], typer.Argument(help="At which size.")] = "nodes",
     *,
     sort_by: Annotated[
-        Literal["name", "free", "requested", "most-free", "pods"], typer.Option(help="The largest first.")
+        Literal["name", "free", "requested", "most-free", "pods", "fragmented"], typer.Option(help="The largest first.")
     ] = "name",
     config: _Config = None,
     kubeconfig: _Kubeconfig = None,

@@ -148,6 +148,7 @@ async function history() {
     const points = await ask("/api/history");
     line(byId("chart-booked"), points, (point) => (point.units ? point.booked / point.units : 0), "Memory booked");
     line(byId("chart-split"), points, (point) => point.split, "Free memory that is split");
+    line(byId("chart-fragmented"), points, (point) => point.fragmented, "Free memory that is fragmented");
   } catch { /* the stream says what is wrong */ }
 }
 
@@ -174,11 +175,11 @@ function wire() {
   });
   byId("show").addEventListener("change", relist);
   byId("order").addEventListener("change", relist);
-  document.querySelector(".what").addEventListener("click", (event) => {
-    const help = byId("split-help");
+  document.querySelectorAll(".what").forEach((what) => what.addEventListener("click", () => {
+    const help = byId(what.getAttribute("aria-controls"));
     help.hidden = !help.hidden;
-    event.currentTarget.setAttribute("aria-expanded", String(!help.hidden));
-  });
+    what.setAttribute("aria-expanded", String(!help.hidden));
+  }));
   byId("sign-in-form").addEventListener("submit", (event) => {
     event.preventDefault();
     useToken(byId("token").value);

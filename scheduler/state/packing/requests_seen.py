@@ -68,14 +68,22 @@ class RequestsSeen:
 
     def shares(self, most: int) -> list[tuple[Shape, float]]:
         """The same, with their shares of all that these count, which add up to 1."""
-        found = self.heaviest(most)
-        total = sum(weight for _, weight in found)
-        return [(shape, weight / total) for shape, weight in found if weight > 0]
+        return _shares(self.heaviest(most))
+
+    def shares_of_cards(self, most: int) -> list[tuple[Shape, float]]:
+        """The same of those that ask for cards."""
+        asking = [entry for entry in self._weights.items() if entry[0].cards]
+        return _shares(sorted(asking, key=_rank)[:most])
 
     def _begin_at(self, now_s: float) -> None:
         scale = 2.0 ** max(-2 * _HIGHEST_EXPONENT, (self._began_s - now_s) / self._half_life_s)
         self._began_s = now_s
         self._weights = {shape: weight * scale for shape, weight in self._weights.items()}
+
+
+def _shares(found: list[tuple[Shape, float]]) -> list[tuple[Shape, float]]:
+    total = sum(weight for _, weight in found)
+    return [(shape, weight / total) for shape, weight in found if weight > 0]
 
 
 def _rank(entry: tuple[Shape, float]) -> tuple[float, int, int, int, list[str], list[str]]:

@@ -19,6 +19,7 @@ def outcome(config: str, run: str, *shares: float | None) -> Outcome:
         unplaced=0,
         ended=0,
         average=0.0,
+        fragmented=0.0,
         shares=shares,
         took_s=0.0,
     )

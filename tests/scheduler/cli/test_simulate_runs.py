@@ -86,6 +86,9 @@ def test_the_table_has_a_line_for_each_configuration_and_one_for_how_it_differs(
     assert rows[1][:4] == ["tight", "2", "100.00", "100.00"]
     assert rows[2][:4] == ["wide", "2", "75.00", "50.00"]
     assert rows[5][:4] == ["wide", "-25.00", "±", "35.36"]
+    assert (rows[0][-2:], rows[4][-1]) == (["FRAGMENTED", "WORST"], "FRAGMENTED")
+    # Of tight.csv nothing is left; of holes.csv 10 of 20 units, of which one pod in four, that of 10, can use none.
+    assert rows[2][-2:] == ["6.25", "12.50"]
     assert "4/4: wide, holes.csv: 50.00%" in result.stderr
 
 

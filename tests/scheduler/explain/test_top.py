@@ -12,6 +12,7 @@ from scheduler.explain.tones import Tone, as_text
 from scheduler.explain.top import SORTS, Top, sorted_by, top
 from scheduler.explain.top_text import lines
 from scheduler.simulation.world import World
+from scheduler.state.packing.fragmentation import measured
 from tests.support.builders import card, wire_node
 from tests.support.explaining import asked, there, waits, world
 
@@ -67,6 +68,28 @@ def test_the_cluster_names_the_card_that_is_free_most_and_who_waits() -> None:
     assert (found.most_free, found.most_free_node, found.waiting, found.problems) == (50, "a", 1, 1)
 
 
+def test_free_memory_that_the_pods_there_are_could_not_use_is_fragmented() -> None:
+    of = world(a=[8], b=[8], c=[8])
+    there(of, "odd", 3, "a", 0)
+    for number in range(7):
+        waits(of, f"usual-{number}", 8)
+    found = counted(of)
+
+    assert [(node.node, node.free, node.fragmented) for node in found.nodes] == [("a", 5, 4), ("b", 8, 0), ("c", 8, 0)]
+    assert (found.cluster.free, found.cluster.fragmented) == (21, 4)
+    assert "Fragmented, free units that usual pods cannot use: 4 (19%)." in as_text(
+        lines(found, "cluster"), colour=False
+    )
+
+
+def test_nothing_is_fragmented_where_nothing_is_free() -> None:
+    found = counted(busy())
+    measure = measured(asked(busy()).reading.engine.tables, asked(busy()).reading.engine.tables.target.usual())
+
+    assert sum(node.free for node in found.nodes) == measure.total().free
+    assert all(node.fragmented <= node.free for node in found.nodes)
+
+
 def test_on_a_cordoned_node_nothing_is_free() -> None:
     of = world()
     of.nodes.add(wire_node("a", [16], unschedulable=True))
@@ -100,6 +123,7 @@ def test_units_on_a_card_that_is_gone_are_told() -> None:
         ("requested", ["a", "away", "b"]),
         ("most-free", ["a", "b", "away"]),
         ("pods", ["a", "away", "b"]),
+        ("fragmented", ["b", "a", "away"]),
     ],
 )
 def test_nodes_are_sorted_by_what_was_asked_and_then_by_name(key: str, order: list[str]) -> None:
@@ -107,7 +131,7 @@ def test_nodes_are_sorted_by_what_was_asked_and_then_by_name(key: str, order: li
 
 
 def test_every_sort_is_tried_here() -> None:
-    assert SORTS == ("name", "free", "requested", "most-free", "pods")
+    assert SORTS == ("name", "free", "requested", "most-free", "pods", "fragmented")
 
 
 @pytest.mark.parametrize("what", ["cluster", "nodes", "cards"])

@@ -7,6 +7,8 @@ from typer.testing import CliRunner
 
 from scheduler.cli.main import cli
 from scheduler.cli.manifests import Unanswerable, manifest
+from scheduler.explain.answers import Left
+from scheduler.state.packing.fragmentation import measured
 from tests.support.builders import wire_pod
 from tests.support.explaining import asked, lines, there, waits, world
 
@@ -29,6 +31,28 @@ def test_what_if_says_how_many_fit_where_and_what_stops_the_next() -> None:
     shown = lines(answer)
     assert shown[0] == "4 of 20 copies of default/serve would fit now; 1 pod that waits already is left"
     assert "a     1 (7)       2" in shown
+
+
+def test_what_if_tells_what_no_usual_pod_can_use_before_and_after() -> None:
+    of = world(a=[16, 16], b=[8])
+    there(of, "p", 8, "a", 0)
+    answer = asked(of).what_if(wire_pod("serve", 12), 1)
+
+    assert answer.before == Left(free=32, fragmented=0)
+    assert answer.after == Left(free=20, fragmented=4)
+    shown = " ".join(lines(answer))
+    assert "Fragmented, free units that usual pods cannot use: 0 of 32 now, 4 of 20 with them." in shown
+
+
+def test_what_if_leaves_no_copy_in_what_is_usual() -> None:
+    of = world(a=[16])
+    there(of, "p", 8, "a", 0)
+    site = asked(of)
+    tables = site.reading.engine.tables
+    before = measured(tables, tables.target.usual()).total()
+    site.what_if(wire_pod("serve", 3), 2)
+
+    assert measured(tables, tables.target.usual()).total() == before
 
 
 def test_what_if_all_fit_nothing_stops_the_next() -> None:

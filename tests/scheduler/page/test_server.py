@@ -18,6 +18,7 @@ from scheduler.kube.rest.reviews import User
 from scheduler.page import server as page_server
 from scheduler.page.access import Access, Everybody, Guard
 from scheduler.page.files import files
+from scheduler.page.history import point
 from scheduler.page.server import MOST_STREAMS, PageServer, serve_page
 from scheduler.page.site import Scheduler, page_site
 from scheduler.state.ledger import of_tables
@@ -289,8 +290,16 @@ async def test_what_cannot_be_asked_is_refused_in_words(open_page: Browser, quer
 async def test_history_has_the_figures_of_now(open_page: Browser) -> None:
     _, points = await open_page.get("/api/history")
     assert points[-1] | {"atS": 0} == {
-        "atS": 0, "units": 40, "booked": 10, "split": round(6 / 30, 4), "empty": 2, "cards": 3, "waiting": 2,
+        "atS": 0, "units": 40, "booked": 10, "split": round(6 / 30, 4), "fragmented": 0.0, "empty": 2, "cards": 3,
+        "waiting": 2,
     }  # fmt: skip
+
+
+async def test_history_knows_what_no_usual_pod_can_use() -> None:
+    made = filled()
+    made.tables.target.note(pod("usual", 16), 0.0)
+    found = await point(made.tables, 0, 0.0)
+    assert found.fragmented == round((6 + 8) / 30, 4)
 
 
 async def test_every_answer_forbids_what_the_page_does_not_need(open_page: Browser) -> None:

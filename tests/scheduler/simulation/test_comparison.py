@@ -21,6 +21,7 @@ def outcome(
         unplaced=unplaced,
         ended=ended,
         average=50.0,
+        fragmented=2.0,
         shares=(),
         took_s=1.0,
     )
@@ -38,6 +39,8 @@ def report(finished: int = 0) -> Report:
         by_others=0,
         decisions=1,
         problems=(),
+        free=300,
+        fragmented=125.0,
     )
 
 
@@ -48,6 +51,7 @@ def test_an_outcome_is_read_off_the_course() -> None:
     course.note(2.0, 100, 700, placed=True)
     found = outcome_of(report(finished=2), course, config="c", run="r", took_s=2.5)
     assert (found.pods, found.asked, found.at_100, found.at_end) == (3, 100.0, 70.0, 70.0)
+    assert found.fragmented == 12.5
     assert (found.first, found.unplaced, found.ended, found.average, found.took_s) == (90.0, 1, 2, 25.0, 2.5)
 
 
@@ -71,6 +75,12 @@ def test_the_worst_is_the_least_and_of_rejected_pods_the_most() -> None:
     (only,) = compared([outcome("a", "1", 90.0, first=70.0, unplaced=3), outcome("a", "2", 80.0, unplaced=9)])
     assert (only.first.worst, only.unplaced.worst, only.unplaced.mean) == (70.0, 9, 6.0)
     assert only.at_100 == Figure(85.0, 80.0)
+
+
+def test_the_worst_run_is_the_one_that_leaves_most_fragmented() -> None:
+    runs = [replace(outcome("a", str(run), 90.0), fragmented=left) for run, left in ((1, 3.0), (2, 5.0))]
+    (only,) = compared(runs)
+    assert only.fragmented == Figure(4.0, 5.0)
 
 
 def test_a_run_that_rejects_nothing_counts_with_all_that_came() -> None:

@@ -51,6 +51,19 @@ def test_usage_is_what_is_booked_now_at_most_and_over_time() -> None:
     assert (whole.units, whole.used, whole.peak, whole.average, whole.pods) == (24, 0, 18, 13.5, 0)
 
 
+def test_what_no_usual_pod_can_use_is_measured_when_the_last_pod_has_come() -> None:
+    pods = [pod("p", 10, runs_s=30), pod("q", 10, at_s=1, runs_s=30), pod("r", 8, at_s=2, runs_s=90)]
+    report = replayed([node("a", 16, 16)], pods)
+    # 6 and 6 are left of the cards then; later all of both.
+    assert (report.free, report.fragmented) == (12, 12.0)
+    assert [use.used for use in report.cards] == [0, 0]
+
+
+def test_without_a_cluster_nothing_is_free() -> None:
+    report = replayed([], [])
+    assert (report.free, report.fragmented) == (0, 0.0)
+
+
 def test_a_pod_that_runs_forever_is_still_there_at_the_end() -> None:
     report = replayed([node("a", 16)], [pod("p", 10), pod("q", 6, runs_s=10)])
     assert used(report) == [(10, 16, 16.0)]

@@ -1,5 +1,7 @@
 """What the scrape says of namespaces."""
 
+import pytest
+
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
@@ -53,3 +55,45 @@ def test_memory_is_counted_in_the_unit_of_its_node() -> None:
     assert f'{series.NODE_MEMORY.name}{{node="a"}} {16 * GIB}' in lines
     assert f'{series.NODE_MEMORY.name}{{node="b"}} {8 * GIB}' in lines
     assert f'{series.CARD_MEMORY.name}{{card="0",node="b",uuid="GPU-b-0"}} {8 * GIB}' in lines
+
+
+def shown(tables: Tables, *, per_card: bool) -> dict[str, float]:
+    """By series, as a scrape shows them."""
+    text = b"".join(copied(tables, {}, per_card=per_card).text()).decode()
+    lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, value in lines}
+
+
+def two_nodes() -> Tables:
+    """Pods of 8 units come, and one of 3 that leaves 5 of a card."""
+    tables = cluster(a=[8, 8], b=[8])
+    tables.upsert_node(wire_node("no-cards"))
+    for _ in range(99):
+        tables.target.note(pod("usual", 8), 0.0)
+    tables.add(bound(pod("odd", 3), "a", on_card(0, 3)))
+    return tables
+
+
+def test_free_memory_that_no_usual_pod_fits_into_is_fragmented() -> None:
+    found = shown(two_nodes(), per_card=False)
+
+    assert found[series.MEMORY_FREE.name] == 21 * GIB
+    assert found[series.MEMORY_FRAGMENTED.name] == 5 * GIB
+    assert not any(name.startswith(series.NODE_FREE.name) for name in found)
+
+
+def test_a_node_has_its_part_where_cards_have_series() -> None:
+    found = shown(two_nodes(), per_card=True)
+    parts = {name: value for name, value in found.items() if name.startswith(series.NODE_FRAGMENTED.name)}
+
+    assert list(parts) == [f'{series.NODE_FRAGMENTED.name}{{node="{name}"}}' for name in "ab"]
+    assert sum(parts.values()) == pytest.approx(found[series.MEMORY_FRAGMENTED.name], abs=2)
+    assert found[f'{series.NODE_FREE.name}{{node="b"}}'] == 8 * GIB
+
+
+def test_a_scrape_shows_the_moment_in_which_it_was_asked_for() -> None:
+    tables = two_nodes()
+    copy = copied(tables, {}, per_card=False)
+    tables.remove_node("b")
+
+    assert f"{series.MEMORY_FREE.name} {21 * GIB}\n".encode() in b"".join(copy.text())

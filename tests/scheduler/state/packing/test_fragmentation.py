@@ -1,6 +1,6 @@
 """Free memory that no usual pod can use: against plain Python, of nodes and of the cluster."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -61,10 +61,8 @@ def by_hand(weighted: list[tuple[Shape, float]], node: Asked) -> tuple[float, fl
     free, models = [units for units, _ in node.cards], [model for _, model in node.cards]
     if free:
         free[0] -= min(node.held, free[0])
-    can_use = sum(
-        share * usable(shape, free, models, 1_000 * node.cpu) for shape, share in weighted if shape.cards and any(free)
-    )
-    return sum(free), sum(free) - can_use
+    can_use = sum(share * usable(shape, free, models, 1_000 * node.cpu) for shape, share in weighted if any(free))
+    return sum(free), sum(free) - can_use if weighted else 0.0
 
 
 def workload_of(tables: Tables, weighted: list[tuple[Shape, float]]) -> Workload:
@@ -74,8 +72,8 @@ def workload_of(tables: Tables, weighted: list[tuple[Shape, float]]) -> Workload
 @settings(deadline=None)
 @given(st.lists(st.tuples(SHAPES, st.integers(1, 9)), min_size=1, max_size=6), st.lists(NODES, max_size=9))
 def test_every_node_is_measured_as_the_document_says(counted: list[tuple[Shape, int]], nodes: list[Asked]) -> None:
-    total = sum(count for _, count in counted)
-    weighted = [(shape, count / total) for shape, count in counted]
+    total = sum(count for shape, count in counted if shape.cards)
+    weighted = [(shape, count / total) for shape, count in counted if shape.cards]
     tables = tables_of(nodes)
     rows = np.array([tables.row_of[f"n{number}"] for number in range(len(nodes))], dtype=np.intp)
     found = measured(tables, workload_of(tables, weighted), rows)
@@ -117,6 +115,14 @@ def test_memory_that_is_only_supposed_to_be_free_is_measured_alike() -> None:
     assert of_cards(freed, workload).total() == Fragmentation(16.0, 0.0)
 
 
+@pytest.mark.parametrize("closed", [{"unschedulable": True}, {"gpu_mem": 0}], ids=["cordoned", "not allocatable"])
+def test_on_a_node_that_takes_no_new_pods_nothing_is_free(closed: dict[str, Any]) -> None:
+    tables = tables_of([])
+    tables.upsert_node(wire_node("closed", [8], **closed))
+
+    assert measured(tables, workload_of(tables, [(Shape(0, 1, 4), 1.0)])).total() == (0.0, 0.0)
+
+
 def test_a_copy_is_of_its_moment() -> None:
     tables = tables_of([Asked([(8, "A"), (8, "A")], 9, 0)])
     copied = Copied.of(tables, workload_of(tables, [(Shape(0, 1, 4, Selection(frozenset("A"))), 1.0)]), ALL_ROWS)
@@ -138,6 +144,21 @@ def test_memory_that_no_usual_pod_fits_into_is_fragmented() -> None:
     free, unusable = measured(tables, tables.target.usual()).total()
     assert free == 13
     assert unusable == pytest.approx(5.0, abs=0.1)
+
+
+def test_pods_without_gpu_memory_fragment_nothing() -> None:
+    tables = tables_of([Asked([(8, "A")], 9, 0)])
+    for _ in range(9):
+        tables.target.note(pod("web"), 0.0)
+    tables.target.note(pod("usual", 8), 0.0)
+
+    assert measured(tables, tables.target.usual()).total() == (8.0, 0.0)
+
+
+def test_before_anybody_has_asked_nothing_is_fragmented() -> None:
+    tables = tables_of([Asked([(8, "A")], 9, 3)])
+
+    assert measured(tables, tables.target.usual()).total() == (5.0, 0.0)
 
 
 def test_without_nodes_nothing_is_free() -> None:
