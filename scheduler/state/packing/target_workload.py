@@ -39,7 +39,7 @@ _STEP: Final = 0.08
 _ROWS_PER_STEP: Final = 64
 _PODS_PER_STEP: Final = 16
 # So many rows at a time are still in the processor's cache.
-_ROWS_AT_A_TIME: Final = 1_024
+_ROWS_AT_A_TIME: Final = 2_048
 _WORKLOAD: Final = int(Change.WORKLOAD)
 
 
