@@ -17,9 +17,10 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
+from scheduler.pods.gpu_request import Selection
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change, ChangeLog
-from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, RowArray, Rows
+from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.columns.resources import CPU_INDEX
 from scheduler.state.packing import cards_seen
 from scheduler.state.packing.cards_seen import FreeCards, RoomColumns
@@ -29,7 +30,7 @@ from scheduler.state.packing.workload import PARTS, FloatArray, Workload
 # With half as many, a fifth of requests that name models are too many for them.
 _MOST_REQUESTS: Final = 64
 # All of a node, by shape of nodes, as if such a pod came as often as that: what has never been seen finds a place, too.
-_WHOLE_NODES: Final = 0.002
+_NEVER_SEEN: Final = 0.002
 _MOST_NODE_SHAPES: Final = 16
 # The room for a request that fits almost nowhere counts so many times at most.
 _SCARCEST: Final = 1_000.0
@@ -172,27 +173,41 @@ class TargetWorkload:
     def _by_shares(self) -> Workload:
         """What usually comes, and all of a node. Weights are shares, and those add up to 1."""
         weighted = self._seen.shares(_MOST_REQUESTS)
-        weighted += [(shape, _WHOLE_NODES) for shape in self._whole_nodes()]
+        weighted += [(shape, _NEVER_SEEN) for shape in self._never_seen()]
         total = sum(weight for _, weight in weighted) or 1.0
         cards = self._tables.cards
         usable = cards.stored.units[cards.stored.usable]
         step = _STEP * float(usable.mean()) if len(usable) else 1.0
         return Workload.of([(shape, weight / total) for shape, weight in weighted], cards.model_code, step)
 
-    def _whole_nodes(self) -> list[Shape]:
-        """A request for all cards and all CPU, for each shape of nodes with several cards, the most frequent first."""
+    def _never_seen(self) -> list[Shape]:
+        """What nobody may have asked yet: all of a node, for each shape of nodes with several cards; a card of each model.
+
+        The most frequent of each. A card comes with its share of the CPU, the least that one of its model has.
+        """
         tables, found = self._tables, []
         for group in tables.cards.groups(ALL_ROWS):
             with tables.cards.viewing(group.width):
                 units = tables.cards.units[:, group.rows]
                 cpu = tables.resources.allocatable[CPU_INDEX, group.rows]
                 cards = (units > 0).sum(axis=0)
-                several = cards > 1
                 least = np.where(units > 0, units, np.iinfo(np.int32).max).min(axis=0)
-                found.append(np.stack([cpu, cards, least])[:, several])
-        shapes, counts = np.unique(np.concatenate(found, axis=1), axis=1, return_counts=True)
-        order = np.argsort(-counts, kind="stable")[:_MOST_NODE_SHAPES]
-        return [Shape(*column) for column in shapes[:, order].T.tolist()]
+                found.append(np.stack([cpu, cards, least, tables.cards.model[0, group.rows]])[:, cards > 0])
+        nodes = np.concatenate(found, axis=1)
+        whole = [Shape(*column) for column in _most_frequent(nodes[:3, nodes[1] > 1])]
+        return whole + self._cards_of_models(nodes)
+
+    def _cards_of_models(self, nodes: Int64Array) -> list[Shape]:
+        """nodes: int64[4, nodes]: CPU, cards, units of a card, code of the model."""
+        names = {code: name for name, code in self._tables.cards.model_code.items()}
+        codes = [code for (code,) in _most_frequent(nodes[3:])]
+        if len(codes) < 2:  # noqa: PLR2004  # there is no other model to take instead
+            return []
+        of_each = [(names[code], nodes[:, nodes[3] == code]) for code in codes if code in names]
+        return [
+            Shape(int((cpu // cards).min()), 1, int(units.min()), Selection(frozenset({name})))
+            for name, (cpu, cards, units, _) in of_each
+        ]
 
     def _work_out_all(self, columns: RoomColumns) -> None:
         for group in self._tables.cards.groups(ALL_ROWS):
@@ -214,6 +229,14 @@ class TargetWorkload:
                     worth = workload.worth_by_request(seen.room(workload), seen.cpu)
                     usable += worth.sum(axis=1) if isinstance(like, slice) else worth @ np.bincount(like)
         return free, usable / np.maximum(workload.weights[:, 0], 1.0)
+
+
+def _most_frequent(columns: Int64Array) -> list[list[int]]:
+    """The distinct columns, at most so many, the most frequent first."""
+    distinct, counts = np.unique(columns, axis=1, return_counts=True)
+    order = np.argsort(-counts, kind="stable")[:_MOST_NODE_SHAPES]
+    found: list[list[int]] = distinct[:, order].T.tolist()
+    return found
 
 
 def _in_chunks(rows: Rows, capacity: int) -> Iterator[Rows]:
