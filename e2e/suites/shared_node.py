@@ -132,14 +132,22 @@ _LOOKED_AT: Final = (
 )
 
 
-def what_is_inside(container: LocalContainer) -> dict[str, str]:
-    """What the container writes down when it starts, once it has; made by `sharing`."""
+def written_by(container: LocalContainer, wanted: re.Pattern[str]) -> str:
+    """What the container has written, once that has what is wanted: it may run before it has written anything."""
     give_up_at_s = time.monotonic() + SOON_S
-    while not (found := _CARDS.search(written := container.output())):
+    while not wanted.search(written := container.output()):
         if time.monotonic() > give_up_at_s:
-            message = f"container {container.id} has written down nothing: {written}"
+            message = f"container {container.id} has not written {wanted.pattern!r}: {written!r}"
             raise NoSuchContainer(message)
         time.sleep(_LOOK_EVERY_S)
+    return written
+
+
+def what_is_inside(container: LocalContainer) -> dict[str, str]:
+    """What the container writes down when it starts, once it has; made by `sharing`."""
+    written = written_by(container, _CARDS)
+    found = _CARDS.search(written)
+    assert found is not None
     variables = dict(line.split("=", 1) for line in written.splitlines() if "=" in line)
     return {"cards": found.group(1), **{name: variables[name] for name in _LOOKED_AT if name in variables}}
 

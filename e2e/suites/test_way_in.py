@@ -4,13 +4,14 @@ NVML is a double with two cards (`e2e.programs.with_nvml`); the specs are made u
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Final
 
 from config.protocol import names
 from e2e.control_plane.admin import Admin, Json, seen
 from e2e.node.node_pods import busybox
-from e2e.suites.shared_node import SharedNode, all_settled, allocatable, lives, pods, shared_pod
+from e2e.suites.shared_node import SharedNode, all_settled, allocatable, lives, pods, shared_pod, written_by
 from tests.support.repository import ROOT
 
 _NVML: Final = ROOT / "e2e" / "programs" / "with_nvml"
@@ -55,7 +56,7 @@ async def test_a_node_shares_nothing_until_containers_can_have_driver_libraries_
                 assert (await plugin.said("mode"))["mode"] == "cdi"
                 for found in await all_settled(on_node, made):
                     (card,) = json.loads(found["metadata"]["annotations"][names.CARDS]).values()
-                    said = node.container(found).output()
+                    said = written_by(node.container(found), re.compile("VISIBLE .*"))
                     minor = card.removeprefix("GPU-")
                     assert f"NODES /dev/nvidia{minor} LIBRARY the driver's library VISIBLE void." in said
         finally:

@@ -35,7 +35,7 @@ Signature: TypeAlias = Hashable
 NOWHERE: Final = -1
 _POINTS: Final = MAX_SCORE // POINT
 # More than this share of the rows changed: judging all of them as views costs less than picking them out.
-_FEW: Final = 3
+_FEW: Final = 2
 # An evaluation that lacks so many changes costs more to bring up to date than a few rows to judge.
 _FEW_CHANGES: Final = 256
 # For each row. On most of them something has changed by then, several times: what is kept is worked out again anyway.
@@ -56,6 +56,8 @@ class Runtime:
     _dating: tuple[Plugin, ...] = field(init=False)
     _wakes_on: Mapping[Plugin, int] = field(init=False)
     _over_domains: frozenset[FilterPlugin] = field(init=False)
+    # Of the class that was asked about last, if many rows were judged: large, and of use to its next question alone.
+    _passing: CycleState | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         """What the plugins declare is asked once."""
@@ -88,6 +90,9 @@ class Runtime:
 
     def evaluate(self, pod: Pod, signature: Signature) -> Evaluation:
         """What holds for the pod's class now: kept columns where they are still true, the rest worked out again."""
+        if self._passing is not None:
+            self._passing.drop_passing()
+            self._passing = None
         kept, moment = self.cache.get(signature), self.moment(pod)
         if kept is not None and kept.moment == moment:
             if kept.never:
@@ -256,8 +261,8 @@ class Runtime:
         kept.total[rows] = self._total(pod, kept, rows, feasible)
         kept.version = self.tables.changes.version
         if len(changed.rows) > 1:
-            # What was worked out about one row is small, and the pod is likely to land there.
-            kept.state.drop_passing()
+            # The pod is likely to land on one of them. What was worked out about one row is small, and is left there.
+            self._passing = kept.state
 
     def _standing(self, pod: Pod, rules: ClassRules) -> tuple[Hashable, ...]:
         return tuple([plugin.standing(pod, self.tables) for plugin in rules.of_cluster])

@@ -34,6 +34,15 @@ class Placed(NamedTuple):
     scores: Int64Array
     slots: RowArray
 
+    def of(self, known: Rows, rows: Rows) -> "Placed | None":
+        """Of `rows`, where they are those of which this is known, or one of them. known, rows: each judged together."""
+        if isinstance(known, slice):
+            return self if isinstance(rows, slice) and known == rows else None
+        if (row := only_row(rows)) is None:
+            return self if known is rows else None
+        (places,) = (known == row).nonzero()
+        return Placed(self.scores[places], self.slots[:, places]) if len(places) else None
+
 
 def on_best_card(pod: Pod, tables: Tables, rows: Rows, fits: BoolArray) -> Placed:
     """A pod of one card, on the card of each row that suits best, the tightest of equals.

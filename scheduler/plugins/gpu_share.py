@@ -259,13 +259,11 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return self._on_best_card(pod, tables, state, rows).scores
 
     def _on_best_card(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Placed:
-        """Of a row that was scored alone last it is kept, as in `_chosen`."""
-        if only_row(rows) is None:
-            return on_best_card(pod, tables, rows, _fits(pod, tables, state, rows))
+        """Kept for the next questions about the same rows or one of them: mostly, the pod goes there."""
         key, version = _placed_key(tables.cards.width), tables.changes.version
         last = state.find(key)
-        if last is not None and last[:2] == (rows, version):
-            return last[2]
+        if last is not None and last[1] == version and (found := last[2].of(last[0], rows)) is not None:
+            return found
         placed = on_best_card(pod, tables, rows, _fits(pod, tables, state, rows))
         state.write_passing(key, (rows, version, placed))
         return placed
@@ -292,13 +290,13 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
     def _choose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
         request, rules = _request(pod), _card_rules(state)
+        policy = self._policy_of(request)
+        if policy is Policy.FRAGMENTATION and not rules.scorers and rules.chooser is None:
+            return self._on_best_card(pod, tables, state, rows).slots
         fits = _fits(pod, tables, state, rows)
         slots = rules.chosen(pod, tables, state, rows, fits)
         if slots is not None:
             return slots
-        policy = self._policy_of(request)
-        if policy is Policy.FRAGMENTATION and not rules.scorers:
-            return self._on_best_card(pod, tables, state, rows).slots
         scores = rules.scores(pod, tables, state, rows, fits.shape) if rules.scorers else ()
         return chosen_slots(tables.cards, request, policy, rows, fits, scores)
 

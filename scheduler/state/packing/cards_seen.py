@@ -13,7 +13,7 @@ from scheduler.state.packing.workload import FloatArray, Room, Workload
 # With fewer rows, what is saved is less than what it costs to compare them.
 _WORTH_COMPARING: Final = 128
 # So many rows at a time are still in the processor's cache.
-ROWS_AT_A_TIME: Final = 1_024
+ROWS_AT_A_TIME: Final = 2_048
 # Odd, and otherwise whatever: for each card, so that sums of different rows differ.
 _MOST_CARDS: Final = 256
 _FACTORS: Final = np.random.default_rng(1).integers(1 << 62, size=(_MOST_CARDS, 1)) * 2 + 1

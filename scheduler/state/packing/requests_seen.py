@@ -22,7 +22,7 @@ _ANY_MODEL: Final = Selection()
 
 @dataclass(frozen=True, slots=True, order=False)
 class Shape:
-    """What decides how much of a node a pod can use. cards: 0 for a pod that asks no GPU memory.
+    """What decides how much of the cards of a node a pod can use. cards: 0 where it asks no GPU memory.
 
     units: on each of the cards. models: of the cards that it may have.
     """
@@ -68,22 +68,14 @@ class RequestsSeen:
 
     def shares(self, most: int) -> list[tuple[Shape, float]]:
         """The same, with their shares of all that these count, which add up to 1."""
-        return _shares(self.heaviest(most))
-
-    def shares_of_cards(self, most: int) -> list[tuple[Shape, float]]:
-        """The same of those that ask for cards."""
-        asking = [entry for entry in self._weights.items() if entry[0].cards]
-        return _shares(sorted(asking, key=_rank)[:most])
+        found = self.heaviest(most)
+        total = sum(weight for _, weight in found)
+        return [(shape, weight / total) for shape, weight in found if weight > 0]
 
     def _begin_at(self, now_s: float) -> None:
         scale = 2.0 ** max(-2 * _HIGHEST_EXPONENT, (self._began_s - now_s) / self._half_life_s)
         self._began_s = now_s
         self._weights = {shape: weight * scale for shape, weight in self._weights.items()}
-
-
-def _shares(found: list[tuple[Shape, float]]) -> list[tuple[Shape, float]]:
-    total = sum(weight for _, weight in found)
-    return [(shape, weight / total) for shape, weight in found if weight > 0]
 
 
 def _rank(entry: tuple[Shape, float]) -> tuple[float, int, int, int, list[str], list[str]]:

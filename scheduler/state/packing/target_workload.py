@@ -20,17 +20,16 @@ import numpy as np
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change, ChangeLog
 from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, RowArray, Rows
-from scheduler.state.columns.resources import CPU_INDEX
 from scheduler.state.packing import cards_seen
 from scheduler.state.packing.cards_seen import RoomColumns, in_chunks, seen_in_chunks, slices
+from scheduler.state.packing.never_seen import never_seen
 from scheduler.state.packing.requests_seen import RequestsSeen, Shape
 from scheduler.state.packing.workload import FloatArray, Workload
 
 # With half as many, a fifth of requests that name models are too many for them.
 _MOST_REQUESTS: Final = 64
-# All of a node, by shape of nodes, as if such a pod came as often as that: what has never been seen finds a place, too.
-_WHOLE_NODES: Final = 0.002
-_MOST_NODE_SHAPES: Final = 16
+# Each as if it came as often as that.
+_NEVER_SEEN: Final = 0.002
 # The room for a request that fits almost nowhere counts so many times at most.
 _SCARCEST: Final = 1_000.0
 # Differences of worth below this share of a card are none: docs/packing.md.
@@ -74,8 +73,9 @@ class TargetWorkload:
         self._version = 0
 
     def note(self, pod: Pod, came_s: float) -> None:
-        """A pod was seen for the first time. came_s: as RequestsSeen."""
-        self._seen.note(Shape.of(pod), came_s)
+        """A pod was seen for the first time. came_s: as RequestsSeen. Who asks no GPU memory can use none of it."""
+        if pod.template.gpu_request is not None:
+            self._seen.note(Shape.of(pod), came_s)
 
     def booked(self) -> None:
         """A pod was booked: now and then some rows take the new workload up; after the last one there is another."""
@@ -115,11 +115,11 @@ class TargetWorkload:
         return new if row < reached else old
 
     def usual(self) -> Workload:
-        """What is usually asked of cards, weighed by its shares alone, which add up to 1; empty before anybody asked.
+        """What is usually asked, weighed by its shares alone, which add up to 1; empty before anybody asked.
 
-        Without whole nodes, which nobody may ever ask, and pods without GPU memory: what is shown is of pods that come.
+        Without what was never seen: what is shown is of pods that come.
         """
-        return Workload.of(self._seen.shares_of_cards(_MOST_REQUESTS), self._tables.cards.model_code, 0.0)
+        return Workload.of(self._seen.shares(_MOST_REQUESTS), self._tables.cards.model_code, 0.0)
 
     def _current(self) -> tuple[RoomColumns, RoomColumns, int]:
         """(columns of the rows before the third, columns of the others), true of the tables as they are."""
@@ -158,35 +158,14 @@ class TargetWorkload:
         return self._new
 
     def _by_shares(self) -> Workload:
-        """What usually comes, and all of a node. Weights are shares, and add up to 1 with those that ask no card."""
+        """What usually comes, and what was never seen. Weights are shares, and add up to 1."""
         weighted = self._seen.shares(_MOST_REQUESTS)
-        weighted += [(shape, _WHOLE_NODES) for shape in self._whole_nodes()]
+        weighted += [(shape, _NEVER_SEEN) for shape in never_seen(self._tables)]
         total = sum(weight for _, weight in weighted) or 1.0
         cards = self._tables.cards
         usable = cards.stored.units[cards.stored.usable]
         step = _STEP * float(usable.mean()) if len(usable) else 1.0
         return Workload.of([(shape, weight / total) for shape, weight in weighted], cards.model_code, step)
-
-    def _whole_nodes(self) -> list[Shape]:
-        """A request for all cards and all CPU, for each shape of nodes with several cards, the most frequent first."""
-        tables, found = self._tables, []
-        for group in tables.cards.groups(ALL_ROWS):
-            with tables.cards.viewing(group.width):
-                units = tables.cards.units[:, group.rows]
-                cpu = tables.resources.allocatable[CPU_INDEX, group.rows]
-                cards = (units > 0).sum(axis=0)
-                several = cards > 1
-                least = np.where(units > 0, units, np.iinfo(np.int32).max).min(axis=0)
-                found.append(np.stack([cpu, cards, least])[:, several])
-        columns = np.concatenate(found, axis=1)
-        # One number for each shape, in the order of the columns: comparing columns takes ten times as long.
-        number = np.zeros(columns.shape[1], dtype=np.int64)
-        for column in columns:
-            values, place = np.unique(column, return_inverse=True)
-            _, number = np.unique(number * len(values) + place, return_inverse=True)
-        _, first, counts = np.unique(number, return_index=True, return_counts=True)
-        order = first[np.argsort(-counts, kind="stable")[:_MOST_NODE_SHAPES]]
-        return [Shape(*column) for column in columns[:, order].T.tolist()]
 
     def _work_out_all(self, columns: RoomColumns) -> None:
         for group in self._tables.cards.groups(ALL_ROWS):

@@ -58,17 +58,3 @@ def test_those_that_count_least_are_forgotten() -> None:
     assert kept[0][0] == SMALL
     assert len(kept) <= MOST_SHAPES
     assert Shape(0, 1, 1) not in dict(kept)
-
-
-def test_shares_of_cards_leave_out_who_asks_none_however_many_they_are() -> None:
-    seen = RequestsSeen(60.0)
-    for number in range(100):
-        for _ in range(9):
-            seen.note(Shape(number), 0.0)
-    seen.note(Shape(1_000, 1, 8), 0.0)
-    for _ in range(3):
-        seen.note(Shape(0, 2, 4), 0.0)
-
-    assert seen.shares_of_cards(64) == [(Shape(0, 2, 4), 0.75), (Shape(1_000, 1, 8), 0.25)]
-    assert seen.shares_of_cards(1) == [(Shape(0, 2, 4), 1.0)]
-    assert RequestsSeen(60.0).shares_of_cards(64) == []
