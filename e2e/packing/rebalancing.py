@@ -141,7 +141,7 @@ def fits(engine: Engine, pod: ScheduledPod) -> bool:
         return placing.fits(pod)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the cases of the command line; what came of them on standard output."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("openb", type=Path, help="the folder with the trace")
@@ -151,7 +151,7 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=0.9, help="of the cluster's units, that is booked")
     parser.add_argument("--departures", action="store_true", help="fill to 99 percent, then pods end at random")
     parser.add_argument("--config", type=Path, help="SchedulerConfiguration; default: the default one")
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     asked.out.mkdir(parents=True, exist_ok=True)
     found = []
     for seed in range(1, asked.cases + 1):
