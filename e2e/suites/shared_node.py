@@ -132,22 +132,20 @@ _LOOKED_AT: Final = (
 )
 
 
-def written_by(container: LocalContainer, wanted: re.Pattern[str]) -> str:
-    """What the container has written, once that has what is wanted: it may run before it has written anything."""
+def written_by(container: LocalContainer, wanted: re.Pattern[str]) -> tuple[str, re.Match[str]]:
+    """(all that the container has written, what is wanted of it), once it has: it may run before it writes anything."""
     give_up_at_s = time.monotonic() + SOON_S
-    while not wanted.search(written := container.output()):
+    while not (found := wanted.search(written := container.output())):
         if time.monotonic() > give_up_at_s:
             message = f"container {container.id} has not written {wanted.pattern!r}: {written!r}"
             raise NoSuchContainer(message)
         time.sleep(_LOOK_EVERY_S)
-    return written
+    return written, found
 
 
 def what_is_inside(container: LocalContainer) -> dict[str, str]:
     """What the container writes down when it starts, once it has; made by `sharing`."""
-    written = written_by(container, _CARDS)
-    found = _CARDS.search(written)
-    assert found is not None
+    written, found = written_by(container, _CARDS)
     variables = dict(line.split("=", 1) for line in written.splitlines() if "=" in line)
     return {"cards": found.group(1), **{name: variables[name] for name in _LOOKED_AT if name in variables}}
 

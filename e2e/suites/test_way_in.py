@@ -56,7 +56,7 @@ async def test_a_node_shares_nothing_until_containers_can_have_driver_libraries_
                 assert (await plugin.said("mode"))["mode"] == "cdi"
                 for found in await all_settled(on_node, made):
                     (card,) = json.loads(found["metadata"]["annotations"][names.CARDS]).values()
-                    said = written_by(node.container(found), re.compile("VISIBLE .*"))
+                    said, _ = written_by(node.container(found), re.compile("VISIBLE .*"))
                     minor = card.removeprefix("GPU-")
                     assert f"NODES /dev/nvidia{minor} LIBRARY the driver's library VISIBLE void." in said
         finally:

@@ -16,14 +16,18 @@ from scheduler.pods.gpu_request import GpuRequest, Policy, Selection
 from scheduler.state.cards.card_arrays import RowGroup, per_row
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.columns.resources import CPU_INDEX, ResourceColumns
 from scheduler.state.columns.row_masks import count_of, only_row
 
 AnyT = TypeVar("AnyT", bound=np.generic)
 # Binpack, in shares of MAX_SCORE: a card in use before a free card, a node in use before an empty node,
-# then the fuller node: used cards, free cards on used nodes, empty nodes.
+# then the fuller node: used cards, free cards on used nodes, empty nodes. Of nodes that are as full the one with less
+# CPU, which fewer pods can use: half of its share for one of 64 cores.
 _USED_CARDS: Final = MAX_SCORE * 50 // 100
 _USED_NODE: Final = MAX_SCORE * 20 // 100
-_FULLNESS: Final = MAX_SCORE - _USED_CARDS - _USED_NODE
+_SMALL_NODE: Final = MAX_SCORE * 3 // 1000
+_HALF_AS_SMALL: Final = 64_000
+_FULLNESS: Final = MAX_SCORE - _USED_CARDS - _USED_NODE - _SMALL_NODE
 _NEVER: Final = 2**31 - 1
 # As an array: numpy takes a third longer with a plain number.
 _NEVER_FREE: Final = np.array(_NEVER, dtype=np.int32)
@@ -121,28 +125,36 @@ def _emptiest(card: tuple[int, int]) -> tuple[int, int]:
     return -units, slot
 
 
-def binpack_score(cards: CardColumns, request: GpuRequest, rows: Rows, slots: RowArray) -> Int64Array:
+def binpack_score(
+    cards: CardColumns, resources: ResourceColumns, request: GpuRequest, rows: Rows, slots: RowArray
+) -> Int64Array:
     """int64[rows], 0..MAX_SCORE: how well a node suits binpack.
 
     Half for landing on cards in use, a fifth for a node in use, the rest by how full the node's usable cards are with
-    the pod on them. slots: as `chosen_slots`; rows without enough fitting cards get any number.
+    the pod on them, but for a little by how few CPUs the node has. slots: as `chosen_slots`; rows without enough
+    fitting cards get any number.
     """
     if (row := only_row(rows)) is not None:
-        return np.array([binpack_score_on(cards, request, row, slots[:, 0].tolist())], dtype=np.int64)
+        score = binpack_score_on(cards, resources, request, row, slots[:, 0].tolist())
+        return np.array([score], dtype=np.int64)
     used = cards.holders[:, rows][slots, np.arange(slots.shape[1])] > 0
     on_used_cards = used[0] if request.cards == 1 else used.all(axis=0)
     total = np.maximum(cards.total[rows], 1)
     full: Int64Array = np.minimum((cards.booked[rows] + request.units) * _FULLNESS // total, _FULLNESS)
-    score: Int64Array = full + on_used_cards * _USED_CARDS + (cards.held[rows] > 0) * _USED_NODE
-    return score
+    small = _SMALL_NODE * _HALF_AS_SMALL // (_HALF_AS_SMALL + resources.allocatable[CPU_INDEX, rows])
+    packed: Int64Array = full + small + on_used_cards * _USED_CARDS + (cards.held[rows] > 0) * _USED_NODE
+    return packed
 
 
-def binpack_score_on(cards: CardColumns, request: GpuRequest, row: int, slots: Sequence[int]) -> int:
+def binpack_score_on(
+    cards: CardColumns, resources: ResourceColumns, request: GpuRequest, row: int, slots: Sequence[int]
+) -> int:
     """The same of one row: with Python's numbers, in a fifth of the time."""
     holders = cards.stored.holders
     on_used_cards = all(holders.item(slot, row) for slot in slots)
     full = (cards.booked.item(row) + request.units) * _FULLNESS // max(cards.total.item(row), 1)
-    return min(full, _FULLNESS) + on_used_cards * _USED_CARDS + (cards.held.item(row) > 0) * _USED_NODE
+    small = _SMALL_NODE * _HALF_AS_SMALL // (_HALF_AS_SMALL + resources.allocatable.item(CPU_INDEX, row))
+    return min(full, _FULLNESS) + small + on_used_cards * _USED_CARDS + (cards.held.item(row) > 0) * _USED_NODE
 
 
 def idle_score(cards: CardColumns, rows: Rows) -> Int64Array:

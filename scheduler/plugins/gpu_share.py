@@ -111,9 +111,10 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     | `Insufficient aliyun.com/gpu-mem` | the node's total is used up | yes |
 
     Binpack scores half for landing on cards in use, a fifth for a node in use, the rest by how full the node's usable
-    cards are with the pod on them; `spread` is the reverse. Fragmentation scores the place by what pods as they usually
-    come could have used of it ([packing](../../docs/packing.md)). Pods without gpu-mem are kept off idle cards, which
-    need the CPU: binpack scores how much of the usable cards is booked, fragmentation as for others, spread nothing.
+    cards are with the pod on them, and of nodes as full the one with less CPU; `spread` is the reverse. Fragmentation
+    scores the place by what pods as they usually come could have used of it ([packing](../../docs/packing.md)). Pods
+    without gpu-mem are kept off idle cards, which need the CPU: binpack scores how much of the usable cards is booked,
+    fragmentation as for others, spread nothing.
     Within the node: what the card scores prefer, then the tightest card that fits, the emptiest, or the one that such
     pods can use least, then the lower slot. A profile's card set chooser chooses instead. A pod's annotations
     `gpushare/card-policy` and `gpushare/node-policy` win over the arguments.
@@ -201,7 +202,8 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         if request is None:
             return idle_score(cards, rows)
         if row is not None and (slots := self._slots_on(pod, tables, state, row)):
-            packed = np.array([binpack_score_on(cards, _request(pod), row, slots)], dtype=np.int64)
+            score = binpack_score_on(cards, tables.resources, _request(pod), row, slots)
+            packed = np.array([score], dtype=np.int64)
         else:
             packed = by_width(cards, rows, lambda group: self._packed(pod, tables, state, group))
         return MAX_SCORE - packed if policy is Policy.SPREAD else packed
@@ -248,7 +250,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
     def _packed(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         slots = self._chosen(pod, tables, state, rows)
-        return binpack_score(tables.cards, _request(pod), rows, slots)
+        return binpack_score(tables.cards, tables.resources, _request(pod), rows, slots)
 
     def _unfragmented(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
         request, rules = pod.template.gpu_request, _card_rules(state)

@@ -74,7 +74,9 @@ class Histories:
     def decide(self, pod: Pod) -> None:
         now_ns = self.made * 1000
         expected = decision(self.profile, self.tables, pod, now_ns)
-        self.same_columns(pod)
+        # Not always: what was worked out on the way is there for the decision only if nobody has asked before it.
+        if self.rng.random() < 0.5:
+            self.same_columns(pod)
         outcome = self.cycle.schedule(pod, now_ns)
         self.same_outcome(outcome, expected)
         self.happened[type(outcome).__name__] += 1
@@ -189,7 +191,7 @@ def test_a_decision_with_the_cache_is_the_one_without_it(seed: int, copies: int)
     assert not [what for what in missing if not histories.happened[what]]
     assert histories.happened["Placement"] > STEPS // 10
     assert histories.happened[NoFit.__name__] > STEPS // 10
-    assert histories.happened["remembered"] > STEPS // 2
+    assert histories.happened["remembered"] > STEPS // 4
 
 
 def test_pods_that_differ_only_in_a_label_that_nobody_reads_are_one_class() -> None:

@@ -76,6 +76,30 @@ def test_who_runs_anywhere_keeps_off_the_model_that_others_need() -> None:
     assert best(tables, ask("p", 8)) == {"b", "c", "d"}
 
 
+def test_a_model_is_kept_although_nobody_has_asked_for_it_yet() -> None:
+    common = [f"n{number}" for number in range(60)]
+    tables = tables_of(
+        wire_node("a", [card(0, 8, node="a", model="rare")]),
+        *(wire_node(name, [card(0, 8, node=name, model="common")]) for name in common),
+    )
+    learned(tables, {ask("any", 8): 100})
+
+    assert best(tables, ask("p", 8)) == set(common)
+
+
+def test_how_pods_without_gpu_memory_ask_for_cpu_changes_nothing() -> None:
+    usual = {ask("usual", 6): 5}
+    tables, besieged = (learned(tables_of(wire_node("a", [10, 10, 10])), usual) for _ in range(2))
+    for number in range(1, 201):
+        learned(besieged, {pod(f"cpu-{number}", 0, requests={"cpu": f"{number}m"}): 9})
+
+    for seen in (tables, besieged):
+        run(seen, "left-3", 7, "a", 0)
+        run(seen, "left-6", 4, "a", 1)
+        assert slot_of(seen, ask("p", 3), "a") == 0
+    assert scored(RULE, ask("p", 3), tables) == scored(RULE, ask("p", 3), besieged)
+
+
 def test_who_asks_no_gpu_memory_leaves_the_cpu_to_idle_cards() -> None:
     tables = learned(tables_of(wire_node("a", [8] * 4, cpu="8"), wire_node("b", [8] * 4, cpu="8")), {ask("u", 8, 2): 9})
     for slot in range(4):

@@ -12,11 +12,11 @@ from config.protocol.inventory import Card, Health
 from scheduler.engine import Engine
 from scheduler.framework.plugin import MAX_SCORE
 from scheduler.kube import objects
-from scheduler.plugins.gpu_share import GpuShare, GpuShareArgs
+from scheduler.plugins.gpu_share import GpuShare, GpuShareArgs, PolicyName
 from scheduler.scheduling_cycle import NoFit, Placement
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, card, engine, pod, wire_node
-from tests.support.judging import scored
+from tests.support.judging import scored, tables_of
 from tests.support.placing import on_card
 
 NOW_NS = 1_700_000_000_000_000_000
@@ -246,6 +246,18 @@ def test_the_fuller_node_is_taken_however_busy_its_cpu_is() -> None:
         there = pod(f"there-{number}", 8, requests={"cpu": cpu})
         built.pod_assigned(bound(there, node, on_card(number, 8)))
     assert where(place(built, gpu_mem=8, requests={"cpu": "1"})) == [("a", 2)]
+
+
+@pytest.mark.parametrize(("policy", "best"), [("binpack", "small"), ("spread", "large")])
+def test_of_nodes_as_full_the_one_with_less_cpu_is_taken(policy: PolicyName, best: str) -> None:
+    rule = GpuShare(GpuShareArgs(node_policy=policy, card_policy=policy))
+    tables = tables_of(wire_node("large", [8] * 8, cpu="128"), wire_node("small", [8] * 8, cpu="96"))
+    both = scored(rule, pod("p", 3), tables)
+    assert [node for node, score in both.items() if score == max(both.values())] == [best]
+
+    tables.add(bound(pod("there", 8), "large", on_card(0, 8)))
+    now = scored(rule, pod("p", 3), tables)
+    assert [node for node, score in now.items() if score == max(now.values())] != [best]
 
 
 def test_models_restrict_the_cards() -> None:

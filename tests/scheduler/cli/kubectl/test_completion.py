@@ -105,7 +105,7 @@ def test_bash_offers_them(tmp_path: Path) -> None:
     ran = subprocess.run(
         [bash, "--norc", "-c", tried], env=environment, capture_output=True, text=True, timeout=60, check=True
     )
-    assert (ran.stdout.split(), ran.stderr) == (["name", "free", "requested", "most-free", "pods"], "")
+    assert (ran.stdout.split(), ran.stderr) == (["name", "free", "requested", "most-free", "pods", "fragmented"], "")
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="this machine has no zsh")
