@@ -33,7 +33,7 @@ _NEVER_SEEN: Final = 0.002
 # The room for a request that fits almost nowhere counts so many times at most.
 _SCARCEST: Final = 1_000.0
 # Differences of worth below this share of a card are none: docs/packing.md.
-_STEP: Final = 0.08
+_STEP: Final = 0.09
 # Four for each pod that is booked. Sixty together cost little more than one.
 _ROWS_PER_STEP: Final = 64
 _PODS_PER_STEP: Final = 16
