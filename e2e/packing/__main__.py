@@ -6,6 +6,7 @@ Each workload is converted and simulated with each configuration for each seed; 
 import argparse
 import io
 import os
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,14 +82,18 @@ def written(found: Sequence[Outcome], workload: str, out: Path) -> list[str]:
 
 
 def _against_published(found: Sequence[Outcome], rows: dict[int, tuple[float, ...]], policy: str) -> str:
-    """How far our shares at 100 % arrived are from the published ones, seed by seed."""
+    """How far our shares at 100 % arrived are from the published ones."""
     own = {int(each.run): each.at_100 for each in found if _PUBLISHED.get(each.config) == policy}
     if not own:
         return f"{policy}: not among the configurations"
-    misses = {seed: abs((share or 0.0) - rows[seed][100]) for seed, share in own.items()}
-    worst = max(misses, key=lambda seed: misses[seed])
-    line = f"{policy}, {len(own)} seeds: at most {misses[worst]:.3f} points from the published share (seed {worst})"
-    return line if misses[worst] <= _MAY_MISS else f"MISSED {line}; expected at most {_MAY_MISS}"
+    misses = {seed: (share or 0.0) - rows[seed][100] for seed, share in own.items()}
+    mean = abs(statistics.mean(misses.values()))
+    worst = max(misses, key=lambda seed: abs(misses[seed]))
+    line = (
+        f"{policy}, {len(own)} seeds: {mean:.3f} points from the published mean, at most {abs(misses[worst]):.3f} "
+        f"from a published share (seed {worst})"
+    )
+    return line if mean <= _MAY_MISS else f"MISSED {line}; expected a mean within {_MAY_MISS}"
 
 
 def _config(text: str, folder: Path) -> Config:
