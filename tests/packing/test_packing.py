@@ -54,7 +54,10 @@ def test_the_comparison_equals_what_is_worked_out_by_hand(
     firsts = {run["config"]: run["first"] for run in found["runs"]}
     assert (firsts["bestfit"], firsts["fgd"]) == (pytest.approx(100.0), None)
     assert code == 0
-    assert "BestFit, 2 seeds: 0.000 points from the published mean, at most 0.000 from a published share" in capsys.readouterr().out
+    assert (
+        "BestFit, 2 seeds: 0.000 points from the published mean, at most 0.000 from a published share"
+        in capsys.readouterr().out
+    )
     assert {file.suffix for file in (tmp_path / "out").glob("default.*")} == {".txt", ".json", ".png", ".svg"}
 
 
