@@ -39,7 +39,7 @@ from scheduler.kube.port import (
 )
 from scheduler.rebalancing.kept import kept_free
 from scheduler.rebalancing.order import Moved
-from scheduler.rebalancing.planning import Plan, plan_for, plan_for_usual
+from scheduler.rebalancing.planning import Plan, bound_already, plan_for, plan_for_usual
 from scheduler.rebalancing.text import verdict
 
 _NO_PRIORITY: Final = 0
@@ -81,6 +81,9 @@ class Planner:
             return plan_for_usual(of.reading, most, self._max_priority or _NO_PRIORITY)
         wire, words = await of.prioritized(self._pod)
         pod, told = of.asking(wire)
+        there = None if self._pod.template else bound_already(of.reading, pod)
+        if there is not None:
+            return there
         return plan_for(of.reading, pod, most, self._max_priority, (*words, *told))
 
 

@@ -1,6 +1,7 @@
 """`defragment --execute` on a cluster in memory: evicts one pod at a time, and stops where that brings nothing."""
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ from scheduler.pods.pod import PodReader
 from scheduler.rebalancing.planning import Plan
 from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.world import World
-from tests.support.builders import manifest, wire_pod
+from tests.support.builders import manifest, wire_node, wire_pod
 from tests.support.explaining import world
 from tests.support.placing import on_card
 
@@ -189,6 +190,43 @@ def test_cordons_of_others_stay() -> None:
     cluster = Operated(of)
     rebalance(cluster)
     assert cordons(cluster) == ["", "", "x"]
+
+
+@pytest.mark.parametrize("uid", ["uid-default-asks", ""], ids=["as it is read", "as it was written"])
+def test_a_pod_that_is_bound_meanwhile_ends_it(uid: str) -> None:
+    of = half_used()
+    of.nodes.add(wire_node("d", [8, 8]))
+    runs(of, "in-the-way", 8, "d", 0, priority=9)
+    of.pods.create(manifest("asks", 16, labels={names.GPU_COUNT: "2"}))
+    cluster = Operated(of)
+
+    def is_bound(_: str) -> None:
+        cluster.before_eviction = lambda _: None
+        of.pods.remove("default", "in-the-way")
+        both = json.dumps({"0": {"0": 8, "1": 8}})
+        of.pods.bind("default", "asks", "d", {names.ALLOCATION: both, names.UNIT_MIB: "1024"})
+
+    cluster.before_eviction = is_bound
+    asks = of.pods.collection.existing("default", "asks")
+    done, said, plan = rebalance(cluster, replace(asks, metadata=replace(asks.metadata, uid=uid)))
+    assert (done, len(plan.moves), len(cluster.evicted)) == (True, 2, 1)
+    assert said[-2] == "Done. Pod default/asks fits as it is: on node d, card 0-1 (8 each)."
+    assert cordons(cluster) == ["", "", "", ""]
+
+
+@pytest.mark.parametrize("uid", ["uid-default-p0", "another"], ids=["as it is read", "as it was written"])
+def test_for_a_pod_that_is_bound_nobody_is_moved(uid: str) -> None:
+    cluster = Operated(half_used())
+    done, _, plan = rebalance(cluster, wire_pod("p0", 8, uid=uid))
+    assert (done, plan.moves, cluster.evicted) == (True, (), [])
+    assert plan.answer.words[-1] == "It is bound there already: nothing has to be moved for it."
+
+
+def test_one_that_is_deleted_needs_another_place() -> None:
+    of = half_used()
+    of.pods.delete("default", "p0")
+    _, _, plan = rebalance(Operated(of, places=False), of.pods.collection.existing("default", "p0"))
+    assert (plan.moves, plan.answer.place and plan.answer.place.node) == ((), "c")
 
 
 def test_no_plan_evicts_nobody() -> None:
