@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -94,11 +96,16 @@ def half_used() -> World:
 
 
 def rebalance(
-    cluster: Operated, asks: Pod | None = None, *, timeout_s: float = 5.0, most_moves: int = 10
+    cluster: Operated,
+    asks: Pod | None = None,
+    *,
+    timeout_s: float = 5.0,
+    most_moves: int = 10,
+    said: list[str] | None = None,
 ) -> tuple[bool, list[str], Plan]:
     """(whether all of it has come, what was said, the plan that was shown)."""
     asks = wire_pod("asks", 16, labels={names.GPU_COUNT: "2"}) if asks is None else asks
-    said, shown = list[str](), list[Plan]()
+    said, shown = [] if said is None else said, list[Plan]()
     planner = Planner(CONFIGURATION, Manifest(asks, ""), most_moves=most_moves, max_priority=None)
     rebalancing = Rebalancing(cluster, CONFIGURATION, planner, timeout_s, said.append)
     done = asyncio.run(rebalancing.run(shown.append))
@@ -173,6 +180,40 @@ def test_a_successor_that_is_not_bound_in_time_ends_it() -> None:
     with pytest.raises(Unanswerable, match=r"no successor of it is bound after 0\.2 s"):
         rebalance(cluster, timeout_s=0.2)
     assert (len(cluster.evicted), cordons(cluster)) == (1, ["", "", ""])
+
+
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGHUP])
+def test_whoever_ends_it_gets_the_cards_back(which: signal.Signals) -> None:
+    cluster = Operated(half_used(), places=False)
+    cluster.before_eviction = lambda _: os.kill(os.getpid(), which)
+    with pytest.raises(SystemExit) as ended:
+        rebalance(cluster)
+    assert (ended.value.code, len(cluster.cordons), cordons(cluster)) == (128 + which, 2, ["", "", ""])
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    cluster = Operated(half_used())
+    cluster.before_eviction = lambda _: os.kill(os.getpid(), signal.SIGHUP)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert rebalance(cluster)[0]
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_who_interrupts_it_again_is_told_which_cards_may_stay_cordoned() -> None:
+    cluster, said = Operated(half_used()), list[str]()
+    write = cluster.annotate_node
+
+    async def interrupted(name: str, annotations: Mapping[str, str | None], version: str) -> None:
+        if not annotations[names.CORDON]:
+            raise asyncio.CancelledError
+        await write(name, annotations, version)
+
+    cluster.annotate_node = interrupted  # type: ignore[method-assign]
+    with pytest.raises(asyncio.CancelledError):
+        rebalance(cluster, said=said)
+    assert said[-1] == "perhaps still cordoned: type kubectl gpushare uncordon a --card 0 --card 1"
 
 
 def test_cards_that_cannot_be_given_back_are_told() -> None:
