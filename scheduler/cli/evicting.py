@@ -6,7 +6,7 @@
                         none is: done; as many as before, or no plan: stop  ◀──────────────────────────┘
 
 A card that is kept free takes no new pods (`gpushare/cordon`), so the successor cannot go back. They are given back at
-the end, however it ends, but not where the process is killed (SIGKILL): what to type then is said before the first eviction.
+the end, however it ends, but for SIGKILL: what to type then is said before the first eviction.
 """
 
 import asyncio
