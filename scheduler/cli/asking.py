@@ -93,7 +93,7 @@ class Site:
 
     async def prioritized(self, asked: Manifest) -> tuple[objects.Pod, tuple[str, ...]]:
         """(the pod with the priority that the API server would give it, what there is to say of that)."""
-        pod, name = asked
+        pod, name = asked.pod, asked.priority_class
         if pod.spec.priority and not name:
             return pod, ()
         classes: list[objects.PriorityClass] = []

@@ -6,12 +6,13 @@
                         none is: done; as many as before, or no plan: stop  ◀──────────────────────────┘
 
 A card that is kept free takes no new pods (`gpushare/cordon`), so the successor cannot go back. They are given back at
-the end, however it ends, but not where the process is killed: what to type then is said before the first eviction.
+the end, however it ends, but for SIGKILL: what to type then is said before the first eviction.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import signal
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, cast
 
 from msgspec.structs import replace
@@ -39,7 +40,7 @@ from scheduler.kube.port import (
 )
 from scheduler.rebalancing.kept import kept_free
 from scheduler.rebalancing.order import Moved
-from scheduler.rebalancing.planning import Plan, plan_for, plan_for_usual
+from scheduler.rebalancing.planning import Plan, bound_already, plan_for, plan_for_usual
 from scheduler.rebalancing.text import verdict
 
 _NO_PRIORITY: Final = 0
@@ -81,6 +82,9 @@ class Planner:
             return plan_for_usual(of.reading, most, self._max_priority or _NO_PRIORITY)
         wire, words = await of.prioritized(self._pod)
         pod, told = of.asking(wire)
+        there = None if self._pod.template else bound_already(of.reading, pod)
+        if there is not None:
+            return there
         return plan_for(of.reading, pod, most, self._max_priority, (*words, *told))
 
 
@@ -111,7 +115,8 @@ class Rebalancing:
         if not plan.moves:
             return plan.answer.found
         try:
-            done = await self._move_all(plan)
+            with _stopped_by(signal.SIGTERM, signal.SIGHUP):
+                done = await self._move_all(plan)
         finally:
             await self._kept.give_back()
         if done and self._planner.for_pod:
@@ -190,6 +195,35 @@ class Rebalancing:
         return cast("AsyncGenerator[list[WatchEvent[objects.Pod]], None]", self._cluster.watch(PODS, None))
 
 
+@contextlib.contextmanager
+def _stopped_by(*signals: signal.Signals) -> Iterator[None]:
+    """Whoever ends the program thus, or closes its terminal, interrupts it: what it holds is given back before.
+
+    Raises SystemExit then, with the code that a shell counts for the signal.
+    """
+    loop, task, came = asyncio.get_running_loop(), asyncio.current_task(), list[signal.Signals]()
+    # As `nohup` has it, what is ignored stays so.
+    obeyed = [which for which in signals if signal.getsignal(which) is not signal.SIG_IGN]
+
+    def stop(which: signal.Signals) -> None:
+        if task is not None and not came:
+            came.append(which)
+            task.cancel()
+
+    for which in obeyed:
+        loop.add_signal_handler(which, stop, which)
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        if came:
+            raise SystemExit(128 + came[0]) from error
+        raise
+    finally:
+        # A second one is not to stop what is given back.
+        for which in obeyed:
+            loop.add_signal_handler(which, lambda: None)
+
+
 class _Pods:
     """The pods of one owner, as a watch shows them. node_of: by uid, "" while it waits."""
 
@@ -243,6 +277,11 @@ class _KeptFree:
                 await self.want({other: cards for other, cards in self._ours.items() if other != node})
             except Unanswerable as error:
                 self._say(f"{error}; type kubectl gpushare uncordon {node}{_flags(self._ours.pop(node))}")
+            except (asyncio.CancelledError, KeyboardInterrupt):
+                for left, its in sorted(self._ours.items()):
+                    if its:
+                        self._say(f"perhaps still cordoned: type kubectl gpushare uncordon {left}{_flags(its)}")
+                raise
 
     def hide_in(self, of: Site) -> None:
         """The cluster as it will be when they are given back."""

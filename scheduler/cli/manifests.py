@@ -22,10 +22,14 @@ class Unreadable(Unanswerable):
 
 
 class Manifest(NamedTuple):
-    """A pod that does not exist. priority_class: the name of its PriorityClass, "" where it names none."""
+    """A pod that does not exist, or waits. priority_class: the name of its PriorityClass, "" where it names none.
+
+    template: of a workload, whose pods have other names than the workload, which this one bears.
+    """
 
     pod: objects.Pod
     priority_class: str
+    template: bool = False
 
 
 class _Named(msgspec.Struct):
@@ -43,19 +47,20 @@ def manifest(path: Path) -> Manifest:
     except (OSError, UnicodeDecodeError, DocumentError) as error:
         message = f"{path} cannot be read: {error}"
         raise Unanswerable(message) from error
-    pods = [found for document in documents if (found := _pod_in(document)) is not None]
+    pods = [(found, document) for document in documents if (found := _pod_in(document)) is not None]
     if len(pods) != 1:
         message = (
             f"{path} holds {len(pods) or 'no'} pods or pod templates; expected one Pod, Deployment, Job or the like"
         )
         raise Unanswerable(message)
+    found, document = pods[0]
     try:
-        pod = msgspec.json.decode(msgspec.json.encode(pods[0]), type=objects.Pod)
-        named = msgspec.convert(pods[0].get("spec") or {}, _Named)
+        pod = msgspec.json.decode(msgspec.json.encode(found), type=objects.Pod)
+        named = msgspec.convert(found.get("spec") or {}, _Named)
     except msgspec.ValidationError as error:
         message = f"{path} is no pod: {error}"
         raise Unanswerable(message) from error
-    return Manifest(pod, named.priority_class)
+    return Manifest(pod, named.priority_class, template=document.get("kind") != "Pod")
 
 
 def _pod_in(document: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -40,7 +40,7 @@ class Movable:
 
     def together(self, records: Iterable[PodRecord]) -> bool:
         """Whether disruption budgets allow all of them to be evicted, one after the other."""
-        return not self._engine.tables.budgets.split(records)[0]
+        return self._engine.tables.budgets.let_go(records)
 
     def owner(self, record: PodRecord) -> OwnerReference:
         """The controller of a pod that may be moved."""

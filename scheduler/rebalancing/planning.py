@@ -11,13 +11,15 @@ from scheduler.kube.objects import OwnerReference
 from scheduler.kube.port import DISRUPTION_BUDGETS
 from scheduler.pods.pod import Pod
 from scheduler.rebalancing.answers import Defragmentation, FragmentedUnits, Move
+from scheduler.rebalancing.leaving import cards_of
 from scheduler.rebalancing.lowering import lowered
-from scheduler.rebalancing.movable import Movable
+from scheduler.rebalancing.movable import Movable, successor
 from scheduler.rebalancing.order import Moved
 from scheduler.rebalancing.search import room_for
 from scheduler.scheduling_cycle import Placement
 
 MOST_MOVES: Final = 100
+_BOUND: Final = "It is bound there already: nothing has to be moved for it."
 _UNREAD: Final = "The PodDisruptionBudgets cannot be read: the API server may refuse to evict pods of this plan."
 
 
@@ -37,6 +39,9 @@ def plan_for(
     most_moves: 1 to MOST_MOVES. max_priority: of a pod that is moved, None for that of the pod. words: what there is to
     say already, in sentences.
     """
+    if reading.engine.tables.record(pod.key.uid) is not None:
+        # As it is read from a cluster where it has a node: what is asked about is another one like it.
+        pod = successor(pod)
     movable = Movable(reading.engine, reading.controllers, pod.priority if max_priority is None else max_priority)
     room = room_for(reading.engine, movable, pod, most_moves)
     moves = () if room is None else room.moves
@@ -48,6 +53,27 @@ def plan_for(
         moves=tuple(_move(movable, one, _purpose(pod, one, moves[number + 1 :])) for number, one in enumerate(moves)),
     )
     return Plan(answer, moves)
+
+
+def bound_already(reading: Reading, pod: Pod) -> Plan | None:
+    """No move, for a pod that has its place already; None where it has none, or is being deleted.
+
+    Known by namespace and name: it may have been created after its manifest was written.
+    """
+    tables, key = reading.engine.tables, pod.key
+    for record in tables.records():
+        there = record.pod.key
+        same = there.name == key.name and there.namespace == key.namespace
+        if same and not (record.nominated or record.pod.terminating):
+            answer = Defragmentation(
+                pod=str(key),
+                words=(asks(record.pod, reading.unit_mib), _BOUND),
+                most_moves=0,
+                place=Place(node=record.node, cards=cards_of(tables, record)),
+                moves=(),
+            )
+            return Plan(answer, ())
+    return None
 
 
 def plan_for_usual(reading: Reading, most_moves: int, max_priority: int = 0) -> Plan:

@@ -70,9 +70,8 @@ class DisruptionBudgets:
         meta = budget.metadata
         self.version += 1
         selector = of_label_selector(budget.spec.selector)
-        # In 1.36 an empty selector matches nothing, as an absent one does.
-        problem = self._too_much(meta.namespace, meta.name, selector) if selector else ""
-        if not selector or problem:
+        problem = "" if selector is None else self._too_much(meta.namespace, meta.name, selector)
+        if selector is None or problem:
             self.remove(meta.namespace, meta.name)
             return problem
         own = self._budgets.setdefault(meta.namespace, _Budgets())
@@ -112,6 +111,24 @@ class DisruptionBudgets:
             (others if within else violating).append(record)
         return violating, others
 
+    def let_go(self, records: Iterable[PodRecord]) -> bool:
+        """Whether the API server would evict all of them, one after the other.
+
+        It evicts no pod of several budgets, whatever they allow; and here an empty selector is of all pods.
+        Source: kube-apiserver 1.36, registry/core/pod/storage/eviction.go, Create and getPodDisruptionBudgets.
+        """
+        left: dict[tuple[str, str], int] = {}
+        for record in records:
+            budgets = self._selecting(record.pod)
+            if record.refused or len(budgets) > 1:
+                return False
+            for budget in budgets:
+                key = (record.pod.key.namespace, budget.name)
+                left[key] = left.get(key, budget.allowed - len(budget.going)) - 1
+                if left[key] < 0 and record.pod.key.name not in budget.counted:
+                    return False
+        return True
+
     def spend(self, victims: Iterable[Pod]) -> None:
         """These are about to be removed. What a budget allows is that much less, until its status is next written."""
         for pod in victims:
@@ -128,15 +145,26 @@ class DisruptionBudgets:
                     self.version += 1
 
     def _of(self, pod: Pod) -> Iterable[_Budget]:
-        own = self._budgets.get(pod.key.namespace)
-        if own is None or not pod.labels:
+        """For a preemption: in 1.36 an empty selector matches nothing there, and no selector a pod without labels."""
+        if not pod.labels or pod.key.namespace not in self._budgets:
             return ()
+        name = pod.key.name
+        return [
+            budget
+            for budget in self._selecting(pod)
+            if budget.selector and not (name in budget.counted or name in budget.going)
+        ]
+
+    def _selecting(self, pod: Pod) -> list[_Budget]:
+        """Those whose selector matches the pod."""
+        own = self._budgets.get(pod.key.namespace)
+        if own is None:
+            return []
         kept = self._matching.get(pod.key.uid)
         if kept is None or kept.labels is not pod.labels or kept.selectors != own.selectors:
             found = tuple(b.name for b in own.by_name.values() if match(b.selector, pod.labels))
             kept = self._matching[pod.key.uid] = _Matching(pod.labels, own.selectors, found)
-        budgets, name = map(own.by_name.__getitem__, kept.names), pod.key.name
-        return [budget for budget in budgets if not (name in budget.counted or name in budget.going)]
+        return [own.by_name[name] for name in kept.names]
 
     def _too_much(self, namespace: str, name: str, selector: Expressions) -> str:
         """Why no more of the namespace is read; ""."""

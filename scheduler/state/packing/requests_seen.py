@@ -13,6 +13,9 @@ from scheduler.pods.pod import Pod
 
 # Tenants may ask in as many ways as they like: those that count least are forgotten, half of all at a time.
 MOST_SHAPES: Final = 1_024
+# Names of models that a request is learned with: no cluster has so many models, and the names of all are kept.
+MOST_MODELS: Final = 16
+_MOST_CHARACTERS: Final = 1_024
 # A week: what users run changes from project to project rather than from day to day.
 HALF_LIFE_S: Final = 7 * 86_400.0
 # 2 to this power is still far from what a float can hold, whatever comes next.
@@ -39,6 +42,15 @@ class Shape:
         if request is None:
             return cls(cpu_millis)
         return cls(cpu_millis, request.cards, request.units_per_card, request.models)
+
+
+def is_learned(pod: Pod) -> bool:
+    """Whether its request counts: not where it asks no GPU memory, of which it can use none, or names many models."""
+    request = pod.template.gpu_request
+    if request is None:
+        return False
+    named = (*request.models.wanted, *request.models.excluded) if request.models else ()
+    return len(named) <= MOST_MODELS and sum(map(len, named)) <= _MOST_CHARACTERS
 
 
 class RequestsSeen:

@@ -23,7 +23,7 @@ from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, RowArray, Rows
 from scheduler.state.packing import cards_seen
 from scheduler.state.packing.cards_seen import RoomColumns, in_chunks, seen_in_chunks, slices
 from scheduler.state.packing.never_seen import never_seen
-from scheduler.state.packing.requests_seen import RequestsSeen, Shape
+from scheduler.state.packing.requests_seen import RequestsSeen, Shape, is_learned
 from scheduler.state.packing.workload import FloatArray, Workload
 
 # With half as many, a fifth of requests that name models are too many for them.
@@ -73,8 +73,8 @@ class TargetWorkload:
         self._version = 0
 
     def note(self, pod: Pod, came_s: float) -> None:
-        """A pod was seen for the first time. came_s: as RequestsSeen. Who asks no GPU memory can use none of it."""
-        if pod.template.gpu_request is not None:
+        """A pod was seen for the first time. came_s: as RequestsSeen."""
+        if is_learned(pod):
             self._seen.note(Shape.of(pod), came_s)
 
     def booked(self) -> None:

@@ -1,6 +1,9 @@
 """`defragment --execute` on a cluster in memory: evicts one pod at a time, and stops where that brings nothing."""
 
 import asyncio
+import json
+import os
+import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,7 +23,7 @@ from scheduler.pods.pod import PodReader
 from scheduler.rebalancing.planning import Plan
 from scheduler.simulation.cluster import MemoryCluster
 from scheduler.simulation.world import World
-from tests.support.builders import manifest, wire_pod
+from tests.support.builders import manifest, wire_node, wire_pod
 from tests.support.explaining import world
 from tests.support.placing import on_card
 
@@ -93,11 +96,16 @@ def half_used() -> World:
 
 
 def rebalance(
-    cluster: Operated, asks: Pod | None = None, *, timeout_s: float = 5.0, most_moves: int = 10
+    cluster: Operated,
+    asks: Pod | None = None,
+    *,
+    timeout_s: float = 5.0,
+    most_moves: int = 10,
+    said: list[str] | None = None,
 ) -> tuple[bool, list[str], Plan]:
     """(whether all of it has come, what was said, the plan that was shown)."""
     asks = wire_pod("asks", 16, labels={names.GPU_COUNT: "2"}) if asks is None else asks
-    said, shown = list[str](), list[Plan]()
+    said, shown = [] if said is None else said, list[Plan]()
     planner = Planner(CONFIGURATION, Manifest(asks, ""), most_moves=most_moves, max_priority=None)
     rebalancing = Rebalancing(cluster, CONFIGURATION, planner, timeout_s, said.append)
     done = asyncio.run(rebalancing.run(shown.append))
@@ -174,6 +182,40 @@ def test_a_successor_that_is_not_bound_in_time_ends_it() -> None:
     assert (len(cluster.evicted), cordons(cluster)) == (1, ["", "", ""])
 
 
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGHUP])
+def test_whoever_ends_it_gets_the_cards_back(which: signal.Signals) -> None:
+    cluster = Operated(half_used(), places=False)
+    cluster.before_eviction = lambda _: os.kill(os.getpid(), which)
+    with pytest.raises(SystemExit) as ended:
+        rebalance(cluster)
+    assert (ended.value.code, len(cluster.cordons), cordons(cluster)) == (128 + which, 2, ["", "", ""])
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    cluster = Operated(half_used())
+    cluster.before_eviction = lambda _: os.kill(os.getpid(), signal.SIGHUP)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert rebalance(cluster)[0]
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_who_interrupts_it_again_is_told_which_cards_may_stay_cordoned() -> None:
+    cluster, said = Operated(half_used()), list[str]()
+    write = cluster.annotate_node
+
+    async def interrupted(name: str, annotations: Mapping[str, str | None], version: str) -> None:
+        if not annotations[names.CORDON]:
+            raise asyncio.CancelledError
+        await write(name, annotations, version)
+
+    cluster.annotate_node = interrupted  # type: ignore[method-assign]
+    with pytest.raises(asyncio.CancelledError):
+        rebalance(cluster, said=said)
+    assert said[-1] == "perhaps still cordoned: type kubectl gpushare uncordon a --card 0 --card 1"
+
+
 def test_cards_that_cannot_be_given_back_are_told() -> None:
     cluster = Operated(half_used())
     cluster.refuses_uncordon = True
@@ -189,6 +231,43 @@ def test_cordons_of_others_stay() -> None:
     cluster = Operated(of)
     rebalance(cluster)
     assert cordons(cluster) == ["", "", "x"]
+
+
+@pytest.mark.parametrize("uid", ["uid-default-asks", ""], ids=["as it is read", "as it was written"])
+def test_a_pod_that_is_bound_meanwhile_ends_it(uid: str) -> None:
+    of = half_used()
+    of.nodes.add(wire_node("d", [8, 8]))
+    runs(of, "in-the-way", 8, "d", 0, priority=9)
+    of.pods.create(manifest("asks", 16, labels={names.GPU_COUNT: "2"}))
+    cluster = Operated(of)
+
+    def is_bound(_: str) -> None:
+        cluster.before_eviction = lambda _: None
+        of.pods.remove("default", "in-the-way")
+        both = json.dumps({"0": {"0": 8, "1": 8}})
+        of.pods.bind("default", "asks", "d", {names.ALLOCATION: both, names.UNIT_MIB: "1024"})
+
+    cluster.before_eviction = is_bound
+    asks = of.pods.collection.existing("default", "asks")
+    done, said, plan = rebalance(cluster, replace(asks, metadata=replace(asks.metadata, uid=uid)))
+    assert (done, len(plan.moves), len(cluster.evicted)) == (True, 2, 1)
+    assert said[-2] == "Done. Pod default/asks fits as it is: on node d, card 0-1 (8 each)."
+    assert cordons(cluster) == ["", "", "", ""]
+
+
+@pytest.mark.parametrize("uid", ["uid-default-p0", "another"], ids=["as it is read", "as it was written"])
+def test_for_a_pod_that_is_bound_nobody_is_moved(uid: str) -> None:
+    cluster = Operated(half_used())
+    done, _, plan = rebalance(cluster, wire_pod("p0", 8, uid=uid))
+    assert (done, plan.moves, cluster.evicted) == (True, (), [])
+    assert plan.answer.words[-1] == "It is bound there already: nothing has to be moved for it."
+
+
+def test_one_that_is_deleted_needs_another_place() -> None:
+    of = half_used()
+    of.pods.delete("default", "p0")
+    _, _, plan = rebalance(Operated(of, places=False), of.pods.collection.existing("default", "p0"))
+    assert (plan.moves, plan.answer.place and plan.answer.place.node) == ((), "c")
 
 
 def test_no_plan_evicts_nobody() -> None:

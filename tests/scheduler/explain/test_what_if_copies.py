@@ -87,7 +87,7 @@ def test_the_pod_of_a_manifest_is_found(tmp_path: Path) -> None:
     file.write_text(f"kind: Service\nmetadata: {{name: s}}\n---\n{POD}", encoding="utf-8")
     assert manifest(file).pod.metadata.name == "p"
     file.write_text(DEPLOYMENT, encoding="utf-8")
-    found, _ = manifest(file)
+    found = manifest(file).pod
     assert (found.metadata.name, found.metadata.namespace, found.metadata.labels) == ("web", "ml", {"app": "web"})
 
 

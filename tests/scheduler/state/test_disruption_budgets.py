@@ -73,6 +73,25 @@ def test_each_of_several_budgets_counts_and_pods_of_other_namespaces_are_not_the
     assert protected(budgets, *pods) == []
 
 
+@pytest.mark.parametrize(
+    ("written", "labels", "expected"),
+    [
+        pytest.param([budget("guard", WEB, allowed=2)], WEB, True, id="both may go"),
+        pytest.param([budget("guard", WEB, allowed=1)], WEB, False, id="one of them may"),
+        pytest.param([budget("guard", WEB, allowed=9), budget("b", WEB, allowed=9)], WEB, False, id="of two budgets"),
+        pytest.param([budget("all", {})], WEB, False, id="an empty selector is of all"),
+        pytest.param([budget("all", {})], {}, False, id="of those without labels, too"),
+        pytest.param([budget("db", {"app": "db"}), budget("all", {}, allowed=2)], WEB, True, id="one is of others"),
+    ],
+)
+def test_who_is_evicted(written: list[objects.PodDisruptionBudget], labels: dict[str, str], *, expected: bool) -> None:
+    """As kube-apiserver does it, which differs from what a preemption goes by."""
+    budgets = DisruptionBudgets()
+    for one in written:
+        assert not budgets.set(one)
+    assert budgets.let_go([record(pod(name, labels=labels)) for name in "ab"]) == expected
+
+
 def test_a_budget_that_goes_takes_no_other_with_it() -> None:
     budgets, found = DisruptionBudgets(), pod("p", labels=WEB)
     for name in ("first", "second"):

@@ -2,8 +2,9 @@
 
 import pytest
 
+from config.protocol import names
 from scheduler.pods.gpu_request import Selection
-from scheduler.state.packing.requests_seen import MOST_SHAPES, RequestsSeen, Shape
+from scheduler.state.packing.requests_seen import MOST_MODELS, MOST_SHAPES, RequestsSeen, Shape, is_learned
 from tests.support.builders import pod
 
 HOUR_S = 3_600.0
@@ -23,6 +24,25 @@ def test_a_shape_is_what_decides_where_a_pod_can_go() -> None:
 
     assert Shape.of(asks) == Shape(0, 2, 3, models)
     assert Shape.of(pod("p", requests={"cpu": "1500m"})) == Shape(1_500)
+
+
+@pytest.mark.parametrize(
+    ("models", "expected"),
+    [
+        pytest.param("", True, id="any model"),
+        pytest.param(",".join(f"m{number}" for number in range(MOST_MODELS)), True, id="as many as are kept"),
+        pytest.param(",".join(f"m{number}" for number in range(MOST_MODELS + 1)), False, id="one more"),
+        pytest.param(",".join(f"!m{number}" for number in range(MOST_MODELS + 1)), False, id="that are excluded"),
+        pytest.param("m" * 1_025, False, id="a name that is no name"),
+    ],
+)
+def test_whoever_names_many_models_is_not_learned(models: str, *, expected: bool) -> None:
+    """A thousand of them are sorted by names, on the event loop."""
+    assert is_learned(pod("p", 4, annotations={names.CARD_MODELS: models})) == expected
+
+
+def test_who_asks_no_memory_is_not_learned() -> None:
+    assert not is_learned(pod("p", 0))
 
 
 def test_shares_are_of_those_that_came() -> None:
