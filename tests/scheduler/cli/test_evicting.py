@@ -4,7 +4,8 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -182,11 +183,21 @@ def test_a_successor_that_is_not_bound_in_time_ends_it() -> None:
     assert (len(cluster.evicted), cordons(cluster)) == (1, ["", "", ""])
 
 
+@contextmanager
+def handled(which: signal.Signals, by: Any) -> Iterator[None]:  # noqa: ANN401 - as signal.signal
+    """Whatever whoever runs the tests has made of the signal: by nohup, SIGHUP is ignored."""
+    before = signal.signal(which, by)
+    try:
+        yield
+    finally:
+        signal.signal(which, before)
+
+
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGHUP])
 def test_whoever_ends_it_gets_the_cards_back(which: signal.Signals) -> None:
     cluster = Operated(half_used(), places=False)
     cluster.before_eviction = lambda _: os.kill(os.getpid(), which)
-    with pytest.raises(SystemExit) as ended:
+    with handled(which, lambda *_: None), pytest.raises(SystemExit) as ended:
         rebalance(cluster)
     assert (ended.value.code, len(cluster.cordons), cordons(cluster)) == (128 + which, 2, ["", "", ""])
 
@@ -194,11 +205,8 @@ def test_whoever_ends_it_gets_the_cards_back(which: signal.Signals) -> None:
 def test_what_is_ignored_stays_ignored() -> None:
     cluster = Operated(half_used())
     cluster.before_eviction = lambda _: os.kill(os.getpid(), signal.SIGHUP)
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
+    with handled(signal.SIGHUP, signal.SIG_IGN):
         assert rebalance(cluster)[0]
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 def test_who_interrupts_it_again_is_told_which_cards_may_stay_cordoned() -> None:
