@@ -1,6 +1,6 @@
 """Reads arrivals of pods: a pod on each line of a CSV file, for as many as nobody writes in YAML.
 
-`docs/simulate.md` is the guide. Pods that ask the same share one `Ask`.
+`docs/simulate.md` is the guide. Pods that ask the same share one `PodAsk`.
 """
 
 import csv
@@ -29,7 +29,7 @@ _MOST_TOLD: Final = 50
 _LONGEST_SHOWN: Final = 80
 
 
-class Ask(NamedTuple):
+class PodAsk(NamedTuple):
     """What a pod asks. units_per_card: on each of `cards` cards; both 0 for a pod without GPU memory.
 
     models: of which the cards have to be one; () for any.
@@ -49,7 +49,7 @@ class Arrival(NamedTuple):
     name: str
     at_s: float
     runs_s: float | None
-    ask: Ask
+    ask: PodAsk
 
 
 class _Wrong(ValueError):
@@ -90,7 +90,7 @@ class _Reader:
     arrivals: list[Arrival] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
     more: int = 0
-    asks: dict[tuple[str, ...], Ask] = field(default_factory=dict)
+    asks: dict[tuple[str, ...], PodAsk] = field(default_factory=dict)
     lines_of: dict[str, int] = field(default_factory=dict)
 
     def wrong(self, place: str, message: str) -> None:
@@ -153,7 +153,7 @@ class _Reader:
             raise _Wrong(message)
         return text
 
-    def _ask(self, line: int, values: Mapping[str, str]) -> Ask | None:
+    def _ask(self, line: int, values: Mapping[str, str]) -> PodAsk | None:
         key = tuple([values.get(name, "") for name in _OF_THE_ASK])
         if (known := self.asks.get(key)) is not None:
             return known
@@ -170,7 +170,7 @@ class _Reader:
         if models and not cards:
             self.wrong(f"line {line}, models", "expected none of a pod without cards")
             return None
-        made = self.asks[key] = Ask(cpu, memory, units, cards, models, priority)
+        made = self.asks[key] = PodAsk(cpu, memory, units, cards, models, priority)
         return made
 
     def _read(self, line: int, values: Mapping[str, str], name: str, read: Callable[[str], T]) -> T | None:

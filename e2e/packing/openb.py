@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from config.clusterfile.arrivals import Ask
+from config.clusterfile.arrivals import PodAsk
 
 WORKLOADS: Final = ("default", "cpu100", "gpushare40", "gpuspec20", "multigpu20")
 UNITS: Final = 1000
@@ -34,7 +34,7 @@ class Pod(NamedTuple):
     """A pod of the trace. created_s, deleted_s: seconds of the trace; None where the list has no times."""
 
     name: str
-    ask: Ask
+    ask: PodAsk
     created_s: float | None
     deleted_s: float | None
 
@@ -91,7 +91,7 @@ def published(folder: Path, workload: str, policy: str) -> dict[int, tuple[float
     return found
 
 
-def asked_by(pods: Sequence[Pod]) -> list[tuple[Ask, int]]:
+def asked_by(pods: Sequence[Pod]) -> list[tuple[PodAsk, int]]:
     """What the pods ask, whatever memory and priority, and how many ask it; the most frequent first.
 
     Of the same number, larger asks come first: CPU, units, cards; then by the names of the models.
@@ -100,7 +100,7 @@ def asked_by(pods: Sequence[Pod]) -> list[tuple[Ask, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], *_largest_first(item[0])))
 
 
-def _largest_first(ask: Ask) -> tuple[int, int, int, str]:
+def _largest_first(ask: PodAsk) -> tuple[int, int, int, str]:
     return -ask.cpu_milli, -ask.units_per_card, -ask.cards, "|".join(ask.models)
 
 
@@ -108,7 +108,7 @@ def _pod(row: dict[str, str]) -> Pod:
     cards = int(row["num_gpu"])
     models = tuple(model for model in row.get("gpu_spec", "").split("|") if model) if cards else ()
     units = int(row["gpu_milli"]) if cards else 0
-    ask = Ask(int(row["cpu_milli"]), int(row["memory_mib"]), units, cards, models)
+    ask = PodAsk(int(row["cpu_milli"]), int(row["memory_mib"]), units, cards, models)
     return Pod(row["name"], ask, _time(row.get("creation_time")), _time(row.get("deletion_time")))
 
 

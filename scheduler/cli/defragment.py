@@ -26,8 +26,8 @@ from scheduler.simulation.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The flags. file: of the pod, None for pods as they usually come. cluster: files, () for the kubeconfig's cluster.
+class DefragmentFlags:
+    """file: of the pod, None for pods as they usually come. cluster: files, () for the cluster of the kubeconfig.
 
     max_priority: None for that of the pod, or 0 without one. evicts: the moves are made. timeout_s: for each of them.
     """
@@ -42,7 +42,7 @@ class Asked:
 
 
 def defragment(
-    program: str, configuration: SchedulerConfiguration, environment: Mapping[str, str], asked: Asked
+    program: str, configuration: SchedulerConfiguration, environment: Mapping[str, str], flags: DefragmentFlags
 ) -> bool:
     """Print the plan, and make its moves where that is asked. Whether there is what was asked for.
 
@@ -50,32 +50,32 @@ def defragment(
     """
     planner = Planner(
         configuration,
-        None if asked.file is None else manifest(asked.file),
-        most_moves=asked.most_moves,
-        max_priority=asked.max_priority,
+        None if flags.file is None else manifest(flags.file),
+        most_moves=flags.most_moves,
+        max_priority=flags.max_priority,
     )
-    if asked.cluster:
+    if flags.cluster:
         try:
-            world = played(configuration, asked.cluster)
+            world = played(configuration, flags.cluster)
         except ConfigurationError as error:
             give_up(program, str(error))
-        return asyncio.run(_planned(MemoryCluster(world), planner, asked))
+        return asyncio.run(_planned(MemoryCluster(world), planner, flags))
 
     async def of_kubeconfig() -> bool:
         async with opened(configuration, environment) as cluster:
-            if not asked.evicts:
-                return await _planned(cluster, planner, asked)
-            rebalancing = Rebalancing(cluster, configuration, planner, asked.timeout_s, _say)
-            return await rebalancing.run(lambda plan: _print(plan.answer, asked.output))
+            if not flags.evicts:
+                return await _planned(cluster, planner, flags)
+            rebalancing = Rebalancing(cluster, configuration, planner, flags.timeout_s, _say)
+            return await rebalancing.run(lambda plan: _print(plan.answer, flags.output))
 
     return asyncio.run(of_kubeconfig())
 
 
-async def _planned(cluster: Cluster, planner: Planner, asked: Asked) -> bool:
+async def _planned(cluster: Cluster, planner: Planner, flags: DefragmentFlags) -> bool:
     of = await planner.read(cluster)
     plan = await planner.plan(of)
     tell_unread(of.unread)
-    _print(plan.answer, asked.output)
+    _print(plan.answer, flags.output)
     return plan.answer.found
 
 

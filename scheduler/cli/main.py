@@ -4,12 +4,13 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import typer
 
 from scheduler.cli import ending
-from scheduler.cli.answering import Exit, answering, configured, connection_flags, give_up, named_pod
+from scheduler.cli.answering import configured, connection_flags, give_up
+from scheduler.cli.shared_commands import Context, Kubeconfig, Output, add_defragment, add_explain, add_what_if
 
 PROGRAM: Final = "gpushare-scheduler"
 
@@ -36,8 +37,8 @@ def options(
 @cli.command()
 def run(
     config: Annotated[Path | None, typer.Option(help="Configuration file (SchedulerConfiguration).")] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
-    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     listen: Annotated[str | None, typer.Option(help="Address of probes and metrics (default: :10261).")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error (default: info).")] = None,
 ) -> None:
@@ -96,13 +97,13 @@ def simulate(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw how full the cards get (also .svg).")
     ] = None,
-    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
+    output: Output = "table",
     summary: Annotated[bool, typer.Option("--summary", help="Tables of one screen instead of every pod.")] = False,
 ) -> None:
     """Schedule the pods of a cluster file on its nodes, at full speed."""
-    from scheduler.cli.simulate import Asked, simulate as answer  # noqa: I001, PLC0415 - slow to import
+    from scheduler.cli.simulate import SimulateFlags, simulate as answer  # noqa: I001, PLC0415 - slow to import
 
-    asked = Asked(
+    flags = SimulateFlags(
         files=tuple(files),
         configs=tuple(config or ()),
         arrivals=tuple(arrivals or ()),
@@ -113,88 +114,12 @@ def simulate(
         json=output == "json",
         summary=summary,
     )
-    answer(PROGRAM, asked)
+    answer(PROGRAM, flags)
 
 
-@cli.command()
-def explain(
-    pod: Annotated[str, typer.Argument(metavar="POD", help="Name of the pod; also pod/NAME or NAMESPACE/NAME.")],
-    *,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace (default: the context's).")] = "",
-    node: Annotated[str, typer.Option(help="Look at this node only.")] = "",
-    config: Annotated[Path | None, typer.Option(help="Configuration file (SchedulerConfiguration).")] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
-    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
-    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
-) -> None:
-    """Say why a pod waits: per node and card what is free, what is in the way, and what would help. Only reads."""
-    namespace, name = named_pod(PROGRAM, pod, namespace)
-    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
-    from scheduler.cli.explain import explain as answer  # noqa: PLC0415
-
-    with answering(PROGRAM):
-        answer(configuration, os.environ, namespace=namespace, name=name, node=node, output=output)
-
-
-@cli.command("what-if")
-def what_if(
-    *,
-    file: Annotated[Path, typer.Option("--file", "-f", help="Manifest of a pod or a workload; - for standard input.")],
-    replicas: Annotated[int, typer.Option(min=1, max=10_000, help="How many copies.")] = 1,
-    config: Annotated[Path | None, typer.Option(help="Configuration file (SchedulerConfiguration).")] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
-    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
-    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
-) -> None:
-    """Say how many copies of a pod would fit now, where, and what stops the next. Only reads."""
-    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
-    from scheduler.cli.explain import what_if as answer  # noqa: PLC0415
-
-    with answering(PROGRAM):
-        answer(configuration, os.environ, file=file, replicas=replicas, output=output)
-
-
-@cli.command()
-def defragment(
-    *,
-    file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="Make room for this pod or workload; - for standard input.")
-    ] = None,
-    cluster: Annotated[
-        list[Path] | None, typer.Option(metavar="CLUSTER.yaml", help="Plan for cluster files instead of a cluster.")
-    ] = None,
-    max_moves: Annotated[int, typer.Option(min=1, max=100, help="Pods that are moved at most.")] = 10,
-    max_priority: Annotated[
-        int | None, typer.Option(help="Of pods that are moved (default: that of the pod, or 0 without one).")
-    ] = None,
-    execute: Annotated[
-        bool, typer.Option("--execute/--dry-run", help="Evict the pods, one at a time; or only say which.")
-    ] = False,
-    timeout: Annotated[int, typer.Option(min=1, help="Seconds for each move.")] = 300,
-    config: Annotated[Path | None, typer.Option(help="Configuration file (SchedulerConfiguration).")] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
-    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
-    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")] = "table",
-) -> None:
-    """Say which pods to move, and where, so that a pod fits, or that usual pods can use more; --execute evicts them."""
-    if execute and cluster:
-        give_up(PROGRAM, "--execute needs a cluster: a cluster file is only planned for")
-    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
-    from scheduler.cli.defragment import Asked  # noqa: PLC0415
-    from scheduler.cli.defragment import defragment as answer  # noqa: PLC0415
-
-    asked = Asked(
-        file=file,
-        cluster=tuple(cluster or ()),
-        most_moves=max_moves,
-        max_priority=max_priority,
-        evicts=execute,
-        timeout_s=timeout,
-        output=output,
-    )
-    with answering(PROGRAM):
-        found = answer(PROGRAM, configuration, os.environ, asked)
-    raise typer.Exit(Exit.FINE if found else Exit.FOUND)
+add_explain(cli, PROGRAM)
+add_what_if(cli, PROGRAM)
+add_defragment(cli, PROGRAM)
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ class Misused(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SimulateFlags:
     """The flags. configs: `FILE` or `NAME=FILE`. shuffle: `1-10,12`. processes: 0 for one on each core."""
 
     files: tuple[Path, ...]
@@ -41,16 +41,16 @@ class Asked:
     summary: bool = False
 
 
-def simulate(program: str, asked: Asked) -> None:
+def simulate(program: str, flags: SimulateFlags) -> None:
     """Print the answer, or end the program with what is wrong."""
     try:
-        configs, runs = configs_of(asked.configs), list(runs_of(asked))
-        if asked.plot is not None:
-            check_plot(asked.plot)
-        if len(configs) == len(runs) == 1 and asked.plot is None:
-            _one(asked, configs[0], runs[0])
+        configs, runs = configs_of(flags.configs), list(runs_of(flags))
+        if flags.plot is not None:
+            check_plot(flags.plot)
+        if len(configs) == len(runs) == 1 and flags.plot is None:
+            _one(flags, configs[0], runs[0])
         else:
-            _many(asked, [Job(config, run) for config in configs for run in runs])
+            _many(flags, [Job(config, run) for config in configs for run in runs])
     except (ConfigurationError, BrokenPlugin, Misused, NoPlot) as error:
         give_up(program, str(error))
 
@@ -73,17 +73,17 @@ def configs_of(texts: tuple[str, ...]) -> list[Config]:
     return found or [Config(_DEFAULT)]
 
 
-def runs_of(asked: Asked) -> Iterator[Run]:
+def runs_of(flags: SimulateFlags) -> Iterator[Run]:
     """A run for each file of arrivals and each order. Raises Misused."""
-    seeds: list[int | None] = [*seeds_of(asked.shuffle)] if asked.shuffle else [None]
-    if asked.shuffle and not asked.arrivals:
+    seeds: list[int | None] = [*seeds_of(flags.shuffle)] if flags.shuffle else [None]
+    if flags.shuffle and not flags.arrivals:
         message = "--shuffle needs --arrivals: the pods of cluster files come in the order of these files"
         raise Misused(message)
-    twice = len({file.name for file in asked.arrivals}) < len(asked.arrivals)
-    for arrivals in asked.arrivals or (None,):
+    twice = len({file.name for file in flags.arrivals}) < len(flags.arrivals)
+    for arrivals in flags.arrivals or (None,):
         label = str(arrivals) if twice and arrivals is not None else ""
         for seed in seeds:
-            yield Run(files=asked.files, arrivals=arrivals, seed=seed, rejects=asked.rejects, label=label)
+            yield Run(files=flags.files, arrivals=arrivals, seed=seed, rejects=flags.rejects, label=label)
 
 
 def seeds_of(text: str) -> list[int]:
@@ -98,31 +98,31 @@ def seeds_of(text: str) -> list[int]:
     return list(dict.fromkeys(seeds))
 
 
-def _one(asked: Asked, config: Config, run: Run) -> None:
+def _one(flags: SimulateFlags, config: Config, run: Run) -> None:
     report, _, took_s = simulated(run, loaded(config.file, {}))
-    if asked.json:
+    if flags.json:
         sys.stdout.write(simulate_report.as_json(report))
-    elif asked.summary:
+    elif flags.summary:
         simulate_report.print_summary(report, took_s, sys.stdout)
     else:
         simulate_report.print_tables(report, took_s, sys.stdout)
 
 
-def _many(asked: Asked, jobs: list[Job]) -> None:
+def _many(flags: SimulateFlags, jobs: list[Job]) -> None:
     for config in dict.fromkeys(job.config for job in jobs):
         loaded(config.file, {})
-    mistakes = [mistake for file in asked.arrivals for mistake in _mistakes(file)]
+    mistakes = [mistake for file in flags.arrivals for mistake in _mistakes(file)]
     if mistakes:
         raise ConfigurationError(mistakes)
-    processes = min(len(jobs), asked.processes or len(os.sched_getaffinity(0)))
+    processes = min(len(jobs), flags.processes or len(os.sched_getaffinity(0)))
     with simulate_table.progress(len(jobs), sys.stderr) as told:
         found = outcomes(jobs, processes, told)
-    if asked.plot is not None:
-        plot(found, asked.plot)
-    if asked.json:
+    if flags.plot is not None:
+        plot(found, flags.plot)
+    if flags.json:
         sys.stdout.write(simulate_table.as_json(found))
     else:
-        simulate_table.print_comparison(found, rejects=asked.rejects, out=sys.stdout)
+        simulate_table.print_comparison(found, rejects=flags.rejects, out=sys.stdout)
 
 
 def _mistakes(file: Path) -> tuple[Mistake, ...]:

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from scheduler.cli.tables import print_parts, table
-from scheduler.simulation.comparison import Compared, Figure, Outcome, compared
+from scheduler.simulation.comparison import ComparedConfig, Figure, Outcome, compared
 
 _NONE: Final = "-"
 _REJECTED: Final = (("FIRST REJECTED", "first"), ("REJECTED", "unplaced"))
@@ -61,7 +61,7 @@ def as_json(outcomes: Sequence[Outcome]) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
-def _figures(found: Sequence[Compared], named: Sequence[tuple[str, str]]) -> Table:
+def _figures(found: Sequence[ComparedConfig], named: Sequence[tuple[str, str]]) -> Table:
     titles = [part for title, _ in named for part in (title, "WORST")]
     rows = [
         (each.config, str(each.runs), *(cell for _, name in named for cell in _cells(each, name))) for each in found
@@ -70,7 +70,7 @@ def _figures(found: Sequence[Compared], named: Sequence[tuple[str, str]]) -> Tab
     return table(head, rows, right=range(1, len(head)))
 
 
-def _cells(each: Compared, name: str) -> tuple[str, str]:
+def _cells(each: ComparedConfig, name: str) -> tuple[str, str]:
     figure: Figure | None = getattr(each, name)
     if figure is None:
         return _NONE, _NONE
@@ -81,7 +81,7 @@ def _cells(each: Compared, name: str) -> tuple[str, str]:
     return f"{figure.mean:.2f}", f"{figure.worst:.2f}"
 
 
-def _gains(found: Sequence[Compared], named: Sequence[tuple[str, str]]) -> Table:
+def _gains(found: Sequence[ComparedConfig], named: Sequence[tuple[str, str]]) -> Table:
     rows = [(each.config, *(_gain(getattr(each, name)) for _, name in named)) for each in found[1:]]
     head = (f"AGAINST {found[0].config}", *(title for title, _ in named))
     return table(head, rows, right=range(1, len(head)))
@@ -93,7 +93,7 @@ def _gain(figure: Figure | None) -> str:
     return f"{figure.gain:+.2f}" + ("" if figure.gain_sd is None else f" ± {figure.gain_sd:.2f}")
 
 
-def _closing(found: Sequence[Compared], outcomes: Sequence[Outcome]) -> Iterator[str]:
+def _closing(found: Sequence[ComparedConfig], outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield f"Runs: {len(outcomes)}. Pods of a run: {_range([each.pods for each in outcomes])}."
     yield f"Seconds a run: {', '.join(f'{each.config} {each.took_s:.1f}' for each in found)}."
 

@@ -27,12 +27,11 @@ from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
 # Sets of pods that are looked at: of all nodes together, and of one node where there are many.
-_MOST_SETS: Final = 256
+MOST_SETS: Final = 256
 _SETS_OF_NODE: Final = 4
 # Beside the set that is best by itself others are tried, of as many pods or one more, as long as they are so small.
 _MOST_LEAVING: Final = 3
 _MOST_COMPARED: Final = 12
-
 
 # Sets of cards that are looked at, a third of a millisecond each: of all nodes together, and of one node.
 _MOST_SETS_OF_CARDS: Final = 4_096
@@ -63,7 +62,7 @@ def leaving(engine: Engine, movable: Movable, pod: Pod, most_nodes: int, node: s
         found = list[Leaving]()
         most_nodes = min(most_nodes, max(_FEWEST_NODES, _MOST_SETS_OF_CARDS // _sets_of_cards(engine, pod)))
         promising = _most_promising(engine, movable, pod, least, rows)[:most_nodes].tolist()
-        most = max(_SETS_OF_NODE, _MOST_SETS // max(1, len(promising)))
+        most = max(_SETS_OF_NODE, MOST_SETS // max(1, len(promising)))
         for row in promising:
             found += _on_row(engine, pod, least, row, _largest(movable.on(tables.names[row])))[:most]
     return sorted(found, key=lambda one: (len(one.records), one.units, one.node))

@@ -16,7 +16,7 @@ from typing import Final
 from scheduler.engine import Engine
 from scheduler.pods.pod import Pod
 from scheduler.questions import Placing
-from scheduler.rebalancing.leaving import Leaving, cards_of, leaving
+from scheduler.rebalancing.leaving import MOST_SETS, Leaving, cards_of, leaving
 from scheduler.rebalancing.movable import Movable, successor
 from scheduler.rebalancing.order import Moved, in_turn
 from scheduler.scheduling_cycle import Placement
@@ -24,7 +24,6 @@ from scheduler.state.pod_record import PodRecord
 
 MOST_NODES: Final = 512
 MOST_TRIES: Final = 4_000
-_MOST_SETS: Final = 256
 _LONGEST_CHAIN: Final = 2
 # Of a pod that finds no place while it is moved.
 _NODES_OF_CHAIN: Final = 16
@@ -67,7 +66,7 @@ class _Search:
 
     def try_all(self, pod: Pod, chain: int, node: str) -> None:
         """Every set of pods that may leave, as far as it can lead to fewer moves. chain: as `_LONGEST_CHAIN`."""
-        for found in leaving(self._engine, self._movable, pod, MOST_NODES, node)[:_MOST_SETS]:
+        for found in leaving(self._engine, self._movable, pod, MOST_NODES, node)[:MOST_SETS]:
             # A chain is at least one move more than who leaves.
             if len(found.records) + bool(chain) > self._most or self._tries >= MOST_TRIES:
                 return

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from config.clusterfile.arrivals import Arrival, Ask
+from config.clusterfile.arrivals import Arrival, PodAsk
 from config.protocol import names
 from config.settings.mistakes import ConfigurationError, Mistake
 from scheduler.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
@@ -17,7 +17,7 @@ _MOST_TOLD: Final = 10
 
 def pods_coming(arrivals: Iterable[Arrival], resources: ResourceNames, scheduler_name: str) -> list[PodComes]:
     """A step for each arrival. Pods that ask the same share what they ask."""
-    asked: dict[Ask, tuple[PodSpec, dict[str, str] | None, dict[str, str] | None]] = {}
+    asked: dict[PodAsk, tuple[PodSpec, dict[str, str] | None, dict[str, str] | None]] = {}
     steps = []
     for arrival in arrivals:
         parts = asked.get(arrival.ask)
@@ -50,7 +50,7 @@ def refuse_twins(steps: Iterable[Step], arrivals: Iterable[PodComes]) -> None:
 
 
 def _parts(
-    ask: Ask, resources: ResourceNames, scheduler_name: str
+    ask: PodAsk, resources: ResourceNames, scheduler_name: str
 ) -> tuple[PodSpec, dict[str, str] | None, dict[str, str] | None]:
     """(spec, labels, annotations): docs/protocol.md, "Requests"."""
     requests: dict[str, str | int | float] = {}

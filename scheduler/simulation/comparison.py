@@ -52,7 +52,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ComparedConfig:
     """One configuration. at_100: None where some run ends before 100 % have arrived; at_end: then it says more.
 
     average: None where no pod ever leaves: it says how fast they came, and nothing else.
@@ -90,7 +90,7 @@ def outcome_of(report: Report, course: Course, *, config: str, run: str, took_s:
     )
 
 
-def compared(outcomes: Iterable[Outcome]) -> tuple[Compared, ...]:
+def compared(outcomes: Iterable[Outcome]) -> tuple[ComparedConfig, ...]:
     """Each configuration, in the order in which they come first; all of them have the same runs."""
     by_config: dict[str, dict[str, Outcome]] = {}
     for outcome in outcomes:
@@ -101,7 +101,7 @@ def compared(outcomes: Iterable[Outcome]) -> tuple[Compared, ...]:
     )
 
 
-def _compared(config: str, own: Sequence[Outcome], others: Sequence[Outcome]) -> Compared:
+def _compared(config: str, own: Sequence[Outcome], others: Sequence[Outcome]) -> ComparedConfig:
     """others: of the first configuration, run by run the same."""
 
     def figure(read: Callable[[Outcome], float], worst: Callable[[Iterable[float]], float] = min) -> Figure:
@@ -113,7 +113,7 @@ def _compared(config: str, own: Sequence[Outcome], others: Sequence[Outcome]) ->
         return Figure(statistics.fmean(values), worst(values), statistics.fmean(gains), deviation)
 
     full = all(each.at_100 is not None for each in (*own, *others))
-    return Compared(
+    return ComparedConfig(
         config=config,
         runs=len(own),
         at_100=figure(lambda each: each.at_100 or 0.0) if full else None,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from config.clusterfile.arrivals import Arrival, Ask, read_arrivals
+from config.clusterfile.arrivals import Arrival, PodAsk, read_arrivals
 from config.clusterfile.reading import read
 from e2e.packing.__main__ import main
 from e2e.packing.convert import convert, convert_with_durations
@@ -82,7 +82,7 @@ def test_a_trace_is_read_with_models_cards_and_repeats(tmp_path: Path) -> None:
     pods = ((500, 2, 1000, "A|B"), (700, 0, 0, ""))
     openb = write_trace(tmp_path, TWO_NODES, pods, {42: ("0001 0000 0001", "0 1")})
     assert convert(openb, "default", tmp_path / "out") == [42]
-    two_cards, no_card = Ask(500, 16, 1000, 2, ("A", "B")), Ask(700, 16, 0, 0)
+    two_cards, no_card = PodAsk(500, 16, 1000, 2, ("A", "B")), PodAsk(700, 16, 0, 0)
     assert read_arrivals(tmp_path / "out" / "arrivals-42.csv.gz") == [
         Arrival("pod-0001-0", 0.0, None, no_card),
         Arrival("pod-0000-1", 1.0, None, two_cards),

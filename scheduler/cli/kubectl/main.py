@@ -4,23 +4,27 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import typer
 
 from scheduler.cli import ending
-from scheduler.cli.answering import Exit, answering, configured, connection_flags, give_up, named_pod
+from scheduler.cli.answering import Exit, answering, configured, connection_flags, give_up
 from scheduler.cli.colours import wanted
 from scheduler.cli.kubectl.completion import Shell, script
+from scheduler.cli.shared_commands import (
+    Config,
+    Context,
+    Kubeconfig,
+    Output,
+    add_defragment,
+    add_explain,
+    add_what_if,
+)
 from scheduler.explain.tones import Line, as_text
 
 PROGRAM: Final = "kubectl gpushare"
 
-_Config = Annotated[Path | None, typer.Option(help="The scheduler's configuration file, where it has one.")]
-_Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")]
-_Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig.")]
-_Output = Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="Output format.")]
 _Node = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]
 _Cards = Annotated[
     list[str] | None,
@@ -43,10 +47,10 @@ def top(
     sort_by: Annotated[
         Literal["name", "free", "requested", "most-free", "pods", "fragmented"], typer.Option(help="The largest first.")
     ] = "name",
-    config: _Config = None,
-    kubeconfig: _Kubeconfig = None,
-    context: _Context = None,
-    output: _Output = "table",
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: Output = "table",
 ) -> None:
     """Show what is requested and free: of the cluster, of each node, or of each card. Only reads."""
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
@@ -69,85 +73,9 @@ def top(
         _show(lines(found, what))
 
 
-@cli.command()
-def explain(
-    pod: Annotated[str, typer.Argument(metavar="POD", help="Name of the pod; also pod/NAME or NAMESPACE/NAME.")],
-    *,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace (default: the context's).")] = "",
-    node: Annotated[str, typer.Option(help="Look at this node only.")] = "",
-    config: _Config = None,
-    kubeconfig: _Kubeconfig = None,
-    context: _Context = None,
-    output: _Output = "table",
-) -> None:
-    """Say why a pod waits: per node and card what is free, what is in the way, and what would help. Only reads."""
-    namespace, name = named_pod(PROGRAM, pod, namespace)
-    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
-    from scheduler.cli.explain import explain as answer  # noqa: PLC0415 - as above
-
-    with answering(PROGRAM):
-        answer(configuration, os.environ, namespace=namespace, name=name, node=node, output=output)
-
-
-@cli.command("what-if")
-def what_if(
-    *,
-    file: Annotated[Path, typer.Option("--file", "-f", help="Manifest of a pod or a workload; - for standard input.")],
-    replicas: Annotated[int, typer.Option(min=1, max=10_000, help="How many copies.")] = 1,
-    config: _Config = None,
-    kubeconfig: _Kubeconfig = None,
-    context: _Context = None,
-    output: _Output = "table",
-) -> None:
-    """Say how many copies of a pod would fit now, where, and what stops the next. Only reads."""
-    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
-    from scheduler.cli.explain import what_if as answer  # noqa: PLC0415 - as above
-
-    with answering(PROGRAM):
-        answer(configuration, os.environ, file=file, replicas=replicas, output=output)
-
-
-@cli.command()
-def defragment(
-    *,
-    file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="Make room for this pod or workload; - for standard input.")
-    ] = None,
-    cluster: Annotated[
-        list[Path] | None, typer.Option(metavar="CLUSTER.yaml", help="Plan for cluster files instead of a cluster.")
-    ] = None,
-    max_moves: Annotated[int, typer.Option(min=1, max=100, help="Pods that are moved at most.")] = 10,
-    max_priority: Annotated[
-        int | None, typer.Option(help="Of pods that are moved (default: that of the pod, or 0 without one).")
-    ] = None,
-    execute: Annotated[
-        bool, typer.Option("--execute/--dry-run", help="Evict the pods, one at a time; or only say which.")
-    ] = False,
-    timeout: Annotated[int, typer.Option(min=1, help="Seconds for each move.")] = 300,
-    config: _Config = None,
-    kubeconfig: _Kubeconfig = None,
-    context: _Context = None,
-    output: _Output = "table",
-) -> None:
-    """Say which pods to move, and where, so that a pod fits, or that usual pods can use more; --execute evicts them."""
-    if execute and cluster:
-        give_up(PROGRAM, "--execute needs a cluster: a cluster file is only planned for")
-    configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
-    from scheduler.cli.defragment import Asked  # noqa: PLC0415 - as above
-    from scheduler.cli.defragment import defragment as answer  # noqa: PLC0415
-
-    asked = Asked(
-        file=file,
-        cluster=tuple(cluster or ()),
-        most_moves=max_moves,
-        max_priority=max_priority,
-        evicts=execute,
-        timeout_s=timeout,
-        output=output,
-    )
-    with answering(PROGRAM):
-        found = answer(PROGRAM, configuration, os.environ, asked)
-    raise typer.Exit(Exit.FINE if found else Exit.FOUND)
+add_explain(cli, PROGRAM)
+add_what_if(cli, PROGRAM)
+add_defragment(cli, PROGRAM)
 
 
 @cli.command()
@@ -155,9 +83,9 @@ def cordon(
     node: _Node,
     *,
     card: _Cards = None,
-    config: _Config = None,
-    kubeconfig: _Kubeconfig = None,
-    context: _Context = None,
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
 ) -> None:
     """Take cards out of use for new pods; pods that are on them stay. Needs the right to patch nodes."""
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
@@ -173,9 +101,9 @@ def uncordon(
     node: _Node,
     *,
     card: _Cards = None,
-    config: _Config = None,
-    kubeconfig: _Kubeconfig = None,
-    context: _Context = None,
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
 ) -> None:
     """Give cards back to new pods. Needs the right to patch nodes."""
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
@@ -188,7 +116,7 @@ def uncordon(
 
 @cli.command()
 def audit(
-    *, config: _Config = None, kubeconfig: _Kubeconfig = None, context: _Context = None, output: _Output = "table"
+    *, config: Config = None, kubeconfig: Kubeconfig = None, context: Context = None, output: Output = "table"
 ) -> None:
     """Count what pods hold of every card: over-committed ones, pods without a card, unknown cards. Only reads."""
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))
@@ -215,10 +143,10 @@ def audit(
 def adopt(
     *,
     check: Annotated[bool, typer.Option("--check", help="Needed: there is nothing to write.")] = False,
-    config: _Config = None,
-    kubeconfig: _Kubeconfig = None,
-    context: _Context = None,
-    output: _Output = "table",
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: Output = "table",
 ) -> None:
     """Say what would count of each pod that the legacy extender has bound, and what is in the way. Only reads."""
     if not check:
@@ -245,7 +173,7 @@ def adopt(
 
 @cli.command()
 def doctor(
-    *, config: _Config = None, kubeconfig: _Kubeconfig = None, context: _Context = None, output: _Output = "table"
+    *, config: Config = None, kubeconfig: Kubeconfig = None, context: Context = None, output: Output = "table"
 ) -> None:
     """Look at scheduler, device plugins, nodes and pods, and say what is wrong and what to do. Only reads."""
     configuration = configured(PROGRAM, config, connection_flags(kubeconfig, context))

@@ -21,7 +21,7 @@ _FACTOR_OF_CPU: Final = np.int64(0x1E3779B97F4A7C15)
 _MODEL_BITS: Final = 12
 
 
-class Columns(Protocol):
+class SeenTables(Protocol):
     """The tables, as far as they are read here."""
 
     cards: CardColumns
@@ -44,7 +44,7 @@ class FreeCards(NamedTuple):
     cpu: FloatArray
 
     @classmethod
-    def of(cls, tables: Columns, rows: Rows) -> "FreeCards":
+    def of(cls, tables: SeenTables, rows: Rows) -> "FreeCards":
         """As they are now."""
         cards, resources = tables.cards, tables.resources
         free = np.where(cards.available[:, rows], np.maximum(cards.free[:, rows], 0), 0).astype(np.float64)
@@ -92,7 +92,7 @@ class FreeCardsOf(NamedTuple):
     cpu: int
 
     @classmethod
-    def row(cls, tables: Columns, row: int) -> "FreeCardsOf":
+    def row(cls, tables: SeenTables, row: int) -> "FreeCardsOf":
         """As it is now."""
         stored, resources = tables.cards.stored, tables.resources
         free = np.where(stored.available[:, row], np.maximum(stored.free[:, row], 0), 0).tolist()
@@ -106,7 +106,7 @@ class RoomColumns:
     room: float64[asks, nodes] each, see Room. worth: float64[nodes], see Workload.worth.
     """
 
-    def __init__(self, workload: Workload, tables: Columns) -> None:
+    def __init__(self, workload: Workload, tables: SeenTables) -> None:
         """Of no row."""
         self.workload, self._tables = workload, tables
         self._columns = np.zeros((len(Room._fields), len(workload.units), tables.capacity))
@@ -140,7 +140,7 @@ class RoomColumns:
         return Room(*(column[:, rows] for column in self.room))
 
 
-def seen_in_chunks(tables: Columns, rows: Rows) -> Iterator[tuple[Rows, FreeCards]]:
+def seen_in_chunks(tables: SeenTables, rows: Rows) -> Iterator[tuple[Rows, FreeCards]]:
     """(where among `rows`, their cards), every one of `rows` once, as many at a time as are best judged together."""
     for group in tables.cards.groups(rows):
         for places, some in in_chunks(group.rows, tables.capacity):

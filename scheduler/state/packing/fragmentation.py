@@ -28,7 +28,7 @@ class Fragmentation(NamedTuple):
     unusable: float
 
 
-class Columns(cards_seen.Columns, Protocol):
+class MeasuredTables(cards_seen.SeenTables, Protocol):
     """The tables, as far as they are read here. unschedulable: bool[nodes]."""
 
     unschedulable: BoolArray
@@ -60,7 +60,7 @@ def of_cards(cards: FreeCards, workload: Workload) -> Measured:
     return Measured(free, np.maximum(free - usable, 0.0))
 
 
-def measured(tables: Columns, workload: Workload, rows: Rows = ALL_ROWS) -> Measured:
+def measured(tables: MeasuredTables, workload: Workload, rows: Rows = ALL_ROWS) -> Measured:
     """Of `rows` as they are now, in their order. 20 ms for 5,000 nodes of 8 cards: not on the event loop for all."""
     return Copied.of(tables, workload, rows).measured()
 
@@ -76,7 +76,7 @@ class Copied(NamedTuple):
     chunks: list[tuple[Rows, FreeCards]]
 
     @classmethod
-    def of(cls, tables: Columns, workload: Workload, rows: Rows = ALL_ROWS) -> "Copied":
+    def of(cls, tables: MeasuredTables, workload: Workload, rows: Rows = ALL_ROWS) -> "Copied":
         """As the tables are now. On a node that takes no new pods nothing is free."""
         count = len(range(*rows.indices(tables.capacity))) if isinstance(rows, slice) else len(rows)
         takes_pods = (tables.cards.state[rows] == GpuState.READY) & ~tables.unschedulable[rows]

@@ -11,7 +11,7 @@ import numpy as np
 from scheduler.pods.gpu_request import Selection
 from scheduler.state.columns.arrays import ALL_ROWS, Int64Array
 from scheduler.state.columns.resources import CPU_INDEX
-from scheduler.state.packing.cards_seen import Columns
+from scheduler.state.packing.cards_seen import SeenTables
 from scheduler.state.packing.requests_seen import Shape
 
 # Of each of the two kinds, the most frequent.
@@ -19,7 +19,7 @@ _MOST: Final = 16
 _LARGEST: Final = np.iinfo(np.int32).max
 
 
-def never_seen(tables: Columns) -> list[Shape]:
+def never_seen(tables: SeenTables) -> list[Shape]:
     """Of the nodes as they are; those that are most frequent first."""
     nodes, cards = [], []
     for group in tables.cards.groups(ALL_ROWS):

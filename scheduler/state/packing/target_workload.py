@@ -1,7 +1,7 @@
 """The workload that packing is measured against: what pods usually ask, and how scarce room for it is at present.
 
     seen requests ──┐                      ┌── rows before `_reached`: the new workload
-    room for them ──┴─ every pass, anew ─▶ ┤
+    room for them ──┴─ every pass again ─▶ ┤
                                            └── the others: the one before
 
 Room for a request gets scarce long before it is gone. So a request counts by its share of those that come, times what
@@ -48,7 +48,7 @@ class Part(NamedTuple):
     rows: Rows
 
 
-class Columns(cards_seen.Columns, Protocol):
+class ChangingTables(cards_seen.SeenTables, Protocol):
     """The tables, as far as they are read here."""
 
     changes: ChangeLog
@@ -61,7 +61,7 @@ class Columns(cards_seen.Columns, Protocol):
 class TargetWorkload:
     """Learns always; costs more than that from the first question on."""
 
-    def __init__(self, tables: Columns, half_life_s: float) -> None:
+    def __init__(self, tables: ChangingTables, half_life_s: float) -> None:
         """tables: that own it. half_life_s: as RequestsSeen."""
         self._tables = tables
         self._seen = RequestsSeen(half_life_s)

@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from config.clusterfile.arrivals import COLUMNS, Arrival, Ask, read_arrivals, write_arrivals
+from config.clusterfile.arrivals import COLUMNS, Arrival, PodAsk, read_arrivals, write_arrivals
 from config.settings.mistakes import ConfigurationError
 
 HEAD: Final = "name,at_s,runs_s,cpu_milli,memory_mib,units_per_card,cards,models,priority\n"
@@ -26,9 +26,9 @@ def mistakes_in(folder: Path, text: str) -> list[str]:
 
 def test_a_line_is_a_pod_and_pods_come_by_time(tmp_path: Path) -> None:
     text = f"{HEAD}late,2.5,60,500,1024,10,2,A|B,7\nearly,1,,0,0,0,0,,\n\nsecond,1,0,500,1024,10,2,A|B,7\n"
-    asked = Ask(500, 1024, 10, 2, ("A", "B"), 7)
+    asked = PodAsk(500, 1024, 10, 2, ("A", "B"), 7)
     assert arrivals_in(tmp_path, text) == [
-        Arrival("early", 1.0, None, Ask(0, 0, 0, 0)),
+        Arrival("early", 1.0, None, PodAsk(0, 0, 0, 0)),
         Arrival("second", 1.0, 0.0, asked),
         Arrival("late", 2.5, 60.0, asked),
     ]
@@ -36,7 +36,7 @@ def test_a_line_is_a_pod_and_pods_come_by_time(tmp_path: Path) -> None:
 
 def test_columns_may_be_in_any_order_and_three_of_them_away(tmp_path: Path) -> None:
     text = "\ufeffcards, units_per_card, name, cpu_milli, memory_mib, at_s\n1, 3, p, 4, 5, 6\n"
-    assert arrivals_in(tmp_path, text) == [Arrival("p", 6.0, None, Ask(4, 5, 3, 1))]
+    assert arrivals_in(tmp_path, text) == [Arrival("p", 6.0, None, PodAsk(4, 5, 3, 1))]
 
 
 def test_pods_that_ask_the_same_share_it(tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_pods_that_ask_the_same_share_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["arrivals.csv", "arrivals.csv.gz"])
 def test_what_is_written_is_read_again(tmp_path: Path, name: str) -> None:
     arrivals = [
-        Arrival("a", 0.0, None, Ask(1, 2, 0, 0)),
-        Arrival("b.c", 0.1, 12_345_678.0, Ask(1, 2, 3, 4, ("A", "B"), -5)),
+        Arrival("a", 0.0, None, PodAsk(1, 2, 0, 0)),
+        Arrival("b.c", 0.1, 12_345_678.0, PodAsk(1, 2, 3, 4, ("A", "B"), -5)),
     ]
     write_arrivals(tmp_path / name, arrivals)
     assert read_arrivals(tmp_path / name) == arrivals

@@ -3,7 +3,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from config.clusterfile.arrivals import Arrival, Ask
+from config.clusterfile.arrivals import Arrival, PodAsk
 from config.clusterfile.reading import read
 from config.protocol import names
 from config.settings.mistakes import ConfigurationError
@@ -186,7 +186,7 @@ def arriving(units: tuple[int, ...], *arrivals: Arrival, rejects: bool = False) 
 
 
 def asking(name: str, at_s: float, units: int, cards: int = 1, *, runs_s: float | None = None) -> Arrival:
-    return Arrival(name, at_s, runs_s, Ask(100, 128, units, cards if units else 0))
+    return Arrival(name, at_s, runs_s, PodAsk(100, 128, units, cards if units else 0))
 
 
 def test_arrivals_are_placed_as_the_same_pods_of_a_cluster_file_are() -> None:
@@ -196,8 +196,8 @@ def test_arrivals_are_placed_as_the_same_pods_of_a_cluster_file_are() -> None:
 
 
 def test_an_arrival_asks_for_cards_models_cpu_and_memory() -> None:
-    asked = Arrival("p", 0.0, None, Ask(1500, 64, 5, 2, ("A", "B"), 7))
-    other = Arrival("q", 0.0, None, Ask(0, 0, 0, 0))
+    asked = Arrival("p", 0.0, None, PodAsk(1500, 64, 5, 2, ("A", "B"), 7))
+    other = Arrival("q", 0.0, None, PodAsk(0, 0, 0, 0))
     first, second = (step.pod for step in coming(asked, other))
     read = PodReader(ResourceNames()).read(first)
     assert read.template.gpu_request is not None
