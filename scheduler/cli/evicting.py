@@ -116,20 +116,20 @@ class Rebalancing:
             return plan.answer.found
         try:
             with _stopped_by(signal.SIGTERM, signal.SIGHUP):
-                done = await self._move_all(plan)
+                done = await self._move_all(of, plan)
         finally:
             await self._kept.give_back()
         if done and self._planner.for_pod:
             self._say("The cards are free for whoever comes first; create the pod now, unless it waits already.")
         return done
 
-    async def _move_all(self, plan: Plan) -> bool:
+    async def _move_all(self, of: Site, plan: Plan) -> bool:
         count = len(plan.moves)
         for number in range(1, count + 1):
             await self._kept.want(kept_free(plan.answer.place, plan.answer.moves))
             move = plan.answer.moves[0]
             self._say(f"{number} of {count}: evicting pod {move.pod} from node {move.at.node}")
-            node = await self._evicted(plan.moves[0])
+            node = await self._evicted(plan.moves[0], of)
             self._say(f"{number} of {count}: its successor is bound to node {node}")
             of = await self._planner.read(self._cluster)
             self._kept.hide_in(of)
@@ -143,10 +143,12 @@ class Rebalancing:
         self._say(f"Done. {_standing(plan)}")
         return True
 
-    async def _evicted(self, moved: Moved) -> str:
-        """Evict the pod, and wait for its successor. Returns its node. Raises Unanswerable."""
+    async def _evicted(self, moved: Moved, of: Site) -> str:
+        """Evict the pod, and wait for its successor; returns its node. of: as it was planned. Raises Unanswerable."""
         pod = moved.record.pod
-        others = await self._of_owner(pod.owner_uid)
+        # Not those of now: should somebody else have evicted it meanwhile, its successor may be bound already.
+        records = of.reading.engine.tables.records()
+        others = {record.pod.key.uid for record in records if record.pod.owner_uid == pod.owner_uid}
         try:
             await self._cluster.evict_pod(pod.key)
         except ApiNotFound:
@@ -166,15 +168,6 @@ class Rebalancing:
                 "look at the pods of its owner"
             )
             raise Unanswerable(message) from error
-
-    async def _of_owner(self, owner: str) -> set[str]:
-        """Uids of its pods now."""
-        pods = _Pods(owner)
-        async with contextlib.aclosing(self._batches()) as batches:
-            async for batch in batches:
-                if pods.take(batch):
-                    break
-        return set(pods.node_of)
 
     async def _succeeded(self, uid: str, owner: str, others: set[str]) -> str:
         """The node of a pod of the owner that is none of `others`, once the pod itself is gone."""

@@ -183,6 +183,23 @@ def test_a_successor_that_is_not_bound_in_time_ends_it() -> None:
     assert (len(cluster.evicted), cordons(cluster)) == (1, ["", "", ""])
 
 
+class Overtaken(Operated):
+    """Somebody else evicts the first pod while its card is being cordoned."""
+
+    async def annotate_node(self, name: str, annotations: Mapping[str, str | None], version: str) -> None:
+        await super().annotate_node(name, annotations, version)
+        if not self.evicted:
+            (first,) = [pod for pod in self.world.pods.collection if pod.metadata.name == "p0"]
+            await self.evict_pod(PodKey("default", "p0", first.metadata.uid))
+
+
+def test_a_pod_that_somebody_else_evicts_meanwhile_has_a_successor_all_the_same() -> None:
+    cluster = Overtaken(half_used())
+    done, said, _ = rebalance(cluster, timeout_s=2.0)
+    assert (done, len(cluster.evicted), cordons(cluster)) == (True, 2, ["", "", ""])
+    assert "pod default/p0 is gone already" in said
+
+
 @contextmanager
 def handled(which: signal.Signals, by: Any) -> Iterator[None]:  # noqa: ANN401 - as signal.signal
     """Whatever whoever runs the tests has made of the signal: by nohup, SIGHUP is ignored."""
