@@ -38,6 +38,8 @@ _STEP: Final = 0.09
 _ROWS_PER_STEP: Final = 64
 _PODS_PER_STEP: Final = 16
 _WORKLOAD: Final = int(Change.WORKLOAD)
+# By which what was never seen becomes another.
+_OF_NODES: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY)
 
 
 class Part(NamedTuple):
@@ -71,6 +73,8 @@ class TargetWorkload:
         self._booked = 0  # since the last step
         # Of the tables, when the columns were true of the rows that have them.
         self._version = 0
+        self._never_seen: list[Shape] = []
+        self._never_seen_at = -1  # version of the tables
 
     def note(self, pod: Pod, came_s: float) -> None:
         """A pod was seen for the first time. came_s: as RequestsSeen."""
@@ -160,12 +164,21 @@ class TargetWorkload:
     def _by_shares(self) -> Workload:
         """What usually comes, and what was never seen. Weights are shares, and add up to 1."""
         weighted = self._seen.shares(_MOST_REQUESTS)
-        weighted += [(shape, _NEVER_SEEN) for shape in never_seen(self._tables)]
+        weighted += [(shape, _NEVER_SEEN) for shape in self._never_seen_now()]
         total = sum(weight for _, weight in weighted) or 1.0
         cards = self._tables.cards
         usable = cards.stored.units[cards.stored.usable]
         step = _STEP * float(usable.mean()) if len(usable) else 1.0
         return Workload.of([(shape, weight / total) for shape, weight in weighted], cards.model_code, step)
+
+    def _never_seen_now(self) -> list[Shape]:
+        """Kept while nodes and cards stay as they are: to count them takes as long as a decision."""
+        changes = self._tables.changes
+        changed = changes.since(self._never_seen_at) if self._never_seen_at >= 0 else None
+        if changed is None or changed.kinds & _OF_NODES:
+            self._never_seen = never_seen(self._tables)
+        self._never_seen_at = changes.version
+        return self._never_seen
 
     def _work_out_all(self, columns: RoomColumns) -> None:
         for group in self._tables.cards.groups(ALL_ROWS):

@@ -142,3 +142,19 @@ def test_a_cluster_that_grows_is_worked_out_again() -> None:
         tables.upsert_node(wire_node(f"n{number}", [8, 8]))
 
     assert sum(value > 0 for value in worth(tables.target, tables)) == 200
+
+
+def asked_units(tables: Tables) -> set[float]:
+    """Units of the requests of all workloads that a row has."""
+    return {units for part in tables.target.parts(ALL_ROWS) for units in part.columns.workload.units[:, 0].tolist()}
+
+
+@pytest.mark.parametrize("units", [5, 9])
+def test_whole_nodes_that_nobody_has_asked_for_are_those_of_now(units: int) -> None:
+    tables = tables_of(6)
+    assert asked_units(tables) == {8.0}
+    tables.upsert_node(wire_node("n5", [units] * 4))
+    for number in range(48):
+        tables.remove(come(tables, f"p{number}", 1, 0).key.uid)
+
+    assert asked_units(tables) == {1.0, 8.0, float(units)}
