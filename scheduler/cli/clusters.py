@@ -5,6 +5,7 @@ import contextlib
 import random
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -13,20 +14,51 @@ from scheduler.cli.asking import Site, site
 from scheduler.cli.manifests import Unreadable
 from scheduler.inspect.terminal import printable
 from scheduler.kube.port import KINDS, Kind
-from scheduler.kube.rest.client import KubeCluster
+from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.connect import ConnectError, Connection, connect
+from scheduler.kube.rest.watching import WatchOptions
 
 R = TypeVar("R")
 _MOST_UNREAD: Final = 10
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """With an API server that accepts connections and says nothing. Seconds.
+
+    says_so_s: until standard error says that, or None for never. gives_up_s: until the request has failed. A scheduler
+    waits longer (WatchOptions), as a watch may be silent for minutes; a command lists, and a list is not.
+    """
+
+    says_so_s: float | None = 5.0
+    gives_up_s: float = 30.0
+
+
+_PATIENCE: Final = Patience()
+
+
 @contextlib.asynccontextmanager
-async def opened(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> AsyncIterator[KubeCluster]:
+async def opened(
+    configuration: SchedulerConfiguration, environment: Mapping[str, str], patience: Patience = _PATIENCE
+) -> AsyncIterator[KubeCluster]:
     """A client. Raises Unreadable."""
-    cluster = KubeCluster(await connected(configuration, environment), random.Random())  # noqa: S311 - guards nothing
+    connection = await connected(configuration, environment)
+    limits = WatchOptions(stall_s=patience.gives_up_s, page_timeout_s=patience.gives_up_s)
+    options = ClientOptions(request_timeout_s=patience.gives_up_s, watch=limits)
+    cluster = KubeCluster(connection, random.Random(), options)  # noqa: S311 - guards nothing
     async with contextlib.AsyncExitStack() as closing:
         closing.push_async_callback(cluster.close)
+        if patience.says_so_s is not None:
+            loop = asyncio.get_running_loop()
+            closing.callback(
+                loop.call_later(patience.says_so_s, _tell_silence, cluster, connection.url, patience).cancel
+            )
         yield cluster
+
+
+def _tell_silence(cluster: KubeCluster, url: str, patience: Patience) -> None:
+    if not cluster.has_answered:
+        sys.stderr.write(f"no answer from {url} yet; giving up after {patience.gives_up_s:g} s\n")
 
 
 async def connected(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> Connection:

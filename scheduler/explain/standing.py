@@ -29,10 +29,12 @@ Explaining: TypeAlias = Generator[None, None, Explanation]
 
 
 def asks(pod: Pod, unit_mib: int) -> str:
-    """A sentence: what the pod requests, such as 15 GiB on each of 2 cards."""
+    """A sentence: what the pod requests, such as 15 GiB on each of 2 cards, or what is wrong with its request."""
     request, unit = pod.template.gpu_request, unit_name(unit_mib)
+    if wrong := pod.template.gpu_request_error:
+        return sentence(f"its request is wrong: {wrong}")
     if request is None:
-        return "Its request is wrong." if pod.template.gpu_request_error else "It requests no GPU memory."
+        return "It requests no GPU memory."
     where = "on one card" if request.cards == 1 else f"{request.units_per_card} on each of {request.cards} cards"
     alone = " that no other pod is on" if request.exclusive else ""
     join = " " if request.cards == 1 else ": "

@@ -47,7 +47,13 @@ def plan_for(
     moves = () if room is None else room.moves
     answer = Defragmentation(
         pod=str(pod.key),
-        words=(*words, asks(pod, reading.unit_mib), *_of_waiting(reading), *_of_budgets(reading)),
+        words=(
+            *words,
+            asks(pod, reading.unit_mib),
+            *_of_its_node(reading, pod),
+            *_of_waiting(reading),
+            *_of_budgets(reading),
+        ),
         most_moves=most_moves,
         place=None if room is None else _place(room.place),
         moves=tuple(_move(movable, one, _purpose(pod, one, moves[number + 1 :])) for number, one in enumerate(moves)),
@@ -90,6 +96,11 @@ def plan_for_usual(reading: Reading, most_moves: int, max_priority: int = 0) -> 
         fragmentation=FragmentedUnits(free=found.before.free, before=found.before.unusable, after=found.after.unusable),
     )
     return Plan(answer, found.moves)
+
+
+def _of_its_node(reading: Reading, pod: Pod) -> Iterator[str]:
+    if pod.node_name and pod.node_name not in reading.engine.tables.row_of:
+        yield f"Its spec.nodeName is {pod.node_name}, and there is no such node."
 
 
 def _of_waiting(reading: Reading) -> Iterator[str]:

@@ -56,17 +56,22 @@ class ListingServer(ThreadingHTTPServer):
         return 200, {"kind": "Node", **node}
 
     def kubeconfig(self, folder: Path) -> str:
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "test",
-            "clusters": [{"name": "test", "cluster": {"server": f"http://127.0.0.1:{self.server_port}"}}],
-            "users": [{"name": "test", "user": {"token": "t"}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        }
-        file = folder / "kubeconfig"
-        file.write_text(yaml.safe_dump(document), encoding="utf-8")
-        return str(file)
+        return kubeconfig_of(self.server_port, folder)
+
+
+def kubeconfig_of(port: int, folder: Path) -> str:
+    """The path of a kubeconfig for a server on a port of this machine, without TLS."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "test", "user": {"token": "t"}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+    }
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return str(file)
 
 
 def refusal(code: int, message: str) -> Json:

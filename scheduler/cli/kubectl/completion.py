@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from scheduler.cli import ending
 
-Shell = Literal["bash", "zsh"]
+Shell = Literal["bash", "zsh", "fish"]
 _NO_FILES, _FILES = 4, 0
 # Who has pressed a key waits for this.
 _PATIENCE_S: Final = 3.0
@@ -41,11 +41,25 @@ _kubectl_gpushare() {
 }
 compdef _kubectl_gpushare kubectl-gpushare
 """
+_FISH: Final = r"""# kubectl gpushare completion fish: source it, or keep it as kubectl-gpushare.fish, where fish looks.
+function _kubectl_gpushare
+    set -l words (commandline -opc) "$(commandline -ct)"
+    set -l found (kubectl_complete-gpushare $words[2..] 2>/dev/null)
+    or return
+    if test "$found[-1]" = ":0"
+        __fish_complete_path $words[-1]
+    else
+        string match --invert ':*' -- $found
+    end
+end
+complete --command kubectl-gpushare --no-files --arguments '(_kubectl_gpushare)'
+"""
+_SCRIPTS: Final[dict[Shell, str]] = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 def script(shell: Shell) -> str:
     """For `kubectl-gpushare` itself; `kubectl gpushare` needs kubectl's own completion and nothing of this."""
-    return _BASH if shell == "bash" else _ZSH
+    return _SCRIPTS[shell]
 
 
 def candidates(command: Any, words: Sequence[str]) -> tuple[list[tuple[str, str]], int]:  # noqa: ANN401 - click's, vendored

@@ -1,14 +1,18 @@
 """Names of a cluster's objects, for completion."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.cli.asking import read_all
-from scheduler.cli.clusters import opened
+from scheduler.cli.clusters import Patience, opened
 from scheduler.cli.manifests import Unreadable
 from scheduler.kube import objects
 from scheduler.kube.port import NODES, ApiError, Changed, WatchEvent
+
+# A line on standard error would stand in the middle of the command that is being typed.
+_SILENT: Final = Patience(says_so_s=None)
 
 
 async def nodes_with_cards(configuration: SchedulerConfiguration, environment: Mapping[str, str]) -> list[str]:
@@ -19,7 +23,7 @@ async def nodes_with_cards(configuration: SchedulerConfiguration, environment: M
         nodes = (event.object.metadata for event in events if isinstance(event, Changed))
         found.extend(node.name for node in nodes if names.INVENTORY in (node.annotations or {}))
 
-    async with opened(configuration, environment) as cluster:
+    async with opened(configuration, environment, _SILENT) as cluster:
         try:
             await read_all(cluster, NODES, note)
         except ApiError as error:

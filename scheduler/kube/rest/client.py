@@ -48,6 +48,11 @@ class KubeCluster:
         self._claims = Decoder(port.CLAIMS)
         self._leases = Decoder(port.lease_kind("", ""))
 
+    @property
+    def has_answered(self) -> bool:
+        """Whether the server has answered any request, with whatever."""
+        return self._transport.has_answered
+
     def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
         """As the port; a list that starts over begins with another ListBegins."""
         return self._watching.watch(kind, since)

@@ -44,7 +44,10 @@ class Stalled(port.ApiSilent):
 
 
 class Transport:
-    """A pool of connections to one API server; make it inside the event loop that uses it."""
+    """A pool of connections to one API server; make it inside the event loop that uses it.
+
+    has_answered: whether the session has had the head of an answer, of whatever status. Bare connections do not count.
+    """
 
     def __init__(self, connection: Connection, connections: int) -> None:
         """connections: at most so many at once; a request beyond waits for one, within its time-out."""
@@ -57,6 +60,7 @@ class Transport:
         self._limits = TimeLimits()
         self._authorization: str | None = None
         self._headers: dict[str, CIMultiDict[str]] = {}
+        self.has_answered = False
 
     async def send(
         self,
@@ -176,7 +180,7 @@ class Transport:
         headers: CIMultiDict[str],
         limits: aiohttp.ClientTimeout | None,
     ) -> aiohttp.ClientResponse:
-        return await self._session.request(
+        response = await self._session.request(
             method.value,
             yarl.URL(self._url + path, encoded=True),
             data=body,
@@ -186,6 +190,8 @@ class Transport:
             ssl=self._credentials.tls,
             server_hostname=self._server_name,
         )
+        self.has_answered = True
+        return response
 
     def _headers_for(self, authorization: str | None, content_type: str) -> CIMultiDict[str]:
         """One set of headers per content type, renewed with the credentials."""

@@ -30,6 +30,26 @@ def test_a_pod_for_which_there_is_no_plan_ends_with_1(tmp_path: Path) -> None:
     assert (json.loads(ran.stdout)["place"], json.loads(ran.stdout)["moves"]) == (None, [])
 
 
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        pytest.param(
+            ("gpu-mem: 16", "gpu-mem: 1.5"),
+            "Its request is wrong: aliyun.com/gpu-mem: container train asks 1.5",
+            id="request",
+        ),
+        pytest.param(
+            ("spec:\n", "spec:\n  nodeName: n-7\n"), "Its spec.nodeName is n-7, and there is no such node.", id="node"
+        ),
+    ],
+)
+def test_what_keeps_a_pod_from_any_plan_is_told(tmp_path: Path, edit: tuple[str, str], words: str) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(Path(WHOLE_CARD).read_text().replace(*edit))
+    ran = CliRunner().invoke(cli, ["defragment", "--cluster", HALF_USED, "-f", str(manifest)])
+    assert (ran.exit_code, words in ran.stdout) == (1, True), ran.stdout
+
+
 def test_without_a_pod_the_fragmentation_is_told() -> None:
     ran = CliRunner().invoke(cli, ["defragment", "--cluster", HALF_USED, "-o", "json"])
     assert ran.exit_code == 0

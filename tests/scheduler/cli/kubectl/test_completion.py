@@ -47,7 +47,7 @@ def words(*typed: str) -> set[str]:
         pytest.param(["top", "--sort-by", "m"], {"most-free"}, id="the value of a flag"),
         pytest.param(["top", "-o", ""], {"table", "json"}, id="of a short flag"),
         pytest.param(["cordon", "a", "--"], {"--card", "--config", "--kubeconfig", "--context", "--help"}, id="flags"),
-        pytest.param(["completion", ""], {"bash", "zsh"}, id="shells"),
+        pytest.param(["completion", ""], {"bash", "zsh", "fish"}, id="shells"),
         pytest.param(["none", ""], set(), id="no command of ours"),
     ],
 )
@@ -88,22 +88,27 @@ def test_kubectl_gets_a_word_a_line_and_a_directive() -> None:
     assert lines[1:] == [":4"]
 
 
-def test_bash_offers_them(tmp_path: Path) -> None:
-    bash = shutil.which("bash")
-    assert bash is not None
+@pytest.fixture
+def programs(tmp_path: Path) -> str:
+    """A PATH that has what the scripts ask."""
     asked = tmp_path / "kubectl_complete-gpushare"
     asked.write_text(
         f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} -c "
         "'from scheduler.cli.kubectl.completion import main; main()' \"$@\"\n"
     )
     asked.chmod(0o700)
+    return f"{tmp_path}:{os.environ['PATH']}"
+
+
+def test_bash_offers_them(programs: str) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
     tried = (
         f"{script('bash')}\nCOMP_WORDS=(kubectl-gpushare top --sort-by '')\nCOMP_CWORD=3\n_kubectl_gpushare\n"
         'printf "%s\\n" "${COMPREPLY[@]}"\n'
     )
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     ran = subprocess.run(
-        [bash, "--norc", "-c", tried], env=environment, capture_output=True, text=True, timeout=60, check=True
+        [bash, "--norc", "-c", tried], env={"PATH": programs}, capture_output=True, text=True, timeout=60, check=True
     )
     assert (ran.stdout.split(), ran.stderr) == (["name", "free", "requested", "most-free", "pods", "fragmented"], "")
 
@@ -111,3 +116,26 @@ def test_bash_offers_them(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="this machine has no zsh")
 def test_zsh_takes_the_script() -> None:
     subprocess.run(["zsh", "-n"], input=script("zsh"), text=True, timeout=60, check=True)
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="this machine has no fish")
+def test_fish_offers_them_and_files_where_one_is_meant(programs: str, tmp_path: Path) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "pod.yaml").touch()
+    tried = (
+        f"{script('fish')}\ncomplete -C 'kubectl-gpushare top --sort-by '\ncomplete -C 'kubectl-gpushare unc'\n"
+        "complete -C 'kubectl-gpushare explain -f '\n"
+    )
+    ran = subprocess.run(
+        ["fish", "--no-config", "-c", tried],
+        env={"PATH": programs, "HOME": str(folder)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    offered = [line.partition("\t")[0] for line in ran.stdout.splitlines()]
+    words = {"name", "free", "requested", "most-free", "pods", "fragmented"}
+    assert (set(offered[:6]), offered[6:]) == (words, ["uncordon", "pod.yaml"]), ran.stderr
