@@ -52,8 +52,8 @@ class Source(Protocol):
 class Credentials:
     """Keeps the credentials in one Configuration current.
 
-    The library renews only in its own `call_api`, which raw requests bypass; so this is its
-    `refresh_api_key_hook`, called before every request.
+    The library renews only in its own `call_api`, which raw requests bypass: so every request asks here. What it is
+    answered is worked out at a load, not each time, since two requests of every pod ask.
     """
 
     def __init__(self, configuration: Configuration, source: Source) -> None:
@@ -64,7 +64,7 @@ class Credentials:
         self._failure: str | None = None
         self._due_s = self._expired_s = -math.inf
         self._loading: asyncio.Task[None] | None = None
-        configuration.refresh_api_key_hook = self._refresh  # type: ignore[assignment] # declared by its default, None
+        self._authorization: str | None = None
 
     async def load(self) -> None:
         """Load now. Raises NotRenewed."""
@@ -72,9 +72,9 @@ class Credentials:
 
     async def authorization(self) -> str | None:
         """Value for the header; None: the TLS client certificate says who we are, or nothing does."""
-        value = await self._configuration.get_api_key_with_prefix(_HEADER)
-        # A token file written by hand ends in a newline, and a header must not.
-        return value.strip() if value else None
+        if (now_s := asyncio.get_running_loop().time()) >= self._due_s:
+            await self._refresh(now_s)
+        return self._authorization
 
     @property
     def tls(self) -> ssl.SSLContext:
@@ -95,10 +95,7 @@ class Credentials:
             self._loading.cancel()
             await asyncio.wait([self._loading])
 
-    async def _refresh(self, _: Configuration) -> None:
-        now_s = asyncio.get_running_loop().time()
-        if now_s < self._due_s:
-            return
+    async def _refresh(self, now_s: float) -> None:
         task = self._loading_task()
         if now_s >= self._expired_s:
             with contextlib.suppress(NotRenewed):
@@ -120,6 +117,9 @@ class Credentials:
             self._configuration.api_key = before
             message = "the token has characters that no header may have: it is one line of plain ones"
             raise NotRenewed(message)
+        value = await self._configuration.get_api_key_with_prefix(_HEADER)
+        # A token file written by hand ends in a newline, and a header must not.
+        self._authorization = value.strip() if value else None
         try:
             changed = self._certificates.read()
         except NotUsable as error:

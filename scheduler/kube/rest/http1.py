@@ -20,6 +20,10 @@ import httptools
 
 # Of one answer, its head included. The API server sends back what it was sent, or a Status.
 MOST_BYTES: Final = 4 * 2**20
+# Before CPython 3.12, to name a member of HTTPStatus takes as long as to parse a header.
+_OK: Final = int(HTTPStatus.OK)
+# Of the headers that are looked at. The API server sends five others with every answer.
+_LENGTHS_OF_NAMES: Final = frozenset(map(len, ("Content-Length", "Transfer-Encoding", "Retry-After")))
 
 
 class HttpAnswer(NamedTuple):
@@ -112,6 +116,8 @@ class Http1Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Only what is needed is kept."""
+        if len(name) not in _LENGTHS_OF_NAMES:
+            return
         lowered = name.lower()
         if lowered in {b"content-length", b"transfer-encoding"}:
             self._framed = True
@@ -128,7 +134,7 @@ class Http1Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """The answer is whole, unless it only announces one."""
-        if self._parser.get_status_code() >= HTTPStatus.OK:
+        if self._parser.get_status_code() >= _OK:
             self.reusable = self.reusable and self._parser.should_keep_alive()
             self._complete()
 

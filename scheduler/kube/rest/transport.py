@@ -35,6 +35,9 @@ _CONNECT_S: Final = 10.0
 _READ_BUFFER: Final = 2**18
 # Without Accept-Encoding the server does not compress, which saves both sides more time than the network costs.
 _NOT_BY_ITSELF: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+# Before CPython 3.12, to name a member of HTTPStatus takes as long as to parse a header.
+_MULTIPLE_CHOICES: Final = int(HTTPStatus.MULTIPLE_CHOICES)
+_UNAUTHORIZED: Final = int(HTTPStatus.UNAUTHORIZED)
 
 _USER_OF_URL: Final = re.compile(r"//[^/@\s]*@")
 
@@ -98,7 +101,7 @@ class Transport:
             response = await self._answer(HTTPMethod.GET, path, None, JSON, limits)
             # Never given back to the pool: a watch has no end to read up to.
             async with response:
-                if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                if response.status >= _MULTIPLE_CHOICES:
                     raise error_from_answer(response.status, response.headers, await response.read())
                 if response.content_type != JSON:
                     raise not_an_answer(response.status, await response.content.read(_EXCERPT))
@@ -126,7 +129,7 @@ class Transport:
             raise port.ApiSilent(message) from error
         except (aiohttp.ClientError, OSError) as error:
             raise _silent(error) from error
-        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+        if answer.status >= _MULTIPLE_CHOICES:
             raise error_from_answer(answer.status, answer.headers, answer.body)
         expect_kind(answers, answer.status, answer.body)
         return answer.body
@@ -136,7 +139,7 @@ class Transport:
         authorization = await self._credentials.authorization()
         over = self._credentials.tls
         answer = await bare.post(path, body, authorization, until_s)
-        if answer.status != HTTPStatus.UNAUTHORIZED:
+        if answer.status != _UNAUTHORIZED:
             return answer
         return await bare.post(path, body, await self._renewed(authorization, over), until_s)
 
@@ -157,7 +160,7 @@ class Transport:
         authorization = await self._credentials.authorization()
         over = self._credentials.tls
         response = await self._sent(method, path, body, self._headers_for(authorization, content_type), limits)
-        if response.status != HTTPStatus.UNAUTHORIZED:
+        if response.status != _UNAUTHORIZED:
             return response
         response.release()
         authorization = await self._renewed(authorization, over)
