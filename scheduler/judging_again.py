@@ -73,7 +73,7 @@ class JudgingAgain:
         if due is None:
             return None
         entry, ago_s = due
-        version = self._tables.changes.version, self._nominations.version, self._tables.budgets.version
+        version = self._version
         if entry.judged_at == version:
             return JudgedAgain(entry.pod, None)
         entry.judged_at = version
@@ -83,6 +83,12 @@ class JudgingAgain:
             entry.judged_at = known.version
             return JudgedAgain(entry.pod, known.diagnosis)
         return self._ask(_Question(entry, key, version, self._searches.judge(entry.pod)), now_s)
+
+    @property
+    def _version(self) -> _Version:
+        """Equal while every answer is: each pod is asked about as it sees the tables, whoever was looked at last."""
+        changes, nominations = self._tables.changes, self._nominations
+        return changes.version - nominations.views, nominations.version, self._tables.budgets.version
 
     def _key(self, pod: Pod) -> Hashable:
         """Equal for pods that are told alike."""

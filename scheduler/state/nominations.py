@@ -85,6 +85,7 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
 class Nominations:
     """By uid of the pod. version: moves when a place is kept, or no longer.
 
+    views: of the changes that the tables have noted, how many only show what another pod sees; read only.
     reserved: by priority, the place of a pod that waits there until pods leave by themselves; one at most. Read only.
     """
 
@@ -107,6 +108,7 @@ class Nominations:
         self._looked: Hashable = None
         self._hidden: dict[str, Nomination] = {}
         self.version = 0
+        self.views = 0
         self.reserved: dict[int, Nomination] = {}
         self._kept: dict[str, Nomination] = {}
         self._waits_for: dict[str, set[str]] = {}  # uid of a victim -> uids of the pods that it goes for
@@ -332,10 +334,11 @@ class Nominations:
     def _show(self, kept: Nomination, *, shown: bool) -> None:
         if kept.shown is shown:
             return
-        kept.shown = shown
+        kept.shown, before = shown, self._tables.changes.version
         if shown:
             del self._hidden[kept.pod.key.uid]
             self._tables.show(kept.record)
         else:
             self._hidden[kept.pod.key.uid] = kept
             self._tables.hide(kept.record, for_good=False)
+        self.views += self._tables.changes.version - before

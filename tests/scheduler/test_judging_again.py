@@ -62,6 +62,19 @@ def test_nothing_is_asked_while_nothing_has_changed() -> None:
     assert sorted(judged(built, 3 * EVERY_S)) == ["p", "q"]
 
 
+def test_nothing_is_asked_while_nothing_has_changed_but_which_kept_places_are_shown() -> None:
+    built = cluster("p")
+    kept = pod("kept", 6)
+    built.nominations.nominate(kept, "a", None)
+    assert list(judged(built)) == ["p"]
+    version = built.tables.changes.version
+    with built.nominations.seen_by(pod("important", 6, priority=1)):
+        assert built.tables.changes.version > version
+    assert judged(built, 2 * EVERY_S) == {}
+    built.nominations.remove(kept.key.uid)
+    assert list(judged(built, 3 * EVERY_S)) == ["p"]
+
+
 def test_pods_that_are_told_alike_share_an_answer_that_is_much_younger_than_theirs() -> None:
     built = cluster("p", "q")
     first = next(steps(built, EVERY_S))

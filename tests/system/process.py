@@ -2,38 +2,30 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
-from msgspec.structs import replace
-
-from config.protocol.quantity import QuantityError
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.app import service_options
 from scheduler.build import build_engine, resource_names
 from scheduler.engine import Engine
-from scheduler.kube import objects
 from scheduler.leadership import Leadership
 from scheduler.plugins import registry
-from scheduler.pods.effective_requests import amounts
-from scheduler.pods.gpu_request import ResourceNames
-from scheduler.pods.pod import PodReader
 from scheduler.service import Clock, Service
 from scheduler.simulation.world import World
-from scheduler.state.cards.booking import written_of
-from scheduler.state.ledger import NodeLedger, of_tables, recompute
+from scheduler.state.ledger import NodeLedger, of_tables
 from scheduler.telemetry.metrics import Metrics
 from scheduler.telemetry.observer import ServiceObserver
 from tests.support.virtual_time import run
 from tests.system.checked_cycle import CheckedCycle
+from tests.system.recount import Recount
 from tests.system.wire import Posts, Wire
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 EPOCH_S: Final = 1_800_000_000.0
 # Longer than the breath between two batches of a watch, shorter than anything else that is timed.
@@ -71,6 +63,7 @@ class Process:
     cycle: CheckedCycle
     metrics: Metrics
     task: asyncio.Task[None]
+    recount: Recount = field(default_factory=Recount)
 
     @property
     def free(self) -> dict[str, int]:
@@ -79,20 +72,8 @@ class Process:
 
     def expected_ledger(self) -> dict[str, NodeLedger]:
         """What is booked where, recounted from what this process was told and what it has assumed."""
-        reader = PodReader(ResourceNames())
-        pods = _readable(reader.read, self.wire.told["pods"])
-        nodes = _readable(_checked, self.wire.told["nodes"])
-        tables = self.engine.tables
-        nominated = [r for row in tables.row_of.values() for r in tables.nominated_on(row)]
-        assumed = {r.pod.key.uid: (r.pod, r.node, r.written) for r in tables.records() if r.assumed}
-        kept = {r.pod.key.uid: (r.pod, r.node, r.written) for r in nominated}
-        first = self.wire.first
-        bound = [
-            (pod, pod.node_name, written_of(replace(pod, annotations=first[pod.key.uid])))
-            for pod in pods
-            if pod.node_name and pod.key.uid not in assumed | kept
-        ]
-        return recompute(nodes, [*bound, *assumed.values()], ResourceNames(), nominated=kept.values())
+        told = self.wire.told
+        return self.recount.ledger(told["pods"], told["nodes"], self.wire.first, self.engine.tables)
 
     async def kill(self) -> None:
         """As SIGKILL does: nothing more is answered, written or told."""
@@ -105,19 +86,6 @@ class Process:
         await asyncio.wait({self.task}, timeout=within_s)
         await self.kill()
         await self.service.recorder.flush(within_s)
-
-
-def _checked(node: objects.Node) -> objects.Node:
-    amounts(node.status.allocatable)
-    amounts(node.status.capacity)
-    return node
-
-
-def _readable(read: Callable[[T], R], found: Iterable[T]) -> Iterator[R]:
-    """Those whose amounts can be read; the others are left out (docs/protocol.md, "Events")."""
-    for one in found:
-        with suppress(QuantityError):
-            yield read(one)
 
 
 def start(

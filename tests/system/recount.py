@@ -1,0 +1,91 @@
+"""What is booked where, counted from scratch by what one process was told and what it has assumed.
+
+Each object is read once, by a reader that knows no other: what is read of an object that stays is the same.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from config.protocol.booked_cards import Written
+from config.protocol.quantity import QuantityError
+from scheduler.kube import objects
+from scheduler.pods.effective_requests import amounts
+from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.pod import Pod, PodReader
+from scheduler.state.cards.booking import written_of
+from scheduler.state.ledger import NodeLedger, recompute
+from scheduler.state.tables import Tables
+
+_RESOURCES: Final = ResourceNames()
+
+
+class _Reading(msgspec.Struct):
+    """of: a pod that was told, which is never altered. pod: None where its amounts cannot be read.
+
+    written: what `first`, the annotations that decided, say of its cards.
+    """
+
+    of: objects.Pod
+    pod: Pod | None
+    first: Mapping[str, str] | None = None
+    written: Written | None = None
+
+    def bound(self, pod: Pod, first: Mapping[str, str]) -> tuple[Pod, str, Written]:
+        """As `recompute` takes it. first: kept as it is, another one when they change."""
+        if self.written is None or first is not self.first:
+            self.first, self.written = first, written_of(replace(pod, annotations=first))
+        return pod, pod.node_name, self.written
+
+
+class Recount:
+    """Of one process."""
+
+    def __init__(self) -> None:
+        # By identity: of the pods that were there when it was last counted.
+        self._pods: dict[int, _Reading] = {}
+        self._nodes: dict[int, tuple[objects.Node, bool]] = {}
+
+    def ledger(
+        self,
+        pods: Iterable[objects.Pod],
+        nodes: Iterable[objects.Node],
+        first: Mapping[str, Mapping[str, str]],
+        tables: Tables,
+    ) -> dict[str, NodeLedger]:
+        """By node. first: uid -> the annotations that were the first to say on which cards the pod is.
+
+        pods, nodes: as they were told last. tables: say what is assumed, and for whom places are kept.
+        """
+        self._pods = {id(pod): self._pods.get(id(pod)) or _read(pod) for pod in pods}
+        self._nodes = {id(node): self._nodes.get(id(node)) or (node, _is_readable(node)) for node in nodes}
+        nominated = [r for row in tables.row_of.values() for r in tables.nominated_on(row)]
+        assumed = {r.pod.key.uid: (r.pod, r.node, r.written) for r in tables.records() if r.assumed}
+        kept = {r.pod.key.uid: (r.pod, r.node, r.written) for r in nominated}
+        elsewhere = assumed.keys() | kept.keys()
+        bound = [
+            reading.bound(pod, first[pod.key.uid])
+            for reading in self._pods.values()
+            if (pod := reading.pod) is not None and pod.node_name and pod.key.uid not in elsewhere
+        ]
+        readable = [node for node, is_readable in self._nodes.values() if is_readable]
+        return recompute(readable, [*bound, *assumed.values()], _RESOURCES, nominated=kept.values())
+
+
+def _read(wire: objects.Pod) -> _Reading:
+    """What cannot be read is left out (docs/protocol.md, "Events")."""
+    try:
+        return _Reading(wire, PodReader(_RESOURCES).read(wire))
+    except QuantityError:
+        return _Reading(wire, None)
+
+
+def _is_readable(node: objects.Node) -> bool:
+    try:
+        amounts(node.status.allocatable)
+        amounts(node.status.capacity)
+    except QuantityError:
+        return False
+    return True
