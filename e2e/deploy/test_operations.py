@@ -93,7 +93,7 @@ async def test_pods_are_restarted_and_one_program_alone_goes_back(site: Site) ->
 
     typed(site, BACK, "kubectl -n kube-system rollout undo")
     for path in (DEPLOYMENT, DAEMON_SET):
-        assert RESTARTED not in (await site.template(path))["metadata"]["annotations"]
+        assert RESTARTED not in (await site.template(path))["metadata"].get("annotations", {})
 
 
 async def test_the_scheduler_is_stopped_for_a_restore_and_started_again(site: Site) -> None:
