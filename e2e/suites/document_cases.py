@@ -17,6 +17,7 @@ _LEGACY: Final = "the legacy extender: e2e/suites/test_migration.py and test_mig
 _REMOVAL: Final = "it takes away what the other documents need: e2e/deploy/test_mishaps.py types it"
 _WAY_BACK: Final = "the way back to the legacy extender: e2e/deploy/test_way_back.py types it"
 _WHEEL: Final = "tests/repository/test_wheel.py runs it"
+_OPERATIONS: Final = "it replaces the pods that other documents name: e2e/deploy/test_operations.py types it"
 _BY_HAND: Final = "a device plugin that is started by hand: e2e/programs/plugin_process.py starts one"
 
 NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
@@ -65,6 +66,13 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl create -f legacy.json": _WAY_BACK,
     },
     "docs/node.md": {"helm": _HELM, "gpushare-device-plugin": _BY_HAND},
+    "docs/operations.md": {
+        "helm": _OPERATIONS,
+        "kubectl -n kube-system rollout restart": _OPERATIONS,
+        "kubectl -n kube-system rollout undo": _OPERATIONS,
+        "kubectl -n kube-system scale": _OPERATIONS,
+        "kubectl drain": _OPERATIONS,
+    },
     "docs/packing.md": {"": "a trace that is not part of this repository: tests/packing makes one up"},
     "docs/page.md": {"make demo": _SET_UP},
     "docs/runbooks/GpushareLoopHeld.md": {"kubectl -n kube-system top": _METRICS, "kubectl top": _METRICS},

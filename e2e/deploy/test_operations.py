@@ -1,0 +1,112 @@
+"""Changes of an installation as docs/operations.md has them, typed as they stand, with kubectl and helm.
+
+On a real API server with controllers and without kubelets: no pod becomes ready, so what is waited for is what the
+objects say. `e2e/suites/test_documents.py` types the other commands of that document.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from e2e.control_plane.admin import Admin, Json, done
+from e2e.control_plane.cluster import ControlPlane
+from e2e.deploy.terminal import Terminal, blocks
+from e2e.programs import manifests
+from e2e.suites.gpu_site import NODES, gpu_node
+from tests.support.repository import ROOT
+
+DOCUMENT: Final = ROOT / "docs" / "operations.md"
+CHANGE: Final = "## Change the configuration"
+UPGRADE: Final = "## Upgrade"
+BACK: Final = "## Roll back"
+NODE_WORK: Final = "## Nodes"
+RESTORE: Final = "### etcd from a backup"
+INSTALL: Final = "helm install gpushare-scheduler deploy/chart/gpushare-scheduler --namespace kube-system"
+NEWER: Final = "7.8.9"
+APPS: Final = f"/apis/apps/v1/namespaces/{manifests.NAMESPACE}"
+DEPLOYMENT: Final = f"{APPS}/deployments/{manifests.SCHEDULER}"
+DAEMON_SET: Final = f"{APPS}/daemonsets/{manifests.PLUGIN}"
+CONFIGURATION: Final = f"/api/v1/namespaces/{manifests.NAMESPACE}/configmaps/{manifests.SCHEDULER}"
+RESTARTED: Final = "kubectl.kubernetes.io/restartedAt"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A cluster in which the chart is installed, and who operates it."""
+
+    admin: Admin
+    terminal: Terminal
+
+    async def there(self, path: str) -> Json:
+        return done(await self.admin.get(path)).body
+
+    async def template(self, path: str) -> Any:  # noqa: ANN401 - JSON
+        return (await self.there(path))["spec"]["template"]
+
+    async def tags(self) -> set[str]:
+        """Of the images of both programs."""
+        pods = [(await self.template(path))["spec"] for path in (DEPLOYMENT, DAEMON_SET)]
+        return {container["image"].rpartition(":")[2] for pod in pods for container in pod["containers"]}
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    with ControlPlane(controller_manager=True) as cluster:
+        terminal = Terminal(cluster, tmp_path)
+        async with Admin(cluster.access()) as admin:
+            await admin.create(NODES, gpu_node("n", [16]))
+            terminal.types(INSTALL)
+            yield Site(admin, terminal)
+
+
+def typed(site: Site, heading: str, begins: str, **words: str) -> None:
+    """The commands of the section that begin so."""
+    found = [block for block in blocks(heading, DOCUMENT) if block.startswith(begins)]
+    assert found, f"{heading} has no command that begins with {begins!r}"
+    for block in found:
+        site.terminal.types(block, **words)
+
+
+async def test_an_installation_is_changed_upgraded_and_rolled_back(site: Site) -> None:
+    first = await site.tags()
+    before = (await site.template(DEPLOYMENT))["metadata"]["annotations"]["checksum/config"]
+    typed(site, CHANGE, "helm upgrade")
+    configured = yaml.safe_load((await site.there(CONFIGURATION))["data"]["scheduler.yaml"])
+    assert configured["reserveAfter"] == "10m"
+    assert (await site.template(DEPLOYMENT))["metadata"]["annotations"]["checksum/config"] != before
+
+    typed(site, UPGRADE, "helm upgrade", VERSION=NEWER)
+    assert await site.tags() == {NEWER}
+    typed(site, BACK, "helm history")
+    assert await site.tags() == first
+
+
+async def test_pods_are_restarted_and_one_program_alone_goes_back(site: Site) -> None:
+    typed(site, CHANGE, "kubectl -n kube-system rollout restart")
+    assert RESTARTED in (await site.template(DEPLOYMENT))["metadata"]["annotations"]
+    typed(site, RESTORE, "kubectl -n kube-system rollout restart")
+    assert RESTARTED in (await site.template(DAEMON_SET))["metadata"]["annotations"]
+
+    typed(site, BACK, "kubectl -n kube-system rollout undo")
+    for path in (DEPLOYMENT, DAEMON_SET):
+        assert RESTARTED not in (await site.template(path))["metadata"].get("annotations", {})
+
+
+async def test_the_scheduler_is_stopped_for_a_restore_and_started_again(site: Site) -> None:
+    stop, start = (block for block in blocks(RESTORE, DOCUMENT) if "scale" in block)
+    site.terminal.types(stop)
+    assert (await site.there(DEPLOYMENT))["spec"]["replicas"] == 0
+    site.terminal.types(start.splitlines()[0])
+    assert (await site.there(DEPLOYMENT))["spec"]["replicas"] == 2
+
+
+async def test_a_node_is_drained_and_taken_back(site: Site) -> None:
+    drain, uncordon = (line for line in blocks(NODE_WORK, DOCUMENT)[1].splitlines())
+    site.terminal.types(drain, NODE="n")
+    assert (await site.there(f"{NODES}/n"))["spec"]["unschedulable"] is True
+    site.terminal.types(uncordon, NODE="n")
+    assert "unschedulable" not in (await site.there(f"{NODES}/n"))["spec"]
