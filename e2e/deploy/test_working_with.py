@@ -52,7 +52,7 @@ DEFINITIONS: Final = (
         _PINNED_BY,
         "github.com/ray-project/kuberay/ray-operator",
         "config/crd/bases",
-        ("ray.io_rayclusters.yaml",),
+        tuple(f"ray.io_{plural}.yaml" for plural in ("rayclusters", "rayjobs", "rayservices")),
     ),
     Definitions(
         _PINNED_BY,
@@ -117,6 +117,15 @@ async def written(admin: Admin, document: Json) -> ApiResponse:
     return await admin.post(f"{base}/{within}{kind['name']}?fieldValidation=Strict", document)
 
 
+def other_kinds_of_ray() -> list[Json]:
+    """The example's cluster as the document says to write it into a RayJob and into a RayService."""
+    (cluster,) = next(one for one in examples() if one[-1]["kind"] == "RayCluster")
+    job = {"entrypoint": "python finetune.py", "rayClusterSpec": cluster["spec"]}
+    service = {"upgradeStrategy": {"type": "None"}, "rayClusterConfig": cluster["spec"]}
+    head = {"apiVersion": cluster["apiVersion"], "metadata": cluster["metadata"]}
+    return [head | {"kind": "RayJob", "spec": job}, head | {"kind": "RayService", "spec": service}]
+
+
 def misspelled(value: object) -> int:
     """Change `schedulerName` into what is no field, wherever it stands; returns how often."""
     if isinstance(value, list):
@@ -129,7 +138,7 @@ def misspelled(value: object) -> int:
     return here + sum(misspelled(one) for one in value.values())
 
 
-@pytest.mark.parametrize("document", OBJECTS)
+@pytest.mark.parametrize("document", [*OBJECTS, *(pytest.param(one, id=one["kind"]) for one in other_kinds_of_ray())])
 async def test_an_object_is_what_its_definition_says(admin: Admin, document: Json) -> None:
     answer = await written(admin, document)
     assert (answer.status, answer.body.get("message", "")) == (HTTPStatus.CREATED, "")
