@@ -81,10 +81,11 @@ PROGRAMS: Final[dict[str, GoProgram]] = {
     "kubectl": GoProgram("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
     "promtool": GoProgram("promtool", "github.com/prometheus/prometheus/cmd/promtool"),
     "helm": GoProgram("helm", "helm.sh/helm/v4/cmd/helm"),
+    "kueue": GoProgram("kueue", "sigs.k8s.io/kueue/cmd/kueue"),
 }
 OF_A_NODE: Final = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "pause")
 # Built by who asks for them: `tests.differential.record`, `e2e.local_cluster`, and the tests of `e2e/deploy`.
-ON_DEMAND: Final = ("kube-scheduler-oracle", "kubectl", "promtool", "helm")
+ON_DEMAND: Final = ("kube-scheduler-oracle", "kubectl", "promtool", "helm", "kueue")
 
 
 def ensure(names: Iterable[str], say: Say | None = None) -> dict[str, Path]:

@@ -29,6 +29,6 @@ def helm_there(tmp_path_factory: pytest.TempPathFactory, controlled: ControlPlan
 def prometheus_operator(controlled: ControlPlane) -> None:
     async def install() -> None:
         async with Admin(controlled.access()) as admin:
-            await custom_resources.install(admin)
+            await custom_resources.install(admin, custom_resources.PROMETHEUS_OPERATOR)
 
     asyncio.run(install())

@@ -137,6 +137,7 @@ NOT_APPLIED: Final[Mapping[str, str]] = {
     "docs/configuration-node.md": "tests/repository/test_document_node.py reads it",
     "docs/isolation.md": "some lines of a configuration, for a real card",
     "docs/migrate.md": "some lines of a pod",
+    "docs/working-with.md": "kinds of other projects: e2e/deploy/test_working_with.py creates them",
     "docs/write-a-rule.md": _WHEEL,
 }
 
