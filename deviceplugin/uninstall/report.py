@@ -36,7 +36,7 @@ def would_remove(facts: Facts, plan: Plan) -> str:
 
 
 def removed(names: Iterable[object]) -> str:
-    """One a line; "" for none."""
+    """One a line."""
     return _text([f"removed {one}" for one in names])
 
 

@@ -31,19 +31,19 @@ from scheduler.process.probes import serve
 from scheduler.process.scrape import exposition
 from scheduler.process.startup import StartupError
 
-_AGAIN_S: Final = 10.0
 _CONNECTIONS: Final = 2
 _END_IT: Final = "end it first; with the chart, devicePlugin.uninstall=true puts this command in its place"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """As the flags."""
+    """As the flags. again_s: from one look to the next."""
 
     wait: bool = False
     stay: bool = False
     force: bool = False
     dry_run: bool = False
+    again_s: float = 10.0
 
 
 async def run(
@@ -56,7 +56,7 @@ async def run(
     """Whether nothing of the plugin is left on the node. say: takes text as it comes. Raises StartupError."""
     try:
         with _locked(Path(configuration.state_dir)):
-            async with _uninstall(configuration, environment, options, say) as made:
+            async with _connected(configuration, environment, options, say) as made:
                 return await made.run(stop)
     except AlreadyRunning as error:
         message = f"the device plugin still runs on this node: {error.held}; {_END_IT}"
@@ -71,7 +71,7 @@ def _locked(state: Path) -> AbstractContextManager[object]:
 
 
 @asynccontextmanager
-async def _uninstall(
+async def _connected(
     c: DevicePluginConfiguration, environment: Mapping[str, str], options: Options, say: Callable[[str], None]
 ) -> AsyncIterator["Uninstall"]:
     async with contextlib.AsyncExitStack() as closing:
@@ -132,14 +132,15 @@ class Uninstall:
             found = await self._once()
             self.problem = found.problem
             again = options.stay or (options.wait and bool(found.plan.waits))
-            if found.clean or not again or await _set_within(stop, _AGAIN_S):
+            if found.clean or not again or await _set_within(stop, options.again_s):
                 return found.clean
 
     async def _once(self) -> Left:
         """Remove what can be; what is left then. Says what was removed, and what is left when that has changed."""
         facts = await look(self._configuration, self._api)
         done = await self._hands.remove(plan(facts, force=self._options.force))
-        self._say(report.removed(done.removed))
+        if done.removed:
+            self._say(report.removed(done.removed))
         after = await look(self._configuration, self._api)
         found = Left(after, plan(after, force=self._options.force), {**dict(after.unreadable), **done.failed})
         told = report.left(found)
