@@ -15,9 +15,9 @@ class AlreadyRunning(Exception):
     held: that alone, without what to do.
     """
 
-    def __init__(self, held: str) -> None:
-        super().__init__(f"{held}; run one per node")
-        self.held = held
+    def __init__(self, lock: Path, holder: str) -> None:
+        super().__init__(f"{lock} is locked by another instance (pid {holder}); run one per node")
+        self.held = f"{lock} is locked by pid {holder}"
 
 
 class LockUnknown(Exception):
@@ -55,8 +55,7 @@ class InstanceLock:
         except BlockingIOError as error:
             holder = os.read(descriptor, 32).decode(errors="replace").strip()
             os.close(descriptor)
-            message = f"{self._path} is locked by another instance (pid {holder or 'unknown'})"
-            raise AlreadyRunning(message) from error
+            raise AlreadyRunning(self._path, holder or "unknown") from error
         except OSError:
             os.close(descriptor)
             raise

@@ -131,7 +131,7 @@ class Uninstall:
         while True:
             found = await self._once()
             self.problem = found.problem
-            again = options.stay or (options.wait and bool(found.plan.waits))
+            again = options.stay or (options.wait and found.later)
             if found.clean or not again or await _set_within(stop, options.again_s):
                 return found.clean
 

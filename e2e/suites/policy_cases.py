@@ -284,14 +284,8 @@ NODE_CASES: Final = (
     _node(
         "writes how many pods are allocatable", _capacity({"pods": "1"}, "allocatable"), "resource pods", path=_STATUS
     ),
-    _node("removes a resource of the kubelet", _capacity({names.GPU_MEM: None}), names.GPU_MEM, path=_STATUS),
-    _node(
-        "removes what is allocatable of it",
-        _capacity({names.GPU_MEM: None}, "allocatable"),
-        names.GPU_MEM,
-        path=_STATUS,
-    ),
-    _node("removes the processors", _capacity({"cpu": None}), "resource cpu", path=_STATUS),
+    _node("removes a resource", _capacity({names.GPU_MEM: None}), names.GPU_MEM, path=_STATUS),
+    _node("removes its allocatable", _capacity({names.GPU_MEM: None}, "allocatable"), names.GPU_MEM, path=_STATUS),
     _node(
         "says that its node is ready",
         {"status": {"conditions": [{"type": "Ready", "status": "True"}]}},

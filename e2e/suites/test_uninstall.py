@@ -5,7 +5,9 @@ docs/decisions/0082.
 
 import asyncio
 import json
+import os
 import shlex
+import signal
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -14,8 +16,8 @@ from typing import Final
 import pytest
 
 from config.protocol import names
-from e2e.control_plane.admin import Admin, Json
-from e2e.node.node_pods import runs
+from e2e.control_plane.admin import Admin, Json, seen
+from e2e.node.node_pods import PODS, runs
 from e2e.suites.documents_site import NODE, DocumentsSite, documents_site
 from e2e.suites.shared_node import SharedNode, all_settled, allocatable, pods, shared_pod, sharing
 from tests.support import document_commands
@@ -141,6 +143,38 @@ async def test_nothing_is_left_when_the_kubelet_has_forgotten_the_plugin(shared:
     finally:
         shared.plugin.stop()
         await comes_back(shared, on_node)
+
+
+@pytest.mark.nightly
+async def test_a_container_of_a_pod_that_holds_a_card_starts_again_when_the_kubelet_has_forgotten_the_plugin(
+    shared: SharedNode, on_node: Admin
+) -> None:
+    query = {"fieldSelector": "metadata.name=holds"}
+    async with pods(on_node, [shared_pod("holds", [sharing(2)])]):
+        (found,) = await all_settled(on_node, ["holds"])
+        shared.plugin.stop()
+        try:
+            await shared.node_seen(on_node, lambda node: allocatable(node) == 0)
+            await typed(shared, ONCE)
+            os.kill(shared.node.container(found).pid, signal.SIGKILL)
+            waiting = await seen(on_node, PODS, lambda pod: bool(why(pod)), query, within_s=_ENDS_WITHIN_S)
+            print(why(waiting))  # noqa: T201 - docs/node.md says that it waits
+            again = await seen(on_node, PODS, restarted, query, within_s=_FORGOTTEN_WITHIN_S)
+            assert shared.mismatches(again) == []
+        finally:
+            await comes_back(shared, on_node)
+
+
+def why(pod: Json) -> str:
+    """Why its container waits for the plugin; "" while it does not."""
+    (status,) = pod["status"]["containerStatuses"]
+    message: str = status["state"].get("waiting", {}).get("message", "")
+    return message if "PreStartContainer" in message else ""
+
+
+def restarted(pod: Json) -> bool:
+    (status,) = pod["status"]["containerStatuses"]
+    return status["restartCount"] > 0 and "running" in status["state"]
 
 
 @pytest.mark.nightly

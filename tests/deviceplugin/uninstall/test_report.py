@@ -8,7 +8,7 @@ from config.settings.scheduler import Resources
 from deviceplugin.uninstall import report
 from deviceplugin.uninstall.facts import Facts, Holder, Holders, NodeObject, StateDirectory
 from deviceplugin.uninstall.look import OURS
-from deviceplugin.uninstall.plan import Plan, plan
+from deviceplugin.uninstall.plan import Kind, Plan, Removal, plan
 from deviceplugin.uninstall.report import Left
 from tests.support.repository import ROOT
 
@@ -42,3 +42,11 @@ def test_a_probe_is_told_one_thing_and_pods_first() -> None:
     assert Left(BEFORE, forced, {"/x": "Is a directory"}).problem == "/x is not removed: Is a directory"
     gpu_mem = f"resource {names.GPU_MEM} stays: the kubelet forgets the plugin's devices 5 minutes after its end"
     assert Left(BEFORE, forced).problem == gpu_mem
+
+
+def test_what_can_go_only_now_is_named_and_worth_another_try() -> None:
+    gone = Left(BEFORE, Plan(remove=(Removal(Kind.FILE, "/x"),)))
+    assert (gone.clean, gone.later, gone.problem) == (False, True, "/x is still there")
+    assert report.left(gone).splitlines()[-2:] == ["/x is still there: run it again", "Node n1: not all is gone."]
+    failed = Left(BEFORE, gone.plan, {"/x": "Is a directory"})
+    assert (failed.later, report.left(failed).count("/x")) == (False, 1)
