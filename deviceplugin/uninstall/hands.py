@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from deviceplugin.driver.cards import Driver, SourceFailed
-from deviceplugin.isolation.compute_modes import ComputeModes
+from deviceplugin.driver.cards import DriverCards, SourceFailed
+from deviceplugin.isolation.compute_modes import ComputeModes, ModeSetter
 from deviceplugin.uninstall.plan import Kind, Plan, Removal
 from scheduler.kube.port import ApiError
 
@@ -25,6 +25,18 @@ class NodeEraser(Protocol):
         ...
 
 
+class CardModes(ModeSetter, Protocol):
+    """The part of `driver.cards.Driver` that compute modes are given back with."""
+
+    async def cards(self) -> DriverCards:
+        """Asked before a mode is set. Raises SourceFailed."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the driver."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """failed: what could not be removed -> why."""
@@ -36,7 +48,7 @@ class Done:
 class Hands:
     """api: of the node; None where there is none. driver: makes one when compute modes are to be given back."""
 
-    def __init__(self, api: NodeEraser | None, driver: Callable[[], Driver]) -> None:
+    def __init__(self, api: NodeEraser | None, driver: Callable[[], CardModes]) -> None:
         """Nothing is removed yet."""
         self._api = api
         self._driver = driver
