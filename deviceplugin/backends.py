@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from config.protocol import inventory
 from config.settings.deviceplugin import DevicePluginConfiguration
@@ -17,8 +18,8 @@ from deviceplugin.driver.simulated import SimulatedDriver, read_simulation
 from deviceplugin.driver.supervisor import SupervisedDriver
 from deviceplugin.driver.threads import DriverThreads
 
-_GENERATED = "cdi/nvidia.json"
-_SIMULATED_CARDS = "cards"
+GENERATED: Final = "cdi"
+SIMULATED_CARDS: Final = "cards"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,9 @@ def edits_for(
     """found: the cards as the driver names them now. announced: as the node does."""
     state = Path(configuration.state_dir)
     if backend.simulated is not None:
-        return SimulatedEdits(state / _SIMULATED_CARDS, announced)
+        return SimulatedEdits(state / SIMULATED_CARDS, announced)
     spec_dirs = [Path(directory) for directory in configuration.cdi_spec_dirs]
-    return NvidiaEdits(found, spec_dirs, state / _GENERATED, configuration.nvidia_ctk)
+    return NvidiaEdits(found, spec_dirs, state / GENERATED / "nvidia.json", configuration.nvidia_ctk)
 
 
 @contextlib.asynccontextmanager

@@ -220,6 +220,44 @@ def doctor(
     raise typer.Exit(0 if report.healthy else _UNKNOWN)
 
 
+@cli.command()
+def uninstall(
+    *,
+    config: Annotated[Path | None, typer.Option(help="Configuration file, as for run.")] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
+    node_name: Annotated[str | None, typer.Option(help="This node (default: the variable NODE_NAME).")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Until pods have ended and the kubelet has forgotten.")] = False,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="As --wait, and serve probes until told to stop: ready when all is gone.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also what pods need that still hold cards.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
+) -> None:
+    """Take away what the plugin has put on this node; exit code 1 when not all is gone."""
+    from deviceplugin.uninstall.run import Options  # noqa: PLC0415 - as above
+    from deviceplugin.uninstall.run import run as run_uninstall  # noqa: PLC0415
+    from scheduler.process.startup import StartupError  # noqa: PLC0415
+    from scheduler.process.stop import stop_requested  # noqa: PLC0415
+
+    chosen = Options(wait=wait, stay=stay, force=force, dry_run=dry_run)
+
+    async def ran(configuration: DevicePluginConfiguration) -> bool:
+        return await run_uninstall(configuration, os.environ, chosen, _say, stop_requested())
+
+    flags = {"clientConnection.kubeconfig": _text(kubeconfig), "nodeName": node_name}
+    try:
+        clean = asyncio.run(ran(configured(config, os.environ, flags, None)))
+    except (ConfigurationError, StartupError) as error:
+        _give_up(str(error), _MISCONFIGURED)
+    raise typer.Exit(0 if clean else _UNKNOWN)
+
+
+def _say(text: str) -> None:
+    """At once: who follows the log of a pod waits for it."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
 def configured(
     file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object], memory_unit: str | None
 ) -> DevicePluginConfiguration:

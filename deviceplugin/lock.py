@@ -6,11 +6,18 @@ import os
 from pathlib import Path
 from typing import Final, Self
 
-_FILE: Final = "lock"
+FILE: Final = "lock"
 
 
 class AlreadyRunning(Exception):
-    """Another instance holds the lock; the message says where and, if known, who."""
+    """Another instance holds the lock; the message says where and, if known, who.
+
+    held: that alone, without what to do.
+    """
+
+    def __init__(self, lock: Path, holder: str) -> None:
+        super().__init__(f"{lock} is locked by another instance (pid {holder}); run one per node")
+        self.held = f"{lock} is locked by pid {holder}"
 
 
 class LockUnknown(Exception):
@@ -22,14 +29,16 @@ class InstanceLock:
 
     def __init__(self, directory: Path) -> None:
         """directory: made when it is not there."""
-        self._path = directory / _FILE
+        self._path = directory / FILE
         self._descriptor = -1
 
     def __enter__(self) -> Self:
         """Raises AlreadyRunning, or LockUnknown when the file cannot be made or locked."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._descriptor = self._locked()
+            while not self._is_the_file(descriptor := self._locked()):
+                os.close(descriptor)
+            self._descriptor = descriptor
         except OSError as error:
             message = f"{self._path} cannot be locked: {error.strerror}; choose another directory with stateDir"
             raise LockUnknown(message) from error
@@ -46,13 +55,19 @@ class InstanceLock:
         except BlockingIOError as error:
             holder = os.read(descriptor, 32).decode(errors="replace").strip()
             os.close(descriptor)
-            message = f"{self._path} is locked by another instance (pid {holder or 'unknown'}); run one per node"
-            raise AlreadyRunning(message) from error
+            raise AlreadyRunning(self._path, holder or "unknown") from error
         except OSError:
             os.close(descriptor)
             raise
         return descriptor
 
+    def _is_the_file(self, descriptor: int) -> bool:
+        """Whether what is locked is still there: `uninstall` removes it, and a lock on a removed file is nobody's."""
+        try:
+            return os.path.samestat(os.fstat(descriptor), self._path.stat())
+        except FileNotFoundError:
+            return False
+
     def __exit__(self, *_: object) -> None:
-        """Give it back; the file stays, since removing it would let two hold two files."""
+        """Give it back; the file stays, and goes with all else by `uninstall` alone."""
         os.close(self._descriptor)

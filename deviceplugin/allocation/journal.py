@@ -33,7 +33,7 @@ _KEYS: Final = (
 )
 _DECIDING: Final = (names.ALLOCATION, names.MEM_IDX)
 _VERSION: Final = 2
-_FILE: Final = "journal.json"
+FILE: Final = "journal.json"
 
 
 class Requests(msgspec.Struct, frozen=True, rename="camel"):
@@ -90,7 +90,7 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         """Read what is there. Raises OSError when `directory` cannot be made."""
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._path = directory / _FILE
+        self._path = directory / FILE
         self._pods, self.problem = _load(self._path)
         self._unsaved = False
 

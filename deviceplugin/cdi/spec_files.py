@@ -19,6 +19,8 @@ from deviceplugin.cdi.spec import CdiError
 from deviceplugin.files import replace_file
 
 _OURS: Final = re.compile(r"gpushare-([0-9a-f]{16})\.json", re.ASCII)
+# With what `replace_file` writes beside it.
+_LEFT: Final = re.compile(rf"(?:{_OURS.pattern}|\.{_OURS.pattern}\.tmp)", re.ASCII)
 _DEVICE_NAME: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _SUFFIXES: Final = frozenset({".json", ".yaml"})  # what container runtimes read; source: pkg/cdi/spec-dirs.go
 _LARGEST: Final = 4_194_304
@@ -50,6 +52,16 @@ class SpecFiles:
             return {}
         named = ((_OURS.fullmatch(path.name), path) for path in self._directory.iterdir())
         return {match.group(1): path.stat().st_ino for match, path in named if match}
+
+    def written(self) -> dict[Path, str]:
+        """Every file of ours -> its device name, with those that were being written when the plugin ended.
+
+        Raises OSError.
+        """
+        if not self._directory.is_dir():
+            return {}
+        named = ((_LEFT.fullmatch(path.name), path) for path in self._directory.iterdir())
+        return {path: match.group(1) or match.group(2) for match, path in named if match}
 
     def remove(self, unused: Mapping[str, int]) -> list[str]:
         """Remove the specs of device names that nobody uses; returns those removed. Raises OSError.

@@ -10,7 +10,7 @@ from config.protocol import inventory
 from deviceplugin.driver.cards import DriverCard
 from deviceplugin.files import replace_file
 
-_FILE: Final = "inventory.json"
+FILE: Final = "inventory.json"
 MIG: Final = "mig"
 
 
@@ -33,7 +33,7 @@ class LastKnownFile:
 
     def __init__(self, directory: Path, boot_id: str) -> None:
         """boot_id: changes with each boot of the machine."""
-        self._path = directory / _FILE
+        self._path = directory / FILE
         self._boot_id = boot_id
         self._saved = ""
 
@@ -45,7 +45,7 @@ class LastKnownFile:
         except FileNotFoundError:
             return LastKnown()
         except (OSError, msgspec.DecodeError, UnicodeError, RecursionError, inventory.InventoryError) as error:
-            return LastKnown(problem=f"{_FILE} cannot be read: {error}; it starts empty")
+            return LastKnown(problem=f"{FILE} cannot be read: {error}; it starts empty")
         return LastKnown(tuple(_card(card) for card in known.cards), document.boot_id == self._boot_id)
 
     def save(self, text: str) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from deviceplugin.files import replace_file
 from deviceplugin.health.rules import CardHealth, HealthState
 
-_FILE: Final = "health.json"
+FILE: Final = "health.json"
 _VERSION: Final = 1
 _RECOVERING: Final = "the cards of inventory.json are recovering"
 _UNKNOWN: Final = CardHealth(state=HealthState.RECOVERING, reason="record-unreadable")
@@ -27,7 +27,7 @@ class HealthFile:
 
     def __init__(self, directory: Path, boot_id: str) -> None:
         """boot_id: changes with each boot of the machine, which resets every card."""
-        self._path = directory / _FILE
+        self._path = directory / FILE
         self._boot_id = boot_id
         self._saved: Mapping[str, CardHealth] | None = None
         self.problem = ""
@@ -43,10 +43,10 @@ class HealthFile:
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            self.problem = f"{_FILE} cannot be read: {error}; {_RECOVERING}"
+            self.problem = f"{FILE} cannot be read: {error}; {_RECOVERING}"
             return dict.fromkeys(announced, _UNKNOWN)
         if document.version != _VERSION:
-            self.problem = f"{_FILE} has version {document.version}; expected {_VERSION}; {_RECOVERING}"
+            self.problem = f"{FILE} has version {document.version}; expected {_VERSION}; {_RECOVERING}"
             return dict.fromkeys(announced, _UNKNOWN)
         known = {uuid: self._health(uuid, record) for uuid, record in document.cards.items()}
         if document.boot_id == self._boot_id:
@@ -76,7 +76,7 @@ class HealthFile:
         try:
             return msgspec.json.decode(record, type=CardHealth)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            self.problem = f"{_FILE}: the record of card {uuid[:80]} cannot be read: {error}; it is recovering"
+            self.problem = f"{FILE}: the record of card {uuid[:80]} cannot be read: {error}; it is recovering"
             return _UNKNOWN
 
 

@@ -22,7 +22,7 @@ from deviceplugin.line_socket import Refusal
 RELEASE_S: Final = 600.0
 LONGEST_S: Final = 86_400.0
 ALL: Final = "all"
-_SOCKET: Final = "control.sock"
+SOCKET: Final = "control.sock"
 log = structlog.get_logger()
 
 
@@ -36,7 +36,7 @@ class Order(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_def
 
 def socket_path(state_dir: Path) -> Path:
     """Where orders are taken: in a directory that only its owner, root, may enter."""
-    return state_dir / _SOCKET
+    return state_dir / SOCKET
 
 
 @dataclass(slots=True, kw_only=True)

@@ -40,7 +40,7 @@ class ComputeModes:
         self._path = state / FILE
         self._driver = driver
         self._readings = readings
-        self.before = _load(self._path)
+        self.before = load(self._path)
 
     async def exclusive(self, uuid: str) -> str:
         """Let one process at a time have the card: the server of MPS. Why that cannot be; "" when it is so."""
@@ -75,7 +75,8 @@ class ComputeModes:
         self.before = before
 
 
-def _load(path: Path) -> dict[str, str]:
+def load(path: Path) -> dict[str, str]:
+    """UUID -> the mode that is to be given back; nothing where there is no file, or none that can be read."""
     try:
         document = msgspec.json.decode(path.read_bytes(), type=_Document)
     except FileNotFoundError:

@@ -9,7 +9,7 @@ import msgspec
 from deviceplugin.files import replace_file
 from deviceplugin.kubelet.device_ids import Listed
 
-_FILE: Final = "session.json"
+FILE: Final = "session.json"
 _VERSION: Final = 1
 
 
@@ -36,7 +36,7 @@ class SessionFile:
     """In the state directory; owned by one thread."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / _FILE
+        self._path = directory / FILE
         self._saved: SessionRecord | None = None
 
     def load(self) -> SessionRecord | None:

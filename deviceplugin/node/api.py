@@ -41,6 +41,15 @@ class NodeApi:
         amounts = {name: str(amount) for name, amount in capacity.items()}
         await self._patch(f"{self._path}/status", {"status": {"capacity": amounts}}, "Node")
 
+    async def forget_resource(self, name: str) -> None:
+        """Take this resource off the node's capacity and allocatable. Raises ApiError.
+
+        The kubelet keeps those that it does not know as they are (nodestatus/setters.go).
+        """
+        await self._patch(
+            f"{self._path}/status", {"status": {"capacity": {name: None}, "allocatable": {name: None}}}, "Node"
+        )
+
     async def evict(self, pod: PodKey) -> None:
         """Ask for the eviction of this very pod; ApiThrottled when a disruption budget forbids it now."""
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"

@@ -13,7 +13,7 @@ import msgspec
 
 from deviceplugin.files import replace_file
 
-_FILE: Final = "starts.json"
+FILE: Final = "starts.json"
 # The kubelet too: after so long without an end it forgets its back-off (Kubernetes, "Pod Lifecycle", restart policy).
 _SOON_S: Final = 600.0
 _AGAIN: Final = 2
@@ -32,7 +32,7 @@ class StartsFile:
 
     def __init__(self, directory: Path, boot_id: str) -> None:
         """boot_id: changes with each boot of the machine, which ends every plugin."""
-        self._path = directory / _FILE
+        self._path = directory / FILE
         self._boot_id = boot_id
 
     def started(self, now_s: float) -> float:

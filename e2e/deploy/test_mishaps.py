@@ -1,5 +1,6 @@
 """What goes wrong between helm, kubectl and a real API server, and that the way out of it is there."""
 
+import re
 import subprocess
 from collections.abc import AsyncIterator
 from http import HTTPStatus
@@ -30,6 +31,7 @@ SAID_OF_THE_LIMIT: Final = "must be less than or equal to memory limit"
 OF_CONTROLLERS: Final = frozenset(
     {"pods", "replicasets", "controllerrevisions", "endpoints", "endpointslices", "leases"}
 )
+README: Final = ROOT / "deploy" / "README.md"
 _WITHIN_S: Final = 60.0
 
 Name = tuple[str, str, str]
@@ -231,14 +233,24 @@ async def test_what_the_document_removes_is_gone(
     try:
         helm_there(*INSTALL, *IN)
         await operator.create(leases, {"metadata": {"name": manifests.SCHEDULER}})
-        (remove,) = blocks("### Remove it", ROOT / "deploy" / "README.md")
-        Terminal(controlled, tmp_path).types(remove)
+        terminal = Terminal(controlled, tmp_path)
+        by_helm, _ = blocks("### Remove it", README)
+        # Of the pods nothing runs here: e2e/suites/test_uninstall.py has a kubelet.
+        upgrade, uninstall, rest = by_helm.partition("helm uninstall")
+        terminal.types(upgrade)
+        plugin = done(await operator.get(f"{APPS}/daemonsets/{manifests.PLUGIN}")).body["spec"]
+        terminal.types(uninstall + rest)
+        (by_hand,) = re.findall(r"`(kubectl annotate nodes [^`]+)`", README.read_text(encoding="utf-8"))
+        terminal.types(by_hand)
         node = done(await operator.get(f"{NODES}/n")).body["metadata"]
     finally:
         await operator.delete(f"{NODES}/n")
     assert "gpushare" not in node["labels"]
     assert node["labels"]["pool"] == "a"
     assert not {*ours} & {*node.get("annotations", {})}
+    (container,) = plugin["template"]["spec"]["containers"]
+    assert container["command"][1:] == ["uninstall", "--wait", "--stay"]
+    assert plugin["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == "100%"
 
 
 def is_another(pod: Json, other: Json) -> bool:

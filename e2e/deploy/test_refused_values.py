@@ -41,6 +41,12 @@ def under(path: str, value: object) -> dict[str, Any]:
         pytest.param(
             "scheduler.config.leaderElection.leaderElect", False, "scheduler.replicas: more than one", id="no election"
         ),
+        pytest.param(
+            "devicePlugin",
+            {"enabled": False, "uninstall": True},
+            "devicePlugin.uninstall: it is the device plugin's DaemonSet that uninstalls",
+            id="an uninstall by nobody",
+        ),
         pytest.param("defaultSchedulerName.enabled", "yes", "defaultSchedulerName/enabled", id="text for a switch"),
         pytest.param("image.repository", "registry.example/gpushare:1.2", "image/repository", id="a tag in the name"),
         pytest.param("image.repository", "https://registry.example/gpushare", "image/repository", id="an address"),

@@ -275,3 +275,14 @@ def test_another_configuration_makes_new_pods(helm: Helm) -> None:
     other = templates({"devicePlugin": {"config": {"monitor": "off"}}, "scheduler": {"config": {"logLevel": "debug"}}})
 
     assert all(one != another for one, another in zip(first, other, strict=True))
+
+
+def test_an_uninstall_runs_in_the_place_of_the_plugin_with_all_that_it_has(helm: Helm) -> None:
+    """docs/decisions/0082."""
+    plugin, uninstall = (one(helm.objects(VARIANTS[name]), "DaemonSet") for name in ("default", "an uninstall"))
+    (runs,), (removes,) = (pod_of(each)["containers"] for each in (plugin, uninstall))
+
+    assert removes.pop("command") == [runs.pop("command")[0], "uninstall", "--wait", "--stay"]
+    assert uninstall["spec"].pop("updateStrategy")["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "100%"}
+    del plugin["spec"]["updateStrategy"]
+    assert uninstall == plugin

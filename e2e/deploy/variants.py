@@ -35,6 +35,7 @@ VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "labels of Node Feature Discovery": {"devicePlugin": {"selectNodesBy": "nfd-labels"}},
     "other nodes": {"scheduler": _PLACE, "devicePlugin": {**_PLACE, "selectNodesBy": "nothing"}},
     "the NVIDIA runtime class": {"devicePlugin": {"runtimeClassName": "nvidia"}},
+    "an uninstall": {"devicePlugin": {"uninstall": True}},
     "MPS": {"devicePlugin": {"config": {"isolation": "mps"}}},
     "MPS with daemons of one's own": {
         "devicePlugin": {

@@ -16,6 +16,7 @@ _SET_UP: Final = "set-up of this clone, or all of its tests"
 _LEGACY: Final = "the legacy extender: e2e/suites/test_migration.py and test_migration_of_a_node.py"
 _REMOVAL: Final = "it takes away what the other documents need: e2e/deploy/test_mishaps.py types it"
 _WAY_BACK: Final = "the way back to the legacy extender: e2e/deploy/test_way_back.py types it"
+_UNINSTALL: Final = "it ends the device plugin: e2e/suites/test_uninstall.py types it"
 _WHEEL: Final = "tests/repository/test_wheel.py runs it"
 _OPERATIONS: Final = "it replaces the pods that other documents name: e2e/deploy/test_operations.py types it"
 _BY_HAND: Final = "a device plugin that is started by hand: e2e/programs/plugin_process.py starts one"
@@ -26,9 +27,11 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "docker": _DOCKER,
         "(cd deploy/manifests && kustomize": "kustomize, and it changes a file of this clone",
         "helm install": _HELM,
+        "helm upgrade": _REMOVAL,
         "helm uninstall": _REMOVAL,
+        "kubectl -n kube-system rollout status daemonset": _UNINSTALL,
+        "kubectl -n kube-system patch daemonset": _UNINSTALL,
         "kubectl -n kube-system delete lease": _REMOVAL,
-        "kubectl annotate nodes --all gpushare/inventory-": _REMOVAL,
         "kubectl label nodes --all gpushare-": _REMOVAL,
         "kubectl get deployments,statefulsets,daemonsets,cronjobs": _JQ,
         "kubectl -n NAMESPACE patch": "a workload of the reader's",
@@ -65,7 +68,11 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl label nodes -l gpushare=true": _WAY_BACK,
         "kubectl create -f legacy.json": _WAY_BACK,
     },
-    "docs/node.md": {"helm": _HELM, "gpushare-device-plugin": _BY_HAND},
+    "docs/node.md": {
+        "helm": _HELM,
+        "gpushare-device-plugin uninstall": _UNINSTALL,
+        "gpushare-device-plugin": _BY_HAND,
+    },
     "docs/operations.md": {
         "helm": _OPERATIONS,
         "kubectl -n kube-system rollout restart": _OPERATIONS,

@@ -285,6 +285,7 @@ NODE_CASES: Final = (
         "writes how many pods are allocatable", _capacity({"pods": "1"}, "allocatable"), "resource pods", path=_STATUS
     ),
     _node("removes a resource", _capacity({names.GPU_MEM: None}), names.GPU_MEM, path=_STATUS),
+    _node("removes its allocatable", _capacity({names.GPU_MEM: None}, "allocatable"), names.GPU_MEM, path=_STATUS),
     _node(
         "says that its node is ready",
         {"status": {"conditions": [{"type": "Ready", "status": "True"}]}},

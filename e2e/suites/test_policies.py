@@ -10,7 +10,7 @@ import pytest
 from config.protocol import names
 from deviceplugin.node.api import NodeApi
 from e2e.control_plane import provider
-from e2e.control_plane.admin import Admin, ApiResponse, Json
+from e2e.control_plane.admin import Admin, ApiResponse, Json, done
 from e2e.control_plane.cluster import ControlPlane
 from e2e.programs import manifests
 from e2e.suites import policy_cases, policy_site, request_cases
@@ -226,6 +226,30 @@ async def test_the_client_of_the_device_plugin_needs_no_more_than_it_may(
         "new",
         "2",
     )
+
+
+@pytest.mark.parametrize("capacity", ["0", "1"])
+async def test_what_the_kubelet_leaves_of_a_plugin_may_be_taken_off_the_node_where_it_is_0(
+    site: PolicySite, admin: Admin, capacity: str
+) -> None:
+    """docs/decisions/0082."""
+    status = site.filled("/api/v1/nodes/{own}/status")
+
+    def amounts(capacity: str | None, allocatable: str | None) -> Json:
+        return {"status": {"capacity": {names.GPU_MEM: capacity}, "allocatable": {names.GPU_MEM: allocatable}}}
+
+    before = (await site.read("/api/v1/nodes/{own}"))["status"]
+    done(await admin.patch(status, amounts(capacity, "0")))
+    try:
+        answer = await site.send("plugin", "PATCH", "/api/v1/nodes/{own}/status", amounts(None, None))
+        left = (await site.read("/api/v1/nodes/{own}"))["status"]
+    finally:
+        done(
+            await admin.patch(status, amounts(before["capacity"][names.GPU_MEM], before["allocatable"][names.GPU_MEM]))
+        )
+
+    assert policy_site.refuses(answer, policy_site.PLUGIN_NODES) is (capacity != "0")
+    assert (names.GPU_MEM in left["capacity"], names.GPU_MEM in left["allocatable"]) == (capacity != "0",) * 2
 
 
 def test_a_new_policy_is_in_force_soon(in_force_after_s: float) -> None:

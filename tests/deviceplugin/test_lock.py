@@ -36,3 +36,11 @@ def test_a_directory_that_cannot_be_used_is_reported_with_the_remedy(tmp_path: P
     (tmp_path / "lock").mkdir()
     with pytest.raises(LockUnknown, match="cannot be locked: Is a directory"), InstanceLock(tmp_path):
         pass
+
+
+def test_a_lock_on_a_file_that_was_removed_is_nobodys(tmp_path: Path) -> None:
+    lock = InstanceLock(tmp_path)
+    with lock:
+        (tmp_path / "lock").unlink()
+        with InstanceLock(tmp_path), pytest.raises(AlreadyRunning), InstanceLock(tmp_path):
+            pass

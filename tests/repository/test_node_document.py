@@ -1,10 +1,13 @@
 """`docs/node.md` names everything that an operator can meet: differences, errors of cards, variables."""
 
+import re
+
 import pytest
 
 from config.protocol import environment, names
 from deviceplugin.health.rules import APPLICATION_XIDS, HARDWARE_XIDS
 from deviceplugin.reconcile.drift import DriftKind
+from deviceplugin.uninstall.look import OURS
 from tests.support.repository import ROOT
 
 DOCUMENT = (ROOT / "docs" / "node.md").read_text(encoding="utf-8")
@@ -41,3 +44,10 @@ def test_the_xids_of_each_class_are_listed(xids: dict[int, str], also: str) -> N
 )
 def test_every_variable_of_a_container_is_listed(variable: str) -> None:
     assert f"| `{variable}` |" in DOCUMENT
+
+
+def test_what_an_uninstall_removes_of_the_state_directory_is_what_is_documented() -> None:
+    """docs/decisions/0082."""
+    (section,) = re.findall(r"^## State directory\n(.*?)^## ", DOCUMENT, re.MULTILINE | re.DOTALL)
+    documented = {name.partition("/")[0] for name in re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)}
+    assert documented == {name for name in OURS if not name.startswith(".")}

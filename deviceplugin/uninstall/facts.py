@@ -1,0 +1,71 @@
+"""What there is on a node of what the plugin writes, and who needs it. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from config.settings.scheduler import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A live pod that holds cards. pod: namespace and name, or what else is known. holds: what, for people."""
+
+    pod: str
+    holds: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holders:
+    """devices: names of the CDI devices of their containers; None: not known, so each may be one of them."""
+
+    pods: tuple[Holder, ...] = ()
+    devices: frozenset[str] | None = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeObject:
+    """annotations: keys. labels, capacity, allocatable: as they are written; amounts in whole numbers."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: frozenset[str] = frozenset()
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateDirectory:
+    """entries: name -> whether it is a directory. ours: names that the plugin gives. lock: that of its lock.
+
+    mounted: a mount of this container, which cannot be removed from within.
+    """
+
+    path: str
+    lock: str
+    entries: Mapping[str, bool] = field(default_factory=dict)
+    ours: frozenset[str] = frozenset()
+    there: bool = False
+    mounted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """node: None where there is no such node, or the API server does not say.
+
+    unknown: why nobody can say which pods hold cards; "" when it is known. listed: the kubelet has not forgotten the
+    plugin's devices yet. specs: path of a CDI spec -> its device. sockets: paths. modes: path of the file of compute
+    modes, where some are not given back yet; "" where none is. mps: directories of control daemons that have ended.
+    unreadable: what could not be looked at, and why.
+    """
+
+    node_name: str
+    resources: Resources
+    state: StateDirectory
+    node: NodeObject | None = None
+    unknown: str = ""
+    holders: Holders = Holders()
+    listed: bool = False
+    specs: Mapping[str, str] = field(default_factory=dict)
+    sockets: tuple[str, ...] = ()
+    modes: str = ""
+    mps: tuple[str, ...] = ()
+    unreadable: tuple[tuple[str, str], ...] = ()

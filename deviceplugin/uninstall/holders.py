@@ -1,0 +1,76 @@
+"""Which live pods of the node hold cards: by the API server, and by the kubelet where that has others. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from config.protocol import booked_cards
+from deviceplugin.allocation.pods import MIRROR, NodePod
+from deviceplugin.cdi.spec import device_name
+from deviceplugin.kubelet.checkpoint import CheckpointEntry
+from deviceplugin.reconcile.compare import ListedContainer
+from deviceplugin.uninstall.facts import Holder, Holders
+
+
+def holders(
+    pods: Sequence[NodePod], recorded: Sequence[CheckpointEntry] | None, listed: Sequence[ListedContainer] | None
+) -> Holders:
+    """The pods that hold cards, by name.
+
+    pods: of this node, finished ones too. recorded: the kubelet's checkpoint, its entries of our resource; None where
+    it cannot be read. listed: what the kubelet lists; None where it does not answer.
+
+    The checkpoint keeps entries of dead pods until the next allocation, so an entry alone makes no holder where the
+    kubelet says what is alive.
+    """
+    live = {_uid(pod): pod for pod in pods if not pod.finished and pod.asking()}
+    strangers = _strangers(pods, listed)
+    unknown = unknown_to(pods, recorded or ()) if listed is None else frozenset()
+    found = [Holder(f"{pod.namespace}/{pod.name}", _holds(pod)) for pod in live.values()]
+    found += (Holder(name, "devices of the kubelet; the API server does not have the pod") for name in strangers)
+    found += (
+        Holder(f"UID {uid}", "devices, by the kubelet's checkpoint; the kubelet does not answer") for uid in unknown
+    )
+    if recorded is None and found:
+        return Holders(pods=_sorted(found), devices=None)
+    needed = [one.ids for one in recorded or () if one.pod_uid in live or one.pod_uid in unknown]
+    needed += [ids for sets in strangers.values() for ids in sets]
+    return Holders(pods=_sorted(found), devices=frozenset(map(device_name, needed)))
+
+
+def unknown_to(pods: Iterable[NodePod], recorded: Iterable[CheckpointEntry]) -> frozenset[str]:
+    """UIDs of the checkpoint that none of these pods has: of dead pods, or of such as the API server does not have."""
+    return frozenset(one.pod_uid for one in recorded) - {_uid(pod) for pod in pods}
+
+
+def _uid(pod: NodePod) -> str:
+    """As the kubelet has it."""
+    return pod.annotations.get(MIRROR, pod.uid)
+
+
+def _strangers(pods: Iterable[NodePod], listed: Sequence[ListedContainer] | None) -> dict[str, list[frozenset[str]]]:
+    """Of the pods that have devices and are none of these, by name: the ids of each container."""
+    known = {(pod.namespace, pod.name) for pod in pods}
+    found: dict[str, list[frozenset[str]]] = {}
+    for one in listed or ():
+        if one.ids and (one.namespace, one.pod) not in known:
+            found.setdefault(f"{one.namespace}/{one.pod}", []).append(one.ids)
+    return found
+
+
+def _holds(pod: NodePod) -> str:
+    """As "3 units of card 0 (GPU-…)"; the units alone where nobody has said which card."""
+    written = booked_cards.read(pod.annotations, pod.ask())
+    return ", ".join(_on_cards(written)) or f"{_units(pod.ask().units)} of a card that nobody has named"
+
+
+def _on_cards(written: booked_cards.Written) -> Iterator[str]:
+    for index, units in sorted(written.per_card.items()):
+        uuid = written.uuids.get(index, "")
+        yield f"{_units(units)} of card {index}{f' ({uuid})' if uuid else ''}"
+
+
+def _units(count: int) -> str:
+    return f"{count} unit{'' if count == 1 else 's'}"
+
+
+def _sorted(found: Iterable[Holder]) -> tuple[Holder, ...]:
+    return tuple(sorted(found, key=lambda holder: holder.pod))

@@ -1,0 +1,191 @@
+"""Looks at what there is on the node: its object and pods, what the kubelet knows, files. Changes nothing."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http import HTTPMethod
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from config.protocol.quantity import QuantityError, whole
+from config.settings.deviceplugin import DevicePluginConfiguration
+from deviceplugin import lock
+from deviceplugin.allocation import journal
+from deviceplugin.allocation.pods import NodePod, read_pod
+from deviceplugin.backends import GENERATED, SIMULATED_CARDS
+from deviceplugin.cdi.spec_files import SpecFiles
+from deviceplugin.files import beside
+from deviceplugin.health import last_known, record, releases
+from deviceplugin.isolation import compute_modes, node_isolation
+from deviceplugin.kubelet import checkpoint, session_file
+from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
+from deviceplugin.kubelet.client import KubeletContainer, KubeletSilent, PodResources
+from deviceplugin.kubelet.registration import SOCKET_NAME
+from deviceplugin.kubelet.session import CHECKPOINT
+from deviceplugin.node import starts
+from deviceplugin.uninstall.facts import Facts, Holders, NodeObject, StateDirectory
+from deviceplugin.uninstall.holders import holders, unknown_to
+from deviceplugin.uninstall.mps_directories import left_by_daemons
+from scheduler.kube import objects
+from scheduler.kube.port import ApiError, ApiNotFound
+from scheduler.kube.rest.transport import Transport
+
+_ANSWERS_WITHIN_S: Final = 10.0
+_NAMES: Final = (
+    *(lock.FILE, journal.FILE, session_file.FILE, starts.FILE, record.FILE, last_known.FILE, releases.SOCKET),
+    *(compute_modes.FILE, node_isolation.DIRECTORY, GENERATED, SIMULATED_CARDS),
+)
+# With what was being written when the plugin was killed.
+OURS: Final = frozenset(_NAMES) | {beside(Path(name)).name for name in _NAMES}
+
+
+class _PodList(msgspec.Struct):
+    items: tuple[objects.Pod, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """What the API server says. unknown: why it says nothing."""
+
+    node: NodeObject | None = None
+    pods: tuple[NodePod, ...] = ()
+    unknown: str = ""
+
+
+@dataclass(slots=True)
+class _Disk:
+    state: StateDirectory
+    specs: dict[str, str] = field(default_factory=dict)
+    sockets: tuple[str, ...] = ()
+    modes: str = ""
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+
+
+async def look(c: DevicePluginConfiguration, api: Transport | str) -> Facts:
+    """api: a client of the API server, or why there is none."""
+    said = _Answered(unknown=api) if isinstance(api, str) else await _answered(c, api)
+    disk = await asyncio.to_thread(_disk, c)
+    recorded, listed_resources = await asyncio.to_thread(_recorded, c)
+    return Facts(
+        node_name=c.node_name,
+        resources=c.resources,
+        node=said.node,
+        unknown=said.unknown,
+        holders=Holders() if said.unknown else await _holders(c, said.pods, recorded),
+        listed=c.resources.gpu_mem in listed_resources,
+        state=disk.state,
+        specs=disk.specs,
+        sockets=disk.sockets,
+        modes=disk.modes,
+        mps=await left_by_daemons(c),
+        unreadable=tuple(disk.unreadable),
+    )
+
+
+async def _answered(c: DevicePluginConfiguration, api: Transport) -> _Answered:
+    try:
+        node = await _node(c, api)
+        # As the server's cache has them, since every node of a cluster may ask: no pod comes while the plugin is away.
+        query = f"resourceVersion=0&fieldSelector={quote(f'spec.nodeName={c.node_name}')}"
+        told = await _got(api, f"/api/v1/pods?{query}", "PodList")
+        items = msgspec.json.decode(told, type=_PodList).items
+    except ApiError as error:
+        return _Answered(unknown=f"the API server: {error.message}")
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return _Answered(unknown=f"the API server's answer cannot be read: {error}")
+    return _Answered(node, tuple(filter(None, (_pod(pod, c) for pod in items))))
+
+
+async def _node(c: DevicePluginConfiguration, api: Transport) -> NodeObject | None:
+    try:
+        told = await _got(api, f"/api/v1/nodes/{c.node_name}", "Node")
+    except ApiNotFound:
+        return None
+    node = msgspec.json.decode(told, type=objects.Node)
+    return NodeObject(
+        labels=node.metadata.labels or {},
+        annotations=frozenset(node.metadata.annotations or ()),
+        capacity=_amounts(node.status.capacity),
+        allocatable=_amounts(node.status.allocatable),
+    )
+
+
+async def _got(api: Transport, path: str, kind: str) -> bytes:
+    return await api.send(HTTPMethod.GET, path, answers=kind, timeout_s=_ANSWERS_WITHIN_S)
+
+
+def _amounts(amounts: objects.Quantities | None) -> dict[str, int]:
+    return {name: _whole(amount) for name, amount in (amounts or {}).items()}
+
+
+def _whole(amount: str | float) -> int:
+    try:
+        return whole(str(amount))
+    except QuantityError:
+        return 0
+
+
+def _pod(wire: objects.Pod, c: DevicePluginConfiguration) -> NodePod | None:
+    """None for one that cannot be read, which no API server lets in."""
+    try:
+        return read_pod(wire, gpu_mem=c.resources.gpu_mem, gpu_count=c.resources.gpu_count)
+    except QuantityError:
+        return None
+
+
+def _recorded(c: DevicePluginConfiguration) -> tuple[tuple[CheckpointEntry, ...] | None, frozenset[str]]:
+    """The kubelet's entries of our resource, None where they cannot be read; and the resources of its plugins."""
+    try:
+        text = (Path(c.kubelet.device_plugin_dir) / CHECKPOINT).read_bytes()
+        entries = tuple(one for one in checkpoint.parse(text) if one.resource == c.resources.gpu_mem)
+        return entries, checkpoint.registered(text)
+    except FileNotFoundError:
+        return (), frozenset()  # The kubelet has not allocated anything yet.
+    except (CheckpointError, OSError):
+        return None, frozenset({c.resources.gpu_mem})
+
+
+async def _holders(
+    c: DevicePluginConfiguration, pods: Sequence[NodePod], recorded: tuple[CheckpointEntry, ...] | None
+) -> Holders:
+    asked = recorded is None or unknown_to(pods, recorded)
+    return holders(pods, recorded, await _listed(c) if asked else ())
+
+
+async def _listed(c: DevicePluginConfiguration) -> list[KubeletContainer] | None:
+    kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
+    try:
+        return await kubelet.all(timeout_s=_ANSWERS_WITHIN_S)
+    except KubeletSilent:
+        return None
+    finally:
+        await kubelet.close()
+
+
+def _disk(c: DevicePluginConfiguration) -> _Disk:
+    state = Path(c.state_dir)
+    found = _Disk(StateDirectory(path=c.state_dir, lock=lock.FILE, ours=OURS))
+    try:
+        if state.is_dir():
+            entries = {path.name: path.is_dir() and not path.is_symlink() for path in state.iterdir()}
+            found.state = StateDirectory(
+                path=c.state_dir, lock=lock.FILE, ours=OURS, entries=entries, there=True, mounted=os.path.ismount(state)
+            )
+            found.modes = str(state / compute_modes.FILE) if compute_modes.load(state / compute_modes.FILE) else ""
+    except OSError as error:
+        found.unreadable.append((c.state_dir, str(error)))
+    try:
+        found.specs = {str(path): device for path, device in SpecFiles(Path(c.cdi_dir)).written().items()}
+    except OSError as error:
+        found.unreadable.append((c.cdi_dir, str(error)))
+    sockets = (Path(c.kubelet.device_plugin_dir) / SOCKET_NAME, *filter(None, (_control(c),)))
+    found.sockets = tuple(str(path) for path in sockets if path.is_socket())
+    return found
+
+
+def _control(c: DevicePluginConfiguration) -> Path | None:
+    return Path(c.simulate_control) if c.simulate_control else None

@@ -1,0 +1,71 @@
+"""What an uninstall says to people, and to the kubelet's probe. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from deviceplugin.uninstall.facts import Facts
+from deviceplugin.uninstall.plan import Plan, Removal, Until
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left after a try. failed: what could not be removed, or looked at -> why."""
+
+    facts: Facts
+    plan: Plan
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing of the plugin's is left."""
+        return not (self.failed or self.plan.remove or self.plan.last or self.plan.waits)
+
+    @property
+    def now(self) -> list[Removal]:
+        """What can be removed by now, or has been made again."""
+        return [one for one in (*self.plan.remove, *self.plan.last) if str(one) not in self.failed]
+
+    @property
+    def later(self) -> bool:
+        """Whether another try may remove more; what fails alone is no reason for one."""
+        return bool(self.plan.waits) or (bool(self.now) and not self.failed)
+
+    @property
+    def problem(self) -> str:
+        """In one line; "" when the node is clean."""
+        if holders := self.facts.holders.pods if any(one.until is Until.PODS for one in self.plan.waits) else ():
+            return f"pods hold cards: {', '.join(holder.pod for holder in holders)}"
+        lines = [f"{what} is not removed: {why}" for what, why in self.failed.items()]
+        lines += [f"{one.what} stays: {one.why}" for one in self.plan.waits]
+        lines += [f"{one} is still there" for one in self.now]
+        return "" if self.clean else lines[0]
+
+
+def would_remove(facts: Facts, plan: Plan) -> str:
+    """For a dry run; ends with a line break."""
+    return _text([f"would remove {one}" for one in (*plan.remove, *plan.last)] + _stays(facts, plan, ()))
+
+
+def removed(names: Iterable[object]) -> str:
+    """One a line."""
+    return _text([f"removed {one}" for one in names])
+
+
+def left(found: Left) -> str:
+    """What stays and why, and whether that is all; ends with a line break."""
+    node, own = found.facts.node_name, _stays(found.facts, found.plan, found.failed.items())
+    own += [f"{one} is still there: run it again" for one in (() if found.failed else found.now)]
+    end = f"Node {node}: nothing of the device plugin is left." if found.clean else f"Node {node}: not all is gone."
+    return _text([*own, end])
+
+
+def _stays(facts: Facts, plan: Plan, failed: Iterable[tuple[str, str]]) -> list[str]:
+    lines = [f"cannot remove {what}: {why}" for what, why in failed]
+    lines += [f"{one.what} stays: {one.why}" for one in plan.stays]
+    if facts.holders.pods:
+        lines += ["Pods that hold cards:", *(f"  {one.pod}: {one.holds}" for one in facts.holders.pods)]
+    return lines
+
+
+def _text(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,320 @@
+"""The command on a made-up node: a file tree, a kubelet's checkpoint, an API server that keeps what is written."""
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from typer.testing import CliRunner
+
+from config.protocol import names
+from config.settings.deviceplugin import DevicePluginConfiguration, Kubelet
+from config.settings.scheduler import ClientConnection
+from deviceplugin.cdi.spec import device_name
+from deviceplugin.cli import cli
+from deviceplugin.lock import InstanceLock
+from deviceplugin.uninstall.run import Options, run
+from scheduler.process.startup import StartupError
+
+Json = dict[str, Any]
+USED: Final = device_name(["u0", "u1"])
+UNUSED: Final = "0" * 16
+AGAIN_S: Final = 0.02
+WITHIN_S: Final = 20.0
+
+
+def gpu_pod(name: str, phase: str = "Running") -> Json:
+    annotations = {names.ALLOCATION: '{"0":{"0":2}}', names.CARDS: '{"0":"GPU-a"}', names.UNIT_MIB: "1024"}
+    container = {"name": "c", "resources": {"limits": {names.GPU_MEM: "2"}}}
+    meta = {"name": name, "namespace": "ns", "uid": name, "annotations": annotations}
+    return {"metadata": meta, "spec": {"containers": [container]}, "status": {"phase": phase}}
+
+
+@dataclass
+class Cluster:
+    """node: None when there is none. refused: what the next patches are refused with, for status and object."""
+
+    pods: list[Json] = field(default_factory=list)
+    refused: str = ""
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        amounts = {names.GPU_MEM: "0", names.GPU_COUNT: "1", "cpu": "8"}
+        annotations = {names.INVENTORY: "{}", names.HELD_UNTIL: "2026-11-22T10:01:00Z", "example.com/x": "y"}
+        meta = {"name": "n1", "uid": "u", "labels": {"gpushare": "true"}, "annotations": annotations}
+        status = {"capacity": dict(amounts), "allocatable": dict(amounts)}
+        self.node: Json = {"kind": "Node", "metadata": meta, "status": status}
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        app = web.Application()
+        app.router.add_get("/api/v1/nodes/n1", self._node)
+        app.router.add_get("/api/v1/pods", self._pods)
+        app.router.add_patch("/api/v1/nodes/n1{status:(/status)?}", self._patched)
+        async with TestServer(app, host="127.0.0.1") as server:
+            self.url = str(server.make_url("")).rstrip("/")
+            yield
+
+    async def _node(self, _: web.Request) -> web.StreamResponse:
+        return web.json_response(self.node)
+
+    async def _pods(self, _: web.Request) -> web.StreamResponse:
+        return web.json_response({"kind": "PodList", "items": self.pods})
+
+    async def _patched(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        if self.refused and self.refused in json.dumps(body):
+            answer = {"kind": "Status", "message": "not allowed", "code": 403}
+            return web.json_response(answer, status=403)
+        merge(self.node, body)
+        return web.json_response(self.node)
+
+
+def merge(into: Json, patch: Mapping[str, Any]) -> None:
+    for key, value in patch.items():
+        if value is None:
+            into.pop(key, None)
+        elif isinstance(value, dict):
+            merge(into.setdefault(key, {}), value)
+        else:
+            into[key] = value
+
+
+@dataclass
+class MadeUpNode:
+    folder: Path
+    cluster: Cluster = field(default_factory=Cluster)
+    said: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for path in ("plugins/gpushare/isolation/pods/p/c/x", "plugins/gpushare/cards", "cdi"):
+            (self.folder / path).mkdir(parents=True)
+        for path in (
+            *("plugins/gpushare/lock", "plugins/gpushare/journal.json", "plugins/gpushare/.health.json.tmp"),
+            *("plugins/other.sock", f"cdi/gpushare-{USED}.json", f"cdi/gpushare-{UNUSED}.json", "cdi/nvidia.yaml"),
+        ):
+            (self.folder / path).write_text(path)
+        entry = {"PodUID": "p", "ContainerName": "c", "ResourceName": names.GPU_MEM, "DeviceIDs": {"-1": ["u0", "u1"]}}
+        self.checkpoint({names.GPU_MEM: []} if self.cluster.pods else {}, [entry])
+
+    def checkpoint(self, registered: Json, entries: list[Json]) -> None:
+        path = self.folder / "plugins" / "kubelet_internal_checkpoint"
+        path.write_text(json.dumps({"Data": {"PodDeviceEntries": entries, "RegisteredDevices": registered}}))
+
+    def tree(self) -> dict[str, str]:
+        """Files -> what is in them; the lock names who holds it."""
+        found = sorted(path for path in self.folder.rglob("*") if path.is_file() and path.name != "kubeconfig")
+        return {str(path.relative_to(self.folder)): path.read_text() for path in found if path.name != "lock"}
+
+    async def uninstalled(self, stop: asyncio.Event | None = None, **options: Any) -> bool:  # noqa: ANN401 - as Options
+        async with asyncio.timeout(WITHIN_S), self.cluster.serving():
+            chosen = Options(**{"again_s": AGAIN_S} | options)
+            return await run(self.configuration(), {}, chosen, self.said.append, stop or asyncio.Event())
+
+    def configuration(self, listen: str = "127.0.0.1:0") -> DevicePluginConfiguration:
+        kubeconfig = {
+            "clusters": [{"name": "c", "cluster": {"server": self.cluster.url}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        (self.folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+        return DevicePluginConfiguration(
+            node_name="n1",
+            listen=listen,
+            client_connection=ClientConnection(kubeconfig=str(self.folder / "kubeconfig")),
+            cdi_dir=str(self.folder / "cdi"),
+            state_dir=str(self.folder / "plugins" / "gpushare"),
+            kubelet=Kubelet(
+                device_plugin_dir=str(self.folder / "plugins"),
+                pod_resources_socket=str(self.folder / "pod-resources.sock"),
+            ),
+        )
+
+
+OTHERS: Final = ["cdi/nvidia.yaml", "plugins/kubelet_internal_checkpoint", "plugins/other.sock"]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> MadeUpNode:
+    made = MadeUpNode(tmp_path)
+    made.checkpoint({}, [])
+    return made
+
+
+def holding(node: MadeUpNode) -> MadeUpNode:
+    """With a pod that runs, whose device the kubelet has recorded."""
+    node.cluster.pods = [gpu_pod("p")]
+    entry = {"PodUID": "p", "ContainerName": "c", "ResourceName": names.GPU_MEM, "DeviceIDs": {"-1": ["u0", "u1"]}}
+    node.checkpoint({}, [entry])
+    return node
+
+
+async def test_all_of_it_goes_and_nothing_else(node: MadeUpNode) -> None:
+    assert await node.uninstalled()
+
+    assert list(node.tree()) == OTHERS
+    assert not (node.folder / "plugins" / "gpushare").exists()
+    assert node.cluster.node["metadata"]["annotations"] == {"example.com/x": "y"}
+    assert node.cluster.node["status"] == {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "8"}}
+    assert "".join(node.said).splitlines()[-2:] == [
+        "label gpushare stays: an operator's: kubectl label node n1 gpushare-",
+        "Node n1: nothing of the device plugin is left.",
+    ]
+
+
+async def test_the_second_time_there_is_nothing_to_do_and_nothing_is_made(node: MadeUpNode) -> None:
+    assert await node.uninstalled()
+    node.said.clear()
+    assert await node.uninstalled()
+    assert not any("removed" in text for text in node.said)
+    assert not (node.folder / "plugins" / "gpushare").exists()
+
+
+async def test_what_a_running_pod_needs_stays_and_the_pod_is_named(node: MadeUpNode) -> None:
+    assert not await holding(node).uninstalled()
+
+    kept = [path for path in node.tree() if path not in OTHERS]
+    assert kept == [f"cdi/gpushare-{USED}.json", "plugins/gpushare/.health.json.tmp", "plugins/gpushare/journal.json"]
+    assert names.INVENTORY not in node.cluster.node["metadata"]["annotations"]
+    assert "Pods that hold cards:\n  ns/p: 2 units of card 0 (GPU-a)\nNode n1: not all is gone.\n" in node.said[-1]
+
+
+async def test_force_removes_it_under_a_running_pod(node: MadeUpNode) -> None:
+    assert await holding(node).uninstalled(force=True)
+    assert list(node.tree()) == OTHERS
+
+
+async def test_it_waits_until_the_pod_has_ended(node: MadeUpNode) -> None:
+    waiting = asyncio.create_task(holding(node).uninstalled(wait=True))
+    while not node.said:  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(AGAIN_S)
+    node.cluster.pods = [gpu_pod("p", "Succeeded")]
+    assert await waiting
+    assert list(node.tree()) == OTHERS
+    assert [text.count("not all is gone") for text in node.said if "Node n1" in text] == [1, 0]
+
+
+async def test_it_waits_until_the_kubelet_has_forgotten(node: MadeUpNode) -> None:
+    node.checkpoint({names.GPU_MEM: []}, [])
+    waiting = asyncio.create_task(node.uninstalled(wait=True))
+    while not node.said:  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(AGAIN_S)
+    assert (node.folder / "plugins" / "gpushare" / "lock").exists()
+    node.checkpoint({}, [])
+    assert await waiting
+    assert "the kubelet forgets" in "".join(node.said)
+
+
+async def test_a_dry_run_says_what_would_go_and_leaves_it(node: MadeUpNode) -> None:
+    before, status = node.tree(), json.dumps(node.cluster.node)
+    assert not await node.uninstalled(dry_run=True)
+    assert (node.tree(), json.dumps(node.cluster.node)) == (before, status)
+    assert node.said[0].count("would remove ") == 12
+    assert f"would remove {node.folder}/plugins/gpushare\n" in node.said[0]
+
+
+async def test_what_cannot_be_removed_is_told_and_the_rest_goes(node: MadeUpNode) -> None:
+    spec = node.folder / "cdi" / "gpushare-1111111111111111.json"
+    spec.mkdir()
+    assert not await node.uninstalled(wait=True)
+    assert f"cannot remove {spec}: Is a directory" in node.said[-1]
+    assert list(node.tree()) == OTHERS
+    # A plugin that comes finds who was here: only a node that is clean has no lock.
+    assert (node.folder / "plugins" / "gpushare" / "lock").exists()
+
+
+async def test_what_the_api_server_refuses_is_told_and_the_rest_goes(node: MadeUpNode) -> None:
+    node.cluster.refused = names.GPU_MEM
+    assert not await node.uninstalled()
+    assert f"cannot remove resource {names.GPU_MEM}: not allowed" in node.said[-1]
+    assert node.cluster.node["status"]["capacity"] == {names.GPU_MEM: "0", "cpu": "8"}
+    assert list(node.tree()) == OTHERS
+
+
+async def test_without_an_api_server_files_stay_unless_it_is_forced(node: MadeUpNode) -> None:
+    node.cluster.url = "http://127.0.0.1:9"
+    configuration, said = node.configuration(), node.said
+    assert not await run(configuration, {}, Options(), said.append, asyncio.Event())
+    assert "plugins/gpushare/journal.json" in node.tree()
+    assert "it is not known which pods hold cards: the API server: " in said[-1]
+    assert not await run(configuration, {}, Options(force=True), said.append, asyncio.Event())
+    assert list(node.tree()) == OTHERS
+
+
+async def test_a_plugin_that_runs_is_left_alone(node: MadeUpNode) -> None:
+    before = node.tree()
+    with (
+        InstanceLock(node.folder / "plugins" / "gpushare"),
+        pytest.raises(StartupError, match="still runs on this node"),
+    ):
+        await node.uninstalled(force=True)
+    assert node.tree() == before
+
+
+def test_a_plugin_that_runs_is_exit_code_2_with_what_to_do(node: MadeUpNode) -> None:
+    with InstanceLock(node.folder / "plugins" / "gpushare"):
+        variables = {"NODE_NAME": "n1", "GPUSHARE_DEVICE_PLUGIN_STATEDIR": str(node.folder / "plugins" / "gpushare")}
+        result = CliRunner().invoke(cli, ["uninstall"], env=variables)
+    assert result.exit_code == 2
+    assert "end it first; with the chart, devicePlugin.uninstall=true puts this command in its place" in result.stderr
+
+
+def test_what_is_left_is_exit_code_1(node: MadeUpNode) -> None:
+    node.cluster.url = "http://127.0.0.1:9"
+    configuration = node.configuration()
+    variables = {
+        "NODE_NAME": "n1",
+        "GPUSHARE_DEVICE_PLUGIN_STATEDIR": configuration.state_dir,
+        "GPUSHARE_DEVICE_PLUGIN_CDIDIR": configuration.cdi_dir,
+        "GPUSHARE_DEVICE_PLUGIN_KUBELET__DEVICEPLUGINDIR": configuration.kubelet.device_plugin_dir,
+    }
+    line = ["uninstall", "--dry-run", "--kubeconfig", configuration.client_connection.kubeconfig]
+    result = CliRunner().invoke(cli, line, env=variables)
+    assert result.exit_code == 1
+    assert f"{configuration.state_dir} stays: it is not known which pods hold cards: the API server: " in result.stdout
+
+
+async def test_with_stay_it_is_ready_when_the_node_is_clean_and_goes_when_it_is_told_to(
+    node: MadeUpNode, unused_tcp_port: int
+) -> None:
+    stop, base = asyncio.Event(), f"http://127.0.0.1:{unused_tcp_port}"
+    async with asyncio.timeout(WITHIN_S), holding(node).cluster.serving():
+        configuration = node.configuration(f"127.0.0.1:{unused_tcp_port}")
+        running = asyncio.create_task(
+            run(configuration, {}, Options(stay=True, again_s=AGAIN_S), node.said.append, stop)
+        )
+        while "hold cards: ns/p" not in await page(f"{base}/readyz"):
+            await asyncio.sleep(AGAIN_S)
+        node.cluster.pods = [gpu_pod("p", "Failed")]
+        while await page(f"{base}/readyz") != "ok\n":
+            await asyncio.sleep(AGAIN_S)
+        assert (await page(f"{base}/healthz"), running.done()) == ("ok\n", False)
+        assert "gpushare_build_info" in await page(f"{base}/metrics")
+        stop.set()
+        assert await running
+
+
+async def page(url: str) -> str:
+    """What it says, whatever its status; "" while nobody listens."""
+
+    def read() -> str:
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - http, to ourselves
+                text: str = answer.read().decode()
+                return text
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
+        except urllib.error.URLError:
+            return ""
+
+    return await asyncio.to_thread(read)
