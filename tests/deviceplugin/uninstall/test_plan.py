@@ -29,8 +29,9 @@ def node(**fields: Any) -> NodeObject:  # noqa: ANN401 - as NodeObject
 
 def facts(**fields: Any) -> Facts:  # noqa: ANN401 - as Facts
     specs = {"/cdi/gpushare-used.json": "used", "/cdi/gpushare-unused.json": "unused"}
-    known = {"node": node(), "state": state(), "specs": specs, "sockets": ("/plugins/gpushare.sock",)}
-    return Facts(**{"node_name": "n", "resources": Resources()} | known | fields)
+    known: dict[str, Any] = {"node_name": "n", "resources": Resources(), "node": node(), "state": state()}
+    known |= {"specs": specs, "sockets": ("/plugins/gpushare.sock",)}
+    return Facts(**(known | fields))
 
 
 def removed(found: Plan) -> list[str]:

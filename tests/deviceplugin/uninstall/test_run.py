@@ -293,10 +293,10 @@ async def test_with_stay_it_is_ready_when_the_node_is_clean_and_goes_when_it_is_
         running = asyncio.create_task(
             run(configuration, {}, Options(stay=True, again_s=AGAIN_S), node.said.append, stop)
         )
-        while "hold cards: ns/p" not in await page(f"{base}/readyz"):
+        while "hold cards: ns/p" not in await page(f"{base}/readyz"):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(AGAIN_S)
         node.cluster.pods = [gpu_pod("p", "Failed")]
-        while await page(f"{base}/readyz") != "ok\n":
+        while await page(f"{base}/readyz") != "ok\n":  # noqa: ASYNC110 - as above
             await asyncio.sleep(AGAIN_S)
         assert (await page(f"{base}/healthz"), running.done()) == ("ok\n", False)
         assert "gpushare_build_info" in await page(f"{base}/metrics")
