@@ -46,10 +46,9 @@ class FreeCards(NamedTuple):
     @classmethod
     def of(cls, tables: SeenTables, rows: Rows) -> "FreeCards":
         """As they are now."""
-        cards, resources = tables.cards, tables.resources
+        cards = tables.cards
         free = np.where(cards.available[:, rows], np.maximum(cards.free[:, rows], 0), 0).astype(np.float64)
-        cpu = resources.allocatable[CPU_INDEX, rows] - resources.requested[CPU_INDEX, rows]
-        return cls(free, cards.model[:, rows], np.maximum(cpu, 0).astype(np.float64))
+        return cls(free, cards.model[:, rows], free_cpu(tables, rows))
 
     def of_rows(self, places: Rows) -> "FreeCards":
         """Of some of them."""
@@ -102,6 +101,13 @@ class FreeCardsOf(NamedTuple):
         free = np.where(stored.available[:, row], np.maximum(stored.free[:, row], 0), 0).tolist()
         cpu = resources.allocatable.item(CPU_INDEX, row) - resources.requested.item(CPU_INDEX, row)
         return cls(free, stored.model[:, row].tolist(), max(cpu, 0))
+
+
+def free_cpu(tables: SeenTables, rows: Rows) -> FloatArray:
+    """float64[rows]: free millis of each, >= 0."""
+    resources = tables.resources
+    cpu = resources.allocatable[CPU_INDEX, rows] - resources.requested[CPU_INDEX, rows]
+    return np.maximum(cpu, 0).astype(np.float64)
 
 
 def seen_in_chunks(tables: SeenTables, rows: Rows) -> Iterator[tuple[Rows, FreeCards]]:

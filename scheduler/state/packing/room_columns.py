@@ -7,7 +7,7 @@ one and rows that have the other are judged together.
 import numpy as np
 
 from scheduler.state.columns.arrays import BoolArray, RowArray, Rows
-from scheduler.state.packing.cards_seen import FreeCards, FreeCardsOf, SeenTables, rows_at
+from scheduler.state.packing.cards_seen import FreeCards, FreeCardsOf, SeenTables, free_cpu, rows_at
 from scheduler.state.packing.workload import FloatArray, Room, Workload
 
 
@@ -56,6 +56,11 @@ class RoomColumns:
         rooms = seen.rooms(workload)
         self._rooms[rows] = rooms[like]
         self.worth[rows] = workload.worth(Room.of(rooms), seen.cpu)[like]
+
+    def weigh(self, rows: RowArray) -> None:
+        """`rows` have another workload of the same requests, and are otherwise as they were worked out last."""
+        room = Room.of(self.rooms_on(rows))
+        self.worth[rows] = self.workload_on(rows).worth(room, free_cpu(self._tables, rows))
 
     def work_out_row(self, row: int) -> None:
         """As this one row is now."""

@@ -40,8 +40,6 @@ _STEP: Final = 0.09
 # Four for each pod that is booked. Sixty together cost little more than one.
 _ROWS_PER_STEP: Final = 64
 _PODS_PER_STEP: Final = 16
-# With more changes than that, what every row holds is sooner worked out of its cards than brought up to date.
-_WORTH_FOLLOWING: Final = 256
 _WORKLOAD: Final = int(Change.WORKLOAD)
 # By which what was never seen becomes another.
 _OF_NODES: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY)
@@ -89,20 +87,26 @@ class TargetWorkload:
 
     def booked(self) -> None:
         """A pod was booked: now and then some rows take the new workload up; after the last one there is another."""
-        new, tables = self._new, self._tables
-        self._booked += new is not None
-        if new is None or self._booked < _PODS_PER_STEP:
+        self._booked += self._new is not None
+        if self._booked < _PODS_PER_STEP:
             return
         self._booked = 0
+        new, tables = self._follow(), self._tables
+        if new is None:
+            return
         if new.reached >= tables.capacity:
-            new = self._begin()
+            new = self._begin(new)
         ahead = tables.valid[new.reached :].nonzero()[0][:_ROWS_PER_STEP] + new.reached
         new.reached = int(ahead[-1]) + 1 if len(ahead) == _ROWS_PER_STEP else tables.capacity
         # A row without anything free is worth nothing to whatever workload.
         cards = tables.cards.stored
-        some_free = (cards.available[:, ahead] & (cards.free[:, ahead] > 0)).any(axis=0)
-        for row in ahead[some_free].tolist():
+        rows = ahead[np.logical_or.reduce(cards.available[:, ahead] & (cards.free[:, ahead] > 0))]
+        for row in rows.tolist():
             tables.changes.note(row, _WORKLOAD)
+        if self._old is None:
+            # The cards are as they were: it takes a third of working the rows out.
+            new.weigh(rows)
+            self._version = tables.changes.version
 
     def parts(self, rows: Rows) -> Iterator[Part]:
         """Every one of `rows`, each with its workload, as many at a time as are best judged together."""
@@ -137,7 +141,7 @@ class TargetWorkload:
 
     def _current(self) -> tuple[RoomColumns, RoomColumns | None]:
         """(columns of the rows before its `reached`, columns of the others if they are apart), true of the tables."""
-        new = self._follow() or self._begin()
+        new = self._follow() or self._begin(None)
         return new, self._old
 
     def _follow(self) -> RoomColumns | None:
@@ -168,13 +172,11 @@ class TargetWorkload:
                 with cards.viewing(group.width):
                     columns.work_out(group.rows)
 
-    def _begin(self) -> RoomColumns:
-        """A new workload; no row has it yet, unless it is the first, or nobody knows what rows have become."""
-        behind = self._tables.changes.version - self._version
-        now = self._follow() if behind <= _WORTH_FOLLOWING else self._new
+    def _begin(self, now: RoomColumns | None) -> RoomColumns:
+        """A new workload; no row has it yet, unless there is none before it. now: what `_follow` has returned."""
         by_shares = self._by_shares(now)
         is_same = now is not None and by_shares.shapes is now.workload.shapes
-        free, usable = self._usable(by_shares, now if is_same and behind <= _WORTH_FOLLOWING else None)
+        free, usable = self._usable(by_shares, now if is_same else None)
         workload = by_shares.reweighted(free / np.maximum(usable, max(free, 1.0) / _SCARCEST))
         if now is not None and is_same:
             now.begin(workload)
