@@ -59,7 +59,7 @@ def on_best_card(pod: Pod, tables: Tables, rows: Rows, fits: BoolArray) -> Place
     # Nothing more is asked about full rows, of which there are many on a full cluster.
     (roomy,) = np.logical_or.reduce(fits).nonzero()
     fits = fits[:, roomy]
-    for part in tables.target.parts(rows_at(slice(*rows.indices(tables.capacity)) if isinstance(rows, slice) else rows, roomy)):
+    for part in tables.target.parts(rows_at(rows, roomy)):
         scores, slots = _best_cards(pod, tables, part, fits[:, part.places])
         places = roomy[part.places]
         placed.scores[places], placed.slots[0, places] = scores, slots
@@ -151,8 +151,10 @@ def _on_slots(pod: Pod, tables: Tables, part: Part, slots: RowArray) -> Int64Arr
 def _steps_with(
     pod: Pod, columns: RoomColumns, rows: RowArray, cpu: FloatArray, cards: Sequence[tuple[FloatArray, Int32Array]]
 ) -> Int64Array:
-    """int64[places]: of a place on each of `rows`. cpu: its free millis. cards: those that the pod gets there, each as
-    (free units, model)."""
+    """int64[places]: of a place on each of `rows`. cpu: its free millis.
+
+    cards: those that the pod gets there, each as (free units, model).
+    """
     steps = np.zeros(len(rows), dtype=np.int64)
     for start in range(0, len(rows), _PLACES_AT_A_TIME):
         some = slice(start, start + _PLACES_AT_A_TIME)

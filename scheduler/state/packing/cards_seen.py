@@ -134,7 +134,9 @@ def slices(start: int, stop: int) -> Iterator[slice]:
 
 
 def rows_at(rows: Rows, places: Rows = ALL_ROWS) -> RowArray:
-    """Rows of the tables, one by one. rows: those of a slice have an end. places: among `rows`."""
-    if isinstance(rows, slice):
-        rows = np.arange(rows.start, rows.stop)
-    return rows[places]
+    """Rows of the tables, one by one. places: among `rows`; all of them only where a slice has an end."""
+    if not isinstance(rows, slice):
+        return rows[places]
+    if isinstance(places, slice):
+        return np.arange(rows.start, rows.stop)[places]
+    return places + (rows.start or 0)

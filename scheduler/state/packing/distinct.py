@@ -1,12 +1,14 @@
 """Which numbers of an array are different, without sorting where they are small."""
 
+from typing import Final
+
 import numpy as np
 
 from scheduler.state.columns.arrays import Int64Array, RowArray
 
 # A table of so many more places than numbers still takes less time than sorting these.
-_SPARSE = 16
-_SMALL = 4_096
+_SPARSE: Final = 16
+_SMALL: Final = 4_096
 
 
 def distinct(numbers: Int64Array) -> tuple[Int64Array, RowArray]:

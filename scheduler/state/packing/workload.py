@@ -119,7 +119,7 @@ class Workload:
         return replace(self, weights=weights, total=float(np.rint(weights.sum())), step=step)
 
     def beside(self, other: "Workload", mine: BoolArray) -> "Workload":
-        """Of places of which some have other weights. other: the same requests. mine: bool[places], which have these."""
+        """Of places some of which have other weights. other: the same requests. mine: bool[places], who has these."""
         return replace(
             self,
             weights=np.where(mine, self.weights, other.weights),
