@@ -107,7 +107,8 @@ def free_cpu(tables: SeenTables, rows: Rows) -> FloatArray:
     """float64[rows]: free millis of each, >= 0."""
     resources = tables.resources
     cpu = resources.allocatable[CPU_INDEX, rows] - resources.requested[CPU_INDEX, rows]
-    return np.maximum(cpu, 0).astype(np.float64)
+    found: FloatArray = np.maximum(cpu, 0).astype(np.float64)
+    return found
 
 
 def seen_in_chunks(tables: SeenTables, rows: Rows) -> Iterator[tuple[Rows, FreeCards]]:
