@@ -23,7 +23,7 @@ _BATCH: Final = 256
 
 def longest_pause_ms(handlers: Callable[[], EventHandlers]) -> float:
     """Milliseconds of CPU in one collection, at most. handlers: of an empty engine."""
-    with _short_pauses(), _pauses_ms() as pauses:
+    with as_in_the_process(), _pauses_ms() as pauses:
         to, tidied_s = handlers(), time.monotonic()
         nodes = list(workload.nodes(Size(nodes=_NODES, pods=1, templates=1)))
         for start in range(0, _NODES, _BATCH):
@@ -79,8 +79,8 @@ def _statuses(manifest: dict[str, Any], number: int) -> Iterator[dict[str, Any]]
 
 
 @contextmanager
-def _short_pauses() -> Iterator[None]:
-    """The collector as in the scheduler's process, then as before."""
+def as_in_the_process() -> Iterator[None]:
+    """The collector as in the scheduler's process, with what there is frozen; then as before."""
     before = gc.get_threshold()
     begin()
     try:

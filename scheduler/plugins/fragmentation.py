@@ -15,7 +15,8 @@ from scheduler.pods.effective_requests import CPU
 from scheduler.pods.pod import Pod
 from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int32Array, Int64Array, RowArray, Rows
 from scheduler.state.columns.row_masks import only_row
-from scheduler.state.packing.cards_seen import FreeCards, FreeCardsOf, RoomColumns
+from scheduler.state.packing.cards_seen import FreeCards, FreeCardsOf, rows_at
+from scheduler.state.packing.room_columns import RoomColumns
 from scheduler.state.packing.target_workload import Part
 from scheduler.state.packing.workload import FloatArray, Room, Workload
 from scheduler.state.tables import Tables
@@ -26,6 +27,8 @@ _HALFWAY: Final = 25
 # In one number: what is free on a card, its model, its slot.
 _SLOT_BITS, _MODEL_BITS = 8, 12
 _NO_CARD: Final = np.int64(1) << 62
+# What is worked out about so many is still in the processor's cache from one step to the next.
+_PLACES_AT_A_TIME: Final = 512
 
 
 class Placed(NamedTuple):
@@ -53,8 +56,13 @@ def on_best_card(pod: Pod, tables: Tables, rows: Rows, fits: BoolArray) -> Place
         return _on_best_card_of(pod, tables, row, fits[:, 0])
     count = fits.shape[1]
     placed = Placed(np.zeros(count, dtype=np.int64), np.zeros((1, count), dtype=np.intp))
-    for part in tables.target.parts(rows):
-        _best_cards(pod, tables, part, fits[:, part.places], placed)
+    # Nothing more is asked about full rows, of which there are many on a full cluster.
+    (roomy,) = np.logical_or.reduce(fits).nonzero()
+    fits = fits[:, roomy]
+    for part in tables.target.parts(rows_at(rows, roomy)):
+        scores, slots = _best_cards(pod, tables, part, fits[:, part.places])
+        places = roomy[part.places]
+        placed.scores[places], placed.slots[0, places] = scores, slots
     return placed
 
 
@@ -95,71 +103,75 @@ def _steps_on(
     pod: Pod, columns: RoomColumns, row: int, tried: Sequence[Sequence[tuple[int, int]]], cpu: int
 ) -> Int64Array:
     """int64[tried]: of several sets of cards of one row. tried: (free units, code of the model) of each card."""
-    workload, room = columns.workload, columns.room_of(row)
-    left = np.empty((*room.shape, len(tried)))
+    workload, room = columns.workload_of(row), columns.room_of(row)
+    left = np.empty((len(tried), len(room)))
     for number, cards in enumerate(tried):
         after = room
         for free, model in cards:
             after = after + (workload.on_card(_left_of(pod, free), model) - workload.on_card(free, model))
-        left[:, :, number] = after
-    worth = workload.worth(Room(*left), np.array([max(cpu - _cpu(pod), 0.0)]))
+        left[number] = after
+    worth = workload.worth(Room.of(left), np.array([max(cpu - _cpu(pod), 0.0)]))
     return _steps(workload, workload.total * _units(pod) - (columns.worth[row] - worth))
 
 
-def _best_cards(pod: Pod, tables: Tables, part: Part, fits: BoolArray, placed: Placed) -> None:
-    """Write into `placed` what becomes of the rows of one part."""
+def _best_cards(pod: Pod, tables: Tables, part: Part, fits: BoolArray) -> tuple[Int64Array, RowArray]:
+    """(int64[rows]: scores, intp[rows]: slots) of the rows of one part, each of which has cards that fit."""
     seen = FreeCards.of(tables, part.rows)
-    first, like = seen.kinds_of_rows(fits)
-    at = _rows_at(part.rows, first)
-    scores, slots = _best_cards_of(pod, part.columns, at, seen.of_rows(first), fits[:, first])
-    placed.scores[part.places], placed.slots[0, part.places] = scores[like], slots[like]
+    first, like = seen.kinds_of_rows(fits, part.columns.sides(part.rows))
+    scores, slots = _best_cards_of(pod, part.columns, rows_at(part.rows, first), seen.of_rows(first), fits[:, first])
+    return scores[like], slots[like]
 
 
 def _best_cards_of(
     pod: Pod, columns: RoomColumns, rows: RowArray, seen: FreeCards, fits: BoolArray
 ) -> tuple[Int64Array, RowArray]:
     """(int64[rows]: scores, intp[rows]: slots) of some rows."""
-    workload = columns.workload
-    scores, slots = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.intp)
     row, slot = _different_cards(seen, fits)
-    if not len(row):
-        return scores, slots
-    at, free = rows[row], seen.free[slot, row]
-    left = _left(pod, free)
-    room = _exchanged(workload, columns.room_on(at), (free, left), seen.model[slot, row])
-    worth = workload.worth(room, np.maximum(seen.cpu[row] - _cpu(pod), 0.0))
-    steps = _steps(workload, workload.total * _units(pod) - (columns.worth[at] - worth))
+    steps = _steps_with(pod, columns, rows[row], seen.cpu[row], [(seen.free[slot, row], seen.model[slot, row])])
     begins = np.ones(len(row), dtype=np.bool_)
     np.not_equal(row[1:], row[:-1], out=begins[1:])
-    best = np.maximum.reduceat(steps, begins.nonzero()[0])
-    scores[row[begins]] = _score(best)
+    best = np.maximum.reduceat(steps, begins.nonzero()[0]) if len(row) else steps
+    slots = np.zeros(len(rows), dtype=np.intp)
     # Of several that are as good the first is written last.
     (good,) = (steps == best[begins.cumsum() - 1]).nonzero()
     slots[row[good[::-1]]] = slot[good[::-1]]
-    return scores, slots
+    return _score(best), slots
 
 
 def _on_slots(pod: Pod, tables: Tables, part: Part, slots: RowArray) -> Int64Array:
     """int64[rows]: scores of the rows of one part."""
-    columns, workload = part.columns, part.columns.workload
-    seen = FreeCards.of(tables, part.rows)
+    columns, seen = part.columns, FreeCards.of(tables, part.rows)
     # Which cards it gets may differ where all else is the same.
-    first, like = (ALL_ROWS, ALL_ROWS) if len(slots) else seen.kinds_of_rows()
-    at, seen = _rows_at(part.rows, first), seen.of_rows(first)
-    room, rows = columns.room_on(at), np.arange(slots.shape[1])
-    for slot in slots:
-        free = seen.free[slot, rows]
-        left = _left(pod, free)
-        room = _exchanged(workload, room, (free, left), seen.model[slot, rows])
-    worth = workload.worth(room, np.maximum(seen.cpu - _cpu(pod), 0.0))
-    return _score(_steps(workload, workload.total * _units(pod) - (columns.worth[at] - worth)))[like]
+    first, like = (ALL_ROWS, ALL_ROWS) if len(slots) else seen.kinds_of_rows(sides=columns.sides(part.rows))
+    seen, places = seen.of_rows(first), np.arange(slots.shape[1])
+    cards = [(seen.free[slot, places], seen.model[slot, places]) for slot in slots]
+    return _score(_steps_with(pod, columns, rows_at(part.rows, first), seen.cpu, cards))[like]
 
 
-def _rows_at(rows: Rows, places: Rows) -> RowArray:
-    """Rows of the tables. places: among `rows`."""
-    if isinstance(rows, slice):
-        rows = np.arange(rows.start, rows.stop)
-    return rows[places]
+def _steps_with(
+    pod: Pod, columns: RoomColumns, rows: RowArray, cpu: FloatArray, cards: Sequence[tuple[FloatArray, Int32Array]]
+) -> Int64Array:
+    """int64[places]: of a place on each of `rows`. cpu: its free millis.
+
+    cards: those that the pod gets there, each as (free units, model).
+    """
+    steps = np.zeros(len(rows), dtype=np.int64)
+    for start in range(0, len(rows), _PLACES_AT_A_TIME):
+        some = slice(start, start + _PLACES_AT_A_TIME)
+        here = rows[some]
+        workload, rooms = columns.workload_on(here), columns.rooms_on(here)
+        for free, model in cards:
+            rooms += _change(pod, workload, free[some], model[some])
+        worth = workload.worth(Room.of(rooms), np.maximum(cpu[some] - _cpu(pod), 0.0))
+        steps[some] = _steps(workload, workload.total * _units(pod) - (columns.worth[here] - worth))
+    return steps
+
+
+def _change(pod: Pod, workload: Workload, free: FloatArray, model: Int32Array) -> FloatArray:
+    """float64[cards, 3 x asks]: by which the room of a place is another once the pod has the card."""
+    kinds, models, like = workload.kinds_of_cards(free, model)
+    changes = workload.on_cards(_left(pod, kinds), models) - workload.on_cards(kinds, models)
+    return changes.take(like, axis=0)
 
 
 def _different_cards(seen: FreeCards, fits: BoolArray) -> tuple[RowArray, RowArray]:
@@ -174,18 +186,6 @@ def _different_cards(seen: FreeCards, fits: BoolArray) -> tuple[RowArray, RowArr
     chosen[1:] &= cards[1:] >> _SLOT_BITS != cards[:-1] >> _SLOT_BITS
     row, place = chosen.T.nonzero()
     return row, (cards[place, row] & ((1 << _SLOT_BITS) - 1)).astype(np.intp)
-
-
-def _exchanged(workload: Workload, room: Room, units: tuple[FloatArray, FloatArray], model: Int32Array) -> Room:
-    """The room when one card of each place has less free. units: (before, after). model: of the card."""
-    free, left = units
-    held, holds = workload.copies(free, model), workload.copies(left, model)
-    was, still = held > 0, holds > 0
-    return Room(
-        room.free + np.where(still, left, 0.0) - np.where(was, free, 0.0),
-        room.copies + holds - held,
-        room.cards + still - was,
-    )
 
 
 def _left(pod: Pod, free: FloatArray) -> FloatArray:

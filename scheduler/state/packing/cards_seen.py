@@ -6,9 +6,9 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from scheduler.state.cards.card_columns import CardColumns
-from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int32Array, Rows
+from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int32Array, RowArray, Rows
 from scheduler.state.columns.resources import CPU_INDEX, ResourceColumns
-from scheduler.state.packing.workload import FloatArray, Room, Workload
+from scheduler.state.packing.workload import FloatArray, Workload
 
 # With fewer rows, what is saved is less than what it costs to compare them.
 _WORTH_COMPARING: Final = 128
@@ -46,28 +46,28 @@ class FreeCards(NamedTuple):
     @classmethod
     def of(cls, tables: SeenTables, rows: Rows) -> "FreeCards":
         """As they are now."""
-        cards, resources = tables.cards, tables.resources
+        cards = tables.cards
         free = np.where(cards.available[:, rows], np.maximum(cards.free[:, rows], 0), 0).astype(np.float64)
-        cpu = resources.allocatable[CPU_INDEX, rows] - resources.requested[CPU_INDEX, rows]
-        return cls(free, cards.model[:, rows], np.maximum(cpu, 0).astype(np.float64))
+        return cls(free, cards.model[:, rows], free_cpu(tables, rows))
 
     def of_rows(self, places: Rows) -> "FreeCards":
         """Of some of them."""
         return FreeCards(self.free[:, places], self.model[:, places], self.cpu[places])
 
-    def room(self, workload: Workload) -> Room:
-        """On each of them."""
-        copies = workload.copies(self.free, self.model)
-        holds = copies > 0
-        return Room(
-            np.where(holds, self.free, 0.0).sum(axis=1), copies.sum(axis=1), holds.sum(axis=1).astype(np.float64)
-        )
+    def rooms(self, workload: Workload) -> FloatArray:
+        """float64[rows, 3 x asks]: what Room has of each of them."""
+        free, model, like = workload.kinds_of_cards(self.free, self.model)
+        of_kinds = workload.on_cards(free, model)
+        found: FloatArray = of_kinds[like[0]]
+        for kind in like[1:]:
+            found += of_kinds[kind]
+        return found
 
-    def kinds_of_rows(self, apart: BoolArray | None = None) -> tuple[Rows, Rows]:
+    def kinds_of_rows(self, apart: BoolArray | None = None, sides: BoolArray | None = None) -> tuple[Rows, Rows]:
         """(one row of each kind, of each row which of those it is like); all of them where few are alike.
 
         Most nodes are empty at first, and later full; what holds for one holds for all that have the same free. apart:
-        bool[cards, rows], in which rows of a kind are the same, too.
+        bool[cards, rows], sides: bool[rows], in which rows of a kind are the same, too.
         """
         count = len(self.cpu)
         if count < _WORTH_COMPARING or len(self.free) > _MOST_CARDS:
@@ -75,12 +75,15 @@ class FreeCards(NamedTuple):
         cells = self.free.astype(np.int64) << _MODEL_BITS | self.model & ((1 << _MODEL_BITS) - 1)
         if apart is not None:
             cells = cells << 1 | apart
-        sums = (cells * _FACTORS[: len(cells)]).sum(axis=0) + self.cpu.astype(np.int64) * _FACTOR_OF_CPU
+        cpu = self.cpu.astype(np.int64)
+        if sides is not None:
+            cpu = cpu << 1 | sides
+        sums = (cells * _FACTORS[: len(cells)]).sum(axis=0) + cpu * _FACTOR_OF_CPU
         _, first, like = np.unique(sums, return_index=True, return_inverse=True)
         if 2 * len(first) > count:
             return ALL_ROWS, ALL_ROWS
         chosen = first[like]
-        are_alike = np.array_equal(cells, cells[:, chosen]) and np.array_equal(self.cpu, self.cpu[chosen])
+        are_alike = np.array_equal(cells, cells[:, chosen]) and np.array_equal(cpu, cpu[chosen])
         return (first, like) if are_alike else (ALL_ROWS, ALL_ROWS)
 
 
@@ -100,44 +103,12 @@ class FreeCardsOf(NamedTuple):
         return cls(free, stored.model[:, row].tolist(), max(cpu, 0))
 
 
-class RoomColumns:
-    """What every row holds for one workload, as of when it was last worked out.
-
-    room: float64[asks, nodes] each, see Room. worth: float64[nodes], see Workload.worth.
-    """
-
-    def __init__(self, workload: Workload, tables: SeenTables) -> None:
-        """Of no row."""
-        self.workload, self._tables = workload, tables
-        self._columns = np.zeros((len(Room._fields), len(workload.units), tables.capacity))
-        self.room = Room(*self._columns)
-        self.worth: FloatArray = np.zeros(tables.capacity)
-
-    def work_out(self, rows: Rows) -> None:
-        """As `rows` are now. rows: judged together."""
-        seen = FreeCards.of(self._tables, rows)
-        first, like = seen.kinds_of_rows()
-        seen = seen.of_rows(first)
-        room = seen.room(self.workload)
-        for column, values in zip(self.room, room, strict=True):
-            column[:, rows] = values[:, like]
-        self.worth[rows] = self.workload.worth(room, seen.cpu)[like]
-
-    def work_out_row(self, row: int) -> None:
-        """As this one row is now."""
-        workload, seen = self.workload, FreeCardsOf.row(self._tables, row)
-        held = [workload.on_card(free, model) for free, model in zip(seen.free, seen.model, strict=True) if free]
-        room = np.add.reduce(held) if held else np.zeros_like(self._columns[:, :, row])
-        self._columns[:, :, row] = room
-        self.worth[row] = workload.worth(Room(*room[:, :, np.newaxis]), np.array([float(seen.cpu)]))[0]
-
-    def room_of(self, row: int) -> FloatArray:
-        """float64[3, asks]: of one row, as Room has it; never to be changed."""
-        return self._columns[:, :, row]
-
-    def room_on(self, rows: Rows) -> Room:
-        """Of `rows`."""
-        return Room(*(column[:, rows] for column in self.room))
+def free_cpu(tables: SeenTables, rows: Rows) -> FloatArray:
+    """float64[rows]: free millis of each, >= 0."""
+    resources = tables.resources
+    cpu = resources.allocatable[CPU_INDEX, rows] - resources.requested[CPU_INDEX, rows]
+    found: FloatArray = np.maximum(cpu, 0).astype(np.float64)
+    return found
 
 
 def seen_in_chunks(tables: SeenTables, rows: Rows) -> Iterator[tuple[Rows, FreeCards]]:
@@ -161,3 +132,12 @@ def in_chunks(rows: Rows, capacity: int) -> Iterator[tuple[slice, Rows]]:
 def slices(start: int, stop: int) -> Iterator[slice]:
     """The numbers from `start` to `stop`, without it, in parts of as many rows as are best judged at a time."""
     return (slice(at, min(at + ROWS_AT_A_TIME, stop)) for at in range(start, stop, ROWS_AT_A_TIME))
+
+
+def rows_at(rows: Rows, places: Rows = ALL_ROWS) -> RowArray:
+    """Rows of the tables, one by one. places: among `rows`; all of them only where a slice has an end."""
+    if not isinstance(rows, slice):
+        return rows[places]
+    if isinstance(places, slice):
+        return np.arange(rows.start, rows.stop)[places]
+    return places + (rows.start or 0)

@@ -15,7 +15,7 @@ from scheduler.state.cards.node_inventory import GpuState
 from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Rows
 from scheduler.state.packing import cards_seen
 from scheduler.state.packing.cards_seen import FreeCards, seen_in_chunks
-from scheduler.state.packing.workload import PARTS, FloatArray, Workload
+from scheduler.state.packing.workload import PARTS, FloatArray, Room, Workload
 
 
 class Fragmentation(NamedTuple):
@@ -55,7 +55,7 @@ def of_cards(cards: FreeCards, workload: Workload) -> Measured:
         return Measured(free, np.zeros_like(free))
     first, like = cards.kinds_of_rows()
     kinds = cards.of_rows(first)
-    usable = workload.worth(kinds.room(workload), kinds.cpu)[like] / PARTS
+    usable = workload.worth(Room.of(kinds.rooms(workload)), kinds.cpu)[like] / PARTS
     # The weights are rounded to PARTS, so what is usable may exceed what is free by a few of them.
     return Measured(free, np.maximum(free - usable, 0.0))
 

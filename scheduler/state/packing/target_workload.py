@@ -4,6 +4,8 @@
     room for them ──┴─ every pass again ─▶ ┤
                                            └── the others: the one before
 
+Mostly both are of the same requests, and the columns of both are one (`scheduler.state.packing.room_columns`).
+
 Room for a request gets scarce long before it is gone. So a request counts by its share of those that come, times what
 is free in the cluster over what it can use of that: the gradient of the sum of share x log(usable).
 
@@ -21,10 +23,11 @@ from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change, ChangeLog
 from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, RowArray, Rows
 from scheduler.state.packing import cards_seen
-from scheduler.state.packing.cards_seen import RoomColumns, in_chunks, seen_in_chunks, slices
+from scheduler.state.packing.cards_seen import in_chunks, rows_at, seen_in_chunks, slices
 from scheduler.state.packing.never_seen import never_seen
 from scheduler.state.packing.requests_seen import RequestsSeen, Shape, is_learned
-from scheduler.state.packing.workload import FloatArray, Workload
+from scheduler.state.packing.room_columns import RoomColumns
+from scheduler.state.packing.workload import FloatArray, Room, Workload
 
 # With half as many, a fifth of requests that name models are too many for them.
 _MOST_REQUESTS: Final = 64
@@ -67,14 +70,15 @@ class TargetWorkload:
         """tables: that own it. half_life_s: as RequestsSeen."""
         self._tables = tables
         self._seen = RequestsSeen(half_life_s)
-        self._old: RoomColumns | None = None
+        # The second only while rows still have a workload of other requests.
         self._new: RoomColumns | None = None
-        self._reached = 0
+        self._old: RoomColumns | None = None
         self._booked = 0  # since the last step
         # Of the tables, when the columns were true of the rows that have them.
         self._version = 0
         self._never_seen: list[Shape] = []
-        self._never_seen_at = -1  # version of the tables
+        self._step_units = 1.0
+        self._of_nodes_at = -1  # version of the tables
 
     def note(self, pod: Pod, came_s: float) -> None:
         """A pod was seen for the first time. came_s: as RequestsSeen."""
@@ -87,27 +91,37 @@ class TargetWorkload:
         if self._booked < _PODS_PER_STEP:
             return
         self._booked = 0
-        if self._reached >= self._tables.capacity:
-            self._begin()
-        tables, cards = self._tables, self._tables.cards.stored
-        ahead = tables.valid[self._reached :].nonzero()[0][:_ROWS_PER_STEP] + self._reached
-        self._reached = int(ahead[-1]) + 1 if len(ahead) == _ROWS_PER_STEP else tables.capacity
+        new, tables = self._follow(), self._tables
+        if new is None:
+            return
+        if new.reached >= tables.capacity:
+            new = self._begin(new)
+        ahead = tables.valid[new.reached :].nonzero()[0][:_ROWS_PER_STEP] + new.reached
+        new.reached = int(ahead[-1]) + 1 if len(ahead) == _ROWS_PER_STEP else tables.capacity
         # A row without anything free is worth nothing to whatever workload.
-        some_free = (cards.available[:, ahead] & (cards.free[:, ahead] > 0)).any(axis=0)
-        for row in ahead[some_free].tolist():
+        cards = tables.cards.stored
+        rows = ahead[np.logical_or.reduce(cards.available[:, ahead] & (cards.free[:, ahead] > 0))]
+        for row in rows.tolist():
             tables.changes.note(row, _WORKLOAD)
+        if self._old is None:
+            # The cards are as they were: it takes a third of working the rows out.
+            new.weigh(rows)
+            self._version = tables.changes.version
 
     def parts(self, rows: Rows) -> Iterator[Part]:
         """Every one of `rows`, each with its workload, as many at a time as are best judged together."""
-        new, old, reached = self._current()
+        new, old = self._current()
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(self._tables.capacity)
-            middle = min(max(start, reached), stop)
-            for columns, first, last in ((new, start, middle), (old, middle, stop)):
+            middle = stop if old is None else min(max(start, new.reached), stop)
+            for columns, first, last in ((new, start, middle), (old or new, middle, stop)):
                 for here in slices(first, last):
                     yield Part(columns, slice(here.start - start, here.stop - start), here)
+        elif old is None:
+            for here in slices(0, len(rows)):
+                yield Part(new, here, rows[here])
         else:
-            for columns, chosen in ((new, rows < reached), (old, rows >= reached)):
+            for columns, chosen in ((new, rows < new.reached), (old, rows >= new.reached)):
                 (places,) = chosen.nonzero()
                 for here in slices(0, len(places)):
                     some = places[here]
@@ -115,8 +129,8 @@ class TargetWorkload:
 
     def columns_of(self, row: int) -> RoomColumns:
         """Of the workload that this row has."""
-        new, old, reached = self._current()
-        return new if row < reached else old
+        new, old = self._current()
+        return new if old is None or row < new.reached else old
 
     def usual(self) -> Workload:
         """What is usually asked, weighed by its shares alone, which add up to 1; empty before anybody asked.
@@ -125,60 +139,80 @@ class TargetWorkload:
         """
         return Workload.of(self._seen.shares(_MOST_REQUESTS), self._tables.cards.model_code, 0.0)
 
-    def _current(self) -> tuple[RoomColumns, RoomColumns, int]:
-        """(columns of the rows before the third, columns of the others), true of the tables as they are."""
-        tables, new = self._tables, self._new
-        if new is None:
-            new = self._begin()
-        changed = tables.changes.since(self._version)
-        if changed is None or len(new.worth) != tables.capacity:
-            new, changed = self._begin(), None
-        old = self._old or new
-        if changed is not None and len(changed.rows) == 1:
-            (row,) = changed.rows
-            (new if row < self._reached else old).work_out_row(row)
-        elif changed is not None and changed.rows:
-            rows = np.array(changed.rows, dtype=np.intp)
-            for columns, some in ((new, rows[rows < self._reached]), (old, rows[rows >= self._reached])):
-                for group in tables.cards.groups(some) if len(some) else ():
-                    with tables.cards.viewing(group.width):
-                        columns.work_out(group.rows)
-        self._version = tables.changes.version
-        return new, old, self._reached
+    def _current(self) -> tuple[RoomColumns, RoomColumns | None]:
+        """(columns of the rows before its `reached`, columns of the others if they are apart), true of the tables."""
+        new = self._follow() or self._begin(None)
+        return new, self._old
 
-    def _begin(self) -> RoomColumns:
-        """A new workload; no row has it yet, unless it is the first, or rows are more than they were."""
-        by_shares = self._by_shares()
-        free, usable = self._usable(by_shares)
-        scarcity = free / np.maximum(usable, max(free, 1.0) / _SCARCEST)
-        self._old, self._new = self._new, RoomColumns(by_shares.reweighted(scarcity), self._tables)
-        if self._old is not None and len(self._old.worth) != self._tables.capacity:
+    def _follow(self) -> RoomColumns | None:
+        """The newest columns, brought up to date; None where there are none, or nobody knows what has changed."""
+        new, tables = self._new, self._tables
+        changed = None
+        if new is not None and len(new.worth) == tables.capacity:
+            changed = tables.changes.since(self._version)
+        if new is None or changed is None:
+            self._new = self._old = None
+            return None
+        if changed.rows:
+            self._work_out(new, changed.rows)
+        self._version = tables.changes.version
+        return new
+
+    def _work_out(self, new: RoomColumns, changed: list[int]) -> None:
+        """These rows again."""
+        old, cards = self._old or new, self._tables.cards
+        if len(changed) == 1:
+            (row,) = changed
+            (new if row < new.reached else old).work_out_row(row)
+            return
+        rows = np.array(changed, dtype=np.intp)
+        sides = ((new, rows),) if old is new else ((new, rows[rows < new.reached]), (old, rows[rows >= new.reached]))
+        for columns, some in sides:
+            for group in cards.groups(some) if len(some) else ():
+                with cards.viewing(group.width):
+                    columns.work_out(group.rows)
+
+    def _begin(self, now: RoomColumns | None) -> RoomColumns:
+        """A new workload; no row has it yet, unless there is none before it. now: what `_follow` has returned."""
+        by_shares = self._by_shares(now)
+        is_same = now is not None and by_shares.shapes is now.workload.shapes
+        free, usable = self._usable(by_shares, now if is_same else None)
+        workload = by_shares.reweighted(free / np.maximum(usable, max(free, 1.0) / _SCARCEST))
+        if now is not None and is_same:
+            now.begin(workload)
             self._old = None
-        self._reached = 0
-        if self._old is None:
-            self._reached = self._tables.capacity
+            return now
+        self._old, self._new = now, RoomColumns(workload, self._tables)
+        if now is None:
+            self._new.reached = self._tables.capacity
             self._work_out_all(self._new)
             self._version = self._tables.changes.version
         return self._new
 
-    def _by_shares(self) -> Workload:
-        """What usually comes, and what was never seen. Weights are shares, and add up to 1."""
-        weighted = self._seen.shares(_MOST_REQUESTS)
-        weighted += [(shape, _NEVER_SEEN) for shape in self._never_seen_now()]
-        total = sum(weight for _, weight in weighted) or 1.0
-        cards = self._tables.cards
-        usable = cards.stored.units[cards.stored.usable]
-        step = _STEP * float(usable.mean()) if len(usable) else 1.0
-        return Workload.of([(shape, weight / total) for shape, weight in weighted], cards.model_code, step)
+    def _by_shares(self, now: RoomColumns | None) -> Workload:
+        """What usually comes, and what was never seen. Weights are shares, and add up to 1.
 
-    def _never_seen_now(self) -> list[Shape]:
-        """Kept while nodes and cards stay as they are: to count them takes as long as a decision."""
-        changes = self._tables.changes
-        changed = changes.since(self._never_seen_at) if self._never_seen_at >= 0 else None
+        now: columns of a workload that is taken as it is, with other weights, where these are its requests.
+        """
+        self._look_at_nodes()
+        weights, models = dict(self._seen.shares(_MOST_REQUESTS)), self._tables.cards.model_code
+        for shape in self._never_seen:
+            weights[shape] = weights.get(shape, 0.0) + _NEVER_SEEN
+        total = sum(weights.values()) or 1.0
+        shares = {shape: weight / total for shape, weight in weights.items()}
+        if now is not None and now.workload.models == models and shares.keys() == set(now.workload.shapes):
+            return now.workload.weighing(shares, self._step_units)
+        return Workload.of(list(shares.items()), models, self._step_units)
+
+    def _look_at_nodes(self) -> None:
+        """What hangs on nodes and cards alone is kept while they stay as they are: it takes as long as a decision."""
+        changes, cards = self._tables.changes, self._tables.cards.stored
+        changed = changes.since(self._of_nodes_at) if self._of_nodes_at >= 0 else None
         if changed is None or changed.kinds & _OF_NODES:
             self._never_seen = never_seen(self._tables)
-        self._never_seen_at = changes.version
-        return self._never_seen
+            usable = cards.units[cards.usable]
+            self._step_units = _STEP * float(usable.mean()) if len(usable) else 1.0
+        self._of_nodes_at = changes.version
 
     def _work_out_all(self, columns: RoomColumns) -> None:
         for group in self._tables.cards.groups(ALL_ROWS):
@@ -186,13 +220,17 @@ class TargetWorkload:
                 for _, some in in_chunks(group.rows, self._tables.capacity):
                     columns.work_out(some)
 
-    def _usable(self, workload: Workload) -> tuple[float, FloatArray]:
-        """(units that are free in the cluster, float64[requests]: what each request can use of them)."""
+    def _usable(self, workload: Workload, columns: RoomColumns | None) -> tuple[float, FloatArray]:
+        """(units that are free in the cluster, float64[requests]: what each request can use of them).
+
+        columns: of these requests, true of the tables; None where there are none.
+        """
         free, usable = 0.0, np.zeros(len(workload.weights))
-        for _, seen in seen_in_chunks(self._tables, ALL_ROWS):
+        for rows, seen in seen_in_chunks(self._tables, ALL_ROWS):
             free += float(seen.free.sum())
             first, like = seen.kinds_of_rows()
             kinds = seen.of_rows(first)
-            worth = workload.worth_by_request(kinds.room(workload), kinds.cpu)
+            rooms = kinds.rooms(workload) if columns is None else columns.rooms_on(rows_at(rows, first))
+            worth = workload.worth_by_request(Room.of(rooms), kinds.cpu)
             usable += worth.sum(axis=1) if isinstance(like, slice) else worth @ np.bincount(like)
         return free, usable / np.maximum(workload.weights[:, 0], 1.0)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.state.columns.arrays import BoolArray, Int32Array, RowArray
+from scheduler.state.packing.distinct import distinct
 from scheduler.state.packing.requests_seen import Shape
 
 FloatArray = NDArray[np.float64]
@@ -44,25 +45,34 @@ class Room(NamedTuple):
     copies: FloatArray
     cards: FloatArray
 
+    @classmethod
+    def of(cls, rooms: FloatArray) -> "Room":
+        """rooms: float64[places, 3 x asks], of each place what Room has, one after the other."""
+        return cls(*np.ascontiguousarray(rooms.T).reshape(len(cls._fields), -1, len(rooms)))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Workload:
     """Requests with their weights, by what they ask of cards (an ask: units on each of so many cards, of these models).
 
-    units, cards: float64[asks, 1]. accepted: bool[asks, models + 1], by code of the model, the last one for codes that
-    came later; None where every ask takes every model. ask_of: intp[requests]; cpu_millis, weights: float64[requests,
-    1], requests of one ask beside each other. total: what a unit that everybody can use is worth, in PARTS, whole.
-    step: the least difference of worth that counts, in PARTS.
+    shapes: the requests. models: code of each model when this was made. units, cards: float64[asks, 1]. accepted:
+    bool[asks, models + 1], by code of the model, the last one for codes that came later; None where every ask takes
+    every model. ask_of: intp[requests]; cpu_millis: float64[requests, 1], requests of one ask beside each other.
+    weights: float64[requests, 1]. total: what a unit that everybody can use is worth, in PARTS, whole. step: the least
+    difference of worth that counts, in PARTS. Where places have different weights these three are of each place:
+    float64[requests, places], float64[places].
     """
 
+    shapes: tuple[Shape, ...]
+    models: Mapping[str, int]
     units: FloatArray
     cards: FloatArray
     accepted: BoolArray | None
     ask_of: RowArray
     cpu_millis: FloatArray
     weights: FloatArray
-    total: float
-    step: float
+    total: float | FloatArray
+    step: float | FloatArray
     _on_card: dict[tuple[int, int], FloatArray] = field(default_factory=dict)
 
     @classmethod
@@ -84,6 +94,8 @@ class Workload:
                     accepted[number, code] = selection.accepts(model)
         weights = np.array([[weight * PARTS] for _, weight in asking], dtype=np.float64).reshape(-1, 1)
         return cls(
+            shapes=tuple(shape for shape, _ in asking),
+            models=dict(models),
             units=np.array([[units] for units, _, _ in asks], dtype=np.float64).reshape(-1, 1),
             cards=np.array([[cards] for _, cards, _ in asks], dtype=np.float64).reshape(-1, 1),
             accepted=accepted,
@@ -94,10 +106,26 @@ class Workload:
             step=step_units * PARTS,
         )
 
+    def weighing(self, shares: Mapping[Shape, float], step_units: float) -> "Workload":
+        """The same requests with other weights. shares: of each of `shapes`. step_units: as `of`."""
+        weights = np.array([[shares[shape] * PARTS] for shape in self.shapes], dtype=np.float64).reshape(-1, 1)
+        return self._with(weights, step_units * PARTS)
+
     def reweighted(self, factors: FloatArray) -> "Workload":
         """The same requests with other weights. factors: float64[requests], by which each is multiplied."""
-        weights = self.weights * factors[:, np.newaxis]
-        return replace(self, weights=weights, total=float(np.rint(weights.sum())), _on_card={})
+        return self._with(self.weights * factors[:, np.newaxis], self.step)
+
+    def _with(self, weights: FloatArray, step: float | FloatArray) -> "Workload":
+        return replace(self, weights=weights, total=float(np.rint(weights.sum())), step=step)
+
+    def beside(self, other: "Workload", mine: BoolArray) -> "Workload":
+        """Of places some of which have other weights. other: the same requests. mine: bool[places], who has these."""
+        return replace(
+            self,
+            weights=np.where(mine, self.weights, other.weights),
+            total=np.where(mine, self.total, other.total),
+            step=np.where(mine, self.step, other.step),
+        )
 
     def copies(self, free: FloatArray, model: Int32Array) -> FloatArray:
         """float64[asks, …]: copies that each card holds. free: its free units, >= 0; model: the code of its model."""
@@ -107,20 +135,34 @@ class Workload:
             found *= self.accepted[:, np.minimum(model.reshape(-1), self.accepted.shape[1] - 1)]
         return found.reshape(shape)
 
+    def on_cards(self, free: FloatArray, model: Int32Array) -> FloatArray:
+        """float64[cards, 3 x asks]: what Room has of each card alone. free, model: as `copies`."""
+        copies = self.copies(free, model)
+        holds = copies > 0
+        return np.ascontiguousarray(np.concatenate([np.where(holds, free, 0.0), copies, holds]).T)
+
     def on_card(self, free: int, model: int) -> FloatArray:
-        """float64[3, asks]: what Room has of one card. free: its free units, >= 0; model: the code of its model.
+        """float64[3 x asks]: the same of one card.
 
         Kept, since a row that changes has mostly cards that are as free as others were.
         """
         key = free, 0 if self.accepted is None else model
         found = self._on_card.get(key)
         if found is None:
-            copies = self.copies(np.array([free], dtype=np.float64), np.array([model], dtype=np.int32))[:, 0]
-            found = np.stack([np.where(copies > 0, free, 0.0), copies, copies > 0])
+            found = self.on_cards(np.array([free], dtype=np.float64), np.array([model], dtype=np.int32))[0]
             if len(self._on_card) >= _MOST_KEPT:
                 self._on_card.clear()
             self._on_card[key] = found
         return found
+
+    def kinds_of_cards(self, free: FloatArray, model: Int32Array) -> tuple[FloatArray, Int32Array, RowArray]:
+        """(free units of each kind of card, its model, which of them each of the cards is): many are alike."""
+        models = 1 if self.accepted is None else self.accepted.shape[1]
+        codes = free.astype(np.int64) * models
+        if models > 1:
+            codes += np.minimum(model, models - 1)
+        kinds, like = distinct(codes)
+        return (kinds // models).astype(np.float64), (kinds % models).astype(np.int32), like
 
     def worth(self, room: Room, cpu: FloatArray) -> FloatArray:
         """float64[places], whole: what the places are worth, in PARTS of a unit. cpu: free millis of each, >= 0."""

@@ -158,3 +158,15 @@ def test_whole_nodes_that_nobody_has_asked_for_are_those_of_now(units: int) -> N
         tables.remove(come(tables, f"p{number}", 1, 0).key.uid)
 
     assert asked_units(tables) == {1.0, 8.0, float(units)}
+
+
+def test_rows_of_which_nobody_knows_how_they_have_changed_are_worked_out_again() -> None:
+    tables = tables_of(6)
+    worth(tables.target, tables)
+    come(tables, "p", 8, 3)
+    before = tables.changes.version
+    for _ in range(70_000):
+        tables.changes.note(0, int(Change.CARDS))
+    assert tables.changes.since(before) is None
+
+    assert worth(tables.target, tables) == as_worked_out_now(tables)

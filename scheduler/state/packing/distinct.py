@@ -1,0 +1,25 @@
+"""Which numbers of an array are different, without sorting where they are small."""
+
+from typing import Final
+
+import numpy as np
+
+from scheduler.state.columns.arrays import Int64Array, RowArray
+
+# A table of so many more places than numbers still takes less time than sorting these.
+_SPARSE: Final = 16
+_SMALL: Final = 4_096
+
+
+def distinct(numbers: Int64Array) -> tuple[Int64Array, RowArray]:
+    """(the different ones, ascending; which of them each is, in the shape of `numbers`). numbers: >= 0."""
+    places = int(numbers.max(initial=0)) + 1
+    if places > numbers.size * _SPARSE + _SMALL:
+        values, like = np.unique(numbers, return_inverse=True)
+        return values, like.reshape(numbers.shape)
+    is_there = np.zeros(places, dtype=np.bool_)
+    is_there[numbers] = True
+    (found,) = is_there.nonzero()
+    number_of = np.zeros(places, dtype=np.intp)
+    number_of[found] = np.arange(len(found))
+    return found, number_of[numbers]

@@ -1,0 +1,80 @@
+"""What is kept of every row for a workload: the room that its cards hold, and what that is worth.
+
+Two workloads of the same requests differ in their weights alone: then the room is the same for both, and rows that have
+one and rows that have the other are judged together.
+"""
+
+import numpy as np
+
+from scheduler.state.columns.arrays import BoolArray, RowArray, Rows
+from scheduler.state.packing.cards_seen import FreeCards, FreeCardsOf, SeenTables, free_cpu, rows_at
+from scheduler.state.packing.workload import FloatArray, Room, Workload
+
+
+class RoomColumns:
+    """What every row holds for one workload, as of when it was last worked out.
+
+    workload: of the rows before `reached`, before: of the others; the same requests with other weights. worth:
+    float64[nodes], see Workload.worth. The room of a row lies together: it is written and read a row at a time.
+    """
+
+    def __init__(self, workload: Workload, tables: SeenTables) -> None:
+        """Of no row, for the same workload on all of them."""
+        self.workload, self.before, self._tables = workload, workload, tables
+        self.reached = 0
+        self._rooms = np.zeros((tables.capacity, len(Room._fields) * len(workload.units)))
+        self.worth: FloatArray = np.zeros(tables.capacity)
+
+    def begin(self, workload: Workload) -> None:
+        """No row has the new workload yet. workload: of the same requests as that of now, which all rows have."""
+        self.before, self.workload, self.reached = self.workload, workload, 0
+
+    def workload_of(self, row: int) -> Workload:
+        """Of one row."""
+        return self.workload if row < self.reached else self.before
+
+    def workload_on(self, rows: RowArray) -> Workload:
+        """Of `rows`; its weights are of each of them where some have the one and some the other."""
+        sides = self.sides(rows)
+        if sides is not None:
+            return self.workload.beside(self.before, sides)
+        return self.workload_of(int(rows[0])) if len(rows) else self.workload
+
+    def sides(self, rows: Rows) -> BoolArray | None:
+        """bool[rows]: which have the new workload; None where all of them have the same."""
+        if self.before is self.workload:
+            return None
+        found = rows_at(rows) < self.reached
+        return found if 0 < np.count_nonzero(found) < len(found) else None
+
+    def work_out(self, rows: Rows) -> None:
+        """As `rows` are now. rows: judged together."""
+        rows = rows_at(rows)
+        seen = FreeCards.of(self._tables, rows)
+        first, like = seen.kinds_of_rows(sides=self.sides(rows))
+        seen, workload = seen.of_rows(first), self.workload_on(rows[first])
+        rooms = seen.rooms(workload)
+        self._rooms[rows] = rooms[like]
+        self.worth[rows] = workload.worth(Room.of(rooms), seen.cpu)[like]
+
+    def weigh(self, rows: RowArray) -> None:
+        """`rows` have another workload of the same requests, and are otherwise as they were worked out last."""
+        room = Room.of(self.rooms_on(rows))
+        self.worth[rows] = self.workload_on(rows).worth(room, free_cpu(self._tables, rows))
+
+    def work_out_row(self, row: int) -> None:
+        """As this one row is now."""
+        workload, seen = self.workload_of(row), FreeCardsOf.row(self._tables, row)
+        held = [workload.on_card(free, model) for free, model in zip(seen.free, seen.model, strict=True) if free]
+        room = np.add.reduce(held) if held else np.zeros_like(self._rooms[row])
+        self._rooms[row] = room
+        self.worth[row] = workload.worth(Room.of(room[np.newaxis]), np.array([float(seen.cpu)]))[0]
+
+    def room_of(self, row: int) -> FloatArray:
+        """float64[3 x asks]: of one row, what Room has, one after the other; never to be changed."""
+        found: FloatArray = self._rooms[row]
+        return found
+
+    def rooms_on(self, rows: RowArray) -> FloatArray:
+        """float64[rows, 3 x asks]: the same of `rows`; a copy."""
+        return self._rooms.take(rows, axis=0)
