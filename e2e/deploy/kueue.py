@@ -46,7 +46,7 @@ class KueueProcess(ServerProcess):
         self._objects: list[Json] = [one for one in yaml.load_all(text, yaml.CSafeLoader) if one]
         configuration = folder / "kueue.yaml"
         configuration.write_text(commands.as_yaml(self._configuration(port)), encoding="utf-8")
-        line = [binaries.ensure(["kueue"])["kueue"], f"--config={configuration}"]
+        line = [str(binaries.ensure(["kueue"])["kueue"]), f"--config={configuration}"]
         environment = {"HOME": str(folder), "TMPDIR": str(folder), "KUBECONFIG": str(cluster.kubeconfig_path())}
 
         def launch() -> Child:
