@@ -116,6 +116,8 @@ test-nightly: setup
 	@.venv/bin/python -m tests.differential.record --check
 	@.venv/bin/python -m tests.differential.mutations
 	@CI=true .venv/bin/python -m pytest -q -s --nightly --ignore=e2e/deploy $(E2E_TESTS)
+	@echo '== Kueue with the Jobs of docs/working-with.md'
+	@CI=true .venv/bin/python -m pytest -q --nightly e2e/deploy/test_kueue.py
 	@for minor in $(OTHER_MINORS); do \
 	echo "== the same programs with Kubernetes $$minor"; \
 	export E2E_KUBERNETES=$$minor CI=true; \

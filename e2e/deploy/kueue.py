@@ -34,7 +34,7 @@ _WITHIN_S: Final = 60.0
 
 
 class KueueProcess(ServerProcess):
-    """One controller manager for Jobs; enter it to start it, `install` it to have it served."""
+    """One controller manager for Jobs; `apply` what it needs, enter it to start it, `mount` its certificate."""
 
     def __init__(self, cluster: ControlPlane, helm: Helm, folder: Path) -> None:
         """folder: of its configuration, its certificate and its log. Raises NotDownloaded, HelmRefused, BuildFailed."""
@@ -46,7 +46,7 @@ class KueueProcess(ServerProcess):
         self._objects: list[Json] = [one for one in yaml.load_all(text, yaml.CSafeLoader) if one]
         configuration = folder / "kueue.yaml"
         configuration.write_text(commands.as_yaml(self._configuration(port)), encoding="utf-8")
-        line = [binaries.ensure(["kueue"])["kueue"], f"--config={configuration}"]
+        line = [str(binaries.ensure(["kueue"])["kueue"]), f"--config={configuration}"]
         environment = {"HOME": str(folder), "TMPDIR": str(folder), "KUBECONFIG": str(cluster.kubeconfig_path())}
 
         def launch() -> Child:
@@ -56,8 +56,8 @@ class KueueProcess(ServerProcess):
         log = folder / "kueue.log"
         super().__init__(launch, log, port)
 
-    async def install(self, admin: Admin) -> None:
-        """Apply what it needs, give it its certificate, return when it is ready. Raises UnexpectedAnswer, NotSeen."""
+    async def apply(self, admin: Admin) -> None:
+        """Apply what it needs before it starts. Raises UnexpectedAnswer, NotSeen."""
         await admin.create("/api/v1/namespaces", {"metadata": {"name": _NAMESPACE}})
         for one in self._objects:
             _lead_to(self._webhooks, one)
@@ -67,7 +67,14 @@ class KueueProcess(ServerProcess):
             if one["kind"] == "Service":
                 one["spec"] = {"type": "ExternalName", "externalName": "localhost"}
             done(await admin.post(_COLLECTIONS[one["kind"]], one))
-        await self._mount_certificate(admin)
+
+    async def mount(self, admin: Admin) -> None:
+        """Give it the certificate that it makes, and return when it is ready. Raises NotSeen, Died, NotReady."""
+        query = {"fieldSelector": f"metadata.name={_SECRET}"}
+        secret = await seen(admin, _SECRETS, lambda one: "tls.crt" in one.get("data", {}), query, within_s=_WITHIN_S)
+        # The certificate last: it looks for that alone.
+        for name in ("ca.crt", "tls.key", "tls.crt"):
+            (self._certificates / name).write_bytes(base64.b64decode(secret["data"][name]))
         await self.ready()
 
     def _of(self, kinds: Iterable[str]) -> list[Json]:
@@ -84,13 +91,6 @@ class KueueProcess(ServerProcess):
             "leaderElection": {"leaderElect": False},
             "integrations": {"frameworks": ["batch/job"]},
         }
-
-    async def _mount_certificate(self, admin: Admin) -> None:
-        query = {"fieldSelector": f"metadata.name={_SECRET}"}
-        secret = await seen(admin, _SECRETS, lambda one: "tls.crt" in one.get("data", {}), query, within_s=_WITHIN_S)
-        # The certificate last: it looks for that alone.
-        for name in ("ca.crt", "tls.key", "tls.crt"):
-            (self._certificates / name).write_bytes(base64.b64decode(secret["data"][name]))
 
 
 def _is_metrics(document: Json) -> bool:

@@ -1,7 +1,11 @@
-"""Kueue itself, with the queue and the Job of docs/working-with.md: it admits by GPU memory, this scheduler places."""
+"""Kueue itself, with the queue and the Job of docs/working-with.md: it admits by GPU memory, this scheduler places.
+
+At night: Kueue takes ten minutes of CPU to build.
+"""
 
 import copy
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -34,19 +38,16 @@ def scheduler(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
         yield started
 
 
-@pytest.fixture(scope="module")
-def kueue(plane: ControlPlane, helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KueueProcess]:
-    with KueueProcess(plane, helm, tmp_path_factory.mktemp("kueue")) as started:
-        yield started
-
-
 @pytest.fixture
-async def site(plane: ControlPlane, scheduler: SchedulerProcess, kueue: KueueProcess) -> AsyncIterator[GpuSite]:
+async def site(plane: ControlPlane, scheduler: SchedulerProcess, helm: Helm, tmp_path: Path) -> AsyncIterator[GpuSite]:
+    kueue = KueueProcess(plane, helm, tmp_path)
     async with Admin(plane.access()) as admin:
-        await kueue.install(admin)
-        await scheduler.ready()
-        async with gpu_site(admin, NAMESPACE, scheduler) as made:
-            yield made
+        await kueue.apply(admin)
+        with kueue:
+            await kueue.mount(admin)
+            await scheduler.ready()
+            async with gpu_site(admin, NAMESPACE, scheduler) as made:
+                yield made
 
 
 async def pod_of(site: GpuSite, job: str) -> Json:
@@ -72,6 +73,7 @@ async def told_to_wait(site: GpuSite, job: str) -> str:
     return message
 
 
+@pytest.mark.nightly
 async def test_jobs_start_as_the_quota_of_gpu_memory_lets_them_and_their_pods_get_cards(site: GpuSite) -> None:
     node = gpu_node("a", [16])
     node["metadata"]["labels"] = {"gpushare": "true"}
