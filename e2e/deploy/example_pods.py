@@ -17,7 +17,7 @@ _OF_A_POD: Final = ("schedulerName",)
 def pods(objects: Sequence[Json]) -> list[Json]:
     """Of the objects of one example: a pod for each template whose pods this scheduler places, named by number."""
     asked = [one["spec"]["trainer"]["resourcesPerNode"] for one in objects if one["kind"] == "TrainJob"]
-    made = []
+    made: list[Json] = []
     for template in (template for one in objects for template in templates(one)):
         spec = template["spec"]
         if asked:
