@@ -56,9 +56,14 @@ class ContainerDirectories:
         return sorted(path.name for path in pods.iterdir()) if pods.is_dir() else []
 
     def remove(self, uids: Iterable[str]) -> list[str]:
-        """Remove what is kept for these pods; those that were there. Raises OSError."""
+        """Remove what is kept for these pods; those that were there. What fails keeps no other: then raises OSError."""
         pods = self._state / fill.PODS
-        gone = [uid for uid in sorted(uids) if _SAFE.fullmatch(uid) and (pods / uid).is_dir()]
+        gone, problems = [uid for uid in sorted(uids) if _SAFE.fullmatch(uid) and (pods / uid).is_dir()], []
         for uid in gone:
-            remove_tree(pods / uid)
+            try:
+                remove_tree(pods / uid)
+            except OSError as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
         return gone

@@ -79,3 +79,12 @@ def test_what_a_container_has_nested_too_deep_goes_with_its_pod(tmp_path: Path) 
         (uid,) = made.present()
         assert made.remove([uid]) == [uid]
         assert made.present() == []
+
+
+def test_what_cannot_be_removed_of_one_pod_keeps_that_of_no_other(tmp_path: Path) -> None:
+    made = ContainerDirectories(tmp_path, MECHANISM)
+    (tmp_path / "pods" / "b").mkdir(parents=True)
+    (tmp_path / "pods" / "a").symlink_to("b")
+    with pytest.raises(OSError, match="pods/a"):
+        made.remove(["a", "b"])
+    assert made.present() == ["a"]
